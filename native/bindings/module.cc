@@ -1,0 +1,272 @@
+// Python's door: check every argument, let go of the interpreter, forward.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <limits>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+
+#include "dispatch/isa.h"
+#include "dispatch/matrix.h"
+#include "dispatch/registry.h"
+
+namespace nb = nanobind;
+
+namespace tilepress {
+namespace {
+
+using Bytes = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using ConstBytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Floats = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using ConstFloats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Offsets = nb::ndarray<int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using ConstOffsets = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+void require(bool condition, const std::string& message) {
+  if (!condition) throw std::invalid_argument(message);
+}
+
+template <class Array>
+void require_size(const Array& array, int64_t size, const char* name) {
+  require(static_cast<int64_t>(array.size()) == size,
+          std::string(name) + " has " + std::to_string(array.size()) + " entries, not " + std::to_string(size));
+}
+
+// A Format with the tables it points to.
+struct OwnedFormat {
+  Format format;
+  std::vector<float> thresholds;
+  std::vector<uint8_t> codes;
+  std::vector<float> values;
+};
+
+template <class Choice>
+Choice pick(const std::string& name, std::initializer_list<std::pair<const char*, Choice>> known) {
+  for (const auto& [text, choice] : known) {
+    if (name == text) return choice;
+  }
+  throw std::invalid_argument("unknown choice " + name);
+}
+
+void set_tables(OwnedFormat& owned, ConstFloats thresholds, ConstBytes codes, ConstFloats values) {
+  require(thresholds.size() < 256, "at most 255 thresholds");
+  int steps = 0;
+  while ((size_t{1} << steps) < thresholds.size() + 1) ++steps;
+  owned.thresholds.assign(thresholds.data(), thresholds.data() + thresholds.size());
+  owned.thresholds.resize((size_t{1} << steps) - 1, std::numeric_limits<float>::infinity());
+  owned.codes.assign(codes.data(), codes.data() + codes.size());
+  require(owned.codes.size() == thresholds.size() + 1 || owned.codes.empty(), "one code more than thresholds");
+  owned.codes.resize(size_t{1} << steps, owned.codes.empty() ? uint8_t{0} : owned.codes.back());
+  owned.values.assign(values.data(), values.data() + values.size());
+  owned.values.resize(256, 0.0f);  // so that no byte can point past the end
+  owned.format.search_steps = steps;
+}
+
+OwnedFormat make_format(const std::string& rounding, int bits, float low, float high, float max, int emax,
+                        bool zero_point, const std::string& scale, int64_t group, ConstFloats thresholds,
+                        ConstBytes codes, ConstFloats values) {
+  OwnedFormat owned;
+  Format& format = owned.format;
+  format = {};
+  format.rounding = pick<Rounding>(rounding, {{"integer", Rounding::integer},
+                                              {"magnitude", Rounding::magnitude},
+                                              {"table", Rounding::table},
+                                              {"bf16", Rounding::bf16},
+                                              {"fp16", Rounding::fp16}});
+  format.scale = pick<ScaleType>(scale, {{"none", ScaleType::none},
+                                         {"e8m0", ScaleType::e8m0},
+                                         {"bf16", ScaleType::bf16},
+                                         {"fp16", ScaleType::fp16},
+                                         {"fp32", ScaleType::fp32}});
+  const bool half = format.rounding == Rounding::bf16 || format.rounding == Rounding::fp16;
+  require(half ? bits == 16 : bits >= 1 && bits <= 8, "a code has 1 to 8 bits, or 16");
+  require(group >= 1, "a group has at least one input");
+  format.bits = bits;
+  format.low = low;
+  format.high = high;
+  format.max = max;
+  format.emax = emax;
+  format.zero_point = zero_point;
+  format.group = group;
+  set_tables(owned, thresholds, codes, values);
+  return owned;
+}
+
+// The vectors may have moved since the format was made, so pointers are set just before use.
+Format view(const OwnedFormat& owned) {
+  Format format = owned.format;
+  format.thresholds = owned.thresholds.data();
+  format.codes = owned.codes.data();
+  format.values = owned.values.data();
+  return format;
+}
+
+int scale_bytes(ScaleType type) {
+  switch (type) {
+    case ScaleType::none:
+      return 0;
+    case ScaleType::e8m0:
+      return 1;
+    case ScaleType::fp32:
+      return 4;
+    default:
+      return 2;
+  }
+}
+
+MatrixShape make_shape(const OwnedFormat& owned, int64_t rows, int64_t cols, int operand_bits, bool sparse) {
+  constexpr int64_t kLimit = int64_t{1} << 40;
+  const Format& format = owned.format;
+  require(rows >= 1 && cols >= 1 && rows <= kLimit && cols <= kLimit, "sides must be positive");
+  require(rows <= kLimit / cols, "the matrix is too large");
+  require(operand_bits == 8 || operand_bits == 16, "an operand has 8 or 16 bits");
+  require(format.bits <= operand_bits, "a 16-bit code needs a 16-bit operand");
+  const bool scaled = format.scale != ScaleType::none;
+  return {rows, cols, format.bits, operand_bits, sparse, scaled ? (cols + format.group - 1) / format.group : 0,
+          scale_bytes(format.scale), format.zero_point};
+}
+
+// Starts ascend, and each block's bytes are what its mask bits ask for, so that no kernel can leave the arrays.
+void check_offsets(const MatrixShape& shape, const int64_t* offsets, int64_t codes_size) {
+  require(offsets[0] == 0, "offsets must start at 0");
+  for (int64_t block = 0; block < shape.blocks(); ++block) {
+    const int64_t most = (block_codes(shape.block()) * shape.bits + 7) / 8;
+    const int64_t bytes = offsets[block + 1] - offsets[block];
+    require(offsets[block + 1] >= offsets[block] && bytes <= most, "offsets must ascend by at most a block");
+  }
+  require(offsets[shape.blocks()] == codes_size - kSlackBytes, "offsets must end at the last code");
+}
+
+void check_masks(const MatrixShape& shape, const int64_t* offsets, const uint8_t* mask) {
+  const int64_t bytes = shape.block_mask_bytes();
+  for (int64_t block = 0; block < shape.blocks(); ++block) {
+    int64_t kept = 0;
+    for (int64_t i = 0; i < bytes; ++i) kept += __builtin_popcount(mask[block * bytes + i]);
+    require((kept * shape.bits + 7) / 8 == offsets[block + 1] - offsets[block],
+            "mask and offsets disagree about the codes of block " + std::to_string(block));
+  }
+}
+
+Streams check_streams(const MatrixShape& shape, Bytes codes, Bytes mask, ConstOffsets offsets, Bytes scales,
+                      Bytes zeros) {
+  require_size(mask, shape.blocks() * shape.block_mask_bytes(), "mask");
+  require_size(offsets, shape.sparse ? shape.blocks() + 1 : 0, "offsets");
+  require_size(scales, shape.scale_count() * shape.scale_bytes, "scales");
+  require_size(zeros, shape.zero_points ? shape.scale_count() : 0, "zeros");
+  const int64_t codes_size = static_cast<int64_t>(codes.size());
+  if (shape.sparse) {
+    check_offsets(shape, offsets.data(), codes_size);
+  } else {
+    require_size(codes, shape.blocks() * shape.block().tiles * shape.tile_code_bytes(), "codes");
+  }
+  return {codes.data(), shape.sparse ? mask.data() : nullptr, offsets.data(), shape.groups ? scales.data() : nullptr,
+          shape.zero_points ? zeros.data() : nullptr};
+}
+
+Weights check_weights(const MatrixShape& shape, ConstBytes data, const std::string& type, ConstBytes keep) {
+  const Real real = pick<Real>(type, {{"fp32", Real::f32}, {"bf16", Real::bf16}, {"fp16", Real::f16}});
+  require_size(data, shape.rows * shape.cols * (real == Real::f32 ? 4 : 2), "weights");
+  if (keep.size()) require_size(keep, shape.rows * shape.cols, "keep");
+  return {data.data(), real, keep.size() ? keep.data() : nullptr};
+}
+
+using Names = std::vector<std::string>;
+
+Names names_of(const std::vector<Isa>& isas) {
+  Names names;
+  for (Isa isa : isas) names.emplace_back(isa_name(isa));
+  return names;
+}
+
+std::vector<std::tuple<std::string, std::string>> registered() {
+  std::vector<std::tuple<std::string, std::string>> rows;
+  for (const Kernel& kernel : kernels()) rows.emplace_back(kernel.operation, isa_name(kernel.isa));
+  return rows;
+}
+
+}  // namespace
+}  // namespace tilepress
+
+NB_MODULE(_native, m) {
+  using namespace tilepress;
+  using namespace nb::literals;
+  m.doc() = "Kernels of tilepress behind argument checks; the package's own modules are the way in.";
+
+  m.def("supported_isas", [] { return names_of(supported_isas()); });
+  m.def("cpu_features", &cpu_features);
+  m.def("active_isa", [] { return std::string(isa_name(active_isa())); });
+  m.def("registered", &registered);
+  m.def("chosen", [](const std::string& operation) { return std::string(isa_name(choose(operation).isa)); });
+
+  nb::class_<OwnedFormat>(m, "Format")
+      .def(nb::new_(&make_format), nb::kw_only(), "rounding"_a, "bits"_a, "low"_a, "high"_a, "max"_a, "emax"_a,
+           "zero_point"_a, "scale"_a, "group"_a, "thresholds"_a, "codes"_a, "values"_a);
+
+  m.def("count_kept", [](const OwnedFormat& format, int64_t rows, int64_t cols, ConstBytes data,
+                         const std::string& type, ConstBytes keep, int threads, Offsets counts) {
+    const MatrixShape shape = make_shape(format, rows, cols, format.format.bits == 16 ? 16 : 8, true);
+    const Weights weights = check_weights(shape, data, type, keep);
+    require_size(counts, shape.blocks(), "counts");
+    nb::gil_scoped_release release;
+    count_kept(shape, weights, threads, counts.data());
+  });
+
+  m.def("pack_weights", [](const OwnedFormat& format, int64_t rows, int64_t cols, int operand_bits, bool sparse,
+                           ConstBytes data, const std::string& type, ConstBytes keep, bool scales_given, Bytes codes,
+                           Bytes mask, ConstOffsets offsets, Bytes scales, Bytes zeros, int threads) {
+    const MatrixShape shape = make_shape(format, rows, cols, operand_bits, sparse);
+    const Weights weights = check_weights(shape, data, type, keep);
+    const Streams streams = check_streams(shape, codes, mask, offsets, scales, zeros);
+    nb::gil_scoped_release release;
+    return pack_weights(shape, view(format), weights, scales_given, streams, threads);
+  });
+
+  m.def("pack_codes", [](const OwnedFormat& format, int64_t rows, int64_t cols, int operand_bits, bool sparse,
+                         ConstBytes from, ConstBytes keep, Bytes codes, Bytes mask, ConstOffsets offsets,
+                         int threads) {
+    MatrixShape shape = make_shape(format, rows, cols, operand_bits, sparse);
+    shape.groups = 0;
+    shape.zero_points = false;
+    require_size(from, rows * cols * code_bytes(shape.bits), "codes");
+    require_size(keep, sparse ? rows * cols : 0, "keep");
+    const Streams streams = check_streams(shape, codes, mask, offsets, {}, {});
+    nb::gil_scoped_release release;
+    pack_codes(shape, from.data(), keep.data(), streams, threads);
+  });
+
+  m.def("unpack_codes", [](const OwnedFormat& format, int64_t rows, int64_t cols, int operand_bits, bool sparse,
+                           Bytes codes, Bytes mask, ConstOffsets offsets, Bytes to, Bytes keep, int threads) {
+    MatrixShape shape = make_shape(format, rows, cols, operand_bits, sparse);
+    shape.groups = 0;
+    shape.zero_points = false;
+    require_size(to, rows * cols * code_bytes(shape.bits), "codes");
+    require_size(keep, sparse ? rows * cols : 0, "keep");
+    const Streams streams = check_streams(shape, codes, mask, offsets, {}, {});
+    if (sparse) check_masks(shape, offsets.data(), mask.data());
+    nb::gil_scoped_release release;
+    unpack_codes(shape, streams, to.data(), sparse ? keep.data() : nullptr, threads);
+  });
+
+  m.def("unpack_weights", [](const OwnedFormat& format, int64_t rows, int64_t cols, int operand_bits, bool sparse,
+                             Bytes codes, Bytes mask, ConstOffsets offsets, Bytes scales, Bytes zeros, Floats to,
+                             int threads) {
+    const MatrixShape shape = make_shape(format, rows, cols, operand_bits, sparse);
+    require_size(to, rows * cols, "weights");
+    const Streams streams = check_streams(shape, codes, mask, offsets, scales, zeros);
+    if (sparse) check_masks(shape, offsets.data(), mask.data());
+    nb::gil_scoped_release release;
+    unpack_weights(shape, view(format), streams, to.data(), threads);
+  });
+
+  m.def("read_bandwidth", [](ConstBytes data, int threads) {
+    uint64_t checksum = 0;
+    nb::gil_scoped_release release;
+    const double rate = read_bandwidth(data.data(), static_cast<int64_t>(data.size()), threads, &checksum);
+    return std::make_tuple(rate, checksum);
+  });
+}

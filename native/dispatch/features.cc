@@ -1,0 +1,169 @@
+#include "dispatch/features.h"
+
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#elif defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdint>
+#endif
+
+namespace tilepress {
+
+#if defined(__aarch64__) && defined(__linux__)
+
+namespace {
+
+struct Feature {
+  const char* name;
+  unsigned long type;  // AT_HWCAP or AT_HWCAP2
+  unsigned long bit;
+};
+
+// Bit numbers of the kernel's interface (uapi/asm/hwcap.h), which never change; headers may be older than the kernel.
+constexpr Feature kFeatures[] = {
+    {"asimd", AT_HWCAP, 1},    {"fphp", AT_HWCAP, 9},    {"asimdhp", AT_HWCAP, 10}, {"asimddp", AT_HWCAP, 20},
+    {"sve", AT_HWCAP, 22},     {"sve2", AT_HWCAP2, 1},   {"i8mm", AT_HWCAP2, 13},   {"bf16", AT_HWCAP2, 14},
+    {"sme", AT_HWCAP2, 23},
+};
+
+bool has(const Feature& feature) { return getauxval(feature.type) >> feature.bit & 1; }
+
+bool has(std::string_view name) {
+  for (const Feature& feature : kFeatures) {
+    if (feature.name == name) return has(feature);
+  }
+  return false;
+}
+
+}  // namespace
+
+std::vector<std::string> cpu_features() {
+  std::vector<std::string> found;
+  for (const Feature& feature : kFeatures) {
+    if (has(feature)) found.emplace_back(feature.name);
+  }
+  return found;
+}
+
+bool cpu_has(Isa isa) {
+  if (isa == Isa::neon_dotprod) return has("asimddp");
+  if (isa == Isa::neon_i8mm) return has("asimddp") && has("i8mm");
+  return isa == Isa::portable;
+}
+
+#elif defined(__x86_64__)
+
+namespace {
+
+struct Registers {
+  uint32_t eax, ebx, ecx, edx;
+};
+
+Registers cpuid(uint32_t leaf, uint32_t subleaf) {
+  Registers r = {};
+  __get_cpuid_count(leaf, subleaf, &r.eax, &r.ebx, &r.ecx, &r.edx);
+  return r;
+}
+
+// Which register states the operating system saves; zero where it saves none by XSAVE.
+uint64_t enabled_states() {
+  if (!(cpuid(1, 0).ecx >> 27 & 1)) return 0;
+  uint32_t low, high;
+  __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return static_cast<uint64_t>(high) << 32 | low;
+}
+
+constexpr uint64_t kAvxState = 0x6, kAvx512State = 0xe6, kAmxState = 0x60000;
+
+struct Feature {
+  const char* name;
+  uint32_t leaf, subleaf;
+  uint32_t Registers::* word;
+  int bit;
+  uint64_t state;
+};
+
+constexpr Feature kFeatures[] = {
+    {"fma", 1, 0, &Registers::ecx, 12, kAvxState},
+    {"f16c", 1, 0, &Registers::ecx, 29, kAvxState},
+    {"avx2", 7, 0, &Registers::ebx, 5, kAvxState},
+    {"bmi2", 7, 0, &Registers::ebx, 8, 0},
+    {"avx512f", 7, 0, &Registers::ebx, 16, kAvx512State},
+    {"avx512dq", 7, 0, &Registers::ebx, 17, kAvx512State},
+    {"avx512bw", 7, 0, &Registers::ebx, 30, kAvx512State},
+    {"avx512vl", 7, 0, &Registers::ebx, 31, kAvx512State},
+    {"avx512_vbmi", 7, 0, &Registers::ecx, 1, kAvx512State},
+    {"avx512_vbmi2", 7, 0, &Registers::ecx, 6, kAvx512State},
+    {"avx512_vnni", 7, 0, &Registers::ecx, 11, kAvx512State},
+    {"avx512_bitalg", 7, 0, &Registers::ecx, 12, kAvx512State},
+    {"avx512_vpopcntdq", 7, 0, &Registers::ecx, 14, kAvx512State},
+    {"avx512_fp16", 7, 0, &Registers::edx, 23, kAvx512State},
+    {"avx_vnni", 7, 1, &Registers::eax, 4, kAvxState},
+    {"avx512_bf16", 7, 1, &Registers::eax, 5, kAvx512State},
+    {"amx_bf16", 7, 0, &Registers::edx, 22, kAmxState},
+    {"amx_tile", 7, 0, &Registers::edx, 24, kAmxState},
+    {"amx_int8", 7, 0, &Registers::edx, 25, kAmxState},
+};
+
+bool has(const Feature& feature) {
+  if ((enabled_states() & feature.state) != feature.state) return false;
+  return cpuid(feature.leaf, feature.subleaf).*feature.word >> feature.bit & 1;
+}
+
+template <class... Names>
+bool has_all(Names... names) {
+  const auto one = [](std::string_view name) {
+    for (const Feature& feature : kFeatures) {
+      if (feature.name == name) return has(feature);
+    }
+    return false;
+  };
+  return (one(names) && ...);
+}
+
+// Linux lets a process use tile registers only after it asks.
+bool amx_granted() {
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+}  // namespace
+
+std::vector<std::string> cpu_features() {
+  std::vector<std::string> found;
+  for (const Feature& feature : kFeatures) {
+    if (has(feature)) found.emplace_back(feature.name);
+  }
+  return found;
+}
+
+bool cpu_has(Isa isa) {
+  const bool avx2 = has_all("avx2", "fma", "f16c", "bmi2");
+  const bool avx512 = avx2 && has_all("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vbmi", "avx512_vbmi2",
+                                      "avx512_vnni", "avx512_bf16", "avx512_bitalg", "avx512_vpopcntdq");
+  switch (isa) {
+    case Isa::portable:
+      return true;
+    case Isa::avx2:
+      return avx2;
+    case Isa::avx512:
+      return avx512;
+    case Isa::amx:
+      return avx512 && has_all("amx_tile", "amx_bf16", "amx_int8") && amx_granted();
+    default:
+      return false;
+  }
+}
+
+#else
+
+std::vector<std::string> cpu_features() { return {}; }
+
+bool cpu_has(Isa isa) { return isa == Isa::portable; }
+
+#endif
+
+}  // namespace tilepress

@@ -1,0 +1,28 @@
+// Which instruction sets there are, which this machine has, and which one is in force.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tilepress {
+
+// Ascending within a family: a machine that has one has all below it in its family; portable is below both.
+enum class Isa { portable, neon_dotprod, neon_i8mm, avx2, avx512, amx };
+
+std::string_view isa_name(Isa isa);
+
+// Instruction sets that this machine and this build can run, ascending.
+std::vector<Isa> supported_isas();
+
+// CPU features found, by the names that Linux gives them, whether or not a kernel uses them.
+std::vector<std::string> cpu_features();
+
+// The instruction set in force: the highest supported one, or TILEPRESS_ISA.
+// Throws std::invalid_argument, with the list of those that work here, when that one is unknown or unsupported.
+Isa active_isa();
+
+// Whether code for `isa` may run while `active` is in force.
+bool permitted(Isa isa, Isa active);
+
+}  // namespace tilepress

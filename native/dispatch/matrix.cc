@@ -1,0 +1,214 @@
+#include "dispatch/matrix.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "dispatch/parallel.h"
+#include "dispatch/registry.h"
+#include "tilepress/convert.h"
+
+namespace tilepress {
+namespace {
+
+// A worker's own memory: one block of codes and keep bytes as rows, one row of weights, and what kernels want.
+struct Scratch {
+  explicit Scratch(const MatrixShape& shape)
+      : codes(static_cast<size_t>(block_codes(shape.block()) * code_bytes(shape.bits))),
+        keep(shape.sparse ? static_cast<size_t>(block_codes(shape.block())) : 0),
+        row(static_cast<size_t>(shape.cols)),
+        kernel(static_cast<size_t>(block_scratch_bytes(shape.block()))) {}
+
+  std::vector<uint8_t> codes, keep;
+  std::vector<float> row;
+  std::vector<uint8_t> kernel;
+};
+
+// Scratch for each worker, made by the worker that first needs it.
+class Workers {
+ public:
+  Workers(const MatrixShape& shape, int threads) : shape_(shape), scratch_(static_cast<size_t>(std::max(threads, 1))) {}
+
+  Scratch& operator[](int worker) {
+    auto& mine = scratch_[static_cast<size_t>(worker)];
+    if (mine.empty()) mine.emplace_back(shape_);
+    return mine.front();
+  }
+
+ private:
+  const MatrixShape& shape_;
+  std::vector<std::vector<Scratch>> scratch_;
+};
+
+int rows_in(const MatrixShape& shape, int64_t block) {
+  return static_cast<int>(std::min<int64_t>(kBlockNeurons, shape.rows - block * kBlockNeurons));
+}
+
+uint8_t* block_codes_at(const MatrixShape& shape, const Streams& streams, int64_t block) {
+  const int64_t dense = shape.block().tiles * shape.tile_code_bytes();
+  return streams.codes + (shape.sparse ? streams.offsets[block] : block * dense);
+}
+
+uint8_t* block_mask_at(const MatrixShape& shape, const Streams& streams, int64_t block) {
+  return shape.sparse ? streams.mask + block * shape.block_mask_bytes() : nullptr;
+}
+
+GroupScales scales_at(const MatrixShape& shape, const Streams& streams, int64_t block, int neuron, bool given) {
+  const int64_t at = block * shape.groups * kBlockNeurons + neuron;
+  return {streams.scales ? streams.scales + at * shape.scale_bytes : nullptr,
+          streams.zeros ? streams.zeros + at : nullptr, given};
+}
+
+// Whether the exponent is all ones, by bits: comparisons would depend on how the compiler treats NaN.
+bool is_finite(float x) { return (std::bit_cast<uint32_t>(x) & 0x7f800000) != 0x7f800000; }
+
+void load_row(const Weights& weights, int64_t at, int64_t cols, float* row) {
+  const auto* halves = reinterpret_cast<const uint16_t*>(weights.data) + at;
+  if (weights.type == Real::f32) {
+    std::memcpy(row, weights.data + at * 4, static_cast<size_t>(cols) * 4);
+  } else if (weights.type == Real::bf16) {
+    for (int64_t i = 0; i < cols; ++i) row[i] = bf16_to_float(halves[i]);
+  } else {
+    for (int64_t i = 0; i < cols; ++i) row[i] = fp16_to_float(halves[i]);
+  }
+}
+
+// Which elements of the row are kept, as 0/1; dropped weights become zero so that they do not widen a range.
+void keep_row(const Weights& weights, int64_t at, int64_t cols, float* row, uint8_t* keep) {
+  if (weights.keep) {
+    for (int64_t i = 0; i < cols; ++i) keep[i] = weights.keep[at + i] != 0;
+    for (int64_t i = 0; i < cols; ++i) row[i] = keep[i] ? row[i] : 0.0f;
+  } else {
+    for (int64_t i = 0; i < cols; ++i) keep[i] = row[i] != 0.0f;
+  }
+}
+
+int64_t count_bad(const float* row, int64_t cols) {
+  int64_t bad = 0;
+  for (int64_t i = 0; i < cols; ++i) bad += !is_finite(row[i]);
+  return bad;
+}
+
+// Rows past the matrix' edge; columns past it are zero from the start, and nobody writes them.
+void clear_padding_rows(const MatrixShape& shape, int64_t block, Scratch& mine) {
+  const size_t filled = static_cast<size_t>(rows_in(shape, block) * shape.padded_cols());
+  const size_t filled_bytes = filled * static_cast<size_t>(code_bytes(shape.bits));
+  std::fill(mine.codes.begin() + static_cast<int64_t>(filled_bytes), mine.codes.end(), uint8_t{0});
+  if (shape.sparse) std::fill(mine.keep.begin() + static_cast<int64_t>(filled), mine.keep.end(), uint8_t{0});
+}
+
+}  // namespace
+
+void count_kept(const MatrixShape& shape, const Weights& weights, int threads, int64_t* counts) {
+  Workers workers(shape, threads);
+  parallel_for(shape.blocks(), threads, [&](int worker, int64_t block) {
+    Scratch& mine = workers[worker];
+    int64_t kept = 0;
+    for (int neuron = 0; neuron < rows_in(shape, block); ++neuron) {
+      const int64_t at = (block * kBlockNeurons + neuron) * shape.cols;
+      if (!weights.keep) load_row(weights, at, shape.cols, mine.row.data());
+      keep_row(weights, at, shape.cols, mine.row.data(), mine.keep.data());
+      for (int64_t i = 0; i < shape.cols; ++i) kept += mine.keep[static_cast<size_t>(i)];
+    }
+    counts[block] = kept;
+  });
+}
+
+int64_t pack_weights(const MatrixShape& shape, const Format& format, const Weights& weights, bool scales_given,
+                     const Streams& streams, int threads) {
+  const auto quantize = choose(kQuantize);
+  const auto pack = choose(kPack);
+  Workers workers(shape, threads);
+  std::atomic<int64_t> bad{0};
+  parallel_for(shape.blocks(), threads, [&](int worker, int64_t block) {
+    Scratch& mine = workers[worker];
+    float* row = mine.row.data();
+    for (int neuron = 0; neuron < rows_in(shape, block); ++neuron) {
+      const int64_t at = (block * kBlockNeurons + neuron) * shape.cols;
+      const int64_t to = neuron * shape.padded_cols();
+      load_row(weights, at, shape.cols, row);
+      if (shape.sparse) keep_row(weights, at, shape.cols, row, mine.keep.data() + to);
+      if (const int64_t found = count_bad(row, shape.cols)) bad += found;
+      quantize(format, row, shape.cols, scales_at(shape, streams, block, neuron, scales_given),
+               mine.codes.data() + to * code_bytes(shape.bits));
+    }
+    clear_padding_rows(shape, block, mine);
+    pack(shape.block(), mine.codes.data(), shape.sparse ? mine.keep.data() : nullptr,
+         block_codes_at(shape, streams, block), block_mask_at(shape, streams, block), mine.kernel.data());
+  });
+  return bad;
+}
+
+void pack_codes(const MatrixShape& shape, const uint8_t* codes, const uint8_t* keep, const Streams& streams,
+                int threads) {
+  const auto pack = choose(kPack);
+  const int64_t bytes = code_bytes(shape.bits);
+  Workers workers(shape, threads);
+  parallel_for(shape.blocks(), threads, [&](int worker, int64_t block) {
+    Scratch& mine = workers[worker];
+    for (int neuron = 0; neuron < rows_in(shape, block); ++neuron) {
+      const int64_t at = (block * kBlockNeurons + neuron) * shape.cols;
+      const int64_t to = neuron * shape.padded_cols();
+      std::memcpy(mine.codes.data() + to * bytes, codes + at * bytes, static_cast<size_t>(shape.cols * bytes));
+      for (int64_t i = 0; shape.sparse && i < shape.cols; ++i) mine.keep[static_cast<size_t>(to + i)] = keep[at + i] != 0;
+    }
+    clear_padding_rows(shape, block, mine);
+    pack(shape.block(), mine.codes.data(), shape.sparse ? mine.keep.data() : nullptr,
+         block_codes_at(shape, streams, block), block_mask_at(shape, streams, block), mine.kernel.data());
+  });
+}
+
+void unpack_codes(const MatrixShape& shape, const Streams& streams, uint8_t* codes, uint8_t* keep, int threads) {
+  const auto unpack = choose(kUnpack);
+  const int64_t bytes = code_bytes(shape.bits);
+  Workers workers(shape, threads);
+  parallel_for(shape.blocks(), threads, [&](int worker, int64_t block) {
+    Scratch& mine = workers[worker];
+    unpack(shape.block(), block_codes_at(shape, streams, block), block_mask_at(shape, streams, block),
+           mine.codes.data(), mine.keep.data(), mine.kernel.data());
+    for (int neuron = 0; neuron < rows_in(shape, block); ++neuron) {
+      const int64_t at = (block * kBlockNeurons + neuron) * shape.cols;
+      const int64_t from = neuron * shape.padded_cols();
+      std::memcpy(codes + at * bytes, mine.codes.data() + from * bytes, static_cast<size_t>(shape.cols * bytes));
+      if (keep) std::memcpy(keep + at, mine.keep.data() + from, static_cast<size_t>(shape.cols));
+    }
+  });
+}
+
+void unpack_weights(const MatrixShape& shape, const Format& format, const Streams& streams, float* weights,
+                    int threads) {
+  const auto unpack = choose(kUnpack);
+  const auto dequantize = choose(kDequantize);
+  Workers workers(shape, threads);
+  parallel_for(shape.blocks(), threads, [&](int worker, int64_t block) {
+    Scratch& mine = workers[worker];
+    unpack(shape.block(), block_codes_at(shape, streams, block), block_mask_at(shape, streams, block),
+           mine.codes.data(), mine.keep.data(), mine.kernel.data());
+    for (int neuron = 0; neuron < rows_in(shape, block); ++neuron) {
+      const int64_t from = neuron * shape.padded_cols();
+      dequantize(format, mine.codes.data() + from * code_bytes(shape.bits),
+                 shape.sparse ? mine.keep.data() + from : nullptr, shape.cols,
+                 scales_at(shape, streams, block, neuron, true),
+                 weights + (block * kBlockNeurons + neuron) * shape.cols);
+    }
+  });
+}
+
+double read_bandwidth(const uint8_t* data, int64_t size, int threads, uint64_t* checksum) {
+  constexpr int64_t kChunk = 1 << 20;
+  const auto read = choose(kRead);
+  std::atomic<uint64_t> total{0};
+  const auto start = std::chrono::steady_clock::now();
+  parallel_for((size + kChunk - 1) / kChunk, threads, [&](int, int64_t chunk) {
+    const int64_t at = chunk * kChunk;
+    total += read(data + at, static_cast<size_t>(std::min(kChunk, size - at)));
+  });
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+  *checksum = total;
+  return static_cast<double>(size) / elapsed.count();
+}
+
+}  // namespace tilepress

@@ -1,0 +1,62 @@
+// Whole matrices: the loops over blocks, with their threads and scratch memory, that call kernels.
+#pragma once
+
+#include <cstdint>
+
+#include "tilepress/kernels.h"
+
+namespace tilepress {
+
+struct MatrixShape {
+  int64_t rows, cols;
+  int bits, operand_bits;
+  bool sparse;
+  int64_t groups;  // scales of a row; 0 where there are none
+  int scale_bytes;
+  bool zero_points;
+
+  BlockShape block() const { return {bits, operand_bits, (cols + inputs() - 1) / inputs()}; }
+  int inputs() const { return tile_inputs(operand_bits); }
+  int64_t blocks() const { return (rows + kBlockNeurons - 1) / kBlockNeurons; }
+  int64_t padded_cols() const { return block().tiles * inputs(); }
+  int64_t tile_code_bytes() const { return tile_codes(operand_bits) * bits / 8; }
+  int64_t block_mask_bytes() const { return sparse ? block_codes(block()) / 8 : 0; }
+  int64_t scale_count() const { return blocks() * groups * kBlockNeurons; }
+};
+
+// The arrays of layout.py; those that a format does not have are null.
+struct Streams {
+  uint8_t* codes;
+  uint8_t* mask;
+  const int64_t* offsets;
+  uint8_t* scales;
+  uint8_t* zeros;
+};
+
+// A dense matrix, row after row. An element is kept where `keep` is not 0 or, without `keep`, where it is not zero.
+struct Weights {
+  const uint8_t* data;
+  Real type;
+  const uint8_t* keep;
+};
+
+// Kept elements of each block.
+void count_kept(const MatrixShape& shape, const Weights& weights, int threads, int64_t* counts);
+
+// Quantises and packs. Returns how many kept weights are not finite: if any, what was written means nothing.
+int64_t pack_weights(const MatrixShape& shape, const Format& format, const Weights& weights, bool scales_given,
+                     const Streams& streams, int threads);
+
+// Packs codes [rows, cols], uint8_t or (16-bit formats) uint16_t; `keep` is null for a dense matrix.
+void pack_codes(const MatrixShape& shape, const uint8_t* codes, const uint8_t* keep, const Streams& streams,
+                int threads);
+
+// The inverses; `keep` is null for a dense matrix.
+void unpack_codes(const MatrixShape& shape, const Streams& streams, uint8_t* codes, uint8_t* keep, int threads);
+void unpack_weights(const MatrixShape& shape, const Format& format, const Streams& streams, float* weights,
+                    int threads);
+
+// Bytes a second of `threads` threads reading `size` bytes once; the checksum goes to `checksum`.
+double read_bandwidth(const uint8_t* data, int64_t size, int threads, uint64_t* checksum);
+
+}  // namespace tilepress

@@ -1,0 +1,36 @@
+#include "dispatch/registry.h"
+
+#include <stdexcept>
+#include <string>
+
+#include "kernels/all.h"
+
+namespace tilepress {
+namespace {
+
+template <class Function>
+Kernel entry(Operation<Function> operation, Isa isa, Function function) {
+  return {operation.name, isa, reinterpret_cast<AnyKernel>(function)};
+}
+
+const Kernel kKernels[] = {
+    entry(kQuantize, Isa::portable, portable::quantize_row),
+    entry(kDequantize, Isa::portable, portable::dequantize_row),
+    entry(kPack, Isa::portable, portable::pack_block),
+    entry(kUnpack, Isa::portable, portable::unpack_block),
+    entry(kRead, Isa::portable, portable::read_bytes),
+};
+
+}  // namespace
+
+std::span<const Kernel> kernels() { return kKernels; }
+
+const Kernel& choose(std::string_view operation) {
+  const Isa active = active_isa();
+  for (const Kernel& kernel : kKernels) {
+    if (kernel.operation == operation && permitted(kernel.isa, active)) return kernel;
+  }
+  throw std::logic_error("no kernel for " + std::string(operation));
+}
+
+}  // namespace tilepress

@@ -1,0 +1,43 @@
+// The one list of kernels, in priority order.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "dispatch/isa.h"
+#include "tilepress/kernels.h"
+
+namespace tilepress {
+
+using AnyKernel = void (*)();
+
+struct Kernel {
+  std::string_view operation;
+  Isa isa;
+  AnyKernel function;
+};
+
+// Operations, and the type of the function that does each.
+template <class Function>
+struct Operation {
+  std::string_view name;
+};
+
+inline constexpr Operation<QuantizeRow> kQuantize{"quantize"};
+inline constexpr Operation<DequantizeRow> kDequantize{"dequantize"};
+inline constexpr Operation<PackBlock> kPack{"pack"};
+inline constexpr Operation<UnpackBlock> kUnpack{"unpack"};
+inline constexpr Operation<ReadBytes> kRead{"read"};
+
+// All kernels of this build; of one operation, the one to prefer comes first.
+std::span<const Kernel> kernels();
+
+// The first kernel of the operation that the instruction set in force permits. Portable ones always are.
+const Kernel& choose(std::string_view operation);
+
+template <class Function>
+Function choose(Operation<Function> operation) {
+  return reinterpret_cast<Function>(choose(operation.name).function);
+}
+
+}  // namespace tilepress

@@ -1,0 +1,95 @@
+"""Types of the compiled module, native/bindings/module.cc."""
+
+from typing import Any
+
+# Anything that speaks DLPack on the CPU: one-dimensional, contiguous uint8, int64 or float32.
+Array = Any
+
+class Format:
+    def __init__(
+        self,
+        *,
+        rounding: str,
+        bits: int,
+        low: float,
+        high: float,
+        max: float,
+        emax: int,
+        zero_point: bool,
+        scale: str,
+        group: int,
+        thresholds: Array,
+        codes: Array,
+        values: Array,
+    ) -> None: ...
+
+def supported_isas() -> list[str]: ...
+def cpu_features() -> list[str]: ...
+def active_isa() -> str: ...
+def registered() -> list[tuple[str, str]]: ...
+def chosen(operation: str, /) -> str: ...
+def count_kept(
+    format: Format, rows: int, cols: int, data: Array, type: str, keep: Array, threads: int, counts: Array, /
+) -> None: ...
+def pack_weights(
+    format: Format,
+    rows: int,
+    cols: int,
+    operand_bits: int,
+    sparse: bool,
+    data: Array,
+    type: str,
+    keep: Array,
+    scales_given: bool,
+    codes: Array,
+    mask: Array,
+    offsets: Array,
+    scales: Array,
+    zeros: Array,
+    threads: int,
+    /,
+) -> int: ...
+def pack_codes(
+    format: Format,
+    rows: int,
+    cols: int,
+    operand_bits: int,
+    sparse: bool,
+    source: Array,
+    keep: Array,
+    codes: Array,
+    mask: Array,
+    offsets: Array,
+    threads: int,
+    /,
+) -> None: ...
+def unpack_codes(
+    format: Format,
+    rows: int,
+    cols: int,
+    operand_bits: int,
+    sparse: bool,
+    codes: Array,
+    mask: Array,
+    offsets: Array,
+    to: Array,
+    keep: Array,
+    threads: int,
+    /,
+) -> None: ...
+def unpack_weights(
+    format: Format,
+    rows: int,
+    cols: int,
+    operand_bits: int,
+    sparse: bool,
+    codes: Array,
+    mask: Array,
+    offsets: Array,
+    scales: Array,
+    zeros: Array,
+    to: Array,
+    threads: int,
+    /,
+) -> None: ...
+def read_bandwidth(data: Array, threads: int, /) -> tuple[float, int]: ...

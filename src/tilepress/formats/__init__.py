@@ -1,0 +1,16 @@
+"""What a number is: frozen descriptors with a plain reference encode and decode, and fast tensor versions."""
+
+from .bfp import BFP
+from .element import Element
+from .floats import BF8, BF16, E2M1, E2M3, E3M2, E4M3, FLOATS, FP16, Float
+from .integers import SIGNED, UNSIGNED, Integer
+from .names import FormatError, parse, parse_weight, weight_names
+from .tensors import Quantized, decode, dequantize, encode, quantize
+from .tables import NF4, Table, read_table
+from .weight import SCALE_TYPES, Scaling, WeightFormat
+
+__all__ = [
+    "BF8", "BF16", "BFP", "E2M1", "E2M3", "E3M2", "E4M3", "FLOATS", "FP16", "NF4", "SCALE_TYPES", "SIGNED",
+    "UNSIGNED", "Element", "Float", "FormatError", "Integer", "Quantized", "Scaling", "Table", "WeightFormat",
+    "decode", "dequantize", "encode", "parse", "parse_weight", "quantize", "read_table", "weight_names",
+]  # fmt: skip

@@ -1,0 +1,171 @@
+"""A packed matrix: its format, its shape and the arrays that `layout` describes."""
+
+from dataclasses import dataclass, fields
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..formats import WeightFormat
+from ..formats.floats import BF16
+from ..formats.tensors import E8M0_ONE, SCALE_DTYPES
+from .layout import BLOCK_NEURONS, SLACK_BYTES, Layout, element_order
+
+
+class DamagedError(ValueError):
+    """Packed arrays or a file that contradict themselves; nothing of them was used."""
+
+
+@dataclass(frozen=True, eq=False)
+class PackedMatrix:
+    """[rows, cols] weights as packed tiles. Making one checks that the arrays agree with each other.
+
+    `codes` uint8; sparse ones also have `mask` uint8 and `offsets` int64 [blocks + 1]; scaled ones `scales`
+    [blocks, groups, 16] in the format's scale type (E8M0 as uint8), and `zeros` uint8 beside a zero point.
+    """
+
+    format: WeightFormat
+    rows: int
+    cols: int
+    operand_bits: int
+    codes: Tensor
+    mask: Tensor | None = None
+    offsets: Tensor | None = None
+    scales: Tensor | None = None
+    zeros: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return (self.rows, self.cols)
+
+    @property
+    def sparse(self) -> bool:
+        return self.mask is not None
+
+    @property
+    def layout(self) -> Layout:
+        return layout_of(self.format, self.rows, self.cols, self.operand_bits, self.sparse)
+
+    @property
+    def streams(self) -> dict[str, Tensor]:
+        """The arrays there are, by name."""
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in found.items() if isinstance(value, Tensor)}
+
+    @property
+    def nbytes(self) -> int:
+        """All bytes stored: codes, mask, offsets, scales and zero points, padding included."""
+        return sum(array.nbytes for array in self.streams.values())
+
+    @cached_property
+    def kept(self) -> int:
+        """Weights that have a code; the matrix' own, never padding."""
+        return self.rows * self.cols if self.mask is None else int(_popcounts(self.mask).sum())
+
+    @property
+    def density(self) -> float:
+        return self.kept / (self.rows * self.cols)
+
+    @property
+    def bits_per_weight(self) -> float:
+        return self.nbytes * 8 / (self.rows * self.cols)
+
+    @property
+    def compression_factor(self) -> float:
+        """How many times smaller than BF16."""
+        return BF16.bits / self.bits_per_weight
+
+    def __repr__(self) -> str:
+        sparsity = f", density {self.density:.3f}" if self.sparse else ""
+        return f"PackedMatrix({self.format}, {self.rows}×{self.cols}{sparsity}, {self.nbytes} bytes)"
+
+
+def layout_of(format: WeightFormat, rows: int, cols: int, operand_bits: int, sparse: bool) -> Layout:
+    group = format.scaling.group_inputs(cols) if format.scaling else None
+    return Layout(rows, cols, format.element.bits, operand_bits, sparse, group)
+
+
+def scale_stream(scales: Tensor | None, layout: Layout) -> Tensor | None:
+    """Scales [rows, groups] to [blocks, groups, 16]."""
+    if scales is None:
+        return None
+    return _group_stream(scales, layout, fill=E8M0_ONE if scales.dtype == torch.uint8 else 1)
+
+
+def zero_stream(zeros: Tensor | None, layout: Layout) -> Tensor | None:
+    """Zero points [rows, groups] to [blocks, groups, 16]."""
+    return None if zeros is None else _group_stream(zeros, layout, fill=0)
+
+
+def group_rows(stream: Tensor | None, layout: Layout) -> Tensor | None:
+    """[blocks, groups, 16] back to [rows, groups]."""
+    if stream is None:
+        return None
+    return stream.transpose(1, 2).reshape(layout.blocks * BLOCK_NEURONS, layout.groups)[: layout.rows].contiguous()
+
+
+def _group_stream(per_group: Tensor, layout: Layout, fill: int) -> Tensor:
+    padded = torch.full((layout.blocks * BLOCK_NEURONS, layout.groups), fill, dtype=per_group.dtype)
+    padded[: layout.rows] = per_group
+    return padded.view(layout.blocks, BLOCK_NEURONS, layout.groups).transpose(1, 2).contiguous()
+
+
+def _check(matrix: PackedMatrix) -> None:
+    """Everything native code relies on, before it sees a pointer."""
+    layout, format = matrix.layout, matrix.format
+    scale_shape = layout.scale_shape if format.scaling else None
+    _check_array("mask", matrix.mask, torch.uint8, (layout.mask_bytes,) if matrix.sparse else None)
+    _check_array("offsets", matrix.offsets, torch.int64, (layout.blocks + 1,) if matrix.sparse else None)
+    _check_array("scales", matrix.scales, SCALE_DTYPES[format.scaling.type] if format.scaling else None, scale_shape)
+    _check_array("zeros", matrix.zeros, torch.uint8, scale_shape if format.has_zero_point else None)
+    if matrix.mask is None or matrix.offsets is None:
+        _check_array("codes", matrix.codes, torch.uint8, (layout.dense_code_bytes,))
+    else:
+        _check_sparse(matrix.codes, matrix.mask, matrix.offsets, layout)
+    if matrix.zeros is not None and int(matrix.zeros.max()) >= format.element.codes:
+        raise DamagedError(f"a zero point of {format} is at most {format.element.codes - 1}")
+
+
+def _check_array(name: str, array: Tensor | None, dtype: torch.dtype | None, shape: tuple[int, ...] | None) -> None:
+    if (array is None) != (shape is None):
+        raise DamagedError(f"{name} must {'be there' if shape else 'not be there'} in this format")
+    if array is None:
+        return
+    if array.dtype != dtype or tuple(array.shape) != shape:
+        raise DamagedError(f"{name} must be {dtype} {list(shape or ())}, not {array.dtype} {list(array.shape)}")
+    if array.device.type != "cpu" or not array.is_contiguous():
+        raise DamagedError(f"{name} must be contiguous on the CPU")
+
+
+def _check_sparse(codes: Tensor, mask: Tensor, offsets: Tensor, layout: Layout) -> None:
+    starts = offsets.numpy()
+    if starts[0] != 0 or bool((np.diff(starts) < 0).any()):
+        raise DamagedError("offsets must start at 0 and never descend")
+    _check_array("codes", codes, torch.uint8, (int(starts[-1]) + SLACK_BYTES,))
+    kept = _popcounts(mask).reshape(layout.blocks, -1).sum(1, dtype=np.int64)
+    wrong = np.flatnonzero(-(-kept * layout.bits // 8) != np.diff(starts))
+    if wrong.size:
+        raise DamagedError(f"mask and offsets disagree about the codes of block {int(wrong[0])}")
+    if _padding_is_kept(mask, layout):
+        raise DamagedError("mask keeps an element outside the matrix")
+    if bool(codes[int(starts[-1]) :].any()):
+        raise DamagedError(f"codes must end in {SLACK_BYTES} zero bytes")
+
+
+def _popcounts(mask: Tensor) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    """Set bits in each eight bytes of the mask, whose length is a multiple of 64."""
+    return np.bitwise_count(mask.numpy().view(np.uint64))
+
+
+def _padding_is_kept(mask: Tensor, layout: Layout) -> bool:
+    """Whether a bit is set past the last row (in the last block) or past the last column (in each last tile)."""
+    tiles = mask.view(layout.blocks, layout.block_tiles, layout.tile_mask_bytes).numpy()
+    order = element_order(layout.operand_bits)
+    rows_left = layout.rows - (layout.blocks - 1) * BLOCK_NEURONS
+    cols_left = layout.cols - (layout.block_tiles - 1) * layout.tile_inputs
+    last_block, last_tiles = (np.unpackbits(part, axis=1, bitorder="little") for part in (tiles[-1], tiles[:, -1]))
+    return bool(last_block[:, order[rows_left:].ravel()].any() or last_tiles[:, order[:, cols_left:].ravel()].any())

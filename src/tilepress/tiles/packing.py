@@ -1,0 +1,246 @@
+"""Packing and unpacking by native code with threads; the same bytes as `reference`."""
+
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .. import _native
+from ..formats import Float, Integer, Quantized, Table, WeightFormat, parse_weight
+from ..formats.tensors import E8M0_ONE, SCALE_DTYPES, check_weight, decode_table, encode_table
+from .layout import SLACK_BYTES, Layout
+from .matrix import PackedMatrix, group_rows, layout_of, scale_stream, zero_stream
+
+_REAL = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+
+
+def pack(
+    weight: Tensor,
+    format: str | WeightFormat,
+    *,
+    mask: Tensor | None = None,
+    sparse: bool = False,
+    scales: Tensor | None = None,
+    zeros: Tensor | None = None,
+    operand_bits: int | None = None,
+    threads: int | None = None,
+) -> PackedMatrix:
+    """Quantise a [neurons, inputs] matrix, nearest rounding, and pack it.
+
+    Args:
+        weight: float32, bfloat16 or float16, finite wherever it is kept.
+        format: a weight format or its name, "int4:g32" say.
+        mask: [neurons, inputs]; only weights where it is true are stored, the others become zero.
+        sparse: without `mask`: store only the weights that are not zero.
+        scales, zeros: [neurons, groups] to use instead of those that each group's extremes give; both or neither
+            where the format has zero points.
+        operand_bits: 8 or 16, the tile's operand width; the format's own if not given.
+        threads: as many as torch uses if not given.
+    """
+    format = parse_weight(format)
+    weight = check_weight(weight).detach().cpu().contiguous()
+    layout = _layout(format, weight.shape, operand_bits, sparse or mask is not None)
+    native, threads = _native_format(format, layout), _threads(threads)
+    keep = _bytes(_check_mask(mask, weight))
+    source = (_bytes(weight), _REAL[weight.dtype], keep)
+    offsets = _no_offsets()
+    if layout.sparse:
+        counts = torch.empty(layout.blocks, dtype=torch.int64)
+        _native.count_kept(native, layout.rows, layout.cols, *source, threads, counts)
+        offsets = _offsets(counts, layout)
+    codes, packed_mask = _empty_codes(layout, offsets)
+    scale_array, zero_array, given = _group_arrays(format, layout, scales, zeros)
+    arrays = (codes, packed_mask, offsets, _bytes(scale_array), _bytes(zero_array))
+    bad = _native.pack_weights(native, *_shape(layout), *source, given, *arrays, threads)
+    if bad:
+        raise ValueError(f"weights must be finite: {bad} are not")
+    return _matrix(format, layout, codes, packed_mask, offsets, scale_array, zero_array)
+
+
+def pack_codes(
+    quantized: Quantized,
+    format: str | WeightFormat,
+    *,
+    mask: Tensor | None = None,
+    operand_bits: int | None = None,
+    threads: int | None = None,
+) -> PackedMatrix:
+    """Pack codes that something else chose; sparse where `mask` [neurons, inputs] is given."""
+    format = parse_weight(format)
+    codes = _check_codes(quantized, format)
+    layout = _layout(format, codes.shape, operand_bits, mask is not None)
+    keep = _check_mask(mask, codes)
+    offsets = _no_offsets()
+    if keep is not None:
+        per_row = torch.zeros(layout.blocks * 16, dtype=torch.int64)
+        per_row[: layout.rows] = keep.count_nonzero(dim=1)
+        offsets = _offsets(per_row.view(layout.blocks, 16).sum(1), layout)
+    packed, packed_mask = _empty_codes(layout, offsets)
+    arrays = (_bytes(codes), _bytes(keep), packed, packed_mask, offsets)
+    _native.pack_codes(_native_format(format, layout), *_shape(layout), *arrays, _threads(threads))
+    scales, zeros, _ = _group_arrays(format, layout, quantized.scales, quantized.zeros)
+    return _matrix(format, layout, packed, packed_mask, offsets, scales, zeros)
+
+
+def unpack(matrix: PackedMatrix, dtype: torch.dtype = torch.float32, *, threads: int | None = None) -> Tensor:
+    """The weights [neurons, inputs] that the packed matrix stands for, exact in float32."""
+    layout = matrix.layout
+    weights = torch.empty(layout.rows, layout.cols, dtype=torch.float32)
+    groups = (_bytes(matrix.scales), _bytes(matrix.zeros))
+    native = _native_format(matrix.format, layout)
+    _native.unpack_weights(native, *_shape(layout), *_code_arrays(matrix), *groups, weights.view(-1), _threads(threads))
+    return weights.to(dtype)
+
+
+def unpack_codes(matrix: PackedMatrix, *, threads: int | None = None) -> tuple[Quantized, Tensor | None]:
+    """The codes, scales and zero points, and the mask (bool [neurons, inputs]) of a sparse matrix.
+
+    A dropped weight has code 0.
+    """
+    layout = matrix.layout
+    shape = (layout.rows, layout.cols)
+    codes = torch.empty(shape, dtype=torch.int16 if layout.bits == 16 else torch.uint8)
+    keep = torch.empty(shape if layout.sparse else 0, dtype=torch.bool)
+    native = _native_format(matrix.format, layout)
+    _native.unpack_codes(
+        native, *_shape(layout), *_code_arrays(matrix), _bytes(codes), _bytes(keep), _threads(threads)
+    )
+    scales, zeros = group_rows(matrix.scales, layout), group_rows(matrix.zeros, layout)
+    return Quantized(codes, scales, zeros), keep if layout.sparse else None
+
+
+def _layout(format: WeightFormat, shape: torch.Size, operand_bits: int | None, sparse: bool) -> Layout:
+    return layout_of(format, shape[0], shape[1], operand_bits or format.operand_bits, sparse)
+
+
+def _shape(layout: Layout) -> tuple[int, int, int, bool]:
+    return layout.rows, layout.cols, layout.operand_bits, layout.sparse
+
+
+def _native_format(format: WeightFormat, layout: Layout) -> _native.Format:
+    return _make_native_format(format, layout.group or layout.cols)
+
+
+@lru_cache(maxsize=64)
+def _make_native_format(format: WeightFormat, group: int) -> _native.Format:
+    element = format.element
+    thresholds, codes, values = np.empty(0, np.float32), np.empty(0, np.uint8), np.empty(0, np.float32)
+    low = high = 0.0
+    if isinstance(element, Integer):
+        rounding, low, high = "integer", float(element.low), float(element.high)
+    else:
+        rounding = "magnitude" if isinstance(element, Float) else "table"
+    if element.bits == 16:
+        rounding = element.name
+    else:
+        values = decode_table(element)
+        if isinstance(element, Float | Table):
+            thresholds, codes = encode_table(element)
+    return _native.Format(
+        rounding=rounding,
+        bits=element.bits,
+        low=low,
+        high=high,
+        max=element.max,
+        emax=element.emax,
+        zero_point=format.has_zero_point,
+        scale=format.scaling.type if format.scaling else "none",
+        group=group,
+        thresholds=thresholds,
+        codes=codes,
+        values=values,
+    )
+
+
+def _offsets(kept_per_block: Tensor, layout: Layout) -> Tensor:
+    """Start of each block in the code stream, and its end."""
+    sizes = (kept_per_block * layout.bits + 7) // 8
+    return torch.cat([torch.zeros(1, dtype=torch.int64), sizes.cumsum(0)])
+
+
+def _no_offsets() -> Tensor:
+    return torch.empty(0, dtype=torch.int64)
+
+
+def _empty_codes(layout: Layout, offsets: Tensor) -> tuple[Tensor, Tensor]:
+    size = int(offsets[-1]) + SLACK_BYTES if layout.sparse else layout.dense_code_bytes
+    codes = torch.empty(size, dtype=torch.uint8)
+    if layout.sparse:
+        codes[-SLACK_BYTES:] = 0
+    return codes, torch.empty(layout.mask_bytes, dtype=torch.uint8)
+
+
+def _group_arrays(
+    format: WeightFormat, layout: Layout, scales: Tensor | None, zeros: Tensor | None
+) -> tuple[Tensor | None, Tensor | None, bool]:
+    """Scales and zero points as streams, and whether they are given: if not, they are to be filled in."""
+    if format.scaling is None:
+        if scales is not None or zeros is not None:
+            raise ValueError(f"{format} has no scales or zero points")
+        return None, None, False
+    dtype = SCALE_DTYPES[format.scaling.type]
+    if scales is None:
+        fill = E8M0_ONE if dtype == torch.uint8 else 1
+        empty = torch.full(layout.scale_shape, fill, dtype=dtype)
+        return empty, torch.zeros(layout.scale_shape, dtype=torch.uint8) if format.has_zero_point else None, False
+    _check_group_array("scales", scales, dtype, layout)
+    if (zeros is not None) != format.has_zero_point:
+        raise ValueError(f"{format} {'needs' if format.has_zero_point else 'has no'} zero points beside its scales")
+    if zeros is not None:
+        _check_group_array("zeros", zeros, torch.uint8, layout)
+    return scale_stream(scales.cpu(), layout), zero_stream(zeros.cpu() if zeros is not None else None, layout), True
+
+
+def _check_group_array(name: str, array: Tensor, dtype: torch.dtype, layout: Layout) -> None:
+    shape = (layout.rows, layout.groups)
+    if tuple(array.shape) != shape or array.dtype != dtype:
+        raise ValueError(f"{name} must be {dtype} {list(shape)}, not {array.dtype} {list(array.shape)}")
+
+
+def _check_mask(mask: Tensor | None, weight: Tensor) -> Tensor | None:
+    if mask is None:
+        return None
+    if mask.shape != weight.shape:
+        raise ValueError(f"the mask is {list(mask.shape)} where the matrix is {list(weight.shape)}")
+    return mask.to(torch.bool).cpu().contiguous()
+
+
+def _check_codes(quantized: Quantized, format: WeightFormat) -> Tensor:
+    codes, dtype = quantized.codes, torch.int16 if format.element.bits == 16 else torch.uint8
+    if codes.ndim != 2 or codes.dtype != dtype:
+        raise ValueError(f"codes of {format} are {dtype} [neurons, inputs], not {codes.dtype} {list(codes.shape)}")
+    if codes.numel() and dtype == torch.uint8 and int(codes.max()) >= format.element.codes:
+        raise ValueError(f"{format.element} has codes 0 to {format.element.codes - 1}, not {int(codes.max())}")
+    if format.scaling is not None and quantized.scales is None:
+        raise ValueError(f"{format} needs scales beside its codes")
+    return codes.cpu().contiguous()
+
+
+def _code_arrays(matrix: PackedMatrix) -> tuple[Tensor, Tensor, Tensor]:
+    offsets = _no_offsets() if matrix.offsets is None else matrix.offsets
+    return matrix.codes, _bytes(matrix.mask), offsets
+
+
+def _bytes(array: Tensor | None) -> Tensor:
+    """The array's bytes, without a copy; none for None."""
+    return torch.empty(0, dtype=torch.uint8) if array is None else array.view(-1).view(torch.uint8)
+
+
+def _matrix(
+    format: WeightFormat,
+    layout: Layout,
+    codes: Tensor,
+    mask: Tensor,
+    offsets: Tensor,
+    scales: Tensor | None,
+    zeros: Tensor | None,
+) -> PackedMatrix:
+    sparse = (mask, offsets) if layout.sparse else (None, None)
+    return PackedMatrix(format, layout.rows, layout.cols, layout.operand_bits, codes, *sparse, scales, zeros)
+
+
+def _threads(threads: int | None) -> int:
+    if threads is not None and threads < 1:
+        raise ValueError(f"at least one thread is needed, not {threads}")
+    return threads or torch.get_num_threads()
