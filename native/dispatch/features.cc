@@ -22,11 +22,12 @@ struct Feature {
   unsigned long bit;
 };
 
-// Bit numbers of the kernel's interface (uapi/asm/hwcap.h), which never change; headers may be older than the kernel.
+// Bit numbers of the kernel's interface (uapi/asm/hwcap.h), which never change; headers may be older than the
+// kernel.
 constexpr Feature kFeatures[] = {
-    {"asimd", AT_HWCAP, 1},    {"fphp", AT_HWCAP, 9},    {"asimdhp", AT_HWCAP, 10}, {"asimddp", AT_HWCAP, 20},
-    {"sve", AT_HWCAP, 22},     {"sve2", AT_HWCAP2, 1},   {"i8mm", AT_HWCAP2, 13},   {"bf16", AT_HWCAP2, 14},
-    {"sme", AT_HWCAP2, 23},
+    {"asimd", AT_HWCAP, 1},    {"fphp", AT_HWCAP, 9},   {"asimdhp", AT_HWCAP, 10},
+    {"asimddp", AT_HWCAP, 20}, {"sve", AT_HWCAP, 22},   {"sve2", AT_HWCAP2, 1},
+    {"i8mm", AT_HWCAP2, 13},   {"bf16", AT_HWCAP2, 14}, {"sme", AT_HWCAP2, 23},
 };
 
 bool has(const Feature& feature) { return getauxval(feature.type) >> feature.bit & 1; }
@@ -142,8 +143,9 @@ std::vector<std::string> cpu_features() {
 
 bool cpu_has(Isa isa) {
   const bool avx2 = has_all("avx2", "fma", "f16c", "bmi2");
-  const bool avx512 = avx2 && has_all("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vbmi", "avx512_vbmi2",
-                                      "avx512_vnni", "avx512_bf16", "avx512_bitalg", "avx512_vpopcntdq");
+  const bool avx512 =
+      avx2 && has_all("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vbmi", "avx512_vbmi2",
+                      "avx512_vnni", "avx512_bf16", "avx512_bitalg", "avx512_vpopcntdq");
   switch (isa) {
     case Isa::portable:
       return true;

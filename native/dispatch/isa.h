@@ -19,7 +19,8 @@ std::vector<Isa> supported_isas();
 std::vector<std::string> cpu_features();
 
 // The instruction set in force: the highest supported one, or TILEPRESS_ISA.
-// Throws std::invalid_argument, with the list of those that work here, when that one is unknown or unsupported.
+// Throws std::invalid_argument, with the list of those that work here, when that one is unknown or
+// unsupported.
 Isa active_isa();
 
 // Whether code for `isa` may run while `active` is in force.

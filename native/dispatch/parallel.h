@@ -9,8 +9,8 @@
 
 namespace tilepress {
 
-// Calls work(worker, item) for every item below `count` from at most `threads` threads, this one among them. Items are
-// handed out one by one, so uneven ones balance. `work` must not throw.
+// Calls work(worker, item) for every item below `count` from at most `threads` threads, this one among them.
+// Items are handed out one by one, so uneven ones balance. `work` must not throw.
 template <class Work>
 void parallel_for(int64_t count, int threads, const Work& work) {
   std::atomic<int64_t> next{0};

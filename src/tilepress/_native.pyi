@@ -18,6 +18,8 @@ class Format:
         zero_point: bool,
         scale: str,
         group: int,
+        mantissa_bits: int,
+        min_exponent: int,
         thresholds: Array,
         codes: Array,
         values: Array,

@@ -8,7 +8,8 @@ namespace tilepress {
 
 inline float bf16_to_float(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
-// Exponent and mantissa are moved into place and the bias corrected by one exact multiplication, subnormals included.
+// Exponent and mantissa are moved into place and the bias corrected by one exact multiplication, subnormals
+// included.
 inline float fp16_to_float(uint16_t bits) {
   const uint32_t magnitude = static_cast<uint32_t>(bits & 0x7fff) << 13;
   const uint32_t scaled = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) * 0x1p112f);
@@ -24,18 +25,24 @@ inline uint16_t float_to_bf16(float x) {
   return static_cast<uint16_t>((bits >> 16 & 0x8000) | magnitude);
 }
 
-// Finite x to the nearest fp16, ties to even, saturating at 65504. Adding a power of two whose last place is that of
-// the result makes the addition itself do the rounding.
+// Code, without its sign, of the nearest number, ties to even, of a float format with `mantissa_bits` whose
+// smallest normal number is 2^min_exponent. `x` is not negative and at most the format's largest number.
+// Adding a power of two whose last place is that of the result makes the addition itself do the rounding.
+inline uint32_t round_magnitude(float x, int mantissa_bits, int min_exponent) {
+  const uint32_t lowest = static_cast<uint32_t>(min_exponent + 127);
+  const uint32_t own = std::bit_cast<uint32_t>(x) >> 23;
+  const uint32_t exponent = own < lowest ? lowest : own;
+  const uint32_t anchor = (exponent + 23 - static_cast<uint32_t>(mantissa_bits)) << 23;
+  const uint32_t sum = std::bit_cast<uint32_t>(x + std::bit_cast<float>(anchor));
+  return ((exponent - lowest) << mantissa_bits) + (sum - anchor);
+}
+
+// Finite x to the nearest fp16, ties to even, saturating at 65504.
 inline uint16_t float_to_fp16(float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
   const float magnitude = std::bit_cast<float>(bits & 0x7fffffff);
   const float clamped = magnitude < 65504.0f ? magnitude : 65504.0f;
-  const uint32_t exponent = std::bit_cast<uint32_t>(clamped) & 0x7f800000;
-  const uint32_t floor_exponent = exponent < 0x38800000 ? 0x38800000 : exponent;  // 2^-14: subnormals below
-  const float anchor = std::bit_cast<float>(floor_exponent + (13u << 23));
-  const float rounded = (clamped + anchor) - anchor;
-  const uint32_t shifted = std::bit_cast<uint32_t>(rounded * 0x1p-112f) >> 13;
-  return static_cast<uint16_t>((bits >> 16 & 0x8000) | shifted);
+  return static_cast<uint16_t>((bits >> 16 & 0x8000) | round_magnitude(clamped, 10, -14));
 }
 
 }  // namespace tilepress

@@ -1,5 +1,5 @@
-// What kernels are: functions over plain pointers. They never allocate, start threads or print; the caller brings
-// memory and checks every length. Shapes and byte order are those of layout.h.
+// What kernels are: functions over plain pointers. They never allocate, start threads or print; the caller
+// brings memory and checks every length. Shapes and byte order are those of layout.h.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ enum class Real { f32, bf16, f16 };
 // How a ratio weight/scale becomes a code.
 enum class Rounding {
   integer,    // nearest even, clamped to low … high, modulo 2^bits
-  magnitude,  // nearest of a float's magnitudes, sign bit on top
+  minifloat,  // a float of at most eight bits, with subnormals
   table,      // nearest of a table's values
   bf16,
   fp16,
@@ -26,15 +26,17 @@ enum class ScaleType { none, e8m0, bf16, fp16, fp32 };
 struct Format {
   Rounding rounding;
   int bits;
-  float low, high;   // integer: the clamp
-  float max;         // what a group's largest magnitude maps to
-  int emax;          // floor(log2(max))
+  float low, high;  // integer: the clamp
+  float max;        // what a group's largest magnitude maps to
+  int emax;         // floor(log2(max))
   bool zero_point;
   ScaleType scale;
   int64_t group;            // inputs a scale serves
-  int search_steps;         // thresholds has 2^steps - 1 entries, ascending, padded with +infinity
-  const float* thresholds;  // magnitude, table: rank = how many are <= x
-  const uint8_t* codes;     // 2^steps: code of each rank
+  int mantissa_bits;        // minifloat
+  int min_exponent;         // minifloat: of its smallest normal number
+  int search_steps;         // table: thresholds has 2^steps - 1 entries, ascending, padded with +infinity
+  const float* thresholds;  // table: rank = how many are <= x
+  const uint8_t* codes;     // table: code of each of 2^steps ranks
   const float* values;      // 2^bits: value of each code; null for 16-bit formats
 };
 
@@ -49,8 +51,8 @@ struct GroupScales {
 using QuantizeRow = void (*)(const Format&, const float* row, int64_t cols, GroupScales, void* codes);
 
 // The inverse: float32 values of a row of codes; `keep` is null (all) or one 0/1 byte a code.
-using DequantizeRow = void (*)(const Format&, const void* codes, const uint8_t* keep, int64_t cols, GroupScales,
-                               float* row);
+using DequantizeRow = void (*)(const Format&, const void* codes, const uint8_t* keep, int64_t cols,
+                               GroupScales, float* row);
 
 struct BlockShape {
   int bits;
@@ -58,20 +60,23 @@ struct BlockShape {
   int64_t tiles;
 };
 
-// One block of kBlockNeurons rows, each `tiles * tile_inputs` codes, into its bytes. Sparse when `keep` (0/1 bytes,
-// shaped as the codes) is not null: then `mask` is written, and `scratch` must hold block_scratch_bytes.
-using PackBlock = void (*)(const BlockShape&, const void* codes, const uint8_t* keep, uint8_t* packed, uint8_t* mask,
-                           uint8_t* scratch);
+// One block of kBlockNeurons rows, each `tiles * tile_inputs` codes, into its bytes. Sparse when `keep` (0/1
+// bytes, shaped as the codes) is not null: then `mask` is written, and `scratch` must hold
+// block_scratch_bytes.
+using PackBlock = void (*)(const BlockShape&, const void* codes, const uint8_t* keep, uint8_t* packed,
+                           uint8_t* mask, uint8_t* scratch);
 
-// The inverse. Sparse when `mask` is not null: then `keep` is written, dropped codes are 0, and up to kSlackBytes past
-// the block's own bytes may be read.
-using UnpackBlock = void (*)(const BlockShape&, const uint8_t* packed, const uint8_t* mask, void* codes, uint8_t* keep,
-                             uint8_t* scratch);
+// The inverse. Sparse when `mask` is not null: then `keep` is written, dropped codes are 0, and up to
+// kSlackBytes past the block's own bytes may be read.
+using UnpackBlock = void (*)(const BlockShape&, const uint8_t* packed, const uint8_t* mask, void* codes,
+                             uint8_t* keep, uint8_t* scratch);
 
 // Reads every byte once and returns a checksum, so that the reads cannot be left out.
 using ReadBytes = uint64_t (*)(const uint8_t* data, size_t size);
 
-constexpr int64_t block_codes(const BlockShape& shape) { return shape.tiles * tile_codes(shape.operand_bits); }
+constexpr int64_t block_codes(const BlockShape& shape) {
+  return shape.tiles * tile_codes(shape.operand_bits);
+}
 
 constexpr int code_bytes(int bits) { return bits == 16 ? 2 : 1; }
 

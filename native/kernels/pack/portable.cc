@@ -6,8 +6,8 @@
 namespace tilepress::portable {
 namespace {
 
-// A tile's codes (or keep bytes) from rows to index order. `unit` is the bytes one neuron has in one tile row; every
-// tile has kBlockNeurons rows.
+// A tile's codes (or keep bytes) from rows to index order. `unit` is the bytes one neuron has in one tile
+// row; every tile has kBlockNeurons rows.
 template <size_t unit>
 void to_tile(const uint8_t* rows, int64_t stride, int64_t tile, uint8_t* out) {
   for (int neuron = 0; neuron < kBlockNeurons; ++neuron) {
@@ -94,8 +94,8 @@ int64_t compact(const Code* codes, const uint8_t* keep, int count, Code* kept) {
 }
 
 template <class Code>
-void pack_sparse(const BlockShape& shape, const void* codes, const uint8_t* keep, uint8_t* packed, uint8_t* mask,
-                 uint8_t* scratch) {
+void pack_sparse(const BlockShape& shape, const void* codes, const uint8_t* keep, uint8_t* packed,
+                 uint8_t* mask, uint8_t* scratch) {
   alignas(64) Code tile_buffer[kMaxTileBytes / sizeof(Code)];
   alignas(64) uint8_t tile_keep[kMaxTileBytes];
   const int count = tile_codes(shape.operand_bits);
@@ -116,8 +116,8 @@ void pack_sparse(const BlockShape& shape, const void* codes, const uint8_t* keep
 
 }  // namespace
 
-void pack_block(const BlockShape& shape, const void* codes, const uint8_t* keep, uint8_t* packed, uint8_t* mask,
-                uint8_t* scratch) {
+void pack_block(const BlockShape& shape, const void* codes, const uint8_t* keep, uint8_t* packed,
+                uint8_t* mask, uint8_t* scratch) {
   if (!keep) return pack_dense(shape, codes, packed);
   if (shape.bits == 16) return pack_sparse<uint16_t>(shape, codes, keep, packed, mask, scratch);
   pack_sparse<uint8_t>(shape, codes, keep, packed, mask, scratch);

@@ -1,4 +1,5 @@
-// Group scales and codes of one row; the C++ twin of formats/reference.py, operation for operation in float32.
+// Group scales and codes of one row; the C++ twin of formats/reference.py, operation for operation in
+// float32.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -69,28 +70,24 @@ void store_scale(const Format& format, float extent, void* scales, int64_t index
 }
 
 struct Range {
-  float low, high;  // both hold zero
+  float below, above;  // how far the values reach below and above zero; neither is negative
 };
 
-// Eight lanes, so that the compiler may keep them in vectors without reordering anything.
+// As integers, floats of one sign are ordered, and the compiler may take their maximum in any order.
 Range range_of(const float* x, int64_t count) {
-  float low[8] = {}, high[8] = {};
-  int64_t i = 0;
-  for (; i + 8 <= count; i += 8) {
-    for (int lane = 0; lane < 8; ++lane) {
-      low[lane] = x[i + lane] < low[lane] ? x[i + lane] : low[lane];
-      high[lane] = x[i + lane] > high[lane] ? x[i + lane] : high[lane];
-    }
+  int32_t below = 0, above = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const int32_t bits = std::bit_cast<int32_t>(x[i]);
+    const int32_t negated = bits ^ std::numeric_limits<int32_t>::min();
+    above = bits > above ? bits : above;
+    below = negated > below ? negated : below;
   }
-  for (; i < count; ++i) {
-    low[0] = std::min(low[0], x[i]);
-    high[0] = std::max(high[0], x[i]);
-  }
-  return {*std::min_element(low, low + 8), *std::max_element(high, high + 8)};
+  return {std::bit_cast<float>(below), std::bit_cast<float>(above)};
 }
 
 template <bool signed_codes>
-void encode_integers(const Format& format, const float* x, int64_t count, float scale, float zero, uint8_t* codes) {
+void encode_integers(const Format& format, const float* x, int64_t count, float scale, float zero,
+                     uint8_t* codes) {
   const float low = format.low - zero, high = format.high - zero;
   const int mask = (1 << format.bits) - 1;
   for (int64_t i = 0; i < count; ++i) {
@@ -99,37 +96,47 @@ void encode_integers(const Format& format, const float* x, int64_t count, float 
   }
 }
 
-// How many thresholds are <= x, by halving; eight searches at a time hide each other's latency.
-template <int lanes>
-inline void search(const Format& format, const float* x, int* rank) {
-  for (int lane = 0; lane < lanes; ++lane) rank[lane] = 0;
+void encode_minifloats(const Format& format, const float* x, int64_t count, float scale, uint8_t* codes) {
+  const int mantissa_bits = format.mantissa_bits, min_exponent = format.min_exponent,
+            sign_shift = 32 - format.bits;
+  const uint32_t sign_bit = 1u << (format.bits - 1);
+  const float max = format.max;
+  for (int64_t i = 0; i < count; ++i) {
+    const uint32_t bits = std::bit_cast<uint32_t>(x[i] / scale);
+    const float magnitude = std::bit_cast<float>(bits & 0x7fffffff);
+    const uint32_t code = round_magnitude(magnitude < max ? magnitude : max, mantissa_bits, min_exponent);
+    codes[i] = static_cast<uint8_t>((bits >> sign_shift & sign_bit) | code);
+  }
+}
+
+constexpr int kLanes = 16;
+
+// How many thresholds are <= x: counted one by one where there are few, which vectors do best, else by
+// halving.
+void rank_lanes(const Format& format, const float* x, int* rank) {
+  std::fill(rank, rank + kLanes, 0);
+  if (format.search_steps <= 4) {
+    for (int t = 0; t < (1 << format.search_steps) - 1; ++t) {
+      for (int lane = 0; lane < kLanes; ++lane) rank[lane] += format.thresholds[t] <= x[lane];
+    }
+    return;
+  }
   for (int step = 1 << format.search_steps >> 1; step; step >>= 1) {
-    for (int lane = 0; lane < lanes; ++lane) {
+    for (int lane = 0; lane < kLanes; ++lane) {
       rank[lane] += format.thresholds[rank[lane] + step - 1] <= x[lane] ? step : 0;
     }
   }
 }
 
-template <bool magnitude, int lanes>
-inline void encode_lanes(const Format& format, const float* x, float scale, uint8_t* codes) {
-  float ratio[lanes];
-  int rank[lanes];
-  for (int lane = 0; lane < lanes; ++lane) {
-    ratio[lane] = x[lane] / scale;
-    if (magnitude) ratio[lane] = std::fabs(ratio[lane]);
+void encode_table(const Format& format, const float* x, int64_t count, float scale, uint8_t* codes) {
+  float ratio[kLanes] = {};
+  int rank[kLanes];
+  for (int64_t i = 0; i < count; i += kLanes) {
+    const int lanes = static_cast<int>(std::min<int64_t>(kLanes, count - i));
+    for (int lane = 0; lane < lanes; ++lane) ratio[lane] = x[i + lane] / scale;
+    rank_lanes(format, ratio, rank);
+    for (int lane = 0; lane < lanes; ++lane) codes[i + lane] = format.codes[rank[lane]];
   }
-  search<lanes>(format, ratio, rank);
-  for (int lane = 0; lane < lanes; ++lane) {
-    const int sign = magnitude && std::signbit(x[lane]) ? 1 << (format.bits - 1) : 0;
-    codes[lane] = static_cast<uint8_t>(sign | format.codes[rank[lane]]);
-  }
-}
-
-template <bool magnitude>
-void encode_nearest(const Format& format, const float* x, int64_t count, float scale, uint8_t* codes) {
-  int64_t i = 0;
-  for (; i + 8 <= count; i += 8) encode_lanes<magnitude, 8>(format, x + i, scale, codes + i);
-  for (; i < count; ++i) encode_lanes<magnitude, 1>(format, x + i, scale, codes + i);
 }
 
 template <uint16_t (*convert)(float)>
@@ -145,10 +152,10 @@ void encode_group(const Format& format, const float* x, int64_t count, float sca
     case Rounding::integer:
       return format.zero_point ? encode_integers<false>(format, x, count, scale, zero, bytes)
                                : encode_integers<true>(format, x, count, scale, zero, bytes);
-    case Rounding::magnitude:
-      return encode_nearest<true>(format, x, count, scale, bytes);
+    case Rounding::minifloat:
+      return encode_minifloats(format, x, count, scale, bytes);
     case Rounding::table:
-      return encode_nearest<false>(format, x, count, scale, bytes);
+      return encode_table(format, x, count, scale, bytes);
     case Rounding::bf16:
       return encode_half<float_to_bf16>(x, count, scale, halves);
     case Rounding::fp16:
@@ -158,10 +165,11 @@ void encode_group(const Format& format, const float* x, int64_t count, float sca
 
 void set_scale(const Format& format, const float* x, int64_t count, GroupScales to, int64_t index) {
   const Range range = range_of(x, count);
-  store_scale(format, format.zero_point ? range.high - range.low : std::max(-range.low, range.high), to.scales, index);
+  store_scale(format, format.zero_point ? range.above + range.below : std::max(range.above, range.below),
+              to.scales, index);
   if (!format.zero_point) return;
   const float scale = load_scale(format.scale, to.scales, index);
-  to.zeros[index] = static_cast<uint8_t>(round_even(std::min(-range.low / scale, format.high)));
+  to.zeros[index] = static_cast<uint8_t>(round_even(std::min(range.below / scale, format.high)));
 }
 
 float zero_of(const Format& format, GroupScales scales, int64_t index) {
@@ -187,8 +195,8 @@ void quantize_row(const Format& format, const float* row, int64_t cols, GroupSca
   }
 }
 
-void dequantize_row(const Format& format, const void* codes, const uint8_t* keep, int64_t cols, GroupScales from,
-                    float* row) {
+void dequantize_row(const Format& format, const void* codes, const uint8_t* keep, int64_t cols,
+                    GroupScales from, float* row) {
   for (int64_t group = 0, at = 0; at < cols; ++group, at += format.group) {
     const int64_t end = std::min(at + format.group, cols);
     const float scale = load_scale(format.scale, from.scales, group * kBlockNeurons);

@@ -5,8 +5,8 @@ from .element import Element
 from .floats import BF8, BF16, E2M1, E2M3, E3M2, E4M3, FLOATS, FP16, Float
 from .integers import SIGNED, UNSIGNED, Integer
 from .names import FormatError, parse, parse_weight, weight_names
-from .tensors import Quantized, decode, dequantize, encode, quantize
 from .tables import NF4, Table, read_table
+from .tensors import Quantized, decode, dequantize, encode, quantize
 from .weight import SCALE_TYPES, Scaling, WeightFormat
 
 __all__ = [

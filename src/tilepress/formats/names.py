@@ -1,14 +1,14 @@
 """Format names: `element[:gN|row[:scale]]`, the MX names, and `bfp:gN:mN`. `str(parse(name))` is canonical."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from .bfp import BFP
 from .element import Element
 from .floats import FLOATS
 from .integers import SIGNED, UNSIGNED
-from .tables import NF4, read_table
+from .tables import NF4, Table, read_table
 from .weight import GROUP_STEP, MX_NAMES, SCALE_TYPES, ScaleType, Scaling, WeightFormat, default_scale_type
 
 ELEMENTS: dict[str, Element] = {element.name: element for element in (*FLOATS, *SIGNED, *UNSIGNED, NF4)}
@@ -26,8 +26,11 @@ class FormatError(ValueError):
     """A format name that says nothing; the message names the nearest one that does."""
 
 
-def parse(name: str) -> WeightFormat | BFP:
-    """The format called `name`, or a FormatError that names the nearest valid spelling."""
+def parse(name: str, table: Sequence[float] | None = None) -> WeightFormat | BFP:
+    """The format called `name`, or a FormatError that names the nearest valid spelling.
+
+    `table`: the values of a `lutN:…` format, whose name is then only a label; no file is read.
+    """
     if not isinstance(name, str):
         raise TypeError(f"a format name is a string, not {type(name).__name__}")
     head, *options = name.strip().split(":")
@@ -38,13 +41,13 @@ def parse(name: str) -> WeightFormat | BFP:
         if options:
             raise FormatError(f"{name!r}: {head} has its scale in its name; did you mean {head!r}?")
         return _MX[head]
-    element, options = _element(name, head, options)
+    element, options = _element(name, head, options, table)
     return _weight_format(name, element, options)
 
 
-def parse_weight(name: "str | WeightFormat") -> WeightFormat:
+def parse_weight(name: str | WeightFormat, table: Sequence[float] | None = None) -> WeightFormat:
     """Like `parse`, for weights only."""
-    format = parse(name) if isinstance(name, str) else name
+    format = parse(name, table) if isinstance(name, str) else name
     if not isinstance(format, WeightFormat):
         raise FormatError(f"{name} is a format of activations; weights take {_listing(weight_names())}")
     return format
@@ -59,17 +62,21 @@ def weight_names() -> list[str]:
     return [*floats, *_MX, *small, *signed, "int8:row", *unsigned, "nf4:g64"]
 
 
-def _element(name: str, head: str, options: list[str]) -> tuple[Element, list[str]]:
+def _element(
+    name: str, head: str, options: list[str], table: Sequence[float] | None
+) -> tuple[Element, list[str]]:
     """The element that `head` names and the options left; a table's file name is taken from the options."""
     if head in ELEMENTS:
         return ELEMENTS[head], options
     bits = head.removeprefix("lut")
     if head.startswith("lut") and bits in list("12345678"):
-        return _table(name, int(bits), options)
+        return _table(name, int(bits), options, table)
     raise FormatError(f"unknown format {name!r}{_did_you_mean(head, _heads(), options)}")
 
 
-def _table(name: str, bits: int, options: list[str]) -> tuple[Element, list[str]]:
+def _table(
+    name: str, bits: int, options: list[str], values: Sequence[float] | None
+) -> tuple[Element, list[str]]:
     """`lut3:FILE[:gN[:scale]]`, where FILE may itself hold colons: options are taken off the end."""
     tail: list[str] = []
     if len(options) > 1 and options[-1].lower() in SCALE_TYPES:
@@ -79,12 +86,16 @@ def _table(name: str, bits: int, options: list[str]) -> tuple[Element, list[str]
     path = ":".join(options)
     if not path:
         raise FormatError(f"{name!r} names no file of values; write lut{bits}:FILE or lut{bits}:FILE:g32")
-    return read_table(path, bits), tail
+    if values is None:
+        return read_table(path, bits), tail
+    return Table(f"lut{bits}:{path}", bits, tuple(values)), tail
 
 
 def _weight_format(name: str, element: Element, options: list[str]) -> WeightFormat:
     if len(options) > 2:
-        raise FormatError(f"{name!r} has parts to spare; did you mean {':'.join([element.name, *options[:2]])!r}?")
+        raise FormatError(
+            f"{name!r} has parts to spare; did you mean {':'.join([element.name, *options[:2]])!r}?"
+        )
     try:
         return WeightFormat(element, _scaling(name, element, options) if options else None)
     except FormatError:
@@ -96,7 +107,9 @@ def _weight_format(name: str, element: Element, options: list[str]) -> WeightFor
 def _scaling(name: str, element: Element, options: list[str]) -> Scaling:
     group = _group_or_none(options[0])
     if group is False:
-        raise FormatError(f"{name!r}: a group is gN or row, not {options[0]!r}; did you mean '{element.name}:g32'?")
+        raise FormatError(
+            f"{name!r}: a group is gN or row, not {options[0]!r}; did you mean '{element.name}:g32'?"
+        )
     if group is not None and (group < GROUP_STEP or group % GROUP_STEP):
         near = max(GROUP_STEP, round(group / GROUP_STEP) * GROUP_STEP)
         raise FormatError(
@@ -130,7 +143,11 @@ def _group_or_none(text: str) -> "int | None | Literal[False]":
 def _parse_bfp(name: str, options: list[str]) -> BFP:
     """`bfp:gN:mN`."""
     numbers = {part[:1].lower(): part[1:] for part in options}
-    if len(options) != 2 or set(numbers) != {"g", "m"} or not all(n.isascii() and n.isdigit() for n in numbers.values()):
+    if (
+        len(options) != 2
+        or set(numbers) != {"g", "m"}
+        or not all(n.isascii() and n.isdigit() for n in numbers.values())
+    ):
         raise FormatError(f"{name!r}: block floating point is written bfp:gN:mN; did you mean 'bfp:g32:m8'?")
     try:
         return BFP(int(numbers["g"]), int(numbers["m"]))

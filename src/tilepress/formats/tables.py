@@ -15,7 +15,8 @@ class Table(Element):
     """Code `c` stands for `values[c]`; codes past the end stand for the last value and are never produced.
 
     Values are float32. Ties between neighbours go to the even rank among the distinct values in ascending order;
-    of equal values the lowest code is used. `name` is only a label: two tables are equal by bits and values.
+    of equal values the lowest code is used. `name` is "lutN:LABEL", only a label (the file it came from, say): two
+    tables are equal by bits and values.
     """
 
     name: str = field(compare=False)
@@ -24,8 +25,14 @@ class Table(Element):
     def __post_init__(self) -> None:
         if not 1 <= self.bits <= 8:
             raise ValueError(f"a table has codes of 1 to 8 bits, not {self.bits}")
+        if self.name != "nf4" and not self.name.startswith(f"lut{self.bits}:"):
+            raise ValueError(
+                f"a table of {self.bits}-bit codes is called lut{self.bits}:LABEL, not {self.name}"
+            )
         if not 1 <= len(self.values) <= self.codes:
-            raise ValueError(f"{self.name}: {self.bits}-bit codes reach 1 to {self.codes} values, not {len(self.values)}")
+            raise ValueError(
+                f"{self.name}: {self.bits}-bit codes reach 1 to {self.codes} values, not {len(self.values)}"
+            )
         if not all(math.isfinite(value) for value in self.values):
             raise ValueError(f"{self.name}: a table's values must be finite")
         object.__setattr__(self, "values", tuple(map(_as_float32, self.values)))

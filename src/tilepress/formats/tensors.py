@@ -1,7 +1,8 @@
 """Encode, decode, quantise and dequantise whole tensors, on any torch device, bit-equal to the scalar reference."""
 
+import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 import torch
@@ -45,7 +46,13 @@ def encode(x: Tensor, element: Element) -> Tensor:
     if not isinstance(element, Float) or element.specials == "none":
         _refuse_nan(x, element)
     if isinstance(element, Integer):
-        return x.clamp(element.low, element.high).round().to(torch.int16).bitwise_and(element.codes - 1).to(torch.uint8)
+        return (
+            x.clamp(element.low, element.high)
+            .round()
+            .to(torch.int16)
+            .bitwise_and(element.codes - 1)
+            .to(torch.uint8)
+        )
     return _encode_float(x, element) if isinstance(element, Float) else _encode_table(x, element)
 
 
@@ -88,7 +95,9 @@ def scale_values(scales: Tensor) -> Tensor:
     if scales.dtype != torch.uint8:
         return scales.to(torch.float32)
     exponents = scales.to(torch.int32) - E8M0_ONE
-    return torch.where(scales == 255, torch.nan, torch.ldexp(torch.ones_like(exponents, dtype=torch.float32), exponents))
+    return torch.where(
+        scales == 255, torch.nan, torch.ldexp(torch.ones_like(exponents, dtype=torch.float32), exponents)
+    )
 
 
 def scales_of(extents: Tensor, format: WeightFormat) -> Tensor:
@@ -106,6 +115,12 @@ def scales_of(extents: Tensor, format: WeightFormat) -> Tensor:
     return torch.where(extents == 0, torch.ones_like(quotients), quotients)
 
 
+def sqnr(weight: Tensor, approximation: Tensor) -> float:
+    """Signal-to-quantisation-noise ratio in decibels; infinite where nothing was lost."""
+    noise = float((weight.double() - approximation.double()).square().sum())
+    return 10 * math.log10(float(weight.double().square().sum()) / noise) if noise else math.inf
+
+
 def check_weight(weight: Tensor) -> Tensor:
     """`weight` if it is a floating-point matrix; a clear error if not."""
     if weight.ndim != 2:
@@ -117,13 +132,13 @@ def check_weight(weight: Tensor) -> Tensor:
     return weight
 
 
-@lru_cache(maxsize=None)
+@cache
 def decode_table(element: Element) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
     """float32 value of each code of a format of at most eight bits."""
     return np.array([element.decode(code) for code in range(element.codes)], np.float32)
 
 
-@lru_cache(maxsize=None)
+@cache
 def encode_table(element: "Float | Table") -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
     """Thresholds (float32) and the code of each rank (uint8): the code of x is codes[count of thresholds ≤ x].
 

@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Literal, get_args
 
 from .element import Element
-from .floats import BF16, E2M1, E2M3, E3M2, E4M3, BF8
+from .floats import BF8, BF16, E2M1, E2M3, E3M2, E4M3
 from .integers import Integer
 
 ScaleType = Literal["e8m0", "bf16", "fp16", "fp32"]
@@ -66,6 +66,13 @@ class WeightFormat:
     def operand_bits(self) -> int:
         return self.element.operand_bits
 
+    @property
+    def group_bits(self) -> int:
+        """Bits that a group stores beside its codes: scale and zero point."""
+        if self.scaling is None:
+            return 0
+        return SCALE_BITS[self.scaling.type] + (ZERO_POINT_BITS if self.has_zero_point else 0)
+
     def bits_per_weight(self, density: float | None = None, inputs: int | None = None) -> float:
         """Storage of one weight: Q bits dense, Q·d + 1 with a bitmask (`density` given), and its share of the
         scale. A whole-row scale is shared by `inputs` weights, and costs nothing when that is not given."""
@@ -73,8 +80,7 @@ class WeightFormat:
         if self.scaling is None:
             return bits
         group = self.scaling.group if self.scaling.group is not None else inputs
-        shared = SCALE_BITS[self.scaling.type] + (ZERO_POINT_BITS if self.has_zero_point else 0)
-        return bits + (shared / group if group else 0.0)
+        return bits + (self.group_bits / group if group else 0.0)
 
     def compression_factor(self, density: float | None = None, inputs: int | None = None) -> float:
         """How many times smaller than BF16."""

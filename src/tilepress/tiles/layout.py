@@ -31,7 +31,7 @@ scales, zeros: [blocks, groups, 16]: the 16 neurons of a block side by side, so 
 
 import sys
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 
@@ -120,7 +120,7 @@ def element_index(neuron: int, input: int, operand_bits: int) -> int:
     return input // pack * BLOCK_NEURONS * pack + neuron * pack + input % pack
 
 
-@lru_cache(maxsize=None)
+@cache
 def element_order(operand_bits: int) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
     """[16 neurons, tile inputs]: the index of every element of a tile."""
     inputs = VECTOR_BYTES * 8 // operand_bits

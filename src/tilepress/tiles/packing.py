@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from .. import _native
-from ..formats import Float, Integer, Quantized, Table, WeightFormat, parse_weight
+from ..formats import Element, Float, Integer, Quantized, Table, WeightFormat, parse_weight
 from ..formats.tensors import E8M0_ONE, SCALE_DTYPES, check_weight, decode_table, encode_table
 from .layout import SLACK_BYTES, Layout
 from .matrix import PackedMatrix, group_rows, layout_of, scale_stream, zero_stream
@@ -89,7 +89,9 @@ def unpack(matrix: PackedMatrix, dtype: torch.dtype = torch.float32, *, threads:
     weights = torch.empty(layout.rows, layout.cols, dtype=torch.float32)
     groups = (_bytes(matrix.scales), _bytes(matrix.zeros))
     native = _native_format(matrix.format, layout)
-    _native.unpack_weights(native, *_shape(layout), *_code_arrays(matrix), *groups, weights.view(-1), _threads(threads))
+    _native.unpack_weights(
+        native, *_shape(layout), *_code_arrays(matrix), *groups, weights.view(-1), _threads(threads)
+    )
     return weights.to(dtype)
 
 
@@ -125,32 +127,33 @@ def _native_format(format: WeightFormat, layout: Layout) -> _native.Format:
 @lru_cache(maxsize=64)
 def _make_native_format(format: WeightFormat, group: int) -> _native.Format:
     element = format.element
-    thresholds, codes, values = np.empty(0, np.float32), np.empty(0, np.uint8), np.empty(0, np.float32)
-    low = high = 0.0
-    if isinstance(element, Integer):
-        rounding, low, high = "integer", float(element.low), float(element.high)
-    else:
-        rounding = "magnitude" if isinstance(element, Float) else "table"
-    if element.bits == 16:
-        rounding = element.name
-    else:
-        values = decode_table(element)
-        if isinstance(element, Float | Table):
-            thresholds, codes = encode_table(element)
+    no_floats, no_codes = np.empty(0, np.float32), np.empty(0, np.uint8)
+    thresholds, codes = encode_table(element) if isinstance(element, Table) else (no_floats, no_codes)
+    small_float = element if isinstance(element, Float) and element.bits <= 8 else None
     return _native.Format(
-        rounding=rounding,
+        rounding=_rounding(element),
         bits=element.bits,
-        low=low,
-        high=high,
+        low=float(element.low) if isinstance(element, Integer) else 0.0,
+        high=float(element.high) if isinstance(element, Integer) else 0.0,
         max=element.max,
         emax=element.emax,
         zero_point=format.has_zero_point,
         scale=format.scaling.type if format.scaling else "none",
         group=group,
+        mantissa_bits=small_float.mantissa_bits if small_float else 0,
+        min_exponent=1 - small_float.bias if small_float else 0,
         thresholds=thresholds,
         codes=codes,
-        values=values,
+        values=decode_table(element) if element.bits <= 8 else no_floats,
     )
+
+
+def _rounding(element: Element) -> str:
+    if element.bits == 16:
+        return element.name
+    if isinstance(element, Integer):
+        return "integer"
+    return "minifloat" if isinstance(element, Float) else "table"
 
 
 def _offsets(kept_per_block: Tensor, layout: Layout) -> Tensor:
@@ -183,13 +186,23 @@ def _group_arrays(
     if scales is None:
         fill = E8M0_ONE if dtype == torch.uint8 else 1
         empty = torch.full(layout.scale_shape, fill, dtype=dtype)
-        return empty, torch.zeros(layout.scale_shape, dtype=torch.uint8) if format.has_zero_point else None, False
+        return (
+            empty,
+            torch.zeros(layout.scale_shape, dtype=torch.uint8) if format.has_zero_point else None,
+            False,
+        )
     _check_group_array("scales", scales, dtype, layout)
     if (zeros is not None) != format.has_zero_point:
-        raise ValueError(f"{format} {'needs' if format.has_zero_point else 'has no'} zero points beside its scales")
+        raise ValueError(
+            f"{format} {'needs' if format.has_zero_point else 'has no'} zero points beside its scales"
+        )
     if zeros is not None:
         _check_group_array("zeros", zeros, torch.uint8, layout)
-    return scale_stream(scales.cpu(), layout), zero_stream(zeros.cpu() if zeros is not None else None, layout), True
+    return (
+        scale_stream(scales.cpu(), layout),
+        zero_stream(zeros.cpu() if zeros is not None else None, layout),
+        True,
+    )
 
 
 def _check_group_array(name: str, array: Tensor, dtype: torch.dtype, layout: Layout) -> None:
@@ -209,9 +222,13 @@ def _check_mask(mask: Tensor | None, weight: Tensor) -> Tensor | None:
 def _check_codes(quantized: Quantized, format: WeightFormat) -> Tensor:
     codes, dtype = quantized.codes, torch.int16 if format.element.bits == 16 else torch.uint8
     if codes.ndim != 2 or codes.dtype != dtype:
-        raise ValueError(f"codes of {format} are {dtype} [neurons, inputs], not {codes.dtype} {list(codes.shape)}")
+        raise ValueError(
+            f"codes of {format} are {dtype} [neurons, inputs], not {codes.dtype} {list(codes.shape)}"
+        )
     if codes.numel() and dtype == torch.uint8 and int(codes.max()) >= format.element.codes:
-        raise ValueError(f"{format.element} has codes 0 to {format.element.codes - 1}, not {int(codes.max())}")
+        raise ValueError(
+            f"{format.element} has codes 0 to {format.element.codes - 1}, not {int(codes.max())}"
+        )
     if format.scaling is not None and quantized.scales is None:
         raise ValueError(f"{format} needs scales beside its codes")
     return codes.cpu().contiguous()

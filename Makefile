@@ -1,0 +1,67 @@
+# `make demo` and `make test` are all a newcomer needs; both set up .venv first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(shell find native src -name '*.cc' -o -name '*.h' -o -name '__init__.py')
+NATIVE := $(shell find native -name '*.cc' -o -name '*.h')
+
+.PHONY: help setup demo test lint format header readme bench wheel sanitize clean
+
+help:
+	@echo "make demo      set up, build, and run the main job on the embedded default"
+	@echo "make test      set up, build, and run every test"
+	@echo "make lint      ruff, mypy --strict and clang-format"
+	@echo "make format    let ruff and clang-format rewrite the sources"
+	@echo "make bench     measure, and keep the results under benchmarks/results"
+	@echo "make sanitize  the native tests under the address and undefined-behaviour sanitizers"
+	@echo "make wheel     build a wheel into dist, and try it outside the source tree"
+	@echo "make header    generate the C++ header from tiles/layout.py"
+	@echo "make readme    generate the README's table of formats"
+
+setup: $(VENV)/installed
+
+$(VENV)/installed: $(SOURCES)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+demo: setup
+	$(BIN)/tilepress demo
+
+test: setup
+	$(BIN)/python -m pytest
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror $(NATIVE)
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(NATIVE)
+
+header:
+	$(PYTHON) src/tilepress/tiles/layout.py > native/include/tilepress/layout.h
+
+readme: setup
+	$(BIN)/python benchmarks/readme_table.py
+
+bench: setup
+	$(BIN)/python benchmarks/run.py
+
+# A second installation, beside .venv's own, with the sanitizers' runtime loaded before Python.
+sanitize: setup
+	$(BIN)/pip install --quiet --no-deps --constraint constraints.txt --target build/sanitize --upgrade \
+	    --config-settings=cmake.define.TILEPRESS_SANITIZE=ON --config-settings=build-dir=build/sanitize-objects .
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+	    LD_PRELOAD="$$(c++ -print-file-name=libasan.so) $$(c++ -print-file-name=libstdc++.so)" \
+	    PYTHONPATH=build/sanitize TILEPRESS_SANITIZED=1 $(BIN)/python -m pytest tests/tiles tests/kernels
+
+wheel: setup
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
+	$(BIN)/python -m pytest tests/integration/test_wheel.py
+
+clean:
+	rm -rf $(VENV) build dist

@@ -1,0 +1,5 @@
+"""`python -m tilepress`."""
+
+from .cli import main
+
+main()

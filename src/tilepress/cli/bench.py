@@ -1,0 +1,48 @@
+"""`tilepress bench`: timings, against this machine's measured limit."""
+
+from typing import Annotated
+
+import typer
+
+from .output import Json, Recorder, Threads, print_table
+
+app = typer.Typer(help="Measure speed on this machine.", no_args_is_help=True)
+
+
+@app.callback()
+def _group() -> None:
+    """Measure speed on this machine."""
+
+
+@app.command()
+def pack(
+    formats: Annotated[list[str] | None, typer.Argument(help="Formats to measure.")] = None,
+    neurons: Annotated[int, typer.Option(min=1, help="Rows of the matrix.")] = 14336,
+    inputs: Annotated[int, typer.Option(min=1, help="Columns of the matrix.")] = 4096,
+    density: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Share of weights that are not zero; 1 is dense.")
+    ] = 0.5,
+    repeats: Annotated[int, typer.Option(min=1, help="Runs; the median counts.")] = 5,
+    json: Json = False,
+    threads: Threads = None,
+) -> None:
+    """Time packing and unpacking of one matrix, with the memory that packing takes at its peak.
+
+    The input is bfloat16. Peak memory is what the process grew by while packing, as a multiple of the packed size;
+    the input is not in it.
+
+    Example: tilepress bench pack int4:g32 mxfp4 --density 0.5
+    """
+    from ..bench.packing import measure_packing
+
+    recorder, rows = Recorder(), []
+    for format in formats or ["int4:g32", "int8:row", "mxfp4", "e4m3", "bf16"]:
+        figures = measure_packing(format, neurons, inputs, density, repeats, threads)
+        for name, value, unit in figures:
+            recorder.add(f"{format}.{neurons}x{inputs}.d{density:g}.{name}", value, unit)
+        rows.append([format, *(f"{value:.3f}" for _, value, _ in figures)])
+    if json:
+        recorder.print_json()
+    else:
+        columns = ["format", *(f"{name}, {unit}" for name, _, unit in figures)]
+        print_table(f"{neurons}×{inputs}, density {density:g}", columns, rows)

@@ -1,0 +1,58 @@
+"""`tilepress doctor`: what this machine has, what would run on it, and how fast it reads memory."""
+
+from .output import Json, Recorder, Threads, print_table
+
+
+def doctor(json: Json = False, threads: Threads = None) -> None:
+    """Show the processor, the kernels chosen for it, and the read bandwidth measured now.
+
+    TILEPRESS_ISA in the environment forces an instruction set.
+
+    Example: tilepress doctor --json
+    """
+    recorder = Recorder()
+    _processor(recorder, threads)
+    _kernels(recorder)
+    _bandwidth(recorder, threads)
+    if json:
+        recorder.print_json()
+    else:
+        rows = [(record.name, _text(record.value), record.unit) for record in recorder.records]
+        print_table("tilepress doctor", ["what", "value", "unit"], rows)
+
+
+def _processor(recorder: Recorder, threads: int | None) -> None:
+    import torch
+
+    from .. import __version__, bench, kernels
+    from ..records import cpu_model
+
+    recorder.add("version.tilepress", __version__)
+    recorder.add("version.torch", str(torch.__version__))
+    recorder.add("cpu.model", cpu_model())
+    recorder.add("cpu.features", " ".join(kernels.cpu_features()))
+    recorder.add("cpu.last_level_cache", bench.last_level_cache_bytes() / 2**20, "MiB")
+    recorder.add("isa.supported", " ".join(kernels.supported_isas()))
+    recorder.add("isa.active", kernels.active_isa())
+    recorder.add("threads", threads or torch.get_num_threads(), "threads")
+
+
+def _kernels(recorder: Recorder) -> None:
+    from .. import kernels
+
+    for operation, isas in kernels.registered().items():
+        recorder.add(f"kernel.{operation}.registered", " ".join(isas))
+        recorder.add(f"kernel.{operation}.chosen", kernels.chosen(operation))
+
+
+def _bandwidth(recorder: Recorder, threads: int | None) -> None:
+    import torch
+
+    from .. import bench
+
+    for count in sorted({1, threads or torch.get_num_threads()}):
+        recorder.add(f"read_bandwidth.threads_{count}", bench.read_bandwidth(count) / 1e9, "GB/s")
+
+
+def _text(value: object) -> str:
+    return f"{value:.1f}" if isinstance(value, float) else str(value)

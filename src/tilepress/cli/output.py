@@ -1,0 +1,68 @@
+"""What subcommands share: options, records for machines, tables for people."""
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from ..records import Origin, Record, Value, machine, to_json
+
+Json = Annotated[
+    bool, typer.Option("--json", help="Print an array of records, and nothing else, for machines.")
+]
+Threads = Annotated[
+    int | None, typer.Option(min=1, help="Threads to use; as many as there are cores if not given.")
+]
+
+
+class Recorder:
+    """Collects the figures of one command run on this machine."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self._machine = machine()
+        self._command = " ".join(["tilepress", *sys.argv[1:]])
+
+    def add(self, name: str, value: Value, unit: str = "", origin: Origin = "measured") -> None:
+        self.records.append(Record(name, value, unit, origin, self._machine, self._command))
+
+    def print_json(self) -> None:
+        print(to_json(self.records))
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A table on standard output: the first column to the left, figures to the right."""
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="right" if index else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    _console().print(table)
+
+
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def progress(quiet: bool = False) -> Progress:
+    """A progress bar with the time left, on standard error, where a terminal shows it."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=quiet or not sys.stderr.isatty(),
+    )
+
+
+def _console() -> Console:
+    # Into a file or a pipe, wide lines stay whole.
+    return Console() if sys.stdout.isatty() else Console(width=200)

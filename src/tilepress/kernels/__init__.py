@@ -1,0 +1,5 @@
+"""Arithmetic on packed tiles: which kernels there are, and which one runs."""
+
+from .dispatch import active_isa, chosen, cpu_features, registered, supported_isas
+
+__all__ = ["active_isa", "chosen", "cpu_features", "registered", "supported_isas"]

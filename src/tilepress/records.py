@@ -1,0 +1,56 @@
+"""One figure with its unit, where it came from, on which machine and by which command. Reports are made of these."""
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Literal
+
+Origin = Literal["measured", "model", "simulated", "paper"]
+Value = str | int | float | bool | None
+
+
+@dataclass(frozen=True)
+class Record:
+    """`origin`: "measured" on this machine, by a "model", "simulated", or as a "paper" states it."""
+
+    name: str
+    value: Value
+    unit: str
+    origin: Origin
+    machine: str
+    command: str
+
+
+def to_json(records: Iterable[Record]) -> str:
+    """An array of records, one a line."""
+    lines = ",\n".join("  " + json.dumps(asdict(record), ensure_ascii=False) for record in records)
+    return f"[\n{lines}\n]" if lines else "[]"
+
+
+def machine() -> str:
+    """This machine in words."""
+    return f"{cpu_model()}, {os.cpu_count()} CPUs, {platform.system()} {platform.machine()}"
+
+
+@lru_cache(maxsize=1)
+def cpu_model() -> str:
+    """The processor's name as the system gives it, or the architecture's where it gives none."""
+    return _lscpu_field("Model name") or platform.processor() or platform.machine()
+
+
+def _lscpu_field(field: str) -> str | None:
+    # /proc/cpuinfo has only numbers on ARM; lscpu knows the names behind them.
+    if shutil.which("lscpu") is None:
+        return None
+    environment = {**os.environ, "LC_ALL": "C"}
+    listing = subprocess.run(["lscpu"], capture_output=True, text=True, env=environment, check=False).stdout
+    for line in listing.splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == field and value.strip() not in ("", "-"):
+            return value.strip()
+    return None
