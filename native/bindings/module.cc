@@ -33,9 +33,8 @@ void require(bool condition, const std::string& message) {
 
 template <class Array>
 void require_size(const Array& array, int64_t size, const char* name) {
-  require(
-      static_cast<int64_t>(array.size()) == size,
-      std::string(name) + " has " + std::to_string(array.size()) + " entries, not " + std::to_string(size));
+  require(static_cast<int64_t>(array.size()) == size,
+          std::string(name) + " has " + std::to_string(array.size()) + " entries, not " + std::to_string(size));
 }
 
 // A Format with the tables it points to.
@@ -61,8 +60,7 @@ void set_tables(OwnedFormat& owned, ConstFloats thresholds, ConstBytes codes, Co
   owned.thresholds.assign(thresholds.data(), thresholds.data() + thresholds.size());
   owned.thresholds.resize((size_t{1} << steps) - 1, std::numeric_limits<float>::infinity());
   owned.codes.assign(codes.data(), codes.data() + codes.size());
-  require(owned.codes.size() == thresholds.size() + 1 || owned.codes.empty(),
-          "one code more than thresholds");
+  require(owned.codes.size() == thresholds.size() + 1 || owned.codes.empty(), "one code more than thresholds");
   owned.codes.resize(size_t{1} << steps, owned.codes.empty() ? uint8_t{0} : owned.codes.back());
   owned.values.assign(values.data(), values.data() + values.size());
   owned.values.resize(256, 0.0f);  // so that no byte can point past the end
@@ -70,8 +68,8 @@ void set_tables(OwnedFormat& owned, ConstFloats thresholds, ConstBytes codes, Co
 }
 
 OwnedFormat make_format(const std::string& rounding, int bits, float low, float high, float max, int emax,
-                        bool zero_point, const std::string& scale, int64_t group, int mantissa_bits,
-                        int min_exponent, ConstFloats thresholds, ConstBytes codes, ConstFloats values) {
+                        bool zero_point, const std::string& scale, int64_t group, int mantissa_bits, int min_exponent,
+                        ConstFloats thresholds, ConstBytes codes, ConstFloats values) {
   OwnedFormat owned;
   Format& format = owned.format;
   format = {};
@@ -86,8 +84,7 @@ OwnedFormat make_format(const std::string& rounding, int bits, float low, float 
                                          {"fp16", ScaleType::fp16},
                                          {"fp32", ScaleType::fp32}});
   const bool half = format.rounding == Rounding::bf16 || format.rounding == Rounding::fp16;
-  require(mantissa_bits >= 0 && mantissa_bits <= 7 && min_exponent >= -126 && min_exponent <= 0,
-          "not a minifloat");
+  require(mantissa_bits >= 0 && mantissa_bits <= 7 && min_exponent >= -126 && min_exponent <= 0, "not a minifloat");
   require(half ? bits == 16 : bits >= 1 && bits <= 8, "a code has 1 to 8 bits, or 16");
   require(group >= 1, "a group has at least one input");
   format.bits = bits;
@@ -177,8 +174,8 @@ Streams check_streams(const MatrixShape& shape, Bytes codes, Bytes mask, ConstOf
   } else {
     require_size(codes, shape.blocks() * shape.block().tiles * shape.tile_code_bytes(), "codes");
   }
-  return {codes.data(), shape.sparse ? mask.data() : nullptr, offsets.data(),
-          shape.groups ? scales.data() : nullptr, shape.zero_points ? zeros.data() : nullptr};
+  return {codes.data(), shape.sparse ? mask.data() : nullptr, offsets.data(), shape.groups ? scales.data() : nullptr,
+          shape.zero_points ? zeros.data() : nullptr};
 }
 
 Weights check_weights(const MatrixShape& shape, ConstBytes data, const std::string& type, ConstBytes keep) {
@@ -217,9 +214,9 @@ NB_MODULE(_native, m) {
   m.def("chosen", [](const std::string& operation) { return std::string(isa_name(choose(operation).isa)); });
 
   nb::class_<OwnedFormat>(m, "Format")
-      .def(nb::new_(&make_format), nb::kw_only(), "rounding"_a, "bits"_a, "low"_a, "high"_a, "max"_a,
-           "emax"_a, "zero_point"_a, "scale"_a, "group"_a, "mantissa_bits"_a, "min_exponent"_a,
-           "thresholds"_a, "codes"_a, "values"_a);
+      .def(nb::new_(&make_format), nb::kw_only(), "rounding"_a, "bits"_a, "low"_a, "high"_a, "max"_a, "emax"_a,
+           "zero_point"_a, "scale"_a, "group"_a, "mantissa_bits"_a, "min_exponent"_a, "thresholds"_a, "codes"_a,
+           "values"_a);
 
   m.def("count_kept", [](const OwnedFormat& format, int64_t rows, int64_t cols, ConstBytes data,
                          const std::string& type, ConstBytes keep, int threads, Offsets counts) {
@@ -230,43 +227,40 @@ NB_MODULE(_native, m) {
     count_kept(shape, weights, threads, counts.data());
   });
 
-  m.def("pack_weights",
-        [](const OwnedFormat& format, int64_t rows, int64_t cols, int operand_bits, bool sparse,
-           ConstBytes data, const std::string& type, ConstBytes keep, bool scales_given, Bytes codes,
-           Bytes mask, ConstOffsets offsets, Bytes scales, Bytes zeros, int threads) {
-          const MatrixShape shape = make_shape(format, rows, cols, operand_bits, sparse);
-          const Weights weights = check_weights(shape, data, type, keep);
-          const Streams streams = check_streams(shape, codes, mask, offsets, scales, zeros);
-          nb::gil_scoped_release release;
-          return pack_weights(shape, view(format), weights, scales_given, streams, threads);
-        });
+  m.def("pack_weights", [](const OwnedFormat& format, int64_t rows, int64_t cols, int operand_bits, bool sparse,
+                           ConstBytes data, const std::string& type, ConstBytes keep, bool scales_given, Bytes codes,
+                           Bytes mask, ConstOffsets offsets, Bytes scales, Bytes zeros, int threads) {
+    const MatrixShape shape = make_shape(format, rows, cols, operand_bits, sparse);
+    const Weights weights = check_weights(shape, data, type, keep);
+    const Streams streams = check_streams(shape, codes, mask, offsets, scales, zeros);
+    nb::gil_scoped_release release;
+    return pack_weights(shape, view(format), weights, scales_given, streams, threads);
+  });
 
-  m.def("pack_codes",
-        [](const OwnedFormat& format, int64_t rows, int64_t cols, int operand_bits, bool sparse,
-           ConstBytes from, ConstBytes keep, Bytes codes, Bytes mask, ConstOffsets offsets, int threads) {
-          MatrixShape shape = make_shape(format, rows, cols, operand_bits, sparse);
-          shape.groups = 0;
-          shape.zero_points = false;
-          require_size(from, rows * cols * code_bytes(shape.bits), "codes");
-          require_size(keep, sparse ? rows * cols : 0, "keep");
-          const Streams streams = check_streams(shape, codes, mask, offsets, {}, {});
-          nb::gil_scoped_release release;
-          pack_codes(shape, from.data(), keep.data(), streams, threads);
-        });
+  m.def("pack_codes", [](const OwnedFormat& format, int64_t rows, int64_t cols, int operand_bits, bool sparse,
+                         ConstBytes from, ConstBytes keep, Bytes codes, Bytes mask, ConstOffsets offsets, int threads) {
+    MatrixShape shape = make_shape(format, rows, cols, operand_bits, sparse);
+    shape.groups = 0;
+    shape.zero_points = false;
+    require_size(from, rows * cols * code_bytes(shape.bits), "codes");
+    require_size(keep, sparse ? rows * cols : 0, "keep");
+    const Streams streams = check_streams(shape, codes, mask, offsets, {}, {});
+    nb::gil_scoped_release release;
+    pack_codes(shape, from.data(), keep.data(), streams, threads);
+  });
 
-  m.def("unpack_codes",
-        [](const OwnedFormat& format, int64_t rows, int64_t cols, int operand_bits, bool sparse, Bytes codes,
-           Bytes mask, ConstOffsets offsets, Bytes to, Bytes keep, int threads) {
-          MatrixShape shape = make_shape(format, rows, cols, operand_bits, sparse);
-          shape.groups = 0;
-          shape.zero_points = false;
-          require_size(to, rows * cols * code_bytes(shape.bits), "codes");
-          require_size(keep, sparse ? rows * cols : 0, "keep");
-          const Streams streams = check_streams(shape, codes, mask, offsets, {}, {});
-          if (sparse) check_masks(shape, offsets.data(), mask.data());
-          nb::gil_scoped_release release;
-          unpack_codes(shape, streams, to.data(), sparse ? keep.data() : nullptr, threads);
-        });
+  m.def("unpack_codes", [](const OwnedFormat& format, int64_t rows, int64_t cols, int operand_bits, bool sparse,
+                           Bytes codes, Bytes mask, ConstOffsets offsets, Bytes to, Bytes keep, int threads) {
+    MatrixShape shape = make_shape(format, rows, cols, operand_bits, sparse);
+    shape.groups = 0;
+    shape.zero_points = false;
+    require_size(to, rows * cols * code_bytes(shape.bits), "codes");
+    require_size(keep, sparse ? rows * cols : 0, "keep");
+    const Streams streams = check_streams(shape, codes, mask, offsets, {}, {});
+    if (sparse) check_masks(shape, offsets.data(), mask.data());
+    nb::gil_scoped_release release;
+    unpack_codes(shape, streams, to.data(), sparse ? keep.data() : nullptr, threads);
+  });
 
   m.def("unpack_weights",
         [](const OwnedFormat& format, int64_t rows, int64_t cols, int operand_bits, bool sparse, Bytes codes,

@@ -143,9 +143,8 @@ std::vector<std::string> cpu_features() {
 
 bool cpu_has(Isa isa) {
   const bool avx2 = has_all("avx2", "fma", "f16c", "bmi2");
-  const bool avx512 =
-      avx2 && has_all("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vbmi", "avx512_vbmi2",
-                      "avx512_vnni", "avx512_bf16", "avx512_bitalg", "avx512_vpopcntdq");
+  const bool avx512 = avx2 && has_all("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vbmi", "avx512_vbmi2",
+                                      "avx512_vnni", "avx512_bf16", "avx512_bitalg", "avx512_vpopcntdq");
   switch (isa) {
     case Isa::portable:
       return true;

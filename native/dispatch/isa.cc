@@ -53,12 +53,10 @@ Isa active_isa() {
   for (Isa isa : supported) {
     if (isa_name(isa) == forced) return isa;
   }
-  const bool known =
-      std::any_of(kNames.begin(), kNames.end(), [&](auto& entry) { return entry.second == forced; });
-  throw std::invalid_argument(
-      "TILEPRESS_ISA=" + std::string(forced) +
-      (known ? " is not supported by this machine" : " is not an instruction set we know") +
-      "; those that work here: " + listing(supported));
+  const bool known = std::any_of(kNames.begin(), kNames.end(), [&](auto& entry) { return entry.second == forced; });
+  throw std::invalid_argument("TILEPRESS_ISA=" + std::string(forced) +
+                              (known ? " is not supported by this machine" : " is not an instruction set we know") +
+                              "; those that work here: " + listing(supported));
 }
 
 // Supported sets are all of one family, so their order in the enumeration decides.

@@ -31,8 +31,7 @@ struct Scratch {
 // Scratch for each worker, made by the worker that first needs it.
 class Workers {
  public:
-  Workers(const MatrixShape& shape, int threads)
-      : shape_(shape), scratch_(static_cast<size_t>(std::max(threads, 1))) {}
+  Workers(const MatrixShape& shape, int threads) : shape_(shape), scratch_(static_cast<size_t>(std::max(threads, 1))) {}
 
   Scratch& operator[](int worker) {
     auto& mine = scratch_[static_cast<size_t>(worker)];
@@ -58,8 +57,7 @@ uint8_t* block_mask_at(const MatrixShape& shape, const Streams& streams, int64_t
   return shape.sparse ? streams.mask + block * shape.block_mask_bytes() : nullptr;
 }
 
-GroupScales scales_at(const MatrixShape& shape, const Streams& streams, int64_t block, int neuron,
-                      bool given) {
+GroupScales scales_at(const MatrixShape& shape, const Streams& streams, int64_t block, int neuron, bool given) {
   const int64_t at = block * shape.groups * kBlockNeurons + neuron;
   return {streams.scales ? streams.scales + at * shape.scale_bytes : nullptr,
           streams.zeros ? streams.zeros + at : nullptr, given};
@@ -120,8 +118,8 @@ void count_kept(const MatrixShape& shape, const Weights& weights, int threads, i
   });
 }
 
-int64_t pack_weights(const MatrixShape& shape, const Format& format, const Weights& weights,
-                     bool scales_given, const Streams& streams, int threads) {
+int64_t pack_weights(const MatrixShape& shape, const Format& format, const Weights& weights, bool scales_given,
+                     const Streams& streams, int threads) {
   const auto quantize = choose(kQuantize);
   const auto pack = choose(kPack);
   Workers workers(shape, threads);
@@ -155,8 +153,7 @@ void pack_codes(const MatrixShape& shape, const uint8_t* codes, const uint8_t* k
     for (int neuron = 0; neuron < rows_in(shape, block); ++neuron) {
       const int64_t at = (block * kBlockNeurons + neuron) * shape.cols;
       const int64_t to = neuron * shape.padded_cols();
-      std::memcpy(mine.codes.data() + to * bytes, codes + at * bytes,
-                  static_cast<size_t>(shape.cols * bytes));
+      std::memcpy(mine.codes.data() + to * bytes, codes + at * bytes, static_cast<size_t>(shape.cols * bytes));
       for (int64_t i = 0; shape.sparse && i < shape.cols; ++i)
         mine.keep[static_cast<size_t>(to + i)] = keep[at + i] != 0;
     }
@@ -166,8 +163,7 @@ void pack_codes(const MatrixShape& shape, const uint8_t* codes, const uint8_t* k
   });
 }
 
-void unpack_codes(const MatrixShape& shape, const Streams& streams, uint8_t* codes, uint8_t* keep,
-                  int threads) {
+void unpack_codes(const MatrixShape& shape, const Streams& streams, uint8_t* codes, uint8_t* keep, int threads) {
   const auto unpack = choose(kUnpack);
   const int64_t bytes = code_bytes(shape.bits);
   Workers workers(shape, threads);
@@ -178,8 +174,7 @@ void unpack_codes(const MatrixShape& shape, const Streams& streams, uint8_t* cod
     for (int neuron = 0; neuron < rows_in(shape, block); ++neuron) {
       const int64_t at = (block * kBlockNeurons + neuron) * shape.cols;
       const int64_t from = neuron * shape.padded_cols();
-      std::memcpy(codes + at * bytes, mine.codes.data() + from * bytes,
-                  static_cast<size_t>(shape.cols * bytes));
+      std::memcpy(codes + at * bytes, mine.codes.data() + from * bytes, static_cast<size_t>(shape.cols * bytes));
       if (keep) std::memcpy(keep + at, mine.keep.data() + from, static_cast<size_t>(shape.cols));
     }
   });

@@ -45,16 +45,15 @@ struct Weights {
 void count_kept(const MatrixShape& shape, const Weights& weights, int threads, int64_t* counts);
 
 // Quantises and packs. Returns how many kept weights are not finite: if any, what was written means nothing.
-int64_t pack_weights(const MatrixShape& shape, const Format& format, const Weights& weights,
-                     bool scales_given, const Streams& streams, int threads);
+int64_t pack_weights(const MatrixShape& shape, const Format& format, const Weights& weights, bool scales_given,
+                     const Streams& streams, int threads);
 
 // Packs codes [rows, cols], uint8_t or (16-bit formats) uint16_t; `keep` is null for a dense matrix.
 void pack_codes(const MatrixShape& shape, const uint8_t* codes, const uint8_t* keep, const Streams& streams,
                 int threads);
 
 // The inverses; `keep` is null for a dense matrix.
-void unpack_codes(const MatrixShape& shape, const Streams& streams, uint8_t* codes, uint8_t* keep,
-                  int threads);
+void unpack_codes(const MatrixShape& shape, const Streams& streams, uint8_t* codes, uint8_t* keep, int threads);
 void unpack_weights(const MatrixShape& shape, const Format& format, const Streams& streams, float* weights,
                     int threads);
 

@@ -1,6 +1,7 @@
 """One figure with its unit, where it came from, on which machine and by which command. Reports are made of these."""
 
 import json
+import math
 import os
 import platform
 import shutil
@@ -27,9 +28,14 @@ class Record:
 
 
 def to_json(records: Iterable[Record]) -> str:
-    """An array of records, one a line."""
-    lines = ",\n".join("  " + json.dumps(asdict(record), ensure_ascii=False) for record in records)
+    """An array of records, one a line. JSON has no infinity and no NaN: such a value is null."""
+    lines = ",\n".join("  " + json.dumps(_finite(asdict(record)), ensure_ascii=False) for record in records)
     return f"[\n{lines}\n]" if lines else "[]"
+
+
+def _finite(record: dict[str, Value]) -> dict[str, Value]:
+    value = record["value"]
+    return record | {"value": None} if isinstance(value, float) and not math.isfinite(value) else record
 
 
 def machine() -> str:

@@ -220,9 +220,7 @@ def test_float_keeps_the_sign_of_zero(element):
 # NaN
 
 
-@pytest.mark.parametrize(
-    ("element", "code"), [(BF16, 0x7FC0), (FP16, 0x7E00), (BF8, 0x7E), (E4M3, 0x7F)], ids=str
-)
+@pytest.mark.parametrize(("element", "code"), [(BF16, 0x7FC0), (FP16, 0x7E00), (BF8, 0x7E), (E4M3, 0x7F)], ids=str)
 def test_nan_encodes_as_the_quiet_nan_of_its_sign(element, code):
     assert element.encode(math.nan) == code
     assert element.encode(math.copysign(math.nan, -1)) == code + element.codes // 2
@@ -299,9 +297,7 @@ def test_integer_saturates_beyond_its_range(element, beyond):
 @pytest.mark.parametrize("element", [*FLOATS, *INTEGERS, NF4], ids=str)
 def test_codes_out_of_range_are_refused(element):
     for code in (-1, element.codes, element.codes + 5):
-        with pytest.raises(
-            ValueError, match=f"^{element.name} has codes 0 to {element.codes - 1}, not {code}$"
-        ):
+        with pytest.raises(ValueError, match=f"^{element.name} has codes 0 to {element.codes - 1}, not {code}$"):
             element.decode(code)
 
 

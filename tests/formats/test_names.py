@@ -304,9 +304,7 @@ def test_unknown_mx_is_answered_with_an_mx_name(name):
 def test_name_like_no_other_is_answered_with_the_list(name):
     with pytest.raises(FormatError) as caught:
         parse(name)
-    assert str(caught.value) == (
-        f"unknown format {name!r}; weights take {', '.join(weight_names())}, lutN:FILE"
-    )
+    assert str(caught.value) == (f"unknown format {name!r}; weights take {', '.join(weight_names())}, lutN:FILE")
 
 
 @pytest.mark.parametrize(("name", "type"), [(4, "int"), (None, "NoneType"), (b"int4:g32", "bytes")])

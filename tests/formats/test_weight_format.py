@@ -105,6 +105,14 @@ def test_a_table_costs_its_codes(bits):
     assert format.bits_per_weight() == bits + 0.25
 
 
+@pytest.mark.parametrize(
+    ("name", "bits"),
+    [("bf16", 0), ("mxfp4", 8), ("int4:g32", 16), ("int8:row", 32), ("uint4:g128", 24), ("uint8:row:e8m0", 16)],
+)
+def test_bits_of_a_group(name, bits):
+    assert parse_weight(name).group_bits == bits
+
+
 # What a weight is made of
 
 

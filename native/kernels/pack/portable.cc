@@ -94,8 +94,8 @@ int64_t compact(const Code* codes, const uint8_t* keep, int count, Code* kept) {
 }
 
 template <class Code>
-void pack_sparse(const BlockShape& shape, const void* codes, const uint8_t* keep, uint8_t* packed,
-                 uint8_t* mask, uint8_t* scratch) {
+void pack_sparse(const BlockShape& shape, const void* codes, const uint8_t* keep, uint8_t* packed, uint8_t* mask,
+                 uint8_t* scratch) {
   alignas(64) Code tile_buffer[kMaxTileBytes / sizeof(Code)];
   alignas(64) uint8_t tile_keep[kMaxTileBytes];
   const int count = tile_codes(shape.operand_bits);
@@ -116,8 +116,8 @@ void pack_sparse(const BlockShape& shape, const void* codes, const uint8_t* keep
 
 }  // namespace
 
-void pack_block(const BlockShape& shape, const void* codes, const uint8_t* keep, uint8_t* packed,
-                uint8_t* mask, uint8_t* scratch) {
+void pack_block(const BlockShape& shape, const void* codes, const uint8_t* keep, uint8_t* packed, uint8_t* mask,
+                uint8_t* scratch) {
   if (!keep) return pack_dense(shape, codes, packed);
   if (shape.bits == 16) return pack_sparse<uint16_t>(shape, codes, keep, packed, mask, scratch);
   pack_sparse<uint8_t>(shape, codes, keep, packed, mask, scratch);

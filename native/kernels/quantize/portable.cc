@@ -86,8 +86,7 @@ Range range_of(const float* x, int64_t count) {
 }
 
 template <bool signed_codes>
-void encode_integers(const Format& format, const float* x, int64_t count, float scale, float zero,
-                     uint8_t* codes) {
+void encode_integers(const Format& format, const float* x, int64_t count, float scale, float zero, uint8_t* codes) {
   const float low = format.low - zero, high = format.high - zero;
   const int mask = (1 << format.bits) - 1;
   for (int64_t i = 0; i < count; ++i) {
@@ -97,8 +96,7 @@ void encode_integers(const Format& format, const float* x, int64_t count, float 
 }
 
 void encode_minifloats(const Format& format, const float* x, int64_t count, float scale, uint8_t* codes) {
-  const int mantissa_bits = format.mantissa_bits, min_exponent = format.min_exponent,
-            sign_shift = 32 - format.bits;
+  const int mantissa_bits = format.mantissa_bits, min_exponent = format.min_exponent, sign_shift = 32 - format.bits;
   const uint32_t sign_bit = 1u << (format.bits - 1);
   const float max = format.max;
   for (int64_t i = 0; i < count; ++i) {
@@ -165,8 +163,8 @@ void encode_group(const Format& format, const float* x, int64_t count, float sca
 
 void set_scale(const Format& format, const float* x, int64_t count, GroupScales to, int64_t index) {
   const Range range = range_of(x, count);
-  store_scale(format, format.zero_point ? range.above + range.below : std::max(range.above, range.below),
-              to.scales, index);
+  store_scale(format, format.zero_point ? range.above + range.below : std::max(range.above, range.below), to.scales,
+              index);
   if (!format.zero_point) return;
   const float scale = load_scale(format.scale, to.scales, index);
   to.zeros[index] = static_cast<uint8_t>(round_even(std::min(range.below / scale, format.high)));
@@ -195,8 +193,8 @@ void quantize_row(const Format& format, const float* row, int64_t cols, GroupSca
   }
 }
 
-void dequantize_row(const Format& format, const void* codes, const uint8_t* keep, int64_t cols,
-                    GroupScales from, float* row) {
+void dequantize_row(const Format& format, const void* codes, const uint8_t* keep, int64_t cols, GroupScales from,
+                    float* row) {
   for (int64_t group = 0, at = 0; at < cols; ++group, at += format.group) {
     const int64_t end = std::min(at + format.group, cols);
     const float scale = load_scale(format.scale, from.scales, group * kBlockNeurons);

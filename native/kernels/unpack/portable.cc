@@ -98,8 +98,8 @@ int64_t expand(const Code* kept, const uint8_t* mask, int count, Code* codes, ui
 }
 
 template <class Code>
-void unpack_sparse(const BlockShape& shape, const uint8_t* packed, const uint8_t* mask, void* codes,
-                   uint8_t* keep, uint8_t* scratch) {
+void unpack_sparse(const BlockShape& shape, const uint8_t* packed, const uint8_t* mask, void* codes, uint8_t* keep,
+                   uint8_t* scratch) {
   alignas(64) Code tile_buffer[kMaxTileBytes / sizeof(Code)];
   alignas(64) uint8_t tile_keep[kMaxTileBytes];
   const int count = tile_codes(shape.operand_bits);
@@ -120,8 +120,8 @@ void unpack_sparse(const BlockShape& shape, const uint8_t* packed, const uint8_t
 
 }  // namespace
 
-void unpack_block(const BlockShape& shape, const uint8_t* packed, const uint8_t* mask, void* codes,
-                  uint8_t* keep, uint8_t* scratch) {
+void unpack_block(const BlockShape& shape, const uint8_t* packed, const uint8_t* mask, void* codes, uint8_t* keep,
+                  uint8_t* scratch) {
   if (!mask) return unpack_dense(shape, packed, codes);
   if (shape.bits == 16) return unpack_sparse<uint16_t>(shape, packed, mask, codes, keep, scratch);
   unpack_sparse<uint8_t>(shape, packed, mask, codes, keep, scratch);

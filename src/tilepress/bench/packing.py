@@ -37,9 +37,7 @@ def measure_packing(
 def _matrix(neurons: int, inputs: int, density: float) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     weight = torch.randn(neurons, inputs, generator=generator)
-    return weight.masked_fill_(torch.rand(neurons, inputs, generator=generator) >= density, 0).to(
-        torch.bfloat16
-    )
+    return weight.masked_fill_(torch.rand(neurons, inputs, generator=generator) >= density, 0).to(torch.bfloat16)
 
 
 def _median_seconds(work: Callable[[], object], repeats: int) -> float:

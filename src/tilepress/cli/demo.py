@@ -19,9 +19,7 @@ COLUMNS = ["format", "density", "MB", "× BF16", "SQNR, dB", "pack, GB/s", "unpa
 
 def demo(
     layers: Annotated[int, typer.Option(min=1, max=30, help="Transformer blocks to take weights from.")] = 6,
-    density: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="Share of weights kept in the sparse rows.")
-    ] = 0.5,
+    density: Annotated[float, typer.Option(min=0.0, max=1.0, help="Share of weights kept in the sparse rows.")] = 0.5,
     synthetic: Annotated[
         bool, typer.Option("--synthetic", help="Random matrices instead of the model; no download.")
     ] = False,
@@ -43,9 +41,7 @@ def demo(
 
     matrices = _synthetic_matrices(layers) if synthetic else _model_matrices(layers, json)
     dense = {name: weight.to(torch.bfloat16) for name, weight in matrices.items()}
-    sparse = {
-        name: torch.where(magnitude_mask(weight, density), weight, 0.0) for name, weight in dense.items()
-    }
+    sparse = {name: torch.where(magnitude_mask(weight, density), weight, 0.0) for name, weight in dense.items()}
     recorder, rows = Recorder(), []
     with progress(json) as bar:
         for format in bar.track(weight_names(), description="packing"):

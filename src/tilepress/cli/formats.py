@@ -14,9 +14,7 @@ NEURONS, INPUTS = 256, 4096
 
 
 def formats(
-    names: Annotated[
-        list[str] | None, typer.Argument(help="Formats to show; all families if none is named.")
-    ] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Formats to show; all families if none is named.")] = None,
     json: Json = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the table of the README.")] = False,
 ) -> None:
@@ -35,9 +33,7 @@ def formats(
         figures = _figures(format)
         for name, value, unit, measured in figures:
             recorder.add(f"{format}.{name}", value, unit, "measured" if measured else "model")
-        rows.append(
-            [f"`{format}`" if markdown else str(format), *(_text(name, value) for name, value, *_ in figures)]
-        )
+        rows.append([f"`{format}`" if markdown else str(format), *(_text(name, value) for name, value, *_ in figures)])
     columns = ["format", "bits per weight", *(f"× at {density:.0%}" for density in DENSITIES), "SQNR, dB"]
     if json:
         recorder.print_json()

@@ -33,9 +33,7 @@ def inspect(
         ]
         for fact, value, unit in facts:
             recorder.add(f"{name}.{fact}", value, unit)
-        rows.append(
-            [name, *(f"{value:.3f}" if isinstance(value, float) else str(value) for _, value, _ in facts)]
-        )
+        rows.append([name, *(f"{value:.3f}" if isinstance(value, float) else str(value) for _, value, _ in facts)])
     if json:
         recorder.print_json()
     else:

@@ -12,12 +12,8 @@ from rich.table import Table
 
 from ..records import Origin, Record, Value, machine, to_json
 
-Json = Annotated[
-    bool, typer.Option("--json", help="Print an array of records, and nothing else, for machines.")
-]
-Threads = Annotated[
-    int | None, typer.Option(min=1, help="Threads to use; as many as there are cores if not given.")
-]
+Json = Annotated[bool, typer.Option("--json", help="Print an array of records, and nothing else, for machines.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="Threads to use; as many as there are cores if not given.")]
 
 
 class Recorder:

@@ -62,9 +62,7 @@ def weight_names() -> list[str]:
     return [*floats, *_MX, *small, *signed, "int8:row", *unsigned, "nf4:g64"]
 
 
-def _element(
-    name: str, head: str, options: list[str], table: Sequence[float] | None
-) -> tuple[Element, list[str]]:
+def _element(name: str, head: str, options: list[str], table: Sequence[float] | None) -> tuple[Element, list[str]]:
     """The element that `head` names and the options left; a table's file name is taken from the options."""
     if head in ELEMENTS:
         return ELEMENTS[head], options
@@ -74,9 +72,7 @@ def _element(
     raise FormatError(f"unknown format {name!r}{_did_you_mean(head, _heads(), options)}")
 
 
-def _table(
-    name: str, bits: int, options: list[str], values: Sequence[float] | None
-) -> tuple[Element, list[str]]:
+def _table(name: str, bits: int, options: list[str], values: Sequence[float] | None) -> tuple[Element, list[str]]:
     """`lut3:FILE[:gN[:scale]]`, where FILE may itself hold colons: options are taken off the end."""
     tail: list[str] = []
     if len(options) > 1 and options[-1].lower() in SCALE_TYPES:
@@ -93,9 +89,7 @@ def _table(
 
 def _weight_format(name: str, element: Element, options: list[str]) -> WeightFormat:
     if len(options) > 2:
-        raise FormatError(
-            f"{name!r} has parts to spare; did you mean {':'.join([element.name, *options[:2]])!r}?"
-        )
+        raise FormatError(f"{name!r} has parts to spare; did you mean {':'.join([element.name, *options[:2]])!r}?")
     try:
         return WeightFormat(element, _scaling(name, element, options) if options else None)
     except FormatError:
@@ -107,9 +101,7 @@ def _weight_format(name: str, element: Element, options: list[str]) -> WeightFor
 def _scaling(name: str, element: Element, options: list[str]) -> Scaling:
     group = _group_or_none(options[0])
     if group is False:
-        raise FormatError(
-            f"{name!r}: a group is gN or row, not {options[0]!r}; did you mean '{element.name}:g32'?"
-        )
+        raise FormatError(f"{name!r}: a group is gN or row, not {options[0]!r}; did you mean '{element.name}:g32'?")
     if group is not None and (group < GROUP_STEP or group % GROUP_STEP):
         near = max(GROUP_STEP, round(group / GROUP_STEP) * GROUP_STEP)
         raise FormatError(
@@ -131,7 +123,7 @@ def _scale_type(name: str, element: Element, group: int | None, options: list[st
     )
 
 
-def _group_or_none(text: str) -> "int | None | Literal[False]":
+def _group_or_none(text: str) -> int | Literal[False] | None:
     """The number in `gN`, None for `row`, False for anything else."""
     text = text.lower()
     if text == "row":

@@ -26,9 +26,7 @@ class Table(Element):
         if not 1 <= self.bits <= 8:
             raise ValueError(f"a table has codes of 1 to 8 bits, not {self.bits}")
         if self.name != "nf4" and not self.name.startswith(f"lut{self.bits}:"):
-            raise ValueError(
-                f"a table of {self.bits}-bit codes is called lut{self.bits}:LABEL, not {self.name}"
-            )
+            raise ValueError(f"a table of {self.bits}-bit codes is called lut{self.bits}:LABEL, not {self.name}")
         if not 1 <= len(self.values) <= self.codes:
             raise ValueError(
                 f"{self.name}: {self.bits}-bit codes reach 1 to {self.codes} values, not {len(self.values)}"

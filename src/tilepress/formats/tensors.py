@@ -46,13 +46,7 @@ def encode(x: Tensor, element: Element) -> Tensor:
     if not isinstance(element, Float) or element.specials == "none":
         _refuse_nan(x, element)
     if isinstance(element, Integer):
-        return (
-            x.clamp(element.low, element.high)
-            .round()
-            .to(torch.int16)
-            .bitwise_and(element.codes - 1)
-            .to(torch.uint8)
-        )
+        return x.clamp(element.low, element.high).round().to(torch.int16).bitwise_and(element.codes - 1).to(torch.uint8)
     return _encode_float(x, element) if isinstance(element, Float) else _encode_table(x, element)
 
 
@@ -139,7 +133,7 @@ def decode_table(element: Element) -> np.ndarray[tuple[int], np.dtype[np.float32
 
 
 @cache
-def encode_table(element: "Float | Table") -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+def encode_table(element: "Float | Table") -> tuple[np.ndarray, np.ndarray]:
     """Thresholds (float32) and the code of each rank (uint8): the code of x is codes[count of thresholds ≤ x].
 
     For a float, x is a magnitude and the code lacks its sign.

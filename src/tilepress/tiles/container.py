@@ -135,9 +135,7 @@ def _read_matrix(path: str | Path, file: Any, name: str, entry: Entry) -> Packed
     except (TypeError, ValueError, OverflowError) as error:
         raise DamagedError(f"{path}: {name} is damaged: {error}") from error
     if matrix.density != entry.density:
-        raise DamagedError(
-            f"{path}: {name} is damaged: density {matrix.density}, not {entry.density} as stated"
-        )
+        raise DamagedError(f"{path}: {name} is damaged: density {matrix.density}, not {entry.density} as stated")
     return matrix
 
 
@@ -150,7 +148,7 @@ def _check_arrays(path: str | Path, found: set[str], entries: dict[str, Entry]) 
 
 def _open(path: str | Path) -> Any:
     try:
-        return safe_open(path, "pt")  # type: ignore[no-untyped-call]
+        return safe_open(path, "pt")
     except SafetensorError as error:
         raise DamagedError(f"{path} is not a whole safetensors file: {error}") from error
 
@@ -203,7 +201,7 @@ def _digest_field(digest: str) -> bytes:
 
 
 def _sha256(array: Tensor) -> str:
-    return hashlib.sha256(array.view(-1).view(torch.uint8).numpy()).hexdigest()
+    return hashlib.sha256(array.view(-1).view(torch.uint8).numpy().data).hexdigest()
 
 
 def _sync(folder: Path) -> None:

@@ -119,11 +119,7 @@ def group_rows(stream: Tensor | None, layout: Layout) -> Tensor | None:
     """[blocks, groups, 16] back to [rows, groups]."""
     if stream is None:
         return None
-    return (
-        stream.transpose(1, 2)
-        .reshape(layout.blocks * BLOCK_NEURONS, layout.groups)[: layout.rows]
-        .contiguous()
-    )
+    return stream.transpose(1, 2).reshape(layout.blocks * BLOCK_NEURONS, layout.groups)[: layout.rows].contiguous()
 
 
 def _group_stream(per_group: Tensor, layout: Layout, fill: int) -> Tensor:
@@ -138,9 +134,7 @@ def _check(matrix: PackedMatrix) -> None:
     scale_shape = layout.scale_shape if format.scaling else None
     _check_array("mask", matrix.mask, torch.uint8, (layout.mask_bytes,) if matrix.sparse else None)
     _check_array("offsets", matrix.offsets, torch.int64, (layout.blocks + 1,) if matrix.sparse else None)
-    _check_array(
-        "scales", matrix.scales, SCALE_DTYPES[format.scaling.type] if format.scaling else None, scale_shape
-    )
+    _check_array("scales", matrix.scales, SCALE_DTYPES[format.scaling.type] if format.scaling else None, scale_shape)
     _check_array("zeros", matrix.zeros, torch.uint8, scale_shape if format.has_zero_point else None)
     if matrix.mask is None or matrix.offsets is None:
         _check_array("codes", matrix.codes, torch.uint8, (layout.dense_code_bytes,))
@@ -150,17 +144,13 @@ def _check(matrix: PackedMatrix) -> None:
         raise DamagedError(f"a zero point of {format} is at most {format.element.codes - 1}")
 
 
-def _check_array(
-    name: str, array: Tensor | None, dtype: torch.dtype | None, shape: tuple[int, ...] | None
-) -> None:
+def _check_array(name: str, array: Tensor | None, dtype: torch.dtype | None, shape: tuple[int, ...] | None) -> None:
     if (array is None) != (shape is None):
         raise DamagedError(f"{name} must {'be there' if shape else 'not be there'} in this format")
     if array is None:
         return
     if array.dtype != dtype or tuple(array.shape) != shape:
-        raise DamagedError(
-            f"{name} must be {dtype} {list(shape or ())}, not {array.dtype} {list(array.shape)}"
-        )
+        raise DamagedError(f"{name} must be {dtype} {list(shape or ())}, not {array.dtype} {list(array.shape)}")
     if array.device.type != "cpu" or not array.is_contiguous():
         raise DamagedError(f"{name} must be contiguous on the CPU")
 
@@ -191,9 +181,5 @@ def _padding_is_kept(mask: Tensor, layout: Layout) -> bool:
     order = element_order(layout.operand_bits)
     rows_left = layout.rows - (layout.blocks - 1) * BLOCK_NEURONS
     cols_left = layout.cols - (layout.block_tiles - 1) * layout.tile_inputs
-    last_block, last_tiles = (
-        np.unpackbits(part, axis=1, bitorder="little") for part in (tiles[-1], tiles[:, -1])
-    )
-    return bool(
-        last_block[:, order[rows_left:].ravel()].any() or last_tiles[:, order[:, cols_left:].ravel()].any()
-    )
+    last_block, last_tiles = (np.unpackbits(part, axis=1, bitorder="little") for part in (tiles[-1], tiles[:, -1]))
+    return bool(last_block[:, order[rows_left:].ravel()].any() or last_tiles[:, order[:, cols_left:].ravel()].any())

@@ -89,9 +89,7 @@ def unpack(matrix: PackedMatrix, dtype: torch.dtype = torch.float32, *, threads:
     weights = torch.empty(layout.rows, layout.cols, dtype=torch.float32)
     groups = (_bytes(matrix.scales), _bytes(matrix.zeros))
     native = _native_format(matrix.format, layout)
-    _native.unpack_weights(
-        native, *_shape(layout), *_code_arrays(matrix), *groups, weights.view(-1), _threads(threads)
-    )
+    _native.unpack_weights(native, *_shape(layout), *_code_arrays(matrix), *groups, weights.view(-1), _threads(threads))
     return weights.to(dtype)
 
 
@@ -105,9 +103,7 @@ def unpack_codes(matrix: PackedMatrix, *, threads: int | None = None) -> tuple[Q
     codes = torch.empty(shape, dtype=torch.int16 if layout.bits == 16 else torch.uint8)
     keep = torch.empty(shape if layout.sparse else 0, dtype=torch.bool)
     native = _native_format(matrix.format, layout)
-    _native.unpack_codes(
-        native, *_shape(layout), *_code_arrays(matrix), _bytes(codes), _bytes(keep), _threads(threads)
-    )
+    _native.unpack_codes(native, *_shape(layout), *_code_arrays(matrix), _bytes(codes), _bytes(keep), _threads(threads))
     scales, zeros = group_rows(matrix.scales, layout), group_rows(matrix.zeros, layout)
     return Quantized(codes, scales, zeros), keep if layout.sparse else None
 
@@ -193,9 +189,7 @@ def _group_arrays(
         )
     _check_group_array("scales", scales, dtype, layout)
     if (zeros is not None) != format.has_zero_point:
-        raise ValueError(
-            f"{format} {'needs' if format.has_zero_point else 'has no'} zero points beside its scales"
-        )
+        raise ValueError(f"{format} {'needs' if format.has_zero_point else 'has no'} zero points beside its scales")
     if zeros is not None:
         _check_group_array("zeros", zeros, torch.uint8, layout)
     return (
@@ -222,13 +216,9 @@ def _check_mask(mask: Tensor | None, weight: Tensor) -> Tensor | None:
 def _check_codes(quantized: Quantized, format: WeightFormat) -> Tensor:
     codes, dtype = quantized.codes, torch.int16 if format.element.bits == 16 else torch.uint8
     if codes.ndim != 2 or codes.dtype != dtype:
-        raise ValueError(
-            f"codes of {format} are {dtype} [neurons, inputs], not {codes.dtype} {list(codes.shape)}"
-        )
+        raise ValueError(f"codes of {format} are {dtype} [neurons, inputs], not {codes.dtype} {list(codes.shape)}")
     if codes.numel() and dtype == torch.uint8 and int(codes.max()) >= format.element.codes:
-        raise ValueError(
-            f"{format.element} has codes 0 to {format.element.codes - 1}, not {int(codes.max())}"
-        )
+        raise ValueError(f"{format.element} has codes 0 to {format.element.codes - 1}, not {int(codes.max())}")
     if format.scaling is not None and quantized.scales is None:
         raise ValueError(f"{format} needs scales beside its codes")
     return codes.cpu().contiguous()
@@ -253,8 +243,17 @@ def _matrix(
     scales: Tensor | None,
     zeros: Tensor | None,
 ) -> PackedMatrix:
-    sparse = (mask, offsets) if layout.sparse else (None, None)
-    return PackedMatrix(format, layout.rows, layout.cols, layout.operand_bits, codes, *sparse, scales, zeros)
+    return PackedMatrix(
+        format,
+        layout.rows,
+        layout.cols,
+        layout.operand_bits,
+        codes,
+        mask if layout.sparse else None,
+        offsets if layout.sparse else None,
+        scales,
+        zeros,
+    )
 
 
 def _threads(threads: int | None) -> int:

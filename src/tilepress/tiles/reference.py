@@ -25,12 +25,7 @@ def pack(quantized: Quantized, format: WeightFormat, keep: Tensor | None, operan
         kept = [_tile(keep, block, tile, layout) for tile in range(layout.block_tiles)]
         for bits in kept:
             mask += _bit_stream(bits, 1)
-        stream = [
-            c
-            for tile, bits in zip(tiles, kept, strict=True)
-            for c, bit in zip(tile, bits, strict=True)
-            if bit
-        ]
+        stream = [c for tile, bits in zip(tiles, kept, strict=True) for c, bit in zip(tile, bits, strict=True) if bit]
         codes += _bit_stream(stream, layout.bits)
         offsets.append(len(codes))
     if keep is not None:
@@ -63,9 +58,7 @@ def unpack(matrix: PackedMatrix) -> tuple[Quantized, Tensor | None]:
             if row < layout.rows and col < layout.cols:
                 codes[row, col], keep[row, col] = code, True
     return (
-        Quantized(
-            _codes_tensor(codes, layout), group_rows(matrix.scales, layout), group_rows(matrix.zeros, layout)
-        ),
+        Quantized(_codes_tensor(codes, layout), group_rows(matrix.scales, layout), group_rows(matrix.zeros, layout)),
         torch.from_numpy(keep) if matrix.sparse else None,
     )
 
@@ -93,9 +86,7 @@ def _dense_bytes(tile: Codes, layout: Layout) -> bytes:
 
 def _field_byte(tile: Codes, first: int, shift: int, width: int) -> int:
     parts = range(8 // width)
-    return sum(
-        (tile[first + part * LINE_CODES] >> shift & (1 << width) - 1) << part * width for part in parts
-    )
+    return sum((tile[first + part * LINE_CODES] >> shift & (1 << width) - 1) << part * width for part in parts)
 
 
 def _bit_stream(codes: Codes, bits: int) -> bytes:
@@ -109,9 +100,7 @@ def _block_codes(matrix: PackedMatrix, packed: bytes, block: int) -> dict[int, i
     if matrix.mask is None or matrix.offsets is None:
         size = layout.tile_code_bytes
         tiles = range(block * layout.block_tiles, (block + 1) * layout.block_tiles)
-        codes = [
-            code for tile in tiles for code in _dense_codes(packed[tile * size : (tile + 1) * size], layout)
-        ]
+        codes = [code for tile in tiles for code in _dense_codes(packed[tile * size : (tile + 1) * size], layout)]
         return dict(enumerate(codes))
     mask = bytes(matrix.mask.view(layout.blocks, -1)[block].numpy())
     indices = [index for index in range(layout.block_codes) if mask[index // 8] >> index % 8 & 1]
@@ -147,5 +136,5 @@ def _array(data: bytearray) -> Tensor:
     return torch.from_numpy(np.frombuffer(bytes(data), np.uint8).copy())
 
 
-def _codes_tensor(codes: np.ndarray, layout: Layout) -> Tensor:  # type: ignore[type-arg]
+def _codes_tensor(codes: np.ndarray, layout: Layout) -> Tensor:
     return torch.from_numpy(codes.view(np.int16) if layout.bits == 16 else codes.astype(np.uint8))

@@ -1,0 +1,102 @@
+"""Each command as a user types it: its table, its records, its errors."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from tilepress import tiles
+
+KEYS = {"name", "value", "unit", "origin", "machine", "command"}
+
+
+def run(*arguments, **environment):
+    import os
+
+    command = [sys.executable, "-W", "error", "-m", "tilepress", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=os.environ | environment)
+
+
+def records(*arguments, **environment):
+    done = run(*arguments, "--json", **environment)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert found and all(record.keys() == KEYS for record in found)
+    assert all(record["origin"] in ("measured", "model") and record["command"].startswith("tilepress ") for record in found)
+    return {record["name"]: record["value"] for record in found}
+
+
+def assert_refused(done, *messages):
+    assert done.returncode != 0 and not done.stdout
+    assert "Traceback" not in done.stderr
+    for message in messages:
+        assert message in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("command", [[], ["demo"], ["doctor"], ["formats"], ["inspect"], ["bench"], ["bench", "pack"]])
+def test_help(command):
+    done = run(*command, "--help")
+    assert done.returncode == 0 and "Usage" in done.stdout
+    assert command in ([], ["bench"]) or "Example: tilepress" in done.stdout
+
+
+def test_version_and_unknown_commands():
+    assert run("--version").stdout.startswith("tilepress 0.")
+    assert_refused(run("compresss"), "No such command")
+
+
+def test_doctor():
+    found = records("doctor")
+    assert found["cpu.model"] and found["isa.active"] in found["isa.supported"].split()
+    assert found["kernel.pack.chosen"] in found["kernel.pack.registered"].split()
+    assert found["read_bandwidth.threads_1"] > 0.1
+    assert f"read_bandwidth.threads_{found['threads']}" in found
+    assert "read_bandwidth.threads_1" in run("doctor").stdout
+
+
+def test_doctor_obeys_and_refuses_a_forced_instruction_set():
+    found = records("doctor", TILEPRESS_ISA="portable")
+    assert {value for name, value in found.items() if name.endswith(".chosen")} == {"portable"}
+    assert_refused(run("doctor", TILEPRESS_ISA="sse9"), "TILEPRESS_ISA=sse9", "those that work here: portable")
+
+
+def test_formats():
+    found = records("formats", "int4:g32", "bf16")
+    assert found["int4:g32.bits_per_weight"] == 4.5
+    assert found["int4:g32.compression_at_50%"] == pytest.approx(16 / (4 * 0.5 + 1 + 0.5))
+    assert found["int4:g32.sqnr"] == pytest.approx(20.3, abs=0.1)
+    assert "| `int4:g32` | 4.50 |" in run("formats", "int4:g32", "--markdown").stdout
+    assert_refused(run("formats", "int44:g32"), "did you mean 'int4:g32'")
+
+
+def test_formats_takes_a_table_file(tmp_path):
+    (tmp_path / "t").write_text("-1, 0, 1")
+    assert records("formats", f"lut2:{tmp_path}/t:g32")[f"lut2:{tmp_path}/t:g32.bits_per_weight"] == 2.5
+    assert_refused(run("formats", f"lut2:{tmp_path}/missing"), "cannot read the table")
+
+
+def test_inspect(tmp_path):
+    path = tmp_path / "packed.safetensors"
+    tiles.save(path, {"q": tiles.pack(torch.eye(32), "int4:g32", sparse=True)})
+    found = records("inspect", path)
+    assert found["q.format"] == "int4:g32" and found["q.density"] == 1 / 32
+    assert "whole, 1 matrices" in run("inspect", path).stdout
+    path.write_bytes(path.read_bytes()[:-1])
+    assert_refused(run("inspect", path), "is not a whole safetensors file")
+    assert_refused(run("inspect", tmp_path / "nowhere"), "nowhere")
+
+
+def test_bench_pack():
+    found = records("bench", "pack", "int4:g32", "--neurons", 64, "--inputs", 64, "--repeats", 1)
+    assert found["int4:g32.64x64.d0.5.pack"] > 0
+    assert_refused(run("bench", "pack", "int4:g33"), "did you mean 'int4:g32'")
+    assert_refused(run("bench", "pack", "--density", "2"), "density")
+
+
+def test_demo_on_synthetic_matrices():
+    found = records("demo", "--synthetic", "--layers", 1)
+    assert all(value is True for name, value in found.items() if name.endswith(".exact"))
+    assert found["bf16.dense.sqnr"] is None  # infinite: nothing was lost
+    assert found["int4:g32.sparse.density"] == pytest.approx(0.5, abs=0.01)

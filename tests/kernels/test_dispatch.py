@@ -1,0 +1,50 @@
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tilepress import kernels
+
+
+def test_portable_is_supported_everywhere_and_has_every_operation():
+    assert kernels.supported_isas()[0] == "portable"
+    assert {"quantize", "dequantize", "pack", "unpack", "read"} <= kernels.registered().keys()
+    assert all(isas[-1] == "portable" for isas in kernels.registered().values())
+
+
+def test_the_highest_supported_set_is_in_force_unless_forced():
+    assert kernels.active_isa() == kernels.supported_isas()[-1]
+
+
+def test_a_forced_set_is_in_force_and_nothing_above_it_runs(isa):
+    assert kernels.active_isa() == isa
+    below = kernels.supported_isas()[: kernels.supported_isas().index(isa) + 1]
+    for operation, isas in kernels.registered().items():
+        best = next(candidate for candidate in isas if candidate in below)
+        assert kernels.chosen(operation) == best
+
+
+def test_an_empty_variable_forces_nothing(monkeypatch):
+    monkeypatch.setenv("TILEPRESS_ISA", "")
+    assert kernels.active_isa() == kernels.supported_isas()[-1]
+
+
+@pytest.mark.parametrize("name", ["mmx", "PORTABLE", "avx-512"])
+def test_an_unknown_set_is_refused_with_the_list(monkeypatch, name):
+    monkeypatch.setenv("TILEPRESS_ISA", name)
+    with pytest.raises(ValueError, match=f"TILEPRESS_ISA={name} is not an instruction set we know; .*here: portable"):
+        kernels.active_isa()
+
+
+def test_a_set_of_another_processor_is_refused_with_the_list(monkeypatch):
+    other = next(isa for isa in ("avx2", "neon_dotprod") if isa not in kernels.supported_isas())
+    monkeypatch.setenv("TILEPRESS_ISA", other)
+    with pytest.raises(ValueError, match=f"{other} is not supported by this machine; those that work here: portable"):
+        kernels.chosen("pack")
+
+
+def test_the_variable_works_from_outside():
+    command = [sys.executable, "-c", "from tilepress import kernels; print(kernels.active_isa())"]
+    done = subprocess.run(command, env=os.environ | {"TILEPRESS_ISA": "portable"}, capture_output=True, text=True)
+    assert done.stdout.strip() == "portable"

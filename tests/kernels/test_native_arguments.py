@@ -1,0 +1,67 @@
+"""The compiled module itself refuses arrays that do not fit, whoever calls it."""
+
+import numpy as np
+import pytest
+
+from tilepress import _native
+from tilepress.formats import parse_weight
+from tilepress.tiles.packing import _make_native_format
+
+ROWS, COLS = 16, 64
+BYTES, INTS, FLOATS = np.uint8, np.int64, np.float32
+
+
+def call(function, **changes):
+    """`function` on a sparse int4:g32 matrix of zeros, with some arguments replaced."""
+    arguments = {
+        "format": _make_native_format(parse_weight("int4:g32"), 32),
+        "rows": ROWS,
+        "cols": COLS,
+        "operand_bits": 8,
+        "sparse": True,
+        "codes": np.zeros(64, BYTES),
+        "mask": np.zeros(128, BYTES),
+        "offsets": np.zeros(2, INTS),
+        "scales": np.zeros(2 * 16 * 2, BYTES),
+        "zeros": np.zeros(0, BYTES),
+        "to": np.zeros(ROWS * COLS, FLOATS),
+        "threads": 1,
+    }
+    return function(*(arguments | changes).values())
+
+
+def test_the_unchanged_call_works():
+    assert call(_native.unpack_weights) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rows": 0}, "sides must be positive"),
+        ({"rows": 1 << 40, "cols": 1 << 40}, "too large"),
+        ({"rows": 17}, "mask has 128 entries, not 256"),
+        ({"cols": 65}, "mask has 128 entries, not 256"),
+        ({"operand_bits": 4}, "8 or 16 bits"),
+        ({"sparse": False}, "mask has 128 entries, not 0"),
+        ({"mask": np.zeros(127, BYTES)}, "mask has 127 entries"),
+        ({"mask": np.full(128, 255, BYTES)}, "disagree about the codes of block 0"),
+        ({"offsets": np.zeros(1, INTS)}, "offsets has 1 entries, not 2"),
+        ({"offsets": np.array([1, 1], INTS)}, "start at 0"),
+        ({"offsets": np.array([0, -1], INTS)}, "must ascend"),
+        ({"offsets": np.array([0, 10**9], INTS)}, "ascend by at most a block"),
+        ({"offsets": np.array([0, 8], INTS)}, "end at the last code"),
+        ({"codes": np.zeros(63, BYTES)}, "end at the last code"),
+        ({"scales": np.zeros(62, BYTES)}, "scales has 62 entries, not 64"),
+        ({"zeros": np.zeros(32, BYTES)}, "zeros has 32 entries, not 0"),
+        ({"to": np.zeros(ROWS * COLS - 1, FLOATS)}, "weights has 1023 entries, not 1024"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        call(_native.unpack_weights, **changes)
+
+
+@pytest.mark.parametrize("changes", [{"codes": np.zeros(128, BYTES)[::2]}, {"to": np.zeros(1024, np.float64)}])
+def test_arrays_of_another_kind_are_refused(changes):
+    with pytest.raises(TypeError):
+        call(_native.unpack_weights, **changes)

@@ -1,0 +1,67 @@
+"""The order of the two streams: a package imports only what stands before it."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src/tilepress"
+
+# Earlier packages of its own stream that a package may import. Everything may use `records` and the compiled module.
+SHARED = ["formats", "tiles"]
+WEIGHTS = [*SHARED, "compress", "kernels", "nn", "models", "evaluate", "bench"]
+HARDWARE = [*SHARED, "hardware", "roofsurface", "simulate", "rtl"]
+EVERYWHERE = {"records", "_native", "__init__"}
+
+
+def allowed(package: str) -> set[str]:
+    if package == "cli":
+        return {*WEIGHTS, *HARDWARE, "paper", "report", "cli"}
+    if package in ("paper", "report"):
+        return {*WEIGHTS, *HARDWARE, "paper", package}
+    if package in SHARED:
+        return set(SHARED[: SHARED.index(package) + 1])
+    stream = WEIGHTS if package in WEIGHTS else HARDWARE
+    return set(stream[: stream.index(package) + 1])
+
+
+def imported_packages(path: Path) -> set[str]:
+    """Top-level parts of tilepress that a file imports, wherever in the file."""
+    here = path.relative_to(SOURCE).parts[:-1]
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = list(here[: len(here) - node.level + 1]) + (node.module.split(".") if node.module else [])
+            found |= {base[0]} if base else {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "tilepress":
+            rest = node.module.split(".")[1:]
+            found |= {rest[0]} if rest else {alias.name for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("tilepress.")}
+    return found
+
+
+FILES = sorted(path for path in SOURCE.rglob("*.py") if len(path.relative_to(SOURCE).parts) > 1)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_a_package_imports_only_what_stands_before_it(path):
+    package = path.relative_to(SOURCE).parts[0]
+    names = {name for name in imported_packages(path) if not name.startswith("__")} - EVERYWHERE
+    assert names <= allowed(package), f"{package} may not import {sorted(names - allowed(package))}"
+
+
+def test_compress_knows_no_byte_layout():
+    for path in (SOURCE / "compress").glob("*.py"):
+        assert "tiles" not in imported_packages(path)
+
+
+def test_the_check_sees_imports_of_every_kind(tmp_path, monkeypatch):
+    monkeypatch.setattr(f"{__name__}.SOURCE", tmp_path)
+    (tmp_path / "formats").mkdir()
+    (tmp_path / "formats/x.py").write_text(
+        "from ..nn import a\nfrom .. import bench\nimport tilepress.cli.app\n"
+        "def f():\n    from tilepress.models import b\n    from tilepress import paper\n    from .floats import c\n"
+    )
+    found = imported_packages(tmp_path / "formats/x.py")
+    assert found == {"nn", "bench", "cli", "models", "paper", "formats"}
