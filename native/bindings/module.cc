@@ -6,7 +6,6 @@
 #include <nanobind/stl/vector.h>
 
 #include <limits>
-#include <optional>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -185,15 +184,79 @@ Weights check_weights(const MatrixShape& shape, ConstBytes data, const std::stri
   return {data.data(), real, keep.size() ? keep.data() : nullptr};
 }
 
-using Names = std::vector<std::string>;
+// Codes without scales: what pack_codes and unpack_codes deal in.
+MatrixShape codes_shape(const OwnedFormat& format, int64_t rows, int64_t cols, int operand_bits, bool sparse) {
+  MatrixShape shape = make_shape(format, rows, cols, operand_bits, sparse);
+  shape.groups = 0;
+  shape.zero_points = false;
+  return shape;
+}
 
-Names names_of(const std::vector<Isa>& isas) {
-  Names names;
-  for (Isa isa : isas) names.emplace_back(isa_name(isa));
+void py_count_kept(const OwnedFormat& format, int64_t rows, int64_t cols, ConstBytes data, const std::string& type,
+                   ConstBytes keep, int threads, Offsets counts) {
+  const MatrixShape shape = make_shape(format, rows, cols, 16, true);
+  const Weights weights = check_weights(shape, data, type, keep);
+  require_size(counts, shape.blocks(), "counts");
+  nb::gil_scoped_release release;
+  count_kept(shape, weights, threads, counts.data());
+}
+
+int64_t py_pack_weights(const OwnedFormat& format, int64_t rows, int64_t cols, int operand_bits, bool sparse,
+                        ConstBytes data, const std::string& type, ConstBytes keep, bool scales_given, Bytes codes,
+                        Bytes mask, ConstOffsets offsets, Bytes scales, Bytes zeros, int threads) {
+  const MatrixShape shape = make_shape(format, rows, cols, operand_bits, sparse);
+  const Weights weights = check_weights(shape, data, type, keep);
+  const Streams streams = check_streams(shape, codes, mask, offsets, scales, zeros);
+  nb::gil_scoped_release release;
+  return pack_weights(shape, view(format), weights, scales_given, streams, threads);
+}
+
+void py_pack_codes(const OwnedFormat& format, int64_t rows, int64_t cols, int operand_bits, bool sparse,
+                   ConstBytes source, ConstBytes keep, Bytes codes, Bytes mask, ConstOffsets offsets, int threads) {
+  const MatrixShape shape = codes_shape(format, rows, cols, operand_bits, sparse);
+  require_size(source, rows * cols * code_bytes(shape.bits), "codes");
+  require_size(keep, sparse ? rows * cols : 0, "keep");
+  const Streams streams = check_streams(shape, codes, mask, offsets, {}, {});
+  nb::gil_scoped_release release;
+  pack_codes(shape, source.data(), keep.data(), streams, threads);
+}
+
+void py_unpack_codes(const OwnedFormat& format, int64_t rows, int64_t cols, int operand_bits, bool sparse, Bytes codes,
+                     Bytes mask, ConstOffsets offsets, Bytes to, Bytes keep, int threads) {
+  const MatrixShape shape = codes_shape(format, rows, cols, operand_bits, sparse);
+  require_size(to, rows * cols * code_bytes(shape.bits), "codes");
+  require_size(keep, sparse ? rows * cols : 0, "keep");
+  const Streams streams = check_streams(shape, codes, mask, offsets, {}, {});
+  if (sparse) check_masks(shape, offsets.data(), mask.data());
+  nb::gil_scoped_release release;
+  unpack_codes(shape, streams, to.data(), sparse ? keep.data() : nullptr, threads);
+}
+
+void py_unpack_weights(const OwnedFormat& format, int64_t rows, int64_t cols, int operand_bits, bool sparse,
+                       Bytes codes, Bytes mask, ConstOffsets offsets, Bytes scales, Bytes zeros, Floats to,
+                       int threads) {
+  const MatrixShape shape = make_shape(format, rows, cols, operand_bits, sparse);
+  const Streams streams = check_streams(shape, codes, mask, offsets, scales, zeros);
+  require_size(to, rows * cols, "weights");
+  if (sparse) check_masks(shape, offsets.data(), mask.data());
+  nb::gil_scoped_release release;
+  unpack_weights(shape, view(format), streams, to.data(), threads);
+}
+
+std::tuple<double, uint64_t> py_read_bandwidth(ConstBytes data, int threads) {
+  uint64_t checksum = 0;
+  nb::gil_scoped_release release;
+  const double rate = read_bandwidth(data.data(), static_cast<int64_t>(data.size()), threads, &checksum);
+  return {rate, checksum};
+}
+
+std::vector<std::string> py_supported_isas() {
+  std::vector<std::string> names;
+  for (Isa isa : supported_isas()) names.emplace_back(isa_name(isa));
   return names;
 }
 
-std::vector<std::tuple<std::string, std::string>> registered() {
+std::vector<std::tuple<std::string, std::string>> py_registered() {
   std::vector<std::tuple<std::string, std::string>> rows;
   for (const Kernel& kernel : kernels()) rows.emplace_back(kernel.operation, isa_name(kernel.isa));
   return rows;
@@ -207,10 +270,10 @@ NB_MODULE(_native, m) {
   using namespace nb::literals;
   m.doc() = "Kernels of tilepress behind argument checks; the package's own modules are the way in.";
 
-  m.def("supported_isas", [] { return names_of(supported_isas()); });
+  m.def("supported_isas", &py_supported_isas);
   m.def("cpu_features", &cpu_features);
   m.def("active_isa", [] { return std::string(isa_name(active_isa())); });
-  m.def("registered", &registered);
+  m.def("registered", &py_registered);
   m.def("chosen", [](const std::string& operation) { return std::string(isa_name(choose(operation).isa)); });
 
   nb::class_<OwnedFormat>(m, "Format")
@@ -218,65 +281,18 @@ NB_MODULE(_native, m) {
            "zero_point"_a, "scale"_a, "group"_a, "mantissa_bits"_a, "min_exponent"_a, "thresholds"_a, "codes"_a,
            "values"_a);
 
-  m.def("count_kept", [](const OwnedFormat& format, int64_t rows, int64_t cols, ConstBytes data,
-                         const std::string& type, ConstBytes keep, int threads, Offsets counts) {
-    const MatrixShape shape = make_shape(format, rows, cols, format.format.bits == 16 ? 16 : 8, true);
-    const Weights weights = check_weights(shape, data, type, keep);
-    require_size(counts, shape.blocks(), "counts");
-    nb::gil_scoped_release release;
-    count_kept(shape, weights, threads, counts.data());
-  });
-
-  m.def("pack_weights", [](const OwnedFormat& format, int64_t rows, int64_t cols, int operand_bits, bool sparse,
-                           ConstBytes data, const std::string& type, ConstBytes keep, bool scales_given, Bytes codes,
-                           Bytes mask, ConstOffsets offsets, Bytes scales, Bytes zeros, int threads) {
-    const MatrixShape shape = make_shape(format, rows, cols, operand_bits, sparse);
-    const Weights weights = check_weights(shape, data, type, keep);
-    const Streams streams = check_streams(shape, codes, mask, offsets, scales, zeros);
-    nb::gil_scoped_release release;
-    return pack_weights(shape, view(format), weights, scales_given, streams, threads);
-  });
-
-  m.def("pack_codes", [](const OwnedFormat& format, int64_t rows, int64_t cols, int operand_bits, bool sparse,
-                         ConstBytes from, ConstBytes keep, Bytes codes, Bytes mask, ConstOffsets offsets, int threads) {
-    MatrixShape shape = make_shape(format, rows, cols, operand_bits, sparse);
-    shape.groups = 0;
-    shape.zero_points = false;
-    require_size(from, rows * cols * code_bytes(shape.bits), "codes");
-    require_size(keep, sparse ? rows * cols : 0, "keep");
-    const Streams streams = check_streams(shape, codes, mask, offsets, {}, {});
-    nb::gil_scoped_release release;
-    pack_codes(shape, from.data(), keep.data(), streams, threads);
-  });
-
-  m.def("unpack_codes", [](const OwnedFormat& format, int64_t rows, int64_t cols, int operand_bits, bool sparse,
-                           Bytes codes, Bytes mask, ConstOffsets offsets, Bytes to, Bytes keep, int threads) {
-    MatrixShape shape = make_shape(format, rows, cols, operand_bits, sparse);
-    shape.groups = 0;
-    shape.zero_points = false;
-    require_size(to, rows * cols * code_bytes(shape.bits), "codes");
-    require_size(keep, sparse ? rows * cols : 0, "keep");
-    const Streams streams = check_streams(shape, codes, mask, offsets, {}, {});
-    if (sparse) check_masks(shape, offsets.data(), mask.data());
-    nb::gil_scoped_release release;
-    unpack_codes(shape, streams, to.data(), sparse ? keep.data() : nullptr, threads);
-  });
-
-  m.def("unpack_weights",
-        [](const OwnedFormat& format, int64_t rows, int64_t cols, int operand_bits, bool sparse, Bytes codes,
-           Bytes mask, ConstOffsets offsets, Bytes scales, Bytes zeros, Floats to, int threads) {
-          const MatrixShape shape = make_shape(format, rows, cols, operand_bits, sparse);
-          require_size(to, rows * cols, "weights");
-          const Streams streams = check_streams(shape, codes, mask, offsets, scales, zeros);
-          if (sparse) check_masks(shape, offsets.data(), mask.data());
-          nb::gil_scoped_release release;
-          unpack_weights(shape, view(format), streams, to.data(), threads);
-        });
-
-  m.def("read_bandwidth", [](ConstBytes data, int threads) {
-    uint64_t checksum = 0;
-    nb::gil_scoped_release release;
-    const double rate = read_bandwidth(data.data(), static_cast<int64_t>(data.size()), threads, &checksum);
-    return std::make_tuple(rate, checksum);
-  });
+  // Arrays are never converted on the way in: a converted copy of an output would be filled and thrown away.
+  const auto array = [](const char* name) { return nb::arg(name).noconvert(); };
+  m.def("count_kept", &py_count_kept, "format"_a, "rows"_a, "cols"_a, array("data"), "type"_a, array("keep"),
+        "threads"_a, array("counts"));
+  m.def("pack_weights", &py_pack_weights, "format"_a, "rows"_a, "cols"_a, "operand_bits"_a, "sparse"_a, array("data"),
+        "type"_a, array("keep"), "scales_given"_a, array("codes"), array("mask"), array("offsets"), array("scales"),
+        array("zeros"), "threads"_a);
+  m.def("pack_codes", &py_pack_codes, "format"_a, "rows"_a, "cols"_a, "operand_bits"_a, "sparse"_a, array("source"),
+        array("keep"), array("codes"), array("mask"), array("offsets"), "threads"_a);
+  m.def("unpack_codes", &py_unpack_codes, "format"_a, "rows"_a, "cols"_a, "operand_bits"_a, "sparse"_a, array("codes"),
+        array("mask"), array("offsets"), array("to"), array("keep"), "threads"_a);
+  m.def("unpack_weights", &py_unpack_weights, "format"_a, "rows"_a, "cols"_a, "operand_bits"_a, "sparse"_a,
+        array("codes"), array("mask"), array("offsets"), array("scales"), array("zeros"), array("to"), "threads"_a);
+  m.def("read_bandwidth", &py_read_bandwidth, array("data"), "threads"_a);
 }

@@ -31,7 +31,7 @@ def active_isa() -> str: ...
 def registered() -> list[tuple[str, str]]: ...
 def chosen(operation: str, /) -> str: ...
 def count_kept(
-    format: Format, rows: int, cols: int, data: Array, type: str, keep: Array, threads: int, counts: Array, /
+    format: Format, rows: int, cols: int, data: Array, type: str, keep: Array, threads: int, counts: Array
 ) -> None: ...
 def pack_weights(
     format: Format,
@@ -49,7 +49,6 @@ def pack_weights(
     scales: Array,
     zeros: Array,
     threads: int,
-    /,
 ) -> int: ...
 def pack_codes(
     format: Format,
@@ -63,7 +62,6 @@ def pack_codes(
     mask: Array,
     offsets: Array,
     threads: int,
-    /,
 ) -> None: ...
 def unpack_codes(
     format: Format,
@@ -77,7 +75,6 @@ def unpack_codes(
     to: Array,
     keep: Array,
     threads: int,
-    /,
 ) -> None: ...
 def unpack_weights(
     format: Format,
@@ -92,6 +89,5 @@ def unpack_weights(
     zeros: Array,
     to: Array,
     threads: int,
-    /,
 ) -> None: ...
-def read_bandwidth(data: Array, threads: int, /) -> tuple[float, int]: ...
+def read_bandwidth(data: Array, threads: int) -> tuple[float, int]: ...

@@ -58,11 +58,8 @@ def linear_weights(path: Path, layers: int) -> Iterator[tuple[str, Tensor]]:
         kind, _, rest = tensor.name.partition(".")
         number = rest.partition(".")[0]
         if kind == "blk" and int(number) < layers and len(tensor.shape) == 2:
-            values = gguf.dequantize(tensor.data, tensor.tensor_type)
-            yield (
-                tensor.name.removesuffix(".weight"),
-                torch.from_numpy(np.ascontiguousarray(values, np.float32)),
-            )
+            values = np.array(gguf.dequantize(tensor.data, tensor.tensor_type), np.float32)
+            yield tensor.name.removesuffix(".weight"), torch.from_numpy(values)
 
 
 def _cached_path() -> Path:
