@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <stdexcept>
 #include <vector>
 
 #include "dispatch/parallel.h"
@@ -101,6 +102,30 @@ void clear_padding_rows(const MatrixShape& shape, int64_t block, Scratch& mine) 
   if (shape.sparse) std::fill(mine.keep.begin() + static_cast<int64_t>(filled), mine.keep.end(), uint8_t{0});
 }
 
+// Whether the block's kept codes fill just the bytes between its offsets. They always do, unless somebody wrote to the
+// matrix between counting and packing; a kernel must not run then.
+bool fits(const MatrixShape& shape, const Streams& streams, int64_t block, const Scratch& mine) {
+  if (!shape.sparse) return true;
+  int64_t kept = 0;
+  for (uint8_t keep : mine.keep) kept += keep;
+  return (kept * shape.bits + 7) / 8 == streams.offsets[block + 1] - streams.offsets[block];
+}
+
+void pack_scratch(const MatrixShape& shape, const Streams& streams, PackBlock* pack, int64_t block, Scratch& mine,
+                  std::atomic<bool>& changed) {
+  clear_padding_rows(shape, block, mine);
+  if (!fits(shape, streams, block, mine)) {
+    changed = true;
+    return;
+  }
+  pack(shape.block(), mine.codes.data(), shape.sparse ? mine.keep.data() : nullptr,
+       block_codes_at(shape, streams, block), block_mask_at(shape, streams, block), mine.kernel.data());
+}
+
+void require_unchanged(const std::atomic<bool>& changed) {
+  if (changed) throw std::runtime_error("offsets do not fit the kept weights: the matrix changed while it was packed");
+}
+
 }  // namespace
 
 void count_kept(const MatrixShape& shape, const Weights& weights, int threads, int64_t* counts) {
@@ -124,6 +149,7 @@ int64_t pack_weights(const MatrixShape& shape, const Format& format, const Weigh
   const auto pack = choose(kPack);
   Workers workers(shape, threads);
   std::atomic<int64_t> bad{0};
+  std::atomic<bool> changed{false};
   parallel_for(shape.blocks(), threads, [&](int worker, int64_t block) {
     Scratch& mine = workers[worker];
     float* row = mine.row.data();
@@ -136,10 +162,9 @@ int64_t pack_weights(const MatrixShape& shape, const Format& format, const Weigh
       quantize(format, row, shape.cols, scales_at(shape, streams, block, neuron, scales_given),
                mine.codes.data() + to * code_bytes(shape.bits));
     }
-    clear_padding_rows(shape, block, mine);
-    pack(shape.block(), mine.codes.data(), shape.sparse ? mine.keep.data() : nullptr,
-         block_codes_at(shape, streams, block), block_mask_at(shape, streams, block), mine.kernel.data());
+    pack_scratch(shape, streams, pack, block, mine, changed);
   });
+  require_unchanged(changed);
   return bad;
 }
 
@@ -148,6 +173,7 @@ void pack_codes(const MatrixShape& shape, const uint8_t* codes, const uint8_t* k
   const auto pack = choose(kPack);
   const int64_t bytes = code_bytes(shape.bits);
   Workers workers(shape, threads);
+  std::atomic<bool> changed{false};
   parallel_for(shape.blocks(), threads, [&](int worker, int64_t block) {
     Scratch& mine = workers[worker];
     for (int neuron = 0; neuron < rows_in(shape, block); ++neuron) {
@@ -157,10 +183,9 @@ void pack_codes(const MatrixShape& shape, const uint8_t* codes, const uint8_t* k
       for (int64_t i = 0; shape.sparse && i < shape.cols; ++i)
         mine.keep[static_cast<size_t>(to + i)] = keep[at + i] != 0;
     }
-    clear_padding_rows(shape, block, mine);
-    pack(shape.block(), mine.codes.data(), shape.sparse ? mine.keep.data() : nullptr,
-         block_codes_at(shape, streams, block), block_mask_at(shape, streams, block), mine.kernel.data());
+    pack_scratch(shape, streams, pack, block, mine, changed);
   });
+  require_unchanged(changed);
 }
 
 void unpack_codes(const MatrixShape& shape, const Streams& streams, uint8_t* codes, uint8_t* keep, int threads) {

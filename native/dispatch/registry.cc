@@ -9,11 +9,24 @@ namespace tilepress {
 namespace {
 
 template <class Function>
-Kernel entry(Operation<Function> operation, Isa isa, Function function) {
+Kernel entry(Operation<Function> operation, Isa isa, Function* function) {
   return {operation.name, isa, reinterpret_cast<AnyKernel>(function)};
 }
 
 const Kernel kKernels[] = {
+#if defined(__x86_64__)
+    entry(kQuantize, Isa::avx512, avx512::quantize_row),
+    entry(kQuantize, Isa::avx2, avx2::quantize_row),
+    entry(kDequantize, Isa::avx512, avx512::dequantize_row),
+    entry(kDequantize, Isa::avx2, avx2::dequantize_row),
+    entry(kPack, Isa::avx512, avx512::pack_block),
+    entry(kUnpack, Isa::avx512, avx512::unpack_block),
+    entry(kRead, Isa::avx512, avx512::read_bytes),
+    entry(kRead, Isa::avx2, avx2::read_bytes),
+#elif defined(__aarch64__)
+    entry(kPack, Isa::neon_dotprod, neon_dotprod::pack_block),
+    entry(kUnpack, Isa::neon_dotprod, neon_dotprod::unpack_block),
+#endif
     entry(kQuantize, Isa::portable, portable::quantize_row),
     entry(kDequantize, Isa::portable, portable::dequantize_row),
     entry(kPack, Isa::portable, portable::pack_block),

@@ -36,8 +36,8 @@ std::span<const Kernel> kernels();
 const Kernel& choose(std::string_view operation);
 
 template <class Function>
-Function choose(Operation<Function> operation) {
-  return reinterpret_cast<Function>(choose(operation.name).function);
+Function* choose(Operation<Function> operation) {
+  return reinterpret_cast<Function*>(choose(operation.name).function);
 }
 
 }  // namespace tilepress

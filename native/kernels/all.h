@@ -6,11 +6,30 @@
 namespace tilepress {
 
 namespace portable {
-void quantize_row(const Format&, const float*, int64_t, GroupScales, void*);
-void dequantize_row(const Format&, const void*, const uint8_t*, int64_t, GroupScales, float*);
-void pack_block(const BlockShape&, const void*, const uint8_t*, uint8_t*, uint8_t*, uint8_t*);
-void unpack_block(const BlockShape&, const uint8_t*, const uint8_t*, void*, uint8_t*, uint8_t*);
-uint64_t read_bytes(const uint8_t*, size_t);
+QuantizeRow quantize_row;
+DequantizeRow dequantize_row;
+PackBlock pack_block;
+UnpackBlock unpack_block;
+ReadBytes read_bytes;
 }  // namespace portable
+
+namespace neon_dotprod {
+PackBlock pack_block;
+UnpackBlock unpack_block;
+}  // namespace neon_dotprod
+
+namespace avx2 {
+QuantizeRow quantize_row;
+DequantizeRow dequantize_row;
+ReadBytes read_bytes;
+}  // namespace avx2
+
+namespace avx512 {
+QuantizeRow quantize_row;
+DequantizeRow dequantize_row;
+PackBlock pack_block;
+UnpackBlock unpack_block;
+ReadBytes read_bytes;
+}  // namespace avx512
 
 }  // namespace tilepress

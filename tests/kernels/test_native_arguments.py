@@ -65,3 +65,13 @@ def test_arrays_that_do_not_fit_are_refused(changes, message):
 def test_arrays_of_another_kind_are_refused(changes):
     with pytest.raises(TypeError):
         call(_native.unpack_weights, **changes)
+
+
+def test_packing_into_offsets_that_do_not_fit_is_refused():
+    """As when another thread writes to the matrix while it is packed."""
+    format = _make_native_format(parse_weight("e4m3"), COLS)
+    source, keep = np.ones(ROWS * COLS, BYTES), np.ones(ROWS * COLS, BYTES)
+    codes, mask, offsets = np.zeros(64 + 100, BYTES), np.zeros(128, BYTES), np.array([0, 100], INTS)
+    with pytest.raises(RuntimeError, match="the matrix changed while it was packed"):
+        _native.pack_codes(format, ROWS, COLS, 16, True, source, keep, codes, mask, offsets, 1)
+    assert not codes.any()

@@ -1,4 +1,5 @@
-// float32 to and from the 16-bit floats by integer arithmetic: the same bits on every machine.
+// float32 to and from small floats by integer arithmetic: the same bits on every machine. Static, not merely inline: a
+// copy compiled for one instruction set must not serve another.
 #pragma once
 
 #include <bit>
@@ -6,11 +7,11 @@
 
 namespace tilepress {
 
-inline float bf16_to_float(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+static inline float bf16_to_float(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
 // Exponent and mantissa are moved into place and the bias corrected by one exact multiplication, subnormals
 // included.
-inline float fp16_to_float(uint16_t bits) {
+static inline float fp16_to_float(uint16_t bits) {
   const uint32_t magnitude = static_cast<uint32_t>(bits & 0x7fff) << 13;
   const uint32_t scaled = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) * 0x1p112f);
   const uint32_t special = magnitude >= 0x0f800000 ? 0x7f800000 | magnitude : scaled;  // infinity, NaN
@@ -18,7 +19,7 @@ inline float fp16_to_float(uint16_t bits) {
 }
 
 // Finite x to the nearest bf16, ties to even, saturating at the largest finite one.
-inline uint16_t float_to_bf16(float x) {
+static inline uint16_t float_to_bf16(float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
   const uint32_t rounded = (bits & 0x7fffffff) + 0x7fff + (bits >> 16 & 1);
   const uint32_t magnitude = rounded >= 0x7f800000 ? 0x7f7f : rounded >> 16;
@@ -28,7 +29,7 @@ inline uint16_t float_to_bf16(float x) {
 // Code, without its sign, of the nearest number, ties to even, of a float format with `mantissa_bits` whose
 // smallest normal number is 2^min_exponent. `x` is not negative and at most the format's largest number.
 // Adding a power of two whose last place is that of the result makes the addition itself do the rounding.
-inline uint32_t round_magnitude(float x, int mantissa_bits, int min_exponent) {
+static inline uint32_t round_magnitude(float x, int mantissa_bits, int min_exponent) {
   const uint32_t lowest = static_cast<uint32_t>(min_exponent + 127);
   const uint32_t own = std::bit_cast<uint32_t>(x) >> 23;
   const uint32_t exponent = own < lowest ? lowest : own;
@@ -38,7 +39,7 @@ inline uint32_t round_magnitude(float x, int mantissa_bits, int min_exponent) {
 }
 
 // Finite x to the nearest fp16, ties to even, saturating at 65504.
-inline uint16_t float_to_fp16(float x) {
+static inline uint16_t float_to_fp16(float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
   const float magnitude = std::bit_cast<float>(bits & 0x7fffffff);
   const float clamped = magnitude < 65504.0f ? magnitude : 65504.0f;

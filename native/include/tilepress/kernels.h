@@ -48,11 +48,11 @@ struct GroupScales {
 };
 
 // Codes of one row [cols], uint8_t or (16-bit formats) uint16_t.
-using QuantizeRow = void (*)(const Format&, const float* row, int64_t cols, GroupScales, void* codes);
+using QuantizeRow = void(const Format&, const float* row, int64_t cols, GroupScales, void* codes);
 
 // The inverse: float32 values of a row of codes; `keep` is null (all) or one 0/1 byte a code.
-using DequantizeRow = void (*)(const Format&, const void* codes, const uint8_t* keep, int64_t cols, GroupScales,
-                               float* row);
+using DequantizeRow = void(const Format&, const void* codes, const uint8_t* keep, int64_t cols, GroupScales,
+                           float* row);
 
 struct BlockShape {
   int bits;
@@ -63,16 +63,16 @@ struct BlockShape {
 // One block of kBlockNeurons rows, each `tiles * tile_inputs` codes, into its bytes. Sparse when `keep` (0/1
 // bytes, shaped as the codes) is not null: then `mask` is written, and `scratch` must hold
 // block_scratch_bytes.
-using PackBlock = void (*)(const BlockShape&, const void* codes, const uint8_t* keep, uint8_t* packed, uint8_t* mask,
-                           uint8_t* scratch);
+using PackBlock = void(const BlockShape&, const void* codes, const uint8_t* keep, uint8_t* packed, uint8_t* mask,
+                       uint8_t* scratch);
 
 // The inverse. Sparse when `mask` is not null: then `keep` is written, dropped codes are 0, and up to
 // kSlackBytes past the block's own bytes may be read.
-using UnpackBlock = void (*)(const BlockShape&, const uint8_t* packed, const uint8_t* mask, void* codes, uint8_t* keep,
-                             uint8_t* scratch);
+using UnpackBlock = void(const BlockShape&, const uint8_t* packed, const uint8_t* mask, void* codes, uint8_t* keep,
+                         uint8_t* scratch);
 
 // Reads every byte once and returns a checksum, so that the reads cannot be left out.
-using ReadBytes = uint64_t (*)(const uint8_t* data, size_t size);
+using ReadBytes = uint64_t(const uint8_t* data, size_t size);
 
 constexpr int64_t block_codes(const BlockShape& shape) { return shape.tiles * tile_codes(shape.operand_bits); }
 

@@ -1,60 +1,7 @@
-// One block of codes into the bytes that layout.py describes.
-#include <cstring>
+#include "kernels/pack/pack_block.h"
 
-#include "kernels/all.h"
-
-namespace tilepress::portable {
+namespace tilepress {
 namespace {
-
-// A tile's codes (or keep bytes) from rows to index order. `unit` is the bytes one neuron has in one tile
-// row; every tile has kBlockNeurons rows.
-template <size_t unit>
-void to_tile(const uint8_t* rows, int64_t stride, int64_t tile, uint8_t* out) {
-  for (int neuron = 0; neuron < kBlockNeurons; ++neuron) {
-    const uint8_t* from = rows + (neuron * stride + tile * kBlockNeurons) * unit;
-    for (int row = 0; row < kBlockNeurons; ++row) {
-      std::memcpy(out + (row * kBlockNeurons + neuron) * unit, from + row * unit, unit);
-    }
-  }
-}
-
-void gather_tile(const BlockShape& shape, int element_bytes, const void* rows, int64_t tile, void* out) {
-  const int unit = 32 / shape.operand_bits * element_bytes;
-  const auto gather = unit == 2 ? to_tile<2> : to_tile<4>;
-  gather(static_cast<const uint8_t*>(rows), shape.tiles * kBlockNeurons, tile, static_cast<uint8_t*>(out));
-}
-
-void pack_fields(int bits, int lines, const uint8_t* codes, uint8_t* out) {
-  for (const CodeField& field : kCodeFields[bits]) {
-    if (!field.width) return;
-    const int per_byte = 8 / field.width, mask = (1 << field.width) - 1;
-    for (int line = 0; line < lines; line += per_byte, out += kVectorBytes) {
-      std::memset(out, 0, kVectorBytes);
-      for (int part = 0; part < per_byte; ++part) {
-        const uint8_t* from = codes + (line + part) * kLineCodes;
-        const int shift = part * field.width;
-        for (int j = 0; j < kVectorBytes; ++j) {
-          out[j] = static_cast<uint8_t>(out[j] | (from[j] >> field.shift & mask) << shift);
-        }
-      }
-    }
-  }
-}
-
-void pack_dense(const BlockShape& shape, const void* codes, uint8_t* packed) {
-  alignas(64) uint8_t tile_buffer[kMaxTileBytes];
-  const int count = tile_codes(shape.operand_bits);
-  const int bytes = count * shape.bits / 8;
-  for (int64_t tile = 0; tile < shape.tiles; ++tile, packed += bytes) {
-    if (shape.bits == 16) {
-      gather_tile(shape, 2, codes, tile, tile_buffer);
-      std::memcpy(packed, tile_buffer, static_cast<size_t>(bytes));
-    } else {
-      gather_tile(shape, 1, codes, tile, tile_buffer);
-      pack_fields(shape.bits, count / kLineCodes, tile_buffer, packed);
-    }
-  }
-}
 
 // Eight 0/1 bytes to eight bits: the product puts byte i at bit 56 + i and nothing carries.
 inline uint8_t mask_byte(const uint8_t* keep) {
@@ -63,64 +10,24 @@ inline uint8_t mask_byte(const uint8_t* keep) {
   return static_cast<uint8_t>(bytes * 0x0102040810204080u >> 56);
 }
 
-// Eight codes of `bits` bits, one a byte, to 8 * bits bits, by closing the gaps pair by pair.
-inline uint64_t squeeze(uint64_t codes, int bits) {
-  codes = (codes & 0x00ff00ff00ff00ff) | (codes & 0xff00ff00ff00ff00) >> (8 - bits);
-  codes = (codes & 0x0000ffff0000ffff) | (codes & 0xffff0000ffff0000) >> (16 - 2 * bits);
-  return (codes & 0x00000000ffffffff) | (codes & 0xffffffff00000000) >> (32 - 4 * bits);
-}
-
-void pack_stream(int bits, const uint8_t* codes, int64_t count, uint8_t* out) {
-  for (int64_t i = 0; i < count; i += 8) {
-    uint64_t eight;
-    std::memcpy(&eight, codes + i, 8);
-    const int64_t left = count - i < 8 ? count - i : 8;
-    if (left < 8) eight &= (uint64_t{1} << 8 * left) - 1;
-    const uint64_t packed = squeeze(eight, bits);
-    const int64_t bytes = (left * bits + 7) / 8;
-    std::memcpy(out, &packed, static_cast<size_t>(bytes));
-    out += bytes;
+struct Scalar {
+  template <class Code>
+  static int64_t compact(const Code* codes, const uint8_t* keep, int count, Code* kept, uint8_t* mask) {
+    for (int i = 0; i < count / 8; ++i) mask[i] = mask_byte(keep + 8 * i);
+    int64_t taken = 0;
+    for (int i = 0; i < count; ++i) {
+      kept[taken] = codes[i];
+      taken += keep[i];
+    }
+    return taken;
   }
-}
-
-template <class Code>
-int64_t compact(const Code* codes, const uint8_t* keep, int count, Code* kept) {
-  int64_t taken = 0;
-  for (int i = 0; i < count; ++i) {
-    kept[taken] = codes[i];
-    taken += keep[i];
-  }
-  return taken;
-}
-
-template <class Code>
-void pack_sparse(const BlockShape& shape, const void* codes, const uint8_t* keep, uint8_t* packed, uint8_t* mask,
-                 uint8_t* scratch) {
-  alignas(64) Code tile_buffer[kMaxTileBytes / sizeof(Code)];
-  alignas(64) uint8_t tile_keep[kMaxTileBytes];
-  const int count = tile_codes(shape.operand_bits);
-  Code* kept = reinterpret_cast<Code*>(scratch);
-  int64_t taken = 0;
-  for (int64_t tile = 0; tile < shape.tiles; ++tile, mask += count / 8) {
-    gather_tile(shape, sizeof(Code), codes, tile, tile_buffer);
-    gather_tile(shape, 1, keep, tile, tile_keep);
-    for (int i = 0; i < count / 8; ++i) mask[i] = mask_byte(tile_keep + 8 * i);
-    taken += compact(tile_buffer, tile_keep, count, kept + taken);
-  }
-  if (sizeof(Code) == 2) {
-    std::memcpy(packed, kept, static_cast<size_t>(taken) * sizeof(Code));
-  } else {
-    pack_stream(shape.bits, reinterpret_cast<const uint8_t*>(kept), taken, packed);
-  }
-}
+};
 
 }  // namespace
 
-void pack_block(const BlockShape& shape, const void* codes, const uint8_t* keep, uint8_t* packed, uint8_t* mask,
-                uint8_t* scratch) {
-  if (!keep) return pack_dense(shape, codes, packed);
-  if (shape.bits == 16) return pack_sparse<uint16_t>(shape, codes, keep, packed, mask, scratch);
-  pack_sparse<uint8_t>(shape, codes, keep, packed, mask, scratch);
+void portable::pack_block(const BlockShape& shape, const void* codes, const uint8_t* keep, uint8_t* packed,
+                          uint8_t* mask, uint8_t* scratch) {
+  pack_block_with<Scalar>(shape, codes, keep, packed, mask, scratch);
 }
 
-}  // namespace tilepress::portable
+}  // namespace tilepress

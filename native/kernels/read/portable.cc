@@ -1,22 +1,7 @@
-// Reading as fast as memory allows, for measuring what it allows.
-#include <cstring>
+#include "kernels/read/read_bytes.h"
 
-#include "kernels/all.h"
+namespace tilepress {
 
-namespace tilepress::portable {
+uint64_t portable::read_bytes(const uint8_t* data, size_t size) { return read_bytes_here(data, size); }
 
-uint64_t read_bytes(const uint8_t* data, size_t size) {
-  constexpr size_t kWords = 32;
-  uint64_t sums[kWords] = {}, words[kWords];
-  size_t at = 0;
-  for (; at + sizeof(words) <= size; at += sizeof(words)) {
-    std::memcpy(words, data + at, sizeof(words));
-    for (size_t i = 0; i < kWords; ++i) sums[i] += words[i];
-  }
-  uint64_t total = 0;
-  for (; at < size; ++at) total += data[at];
-  for (uint64_t sum : sums) total += sum;
-  return total;
-}
-
-}  // namespace tilepress::portable
+}  // namespace tilepress

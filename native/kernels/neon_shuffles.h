@@ -1,0 +1,44 @@
+// Table look-ups that move eight elements by the eight bits of a mask, since NEON has no expand and no compress.
+#pragma once
+
+#include <arm_neon.h>
+
+#include <cstdint>
+
+namespace tilepress {
+namespace {
+
+constexpr uint8_t kNothing = 0xff;  // an index past any table, for which a look-up gives 0
+
+struct Shuffles {
+  uint8_t compact[256][8];  // places of the set bits, in order
+  uint8_t expand[256][8];   // for each place, its rank among the set bits
+  uint8_t count[256];       // set bits
+};
+
+constexpr Shuffles make_shuffles() {
+  Shuffles all = {};
+  for (int mask = 0; mask < 256; ++mask) {
+    uint8_t rank = 0;
+    for (int place = 0; place < 8; ++place) all.compact[mask][place] = kNothing;
+    for (int place = 0; place < 8; ++place) {
+      const bool set = mask >> place & 1;
+      all.expand[mask][place] = set ? rank : kNothing;
+      if (set) all.compact[mask][rank++] = static_cast<uint8_t>(place);
+    }
+    all.count[mask] = rank;
+  }
+  return all;
+}
+
+constexpr Shuffles kShuffles = make_shuffles();
+
+// Indices of eight elements to those of their sixteen bytes. Doubling kNothing saturates, so it stays nothing.
+inline uint8x16_t byte_pairs(uint8x8_t elements) {
+  const uint8x8_t low = vqadd_u8(elements, elements);
+  const uint8x8_t high = vqadd_u8(low, vdup_n_u8(1));
+  return vcombine_u8(vzip1_u8(low, high), vzip2_u8(low, high));
+}
+
+}  // namespace
+}  // namespace tilepress

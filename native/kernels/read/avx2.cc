@@ -1,0 +1,7 @@
+#include "kernels/read/read_bytes.h"
+
+namespace tilepress {
+
+uint64_t avx2::read_bytes(const uint8_t* data, size_t size) { return read_bytes_here(data, size); }
+
+}  // namespace tilepress

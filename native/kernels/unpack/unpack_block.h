@@ -1,0 +1,123 @@
+// The bytes of one block back to codes. In a nameless namespace for the reason that pack_block.h gives. Simd brings
+//   unpack_stream(bits, in, count, codes): a bit stream to one code a byte; may read kSlackBytes past the stream and
+//   write as many past the last code.
+//   expand(kept, mask, count, codes, keep): kept codes to their places, 0 between them, and mask bits to 0/1 bytes;
+//   returns how many codes it took, and may read one vector past the last.
+#pragma once
+
+#include <cstring>
+
+#include "kernels/all.h"
+
+namespace tilepress {
+namespace {
+
+template <size_t unit>
+void from_tile(const uint8_t* in, int64_t stride, int64_t tile, uint8_t* rows) {
+  for (int neuron = 0; neuron < kBlockNeurons; ++neuron) {
+    uint8_t* to = rows + (neuron * stride + tile * kBlockNeurons) * unit;
+    for (int row = 0; row < kBlockNeurons; ++row) {
+      std::memcpy(to + row * unit, in + (row * kBlockNeurons + neuron) * unit, unit);
+    }
+  }
+}
+
+void scatter_tile(const BlockShape& shape, int element_bytes, const void* in, int64_t tile, void* rows) {
+  const int unit = 32 / shape.operand_bits * element_bytes;
+  const auto scatter = unit == 2 ? from_tile<2> : from_tile<4>;
+  scatter(static_cast<const uint8_t*>(in), shape.tiles * kBlockNeurons, tile, static_cast<uint8_t*>(rows));
+}
+
+void unpack_fields(int bits, int lines, const uint8_t* in, uint8_t* codes) {
+  std::memset(codes, 0, static_cast<size_t>(lines) * kLineCodes);
+  for (const CodeField& field : kCodeFields[bits]) {
+    if (!field.width) return;
+    const int per_byte = 8 / field.width, mask = (1 << field.width) - 1;
+    for (int line = 0; line < lines; line += per_byte, in += kVectorBytes) {
+      for (int part = 0; part < per_byte; ++part) {
+        uint8_t* to = codes + (line + part) * kLineCodes;
+        const int shift = part * field.width;
+        for (int j = 0; j < kVectorBytes; ++j) {
+          to[j] = static_cast<uint8_t>(to[j] | (in[j] >> shift & mask) << field.shift);
+        }
+      }
+    }
+  }
+}
+
+void unpack_dense(const BlockShape& shape, const uint8_t* packed, void* codes) {
+  alignas(64) uint8_t tile_buffer[kMaxTileBytes];
+  const int count = tile_codes(shape.operand_bits);
+  const int bytes = count * shape.bits / 8;
+  for (int64_t tile = 0; tile < shape.tiles; ++tile, packed += bytes) {
+    if (shape.bits == 16) {
+      std::memcpy(tile_buffer, packed, static_cast<size_t>(bytes));
+      scatter_tile(shape, 2, tile_buffer, tile, codes);
+    } else {
+      unpack_fields(shape.bits, count / kLineCodes, packed, tile_buffer);
+      scatter_tile(shape, 1, tile_buffer, tile, codes);
+    }
+  }
+}
+
+int64_t count_bits(const uint8_t* mask, int64_t bytes) {
+  int64_t count = 0;
+  for (int64_t i = 0; i < bytes; i += 8) {
+    uint64_t word;
+    std::memcpy(&word, mask + i, 8);
+    count += __builtin_popcountll(word);
+  }
+  return count;
+}
+
+// The inverse of squeezing: opens a gap after each code.
+inline uint64_t spread(uint64_t packed, int bits) {
+  const uint64_t fours = (packed & ((uint64_t{1} << 4 * bits) - 1)) | packed >> 4 * bits << 32;
+  const uint64_t twos_mask = ((uint64_t{1} << 2 * bits) - 1) * 0x0000000100000001;
+  const uint64_t twos = (fours & twos_mask) | (fours & ~twos_mask) << (16 - 2 * bits);
+  const uint64_t ones_mask = ((uint64_t{1} << bits) - 1) * 0x0001000100010001;
+  return (twos & ones_mask) | (twos & ~ones_mask) << (8 - bits);
+}
+
+// Writes whole eights: up to seven codes more than `count`.
+void unpack_stream_by_words(int bits, const uint8_t* in, int64_t count, uint8_t* codes) {
+  const uint64_t mask = bits == 8 ? ~uint64_t{0} : (uint64_t{1} << 8 * bits) - 1;
+  for (int64_t i = 0; i < count; i += 8, in += bits) {
+    uint64_t packed;
+    std::memcpy(&packed, in, 8);
+    const uint64_t eight = spread(packed & mask, bits);
+    std::memcpy(codes + i, &eight, 8);
+  }
+}
+
+template <class Simd, class Code>
+void unpack_sparse(const BlockShape& shape, const uint8_t* packed, const uint8_t* mask, void* codes, uint8_t* keep,
+                   uint8_t* scratch) {
+  alignas(64) Code tile_buffer[kMaxTileBytes / sizeof(Code)];
+  alignas(64) uint8_t tile_keep[kMaxTileBytes];
+  const int count = tile_codes(shape.operand_bits);
+  const int64_t kept_count = count_bits(mask, block_codes(shape) / 8);
+  Code* kept = reinterpret_cast<Code*>(scratch);
+  if (sizeof(Code) == 2) {
+    std::memcpy(kept, packed, static_cast<size_t>(kept_count) * sizeof(Code));
+  } else {
+    Simd::unpack_stream(shape.bits, packed, kept_count, scratch);
+  }
+  kept[kept_count] = 0;
+  for (int64_t tile = 0; tile < shape.tiles; ++tile, mask += count / 8) {
+    kept += Simd::expand(kept, mask, count, tile_buffer, tile_keep);
+    scatter_tile(shape, sizeof(Code), tile_buffer, tile, codes);
+    scatter_tile(shape, 1, tile_keep, tile, keep);
+  }
+}
+
+template <class Simd>
+void unpack_block_with(const BlockShape& shape, const uint8_t* packed, const uint8_t* mask, void* codes, uint8_t* keep,
+                       uint8_t* scratch) {
+  if (!mask) return unpack_dense(shape, packed, codes);
+  if (shape.bits == 16) return unpack_sparse<Simd, uint16_t>(shape, packed, mask, codes, keep, scratch);
+  unpack_sparse<Simd, uint8_t>(shape, packed, mask, codes, keep, scratch);
+}
+
+}  // namespace
+}  // namespace tilepress
