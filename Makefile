@@ -51,13 +51,17 @@ readme: setup
 bench: setup
 	$(BIN)/python benchmarks/run.py
 
-# A second installation, beside .venv's own, with the sanitizers' runtime loaded before Python.
+# A second environment that borrows .venv's packages but not its tilepress; the sanitizers' runtime must come first.
+SANITIZED := build/sanitized
 sanitize: setup
-	$(BIN)/pip install --quiet --no-deps --constraint constraints.txt --target build/sanitize --upgrade \
-	    --config-settings=cmake.define.TILEPRESS_SANITIZE=ON --config-settings=build-dir=build/sanitize-objects .
-	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+	$(PYTHON) -m venv --clear $(SANITIZED)
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+	    > "$$($(SANITIZED)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/borrowed.pth"
+	$(SANITIZED)/bin/pip install --quiet --no-deps --config-settings=build-dir=build/sanitized-objects \
+	    --config-settings=cmake.define.TILEPRESS_SANITIZE=ON .
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 TILEPRESS_SANITIZED=1 \
 	    LD_PRELOAD="$$(c++ -print-file-name=libasan.so) $$(c++ -print-file-name=libstdc++.so)" \
-	    PYTHONPATH=build/sanitize TILEPRESS_SANITIZED=1 $(BIN)/python -m pytest tests/tiles tests/kernels
+	    $(SANITIZED)/bin/python -m pytest tests/tiles tests/kernels
 
 wheel: setup
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .

@@ -1,8 +1,9 @@
 import os
+from pathlib import Path
 
 import pytest
 
-from tilepress import kernels
+from tilepress import _native, kernels
 
 
 @pytest.fixture(params=kernels.supported_isas())
@@ -16,3 +17,9 @@ def isa(request, monkeypatch):
 def _no_forced_isa():
     """Tests choose for themselves; what the user's shell forces must not change what they check."""
     os.environ.pop("TILEPRESS_ISA", None)
+
+
+def pytest_sessionstart():
+    """`make sanitize` must not pass by testing the ordinary build."""
+    if os.environ.get("TILEPRESS_SANITIZED") and b"__asan_" not in Path(_native.__file__).read_bytes():
+        pytest.exit(f"{_native.__file__} was built without the address sanitizer", returncode=3)

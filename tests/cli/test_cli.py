@@ -1,6 +1,7 @@
 """Each command as a user types it: its table, its records, its errors."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -13,8 +14,6 @@ KEYS = {"name", "value", "unit", "origin", "machine", "command"}
 
 
 def run(*arguments, **environment):
-    import os
-
     command = [sys.executable, "-W", "error", "-m", "tilepress", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, env=os.environ | environment)
 
@@ -24,7 +23,9 @@ def records(*arguments, **environment):
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     assert found and all(record.keys() == KEYS for record in found)
-    assert all(record["origin"] in ("measured", "model") and record["command"].startswith("tilepress ") for record in found)
+    assert all(
+        record["origin"] in ("measured", "model") and record["command"].startswith("tilepress ") for record in found
+    )
     return {record["name"]: record["value"] for record in found}
 
 

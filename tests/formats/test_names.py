@@ -285,8 +285,8 @@ def test_table_with_a_bad_group_is_refused(values_file):
             "bfp:g32:m8:x",
             "'bfp:g32:m8:x': block floating point is written bfp:gN:mN; did you mean 'bfp:g32:m8'?",
         ),
-        ("bfp:g48:m8", "'bfp:g48:m8': BFP group must be one of (16, 32, 64, 128), got 48"),
-        ("bfp:g32:m17", "'bfp:g32:m17': BFP mantissa must be an int from 1 to 16, got 17"),
+        ("bfp:g48:m8", "'bfp:g48:m8': BFP group must be one of (16, 32, 64, 128), got 48; did you mean 'bfp:g32:m8'?"),
+        ("bfp:g32:m17", "'bfp:g32:m17': BFP mantissa must be an int from 1 to 16, got 17; did you mean 'bfp:g32:m16'?"),
     ],
 )
 def test_misspelling_is_answered_with_the_nearest_name(name, message):

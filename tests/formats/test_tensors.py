@@ -343,9 +343,10 @@ def test_changing_decoded_values_changes_no_later_decoding():
 
 
 @pytest.mark.parametrize("zero", [0.0, -0.0])
-def test_tables_that_differ_in_the_sign_of_zero_decode_apart(zero):
+def test_a_table_has_one_zero(zero):
     for value in (zero, -zero):
         table = Table("lut1:signed zero", 1, (value, 1.0))
+        assert math.copysign(1.0, table.decode(0)) == 1.0
         assert bits_of(decode(torch.tensor([0], dtype=torch.uint8), table)) == float32_bits([table.decode(0)])
 
 

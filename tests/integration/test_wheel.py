@@ -1,5 +1,6 @@
 """A wheel built from this tree works installed somewhere else, with the source tree out of sight."""
 
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -35,15 +36,11 @@ def test_a_wheel_works_outside_the_source_tree(tmp_path):
     done = run("-m", "pip", "install", "--quiet", "--no-deps", "--target", tmp_path / "there", wheel, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     # -S would hide torch; a path in front of site-packages wins over the editable installation's hook.
-    script = f"import sys; sys.meta_path = [f for f in sys.meta_path if 'ScikitBuild' not in type(f).__name__]\n"
+    script = "import sys; sys.meta_path = [f for f in sys.meta_path if 'ScikitBuild' not in type(f).__name__]\n"
     script += f"sys.path.insert(0, {str(tmp_path / 'there')!r})\n" + USE
     done = run("-c", script, tmp_path / "there", cwd=tmp_path)
     assert done.stdout.strip() == "works", done.stderr
 
 
 def _can_build() -> bool:
-    try:
-        import nanobind, scikit_build_core  # noqa: E401, F401
-    except ImportError:
-        return False
-    return True
+    return all(importlib.util.find_spec(name) for name in ("nanobind", "scikit_build_core"))

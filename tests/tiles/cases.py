@@ -12,11 +12,22 @@ def table_format(bits: int, group: int | None = 32) -> WeightFormat:
     return WeightFormat(Table(f"lut{bits}:test", bits, tuple(values.tolist())), Scaling(group, "bf16"))
 
 
-SCALED = ["int4:g16:fp32", "int4:g48", "uint4:g16:bf16", "uint3:row", "e4m3:row", "bf16:g64", "nf4:g32:e8m0", "int5:g32:e8m0"]
+SCALED = [
+    "int4:g16:fp32",
+    "int4:g48",
+    "uint4:g16:bf16",
+    "uint3:row",
+    "e4m3:row",
+    "bf16:g64",
+    "nf4:g32:e8m0",
+    "int5:g32:e8m0",
+]
 FORMATS = [*map(parse_weight, [*weight_names(), *SCALED]), *(table_format(bits) for bits in range(1, 9))]
 
 
-def matrix(rows: int, cols: int, density: float = 1.0, seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+def matrix(
+    rows: int, cols: int, density: float = 1.0, seed: int = 0, dtype: torch.dtype = torch.float32
+) -> torch.Tensor:
     """Normal weights over several magnitudes, some pruned to zero."""
     generator = torch.Generator().manual_seed(seed)
     weight = torch.randn(rows, cols, generator=generator)

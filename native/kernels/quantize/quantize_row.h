@@ -64,7 +64,7 @@ uint8_t e8m0_scale(float extent, int emax) {
 // A scale is at least the smallest positive number of its type.
 void store_scale(const Format& format, float extent, void* scales, int64_t index) {
   extent = least(extent, kFloatMax);
-  const float quotient = extent == 0 ? 1.0f : extent / format.max;
+  const float quotient = extent == 0 ? 1.0f : least(extent / format.max, kFloatMax);
   switch (format.scale) {
     case ScaleType::e8m0:
       static_cast<uint8_t*>(scales)[index] = e8m0_scale(extent, format.emax);

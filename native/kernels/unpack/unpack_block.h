@@ -80,7 +80,7 @@ inline uint64_t spread(uint64_t packed, int bits) {
 }
 
 // Writes whole eights: up to seven codes more than `count`.
-void unpack_stream_by_words(int bits, const uint8_t* in, int64_t count, uint8_t* codes) {
+inline void unpack_stream_by_words(int bits, const uint8_t* in, int64_t count, uint8_t* codes) {
   const uint64_t mask = bits == 8 ? ~uint64_t{0} : (uint64_t{1} << 8 * bits) - 1;
   for (int64_t i = 0; i < count; i += 8, in += bits) {
     uint64_t packed;

@@ -47,10 +47,11 @@ class Element(ABC):
     def decode(self, code: int) -> float:
         """The value of `code`."""
 
+    def check_code(self, code: int) -> None:
+        """ValueError unless `code` is one of the format's."""
+        if not 0 <= code < self.codes:
+            raise ValueError(f"{self.name} has codes 0 to {self.codes - 1}, not {code}")
+
     def _refuse_nan(self, x: float) -> None:
         if math.isnan(x):
             raise ValueError(f"{self.name} has no NaN to encode")
-
-    def _check_code(self, code: int) -> None:
-        if not 0 <= code < self.codes:
-            raise ValueError(f"{self.name} has codes 0 to {self.codes - 1}, not {code}")

@@ -48,7 +48,7 @@ class Float(Element):
         return sign | nearest_rank(self.magnitudes, abs(x))
 
     def decode(self, code: int) -> float:
-        self._check_code(code)
+        self.check_code(code)
         sign, magnitude = divmod(code, self.codes // 2)
         return math.copysign(self._magnitude(magnitude), -1.0 if sign else 1.0)
 

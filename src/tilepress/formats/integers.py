@@ -33,7 +33,7 @@ class Integer(Element):
         return round(min(max(x, self.low), self.high)) % self.codes
 
     def decode(self, code: int) -> float:
-        self._check_code(code)
+        self.check_code(code)
         return float((code - self.low) % self.codes + self.low)
 
 

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from .bfp import BFP
+from .bfp import BFP, GROUPS, MAX_MANTISSA
 from .element import Element
 from .floats import FLOATS
 from .integers import SIGNED, UNSIGNED
@@ -13,6 +13,8 @@ from .weight import GROUP_STEP, MX_NAMES, SCALE_TYPES, ScaleType, Scaling, Weigh
 
 ELEMENTS: dict[str, Element] = {element.name: element for element in (*FLOATS, *SIGNED, *UNSIGNED, NF4)}
 ALIASES = {
+    "bfloat16": "bf16",
+    "float16": "fp16",
     "e5m2": "bf8",
     "e4m3fn": "e4m3",
     "mxfp8-e4m3": "mxfp8",
@@ -47,8 +49,8 @@ def parse(name: str, table: Sequence[float] | None = None) -> WeightFormat | BFP
 
 def parse_weight(name: str | WeightFormat, table: Sequence[float] | None = None) -> WeightFormat:
     """Like `parse`, for weights only."""
-    format = parse(name, table) if isinstance(name, str) else name
-    if not isinstance(format, WeightFormat):
+    format = name if isinstance(name, WeightFormat | BFP) else parse(name, table)
+    if isinstance(format, BFP):
         raise FormatError(f"{name} is a format of activations; weights take {_listing(weight_names())}")
     return format
 
@@ -82,9 +84,12 @@ def _table(name: str, bits: int, options: list[str], values: Sequence[float] | N
     path = ":".join(options)
     if not path:
         raise FormatError(f"{name!r} names no file of values; write lut{bits}:FILE or lut{bits}:FILE:g32")
-    if values is None:
-        return read_table(path, bits), tail
-    return Table(f"lut{bits}:{path}", bits, tuple(values)), tail
+    try:
+        if values is None:
+            return read_table(path, bits), tail
+        return Table(f"lut{bits}:{path}", bits, tuple(values)), tail
+    except ValueError as error:
+        raise FormatError(str(error)) from error
 
 
 def _weight_format(name: str, element: Element, options: list[str]) -> WeightFormat:
@@ -141,10 +146,12 @@ def _parse_bfp(name: str, options: list[str]) -> BFP:
         or not all(n.isascii() and n.isdigit() for n in numbers.values())
     ):
         raise FormatError(f"{name!r}: block floating point is written bfp:gN:mN; did you mean 'bfp:g32:m8'?")
+    group, mantissa = int(numbers["g"]), int(numbers["m"])
     try:
-        return BFP(int(numbers["g"]), int(numbers["m"]))
+        return BFP(group, mantissa)
     except ValueError as error:
-        raise FormatError(f"{name!r}: {error}") from error
+        near = BFP(min(GROUPS, key=lambda g: abs(g - group)), min(max(mantissa, 1), MAX_MANTISSA))
+        raise FormatError(f"{name!r}: {error}; did you mean {str(near)!r}?") from error
 
 
 def _heads() -> list[str]:

@@ -79,7 +79,7 @@ def scale_of(extent: np.float32, format: WeightFormat) -> np.float32:
     if format.scaling.type == "e8m0":
         exponent = math.frexp(float(extent))[1] - 1 - format.element.emax
         return F32(math.ldexp(1.0, min(max(exponent, -127), 127)))
-    quotient = extent / F32(format.element.max)
+    quotient = min(extent / F32(format.element.max), np.finfo(F32).max)
     if format.scaling.type == "fp32":
         return max(quotient, F32(_SMALLEST["fp32"]))
     stored = _STORED[format.scaling.type]

@@ -9,13 +9,34 @@ from pathlib import Path
 from .element import Element
 from .nearest import nearest_rank
 
+# The sixteen NormalFloat-4 values of QLoRA (Dettmers et al. 2023, appendix E): quantiles of a normal distribution
+# scaled to [-1, 1], with an exact zero.
+_NF4_VALUES = (
+    -1.0,
+    -0.6961928009986877,
+    -0.5250730514526367,
+    -0.39491748809814453,
+    -0.28444138169288635,
+    -0.18477343022823334,
+    -0.09105003625154495,
+    0.0,
+    0.07958029955625534,
+    0.16093020141124725,
+    0.24611230194568634,
+    0.33791524171829224,
+    0.44070982933044434,
+    0.5626170039176941,
+    0.7229568362236023,
+    1.0,
+)
+
 
 @dataclass(frozen=True)
 class Table(Element):
     """Code `c` stands for `values[c]`; codes past the end stand for the last value and are never produced.
 
-    Values are float32. Ties between neighbours go to the even rank among the distinct values in ascending order;
-    of equal values the lowest code is used. `name` is "lutN:LABEL", only a label (the file it came from, say): two
+    Values are float32, and -0 is 0. Ties between neighbours go to the even rank among the distinct values in
+    ascending order; of equal values the lowest code is used. `name` is "lutN:LABEL", only a label (the file it came from, say): two
     tables are equal by bits and values.
     """
 
@@ -25,8 +46,6 @@ class Table(Element):
     def __post_init__(self) -> None:
         if not 1 <= self.bits <= 8:
             raise ValueError(f"a table has codes of 1 to 8 bits, not {self.bits}")
-        if self.name != "nf4" and not self.name.startswith(f"lut{self.bits}:"):
-            raise ValueError(f"a table of {self.bits}-bit codes is called lut{self.bits}:LABEL, not {self.name}")
         if not 1 <= len(self.values) <= self.codes:
             raise ValueError(
                 f"{self.name}: {self.bits}-bit codes reach 1 to {self.codes} values, not {len(self.values)}"
@@ -34,6 +53,8 @@ class Table(Element):
         if not all(math.isfinite(value) for value in self.values):
             raise ValueError(f"{self.name}: a table's values must be finite")
         object.__setattr__(self, "values", tuple(map(_as_float32, self.values)))
+        if not self.name.startswith(f"lut{self.bits}:") and (self.name, self.values) != ("nf4", _NF4_VALUES):
+            raise ValueError(f"a table of {self.bits}-bit codes is called lut{self.bits}:LABEL, not {self.name}")
 
     @property
     def max(self) -> float:
@@ -48,7 +69,7 @@ class Table(Element):
         """(value, code) ascending by value, each distinct value once with its lowest code."""
         lowest: dict[float, int] = {}
         for code, value in enumerate(self.values):
-            lowest.setdefault(value + 0.0, code)
+            lowest.setdefault(value, code)
         return tuple(sorted(lowest.items()))
 
     def encode(self, x: float) -> int:
@@ -56,7 +77,7 @@ class Table(Element):
         return self.ranked[nearest_rank([value for value, _ in self.ranked], x)][1]
 
     def decode(self, code: int) -> float:
-        self._check_code(code)
+        self.check_code(code)
         return self.values[min(code, len(self.values) - 1)]
 
 
@@ -76,32 +97,9 @@ def read_table(path: str | Path, bits: int) -> Table:
 
 def _as_float32(value: float) -> float:
     try:
-        return float(struct.unpack("<f", struct.pack("<f", value))[0])
+        return float(struct.unpack("<f", struct.pack("<f", value))[0]) + 0.0
     except OverflowError as error:
         raise ValueError(f"a table's values must fit float32: {value}") from error
 
 
-# The sixteen NormalFloat-4 values of QLoRA (Dettmers et al. 2023, appendix E): quantiles of a normal distribution
-# scaled to [-1, 1], with an exact zero.
-NF4 = Table(
-    "nf4",
-    4,
-    (
-        -1.0,
-        -0.6961928009986877,
-        -0.5250730514526367,
-        -0.39491748809814453,
-        -0.28444138169288635,
-        -0.18477343022823334,
-        -0.09105003625154495,
-        0.0,
-        0.07958029955625534,
-        0.16093020141124725,
-        0.24611230194568634,
-        0.33791524171829224,
-        0.44070982933044434,
-        0.5626170039176941,
-        0.7229568362236023,
-        1.0,
-    ),
-)
+NF4 = Table("nf4", 4, _NF4_VALUES)

@@ -54,14 +54,15 @@ def decode(codes: Tensor, element: Element) -> Tensor:
     """float32 values of `codes`, any shape."""
     if element.bits == 16:
         return codes.view(_HALF[element.name]).to(torch.float32)
-    if codes.numel() and int(codes.max()) >= element.codes:
-        raise ValueError(f"{element.name} has codes 0 to {element.codes - 1}, not {int(codes.max())}")
+    if codes.numel():
+        for code in map(int, codes.aminmax()):
+            element.check_code(code)
     return torch.from_numpy(decode_table(element)).to(codes.device)[codes.to(torch.int32)]
 
 
 def quantize(weight: Tensor, format: WeightFormat) -> Quantized:
     """Round-to-nearest quantisation of a finite [neurons, inputs] matrix; each group's extremes set its scale."""
-    weight = check_weight(weight).to(torch.float32)
+    weight = check_weight(weight).detach().to(torch.float32)
     if not bool(torch.isfinite(weight).all()):
         raise ValueError(f"weights must be finite: {int((~torch.isfinite(weight)).sum())} are not")
     if format.scaling is None:
@@ -104,15 +105,20 @@ def scales_of(extents: Tensor, format: WeightFormat) -> Tensor:
         exponents = torch.where(extents == 0, 0, exponents.clamp(-127, 127))
         return (exponents + E8M0_ONE).to(torch.uint8)
     limits = torch.finfo(dtype)
-    quotients = (extents / format.element.max).clamp(max=limits.max).to(dtype)
+    # By a tensor, since CUDA takes division by a number for multiplication with its reciprocal.
+    largest = torch.tensor(format.element.max, dtype=torch.float32, device=extents.device)
+    quotients = (extents / largest).clamp(max=limits.max).to(dtype)
     quotients = quotients.clamp(min=limits.smallest_normal * limits.eps)
     return torch.where(extents == 0, torch.ones_like(quotients), quotients)
 
 
 def sqnr(weight: Tensor, approximation: Tensor) -> float:
     """Signal-to-quantisation-noise ratio in decibels; infinite where nothing was lost."""
+    signal = float(weight.double().square().sum())
     noise = float((weight.double() - approximation.double()).square().sum())
-    return 10 * math.log10(float(weight.double().square().sum()) / noise) if noise else math.inf
+    if not signal or not noise:
+        return math.inf if not noise else -math.inf
+    return 10 * math.log10(signal / noise)
 
 
 def check_weight(weight: Tensor) -> Tensor:
@@ -173,7 +179,9 @@ def _per_weight(per_group: Tensor, weight: Tensor, format: WeightFormat) -> Tens
 
 
 def _encode_half(x: Tensor, element: Element) -> Tensor:
-    return x.clamp(-element.max, element.max).to(_HALF[element.name]).view(torch.int16)
+    codes = x.clamp(-element.max, element.max).to(_HALF[element.name]).view(torch.int16)
+    sign = torch.where(torch.signbit(x), torch.iinfo(torch.int16).min, 0).to(torch.int16)
+    return torch.where(torch.isnan(x), sign | element.encode(math.nan), codes)
 
 
 def _encode_float(x: Tensor, element: Float) -> Tensor:

@@ -23,7 +23,8 @@ class Scaling:
     type: ScaleType
 
     def __post_init__(self) -> None:
-        if self.group is not None and (self.group < GROUP_STEP or self.group % GROUP_STEP):
+        whole = self.group is None or (type(self.group) is int and self.group > 0 and self.group % GROUP_STEP == 0)
+        if not whole:
             raise ValueError(f"a group is a positive multiple of {GROUP_STEP} inputs, not {self.group}")
         if self.type not in SCALE_TYPES:
             raise ValueError(f"a scale is one of {', '.join(SCALE_TYPES)}, not {self.type!r}")
