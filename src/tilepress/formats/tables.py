@@ -36,8 +36,8 @@ class Table(Element):
     """Code `c` stands for `values[c]`; codes past the end stand for the last value and are never produced.
 
     Values are float32, and -0 is 0. Ties between neighbours go to the even rank among the distinct values in
-    ascending order; of equal values the lowest code is used. `name` is "lutN:LABEL", only a label (the file it came from, say): two
-    tables are equal by bits and values.
+    ascending order; of equal values the lowest code is used. `name` is "lutN:LABEL", only a label (the file it came
+    from, say): two tables are equal by bits and values.
     """
 
     name: str = field(compare=False)
