@@ -3,7 +3,6 @@ import pytest
 
 from tilepress import _native
 from tilepress.bench import last_level_cache_bytes, read_bandwidth
-from tilepress.bench.packing import measure_packing
 
 
 @pytest.mark.parametrize("size", [1, 7, 4096, (1 << 20) + 13])
@@ -28,9 +27,3 @@ def test_a_rate_is_measured():
 
 def test_the_cache_has_a_size_or_none_is_known():
     assert last_level_cache_bytes() == 0 or last_level_cache_bytes() >= 1 << 18
-
-
-def test_packing_is_measured():
-    figures = {name: value for name, value, _ in measure_packing("int4:g32", 256, 256, 0.5, 1, 1)}
-    assert figures["pack"] > 0 and figures["unpack"] > 0
-    assert figures["size"] * 1e6 == pytest.approx(256 * 256 * 3.5 / 8, rel=0.05)

@@ -4,7 +4,9 @@ from typing import Annotated
 
 import typer
 
-from .output import Json, Recorder, Threads, print_table
+from .output import Json, Recorder, Threads, print_table, progress
+
+DEFAULT_FORMATS = ["int4:g32", "int8:row", "mxfp4", "e4m3", "bf16"]
 
 app = typer.Typer(help="Measure speed on this machine.", no_args_is_help=True)
 
@@ -36,13 +38,14 @@ def pack(
     from ..bench.packing import measure_packing
 
     recorder, rows = Recorder(), []
-    for format in formats or ["int4:g32", "int8:row", "mxfp4", "e4m3", "bf16"]:
-        figures = measure_packing(format, neurons, inputs, density, repeats, threads)
-        for name, value, unit in figures:
-            recorder.add(f"{format}.{neurons}x{inputs}.d{density:g}.{name}", value, unit)
-        rows.append([format, *(f"{value:.3f}" for _, value, _ in figures)])
+    with progress(json) as bar:
+        for format in bar.track(formats or DEFAULT_FORMATS, description="packing"):
+            figures = measure_packing(format, neurons, inputs, density, repeats, threads)
+            for name, value, unit in figures:
+                recorder.add(f"{format}.{neurons}x{inputs}.d{density:g}.{name}", value, unit)
+            rows.append([format, *(f"{value:.3f}" for _, value, _ in figures)])
     if json:
         recorder.print_json()
     else:
-        columns = ["format", *(f"{name}, {unit}" for name, _, unit in figures)]
+        columns = ["format", "pack, s", "unpack, s", "size, MB", "peak memory, × size"]
         print_table(f"{neurons}×{inputs}, density {density:g}", columns, rows)

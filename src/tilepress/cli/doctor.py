@@ -1,6 +1,6 @@
 """`tilepress doctor`: what this machine has, what would run on it, and how fast it reads memory."""
 
-from .output import Json, Recorder, Threads, print_table
+from .output import Json, Recorder, Threads, print_table, progress
 
 
 def doctor(json: Json = False, threads: Threads = None) -> None:
@@ -13,7 +13,7 @@ def doctor(json: Json = False, threads: Threads = None) -> None:
     recorder = Recorder()
     _processor(recorder, threads)
     _kernels(recorder)
-    _bandwidth(recorder, threads)
+    _bandwidth(recorder, threads, json)
     if json:
         recorder.print_json()
     else:
@@ -45,13 +45,15 @@ def _kernels(recorder: Recorder) -> None:
         recorder.add(f"kernel.{operation}.chosen", kernels.chosen(operation))
 
 
-def _bandwidth(recorder: Recorder, threads: int | None) -> None:
+def _bandwidth(recorder: Recorder, threads: int | None, quiet: bool) -> None:
     import torch
 
     from .. import bench
 
-    for count in sorted({1, threads or torch.get_num_threads()}):
-        recorder.add(f"read_bandwidth.threads_{count}", bench.read_bandwidth(count) / 1e9, "GB/s")
+    counts = sorted({1, threads or torch.get_num_threads()})
+    with progress(quiet) as bar:
+        for count in bar.track(counts, description="reading memory"):
+            recorder.add(f"read_bandwidth.threads_{count}", bench.read_bandwidth(count) / 1e9, "GB/s")
 
 
 def _text(value: object) -> str:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .output import Json, Recorder, markdown_table, print_table
+from .output import Json, Recorder, markdown_table, print_table, progress
 
 if TYPE_CHECKING:
     from ..formats import WeightFormat
@@ -29,8 +29,10 @@ def formats(
 
     recorder = Recorder()
     rows = []
-    for format in map(parse_weight, names or weight_names()):
-        figures = _figures(format)
+    wanted = [parse_weight(name) for name in names or weight_names()]
+    with progress(json) as bar:
+        figures_of = {format: _figures(format) for format in bar.track(wanted, description="quantising")}
+    for format, figures in figures_of.items():
         for name, value, unit, measured in figures:
             recorder.add(f"{format}.{name}", value, unit, "measured" if measured else "model")
         rows.append([f"`{format}`" if markdown else str(format), *(_text(name, value) for name, value, *_ in figures)])

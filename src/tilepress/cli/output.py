@@ -35,7 +35,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
     """A table on standard output: the first column to the left, figures to the right."""
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     for index, column in enumerate(columns):
-        table.add_column(column, justify="right" if index else "left", no_wrap=True)
+        table.add_column(column, justify="right" if index else "left", no_wrap=not index)
     for row in rows:
         table.add_row(*row)
     _console().print(table)
@@ -60,5 +60,5 @@ def progress(quiet: bool = False) -> Progress:
 
 
 def _console() -> Console:
-    # Into a file or a pipe, wide lines stay whole.
-    return Console() if sys.stdout.isatty() else Console(width=200)
+    # Into a file or a pipe, lines stay whole, however long.
+    return Console() if sys.stdout.isatty() else Console(width=1000)

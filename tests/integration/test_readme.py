@@ -1,0 +1,27 @@
+"""The README says what the commands say."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def readme_table():
+    spec = importlib.util.spec_from_file_location("readme_table", ROOT / "benchmarks/readme_table.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_table_of_formats_is_the_printed_one():
+    module = readme_table()
+    assert module.with_table(README, module.table()) == README, "run `make readme`"
+
+
+def test_the_example_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (example,) = re.findall(r"```python\n(.*?)```", README, re.S)
+    exec(compile(example, "README.md", "exec"), {})
+    assert (tmp_path / "layer.safetensors").exists()
