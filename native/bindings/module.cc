@@ -144,7 +144,7 @@ MatrixShape make_shape(const OwnedFormat& owned, int64_t rows, int64_t cols, int
 void check_offsets(const MatrixShape& shape, const int64_t* offsets, int64_t codes_size) {
   require(offsets[0] == 0, "offsets must start at 0");
   for (int64_t block = 0; block < shape.blocks(); ++block) {
-    const int64_t most = (block_codes(shape.block()) * shape.bits + 7) / 8;
+    const int64_t most = stream_bytes(shape.bits, block_codes(shape.block()));
     const int64_t bytes = offsets[block + 1] - offsets[block];
     require(offsets[block + 1] >= offsets[block] && bytes <= most, "offsets must ascend by at most a block");
   }
@@ -156,7 +156,7 @@ void check_masks(const MatrixShape& shape, const int64_t* offsets, const uint8_t
   for (int64_t block = 0; block < shape.blocks(); ++block) {
     int64_t kept = 0;
     for (int64_t i = 0; i < bytes; ++i) kept += __builtin_popcount(mask[block * bytes + i]);
-    require((kept * shape.bits + 7) / 8 == offsets[block + 1] - offsets[block],
+    require(stream_bytes(shape.bits, kept) == offsets[block + 1] - offsets[block],
             "mask and offsets disagree about the codes of block " + std::to_string(block));
   }
 }
@@ -171,7 +171,7 @@ Streams check_streams(const MatrixShape& shape, Bytes codes, Bytes mask, ConstOf
   if (shape.sparse) {
     check_offsets(shape, offsets.data(), codes_size);
   } else {
-    require_size(codes, shape.blocks() * shape.block().tiles * shape.tile_code_bytes(), "codes");
+    require_size(codes, shape.blocks() * shape.block_code_bytes(), "codes");
   }
   return {codes.data(), shape.sparse ? mask.data() : nullptr, offsets.data(), shape.groups ? scales.data() : nullptr,
           shape.zero_points ? zeros.data() : nullptr};

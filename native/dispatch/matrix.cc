@@ -50,8 +50,7 @@ int rows_in(const MatrixShape& shape, int64_t block) {
 }
 
 uint8_t* block_codes_at(const MatrixShape& shape, const Streams& streams, int64_t block) {
-  const int64_t dense = shape.block().tiles * shape.tile_code_bytes();
-  return streams.codes + (shape.sparse ? streams.offsets[block] : block * dense);
+  return streams.codes + (shape.sparse ? streams.offsets[block] : block * shape.block_code_bytes());
 }
 
 uint8_t* block_mask_at(const MatrixShape& shape, const Streams& streams, int64_t block) {
@@ -59,7 +58,7 @@ uint8_t* block_mask_at(const MatrixShape& shape, const Streams& streams, int64_t
 }
 
 GroupScales scales_at(const MatrixShape& shape, const Streams& streams, int64_t block, int neuron, bool given) {
-  const int64_t at = block * shape.groups * kBlockNeurons + neuron;
+  const int64_t at = group_index(block, shape.groups, neuron);
   return {streams.scales ? streams.scales + at * shape.scale_bytes : nullptr,
           streams.zeros ? streams.zeros + at : nullptr, given};
 }
@@ -108,7 +107,7 @@ bool fits(const MatrixShape& shape, const Streams& streams, int64_t block, const
   if (!shape.sparse) return true;
   int64_t kept = 0;
   for (uint8_t keep : mine.keep) kept += keep;
-  return (kept * shape.bits + 7) / 8 == streams.offsets[block + 1] - streams.offsets[block];
+  return stream_bytes(shape.bits, kept) == streams.offsets[block + 1] - streams.offsets[block];
 }
 
 void pack_scratch(const MatrixShape& shape, const Streams& streams, PackBlock* pack, int64_t block, Scratch& mine,

@@ -19,8 +19,8 @@ struct MatrixShape {
   int inputs() const { return tile_inputs(operand_bits); }
   int64_t blocks() const { return (rows + kBlockNeurons - 1) / kBlockNeurons; }
   int64_t padded_cols() const { return block().tiles * inputs(); }
-  int64_t tile_code_bytes() const { return tile_codes(operand_bits) * bits / 8; }
-  int64_t block_mask_bytes() const { return sparse ? block_codes(block()) / 8 : 0; }
+  int64_t block_code_bytes() const { return block().tiles * tile_code_bytes(bits, operand_bits); }  // dense
+  int64_t block_mask_bytes() const { return sparse ? block().tiles * tile_mask_bytes(operand_bits) : 0; }
   int64_t scale_count() const { return blocks() * groups * kBlockNeurons; }
 };
 

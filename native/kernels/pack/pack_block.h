@@ -49,7 +49,7 @@ void pack_fields(int bits, int lines, const uint8_t* codes, uint8_t* out) {
 void pack_dense(const BlockShape& shape, const void* codes, uint8_t* packed) {
   alignas(64) uint8_t tile_buffer[kMaxTileBytes];
   const int count = tile_codes(shape.operand_bits);
-  const int bytes = count * shape.bits / 8;
+  const int bytes = tile_code_bytes(shape.bits, shape.operand_bits);
   for (int64_t tile = 0; tile < shape.tiles; ++tile, packed += bytes) {
     if (shape.bits == 16) {
       gather_tile(shape, 2, codes, tile, tile_buffer);
@@ -89,7 +89,7 @@ void pack_sparse(const BlockShape& shape, const void* codes, const uint8_t* keep
   const int count = tile_codes(shape.operand_bits);
   Code* kept = reinterpret_cast<Code*>(scratch);
   int64_t taken = 0;
-  for (int64_t tile = 0; tile < shape.tiles; ++tile, mask += count / 8) {
+  for (int64_t tile = 0; tile < shape.tiles; ++tile, mask += tile_mask_bytes(shape.operand_bits)) {
     gather_tile(shape, sizeof(Code), codes, tile, tile_buffer);
     gather_tile(shape, 1, keep, tile, tile_keep);
     taken += Simd::compact(tile_buffer, tile_keep, count, kept + taken, mask);

@@ -48,7 +48,7 @@ void unpack_fields(int bits, int lines, const uint8_t* in, uint8_t* codes) {
 void unpack_dense(const BlockShape& shape, const uint8_t* packed, void* codes) {
   alignas(64) uint8_t tile_buffer[kMaxTileBytes];
   const int count = tile_codes(shape.operand_bits);
-  const int bytes = count * shape.bits / 8;
+  const int bytes = tile_code_bytes(shape.bits, shape.operand_bits);
   for (int64_t tile = 0; tile < shape.tiles; ++tile, packed += bytes) {
     if (shape.bits == 16) {
       std::memcpy(tile_buffer, packed, static_cast<size_t>(bytes));
@@ -96,7 +96,7 @@ void unpack_sparse(const BlockShape& shape, const uint8_t* packed, const uint8_t
   alignas(64) Code tile_buffer[kMaxTileBytes / sizeof(Code)];
   alignas(64) uint8_t tile_keep[kMaxTileBytes];
   const int count = tile_codes(shape.operand_bits);
-  const int64_t kept_count = count_bits(mask, block_codes(shape) / 8);
+  const int64_t kept_count = count_bits(mask, shape.tiles * tile_mask_bytes(shape.operand_bits));
   Code* kept = reinterpret_cast<Code*>(scratch);
   if (sizeof(Code) == 2) {
     std::memcpy(kept, packed, static_cast<size_t>(kept_count) * sizeof(Code));
@@ -104,7 +104,7 @@ void unpack_sparse(const BlockShape& shape, const uint8_t* packed, const uint8_t
     Simd::unpack_stream(shape.bits, packed, kept_count, scratch);
   }
   kept[kept_count] = 0;
-  for (int64_t tile = 0; tile < shape.tiles; ++tile, mask += count / 8) {
+  for (int64_t tile = 0; tile < shape.tiles; ++tile, mask += tile_mask_bytes(shape.operand_bits)) {
     kept += Simd::expand(kept, mask, count, tile_buffer, tile_keep);
     scatter_tile(shape, sizeof(Code), tile_buffer, tile, codes);
     scatter_tile(shape, 1, tile_keep, tile, keep);

@@ -9,7 +9,7 @@ from torch import Tensor
 from .. import _native
 from ..formats import Element, Float, Integer, Quantized, Table, WeightFormat, parse_weight
 from ..formats.tensors import E8M0_ONE, SCALE_DTYPES, check_weight, decode_table, encode_table
-from .layout import SLACK_BYTES, Layout
+from .layout import BLOCK_NEURONS, SLACK_BYTES, Layout
 from .matrix import PackedMatrix, group_rows, layout_of, scale_stream, zero_stream
 
 _REAL = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
@@ -73,9 +73,9 @@ def pack_codes(
     keep = _check_mask(mask, codes)
     offsets = _no_offsets()
     if keep is not None:
-        per_row = torch.zeros(layout.blocks * 16, dtype=torch.int64)
+        per_row = torch.zeros(layout.blocks * BLOCK_NEURONS, dtype=torch.int64)
         per_row[: layout.rows] = keep.count_nonzero(dim=1)
-        offsets = _offsets(per_row.view(layout.blocks, 16).sum(1), layout)
+        offsets = _offsets(per_row.view(layout.blocks, BLOCK_NEURONS).sum(1), layout)
     packed, packed_mask = _empty_codes(layout, offsets)
     arrays = (_bytes(codes), _bytes(keep), packed, packed_mask, offsets)
     _native.pack_codes(_native_format(format, layout), *_shape(layout), *arrays, _threads(threads))
@@ -154,7 +154,7 @@ def _rounding(element: Element) -> str:
 
 def _offsets(kept_per_block: Tensor, layout: Layout) -> Tensor:
     """Start of each block in the code stream, and its end."""
-    sizes = (kept_per_block * layout.bits + 7) // 8
+    sizes = layout.stream_bytes(kept_per_block)
     return torch.cat([torch.zeros(1, dtype=torch.int64), sizes.cumsum(0)])
 
 
