@@ -32,7 +32,6 @@ scales, zeros: [blocks, groups, 16]: the 16 neurons of a block side by side, so 
 import sys
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, TypeVar
 
 import numpy as np
 
@@ -41,8 +40,6 @@ VECTOR_BYTES = 64
 LINE_CODES = 64
 SLACK_BYTES = 64
 FIELD_WIDTHS = (8, 4, 2, 1)
-
-Count = TypeVar("Count", bound=Any)
 
 
 @dataclass(frozen=True)
@@ -112,8 +109,8 @@ class Layout:
     def scale_shape(self) -> tuple[int, int, int]:
         return (self.blocks, self.groups, BLOCK_NEURONS)
 
-    def stream_bytes(self, codes: Count) -> Count:
-        """Bytes of `codes` codes in one block of a sparse matrix; one number or an array of them."""
+    def stream_bytes(self, codes: int) -> int:
+        """Bytes of `codes` codes in one block of a sparse matrix."""
         return (codes * self.bits + 7) // 8
 
 

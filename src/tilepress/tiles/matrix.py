@@ -161,7 +161,7 @@ def _check_sparse(codes: Tensor, mask: Tensor, offsets: Tensor, layout: Layout) 
         raise DamagedError("offsets must start at 0 and never descend")
     _check_array("codes", codes, torch.uint8, (int(starts[-1]) + SLACK_BYTES,))
     kept = _popcounts(mask).reshape(layout.blocks, -1).sum(1, dtype=np.int64)
-    wrong = np.flatnonzero(layout.stream_bytes(kept) != np.diff(starts))
+    wrong = np.flatnonzero(np.array([*map(layout.stream_bytes, kept.tolist())]) != np.diff(starts))
     if wrong.size:
         raise DamagedError(f"mask and offsets disagree about the codes of block {int(wrong[0])}")
     if _padding_is_kept(mask, layout):

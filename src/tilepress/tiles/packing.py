@@ -1,5 +1,6 @@
 """Packing and unpacking by native code with threads; the same bytes as `reference`."""
 
+import itertools
 from functools import lru_cache
 
 import numpy as np
@@ -154,8 +155,8 @@ def _rounding(element: Element) -> str:
 
 def _offsets(kept_per_block: Tensor, layout: Layout) -> Tensor:
     """Start of each block in the code stream, and its end."""
-    sizes = layout.stream_bytes(kept_per_block)
-    return torch.cat([torch.zeros(1, dtype=torch.int64), sizes.cumsum(0)])
+    sizes = map(layout.stream_bytes, kept_per_block.tolist())
+    return torch.tensor([*itertools.accumulate(sizes, initial=0)], dtype=torch.int64)
 
 
 def _no_offsets() -> Tensor:
