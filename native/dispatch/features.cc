@@ -1,5 +1,9 @@
 #include "dispatch/features.h"
 
+#include <algorithm>
+#include <array>
+#include <initializer_list>
+
 #if defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
 #elif defined(__x86_64__)
@@ -11,6 +15,12 @@
 #endif
 
 namespace tilepress {
+namespace {
+
+// Whether the processor has every feature named.
+bool has_all(std::initializer_list<std::string_view> names);
+
+}  // namespace
 
 #if defined(__aarch64__) && defined(__linux__)
 
@@ -32,26 +42,11 @@ constexpr Feature kFeatures[] = {
 
 bool has(const Feature& feature) { return getauxval(feature.type) >> feature.bit & 1; }
 
-bool has(std::string_view name) {
-  for (const Feature& feature : kFeatures) {
-    if (feature.name == name) return has(feature);
-  }
-  return false;
-}
-
 }  // namespace
 
-std::vector<std::string> cpu_features() {
-  std::vector<std::string> found;
-  for (const Feature& feature : kFeatures) {
-    if (has(feature)) found.emplace_back(feature.name);
-  }
-  return found;
-}
-
 bool cpu_has(Isa isa) {
-  if (isa == Isa::neon_dotprod) return has("asimddp");
-  if (isa == Isa::neon_i8mm) return has("asimddp") && has("i8mm");
+  if (isa == Isa::neon_dotprod) return has_all({"asimddp"});
+  if (isa == Isa::neon_i8mm) return has_all({"asimddp", "i8mm"});
   return isa == Isa::portable;
 }
 
@@ -114,17 +109,6 @@ bool has(const Feature& feature) {
   return cpuid(feature.leaf, feature.subleaf).*feature.word >> feature.bit & 1;
 }
 
-template <class... Names>
-bool has_all(Names... names) {
-  const auto one = [](std::string_view name) {
-    for (const Feature& feature : kFeatures) {
-      if (feature.name == name) return has(feature);
-    }
-    return false;
-  };
-  return (one(names) && ...);
-}
-
 // Linux lets a process use tile registers only after it asks.
 bool amx_granted() {
   constexpr long kRequestPermission = 0x1023, kTileData = 18;
@@ -132,6 +116,42 @@ bool amx_granted() {
 }
 
 }  // namespace
+
+bool cpu_has(Isa isa) {
+  const bool avx2 = has_all({"avx2", "fma", "f16c", "bmi2"});
+  const bool avx512 = avx2 && has_all({"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vbmi", "avx512_vbmi2",
+                                       "avx512_vnni", "avx512_bf16", "avx512_bitalg", "avx512_vpopcntdq"});
+  switch (isa) {
+    case Isa::portable:
+      return true;
+    case Isa::avx2:
+      return avx2;
+    case Isa::avx512:
+      return avx512;
+    case Isa::amx:
+      return avx512 && has_all({"amx_tile", "amx_bf16", "amx_int8"}) && amx_granted();
+    default:
+      return false;
+  }
+}
+
+#else
+
+namespace {
+
+struct Feature {
+  const char* name;
+};
+
+constexpr std::array<Feature, 0> kFeatures = {};
+
+bool has(const Feature&) { return false; }
+
+}  // namespace
+
+bool cpu_has(Isa isa) { return isa == Isa::portable; }
+
+#endif
 
 std::vector<std::string> cpu_features() {
   std::vector<std::string> found;
@@ -141,30 +161,14 @@ std::vector<std::string> cpu_features() {
   return found;
 }
 
-bool cpu_has(Isa isa) {
-  const bool avx2 = has_all("avx2", "fma", "f16c", "bmi2");
-  const bool avx512 = avx2 && has_all("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vbmi", "avx512_vbmi2",
-                                      "avx512_vnni", "avx512_bf16", "avx512_bitalg", "avx512_vpopcntdq");
-  switch (isa) {
-    case Isa::portable:
-      return true;
-    case Isa::avx2:
-      return avx2;
-    case Isa::avx512:
-      return avx512;
-    case Isa::amx:
-      return avx512 && has_all("amx_tile", "amx_bf16", "amx_int8") && amx_granted();
-    default:
-      return false;
-  }
+namespace {
+
+bool has_all(std::initializer_list<std::string_view> names) {
+  const std::vector<std::string> found = cpu_features();
+  return std::all_of(names.begin(), names.end(),
+                     [&](std::string_view name) { return std::find(found.begin(), found.end(), name) != found.end(); });
 }
 
-#else
-
-std::vector<std::string> cpu_features() { return {}; }
-
-bool cpu_has(Isa isa) { return isa == Isa::portable; }
-
-#endif
+}  // namespace
 
 }  // namespace tilepress
