@@ -21,12 +21,11 @@ struct Scratch {
   explicit Scratch(const MatrixShape& shape)
       : codes(static_cast<size_t>(block_codes(shape.block()) * code_bytes(shape.bits))),
         keep(shape.sparse ? static_cast<size_t>(block_codes(shape.block())) : 0),
-        row(static_cast<size_t>(shape.cols)),
-        kernel(static_cast<size_t>(block_scratch_bytes(shape.block()))) {}
+        row(static_cast<size_t>(shape.cols)) {}
 
   std::vector<uint8_t> codes, keep;
   std::vector<float> row;
-  std::vector<uint8_t> kernel;
+  std::vector<uint8_t> kernel;  // only unpacking wants it
 };
 
 // Scratch for each worker, made by the worker that first needs it.
@@ -87,6 +86,22 @@ void keep_row(const Weights& weights, int64_t at, int64_t cols, float* row, uint
   }
 }
 
+// Kept elements from `at` up to `end`. A zero of any type has no bit set but its sign.
+int64_t count_kept_of(const Weights& weights, int64_t at, int64_t end) {
+  int64_t kept = 0;
+  const auto count = [&](const auto* values, auto magnitude) {
+    for (int64_t i = at; i < end; ++i) kept += (values[i] & magnitude) != 0;
+  };
+  if (weights.keep) {
+    count(weights.keep, uint8_t{0xff});
+  } else if (weights.type == Real::f32) {
+    count(reinterpret_cast<const uint32_t*>(weights.data), uint32_t{0x7fffffff});
+  } else {
+    count(reinterpret_cast<const uint16_t*>(weights.data), uint16_t{0x7fff});
+  }
+  return kept;
+}
+
 int64_t count_bad(const float* row, int64_t cols) {
   int64_t bad = 0;
   for (int64_t i = 0; i < cols; ++i) bad += !is_finite(row[i]);
@@ -118,7 +133,14 @@ void pack_scratch(const MatrixShape& shape, const Streams& streams, PackBlock* p
     return;
   }
   pack(shape.block(), mine.codes.data(), shape.sparse ? mine.keep.data() : nullptr,
-       block_codes_at(shape, streams, block), block_mask_at(shape, streams, block), mine.kernel.data());
+       block_codes_at(shape, streams, block), block_mask_at(shape, streams, block));
+}
+
+void unpack_scratch(const MatrixShape& shape, const Streams& streams, UnpackBlock* unpack, int64_t block,
+                    Scratch& mine) {
+  mine.kernel.resize(static_cast<size_t>(unpack_scratch_bytes(shape.block())));
+  unpack(shape.block(), block_codes_at(shape, streams, block), block_mask_at(shape, streams, block), mine.codes.data(),
+         mine.keep.data(), mine.kernel.data());
 }
 
 void require_unchanged(const std::atomic<bool>& changed) {
@@ -128,17 +150,9 @@ void require_unchanged(const std::atomic<bool>& changed) {
 }  // namespace
 
 void count_kept(const MatrixShape& shape, const Weights& weights, int threads, int64_t* counts) {
-  Workers workers(shape, threads);
-  parallel_for(shape.blocks(), threads, [&](int worker, int64_t block) {
-    Scratch& mine = workers[worker];
-    int64_t kept = 0;
-    for (int neuron = 0; neuron < rows_in(shape, block); ++neuron) {
-      const int64_t at = (block * kBlockNeurons + neuron) * shape.cols;
-      if (!weights.keep) load_row(weights, at, shape.cols, mine.row.data());
-      keep_row(weights, at, shape.cols, mine.row.data(), mine.keep.data());
-      for (int64_t i = 0; i < shape.cols; ++i) kept += mine.keep[static_cast<size_t>(i)];
-    }
-    counts[block] = kept;
+  parallel_for(shape.blocks(), threads, [&](int, int64_t block) {
+    const int64_t at = block * kBlockNeurons * shape.cols;
+    counts[block] = count_kept_of(weights, at, at + rows_in(shape, block) * shape.cols);
   });
 }
 
@@ -193,8 +207,7 @@ void unpack_codes(const MatrixShape& shape, const Streams& streams, uint8_t* cod
   Workers workers(shape, threads);
   parallel_for(shape.blocks(), threads, [&](int worker, int64_t block) {
     Scratch& mine = workers[worker];
-    unpack(shape.block(), block_codes_at(shape, streams, block), block_mask_at(shape, streams, block),
-           mine.codes.data(), mine.keep.data(), mine.kernel.data());
+    unpack_scratch(shape, streams, unpack, block, mine);
     for (int neuron = 0; neuron < rows_in(shape, block); ++neuron) {
       const int64_t at = (block * kBlockNeurons + neuron) * shape.cols;
       const int64_t from = neuron * shape.padded_cols();
@@ -211,8 +224,7 @@ void unpack_weights(const MatrixShape& shape, const Format& format, const Stream
   Workers workers(shape, threads);
   parallel_for(shape.blocks(), threads, [&](int worker, int64_t block) {
     Scratch& mine = workers[worker];
-    unpack(shape.block(), block_codes_at(shape, streams, block), block_mask_at(shape, streams, block),
-           mine.codes.data(), mine.keep.data(), mine.kernel.data());
+    unpack_scratch(shape, streams, unpack, block, mine);
     for (int neuron = 0; neuron < rows_in(shape, block); ++neuron) {
       const int64_t from = neuron * shape.padded_cols();
       dequantize(format, mine.codes.data() + from * code_bytes(shape.bits),

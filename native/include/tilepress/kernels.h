@@ -60,14 +60,12 @@ struct BlockShape {
   int64_t tiles;
 };
 
-// One block of kBlockNeurons rows, each `tiles * tile_inputs` codes, into its bytes. Sparse when `keep` (0/1
-// bytes, shaped as the codes) is not null: then `mask` is written, and `scratch` must hold
-// block_scratch_bytes.
-using PackBlock = void(const BlockShape&, const void* codes, const uint8_t* keep, uint8_t* packed, uint8_t* mask,
-                       uint8_t* scratch);
+// One block of kBlockNeurons rows, each `tiles * tile_inputs` codes, into its bytes. Sparse when `keep` (0/1 bytes,
+// shaped as the codes) is not null: then `mask` is written.
+using PackBlock = void(const BlockShape&, const void* codes, const uint8_t* keep, uint8_t* packed, uint8_t* mask);
 
-// The inverse. Sparse when `mask` is not null: then `keep` is written, dropped codes are 0, and up to
-// kSlackBytes past the block's own bytes may be read.
+// The inverse. Sparse when `mask` is not null: then `keep` is written, dropped codes are 0, `scratch` must hold
+// unpack_scratch_bytes, and up to kSlackBytes past the block's own bytes may be read.
 using UnpackBlock = void(const BlockShape&, const uint8_t* packed, const uint8_t* mask, void* codes, uint8_t* keep,
                          uint8_t* scratch);
 
@@ -82,7 +80,7 @@ constexpr int code_bytes(int bits) { return bits == 16 ? 2 : 1; }
 inline constexpr int kMaxTileBytes = kBlockNeurons * kVectorBytes;
 
 // A block's kept codes in order, with room for a vector more.
-constexpr int64_t block_scratch_bytes(const BlockShape& shape) {
+constexpr int64_t unpack_scratch_bytes(const BlockShape& shape) {
   return block_codes(shape) * code_bytes(shape.bits) + kSlackBytes;
 }
 

@@ -39,8 +39,8 @@ struct Neon {
 }  // namespace
 
 void neon_dotprod::pack_block(const BlockShape& shape, const void* codes, const uint8_t* keep, uint8_t* packed,
-                              uint8_t* mask, uint8_t* scratch) {
-  pack_block_with<Neon>(shape, codes, keep, packed, mask, scratch);
+                              uint8_t* mask) {
+  pack_block_with<Neon>(shape, codes, keep, packed, mask);
 }
 
 }  // namespace tilepress

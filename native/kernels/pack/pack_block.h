@@ -68,45 +68,50 @@ inline uint64_t squeeze(uint64_t codes, int bits) {
   return (codes & 0x00000000ffffffff) | (codes & 0xffffffff00000000) >> (32 - 4 * bits);
 }
 
-void pack_stream(int bits, const uint8_t* codes, int64_t count, uint8_t* out) {
+// Returns the bytes written.
+int64_t pack_stream(int bits, const uint8_t* codes, int64_t count, uint8_t* out) {
   for (int64_t i = 0; i < count; i += 8) {
     uint64_t eight;
     std::memcpy(&eight, codes + i, 8);
     const int64_t left = count - i < 8 ? count - i : 8;
     if (left < 8) eight &= (uint64_t{1} << 8 * left) - 1;
     const uint64_t packed = squeeze(eight, bits);
-    const int64_t bytes = (left * bits + 7) / 8;
-    std::memcpy(out, &packed, static_cast<size_t>(bytes));
-    out += bytes;
+    std::memcpy(out + i / 8 * bits, &packed, static_cast<size_t>(stream_bytes(bits, left)));
   }
+  return stream_bytes(bits, count);
 }
 
+int64_t pack_stream(int, const uint16_t* codes, int64_t count, uint8_t* out) {
+  std::memcpy(out, codes, static_cast<size_t>(count) * sizeof(*codes));
+  return count * static_cast<int64_t>(sizeof(*codes));
+}
+
+// Kept codes wait in a small buffer until eight of them make whole bytes.
 template <class Simd, class Code>
-void pack_sparse(const BlockShape& shape, const void* codes, const uint8_t* keep, uint8_t* packed, uint8_t* mask,
-                 uint8_t* scratch) {
-  alignas(64) Code tile_buffer[kMaxTileBytes / sizeof(Code)];
+void pack_sparse(const BlockShape& shape, const void* codes, const uint8_t* keep, uint8_t* packed, uint8_t* mask) {
+  constexpr size_t kSlack = kSlackBytes / sizeof(Code), kTile = kMaxTileBytes / sizeof(Code);
+  alignas(64) Code tile_buffer[kTile];
   alignas(64) uint8_t tile_keep[kMaxTileBytes];
+  alignas(64) Code waiting[8 + kTile + kSlack];
   const int count = tile_codes(shape.operand_bits);
-  Code* kept = reinterpret_cast<Code*>(scratch);
-  int64_t taken = 0;
+  int64_t held = 0;
   for (int64_t tile = 0; tile < shape.tiles; ++tile, mask += tile_mask_bytes(shape.operand_bits)) {
     gather_tile(shape, sizeof(Code), codes, tile, tile_buffer);
     gather_tile(shape, 1, keep, tile, tile_keep);
-    taken += Simd::compact(tile_buffer, tile_keep, count, kept + taken, mask);
+    held += Simd::compact(tile_buffer, tile_keep, count, waiting + held, mask);
+    const int64_t whole = held & ~int64_t{7};
+    packed += pack_stream(shape.bits, waiting, whole, packed);
+    held -= whole;
+    std::memmove(waiting, waiting + whole, static_cast<size_t>(held) * sizeof(Code));
   }
-  if (sizeof(Code) == 2) {
-    std::memcpy(packed, kept, static_cast<size_t>(taken) * sizeof(Code));
-  } else {
-    pack_stream(shape.bits, reinterpret_cast<const uint8_t*>(kept), taken, packed);
-  }
+  pack_stream(shape.bits, waiting, held, packed);
 }
 
 template <class Simd>
-void pack_block_with(const BlockShape& shape, const void* codes, const uint8_t* keep, uint8_t* packed, uint8_t* mask,
-                     uint8_t* scratch) {
+void pack_block_with(const BlockShape& shape, const void* codes, const uint8_t* keep, uint8_t* packed, uint8_t* mask) {
   if (!keep) return pack_dense(shape, codes, packed);
-  if (shape.bits == 16) return pack_sparse<Simd, uint16_t>(shape, codes, keep, packed, mask, scratch);
-  pack_sparse<Simd, uint8_t>(shape, codes, keep, packed, mask, scratch);
+  if (shape.bits == 16) return pack_sparse<Simd, uint16_t>(shape, codes, keep, packed, mask);
+  pack_sparse<Simd, uint8_t>(shape, codes, keep, packed, mask);
 }
 
 }  // namespace

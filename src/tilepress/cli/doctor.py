@@ -18,7 +18,7 @@ def doctor(json: Json = False, threads: Threads = None) -> None:
         recorder.print_json()
     else:
         rows = [(record.name, _text(record.value), record.unit) for record in recorder.records]
-        print_table("tilepress doctor", ["what", "value", "unit"], rows)
+        print_table("tilepress doctor", ["what", "value", "unit"], rows, words=3)
 
 
 def _processor(recorder: Recorder, threads: int | None) -> None:

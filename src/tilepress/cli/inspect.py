@@ -48,4 +48,4 @@ def inspect(
             "bits/weight",
             "× BF16",
         ]
-        print_table(f"{path}: whole, {len(rows)} matrices", columns, rows)
+        print_table(f"{path}: whole, {len(rows)} matrices", columns, rows, words=2)

@@ -31,11 +31,11 @@ class Recorder:
         print(to_json(self.records))
 
 
-def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table on standard output: the first column to the left, figures to the right."""
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) -> None:
+    """A table on standard output: the first `words` columns to the left, figures to the right."""
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     for index, column in enumerate(columns):
-        table.add_column(column, justify="right" if index else "left", no_wrap=not index)
+        table.add_column(column, justify="left" if index < words else "right", no_wrap=not index)
     for row in rows:
         table.add_row(*row)
     _console().print(table)

@@ -181,5 +181,7 @@ def _padding_is_kept(mask: Tensor, layout: Layout) -> bool:
     order = element_order(layout.operand_bits)
     rows_left = layout.rows - (layout.blocks - 1) * BLOCK_NEURONS
     cols_left = layout.cols - (layout.block_tiles - 1) * layout.tile_inputs
+    if rows_left == BLOCK_NEURONS and cols_left == layout.tile_inputs:
+        return False  # there is no padding
     last_block, last_tiles = (np.unpackbits(part, axis=1, bitorder="little") for part in (tiles[-1], tiles[:, -1]))
     return bool(last_block[:, order[rows_left:].ravel()].any() or last_tiles[:, order[:, cols_left:].ravel()].any())
