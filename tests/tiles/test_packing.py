@@ -204,6 +204,16 @@ def test_transposed_and_gradient_carrying_weights_are_packed_as_they_read():
             r"scales must be torch.bfloat16 \[4, 1\], not torch.float32",
         ),
         (
+            lambda: tiles.pack(torch.zeros(4, 4), "int4:g32", scales=torch.zeros(4, 1).bfloat16()),
+            ValueError,
+            "scales to divide by must be finite and not zero",
+        ),
+        (
+            lambda: tiles.pack(torch.zeros(4, 4), "mxfp4", scales=torch.full((4, 1), 255).byte()),
+            ValueError,
+            "scales to divide by must be finite and not zero",
+        ),
+        (
             lambda: tiles.pack(torch.zeros(4, 4), "uint4:g32", scales=torch.ones(4, 1).half()),
             ValueError,
             "needs zero points beside its scales",

@@ -29,8 +29,8 @@ def demo(
     """Pack real weight matrices in every format, dense and sparse; show sizes, errors and speeds.
 
     The matrices are those of smollm2-135m (fetched once by pip, 93 MB). Speeds count the bytes of the same weights in
-    BF16, which is what is packed. "exact" means that what was unpacked is, bit for bit, what the format's own
-    reference arithmetic gives, after a round trip through a file.
+    BF16, which is what is packed. SQNR is against what was packed: the loss of pruning is not in it. "exact" means that
+    what was unpacked, after a round trip through a file, is bit for bit what the format's own arithmetic gives.
 
     Example: tilepress demo --layers 2
     """

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .. import _native
 from ..formats import Element, Float, Integer, Quantized, Table, WeightFormat, parse_weight
-from ..formats.tensors import E8M0_ONE, SCALE_DTYPES, check_weight, decode_table, encode_table
+from ..formats.tensors import E8M0_ONE, SCALE_DTYPES, check_weight, decode_table, encode_table, scale_values
 from .layout import BLOCK_NEURONS, SLACK_BYTES, Layout
 from .matrix import PackedMatrix, group_rows, layout_of, scale_stream, zero_stream
 
@@ -52,6 +52,8 @@ def pack(
         offsets = _offsets(counts, layout)
     codes, packed_mask = _empty_codes(layout, offsets)
     scale_array, zero_array, given = _group_arrays(format, layout, scales, zeros)
+    if scales is not None and not bool((scale_values(scales).abs() > 0).logical_and(scales.isfinite()).all()):
+        raise ValueError("scales to divide by must be finite and not zero")
     arrays = (codes, packed_mask, offsets, _bytes(scale_array), _bytes(zero_array))
     bad = _native.pack_weights(native, *_shape(layout), *source, given, *arrays, threads)
     if bad:
