@@ -4,24 +4,30 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <thread>
-#include <vector>
 
 namespace tilepress {
 
-// Calls work(worker, item) for every item below `count` from at most `threads` threads, this one among them.
-// Items are handed out one by one, so uneven ones balance. `work` must not throw.
+// Calls run(context, worker) on `workers` threads, this one among them as worker 0, and returns when all are done. The
+// others come from a pool that lives as long as the process and grows to the largest number asked for. One call at a
+// time has the pool; a call that finds it taken (from another thread, say) runs everything on its own thread.
+void run_on_workers(int workers, void (*run)(void* context, int worker), void* context);
+
+// Calls work(worker, item) for every item below `count` from at most `threads` threads. Items are handed out one by
+// one, so uneven ones balance. `work` must not throw.
 template <class Work>
 void parallel_for(int64_t count, int threads, const Work& work) {
-  std::atomic<int64_t> next{0};
-  const auto run = [&](int worker) {
-    for (int64_t item; (item = next.fetch_add(1, std::memory_order_relaxed)) < count;) work(worker, item);
+  struct Context {
+    const Work& work;
+    int64_t count;
+    std::atomic<int64_t> next{0};
+  } context{work, count};
+  const auto run = [](void* opaque, int worker) {
+    Context& mine = *static_cast<Context*>(opaque);
+    for (int64_t item; (item = mine.next.fetch_add(1, std::memory_order_relaxed)) < mine.count;) {
+      mine.work(worker, item);
+    }
   };
-  const int workers = static_cast<int>(std::clamp<int64_t>(threads, 1, std::max<int64_t>(count, 1)));
-  std::vector<std::jthread> others;
-  others.reserve(static_cast<size_t>(workers) - 1);
-  for (int worker = 1; worker < workers; ++worker) others.emplace_back(run, worker);
-  run(0);
+  run_on_workers(static_cast<int>(std::clamp<int64_t>(threads, 1, std::max<int64_t>(count, 1))), run, &context);
 }
 
 }  // namespace tilepress

@@ -1,0 +1,47 @@
+"""The thread pool: many sizes, many callers, and processes that fork."""
+
+import os
+import threading
+
+import pytest
+import torch
+
+from tests.tiles.cases import assert_same_bytes, matrix
+from tilepress import tiles
+
+WEIGHT = matrix(300, 100, density=0.5)
+
+
+def pack(threads):
+    return tiles.pack(WEIGHT, "int4:g32", sparse=True, threads=threads)
+
+
+def test_any_number_of_threads_in_any_order():
+    alone = pack(1)
+    for threads in [2, 7, 1, 40, 3, 2] * 20:
+        assert_same_bytes(pack(threads), alone)
+
+
+def test_many_callers_at_once():
+    alone, wrong = pack(1), []
+
+    def call():
+        for _ in range(30):
+            if not torch.equal(pack(3).codes, alone.codes):
+                wrong.append(1)
+
+    callers = [threading.Thread(target=call) for _ in range(6)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert not wrong
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # the very thing that is tested
+def test_a_forked_process_has_threads_of_its_own():
+    alone = pack(2)
+    child = os.fork()
+    if not child:
+        os._exit(0 if torch.equal(pack(2).codes, alone.codes) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
