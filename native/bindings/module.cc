@@ -5,12 +5,14 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <limits>
 #include <stdexcept>
 #include <string>
 #include <tuple>
 
 #include "dispatch/isa.h"
+#include "dispatch/linear.h"
 #include "dispatch/matrix.h"
 #include "dispatch/registry.h"
 
@@ -243,6 +245,24 @@ void py_unpack_weights(const OwnedFormat& format, int64_t rows, int64_t cols, in
   unpack_weights(shape, view(format), streams, to.data(), threads);
 }
 
+void py_linear_int8(const OwnedFormat& format, int64_t rows, int64_t cols, bool sparse, Bytes codes, Bytes mask,
+                    ConstOffsets offsets, Bytes scales, Bytes zeros, ConstBytes x, const std::string& type,
+                    int64_t batch, ConstFloats bias, Floats y, int threads) {
+  constexpr int64_t kLongestGroup = 65536;  // so that no sum of products leaves 32 bits, zero points included
+  const MatrixShape shape = make_shape(format, rows, cols, 8, sparse);
+  require(format.format.rounding == Rounding::integer, "int8 activations want integer weights");
+  require(std::min(format.format.group, cols) <= kLongestGroup, "a group of int8 products has at most 65536 inputs");
+  require(threads >= 1 && batch >= 1, "at least one thread and one row are needed");
+  const Streams streams = check_streams(shape, codes, mask, offsets, scales, zeros);
+  const Real real = pick<Real>(type, {{"fp32", Real::f32}, {"bf16", Real::bf16}, {"fp16", Real::f16}});
+  require_size(x, batch * cols * (real == Real::f32 ? 4 : 2), "x");
+  if (bias.size()) require_size(bias, rows, "bias");
+  require_size(y, batch * rows, "y");
+  nb::gil_scoped_release release;
+  linear_int8(shape, view(format), streams, {x.data(), real, batch}, bias.size() ? bias.data() : nullptr, y.data(),
+              threads);
+}
+
 std::tuple<double, uint64_t> py_read_bandwidth(ConstBytes data, int threads) {
   uint64_t checksum = 0;
   nb::gil_scoped_release release;
@@ -294,5 +314,8 @@ NB_MODULE(_native, m) {
         array("mask"), array("offsets"), array("to"), array("keep"), "threads"_a);
   m.def("unpack_weights", &py_unpack_weights, "format"_a, "rows"_a, "cols"_a, "operand_bits"_a, "sparse"_a,
         array("codes"), array("mask"), array("offsets"), array("scales"), array("zeros"), array("to"), "threads"_a);
+  m.def("linear_int8", &py_linear_int8, "format"_a, "rows"_a, "cols"_a, "sparse"_a, array("codes"), array("mask"),
+        array("offsets"), array("scales"), array("zeros"), array("x"), "type"_a, "batch"_a, array("bias"), array("y"),
+        "threads"_a);
   m.def("read_bandwidth", &py_read_bandwidth, array("data"), "threads"_a);
 }

@@ -10,7 +10,6 @@
 
 #include "dispatch/parallel.h"
 #include "dispatch/registry.h"
-#include "tilepress/convert.h"
 
 namespace tilepress {
 namespace {
@@ -44,37 +43,8 @@ class Workers {
   std::vector<std::vector<Scratch>> scratch_;
 };
 
-int rows_in(const MatrixShape& shape, int64_t block) {
-  return static_cast<int>(std::min<int64_t>(kBlockNeurons, shape.rows - block * kBlockNeurons));
-}
-
-uint8_t* block_codes_at(const MatrixShape& shape, const Streams& streams, int64_t block) {
-  return streams.codes + (shape.sparse ? streams.offsets[block] : block * shape.block_code_bytes());
-}
-
-uint8_t* block_mask_at(const MatrixShape& shape, const Streams& streams, int64_t block) {
-  return shape.sparse ? streams.mask + block * shape.block_mask_bytes() : nullptr;
-}
-
-GroupScales scales_at(const MatrixShape& shape, const Streams& streams, int64_t block, int neuron, bool given) {
-  const int64_t at = group_index(block, shape.groups, neuron);
-  return {streams.scales ? streams.scales + at * shape.scale_bytes : nullptr,
-          streams.zeros ? streams.zeros + at : nullptr, given};
-}
-
 // Whether the exponent is all ones, by bits: comparisons would depend on how the compiler treats NaN.
 bool is_finite(float x) { return (std::bit_cast<uint32_t>(x) & 0x7f800000) != 0x7f800000; }
-
-void load_row(const Weights& weights, int64_t at, int64_t cols, float* row) {
-  const auto* halves = reinterpret_cast<const uint16_t*>(weights.data) + at;
-  if (weights.type == Real::f32) {
-    std::memcpy(row, weights.data + at * 4, static_cast<size_t>(cols) * 4);
-  } else if (weights.type == Real::bf16) {
-    for (int64_t i = 0; i < cols; ++i) row[i] = bf16_to_float(halves[i]);
-  } else {
-    for (int64_t i = 0; i < cols; ++i) row[i] = fp16_to_float(halves[i]);
-  }
-}
 
 // Which elements of the row are kept, as 0/1; dropped weights become zero so that they do not widen a range.
 void keep_row(const Weights& weights, int64_t at, int64_t cols, float* row, uint8_t* keep) {

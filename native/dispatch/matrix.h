@@ -1,8 +1,11 @@
 // Whole matrices: the loops over blocks, with their threads and scratch memory, that call kernels.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 
+#include "tilepress/convert.h"
 #include "tilepress/kernels.h"
 
 namespace tilepress {
@@ -40,6 +43,37 @@ struct Weights {
   Real type;
   const uint8_t* keep;
 };
+
+// Where a block's parts lie in the streams.
+inline int rows_in(const MatrixShape& shape, int64_t block) {
+  return static_cast<int>(std::min<int64_t>(kBlockNeurons, shape.rows - block * kBlockNeurons));
+}
+
+inline uint8_t* block_codes_at(const MatrixShape& shape, const Streams& streams, int64_t block) {
+  return streams.codes + (shape.sparse ? streams.offsets[block] : block * shape.block_code_bytes());
+}
+
+inline uint8_t* block_mask_at(const MatrixShape& shape, const Streams& streams, int64_t block) {
+  return shape.sparse ? streams.mask + block * shape.block_mask_bytes() : nullptr;
+}
+
+inline GroupScales scales_at(const MatrixShape& shape, const Streams& streams, int64_t block, int neuron, bool given) {
+  const int64_t at = group_index(block, shape.groups, neuron);
+  return {streams.scales ? streams.scales + at * shape.scale_bytes : nullptr,
+          streams.zeros ? streams.zeros + at : nullptr, given};
+}
+
+// `cols` weights from `at`, as floats.
+inline void load_row(const Weights& weights, int64_t at, int64_t cols, float* row) {
+  const auto* halves = reinterpret_cast<const uint16_t*>(weights.data) + at;
+  if (weights.type == Real::f32) {
+    std::memcpy(row, weights.data + at * 4, static_cast<size_t>(cols) * 4);
+  } else if (weights.type == Real::bf16) {
+    for (int64_t i = 0; i < cols; ++i) row[i] = bf16_to_float(halves[i]);
+  } else {
+    for (int64_t i = 0; i < cols; ++i) row[i] = fp16_to_float(halves[i]);
+  }
+}
 
 // Kept elements of each block.
 void count_kept(const MatrixShape& shape, const Weights& weights, int threads, int64_t* counts);

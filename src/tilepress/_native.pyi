@@ -90,4 +90,21 @@ def unpack_weights(
     to: Array,
     threads: int,
 ) -> None: ...
+def linear_int8(
+    format: Format,
+    rows: int,
+    cols: int,
+    sparse: bool,
+    codes: Array,
+    mask: Array,
+    offsets: Array,
+    scales: Array,
+    zeros: Array,
+    x: Array,
+    type: str,
+    batch: int,
+    bias: Array,
+    y: Array,
+    threads: int,
+) -> None: ...
 def read_bandwidth(data: Array, threads: int) -> tuple[float, int]: ...

@@ -5,8 +5,8 @@ import threading
 
 import pytest
 import torch
-
 from tests.tiles.cases import assert_same_bytes, matrix
+
 from tilepress import tiles
 
 WEIGHT = matrix(300, 100, density=0.5)

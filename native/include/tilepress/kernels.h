@@ -69,6 +69,23 @@ using PackBlock = void(const BlockShape&, const void* codes, const uint8_t* keep
 using UnpackBlock = void(const BlockShape&, const uint8_t* packed, const uint8_t* mask, void* codes, uint8_t* keep,
                          uint8_t* scratch);
 
+// One block of a linear layer on int8 activations: what is to be multiplied with what.
+struct LinearBlock {
+  const Format* format;  // an integer one
+  int64_t cols, tiles, groups;
+  const uint8_t* packed;
+  const uint8_t* mask;  // null when dense
+  int64_t kept;         // bits set in the mask
+  const void* scales;   // of the block's first group
+  const uint8_t* zeros;
+  const int8_t* x;  // [batch, x_stride], zero past cols up to the end of the last tile
+  int64_t x_stride, batch;
+  const int32_t* group_sums;  // [batch, groups]: sums of x, wanted beside zero points
+};
+
+// out [batch, 16] = x · Wᵀ; `sums` [batch, 16] and `scratch` of unpack_scratch_bytes (when sparse) are working memory.
+using LinearInt8Block = void(const LinearBlock&, float* out, int32_t* sums, uint8_t* scratch);
+
 // Reads every byte once and returns a checksum, so that the reads cannot be left out.
 using ReadBytes = uint64_t(const uint8_t* data, size_t size);
 

@@ -6,7 +6,7 @@
 
 #include <cstring>
 
-#include "kernels/all.h"
+#include "kernels/byte_vector.h"
 
 namespace tilepress {
 namespace {
@@ -32,16 +32,14 @@ void gather_tile(const BlockShape& shape, int element_bytes, const void* rows, i
 void pack_fields(int bits, int lines, const uint8_t* codes, uint8_t* out) {
   for (const CodeField& field : kCodeFields[bits]) {
     if (!field.width) return;
-    const int per_byte = 8 / field.width, mask = (1 << field.width) - 1;
+    const int per_byte = 8 / field.width;
+    const uint8_t mask = static_cast<uint8_t>((1 << field.width) - 1);
     for (int line = 0; line < lines; line += per_byte, out += kVectorBytes) {
-      std::memset(out, 0, kVectorBytes);
+      ByteVector all = {};
       for (int part = 0; part < per_byte; ++part) {
-        const uint8_t* from = codes + (line + part) * kLineCodes;
-        const int shift = part * field.width;
-        for (int j = 0; j < kVectorBytes; ++j) {
-          out[j] = static_cast<uint8_t>(out[j] | (from[j] >> field.shift & mask) << shift);
-        }
+        all |= (load_bytes(codes + (line + part) * kLineCodes) >> field.shift & mask) << part * field.width;
       }
+      std::memcpy(out, &all, sizeof(all));
     }
   }
 }

@@ -5,21 +5,10 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/all.h"
-#include "tilepress/convert.h"
+#include "kernels/scales.h"
 
 namespace tilepress {
 namespace {
-
-// Not the standard library's: a copy of those compiled for one instruction set could end up serving another.
-template <class Number>
-constexpr Number least(Number a, Number b) {
-  return b < a ? b : a;
-}
-template <class Number>
-constexpr Number most(Number a, Number b) {
-  return a < b ? b : a;
-}
 
 constexpr float kFloatMax = std::numeric_limits<float>::max();
 
@@ -29,25 +18,6 @@ inline float round_even(float x) { return (x + 0x1.8p23f) - 0x1.8p23f; }
 inline float clamp(float x, float low, float high) {
   const float raised = x < low ? low : x;
   return raised > high ? high : raised;
-}
-
-float load_scale(ScaleType type, const void* scales, int64_t index) {
-  switch (type) {
-    case ScaleType::e8m0: {
-      const uint32_t code = static_cast<const uint8_t*>(scales)[index];
-      if (code == 255) return std::numeric_limits<float>::quiet_NaN();
-      return std::bit_cast<float>(code ? code << 23 : 1u << 22);
-    }
-    case ScaleType::bf16:
-      return bf16_to_float(static_cast<const uint16_t*>(scales)[index]);
-    case ScaleType::fp16:
-      return fp16_to_float(static_cast<const uint16_t*>(scales)[index]);
-    case ScaleType::fp32:
-      return static_cast<const float*>(scales)[index];
-    case ScaleType::none:
-      break;
-  }
-  return 1.0f;
 }
 
 // The exponent of a float below its smallest normal number lies in the place of its highest bit.

@@ -1,27 +1,6 @@
-#include "kernels/unpack/unpack_block.h"
+#include "kernels/unpack/scalar.h"
 
 namespace tilepress {
-namespace {
-
-struct Scalar {
-  static void unpack_stream(int bits, const uint8_t* in, int64_t count, uint8_t* codes) {
-    unpack_stream_by_words(bits, in, count, codes);
-  }
-
-  // A dropped element reads the next kept code too, and multiplies it by zero.
-  template <class Code>
-  static int64_t expand(const Code* kept, const uint8_t* mask, int count, Code* codes, uint8_t* keep) {
-    int64_t taken = 0;
-    for (int i = 0; i < count; ++i) {
-      keep[i] = mask[i >> 3] >> (i & 7) & 1;
-      codes[i] = static_cast<Code>(kept[taken] * keep[i]);
-      taken += keep[i];
-    }
-    return taken;
-  }
-};
-
-}  // namespace
 
 void portable::unpack_block(const BlockShape& shape, const uint8_t* packed, const uint8_t* mask, void* codes,
                             uint8_t* keep, uint8_t* scratch) {

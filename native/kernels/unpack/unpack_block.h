@@ -7,7 +7,7 @@
 
 #include <cstring>
 
-#include "kernels/all.h"
+#include "kernels/byte_vector.h"
 
 namespace tilepress {
 namespace {
@@ -29,17 +29,17 @@ void scatter_tile(const BlockShape& shape, int element_bytes, const void* in, in
 }
 
 void unpack_fields(int bits, int lines, const uint8_t* in, uint8_t* codes) {
-  std::memset(codes, 0, static_cast<size_t>(lines) * kLineCodes);
   for (const CodeField& field : kCodeFields[bits]) {
     if (!field.width) return;
-    const int per_byte = 8 / field.width, mask = (1 << field.width) - 1;
+    const int per_byte = 8 / field.width;
+    const uint8_t mask = static_cast<uint8_t>((1 << field.width) - 1);
     for (int line = 0; line < lines; line += per_byte, in += kVectorBytes) {
+      const ByteVector all = load_bytes(in);
       for (int part = 0; part < per_byte; ++part) {
         uint8_t* to = codes + (line + part) * kLineCodes;
-        const int shift = part * field.width;
-        for (int j = 0; j < kVectorBytes; ++j) {
-          to[j] = static_cast<uint8_t>(to[j] | (in[j] >> shift & mask) << field.shift);
-        }
+        ByteVector bits = (all >> part * field.width & mask) << field.shift;
+        if (field.shift) bits |= load_bytes(to);
+        std::memcpy(to, &bits, sizeof(bits));
       }
     }
   }

@@ -42,9 +42,9 @@ def pack(
     format = parse_weight(format)
     weight = check_weight(weight).detach().cpu().contiguous()
     layout = _layout(format, weight.shape, operand_bits, sparse or mask is not None)
-    native, threads = _native_format(format, layout), _threads(threads)
-    keep = _bytes(_check_mask(mask, weight))
-    source = (_bytes(weight), _REAL[weight.dtype], keep)
+    native, threads = native_format(format, layout), thread_count(threads)
+    keep = raw_bytes(_check_mask(mask, weight))
+    source = (raw_bytes(weight), _REAL[weight.dtype], keep)
     offsets = _no_offsets()
     if layout.sparse:
         counts = torch.empty(layout.blocks, dtype=torch.int64)
@@ -54,7 +54,7 @@ def pack(
     scale_array, zero_array, given = _group_arrays(format, layout, scales, zeros)
     if scales is not None and not bool((scale_values(scales).abs() > 0).logical_and(scales.isfinite()).all()):
         raise ValueError("scales to divide by must be finite and not zero")
-    arrays = (codes, packed_mask, offsets, _bytes(scale_array), _bytes(zero_array))
+    arrays = (codes, packed_mask, offsets, raw_bytes(scale_array), raw_bytes(zero_array))
     bad = _native.pack_weights(native, *_shape(layout), *source, given, *arrays, threads)
     if bad:
         raise ValueError(f"weights must be finite: {bad} are not")
@@ -80,8 +80,8 @@ def pack_codes(
         per_row[: layout.rows] = keep.count_nonzero(dim=1)
         offsets = _offsets(per_row.view(layout.blocks, BLOCK_NEURONS).sum(1), layout)
     packed, packed_mask = _empty_codes(layout, offsets)
-    arrays = (_bytes(codes), _bytes(keep), packed, packed_mask, offsets)
-    _native.pack_codes(_native_format(format, layout), *_shape(layout), *arrays, _threads(threads))
+    arrays = (raw_bytes(codes), raw_bytes(keep), packed, packed_mask, offsets)
+    _native.pack_codes(native_format(format, layout), *_shape(layout), *arrays, thread_count(threads))
     scales, zeros, _ = _group_arrays(format, layout, quantized.scales, quantized.zeros)
     return _matrix(format, layout, packed, packed_mask, offsets, scales, zeros)
 
@@ -90,9 +90,11 @@ def unpack(matrix: PackedMatrix, dtype: torch.dtype = torch.float32, *, threads:
     """The weights [neurons, inputs] that the packed matrix stands for, exact in float32."""
     layout = matrix.layout
     weights = torch.empty(layout.rows, layout.cols, dtype=torch.float32)
-    groups = (_bytes(matrix.scales), _bytes(matrix.zeros))
-    native = _native_format(matrix.format, layout)
-    _native.unpack_weights(native, *_shape(layout), *_code_arrays(matrix), *groups, weights.view(-1), _threads(threads))
+    groups = (raw_bytes(matrix.scales), raw_bytes(matrix.zeros))
+    native = native_format(matrix.format, layout)
+    _native.unpack_weights(
+        native, *_shape(layout), *code_arrays(matrix), *groups, weights.view(-1), thread_count(threads)
+    )
     return weights.to(dtype)
 
 
@@ -105,8 +107,10 @@ def unpack_codes(matrix: PackedMatrix, *, threads: int | None = None) -> tuple[Q
     shape = (layout.rows, layout.cols)
     codes = torch.empty(shape, dtype=torch.int16 if layout.bits == 16 else torch.uint8)
     keep = torch.empty(shape if layout.sparse else 0, dtype=torch.bool)
-    native = _native_format(matrix.format, layout)
-    _native.unpack_codes(native, *_shape(layout), *_code_arrays(matrix), _bytes(codes), _bytes(keep), _threads(threads))
+    native = native_format(matrix.format, layout)
+    _native.unpack_codes(
+        native, *_shape(layout), *code_arrays(matrix), raw_bytes(codes), raw_bytes(keep), thread_count(threads)
+    )
     scales, zeros = group_rows(matrix.scales, layout), group_rows(matrix.zeros, layout)
     return Quantized(codes, scales, zeros), keep if layout.sparse else None
 
@@ -119,7 +123,8 @@ def _shape(layout: Layout) -> tuple[int, int, int, bool]:
     return layout.rows, layout.cols, layout.operand_bits, layout.sparse
 
 
-def _native_format(format: WeightFormat, layout: Layout) -> _native.Format:
+def native_format(format: WeightFormat, layout: Layout) -> _native.Format:
+    """The format as native code takes it."""
     return _make_native_format(format, layout.group or layout.cols)
 
 
@@ -227,12 +232,13 @@ def _check_codes(quantized: Quantized, format: WeightFormat) -> Tensor:
     return codes.cpu().contiguous()
 
 
-def _code_arrays(matrix: PackedMatrix) -> tuple[Tensor, Tensor, Tensor]:
+def code_arrays(matrix: PackedMatrix) -> tuple[Tensor, Tensor, Tensor]:
+    """codes, mask and offsets as native code takes them: empty where there are none."""
     offsets = _no_offsets() if matrix.offsets is None else matrix.offsets
-    return matrix.codes, _bytes(matrix.mask), offsets
+    return matrix.codes, raw_bytes(matrix.mask), offsets
 
 
-def _bytes(array: Tensor | None) -> Tensor:
+def raw_bytes(array: Tensor | None) -> Tensor:
     """The array's bytes, without a copy; none for None."""
     return torch.empty(0, dtype=torch.uint8) if array is None else array.view(-1).view(torch.uint8)
 
@@ -259,7 +265,8 @@ def _matrix(
     )
 
 
-def _threads(threads: int | None) -> int:
+def thread_count(threads: int | None) -> int:
+    """`threads`, or as many as torch uses."""
     if threads is not None and threads < 1:
         raise ValueError(f"at least one thread is needed, not {threads}")
     return threads or torch.get_num_threads()
