@@ -223,45 +223,60 @@ void py_pack_codes(const OwnedFormat& format, int64_t rows, int64_t cols, int op
   pack_codes(shape, source.data(), keep.data(), streams, threads);
 }
 
-void py_unpack_codes(const OwnedFormat& format, int64_t rows, int64_t cols, int operand_bits, bool sparse, Bytes codes,
-                     Bytes mask, ConstOffsets offsets, Bytes to, Bytes keep, int threads) {
-  const MatrixShape shape = codes_shape(format, rows, cols, operand_bits, sparse);
-  require_size(to, rows * cols * code_bytes(shape.bits), "codes");
-  require_size(keep, sparse ? rows * cols : 0, "keep");
-  const Streams streams = check_streams(shape, codes, mask, offsets, {}, {});
-  if (sparse) check_masks(shape, offsets.data(), mask.data());
-  nb::gil_scoped_release release;
-  unpack_codes(shape, streams, to.data(), sparse ? keep.data() : nullptr, threads);
-}
+// A packed matrix whose arrays have been checked, kept for as many calls as come.
+class PackedArrays {
+ public:
+  PackedArrays(const OwnedFormat& format, int64_t rows, int64_t cols, int operand_bits, bool sparse, Bytes codes,
+               Bytes mask, ConstOffsets offsets, Bytes scales, Bytes zeros)
+      : format_(format),
+        shape_(make_shape(format, rows, cols, operand_bits, sparse)),
+        codes_(codes),
+        mask_(mask),
+        offsets_(offsets),
+        scales_(scales),
+        zeros_(zeros),
+        streams_(check_streams(shape_, codes, mask, offsets, scales, zeros)) {
+    if (sparse) check_masks(shape_, offsets.data(), mask.data());
+  }
 
-void py_unpack_weights(const OwnedFormat& format, int64_t rows, int64_t cols, int operand_bits, bool sparse,
-                       Bytes codes, Bytes mask, ConstOffsets offsets, Bytes scales, Bytes zeros, Floats to,
-                       int threads) {
-  const MatrixShape shape = make_shape(format, rows, cols, operand_bits, sparse);
-  const Streams streams = check_streams(shape, codes, mask, offsets, scales, zeros);
-  require_size(to, rows * cols, "weights");
-  if (sparse) check_masks(shape, offsets.data(), mask.data());
-  nb::gil_scoped_release release;
-  unpack_weights(shape, view(format), streams, to.data(), threads);
-}
+  void unpack_codes(Bytes to, Bytes keep, int threads) const {
+    require_size(to, shape_.rows * shape_.cols * code_bytes(shape_.bits), "codes");
+    require_size(keep, shape_.sparse ? shape_.rows * shape_.cols : 0, "keep");
+    nb::gil_scoped_release release;
+    tilepress::unpack_codes(shape_, streams_, to.data(), shape_.sparse ? keep.data() : nullptr, threads);
+  }
 
-void py_linear_int8(const OwnedFormat& format, int64_t rows, int64_t cols, bool sparse, Bytes codes, Bytes mask,
-                    ConstOffsets offsets, Bytes scales, Bytes zeros, ConstBytes x, const std::string& type,
-                    int64_t batch, ConstFloats bias, Floats y, int threads) {
-  constexpr int64_t kLongestGroup = 65536;  // so that no sum of products leaves 32 bits, zero points included
-  const MatrixShape shape = make_shape(format, rows, cols, 8, sparse);
-  require(format.format.rounding == Rounding::integer, "int8 activations want integer weights");
-  require(std::min(format.format.group, cols) <= kLongestGroup, "a group of int8 products has at most 65536 inputs");
-  require(threads >= 1 && batch >= 1, "at least one thread and one row are needed");
-  const Streams streams = check_streams(shape, codes, mask, offsets, scales, zeros);
-  const Real real = pick<Real>(type, {{"fp32", Real::f32}, {"bf16", Real::bf16}, {"fp16", Real::f16}});
-  require_size(x, batch * cols * (real == Real::f32 ? 4 : 2), "x");
-  if (bias.size()) require_size(bias, rows, "bias");
-  require_size(y, batch * rows, "y");
-  nb::gil_scoped_release release;
-  linear_int8(shape, view(format), streams, {x.data(), real, batch}, bias.size() ? bias.data() : nullptr, y.data(),
-              threads);
-}
+  void unpack_weights(Floats to, int threads) const {
+    require_size(to, shape_.rows * shape_.cols, "weights");
+    nb::gil_scoped_release release;
+    tilepress::unpack_weights(shape_, view(format_), streams_, to.data(), threads);
+  }
+
+  void linear_int8(ConstBytes x, const std::string& type, int64_t batch, ConstFloats bias, Floats y,
+                   int threads) const {
+    constexpr int64_t kLongestGroup = 65536;  // so that no sum of products leaves 32 bits, zero points included
+    require(format_.format.rounding == Rounding::integer && shape_.operand_bits == 8,
+            "int8 activations want integer weights in 8-bit tiles");
+    require(std::min(format_.format.group, shape_.cols) <= kLongestGroup,
+            "a group of int8 products has at most 65536 inputs");
+    require(threads >= 1 && batch >= 1, "at least one thread and one row are needed");
+    const Real real = pick<Real>(type, {{"fp32", Real::f32}, {"bf16", Real::bf16}, {"fp16", Real::f16}});
+    require_size(x, batch * shape_.cols * (real == Real::f32 ? 4 : 2), "x");
+    if (bias.size()) require_size(bias, shape_.rows, "bias");
+    require_size(y, batch * shape_.rows, "y");
+    nb::gil_scoped_release release;
+    tilepress::linear_int8(shape_, view(format_), streams_, {x.data(), real, batch},
+                           bias.size() ? bias.data() : nullptr, y.data(), threads);
+  }
+
+ private:
+  OwnedFormat format_;
+  MatrixShape shape_;
+  Bytes codes_, mask_;
+  ConstOffsets offsets_;
+  Bytes scales_, zeros_;
+  Streams streams_;
+};
 
 std::tuple<double, uint64_t> py_read_bandwidth(ConstBytes data, int threads) {
   uint64_t checksum = 0;
@@ -310,12 +325,14 @@ NB_MODULE(_native, m) {
         array("zeros"), "threads"_a);
   m.def("pack_codes", &py_pack_codes, "format"_a, "rows"_a, "cols"_a, "operand_bits"_a, "sparse"_a, array("source"),
         array("keep"), array("codes"), array("mask"), array("offsets"), "threads"_a);
-  m.def("unpack_codes", &py_unpack_codes, "format"_a, "rows"_a, "cols"_a, "operand_bits"_a, "sparse"_a, array("codes"),
-        array("mask"), array("offsets"), array("to"), array("keep"), "threads"_a);
-  m.def("unpack_weights", &py_unpack_weights, "format"_a, "rows"_a, "cols"_a, "operand_bits"_a, "sparse"_a,
-        array("codes"), array("mask"), array("offsets"), array("scales"), array("zeros"), array("to"), "threads"_a);
-  m.def("linear_int8", &py_linear_int8, "format"_a, "rows"_a, "cols"_a, "sparse"_a, array("codes"), array("mask"),
-        array("offsets"), array("scales"), array("zeros"), array("x"), "type"_a, "batch"_a, array("bias"), array("y"),
-        "threads"_a);
+
+  nb::class_<PackedArrays>(m, "Matrix")
+      .def(nb::init<const OwnedFormat&, int64_t, int64_t, int, bool, Bytes, Bytes, ConstOffsets, Bytes, Bytes>(),
+           "format"_a, "rows"_a, "cols"_a, "operand_bits"_a, "sparse"_a, array("codes"), array("mask"),
+           array("offsets"), array("scales"), array("zeros"))
+      .def("unpack_codes", &PackedArrays::unpack_codes, array("to"), array("keep"), "threads"_a)
+      .def("unpack_weights", &PackedArrays::unpack_weights, array("to"), "threads"_a)
+      .def("linear_int8", &PackedArrays::linear_int8, array("x"), "type"_a, "batch"_a, array("bias"), array("y"),
+           "threads"_a);
   m.def("read_bandwidth", &py_read_bandwidth, array("data"), "threads"_a);
 }

@@ -46,17 +46,6 @@ struct Int8Activations {
   std::vector<int32_t> sums;
 };
 
-int64_t count_bits(const MatrixShape& shape, const Streams& streams, int64_t block) {
-  const uint8_t* mask = block_mask_at(shape, streams, block);
-  int64_t count = 0;
-  for (int64_t i = 0; i < shape.block_mask_bytes(); i += 8) {
-    uint64_t word;
-    std::memcpy(&word, mask + i, 8);
-    count += __builtin_popcountll(word);
-  }
-  return count;
-}
-
 struct Scratch {
   std::vector<float> out;
   std::vector<int32_t> sums;
@@ -77,8 +66,8 @@ void linear_int8(const MatrixShape& shape, const Format& format, const Streams& 
     mine.out.resize(static_cast<size_t>(x.batch * kBlockNeurons));
     mine.sums.resize(mine.out.size());
     if (shape.sparse) mine.kernel.resize(static_cast<size_t>(unpack_scratch_bytes(tiles)));
-    const int64_t kept = shape.sparse ? count_bits(shape, streams, block) : 0;
-    if (shape.sparse && stream_bytes(shape.bits, kept) != streams.offsets[block + 1] - streams.offsets[block]) {
+    const int64_t kept = kept_in(shape, streams, block);
+    if (!fits(shape, streams, block, kept)) {
       changed = true;
       return;
     }
@@ -106,7 +95,7 @@ void linear_int8(const MatrixShape& shape, const Format& format, const Streams& 
       }
     }
   });
-  if (changed) throw std::runtime_error("mask and offsets disagree: the packed matrix changed after it was checked");
+  require_unchanged(changed);
 }
 
 }  // namespace tilepress

@@ -86,19 +86,16 @@ void clear_padding_rows(const MatrixShape& shape, int64_t block, Scratch& mine) 
   if (shape.sparse) std::fill(mine.keep.begin() + static_cast<int64_t>(filled), mine.keep.end(), uint8_t{0});
 }
 
-// Whether the block's kept codes fill just the bytes between its offsets. They always do, unless somebody wrote to the
-// matrix between counting and packing; a kernel must not run then.
-bool fits(const MatrixShape& shape, const Streams& streams, int64_t block, const Scratch& mine) {
-  if (!shape.sparse) return true;
+int64_t kept_in(const Scratch& mine) {
   int64_t kept = 0;
   for (uint8_t keep : mine.keep) kept += keep;
-  return stream_bytes(shape.bits, kept) == streams.offsets[block + 1] - streams.offsets[block];
+  return kept;
 }
 
 void pack_scratch(const MatrixShape& shape, const Streams& streams, PackBlock* pack, int64_t block, Scratch& mine,
                   std::atomic<bool>& changed) {
   clear_padding_rows(shape, block, mine);
-  if (!fits(shape, streams, block, mine)) {
+  if (!fits(shape, streams, block, kept_in(mine))) {
     changed = true;
     return;
   }
@@ -106,18 +103,36 @@ void pack_scratch(const MatrixShape& shape, const Streams& streams, PackBlock* p
        block_codes_at(shape, streams, block), block_mask_at(shape, streams, block));
 }
 
-void unpack_scratch(const MatrixShape& shape, const Streams& streams, UnpackBlock* unpack, int64_t block,
-                    Scratch& mine) {
+void unpack_scratch(const MatrixShape& shape, const Streams& streams, UnpackBlock* unpack, int64_t block, Scratch& mine,
+                    std::atomic<bool>& changed) {
+  if (!fits(shape, streams, block, kept_in(shape, streams, block))) {
+    changed = true;
+    return;
+  }
   mine.kernel.resize(static_cast<size_t>(unpack_scratch_bytes(shape.block())));
   unpack(shape.block(), block_codes_at(shape, streams, block), block_mask_at(shape, streams, block), mine.codes.data(),
          mine.keep.data(), mine.kernel.data());
 }
 
-void require_unchanged(const std::atomic<bool>& changed) {
-  if (changed) throw std::runtime_error("offsets do not fit the kept weights: the matrix changed while it was packed");
+}  // namespace
+
+int64_t kept_in(const MatrixShape& shape, const Streams& streams, int64_t block) {
+  int64_t kept = 0;
+  for (int64_t i = 0; i < shape.block_mask_bytes(); i += 8) {
+    uint64_t word;
+    std::memcpy(&word, block_mask_at(shape, streams, block) + i, 8);
+    kept += __builtin_popcountll(word);
+  }
+  return kept;
 }
 
-}  // namespace
+bool fits(const MatrixShape& shape, const Streams& streams, int64_t block, int64_t kept) {
+  return !shape.sparse || stream_bytes(shape.bits, kept) == streams.offsets[block + 1] - streams.offsets[block];
+}
+
+void require_unchanged(const std::atomic<bool>& changed) {
+  if (changed) throw std::runtime_error("offsets do not fit the kept weights: the matrix changed while it was used");
+}
 
 void count_kept(const MatrixShape& shape, const Weights& weights, int threads, int64_t* counts) {
   parallel_for(shape.blocks(), threads, [&](int, int64_t block) {
@@ -175,9 +190,10 @@ void unpack_codes(const MatrixShape& shape, const Streams& streams, uint8_t* cod
   const auto unpack = choose(kUnpack);
   const int64_t bytes = code_bytes(shape.bits);
   Workers workers(shape, threads);
+  std::atomic<bool> changed{false};
   parallel_for(shape.blocks(), threads, [&](int worker, int64_t block) {
     Scratch& mine = workers[worker];
-    unpack_scratch(shape, streams, unpack, block, mine);
+    unpack_scratch(shape, streams, unpack, block, mine, changed);
     for (int neuron = 0; neuron < rows_in(shape, block); ++neuron) {
       const int64_t at = (block * kBlockNeurons + neuron) * shape.cols;
       const int64_t from = neuron * shape.padded_cols();
@@ -185,6 +201,7 @@ void unpack_codes(const MatrixShape& shape, const Streams& streams, uint8_t* cod
       if (keep) std::memcpy(keep + at, mine.keep.data() + from, static_cast<size_t>(shape.cols));
     }
   });
+  require_unchanged(changed);
 }
 
 void unpack_weights(const MatrixShape& shape, const Format& format, const Streams& streams, float* weights,
@@ -192,9 +209,10 @@ void unpack_weights(const MatrixShape& shape, const Format& format, const Stream
   const auto unpack = choose(kUnpack);
   const auto dequantize = choose(kDequantize);
   Workers workers(shape, threads);
+  std::atomic<bool> changed{false};
   parallel_for(shape.blocks(), threads, [&](int worker, int64_t block) {
     Scratch& mine = workers[worker];
-    unpack_scratch(shape, streams, unpack, block, mine);
+    unpack_scratch(shape, streams, unpack, block, mine, changed);
     for (int neuron = 0; neuron < rows_in(shape, block); ++neuron) {
       const int64_t from = neuron * shape.padded_cols();
       dequantize(format, mine.codes.data() + from * code_bytes(shape.bits),
@@ -203,6 +221,7 @@ void unpack_weights(const MatrixShape& shape, const Format& format, const Stream
                  weights + (block * kBlockNeurons + neuron) * shape.cols);
     }
   });
+  require_unchanged(changed);
 }
 
 double read_bandwidth(const uint8_t* data, int64_t size, int threads, uint64_t* checksum) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 
@@ -74,6 +75,14 @@ inline void load_row(const Weights& weights, int64_t at, int64_t cols, float* ro
     for (int64_t i = 0; i < cols; ++i) row[i] = fp16_to_float(halves[i]);
   }
 }
+
+// Set bits in a block's mask, 0 for a dense matrix.
+int64_t kept_in(const MatrixShape& shape, const Streams& streams, int64_t block);
+
+// Whether `kept` codes fill just the bytes between the block's offsets. They do, unless somebody wrote to the matrix
+// after it was counted or checked; no kernel may run on the block then, and the whole call must fail.
+bool fits(const MatrixShape& shape, const Streams& streams, int64_t block, int64_t kept);
+void require_unchanged(const std::atomic<bool>& changed);
 
 // Kept elements of each block.
 void count_kept(const MatrixShape& shape, const Weights& weights, int threads, int64_t* counts);

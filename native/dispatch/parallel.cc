@@ -21,7 +21,7 @@ inline void pause() {
 // Waits until the counter is no longer `old`: awake for a moment, since the next call often follows at once, then
 // asleep, so that other thread pools have the cores.
 uint32_t wait_for_change(const std::atomic<uint32_t>& counter, uint32_t old) {
-  constexpr auto kAwake = std::chrono::microseconds(20);
+  constexpr auto kAwake = std::chrono::microseconds(50);
   const auto until = std::chrono::steady_clock::now() + kAwake;
   do {
     for (int i = 0; i < 16; ++i) {

@@ -25,6 +25,24 @@ class Format:
         values: Array,
     ) -> None: ...
 
+class Matrix:
+    def __init__(
+        self,
+        format: Format,
+        rows: int,
+        cols: int,
+        operand_bits: int,
+        sparse: bool,
+        codes: Array,
+        mask: Array,
+        offsets: Array,
+        scales: Array,
+        zeros: Array,
+    ) -> None: ...
+    def unpack_codes(self, to: Array, keep: Array, threads: int) -> None: ...
+    def unpack_weights(self, to: Array, threads: int) -> None: ...
+    def linear_int8(self, x: Array, type: str, batch: int, bias: Array, y: Array, threads: int) -> None: ...
+
 def supported_isas() -> list[str]: ...
 def cpu_features() -> list[str]: ...
 def active_isa() -> str: ...
@@ -61,50 +79,6 @@ def pack_codes(
     codes: Array,
     mask: Array,
     offsets: Array,
-    threads: int,
-) -> None: ...
-def unpack_codes(
-    format: Format,
-    rows: int,
-    cols: int,
-    operand_bits: int,
-    sparse: bool,
-    codes: Array,
-    mask: Array,
-    offsets: Array,
-    to: Array,
-    keep: Array,
-    threads: int,
-) -> None: ...
-def unpack_weights(
-    format: Format,
-    rows: int,
-    cols: int,
-    operand_bits: int,
-    sparse: bool,
-    codes: Array,
-    mask: Array,
-    offsets: Array,
-    scales: Array,
-    zeros: Array,
-    to: Array,
-    threads: int,
-) -> None: ...
-def linear_int8(
-    format: Format,
-    rows: int,
-    cols: int,
-    sparse: bool,
-    codes: Array,
-    mask: Array,
-    offsets: Array,
-    scales: Array,
-    zeros: Array,
-    x: Array,
-    type: str,
-    batch: int,
-    bias: Array,
-    y: Array,
     threads: int,
 ) -> None: ...
 def read_bandwidth(data: Array, threads: int) -> tuple[float, int]: ...

@@ -36,11 +36,11 @@ def assert_refused(done, *messages):
         assert message in done.stderr, done.stderr
 
 
-@pytest.mark.parametrize("command", [[], ["demo"], ["doctor"], ["formats"], ["inspect"], ["bench"], ["bench", "pack"]])
+@pytest.mark.parametrize("command", ["", "demo", "doctor", "formats", "inspect", "bench", "bench pack", "bench linear"])
 def test_help(command):
-    done = run(*command, "--help")
+    done = run(*command.split(), "--help")
     assert done.returncode == 0 and "Usage" in done.stdout
-    assert command in ([], ["bench"]) or "Example: tilepress" in done.stdout
+    assert command in ("", "bench") or "Example: tilepress" in done.stdout
 
 
 def test_version_and_unknown_commands():
@@ -101,3 +101,11 @@ def test_demo_on_synthetic_matrices():
     assert all(value is True for name, value in found.items() if name.endswith(".exact"))
     assert found["bf16.dense.sqnr"] is None  # infinite: nothing was lost
     assert found["int4:g32.sparse.density"] == pytest.approx(0.5, abs=0.01)
+
+
+def test_bench_linear():
+    small = ("--neurons", 256, "--inputs", 512, "--repeats", 2)
+    found = records("bench", "linear", "int4:g32", "--batch", 1, "--batch", 3, "--density", 0.5, *small)
+    assert found["int4:g32.256x512.d0.5.b3.time"] > 0
+    assert found["torch float32.256x512.d0.5.b1.kernel"] == "F.linear"
+    assert_refused(run("bench", "linear", "mxfp4", *small), "kernels for integer weights so far, not for mxfp4")

@@ -104,6 +104,8 @@ def test_groups_too_long_for_32_bits_are_refused():
 def test_a_matrix_that_changed_after_it_was_checked_is_refused():
     packed = tiles.pack(matrix(16, 64, density=0.5), "int4:g32", sparse=True)
     assert isinstance(packed, PackedMatrix) and parse_weight("int4:g32") == packed.format
+    kernels.linear_int8(torch.ones(64), packed)
     packed.mask.fill_(255)
-    with pytest.raises(RuntimeError, match="changed after it was checked"):
-        kernels.linear_int8(torch.ones(64), packed)
+    for use in (lambda: kernels.linear_int8(torch.ones(64), packed), lambda: tiles.unpack(packed)):
+        with pytest.raises(RuntimeError, match="the matrix changed while it was used"):
+            use()

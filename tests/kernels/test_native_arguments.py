@@ -5,14 +5,14 @@ import pytest
 
 from tilepress import _native
 from tilepress.formats import parse_weight
-from tilepress.tiles.packing import _make_native_format
+from tilepress.tiles.native import _make_native_format
 
 ROWS, COLS = 16, 64
 BYTES, INTS, FLOATS = np.uint8, np.int64, np.float32
 
 
-def call(function, **changes):
-    """`function` on a sparse int4:g32 matrix of zeros, with some arguments replaced."""
+def make(**changes):
+    """A sparse int4:g32 matrix of zeros, with some arguments replaced."""
     arguments = {
         "format": _make_native_format(parse_weight("int4:g32"), 32),
         "rows": ROWS,
@@ -24,14 +24,12 @@ def call(function, **changes):
         "offsets": np.zeros(2, INTS),
         "scales": np.zeros(2 * 16 * 2, BYTES),
         "zeros": np.zeros(0, BYTES),
-        "to": np.zeros(ROWS * COLS, FLOATS),
-        "threads": 1,
     }
-    return function(*(arguments | changes).values())
+    return _native.Matrix(**(arguments | changes))
 
 
 def test_the_unchanged_call_works():
-    assert call(_native.unpack_weights) is None
+    assert make().unpack_weights(np.zeros(ROWS * COLS, FLOATS), 1) is None
 
 
 @pytest.mark.parametrize(
@@ -53,18 +51,24 @@ def test_the_unchanged_call_works():
         ({"codes": np.zeros(63, BYTES)}, "end at the last code"),
         ({"scales": np.zeros(62, BYTES)}, "scales has 62 entries, not 64"),
         ({"zeros": np.zeros(32, BYTES)}, "zeros has 32 entries, not 0"),
-        ({"to": np.zeros(ROWS * COLS - 1, FLOATS)}, "weights has 1023 entries, not 1024"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
-        call(_native.unpack_weights, **changes)
+        make(**changes)
 
 
-@pytest.mark.parametrize("changes", [{"codes": np.zeros(128, BYTES)[::2]}, {"to": np.zeros(1024, np.float64)}])
+def test_results_of_the_wrong_size_are_refused():
+    with pytest.raises(ValueError, match="weights has 1023 entries, not 1024"):
+        make().unpack_weights(np.zeros(ROWS * COLS - 1, FLOATS), 1)
+    with pytest.raises(TypeError):
+        make().unpack_weights(np.zeros(ROWS * COLS, np.float64), 1)
+
+
+@pytest.mark.parametrize("changes", [{"codes": np.zeros(128, BYTES)[::2]}, {"offsets": np.zeros(2, np.int32)}])
 def test_arrays_of_another_kind_are_refused(changes):
     with pytest.raises(TypeError):
-        call(_native.unpack_weights, **changes)
+        make(**changes)
 
 
 def test_packing_into_offsets_that_do_not_fit_is_refused():
@@ -72,6 +76,6 @@ def test_packing_into_offsets_that_do_not_fit_is_refused():
     format = _make_native_format(parse_weight("e4m3"), COLS)
     source, keep = np.ones(ROWS * COLS, BYTES), np.ones(ROWS * COLS, BYTES)
     codes, mask, offsets = np.zeros(64 + 100, BYTES), np.zeros(128, BYTES), np.array([0, 100], INTS)
-    with pytest.raises(RuntimeError, match="the matrix changed while it was packed"):
+    with pytest.raises(RuntimeError, match="the matrix changed while it was used"):
         _native.pack_codes(format, ROWS, COLS, 16, True, source, keep, codes, mask, offsets, 1)
     assert not codes.any()

@@ -38,7 +38,7 @@ struct Sums {
   }
 
   template <int lane>
-  void add(int part, int8x16_t operands, const int8x16_t* x) {
+  [[gnu::always_inline]] void add(int part, int8x16_t operands, const int8x16_t* x) {
     for (int row = 0; row < batch; ++row) of[row][part] = vdotq_laneq_s32(of[row][part], operands, x[row], lane);
   }
 };
@@ -78,7 +78,7 @@ struct Totals {
 
   // Ends a group: total += float(sum) * scale, of sums that are 2^shift times too large.
   template <int shift, bool zero_points, class Scales>
-  void add(const LinearBlock& block, int64_t first_row, int64_t group, const Sums<batch>& sums) {
+  [[gnu::always_inline]] void add(const LinearBlock& block, int64_t first_row, int64_t group, const Sums<batch>& sums) {
     const Scales scales(block, group);
     for (int part = 0; part < kParts; ++part) {
       const float32x4_t scale = scales.part(part);
@@ -112,7 +112,7 @@ struct Dense4 {
   static constexpr bool kZeroPoints = !negative;
 
   template <int batch>
-  static void step(const uint8_t* packed, const int8x16_t* x, Sums<batch>& sums) {
+  [[gnu::always_inline]] static void step(const uint8_t* packed, const int8x16_t* x, Sums<batch>& sums) {
     for (int part = 0; part < kParts; ++part) {
       const uint8x16_t first = vld1q_u8(packed + 16 * part), second = vld1q_u8(packed + kVectorBytes + 16 * part);
       sums.template add<0>(part, low(first), x);
@@ -136,7 +136,7 @@ struct Dense8 {
   static constexpr bool kZeroPoints = !negative;
 
   template <int batch>
-  static void step(const uint8_t* packed, const int8x16_t* x, Sums<batch>& sums) {
+  [[gnu::always_inline]] static void step(const uint8_t* packed, const int8x16_t* x, Sums<batch>& sums) {
     for (int part = 0; part < kParts; ++part, packed += 16) {
       sums.template add<0>(part, operands(packed), x);
       sums.template add<1>(part, operands(packed + kVectorBytes), x);
@@ -151,23 +151,25 @@ struct Dense8 {
   }
 };
 
+template <class Codes, int batch>
+[[gnu::always_inline]] inline void dense_step(const LinearBlock& block, int64_t row, int64_t input, Sums<batch>& sums) {
+  constexpr int kAhead = 512;  // bytes; hides what the hardware's own prefetching leaves
+  const uint8_t* packed = block.packed + input / kStepInputs * Codes::kBytes;
+  int8x16_t x[batch];
+  load_x<batch>(block, row, input, x);
+  for (int line = 0; line < Codes::kBytes; line += kVectorBytes) __builtin_prefetch(packed + kAhead + line);
+  Codes::step(packed, x, sums);
+}
+
 template <class Codes, class Scales, int batch>
 void dense_rows(const LinearBlock& block, int64_t row, float* out) {
-  constexpr int kAhead = 1024;  // bytes; hides what the hardware's own prefetching leaves
-  const uint8_t* packed = block.packed;
   const int64_t size = block.format->group, cols = block.cols, groups = block.groups;
   Totals<batch> totals;
-  int64_t input = 0;
   for (int64_t group = 0; group < groups; ++group) {
-    const int64_t end = least((group + 1) * size, cols);
     Sums<batch> sums;
     sums.clear();
-    for (; input < end; input += kStepInputs, packed += Codes::kBytes) {
-      int8x16_t x[batch];
-      load_x<batch>(block, row, input, x);
-      for (int line = 0; line < Codes::kBytes; line += kVectorBytes) __builtin_prefetch(packed + kAhead + line);
-      Codes::step(packed, x, sums);
-    }
+    const int64_t end = least((group + 1) * size, cols);
+    for (int64_t input = group * size; input < end; input += kStepInputs) dense_step<Codes>(block, row, input, sums);
     totals.template add<Codes::kShift, Codes::kZeroPoints, Scales>(block, row, group, sums);
   }
   totals.store(out);

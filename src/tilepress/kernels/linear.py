@@ -1,14 +1,16 @@
 """Linear layers on packed weights, native."""
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from .. import _native
 from ..formats import Integer
 from ..tiles import PackedMatrix
-from ..tiles.packing import code_arrays, native_format, raw_bytes, thread_count
+from ..tiles.native import raw_bytes
+from ..tiles.packing import thread_count
 
 _REAL = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+_NO_BIAS = np.empty(0, np.float32)
 
 
 def linear_int8(x: Tensor, matrix: PackedMatrix, bias: Tensor | None = None, *, threads: int | None = None) -> Tensor:
@@ -18,26 +20,13 @@ def linear_int8(x: Tensor, matrix: PackedMatrix, bias: Tensor | None = None, *, 
     instruction set and with any number of threads.
     """
     _check(x, matrix, bias)
-    rows = x.detach().reshape(-1, matrix.cols).contiguous()
-    y = torch.empty(len(rows), matrix.rows, dtype=torch.float32)
-    if len(rows):
-        shift = torch.empty(0) if bias is None else bias.detach().to(torch.float32).contiguous()
-        _native.linear_int8(
-            native_format(matrix.format, matrix.layout),
-            matrix.rows,
-            matrix.cols,
-            matrix.sparse,
-            *code_arrays(matrix),
-            raw_bytes(matrix.scales),
-            raw_bytes(matrix.zeros),
-            raw_bytes(rows),
-            _REAL[rows.dtype],
-            len(rows),
-            shift,
-            y.view(-1),
-            thread_count(threads),
-        )
-    return y.to(x.dtype).view(*x.shape[:-1], matrix.rows)
+    batch = x.numel() // matrix.cols
+    y = torch.empty(*x.shape[:-1], matrix.rows, dtype=torch.float32)
+    if batch:
+        shift = _NO_BIAS if bias is None else bias.detach().to(torch.float32).contiguous().numpy()
+        activations = raw_bytes(x.detach().contiguous())
+        matrix.native.linear_int8(activations, _REAL[x.dtype], batch, shift, y.view(-1).numpy(), thread_count(threads))
+    return y if x.dtype == torch.float32 else y.to(x.dtype)
 
 
 def _check(x: Tensor, matrix: PackedMatrix, bias: Tensor | None) -> None:

@@ -8,10 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .. import _native
 from ..formats import WeightFormat
 from ..formats.floats import BF16
 from ..formats.tensors import E8M0_ONE, SCALE_DTYPES
 from .layout import BLOCK_NEURONS, SLACK_BYTES, Layout, element_order
+from .native import native_format, raw_bytes
 
 
 class DamagedError(ValueError):
@@ -56,6 +58,15 @@ class PackedMatrix:
         """The arrays there are, by name."""
         found = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in found.items() if isinstance(value, Tensor)}
+
+    @cached_property
+    def native(self) -> _native.Matrix:
+        """The matrix as kernels take it; checked once more, by native code, when it is first asked for."""
+        groups = (raw_bytes(self.scales), raw_bytes(self.zeros))
+        offsets = torch.empty(0, dtype=torch.int64) if self.offsets is None else self.offsets
+        arrays = (self.codes, raw_bytes(self.mask), offsets, *groups)
+        format = native_format(self.format, self.layout)
+        return _native.Matrix(format, self.rows, self.cols, self.operand_bits, self.sparse, *arrays)
 
     @property
     def nbytes(self) -> int:

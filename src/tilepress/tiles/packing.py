@@ -1,17 +1,16 @@
 """Packing and unpacking by native code with threads; the same bytes as `reference`."""
 
 import itertools
-from functools import lru_cache
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from .. import _native
-from ..formats import Element, Float, Integer, Quantized, Table, WeightFormat, parse_weight
-from ..formats.tensors import E8M0_ONE, SCALE_DTYPES, check_weight, decode_table, encode_table, scale_values
+from ..formats import Quantized, WeightFormat, parse_weight
+from ..formats.tensors import E8M0_ONE, SCALE_DTYPES, check_weight, scale_values
 from .layout import BLOCK_NEURONS, SLACK_BYTES, Layout
 from .matrix import PackedMatrix, group_rows, layout_of, scale_stream, zero_stream
+from .native import native_format, raw_bytes
 
 _REAL = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 
@@ -88,13 +87,8 @@ def pack_codes(
 
 def unpack(matrix: PackedMatrix, dtype: torch.dtype = torch.float32, *, threads: int | None = None) -> Tensor:
     """The weights [neurons, inputs] that the packed matrix stands for, exact in float32."""
-    layout = matrix.layout
-    weights = torch.empty(layout.rows, layout.cols, dtype=torch.float32)
-    groups = (raw_bytes(matrix.scales), raw_bytes(matrix.zeros))
-    native = native_format(matrix.format, layout)
-    _native.unpack_weights(
-        native, *_shape(layout), *code_arrays(matrix), *groups, weights.view(-1), thread_count(threads)
-    )
+    weights = torch.empty(matrix.shape, dtype=torch.float32)
+    matrix.native.unpack_weights(weights.view(-1), thread_count(threads))
     return weights.to(dtype)
 
 
@@ -104,13 +98,9 @@ def unpack_codes(matrix: PackedMatrix, *, threads: int | None = None) -> tuple[Q
     A dropped weight has code 0.
     """
     layout = matrix.layout
-    shape = (layout.rows, layout.cols)
-    codes = torch.empty(shape, dtype=torch.int16 if layout.bits == 16 else torch.uint8)
-    keep = torch.empty(shape if layout.sparse else 0, dtype=torch.bool)
-    native = native_format(matrix.format, layout)
-    _native.unpack_codes(
-        native, *_shape(layout), *code_arrays(matrix), raw_bytes(codes), raw_bytes(keep), thread_count(threads)
-    )
+    codes = torch.empty(matrix.shape, dtype=torch.int16 if layout.bits == 16 else torch.uint8)
+    keep = torch.empty(matrix.shape if layout.sparse else 0, dtype=torch.bool)
+    matrix.native.unpack_codes(raw_bytes(codes), raw_bytes(keep), thread_count(threads))
     scales, zeros = group_rows(matrix.scales, layout), group_rows(matrix.zeros, layout)
     return Quantized(codes, scales, zeros), keep if layout.sparse else None
 
@@ -121,43 +111,6 @@ def _layout(format: WeightFormat, shape: torch.Size, operand_bits: int | None, s
 
 def _shape(layout: Layout) -> tuple[int, int, int, bool]:
     return layout.rows, layout.cols, layout.operand_bits, layout.sparse
-
-
-def native_format(format: WeightFormat, layout: Layout) -> _native.Format:
-    """The format as native code takes it."""
-    return _make_native_format(format, layout.group or layout.cols)
-
-
-@lru_cache(maxsize=64)
-def _make_native_format(format: WeightFormat, group: int) -> _native.Format:
-    element = format.element
-    no_floats, no_codes = np.empty(0, np.float32), np.empty(0, np.uint8)
-    thresholds, codes = encode_table(element) if isinstance(element, Table) else (no_floats, no_codes)
-    small_float = element if isinstance(element, Float) and element.bits <= 8 else None
-    return _native.Format(
-        rounding=_rounding(element),
-        bits=element.bits,
-        low=float(element.low) if isinstance(element, Integer) else 0.0,
-        high=float(element.high) if isinstance(element, Integer) else 0.0,
-        max=element.max,
-        emax=element.emax,
-        zero_point=format.has_zero_point,
-        scale=format.scaling.type if format.scaling else "none",
-        group=group,
-        mantissa_bits=small_float.mantissa_bits if small_float else 0,
-        min_exponent=1 - small_float.bias if small_float else 0,
-        thresholds=thresholds,
-        codes=codes,
-        values=decode_table(element) if element.bits <= 8 else no_floats,
-    )
-
-
-def _rounding(element: Element) -> str:
-    if element.bits == 16:
-        return element.name
-    if isinstance(element, Integer):
-        return "integer"
-    return "minifloat" if isinstance(element, Float) else "table"
 
 
 def _offsets(kept_per_block: Tensor, layout: Layout) -> Tensor:
@@ -230,17 +183,6 @@ def _check_codes(quantized: Quantized, format: WeightFormat) -> Tensor:
     if format.scaling is not None and quantized.scales is None:
         raise ValueError(f"{format} needs scales beside its codes")
     return codes.cpu().contiguous()
-
-
-def code_arrays(matrix: PackedMatrix) -> tuple[Tensor, Tensor, Tensor]:
-    """codes, mask and offsets as native code takes them: empty where there are none."""
-    offsets = _no_offsets() if matrix.offsets is None else matrix.offsets
-    return matrix.codes, raw_bytes(matrix.mask), offsets
-
-
-def raw_bytes(array: Tensor | None) -> Tensor:
-    """The array's bytes, without a copy; none for None."""
-    return torch.empty(0, dtype=torch.uint8) if array is None else array.view(-1).view(torch.uint8)
 
 
 def _matrix(

@@ -1,0 +1,57 @@
+"""Formats and arrays in the shape that native code takes them in."""
+
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .. import _native
+from ..formats import Element, Float, Integer, Table, WeightFormat
+from ..formats.tensors import decode_table, encode_table
+from .layout import Layout
+
+Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
+_NOTHING: Bytes = np.empty(0, np.uint8)
+
+
+def native_format(format: WeightFormat, layout: Layout) -> _native.Format:
+    """The format as native code takes it."""
+    return _make_native_format(format, layout.group or layout.cols)
+
+
+@lru_cache(maxsize=64)
+def _make_native_format(format: WeightFormat, group: int) -> _native.Format:
+    element = format.element
+    no_floats, no_codes = np.empty(0, np.float32), np.empty(0, np.uint8)
+    thresholds, codes = encode_table(element) if isinstance(element, Table) else (no_floats, no_codes)
+    small_float = element if isinstance(element, Float) and element.bits <= 8 else None
+    return _native.Format(
+        rounding=_rounding(element),
+        bits=element.bits,
+        low=float(element.low) if isinstance(element, Integer) else 0.0,
+        high=float(element.high) if isinstance(element, Integer) else 0.0,
+        max=element.max,
+        emax=element.emax,
+        zero_point=format.has_zero_point,
+        scale=format.scaling.type if format.scaling else "none",
+        group=group,
+        mantissa_bits=small_float.mantissa_bits if small_float else 0,
+        min_exponent=1 - small_float.bias if small_float else 0,
+        thresholds=thresholds,
+        codes=codes,
+        values=decode_table(element) if element.bits <= 8 else no_floats,
+    )
+
+
+def _rounding(element: Element) -> str:
+    if element.bits == 16:
+        return element.name
+    if isinstance(element, Integer):
+        return "integer"
+    return "minifloat" if isinstance(element, Float) else "table"
+
+
+def raw_bytes(array: Tensor | None) -> Bytes:
+    """The array's bytes, without a copy; none for None. By numpy, whose way into native code is ten times shorter."""
+    return _NOTHING if array is None else array.view(-1).view(torch.uint8).numpy()
