@@ -22,12 +22,12 @@ Format int8_rows(int64_t cols) {
   return format;
 }
 
-// Activations as int8, padded to whole tiles, with a scale a row and, beside zero points, their sum over each group.
+// Activations as int8, padded to whole tiles, with a scale a row and their sum over each group.
 struct Int8Activations {
   Int8Activations(const MatrixShape& shape, const Format& weights, const Activations& x, int threads)
       : values(static_cast<size_t>(x.batch * shape.padded_cols())),
         scales(static_cast<size_t>(x.batch)),
-        sums(static_cast<size_t>(weights.zero_point ? x.batch * shape.groups : 0)) {
+        sums(static_cast<size_t>(x.batch * shape.groups)) {
     const auto quantize = choose(kQuantize);
     const Format format = int8_rows(shape.cols);
     parallel_for(x.batch, threads, [&](int, int64_t row) {
@@ -35,8 +35,9 @@ struct Int8Activations {
       load_row({x.data, x.type, nullptr}, row * shape.cols, shape.cols, floats.data());
       int8_t* to = values.data() + row * shape.padded_cols();
       quantize(format, floats.data(), shape.cols, {scales.data() + row, nullptr, false}, to);
-      for (int64_t i = 0; weights.zero_point && i < shape.cols; ++i) {
-        sums[static_cast<size_t>(row * shape.groups + i / weights.group)] += to[i];
+      int32_t* sum = sums.data() + row * shape.groups;
+      for (int64_t at = 0; at < shape.cols; at += weights.group, ++sum) {
+        for (int64_t i = at; i < std::min(at + weights.group, shape.cols); ++i) *sum += to[i];
       }
     });
   }

@@ -80,7 +80,7 @@ struct LinearBlock {
   const uint8_t* zeros;
   const int8_t* x;  // [batch, x_stride], zero past cols up to the end of the last tile
   int64_t x_stride, batch;
-  const int32_t* group_sums;  // [batch, groups]: sums of x, wanted beside zero points
+  const int32_t* group_sums;  // [batch, groups]: sums of x
 };
 
 // out [batch, 16] = x · Wᵀ; `sums` [batch, 16] and `scratch` of unpack_scratch_bytes (when sparse) are working memory.
