@@ -14,6 +14,8 @@ COMMANDS = [
     ["doctor"],
     ["bench", "pack", "--density", "0.5"],
     ["bench", "pack", "--density", "1"],
+    ["bench", "linear", "--neurons", "14336", "--batch", "1", "--batch", "16"],
+    ["bench", "linear", "--neurons", "14336", "--batch", "1", "--batch", "16", "--density", "0.5"],
 ]
 
 

@@ -156,8 +156,7 @@ void check_offsets(const MatrixShape& shape, const int64_t* offsets, int64_t cod
 void check_masks(const MatrixShape& shape, const int64_t* offsets, const uint8_t* mask) {
   const int64_t bytes = shape.block_mask_bytes();
   for (int64_t block = 0; block < shape.blocks(); ++block) {
-    int64_t kept = 0;
-    for (int64_t i = 0; i < bytes; ++i) kept += __builtin_popcount(mask[block * bytes + i]);
+    const int64_t kept = count_bits(mask + block * bytes, bytes);
     require(stream_bytes(shape.bits, kept) == offsets[block + 1] - offsets[block],
             "mask and offsets disagree about the codes of block " + std::to_string(block));
   }

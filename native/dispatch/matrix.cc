@@ -116,14 +116,18 @@ void unpack_scratch(const MatrixShape& shape, const Streams& streams, UnpackBloc
 
 }  // namespace
 
-int64_t kept_in(const MatrixShape& shape, const Streams& streams, int64_t block) {
-  int64_t kept = 0;
-  for (int64_t i = 0; i < shape.block_mask_bytes(); i += 8) {
+int64_t count_bits(const uint8_t* mask, int64_t bytes) {
+  int64_t count = 0;
+  for (int64_t i = 0; i < bytes; i += 8) {
     uint64_t word;
-    std::memcpy(&word, block_mask_at(shape, streams, block) + i, 8);
-    kept += __builtin_popcountll(word);
+    std::memcpy(&word, mask + i, 8);
+    count += std::popcount(word);
   }
-  return kept;
+  return count;
+}
+
+int64_t kept_in(const MatrixShape& shape, const Streams& streams, int64_t block) {
+  return shape.sparse ? count_bits(block_mask_at(shape, streams, block), shape.block_mask_bytes()) : 0;
 }
 
 bool fits(const MatrixShape& shape, const Streams& streams, int64_t block, int64_t kept) {

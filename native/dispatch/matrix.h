@@ -76,6 +76,9 @@ inline void load_row(const Weights& weights, int64_t at, int64_t cols, float* ro
   }
 }
 
+// Set bits in `bytes` bytes, a multiple of eight.
+int64_t count_bits(const uint8_t* mask, int64_t bytes);
+
 // Set bits in a block's mask, 0 for a dense matrix.
 int64_t kept_in(const MatrixShape& shape, const Streams& streams, int64_t block);
 

@@ -1,10 +1,13 @@
 #include "dispatch/parallel.h"
 
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <deque>
+#include <fstream>
 #include <mutex>
+#include <string>
 #include <thread>
 
 namespace tilepress {
@@ -80,6 +83,41 @@ class Pool {
   void* context_ = nullptr;
 };
 
+// The entry points of GNU's OpenMP runtime, which compilers call and which therefore never change.
+struct OpenMp {
+  void (*parallel)(void (*run)(void*), void* data, unsigned threads, unsigned flags) = nullptr;
+  int (*thread_number)() = nullptr;
+};
+
+// The runtime that somebody has loaded into this process already; torch brings its own, under a name of its own.
+OpenMp find_open_mp() {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    const size_t path = line.find('/');
+    if (path == std::string::npos || line.find("libgomp", path) == std::string::npos) continue;
+    void* library = dlopen(line.c_str() + path, RTLD_LAZY | RTLD_NOLOAD);
+    if (!library) continue;
+    OpenMp found;
+    found.parallel = reinterpret_cast<decltype(found.parallel)>(dlsym(library, "GOMP_parallel"));
+    found.thread_number = reinterpret_cast<decltype(found.thread_number)>(dlsym(library, "omp_get_thread_num"));
+    if (found.parallel && found.thread_number) return found;
+  }
+  return {};
+}
+
+// Null where there is none, and in a forked child, where the runtime's threads are gone and it does not know.
+const OpenMp* open_mp() {
+  static const OpenMp found = find_open_mp();
+  static const pid_t owner = getpid();
+  return found.parallel && owner == getpid() ? &found : nullptr;
+}
+
+struct Team {
+  void (*run)(void*, int);
+  void* context;
+  int (*thread_number)();
+};
+
 // Never destroyed, since its threads outlive every destructor; and one a process, since a fork copies no threads.
 Pool& pool() {
   static std::mutex making;
@@ -96,7 +134,16 @@ Pool& pool() {
 }  // namespace
 
 void run_on_workers(int workers, void (*run)(void* context, int worker), void* context) {
-  if (workers == 1 || !pool().run(workers, run, context)) run(context, 0);
+  if (workers == 1) return run(context, 0);
+  if (const OpenMp* shared = open_mp()) {
+    Team team = {run, context, shared->thread_number};
+    const auto member = [](void* data) {
+      const Team& mine = *static_cast<Team*>(data);
+      mine.run(mine.context, mine.thread_number());
+    };
+    return shared->parallel(member, &team, static_cast<unsigned>(workers), 0);
+  }
+  if (!pool().run(workers, run, context)) run(context, 0);
 }
 
 }  // namespace tilepress

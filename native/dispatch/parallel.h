@@ -7,9 +7,10 @@
 
 namespace tilepress {
 
-// Calls run(context, worker) on `workers` threads, this one among them as worker 0, and returns when all are done. The
-// others come from a pool that lives as long as the process and grows to the largest number asked for. One call at a
-// time has the pool; a call that finds it taken (from another thread, say) runs everything on its own thread.
+// Calls run(context, worker) on up to `workers` threads, this one among them, each with another number below `workers`,
+// and returns when all are done. The threads are those of the OpenMP runtime that torch has loaded, where there is one:
+// its threads stay awake for a while after each of torch's own operations, and threads of ours beside them would wait
+// for cores. Elsewhere they come from a pool of our own.
 void run_on_workers(int workers, void (*run)(void* context, int worker), void* context);
 
 // Calls work(worker, item) for every item below `count` from at most `threads` threads. Items are handed out in runs,

@@ -73,7 +73,9 @@ def _copies(weight_bytes: int) -> int:
 
 def _copy(packed: PackedMatrix) -> PackedMatrix:
     clones: dict[str, Any] = {name: array.clone() for name, array in packed.streams.items()}
-    return replace(packed, **clones)
+    copy = replace(packed, **clones)
+    assert copy.native  # made now, not in the first call
+    return copy
 
 
 def _ours(format: str, weight: Tensor, sparse: bool, threads: int | None) -> Contestant:
