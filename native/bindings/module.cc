@@ -302,6 +302,7 @@ std::vector<std::tuple<std::string, std::string>> py_registered() {
 NB_MODULE(_native, m) {
   using namespace tilepress;
   using namespace nb::literals;
+  nb::set_leak_warnings(false);  // formats and matrices live in caches until the interpreter ends; that is no mistake
   m.doc() = "Kernels of tilepress behind argument checks; the package's own modules are the way in.";
 
   m.def("supported_isas", &py_supported_isas);
