@@ -30,9 +30,14 @@ struct Int8Activations {
         sums(static_cast<size_t>(x.batch * shape.groups)) {
     const auto quantize = choose(kQuantize);
     const Format format = int8_rows(shape.cols);
+    std::atomic<bool> bad{false};
     parallel_for(x.batch, threads, [&](int, int64_t row) {
       std::vector<float> floats(static_cast<size_t>(shape.cols));
       load_row({x.data, x.type, nullptr}, row * shape.cols, shape.cols, floats.data());
+      if (count_bad(floats.data(), shape.cols)) {
+        bad = true;
+        return;
+      }
       int8_t* to = values.data() + row * shape.padded_cols();
       quantize(format, floats.data(), shape.cols, {scales.data() + row, nullptr, false}, to);
       int32_t* sum = sums.data() + row * shape.groups;
@@ -40,6 +45,7 @@ struct Int8Activations {
         for (int64_t i = at; i < std::min(at + weights.group, shape.cols); ++i) *sum += to[i];
       }
     });
+    if (bad) throw std::invalid_argument("activations must be finite");
   }
 
   std::vector<int8_t> values;

@@ -43,9 +43,6 @@ class Workers {
   std::vector<std::vector<Scratch>> scratch_;
 };
 
-// Whether the exponent is all ones, by bits: comparisons would depend on how the compiler treats NaN.
-bool is_finite(float x) { return (std::bit_cast<uint32_t>(x) & 0x7f800000) != 0x7f800000; }
-
 // Which elements of the row are kept, as 0/1; dropped weights become zero so that they do not widen a range.
 void keep_row(const Weights& weights, int64_t at, int64_t cols, float* row, uint8_t* keep) {
   if (weights.keep) {
@@ -70,12 +67,6 @@ int64_t count_kept_of(const Weights& weights, int64_t at, int64_t end) {
     count(reinterpret_cast<const uint16_t*>(weights.data), uint16_t{0x7fff});
   }
   return kept;
-}
-
-int64_t count_bad(const float* row, int64_t cols) {
-  int64_t bad = 0;
-  for (int64_t i = 0; i < cols; ++i) bad += !is_finite(row[i]);
-  return bad;
 }
 
 // Rows past the matrix' edge; columns past it are zero from the start, and nobody writes them.

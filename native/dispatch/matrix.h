@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstdint>
 #include <cstring>
 
@@ -74,6 +75,16 @@ inline void load_row(const Weights& weights, int64_t at, int64_t cols, float* ro
   } else {
     for (int64_t i = 0; i < cols; ++i) row[i] = fp16_to_float(halves[i]);
   }
+}
+
+// Whether the exponent is all ones, by bits: comparisons would depend on how the compiler treats NaN.
+inline bool is_finite(float x) { return (std::bit_cast<uint32_t>(x) & 0x7f800000) != 0x7f800000; }
+
+// How many of the values are not finite.
+inline int64_t count_bad(const float* row, int64_t cols) {
+  int64_t bad = 0;
+  for (int64_t i = 0; i < cols; ++i) bad += !is_finite(row[i]);
+  return bad;
 }
 
 // Set bits in `bytes` bytes, a multiple of eight.

@@ -6,10 +6,9 @@ from torch import Tensor
 
 from ..formats import Integer
 from ..tiles import PackedMatrix
-from ..tiles.native import raw_bytes
+from ..tiles.native import REAL_NAMES, raw_bytes
 from ..tiles.packing import thread_count
 
-_REAL = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 _NO_BIAS = np.empty(0, np.float32)
 
 
@@ -25,14 +24,16 @@ def linear_int8(x: Tensor, matrix: PackedMatrix, bias: Tensor | None = None, *, 
     if batch:
         shift = _NO_BIAS if bias is None else bias.detach().to(torch.float32).contiguous().numpy()
         activations = raw_bytes(x.detach().contiguous())
-        matrix.native.linear_int8(activations, _REAL[x.dtype], batch, shift, y.view(-1).numpy(), thread_count(threads))
+        matrix.native.linear_int8(
+            activations, REAL_NAMES[x.dtype], batch, shift, y.view(-1).numpy(), thread_count(threads)
+        )
     return y if x.dtype == torch.float32 else y.to(x.dtype)
 
 
 def _check(x: Tensor, matrix: PackedMatrix, bias: Tensor | None) -> None:
     if not isinstance(matrix.format.element, Integer) or matrix.operand_bits != 8:
         raise ValueError(f"int8 activations want integer weights in 8-bit tiles, not {matrix.format}")
-    if x.dtype not in _REAL or x.device.type != "cpu":
+    if x.dtype not in REAL_NAMES or x.device.type != "cpu":
         raise TypeError(f"activations are float32, bfloat16 or float16 on the CPU, not {x.dtype} on {x.device}")
     if not x.ndim or x.shape[-1] != matrix.cols:
         raise ValueError(f"activations are [..., {matrix.cols}], not {list(x.shape)}")

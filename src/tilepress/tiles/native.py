@@ -12,6 +12,7 @@ from ..formats.tensors import decode_table, encode_table
 from .layout import Layout
 
 Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
+REAL_NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 _NOTHING: Bytes = np.empty(0, np.uint8)
 
 

@@ -10,9 +10,7 @@ from ..formats import Quantized, WeightFormat, parse_weight
 from ..formats.tensors import E8M0_ONE, SCALE_DTYPES, check_weight, scale_values
 from .layout import BLOCK_NEURONS, SLACK_BYTES, Layout
 from .matrix import PackedMatrix, group_rows, layout_of, scale_stream, zero_stream
-from .native import native_format, raw_bytes
-
-_REAL = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+from .native import REAL_NAMES, native_format, raw_bytes
 
 
 def pack(
@@ -43,7 +41,7 @@ def pack(
     layout = _layout(format, weight.shape, operand_bits, sparse or mask is not None)
     native, threads = native_format(format, layout), thread_count(threads)
     keep = raw_bytes(_check_mask(mask, weight))
-    source = (raw_bytes(weight), _REAL[weight.dtype], keep)
+    source = (raw_bytes(weight), REAL_NAMES[weight.dtype], keep)
     offsets = _no_offsets()
     if layout.sparse:
         counts = torch.empty(layout.blocks, dtype=torch.int64)
