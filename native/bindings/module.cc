@@ -228,6 +228,7 @@ class PackedArrays {
   PackedArrays(const OwnedFormat& format, int64_t rows, int64_t cols, int operand_bits, bool sparse, Bytes codes,
                Bytes mask, ConstOffsets offsets, Bytes scales, Bytes zeros)
       : format_(format),
+        native_format_(view(format_)),
         shape_(make_shape(format, rows, cols, operand_bits, sparse)),
         codes_(codes),
         mask_(mask),
@@ -237,6 +238,7 @@ class PackedArrays {
         streams_(check_streams(shape_, codes, mask, offsets, scales, zeros)) {
     if (sparse) check_masks(shape_, offsets.data(), mask.data());
   }
+  PackedArrays(const PackedArrays&) = delete;  // native_format_ points into format_
 
   void unpack_codes(Bytes to, Bytes keep, int threads) const {
     require_size(to, shape_.rows * shape_.cols * code_bytes(shape_.bits), "codes");
@@ -248,28 +250,40 @@ class PackedArrays {
   void unpack_weights(Floats to, int threads) const {
     require_size(to, shape_.rows * shape_.cols, "weights");
     nb::gil_scoped_release release;
-    tilepress::unpack_weights(shape_, view(format_), streams_, to.data(), threads);
+    tilepress::unpack_weights(shape_, native_format_, streams_, to.data(), threads);
   }
 
-  void linear_int8(ConstBytes x, const std::string& type, int64_t batch, ConstFloats bias, Floats y,
-                   int threads) const {
-    constexpr int64_t kLongestGroup = 65536;  // so that no sum of products leaves 32 bits, zero points included
+  // Addresses rather than arrays: a layer is called too often to ask each tensor what it is. The only caller,
+  // kernels/linear.py, has checked type, device, order and size: x [batch, cols], bias [rows] of float32 or 0, y
+  // [batch, rows].
+  void linear_integer(uintptr_t x, const std::string& type, int64_t batch, uintptr_t bias, uintptr_t y, int64_t group,
+                      int mantissa, int threads) const {
     require(format_.format.rounding == Rounding::integer && shape_.operand_bits == 8,
-            "int8 activations want integer weights in 8-bit tiles");
-    require(std::min(format_.format.group, shape_.cols) <= kLongestGroup,
-            "a group of int8 products has at most 65536 inputs");
-    require(threads >= 1 && batch >= 1, "at least one thread and one row are needed");
-    const Real real = pick<Real>(type, {{"fp32", Real::f32}, {"bf16", Real::bf16}, {"fp16", Real::f16}});
-    require_size(x, batch * shape_.cols * (real == Real::f32 ? 4 : 2), "x");
-    if (bias.size()) require_size(bias, shape_.rows, "bias");
-    require_size(y, batch * shape_.rows, "y");
+            "integer activations want integer weights in 8-bit tiles");
+    require(mantissa == 0 ? group == 0 : mantissa >= 1 && mantissa <= 8 && group >= 16 && group <= 128 && group % 16 == 0,
+            "block floating point wants 16 to 128 values a group and 1 to 8 bits");
+    const Real real = check_call(x, type, batch, y, threads);
     nb::gil_scoped_release release;
-    tilepress::linear_int8(shape_, view(format_), streams_, {x.data(), real, batch},
-                           bias.size() ? bias.data() : nullptr, y.data(), threads);
+    tilepress::linear_integer(weights(), {as<const uint8_t>(x), real, batch}, {group, mantissa},
+                              {as<uint8_t>(y), real, as<const float>(bias)}, threads);
   }
 
  private:
+  template <class T>
+  static T* as(uintptr_t address) {
+    return reinterpret_cast<T*>(address);
+  }
+
+  static Real check_call(uintptr_t x, const std::string& type, int64_t batch, uintptr_t y, int threads) {
+    require(threads >= 1 && batch >= 1, "at least one thread and one row are needed");
+    require(x && y, "x and y must have memory");
+    return pick<Real>(type, {{"fp32", Real::f32}, {"bf16", Real::bf16}, {"fp16", Real::f16}});
+  }
+
+  PackedWeights weights() const { return {shape_, native_format_, streams_}; }
+
   OwnedFormat format_;
+  Format native_format_;
   MatrixShape shape_;
   Bytes codes_, mask_;
   ConstOffsets offsets_;
@@ -332,7 +346,6 @@ NB_MODULE(_native, m) {
            array("offsets"), array("scales"), array("zeros"))
       .def("unpack_codes", &PackedArrays::unpack_codes, array("to"), array("keep"), "threads"_a)
       .def("unpack_weights", &PackedArrays::unpack_weights, array("to"), "threads"_a)
-      .def("linear_int8", &PackedArrays::linear_int8, array("x"), "type"_a, "batch"_a, array("bias"), array("y"),
-           "threads"_a);
+      .def("linear_integer", &PackedArrays::linear_integer);
   m.def("read_bandwidth", &py_read_bandwidth, array("data"), "threads"_a);
 }

@@ -1,19 +1,26 @@
-// Whole linear layers: activations made ready, blocks shared out among threads.
+// Whole linear layers: activations made ready, blocks of neurons and spans of inputs shared out among threads.
 #pragma once
 
-#include "dispatch/matrix.h"
+#include "dispatch/activations.h"
 
 namespace tilepress {
 
-// Activations [batch, cols], row after row.
-struct Activations {
-  const uint8_t* data;
+// Where results go: y [batch, rows] in `type`; `bias` [rows] may be null.
+struct Outputs {
+  uint8_t* y;
   Real type;
-  int64_t batch;
+  const float* bias;
 };
 
-// y [batch, rows] = x · Wᵀ + bias, x rounded row by row as the format int8:row does. `bias` may be null.
-void linear_int8(const MatrixShape& shape, const Format& format, const Streams& streams, const Activations& x,
-                 const float* bias, float* y, int threads);
+// A packed matrix as linear layers take it.
+struct PackedWeights {
+  const MatrixShape& shape;
+  const Format& format;
+  const Streams& streams;
+};
+
+// y = x · Wᵀ + bias with x rounded to integers; W has an integer format in 8-bit tiles.
+void linear_integer(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding,
+                    const Outputs& outputs, int threads);
 
 }  // namespace tilepress

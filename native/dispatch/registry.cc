@@ -21,19 +21,19 @@ const Kernel kKernels[] = {
     entry(kDequantize, Isa::avx2, avx2::dequantize_row),
     entry(kPack, Isa::avx512, avx512::pack_block),
     entry(kUnpack, Isa::avx512, avx512::unpack_block),
-    entry(kLinearInt8, Isa::avx512, avx512::linear_int8_block),
+    entry(kLinearInteger, Isa::avx512, avx512::linear_integer_span),
     entry(kRead, Isa::avx512, avx512::read_bytes),
     entry(kRead, Isa::avx2, avx2::read_bytes),
 #elif defined(__aarch64__)
     entry(kPack, Isa::neon_dotprod, neon_dotprod::pack_block),
     entry(kUnpack, Isa::neon_dotprod, neon_dotprod::unpack_block),
-    entry(kLinearInt8, Isa::neon_dotprod, neon_dotprod::linear_int8_block),
+    entry(kLinearInteger, Isa::neon_dotprod, neon_dotprod::linear_integer_span),
 #endif
     entry(kQuantize, Isa::portable, portable::quantize_row),
     entry(kDequantize, Isa::portable, portable::dequantize_row),
     entry(kPack, Isa::portable, portable::pack_block),
     entry(kUnpack, Isa::portable, portable::unpack_block),
-    entry(kLinearInt8, Isa::portable, portable::linear_int8_block),
+    entry(kLinearInteger, Isa::portable, portable::linear_integer_span),
     entry(kRead, Isa::portable, portable::read_bytes),
 };
 

@@ -27,7 +27,7 @@ inline constexpr Operation<QuantizeRow> kQuantize{"quantize"};
 inline constexpr Operation<DequantizeRow> kDequantize{"dequantize"};
 inline constexpr Operation<PackBlock> kPack{"pack"};
 inline constexpr Operation<UnpackBlock> kUnpack{"unpack"};
-inline constexpr Operation<LinearInt8Block> kLinearInt8{"linear_f32_qi8_int"};
+inline constexpr Operation<LinearInteger> kLinearInteger{"linear_f32_i8_int"};
 inline constexpr Operation<ReadBytes> kRead{"read"};
 
 // All kernels of this build; of one operation, the one to prefer comes first.

@@ -10,14 +10,14 @@ QuantizeRow quantize_row;
 DequantizeRow dequantize_row;
 PackBlock pack_block;
 UnpackBlock unpack_block;
-LinearInt8Block linear_int8_block;
+LinearInteger linear_integer_span;
 ReadBytes read_bytes;
 }  // namespace portable
 
 namespace neon_dotprod {
 PackBlock pack_block;
 UnpackBlock unpack_block;
-LinearInt8Block linear_int8_block;
+LinearInteger linear_integer_span;
 }  // namespace neon_dotprod
 
 namespace avx2 {
@@ -31,7 +31,7 @@ QuantizeRow quantize_row;
 DequantizeRow dequantize_row;
 PackBlock pack_block;
 UnpackBlock unpack_block;
-LinearInt8Block linear_int8_block;
+LinearInteger linear_integer_span;
 ReadBytes read_bytes;
 }  // namespace avx512
 

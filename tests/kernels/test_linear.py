@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from tests.tiles.cases import matrix
 
 from tilepress import kernels, tiles
+from tilepress.formats import parse
 from tilepress.kernels import reference
 
 INTEGERS = [
@@ -20,60 +21,92 @@ INTEGERS = [
 ]
 
 
+ROUNDINGS = ["int8", "bfp:g16:m4", "bfp:g32:m7", "bfp:g32:m8", "bfp:g64:m8", "bfp:g128:m1"]
+
+
+def reference_of(x, packed, rounding, bias=None):
+    return reference.linear_integer(x, packed, None if rounding == "int8" else parse(rounding), bias)
+
+
 def activations(*shape, seed=0, dtype=torch.float32):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
+@pytest.mark.parametrize("rounding", ROUNDINGS)
 @pytest.mark.parametrize("density", [None, 0.5, 0.0])
 @pytest.mark.parametrize("format", INTEGERS)
-def test_int8_products_are_the_reference_to_the_bit(format, density, isa):
+def test_integer_products_are_the_reference_to_the_bit(format, density, rounding, isa):
     weight = matrix(37, 150, density=1.0 if density is None else density)
     packed = tiles.pack(weight, format, sparse=density is not None)
     x, bias = activations(5, 150), activations(37, seed=1)
-    assert torch.equal(kernels.linear_int8(x, packed, bias), reference.linear_int8(x, packed, bias))
+    assert torch.equal(kernels.linear(x, packed, bias, activations=rounding), reference_of(x, packed, rounding, bias))
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
-    format=st.sampled_from(INTEGERS),
-    rows=st.integers(1, 40),
-    cols=st.integers(1, 200),
-    batch=st.integers(1, 9),
+    format=st.sampled_from([*INTEGERS, "int4:g2048", "int4:g1040"]),
+    rounding=st.sampled_from(ROUNDINGS),
+    rows=st.integers(1, 70),
+    cols=st.one_of(st.integers(1, 200), st.integers(1000, 5000)),
+    batch=st.one_of(st.integers(1, 9), st.sampled_from([17, 40])),
     density=st.sampled_from([None, 0.0, 0.05, 0.5, 1.0]),
-    threads=st.integers(1, 4),
+    threads=st.integers(1, 9),
     dtype=st.sampled_from([torch.float32, torch.bfloat16, torch.float16]),
     seed=st.integers(0, 2**32),
 )
-def test_any_shape_batch_density_and_thread_count(format, rows, cols, batch, density, threads, dtype, seed):
-    packed = tiles.pack(
-        matrix(rows, cols, 1.0 if density is None else density, seed), format, sparse=density is not None
-    )
+def test_any_shape_batch_density_and_thread_count(format, rounding, rows, cols, batch, density, threads, dtype, seed):
+    rows, batch = (rows, batch) if cols <= 200 else (min(rows, 33), min(batch, 5))
+    weight = matrix(rows, cols, 1.0 if density is None else density, seed)
+    packed = tiles.pack(weight, format, sparse=density is not None)
     x = activations(batch, cols, seed=seed, dtype=dtype)
-    assert torch.equal(kernels.linear_int8(x, packed, threads=threads), reference.linear_int8(x, packed).to(dtype))
+    y = kernels.linear(x, packed, activations=rounding, threads=threads)
+    assert torch.equal(y, reference_of(x, packed, rounding).to(dtype))
 
 
-def test_extreme_values_reach_the_ends_of_the_integers(isa):
-    weight = torch.full((16, 256), -1.0)
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+def test_extreme_values_reach_the_ends_of_the_integers(rounding, isa):
+    weight = torch.full((16, 2048), -1.0)
     weight[:, ::2] = 1.0
-    packed = tiles.pack(weight, "int8:row")
-    for x in (torch.full((1, 256), -3.0), torch.zeros(1, 256), weight[:1] * 1e30, weight[:1] * 1e-40):
-        assert torch.equal(kernels.linear_int8(x, packed), reference.linear_int8(x, packed))
+    extremes = [torch.full((1, 2048), -3.0), torch.zeros(1, 2048), weight[:1] * 60000, weight[:1] * 1e-7]
+    for format in ("int8:row", "uint8:g1024", "int4:g128", "int8:g128", "uint8:g128:bf16"):
+        packed = tiles.pack(weight, format)
+        for x in [*extremes, *(weight[:1] * 1e30, weight[:1] * 1e-40)[: 2 * (rounding == "int8")]]:
+            y = kernels.linear(x, packed, activations=rounding)
+            assert torch.equal(y, reference_of(x, packed, rounding))
+
+
+def test_activations_beyond_fp16_saturate_in_block_floating_point():
+    packed = tiles.pack(torch.ones(16, 32), "int8:row")
+    x = torch.full((1, 32), 1e9)
+    y = kernels.linear(x, packed, activations="bfp:g32:m8")
+    assert torch.equal(y, kernels.linear(x.clamp(max=65504), packed, activations="bfp:g32:m8"))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_results_overflow_as_torch_does(dtype):
+    packed = tiles.pack(torch.full((16, 1024), 3e5), "int8:row")
+    x = torch.tensor([[1.0], [-1.0], [1e-6]]).repeat(1, 1024).to(dtype) * (2.0**110 if dtype == torch.bfloat16 else 1)
+    y = kernels.linear(x, packed, activations="int8")
+    assert torch.equal(y, reference_of(x, packed, "int8").to(dtype))
+    assert dtype == torch.bfloat16 or y[0].isinf().all()
 
 
 def test_the_result_is_close_to_the_product_it_stands_for():
     packed = tiles.pack(matrix(64, 512) / 64, "int8:g32")
     x = activations(3, 512)
-    exact = x @ tiles.unpack(packed).T
-    error = (kernels.linear_int8(x, packed) - exact).norm() / exact.norm()
-    assert error < 0.01
+    exact = reference.linear(x, packed)
+    for rounding, most in (("int8", 0.01), ("bfp:g32:m8", 0.01), ("bfp:g32:m4", 0.15)):
+        error = (kernels.linear(x, packed, activations=rounding) - exact).norm() / exact.norm()
+        assert error < most
 
 
 def test_shapes_of_activations():
     packed = tiles.pack(matrix(20, 64), "int4:g32")
     x = activations(2, 3, 64)
-    assert torch.equal(kernels.linear_int8(x, packed)[1, 2], kernels.linear_int8(x[1, 2], packed))
-    assert kernels.linear_int8(x[:0], packed).shape == (0, 3, 20)
-    assert kernels.linear_int8(x.transpose(0, 1), packed).shape == (3, 2, 20)
+    y = kernels.linear(x, packed, activations="int8")
+    assert torch.equal(y[1, 2], kernels.linear(x[1, 2], packed, activations="int8"))
+    assert kernels.linear(x[:0], packed, activations="int8").shape == (0, 3, 20)
+    assert torch.equal(kernels.linear(x.transpose(0, 1), packed, activations="int8"), y.transpose(0, 1))
 
 
 @pytest.mark.parametrize(
@@ -85,26 +118,28 @@ def test_shapes_of_activations():
         ({"x": torch.tensor([1.0, torch.nan]).repeat(2, 32)}, ValueError, "activations must be finite"),
         ({"bias": torch.zeros(21)}, ValueError, r"the bias is \[20\], not \[21\]"),
         ({"threads": 0}, ValueError, "at least one thread"),
+        ({"activations": "bfp:g32:m9"}, ValueError, "at most 8 bits, not bfp:g32:m9"),
+        ({"activations": "int4:g32"}, ValueError, "activations are .* not int4:g32"),
+        ({"activations": "bfq:g32:m8"}, ValueError, "unknown format 'bfq:g32:m8'"),
         ({"matrix": tiles.pack(torch.ones(20, 64), "mxfp4")}, ValueError, "want integer weights"),
         ({"matrix": tiles.pack(torch.ones(20, 64), "int4:g32", operand_bits=16)}, ValueError, "in 8-bit tiles"),
     ],
 )
-def test_bad_input_is_refused(change, error, message):
-    good = {"x": torch.zeros(2, 64), "matrix": tiles.pack(torch.ones(20, 64), "int4:g32")}
+@pytest.mark.parametrize("rounding", ["int8", "bfp:g32:m8"])
+def test_bad_input_is_refused(change, error, message, rounding):
+    good = {"x": torch.zeros(2, 64), "matrix": tiles.pack(torch.ones(20, 64), "int4:g32"), "activations": rounding}
     with pytest.raises(error, match=message):
-        kernels.linear_int8(**(good | change))
+        kernels.linear(**(good | change))
 
 
-def test_groups_too_long_for_32_bits_are_refused():
-    packed = tiles.pack(torch.ones(1, 65552), "int8:row")
-    with pytest.raises(ValueError, match="at most 65536 inputs"):
-        kernels.linear_int8(torch.ones(65552), packed)
-
-
-def test_a_matrix_that_changed_after_it_was_checked_is_refused():
-    packed = tiles.pack(matrix(16, 64, density=0.5), "int4:g32", sparse=True)
-    kernels.linear_int8(torch.ones(64), packed)
-    packed.mask.fill_(255)
-    for use in (lambda: kernels.linear_int8(torch.ones(64), packed), lambda: tiles.unpack(packed)):
+@pytest.mark.parametrize("bits", [255, 0])
+@pytest.mark.parametrize("format", ["int4:g32", "int8:row", "uint4:g32", "int3:g32"])
+def test_a_matrix_that_changed_after_it_was_checked_is_refused(format, bits, isa):
+    packed = tiles.pack(matrix(16, 2048, density=0.5), format, sparse=True)
+    x = torch.ones(1, 2048)
+    kernels.linear(x, packed, activations="int8")
+    packed.mask.fill_(bits)
+    calls = [lambda rows=rows: kernels.linear(x.expand(rows, -1), packed, activations="int8") for rows in (1, 9)]
+    for use in (*calls, lambda: tiles.unpack(packed)):
         with pytest.raises(RuntimeError, match="the matrix changed while it was used"):
             use()

@@ -69,22 +69,46 @@ using PackBlock = void(const BlockShape&, const void* codes, const uint8_t* keep
 using UnpackBlock = void(const BlockShape&, const uint8_t* packed, const uint8_t* mask, void* codes, uint8_t* keep,
                          uint8_t* scratch);
 
-// One block of a linear layer on int8 activations: what is to be multiplied with what.
-struct LinearBlock {
-  const Format* format;  // an integer one
-  int64_t cols, tiles, groups;
-  const uint8_t* packed;
-  const uint8_t* mask;  // null when dense
-  int64_t kept;         // bits set in the mask
-  const void* scales;   // of the block's first group
+// A block's weights over a span of inputs: what one call of a linear kernel multiplies with. Spans begin at a multiple of
+// kSpanStep inputs, so at a tile.
+inline constexpr int kSpanStep = 64;
+
+struct SpanWeights {
+  const Format* format;
+  int operand_bits;
+  int64_t first, inputs;  // inputs of the row before the span, and in it
+  int64_t tiles;          // of the span, the last perhaps not full
+  const uint8_t* packed;  // dense: the span's first tile; sparse: the block's first code
+  const uint8_t* mask;    // of the span's first tile; null when dense
+  int64_t taken, limit;   // sparse: codes of the block before the span, and in all of it
+  const void* scales;     // of the block's first group, as are zeros
   const uint8_t* zeros;
-  const int8_t* x;  // [batch, x_stride], zero past cols up to the end of the last tile
-  int64_t x_stride, batch;
-  const int32_t* group_sums;  // [batch, groups]: sums of x
 };
 
-// out [batch, 16] = x · Wᵀ; `sums` [batch, 16] and `scratch` of unpack_scratch_bytes (when sparse) are working memory.
-using LinearInt8Block = void(const LinearBlock&, float* out, int32_t* sums, uint8_t* scratch);
+// Integer activations over a span: x = high, or 2 * high + low (nine bits) where low is not null.
+struct IntegerActivations {
+  const int8_t* high;  // [batch, stride], zero from the row's end to the end of its last tile; `low` alike
+  const int8_t* low;
+  int64_t stride, batch;
+  int64_t segment;        // inputs that share every scale: a multiple of 16, or more than the span has
+  const int32_t* sums;    // [batch, segment_stride]: sum of x over each segment
+  const float* units;     // [batch, segment_stride]: what 1 stands for in each segment; null where it is the same in all
+  int64_t segment_stride;
+};
+
+// Float activations over a span, in the type of the kernel: float, or bf16 as uint16_t.
+template <class Real>
+struct FloatActivations {
+  const Real* x;  // [batch, stride], zero from the row's end to the end of its last tile
+  int64_t stride, batch;
+};
+
+// out [batch, 16] = x · Wᵀ over the span. `scratch` holds span_scratch_bytes. Returns how many codes of a sparse block it
+// took (0 when dense), or -1, with `out` meaningless, where its mask asks for more than the block has. Up to kSlackBytes
+// past the block's own bytes may be read.
+using LinearInteger = int64_t(const SpanWeights&, const IntegerActivations&, float* out, uint8_t* scratch);
+using LinearF32 = int64_t(const SpanWeights&, const FloatActivations<float>&, float* out, uint8_t* scratch);
+using LinearBf16 = int64_t(const SpanWeights&, const FloatActivations<uint16_t>&, float* out, uint8_t* scratch);
 
 // Reads every byte once and returns a checksum, so that the reads cannot be left out.
 using ReadBytes = uint64_t(const uint8_t* data, size_t size);
@@ -100,5 +124,9 @@ inline constexpr int kMaxTileBytes = kBlockNeurons * kVectorBytes;
 constexpr int64_t unpack_scratch_bytes(const BlockShape& shape) {
   return block_codes(shape) * code_bytes(shape.bits) + kSlackBytes;
 }
+
+// Working memory of a linear kernel: a span's kept codes in order, its decoded operands, its scales, and room for a vector
+// after each. Spans and groups are such that a span of `tiles` tiles has at most four groups a tile, and one more.
+constexpr int64_t span_scratch_bytes(int64_t tiles) { return 3 * (tiles + 1) * kMaxTileBytes; }
 
 }  // namespace tilepress

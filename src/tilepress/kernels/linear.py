@@ -1,38 +1,69 @@
 """Linear layers on packed weights, native."""
 
-import numpy as np
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
-from ..formats import Integer
+from ..formats import BFP, FormatError, Integer, parse
 from ..tiles import PackedMatrix
-from ..tiles.native import REAL_NAMES, raw_bytes
+from ..tiles.native import REAL_NAMES
 from ..tiles.packing import thread_count
 
-_NO_BIAS = np.empty(0, np.float32)
+WIDEST_MANTISSA = 8
 
 
-def linear_int8(x: Tensor, matrix: PackedMatrix, bias: Tensor | None = None, *, threads: int | None = None) -> Tensor:
-    """x [..., inputs] · Wᵀ (+ bias) with x rounded to int8, a scale a row; integer weights, dense or sparse.
+def linear(
+    x: Tensor,
+    matrix: PackedMatrix,
+    bias: Tensor | None = None,
+    *,
+    activations: str = "float",
+    threads: int | None = None,
+) -> Tensor:
+    """x [..., inputs] · Wᵀ (+ bias): [..., neurons] in x's type, float32, bfloat16 or float16.
 
-    Returns [..., neurons] in x's type. In float32 the result is, to the bit, that of `reference.linear_int8`, on every
-    instruction set and with any number of threads.
+    Args:
+        bias: [neurons].
+        activations: "int8" rounds x to int8 with a scale a row, "bfp:gN:mN" to block floating point of at most 8 bits;
+            both want integer weights, and give to the bit what `reference.linear` gives, on every instruction set and
+            with any number of threads.
+        threads: as many as torch uses if not given.
     """
+    group, mantissa = integer_format(activations)
     _check(x, matrix, bias)
+    x = x.contiguous()
     batch = x.numel() // matrix.cols
-    y = torch.empty(*x.shape[:-1], matrix.rows, dtype=torch.float32)
+    y = torch.empty(*x.shape[:-1], matrix.rows, dtype=x.dtype)
     if batch:
-        shift = _NO_BIAS if bias is None else bias.detach().to(torch.float32).contiguous().numpy()
-        activations = raw_bytes(x.detach().contiguous())
-        matrix.native.linear_int8(
-            activations, REAL_NAMES[x.dtype], batch, shift, y.view(-1).numpy(), thread_count(threads)
+        shift = None if bias is None else bias.detach().to(torch.float32).contiguous()
+        matrix.native.linear_integer(
+            x.data_ptr(),
+            REAL_NAMES[x.dtype],
+            batch,
+            0 if shift is None else shift.data_ptr(),
+            y.data_ptr(),
+            group,
+            mantissa,
+            thread_count(threads),
         )
-    return y if x.dtype == torch.float32 else y.to(x.dtype)
+    return y
+
+
+@lru_cache(maxsize=64)
+def integer_format(activations: str) -> tuple[int, int]:
+    """Group and mantissa of the integers that activations become; 0, 0 for int8 with a scale a row."""
+    if activations == "int8":
+        return 0, 0
+    format = parse(activations)
+    if not isinstance(format, BFP) or format.mantissa > WIDEST_MANTISSA:
+        raise FormatError(f"activations are int8 or bfp:gN:mN with at most {WIDEST_MANTISSA} bits, not {activations}")
+    return format.group, format.mantissa
 
 
 def _check(x: Tensor, matrix: PackedMatrix, bias: Tensor | None) -> None:
     if not isinstance(matrix.format.element, Integer) or matrix.operand_bits != 8:
-        raise ValueError(f"int8 activations want integer weights in 8-bit tiles, not {matrix.format}")
+        raise ValueError(f"integer activations want integer weights in 8-bit tiles, not {matrix.format}")
     if x.dtype not in REAL_NAMES or x.device.type != "cpu":
         raise TypeError(f"activations are float32, bfloat16 or float16 on the CPU, not {x.dtype} on {x.device}")
     if not x.ndim or x.shape[-1] != matrix.cols:

@@ -3,40 +3,89 @@
 y = x · Wᵀ + bias, where x is [..., inputs] and W the packed [neurons, inputs] matrix.
 """
 
+import math
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
-from ..formats import Integer, decode, parse_weight, quantize
+from ..formats import BFP, decode, parse_weight, quantize
+from ..formats.bfp import encode as encode_bfp
 from ..formats.tensors import scale_values
-from ..tiles import PackedMatrix, unpack_codes
+from ..tiles import PackedMatrix, unpack, unpack_codes
 
 INT8_ROWS = parse_weight("int8:row")
+SPAN = 1024  # inputs, or a little more, whose products are summed before they join the others
+SPAN_STEP = 64
 
 
-def linear_int8(x: Tensor, matrix: PackedMatrix, bias: Tensor | None = None) -> Tensor:
-    """Integer weights with int8 activations, in float32, to the last bit.
+@dataclass(frozen=True, eq=False)
+class IntegerRows:
+    """Activations as integers int64 [rows, inputs], what 1 stands for in each group of inputs, float32 [rows, groups], and
+    what it stands for in a whole row, float32 [rows, 1]; `group` is 0 where only the row has a scale."""
 
-    Each row of x becomes the format int8:row: integers and one float32 scale. Products of integers are summed exactly
-    over each group of inputs. Then, in float32 with a rounding after every operation and group after group:
-    sum += float(dot) * weight scale; at the end y = sum * activation scale (+ bias).
+    values: Tensor
+    units: Tensor
+    scales: Tensor
+    group: int
+
+
+def linear(x: Tensor, matrix: PackedMatrix, bias: Tensor | None = None) -> Tensor:
+    """The product in float64, of activations as they are and weights as `tiles.unpack` gives them."""
+    y = x.to(torch.float64) @ unpack(matrix).to(torch.float64).T
+    return y if bias is None else y + bias.to(torch.float64)
+
+
+def linear_integer(x: Tensor, matrix: PackedMatrix, rounding: BFP | None, bias: Tensor | None = None) -> Tensor:
+    """Integer weights with activations rounded to integers, in float32, to the last bit.
+
+    Each row of x becomes int8 with one float32 scale (the format int8:row) or, with `rounding`, block floating point.
+    Products of integers are summed exactly over each segment of inputs, which share all their scales. Then, in float32
+    with a rounding after every operation:
+    segment after segment of a span: sum += float(dot) * weight scale (* activation unit);
+    span after span: total += sum; at the end y = total (* row scale) (+ bias).
     """
-    if not isinstance(matrix.format.element, Integer):
-        raise ValueError(f"int8 activations want integer weights, not {matrix.format}")
-    rows = quantize(x.reshape(-1, matrix.cols), INT8_ROWS)
-    assert rows.scales is not None
-    activations = decode(rows.codes, INT8_ROWS.element).to(torch.int64)
-    weights, scales = _integers(matrix)
-    total = torch.zeros(len(activations), matrix.rows)
-    group = matrix.layout.group or matrix.cols
-    for index in range(matrix.layout.groups):
-        inputs = slice(index * group, (index + 1) * group)
-        dots = (activations[:, None, inputs] * weights[None, :, inputs]).sum(-1)
-        total = total + dots.to(torch.float32) * scales[:, index]
+    rows = _integer_rows(x.reshape(-1, matrix.cols), rounding)
+    weights, scales = _integer_weights(matrix)
+    segment, span = cut(matrix, rows.group)
+    total = torch.zeros(len(rows.values), matrix.rows)
+    for start in range(0, matrix.cols, span):
+        partial = torch.zeros_like(total)
+        for first in range(start, min(start + span, matrix.cols), segment):
+            inputs = slice(first, min(first + segment, start + span))
+            dots = (rows.values[:, None, inputs] * weights[None, :, inputs]).sum(-1)
+            product = dots.to(torch.float32) * scales[:, first // (matrix.layout.group or matrix.cols)]
+            if rows.group:
+                product = product * rows.units[:, first // rows.group, None]
+            partial = partial + product
+        total = total + partial
     y = total * rows.scales
     return (y if bias is None else y + bias.to(torch.float32)).view(*x.shape[:-1], matrix.rows)
 
 
-def _integers(matrix: PackedMatrix) -> tuple[Tensor, Tensor]:
+def cut(matrix: PackedMatrix, group: int) -> tuple[int, int]:
+    """Inputs of a segment and of a span: a segment lies within a group of weights, one of activations (`group` inputs, 0
+    for the whole row) and a span; a span is SPAN inputs, raised to whole segments and to SPAN_STEP."""
+    weights = matrix.layout.group or matrix.cols
+    own = SPAN if weights >= matrix.cols else weights if weights <= SPAN else math.gcd(weights, SPAN)
+    segment = math.gcd(own, group) if group else own
+    step = math.lcm(segment, SPAN_STEP)
+    return segment, -(-SPAN // step) * step
+
+
+def _integer_rows(x: Tensor, rounding: BFP | None) -> IntegerRows:
+    if rounding is None:
+        rows = quantize(x, INT8_ROWS)
+        assert rows.scales is not None
+        return IntegerRows(decode(rows.codes, INT8_ROWS.element).to(torch.int64), torch.empty(0), rows.scales, 0)
+    blocks = encode_bfp(x, rounding)
+    values = torch.where(blocks.sign, -blocks.magnitude, blocks.magnitude).to(torch.int64)
+    power = blocks.exponent.to(torch.int32).clamp(min=1) - 15 - (rounding.mantissa - 1)
+    units = torch.ldexp(torch.ones_like(power, dtype=torch.float32), power)
+    return IntegerRows(values.flatten(1)[:, : x.shape[1]], units, torch.ones(len(x), 1), rounding.group)
+
+
+def _integer_weights(matrix: PackedMatrix) -> tuple[Tensor, Tensor]:
     """Weights without their scale, int64 [neurons, inputs], zero where dropped; scales, float32 [neurons, groups]."""
     quantized, keep = unpack_codes(matrix)
     assert quantized.scales is not None

@@ -1,0 +1,54 @@
+// Activations made ready for a kernel: converted, padded to whole tiles, cut in segments.
+#pragma once
+
+#include <vector>
+
+#include "dispatch/matrix.h"
+
+namespace tilepress {
+
+// Activations [batch, cols], row after row.
+struct Activations {
+  const uint8_t* data;
+  Real type;
+  int64_t batch;
+};
+
+// How integer weights meet integer activations: `segment` inputs share every scale; sums begin anew every `span`
+// inputs, so that spans can go to different threads. Both are part of the result's definition (kernels/reference.py).
+struct Cut {
+  int64_t segment, span;
+};
+
+// `group` is that of the activations' block floating point, 0 where a scale serves a whole row.
+Cut cut_inputs(const MatrixShape& shape, const Format& weights, int64_t group);
+
+// How activations become integers: int8 with a scale a row (mantissa 0), or BFP(group, mantissa ≤ 8).
+struct IntegerFormat {
+  int64_t group;
+  int mantissa;
+};
+
+// Throws std::invalid_argument where an activation is not finite.
+class IntegerRows {
+ public:
+  IntegerRows(const MatrixShape& shape, const Activations& x, const IntegerFormat& format, const Cut& cut, int threads);
+
+  // Rows from `row` on, inputs from `first` on.
+  IntegerActivations view(int64_t row, int64_t batch, int64_t first) const;
+  // Scales of whole rows from `row` on; null where there are none.
+  const float* scales(int64_t row) const { return scales_.empty() ? nullptr : scales_.data() + row; }
+
+ private:
+  bool convert_int8(const MatrixShape& shape, const Activations& x, int64_t row);
+  bool convert_bfp(const MatrixShape& shape, const Activations& x, const IntegerFormat& format, int64_t row);
+  void store_group(const int32_t* values, int64_t at, int64_t count, int64_t row, int mantissa);
+
+  Cut cut_;
+  int64_t stride_, segments_;
+  std::vector<int8_t> high_, low_;
+  std::vector<int32_t> sums_;
+  std::vector<float> units_, scales_;
+};
+
+}  // namespace tilepress

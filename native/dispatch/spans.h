@@ -1,0 +1,157 @@
+// The loops of a linear layer: which thread multiplies which block of neurons with which span of inputs.
+#pragma once
+
+#include <atomic>
+#include <vector>
+
+#include "dispatch/linear.h"
+#include "dispatch/parallel.h"
+
+namespace tilepress {
+
+// One thread's memory, kept from call to call.
+struct LinearScratch {
+  std::vector<float> out, totals;
+  std::vector<uint8_t> kernel;
+
+  static LinearScratch& mine() {
+    static thread_local LinearScratch scratch;
+    return scratch;
+  }
+  float* out_for(int64_t count) { return grown(out, count); }
+  float* totals_for(int64_t count) { return grown(totals, count); }
+  uint8_t* kernel_for(int64_t bytes) { return grown(kernel, bytes); }
+
+  template <class T>
+  static T* grown(std::vector<T>& memory, int64_t count) {
+    if (memory.size() < static_cast<size_t>(count)) memory.resize(static_cast<size_t>(count));
+    return memory.data();
+  }
+};
+
+inline SpanWeights span_weights(const PackedWeights& weights, int64_t block, int64_t first, int64_t inputs,
+                                int64_t taken) {
+  const auto& [shape, format, streams] = weights;
+  const int64_t tile = first / shape.inputs(), tiles = (inputs + shape.inputs() - 1) / shape.inputs();
+  const GroupScales groups = scales_at(shape, streams, block, 0, true);
+  const uint8_t* codes = block_codes_at(shape, streams, block);
+  const uint8_t* mask = block_mask_at(shape, streams, block);
+  int64_t limit = 0;
+  if (mask) {
+    limit = (streams.offsets[block + 1] - streams.offsets[block]) * 8 / shape.bits;
+    mask += tile * tile_mask_bytes(shape.operand_bits);
+  } else {
+    codes += tile * tile_code_bytes(shape.bits, shape.operand_bits);
+  }
+  return {&format, shape.operand_bits, first, inputs, tiles, codes, mask, taken, limit, groups.scales, groups.zeros};
+}
+
+// y = totals * scale(row) + bias of 16 neurons, in the type that is asked for.
+void store_block(const MatrixShape& shape, const Outputs& outputs, int64_t block, int64_t row, int64_t batch,
+                 const float* totals, const float* scales);
+
+// Multiplies every block with every span of `span` inputs and `batch` rows of activations, adding up spans in order.
+//   multiply(weights, row, rows, out, scratch): what a linear kernel does, for activations from `row` on
+//   store(block, row, rows, totals)
+// A thread takes several blocks at a time through one span after another where there are many rows, so that those of the
+// span stay in its cache. Where there are fewer blocks than threads, spans too are shared out.
+template <class Multiply, class Store>
+class SpanLoops {
+ public:
+  SpanLoops(const PackedWeights& weights, int64_t span, int64_t batch, int threads, const Multiply& multiply,
+            const Store& store)
+      : weights_(weights), span_(span), batch_(batch), threads_(threads), multiply_(multiply), store_(store) {}
+
+  void run() {
+    const int64_t blocks = weights_.shape.blocks();
+    for (int64_t row = 0; row < batch_; row += kMostRows) {
+      const int64_t rows = std::min(kMostRows, batch_ - row);
+      if (blocks < threads_ && spans() > 1) {
+        run_split(row, rows);
+      } else {
+        const int64_t together = rows < kManyRows ? 1 : std::clamp<int64_t>(blocks / threads_, 1, kMostBlocks);
+        parallel_for((blocks + together - 1) / together, threads_, [&](int, int64_t item) {
+          run_blocks(item * together, std::min((item + 1) * together, blocks), row, rows);
+        });
+      }
+    }
+    require_unchanged(changed_);
+  }
+
+ private:
+  static constexpr int64_t kMostRows = 512, kManyRows = 17, kMostBlocks = 8;
+
+  int64_t spans() const { return (weights_.shape.cols + span_ - 1) / span_; }
+
+  // Adds one block's product over one span to `totals`; returns the codes taken before the next span.
+  int64_t add_span(int64_t block, int64_t index, int64_t taken, int64_t row, int64_t rows, float* totals) {
+    LinearScratch& mine = LinearScratch::mine();
+    const int64_t first = index * span_, inputs = std::min(span_, weights_.shape.cols - first);
+    const SpanWeights weights = span_weights(weights_, block, first, inputs, taken);
+    float* out = mine.out_for(rows * kBlockNeurons);
+    const int64_t took = multiply_(weights, row, rows, out, mine.kernel_for(span_scratch_bytes(weights.tiles)));
+    if (took < 0) {
+      changed_ = true;
+      return taken;
+    }
+    for (int64_t i = 0; i < rows * kBlockNeurons; ++i) totals[i] += out[i];
+    return taken + took;
+  }
+
+  void check_end(int64_t block, int64_t taken) {
+    if (!fits(weights_.shape, weights_.streams, block, taken)) changed_ = true;
+  }
+
+  void run_blocks(int64_t begin, int64_t end, int64_t row, int64_t rows) {
+    const int64_t count = rows * kBlockNeurons;
+    float* totals = LinearScratch::mine().totals_for((end - begin) * count);
+    std::fill(totals, totals + (end - begin) * count, 0.0f);
+    int64_t taken[kMostBlocks] = {};
+    for (int64_t index = 0; index < spans(); ++index) {
+      for (int64_t block = begin; block < end; ++block) {
+        int64_t& mine = taken[block - begin];
+        mine = add_span(block, index, mine, row, rows, totals + (block - begin) * count);
+      }
+    }
+    for (int64_t block = begin; block < end; ++block) {
+      check_end(block, taken[block - begin]);
+      store_(block, row, rows, totals + (block - begin) * count);
+    }
+  }
+
+  // Each span of each block on its own; then their sums, in order.
+  void run_split(int64_t row, int64_t rows) {
+    const int64_t blocks = weights_.shape.blocks(), count = rows * kBlockNeurons;
+    std::vector<float> parts(static_cast<size_t>(blocks * spans() * count));
+    parallel_for(blocks * spans(), threads_, [&](int, int64_t item) {
+      const int64_t block = item / spans(), index = item % spans(), before = taken_before(block, index);
+      const int64_t after = add_span(block, index, before, row, rows, parts.data() + item * count);
+      if (index == spans() - 1) check_end(block, after);
+    });
+    parallel_for(blocks, threads_, [&](int, int64_t block) {
+      float* totals = LinearScratch::mine().totals_for(count);
+      std::fill(totals, totals + count, 0.0f);
+      for (int64_t index = 0; index < spans(); ++index) {
+        const float* part = parts.data() + (block * spans() + index) * count;
+        for (int64_t i = 0; i < count; ++i) totals[i] += part[i];
+      }
+      store_(block, row, rows, totals);
+    });
+  }
+
+  int64_t taken_before(int64_t block, int64_t index) const {
+    const MatrixShape& shape = weights_.shape;
+    if (!shape.sparse) return 0;
+    const int64_t tiles = index * span_ / shape.inputs();
+    return count_bits(block_mask_at(shape, weights_.streams, block), tiles * tile_mask_bytes(shape.operand_bits));
+  }
+
+  PackedWeights weights_;
+  int64_t span_, batch_;
+  int threads_;
+  const Multiply& multiply_;
+  const Store& store_;
+  std::atomic<bool> changed_{false};
+};
+
+}  // namespace tilepress

@@ -1,0 +1,317 @@
+// Two ways, with the same sums. A few rows of activations: dense 4- and 8-bit codes straight from their bytes, sparse
+// signed codes expanded in registers. Everything else: the span decoded to operands, which then are dense 8-bit codes.
+#include "kernels/linear_f32_i8_int/linear_span.h"
+#include "kernels/unpack/neon.h"
+
+namespace tilepress {
+namespace {
+
+constexpr int kQuarters = 4;  // vectors of four neurons in a block
+
+// A sum of products, as an integer, may be started at the bits of a float whose last place is 1 (or 1/16). Read as a float
+// it then is that float plus the sum, and one subtraction converts it: less work than a conversion, which takes one of
+// the two vector pipes for two cycles. Good for sums below 2^22.
+template <int shift>
+float32x4_t anchor() {
+  return vdupq_n_f32(shift ? 0x1.8p19f : 0x1.8p23f);
+}
+constexpr int64_t kAnchoredSegment = 128;  // inputs: 255 * 128 * 128 < 2^22
+
+// What a row of activations needs: its own sums for each half of nine bits.
+template <int rows, int halves, int shift, bool anchored>
+struct Sums {
+  int32x4_t of[rows][halves][kQuarters];
+
+  void clear() {
+    const int32x4_t start = anchored ? vreinterpretq_s32_f32(anchor<shift>()) : vdupq_n_s32(0);
+    for (auto& row : of) {
+      for (int half = 0; half < halves; ++half) {
+        for (auto& sum : row[half]) sum = half == halves - 1 ? start : vdupq_n_s32(0);
+      }
+    }
+  }
+
+  template <int lane>
+  [[gnu::always_inline]] void add(int quarter, int8x16_t operands, const int8x16_t (&x)[rows][halves]) {
+    for (int row = 0; row < rows; ++row) {
+      for (int half = 0; half < halves; ++half) {
+        of[row][half][quarter] = vdotq_laneq_s32(of[row][half][quarter], operands, x[row][half], lane);
+      }
+    }
+  }
+
+  int32x4_t whole(int row, int quarter) const {
+    if constexpr (halves == 1) return of[row][0][quarter];
+    return vaddq_s32(of[row][1][quarter], vaddq_s32(of[row][0][quarter], of[row][0][quarter]));
+  }
+
+  static float32x4_t to_float(int32x4_t dot) {
+    if constexpr (anchored) return vsubq_f32(vreinterpretq_f32_s32(dot), anchor<shift>());
+    if constexpr (shift > 0) return vcvtq_n_f32_s32(dot, shift);
+    return vcvtq_f32_s32(dot);
+  }
+};
+
+template <int rows, int halves>
+[[gnu::always_inline]] inline void load_x(const IntegerActivations& x, int64_t row, int64_t input,
+                                          int8x16_t (&to)[rows][halves]) {
+  for (int i = 0; i < rows; ++i) {
+    to[i][0] = vld1q_s8(x.high + (row + i) * x.stride + input);
+    if constexpr (halves == 2) to[i][1] = vld1q_s8(x.low + (row + i) * x.stride + input);
+  }
+}
+
+// The sixteen scales of a group, four at a time.
+struct Bf16Scales {
+  Bf16Scales(const SpanWeights& weights, int64_t group) {
+    const auto* at = static_cast<const uint16_t*>(weights.scales) + group * kBlockNeurons;
+    halves[0] = vld1q_u16(at);
+    halves[1] = vld1q_u16(at + 8);
+  }
+
+  // Zipped with zeros rather than shifted: shifts have one vector pipe only.
+  float32x4_t quarter(int index) const {
+    const uint16x8_t zero = vdupq_n_u16(0), eight = halves[index / 2];
+    return vreinterpretq_f32_u16(index % 2 ? vzip2q_u16(zero, eight) : vzip1q_u16(zero, eight));
+  }
+
+  uint16x8_t halves[2];
+};
+
+struct OtherScales {
+  OtherScales(const SpanWeights& weights, int64_t group) { load_scales(weights, group, all); }
+
+  float32x4_t quarter(int index) const { return vld1q_f32(all + 4 * index); }
+
+  float all[kBlockNeurons];
+};
+
+template <int rows>
+struct Totals {
+  float32x4_t of[rows][kQuarters];
+
+  Totals() {
+    for (auto& row : of) {
+      for (auto& total : row) total = vdupq_n_f32(0);
+    }
+  }
+
+  template <bool zero_points, class Scales, class Sums>
+  [[gnu::always_inline]] void add(const SpanWeights& weights, const IntegerActivations& x, const Segment& segment,
+                                  int64_t first_row, const Sums& sums) {
+    const Scales scales(weights, segment.group);
+    for (int quarter = 0; quarter < kQuarters; ++quarter) {
+      const float32x4_t scale = scales.quarter(quarter);
+      for (int row = 0; row < rows; ++row) {
+        const int64_t at = (first_row + row) * x.segment_stride + segment.index;
+        int32x4_t dot = sums.whole(row, quarter);
+        if constexpr (zero_points) dot = less_zeros(weights, segment.group, quarter, x.sums[at], dot);
+        float32x4_t product = vmulq_f32(Sums::to_float(dot), scale);
+        if (x.units) product = vmulq_n_f32(product, x.units[at]);
+        of[row][quarter] = vaddq_f32(of[row][quarter], product);
+      }
+    }
+  }
+
+  static int32x4_t less_zeros(const SpanWeights& weights, int64_t group, int quarter, int32_t sum, int32x4_t dot) {
+    int32_t zeros[4];
+    for (int i = 0; i < 4; ++i) zeros[i] = zero_of(weights, group, 4 * quarter + i);
+    return vmlsq_n_s32(dot, vld1q_s32(zeros), sum);
+  }
+
+  void store(float* out) const {
+    for (int row = 0; row < rows; ++row) {
+      for (int quarter = 0; quarter < kQuarters; ++quarter) {
+        vst1q_f32(out + row * kBlockNeurons + 4 * quarter, of[row][quarter]);
+      }
+    }
+  }
+};
+
+// Sixteen inputs of dense 4-bit codes are two vectors of 64 bytes, two tile rows in each. Signed ones are left in the
+// high half of a byte, sixteen times too large; the segment's end puts that right.
+template <bool negative>
+struct Dense4 {
+  static constexpr int kBytes = 2 * kVectorBytes, kShift = negative ? 4 : 0;
+  static constexpr bool kZeroPoints = !negative, kAnchors = true;
+
+  template <class Sums, class X>
+  [[gnu::always_inline]] static void step(const uint8_t* packed, const X& x, Sums& sums) {
+    for (int quarter = 0; quarter < kQuarters; ++quarter, packed += 16) {
+      const uint8x16_t first = vld1q_u8(packed), second = vld1q_u8(packed + kVectorBytes);
+      sums.template add<0>(quarter, low(first), x);
+      sums.template add<1>(quarter, high(first), x);
+      sums.template add<2>(quarter, low(second), x);
+      sums.template add<3>(quarter, high(second), x);
+    }
+  }
+
+  static int8x16_t low(uint8x16_t pairs) {
+    return vreinterpretq_s8_u8(negative ? vshlq_n_u8(pairs, 4) : vandq_u8(pairs, vdupq_n_u8(15)));
+  }
+  static int8x16_t high(uint8x16_t pairs) {
+    return vreinterpretq_s8_u8(negative ? vandq_u8(pairs, vdupq_n_u8(0xf0)) : vshrq_n_u8(pairs, 4));
+  }
+};
+
+// Dense 8-bit operands, or codes that are their own operands. Products of unsigned ones can leave the range of anchors.
+template <bool zero_points>
+struct Dense8 {
+  static constexpr int kBytes = 4 * kVectorBytes, kShift = 0;
+  static constexpr bool kZeroPoints = zero_points, kAnchors = !zero_points;
+
+  template <class Sums, class X>
+  [[gnu::always_inline]] static void step(const uint8_t* packed, const X& x, Sums& sums) {
+    const auto* operands = reinterpret_cast<const int8_t*>(packed);
+    for (int quarter = 0; quarter < kQuarters; ++quarter, operands += 16) {
+      sums.template add<0>(quarter, vld1q_s8(operands), x);
+      sums.template add<1>(quarter, vld1q_s8(operands + kVectorBytes), x);
+      sums.template add<2>(quarter, vld1q_s8(operands + 2 * kVectorBytes), x);
+      sums.template add<3>(quarter, vld1q_s8(operands + 3 * kVectorBytes), x);
+    }
+  }
+};
+
+// Expanding 64 codes: how many are kept before each eighth of them comes from one multiplication, so that the eight
+// look-ups need not wait for each other.
+struct Places {
+  explicit Places(const uint8_t* mask) {
+    std::memcpy(&bits, mask, 8);
+    const uint64_t counts = vget_lane_u64(vreinterpret_u64_u8(vcnt_u8(vcreate_u8(bits))), 0);
+    const uint64_t ends = counts * 0x0101010101010101;
+    starts = ends << 8;
+    total = static_cast<int64_t>(ends >> 56);
+  }
+
+  int8x8_t expand(const uint8_t* kept, int eighth) const {
+    const uint8x8_t shuffle = vld1_u8(kShuffles.expand[bits >> 8 * eighth & 0xff]);
+    return vreinterpret_s8_u8(vtbl1_u8(vld1_u8(kept + (starts >> 8 * eighth & 0xff)), shuffle));
+  }
+
+  uint64_t bits, starts;
+  int64_t total;
+};
+
+template <class Codes, class Scales, int rows, int halves, bool anchored>
+void dense_rows(const SpanWeights& weights, const IntegerActivations& x, const uint8_t* packed, int64_t row,
+                float* out) {
+  constexpr int kAhead = 1024;  // bytes; hides what the hardware's own prefetching leaves
+  Totals<rows> totals;
+  for_segments(weights, x, [&](const Segment& segment) {
+    Sums<rows, halves, Codes::kShift, anchored> sums;
+    sums.clear();
+    for (int64_t input = segment.begin; input < segment.end; input += kStepInputs, packed += Codes::kBytes) {
+      int8x16_t lanes[rows][halves];
+      load_x<rows, halves>(x, row, input, lanes);
+      for (int line = 0; line < Codes::kBytes; line += kVectorBytes) __builtin_prefetch(packed + kAhead + line);
+      Codes::step(packed, lanes, sums);
+    }
+    totals.template add<Codes::kZeroPoints, Scales>(weights, x, segment, row, sums);
+  });
+  totals.store(out);
+}
+
+// Signed 8-bit codes, expanded a tile row at a time. Returns how many it took, or -1 as soon as it has taken more than
+// there are; it never reads more than a vector past those.
+template <int rows, int halves>
+int64_t sparse_rows(const SpanWeights& weights, const IntegerActivations& x, const uint8_t* kept, int64_t limit,
+                    int64_t row, float* out) {
+  const uint8_t *mask = weights.mask, *start = kept, *end = kept + limit;
+  bool over = false;
+  Totals<rows> totals;
+  for_segments(weights, x, [&](const Segment& segment) {
+    Sums<rows, halves, 0, false> sums;
+    sums.clear();
+    for (int64_t input = segment.begin; input < segment.end; input += kStepInputs) {
+      int8x16_t lanes[rows][halves];
+      load_x<rows, halves>(x, row, input, lanes);
+      const auto tile_row = [&]<int lane>() {
+        const Places places(mask);
+        for (int quarter = 0; quarter < kQuarters; ++quarter) {
+          const int8x8_t low = places.expand(kept, 2 * quarter), high = places.expand(kept, 2 * quarter + 1);
+          sums.template add<lane>(quarter, vcombine_s8(low, high), lanes);
+        }
+        kept += places.total;
+        if (kept > end) [[unlikely]] kept = end, over = true;
+        mask += 8;
+      };
+      tile_row.template operator()<0>();
+      tile_row.template operator()<1>();
+      tile_row.template operator()<2>();
+      tile_row.template operator()<3>();
+    }
+    totals.template add<false, OtherScales>(weights, x, segment, row, sums);
+  });
+  totals.store(out);
+  return over ? -1 : kept - start;
+}
+
+// Rows of activations, a few at a time, sharing what is read of the weights.
+template <class Rows>
+void in_steps(const IntegerActivations& x, float* out, const Rows& rows) {
+  const auto of = [&]<int halves>() {
+    constexpr int kMost = 4 / halves;
+    int64_t row = 0;
+    for (; row + kMost <= x.batch; row += kMost) rows.template operator()<kMost, halves>(row, out + row * kBlockNeurons);
+    for (; row < x.batch; ++row) rows.template operator()<1, halves>(row, out + row * kBlockNeurons);
+  };
+  x.low ? of.template operator()<2>() : of.template operator()<1>();
+}
+
+template <class Codes, class Scales, bool anchored>
+void dense_with(const SpanWeights& weights, const IntegerActivations& x, const uint8_t* packed, float* out) {
+  in_steps(x, out, [&]<int rows, int halves>(int64_t row, float* to) {
+    dense_rows<Codes, Scales, rows, halves, anchored>(weights, x, packed, row, to);
+  });
+}
+
+template <class Codes>
+int64_t dense(const SpanWeights& weights, const IntegerActivations& x, const uint8_t* packed, float* out) {
+  const bool anchored = Codes::kAnchors && x.segment <= kAnchoredSegment;
+  if (weights.format->scale != ScaleType::bf16) {
+    dense_with<Codes, OtherScales, false>(weights, x, packed, out);
+  } else if (anchored) {
+    dense_with<Codes, Bf16Scales, Codes::kAnchors>(weights, x, packed, out);
+  } else {
+    dense_with<Codes, Bf16Scales, false>(weights, x, packed, out);
+  }
+  return 0;
+}
+
+int64_t sparse(const SpanWeights& weights, const IntegerActivations& x, float* out, uint8_t* scratch) {
+  Kept kept = {weights.packed + weights.taken, weights.limit - weights.taken};
+  if (weights.format->bits < 8) {
+    kept = unpack_kept<Neon>(weights, scratch);
+    if (kept.count < 0) return -1;
+    to_operands(*weights.format, scratch, kept.count + 8);
+  }
+  int64_t taken = 0;
+  in_steps(x, out, [&]<int rows, int halves>(int64_t row, float* to) {
+    taken = sparse_rows<rows, halves>(weights, x, kept.codes, kept.count, row, to);
+  });
+  return taken;
+}
+
+int64_t decoded(const SpanWeights& weights, const IntegerActivations& x, float* out, uint8_t* scratch) {
+  uint8_t* operands = operands_in(weights, scratch);
+  const int64_t taken = decode_operands<Neon>(weights, operands, scratch);
+  if (taken < 0) return taken;
+  weights.zeros ? dense<Dense8<true>>(weights, x, operands, out) : dense<Dense8<false>>(weights, x, operands, out);
+  return taken;
+}
+
+}  // namespace
+
+int64_t neon_dotprod::linear_integer_span(const SpanWeights& weights, const IntegerActivations& x, float* out,
+                                          uint8_t* scratch) {
+  constexpr int64_t kFewRows = 4;  // above, expanding anew for each four costs more than keeping what was expanded
+  const int bits = weights.format->bits;
+  const bool negative = !weights.zeros;
+  if (weights.mask && negative && x.batch * (x.low ? 2 : 1) <= kFewRows) return sparse(weights, x, out, scratch);
+  if (!weights.mask && bits == 4 && negative) return dense<Dense4<true>>(weights, x, weights.packed, out);
+  if (!weights.mask && bits == 4) return dense<Dense4<false>>(weights, x, weights.packed, out);
+  if (!weights.mask && bits == 8 && negative) return dense<Dense8<false>>(weights, x, weights.packed, out);
+  return decoded(weights, x, out, scratch);
+}
+
+}  // namespace tilepress
