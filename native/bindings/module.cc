@@ -260,8 +260,9 @@ class PackedArrays {
                       int mantissa, int threads) const {
     require(format_.format.rounding == Rounding::integer && shape_.operand_bits == 8,
             "integer activations want integer weights in 8-bit tiles");
-    require(mantissa == 0 ? group == 0 : mantissa >= 1 && mantissa <= 8 && group >= 16 && group <= 128 && group % 16 == 0,
-            "block floating point wants 16 to 128 values a group and 1 to 8 bits");
+    const bool known = group == 16 || group == 32 || group == 64 || group == 128;
+    require(mantissa == 0 ? group == 0 : mantissa >= 1 && mantissa <= 8 && known,
+            "block floating point has groups of 16, 32, 64 or 128 and, here, 1 to 8 bits");
     const Real real = check_call(x, type, batch, y, threads);
     nb::gil_scoped_release release;
     tilepress::linear_integer(weights(), {as<const uint8_t>(x), real, batch}, {group, mantissa},

@@ -10,9 +10,8 @@
 namespace tilepress {
 namespace {
 
-constexpr int64_t kSpan = 1024;
+constexpr int64_t kSpan = 2048;
 constexpr int kMostGroup = 128;  // of block floating point
-constexpr float kFp16Max = 65504.0f;
 
 Format int8_rows(int64_t cols) {
   Format format = {};
@@ -28,22 +27,50 @@ Format int8_rows(int64_t cols) {
 
 size_t size(int64_t count) { return static_cast<size_t>(count); }
 
-// Magnitude rounded to FP16, nearest even, saturating: adding a power of two that has no place for more bits than FP16
-// keeps makes the addition do the rounding.
-float to_fp16(float x) {
-  const float magnitude = std::bit_cast<float>(std::bit_cast<uint32_t>(x) & 0x7fffffff);
-  const float clamped = magnitude < kFp16Max ? magnitude : kFp16Max;
-  const uint32_t exponent = std::bit_cast<uint32_t>(clamped) & 0x7f800000;
-  const uint32_t lowest = (127 - 14) << 23;
-  const float anchor = std::bit_cast<float>((exponent < lowest ? lowest : exponent) + (13u << 23));
-  return (clamped + anchor) - anchor;
+// Bits of the magnitude rounded to FP16, nearest even, saturating: adding a power of two that has no place for more bits
+// than FP16 keeps makes the addition do the rounding. Compared as integers, which compilers vectorise.
+uint32_t to_fp16(float x) {
+  constexpr uint32_t kMax = std::bit_cast<uint32_t>(65504.0f), kLeastNormal = std::bit_cast<uint32_t>(0x1p-14f);
+  const uint32_t magnitude = std::min(std::bit_cast<uint32_t>(x) & 0x7fffffff, kMax);
+  const float anchor = std::bit_cast<float>((std::max(magnitude, kLeastNormal) & 0x7f800000) + (13u << 23));
+  return std::bit_cast<uint32_t>((std::bit_cast<float>(magnitude) + anchor) - anchor);
 }
 
 // What magnitude 1 stands for under the largest of a group's FP16 magnitudes.
-float unit_of(float largest, int mantissa) {
-  const int field = static_cast<int>(std::bit_cast<uint32_t>(largest) >> 23) - 127 + 15;
+float unit_of(uint32_t largest, int mantissa) {
+  const int field = static_cast<int>(largest >> 23) - 127 + 15;
   const int power = std::max(field, 1) - 15 - (mantissa - 1);
   return std::bit_cast<float>(static_cast<uint32_t>(power + 127) << 23);
+}
+
+// A group of activations as signed integers of `mantissa` bits and a sign; returns what 1 stands for.
+template <int group>
+float to_group_of(const float* floats, int mantissa, int32_t* values) {
+  uint32_t halves[group], largest = 0;
+  for (int i = 0; i < group; ++i) halves[i] = to_fp16(floats[i]);
+  for (int i = 0; i < group; ++i) largest = std::max(largest, halves[i]);
+  const float unit = unit_of(largest, mantissa), per_unit = 1.0f / unit;
+  for (int i = 0; i < group; ++i) {
+    const int32_t magnitude = static_cast<int32_t>(std::bit_cast<float>(halves[i]) * per_unit);
+    const int32_t sign = std::bit_cast<int32_t>(floats[i]) >> 31;
+    values[i] = (magnitude ^ sign) - sign;
+  }
+  return unit;
+}
+
+float to_group(int64_t group, const float* floats, int mantissa, int32_t* values) {
+  if (group == 16) return to_group_of<16>(floats, mantissa, values);
+  if (group == 32) return to_group_of<32>(floats, mantissa, values);
+  if (group == 64) return to_group_of<64>(floats, mantissa, values);
+  return to_group_of<kMostGroup>(floats, mantissa, values);
+}
+
+// A row as floats, with `more` zeros behind it; good until the thread's next call.
+std::vector<float>& float_row(const MatrixShape& shape, const Activations& x, int64_t row, int64_t more) {
+  static thread_local std::vector<float> floats;
+  floats.assign(size(shape.cols + more), 0.0f);
+  load_row({x.data, x.type, nullptr}, row * shape.cols, shape.cols, floats.data());
+  return floats;
 }
 
 }  // namespace
@@ -76,9 +103,7 @@ IntegerRows::IntegerRows(const MatrixShape& shape, const Activations& x, const I
 }
 
 bool IntegerRows::convert_int8(const MatrixShape& shape, const Activations& x, int64_t row) {
-  static thread_local std::vector<float> floats;
-  floats.resize(size(shape.cols));
-  load_row({x.data, x.type, nullptr}, row * shape.cols, shape.cols, floats.data());
+  std::vector<float>& floats = float_row(shape, x, row, 0);
   if (count_bad(floats.data(), shape.cols)) return false;
   int8_t* to = high_.data() + row * stride_;
   choose(kQuantize)(int8_rows(shape.cols), floats.data(), shape.cols, {&scales_[size(row)], nullptr, false}, to);
@@ -91,41 +116,23 @@ bool IntegerRows::convert_int8(const MatrixShape& shape, const Activations& x, i
 
 bool IntegerRows::convert_bfp(const MatrixShape& shape, const Activations& x, const IntegerFormat& format,
                               int64_t row) {
-  float floats[kMostGroup], halves[kMostGroup];
-  int32_t values[kMostGroup];
-  for (int64_t at = 0; at < shape.cols; at += format.group) {
-    const int64_t count = std::min(format.group, shape.cols - at);
-    load_row({x.data, x.type, nullptr}, row * shape.cols + at, count, floats);
-    if (count_bad(floats, count)) return false;
-    float largest = 0;
-    for (int64_t i = 0; i < count; ++i) halves[i] = to_fp16(floats[i]);
-    for (int64_t i = 0; i < count; ++i) largest = largest < halves[i] ? halves[i] : largest;
-    const float unit = unit_of(largest, format.mantissa), per_unit = 1.0f / unit;
-    for (int64_t i = 0; i < count; ++i) {
-      const int32_t magnitude = static_cast<int32_t>(halves[i] * per_unit);
-      values[i] = floats[i] < 0 ? -magnitude : magnitude;
-    }
+  const int64_t group = format.group, at = row * stride_;
+  int8_t *high = high_.data() + at, *low = low_.empty() ? nullptr : low_.data() + at;
+  std::vector<float>& floats = float_row(shape, x, row, group);
+  if (count_bad(floats.data(), shape.cols)) return false;
+  for (int64_t first = 0; first < shape.cols; first += group) {
+    int32_t values[kMostGroup];
+    const float unit = to_group(group, floats.data() + first, format.mantissa, values);
+    const int64_t count = std::min(group, shape.cols - first);
     for (int64_t i = 0; i < count; i += cut_.segment) {
-      units_[size(row * segments_ + (at + i) / cut_.segment)] = unit;
+      const int64_t segment = row * segments_ + (first + i) / cut_.segment;
+      units_[size(segment)] = unit;
+      sums_[size(segment)] = std::accumulate(values + i, values + i + cut_.segment, int32_t{0});
     }
-    store_group(values, at, count, row, format.mantissa);
+    for (int64_t i = 0; i < count; ++i) high[first + i] = static_cast<int8_t>(low ? values[i] >> 1 : values[i]);
+    for (int64_t i = 0; low && i < count; ++i) low[first + i] = static_cast<int8_t>(values[i] & 1);
   }
   return true;
-}
-
-void IntegerRows::store_group(const int32_t* values, int64_t at, int64_t count, int64_t row, int mantissa) {
-  int8_t* high = high_.data() + row * stride_ + at;
-  for (int64_t i = 0; i < count; i += cut_.segment) {
-    const int64_t end = std::min(i + cut_.segment, count);
-    sums_[size(row * segments_ + (at + i) / cut_.segment)] = std::accumulate(values + i, values + end, int32_t{0});
-  }
-  if (mantissa < 8) {
-    for (int64_t i = 0; i < count; ++i) high[i] = static_cast<int8_t>(values[i]);
-    return;
-  }
-  int8_t* low = low_.data() + row * stride_ + at;
-  for (int64_t i = 0; i < count; ++i) high[i] = static_cast<int8_t>(values[i] >> 1);
-  for (int64_t i = 0; i < count; ++i) low[i] = static_cast<int8_t>(values[i] & 1);
 }
 
 IntegerActivations IntegerRows::view(int64_t row, int64_t batch, int64_t first) const {

@@ -42,7 +42,6 @@ class IntegerRows {
  private:
   bool convert_int8(const MatrixShape& shape, const Activations& x, int64_t row);
   bool convert_bfp(const MatrixShape& shape, const Activations& x, const IntegerFormat& format, int64_t row);
-  void store_group(const int32_t* values, int64_t at, int64_t count, int64_t row, int mantissa);
 
   Cut cut_;
   int64_t stride_, segments_;

@@ -35,7 +35,7 @@ std::string_view isa_name(Isa isa) {
   return "";
 }
 
-std::vector<Isa> supported_isas() {
+const std::vector<Isa>& supported_isas() {
   static const std::vector<Isa> found = [] {
     std::vector<Isa> isas = {Isa::portable};
     for (const auto& [isa, name] : kNames) {
@@ -47,7 +47,7 @@ std::vector<Isa> supported_isas() {
 }
 
 Isa active_isa() {
-  const std::vector<Isa> supported = supported_isas();
+  const std::vector<Isa>& supported = supported_isas();
   const char* forced = std::getenv("TILEPRESS_ISA");
   if (!forced || !*forced) return supported.back();
   for (Isa isa : supported) {
@@ -61,7 +61,7 @@ Isa active_isa() {
 
 // Supported sets are all of one family, so their order in the enumeration decides.
 bool permitted(Isa isa, Isa active) {
-  const std::vector<Isa> supported = supported_isas();
+  const std::vector<Isa>& supported = supported_isas();
   return isa <= active && std::find(supported.begin(), supported.end(), isa) != supported.end();
 }
 

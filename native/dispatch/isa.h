@@ -13,7 +13,7 @@ enum class Isa { portable, neon_dotprod, neon_i8mm, avx2, avx512, amx };
 std::string_view isa_name(Isa isa);
 
 // Instruction sets that this machine and this build can run, ascending.
-std::vector<Isa> supported_isas();
+const std::vector<Isa>& supported_isas();
 
 // CPU features found, by the names that Linux gives them, whether or not a kernel uses them.
 std::vector<std::string> cpu_features();

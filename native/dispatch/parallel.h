@@ -13,20 +13,29 @@ namespace tilepress {
 // for cores. Elsewhere they come from a pool of our own.
 void run_on_workers(int workers, void (*run)(void* context, int worker), void* context);
 
-// Calls work(worker, item) for every item below `count` from at most `threads` threads. Items are handed out in runs,
-// eight or so to a thread: long, so that a thread reads on where it left off; several, so that uneven ones balance.
-// `work` must not throw.
+// Calls work(worker, item) for every item below `count` from at most `threads` threads. Items are handed out in runs, half
+// of an even share of what is left at a time: long at first, so that a thread reads on where it left off; short at the
+// end, so that all end together. `work` must not throw.
 template <class Work>
 void parallel_for(int64_t count, int threads, const Work& work) {
   struct Context {
     const Work& work;
-    int64_t count, run;
+    int64_t count, shares;
     std::atomic<int64_t> next{0};
-  } context{work, count, std::max<int64_t>(1, count / (8 * std::max(threads, 1)))};
+
+    // The first item of the next run, which `end` ends; `count` when none is left.
+    int64_t take(int64_t& end) {
+      int64_t first = next.load(std::memory_order_relaxed);
+      do {
+        end = first + std::max<int64_t>(1, (count - first) / shares);
+      } while (first < count && !next.compare_exchange_weak(first, end, std::memory_order_relaxed));
+      return first;
+    }
+  } context{work, count, 2 * std::max(threads, 1)};
   const auto run = [](void* opaque, int worker) {
     Context& mine = *static_cast<Context*>(opaque);
-    for (int64_t first; (first = mine.next.fetch_add(mine.run, std::memory_order_relaxed)) < mine.count;) {
-      const int64_t end = std::min(first + mine.run, mine.count);
+    int64_t end = 0;
+    for (int64_t first; (first = mine.take(end)) < mine.count;) {
       for (int64_t item = first; item < end; ++item) mine.work(worker, item);
     }
   };

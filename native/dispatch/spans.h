@@ -9,23 +9,26 @@
 
 namespace tilepress {
 
-// One thread's memory, kept from call to call.
+// One worker's memory.
 struct LinearScratch {
-  std::vector<float> out, totals;
+  std::vector<float> totals;
   std::vector<uint8_t> kernel;
 
-  static LinearScratch& mine() {
-    static thread_local LinearScratch scratch;
-    return scratch;
+  float* totals_for(int64_t count) {
+    if (totals.size() < static_cast<size_t>(count)) totals.resize(static_cast<size_t>(count));
+    std::fill(totals.begin(), totals.begin() + count, 0.0f);
+    return totals.data();
   }
-  float* out_for(int64_t count) { return grown(out, count); }
-  float* totals_for(int64_t count) { return grown(totals, count); }
-  uint8_t* kernel_for(int64_t bytes) { return grown(kernel, bytes); }
+  uint8_t* kernel_for(int64_t bytes) {
+    if (kernel.size() < static_cast<size_t>(bytes)) kernel.resize(static_cast<size_t>(bytes));
+    return kernel.data();
+  }
 
-  template <class T>
-  static T* grown(std::vector<T>& memory, int64_t count) {
-    if (memory.size() < static_cast<size_t>(count)) memory.resize(static_cast<size_t>(count));
-    return memory.data();
+  // Of each of `count` workers; kept from call to call.
+  static std::vector<LinearScratch>& of_workers(int count) {
+    static thread_local std::vector<LinearScratch> all;
+    if (all.size() < static_cast<size_t>(count)) all.resize(static_cast<size_t>(count));
+    return all;
   }
 };
 
@@ -51,7 +54,7 @@ void store_block(const MatrixShape& shape, const Outputs& outputs, int64_t block
                  const float* totals, const float* scales);
 
 // Multiplies every block with every span of `span` inputs and `batch` rows of activations, adding up spans in order.
-//   multiply(weights, row, rows, out, scratch): what a linear kernel does, for activations from `row` on
+//   multiply(weights, row, rows, totals, scratch): what a linear kernel does, for activations from `row` on
 //   store(block, row, rows, totals)
 // A thread takes several blocks at a time through one span after another where there are many rows, so that those of the
 // span stay in its cache. Where there are fewer blocks than threads, spans too are shared out.
@@ -60,7 +63,13 @@ class SpanLoops {
  public:
   SpanLoops(const PackedWeights& weights, int64_t span, int64_t batch, int threads, const Multiply& multiply,
             const Store& store)
-      : weights_(weights), span_(span), batch_(batch), threads_(threads), multiply_(multiply), store_(store) {}
+      : weights_(weights),
+        span_(span),
+        batch_(batch),
+        threads_(threads),
+        multiply_(multiply),
+        store_(store),
+        scratch_(LinearScratch::of_workers(threads)) {}
 
   void run() {
     const int64_t blocks = weights_.shape.blocks();
@@ -70,8 +79,8 @@ class SpanLoops {
         run_split(row, rows);
       } else {
         const int64_t together = rows < kManyRows ? 1 : std::clamp<int64_t>(blocks / threads_, 1, kMostBlocks);
-        parallel_for((blocks + together - 1) / together, threads_, [&](int, int64_t item) {
-          run_blocks(item * together, std::min((item + 1) * together, blocks), row, rows);
+        parallel_for((blocks + together - 1) / together, threads_, [&](int worker, int64_t item) {
+          run_blocks(worker, item * together, std::min((item + 1) * together, blocks), row, rows);
         });
       }
     }
@@ -84,33 +93,27 @@ class SpanLoops {
   int64_t spans() const { return (weights_.shape.cols + span_ - 1) / span_; }
 
   // Adds one block's product over one span to `totals`; returns the codes taken before the next span.
-  int64_t add_span(int64_t block, int64_t index, int64_t taken, int64_t row, int64_t rows, float* totals) {
-    LinearScratch& mine = LinearScratch::mine();
+  int64_t add_span(int worker, int64_t block, int64_t index, int64_t taken, int64_t row, int64_t rows, float* totals) {
     const int64_t first = index * span_, inputs = std::min(span_, weights_.shape.cols - first);
     const SpanWeights weights = span_weights(weights_, block, first, inputs, taken);
-    float* out = mine.out_for(rows * kBlockNeurons);
-    const int64_t took = multiply_(weights, row, rows, out, mine.kernel_for(span_scratch_bytes(weights.tiles)));
-    if (took < 0) {
-      changed_ = true;
-      return taken;
-    }
-    for (int64_t i = 0; i < rows * kBlockNeurons; ++i) totals[i] += out[i];
-    return taken + took;
+    uint8_t* scratch = scratch_[static_cast<size_t>(worker)].kernel_for(span_scratch_bytes(weights.tiles));
+    const int64_t took = multiply_(weights, row, rows, totals, scratch);
+    if (took < 0) changed_ = true;
+    return taken + std::max<int64_t>(took, 0);
   }
 
   void check_end(int64_t block, int64_t taken) {
     if (!fits(weights_.shape, weights_.streams, block, taken)) changed_ = true;
   }
 
-  void run_blocks(int64_t begin, int64_t end, int64_t row, int64_t rows) {
+  void run_blocks(int worker, int64_t begin, int64_t end, int64_t row, int64_t rows) {
     const int64_t count = rows * kBlockNeurons;
-    float* totals = LinearScratch::mine().totals_for((end - begin) * count);
-    std::fill(totals, totals + (end - begin) * count, 0.0f);
+    float* totals = scratch_[static_cast<size_t>(worker)].totals_for((end - begin) * count);
     int64_t taken[kMostBlocks] = {};
     for (int64_t index = 0; index < spans(); ++index) {
       for (int64_t block = begin; block < end; ++block) {
         int64_t& mine = taken[block - begin];
-        mine = add_span(block, index, mine, row, rows, totals + (block - begin) * count);
+        mine = add_span(worker, block, index, mine, row, rows, totals + (block - begin) * count);
       }
     }
     for (int64_t block = begin; block < end; ++block) {
@@ -123,14 +126,13 @@ class SpanLoops {
   void run_split(int64_t row, int64_t rows) {
     const int64_t blocks = weights_.shape.blocks(), count = rows * kBlockNeurons;
     std::vector<float> parts(static_cast<size_t>(blocks * spans() * count));
-    parallel_for(blocks * spans(), threads_, [&](int, int64_t item) {
+    parallel_for(blocks * spans(), threads_, [&](int worker, int64_t item) {
       const int64_t block = item / spans(), index = item % spans(), before = taken_before(block, index);
-      const int64_t after = add_span(block, index, before, row, rows, parts.data() + item * count);
+      const int64_t after = add_span(worker, block, index, before, row, rows, parts.data() + item * count);
       if (index == spans() - 1) check_end(block, after);
     });
-    parallel_for(blocks, threads_, [&](int, int64_t block) {
-      float* totals = LinearScratch::mine().totals_for(count);
-      std::fill(totals, totals + count, 0.0f);
+    parallel_for(blocks, threads_, [&](int worker, int64_t block) {
+      float* totals = scratch_[static_cast<size_t>(worker)].totals_for(count);
       for (int64_t index = 0; index < spans(); ++index) {
         const float* part = parts.data() + (block * spans() + index) * count;
         for (int64_t i = 0; i < count; ++i) totals[i] += part[i];
@@ -151,6 +153,7 @@ class SpanLoops {
   int threads_;
   const Multiply& multiply_;
   const Store& store_;
+  std::vector<LinearScratch>& scratch_;
   std::atomic<bool> changed_{false};
 };
 

@@ -33,6 +33,27 @@ constexpr Shuffles make_shuffles() {
 
 constexpr Shuffles kShuffles = make_shuffles();
 
+// The same for sixteen elements and their two bytes of mask: the sum of first[low byte] and second[high byte] has, for each
+// place, its rank among the set bits, or something past any table.
+struct WideShuffles {
+  uint8_t first[256][16], second[256][16];
+};
+
+constexpr WideShuffles make_wide_shuffles() {
+  constexpr uint8_t kDropped = 0x80;
+  WideShuffles all = {};
+  for (int mask = 0; mask < 256; ++mask) {
+    for (int place = 0; place < 8; ++place) {
+      const uint8_t rank = kShuffles.expand[mask][place];
+      all.first[mask][place] = all.second[mask][8 + place] = rank == kNothing ? kDropped : rank;
+      all.first[mask][8 + place] = kShuffles.count[mask];
+    }
+  }
+  return all;
+}
+
+constexpr WideShuffles kWideShuffles = make_wide_shuffles();
+
 // Indices of eight elements to those of their sixteen bytes. Doubling kNothing saturates, so it stays nothing.
 inline uint8x16_t byte_pairs(uint8x8_t elements) {
   const uint8x8_t low = vqadd_u8(elements, elements);

@@ -103,9 +103,9 @@ struct FloatActivations {
   int64_t stride, batch;
 };
 
-// out [batch, 16] = x · Wᵀ over the span. `scratch` holds span_scratch_bytes. Returns how many codes of a sparse block it
-// took (0 when dense), or -1, with `out` meaningless, where its mask asks for more than the block has. Up to kSlackBytes
-// past the block's own bytes may be read.
+// out [batch, 16] += x · Wᵀ over the span: the span's own sum first, then one addition. `scratch` holds
+// span_scratch_bytes. Returns how many codes of a sparse block it took (0 when dense), or -1, with `out` meaningless, where
+// its mask asks for more than the block has. Up to kSlackBytes past the block's own bytes may be read.
 using LinearInteger = int64_t(const SpanWeights&, const IntegerActivations&, float* out, uint8_t* scratch);
 using LinearF32 = int64_t(const SpanWeights&, const FloatActivations<float>&, float* out, uint8_t* scratch);
 using LinearBf16 = int64_t(const SpanWeights&, const FloatActivations<uint16_t>&, float* out, uint8_t* scratch);

@@ -1,7 +1,7 @@
 // y = x · Wᵀ for one block of 16 neurons over a span of inputs, integer activations and integer weights. In a nameless
 // namespace for the reason that pack_block.h gives. Integer dot products over each segment of inputs are exact; then,
 // segment after segment,
-//   sum += float(dot) * scale [* unit]     rounded after every product and after the sum, on every instruction set alike.
+//   sum = fma(float(dot) [* unit], scale, sum)     rounded once (units are powers of two), on every instruction set alike.
 // This is the way that takes any weights: decode the whole span to int8 operands, then multiply. Simd brings what
 // unpack_block.h asks for, and
 //   dot(operands, x, rows, sums): for each of 16 neurons, sums += the products of its operands in `rows` tile rows (a
@@ -122,32 +122,32 @@ int64_t decode_operands(const SpanWeights& weights, uint8_t* operands, uint8_t* 
   return kept.count;
 }
 
-// Adds a segment's sums to the outputs.
+// Adds a segment's dot products to the span's sums.
 inline void finish(const SpanWeights& weights, const IntegerActivations& x, const Segment& segment, int64_t row,
-                   const int32_t* high, const int32_t* low, float* out) {
+                   const int32_t* high, const int32_t* low, float* sums) {
   const int64_t at = row * x.segment_stride + segment.index;
   for (int neuron = 0; neuron < kBlockNeurons; ++neuron) {
     int32_t dot = x.low ? 2 * high[neuron] + low[neuron] : high[neuron];
     dot -= zero_of(weights, segment.group, neuron) * x.sums[at];
     const int64_t index = segment.group * kBlockNeurons + neuron;
-    float product = static_cast<float>(dot) * load_scale(weights.format->scale, weights.scales, index);
-    if (x.units) product *= x.units[at];
-    out[neuron] += product;
+    const float value = x.units ? static_cast<float>(dot) * x.units[at] : static_cast<float>(dot);
+    sums[neuron] = __builtin_fmaf(value, load_scale(weights.format->scale, weights.scales, index), sums[neuron]);
   }
 }
 
 template <class Simd>
 void multiply_row(const SpanWeights& weights, const IntegerActivations& x, const int8_t* operands, int64_t row,
                   float* out) {
-  for (int neuron = 0; neuron < kBlockNeurons; ++neuron) out[neuron] = 0.0f;
+  float sums[kBlockNeurons] = {};
   for_segments(weights, x, [&](const Segment& segment) {
     int32_t high[kBlockNeurons] = {}, low[kBlockNeurons] = {};
     const int rows = static_cast<int>((segment.end - segment.begin + kStepInputs - 1) / kStepInputs) * kStepRows;
     const int8_t* from = operands + segment.begin * kBlockNeurons;
     Simd::dot(from, x.high + row * x.stride + segment.begin, rows, high);
     if (x.low) Simd::dot(from, x.low + row * x.stride + segment.begin, rows, low);
-    finish(weights, x, segment, row, high, low, out);
+    finish(weights, x, segment, row, high, low, sums);
   });
+  for (int neuron = 0; neuron < kBlockNeurons; ++neuron) out[neuron] += sums[neuron];
 }
 
 }  // namespace

@@ -96,7 +96,7 @@ struct Totals {
     }
   }
 
-  template <bool zero_points, class Scales, class Sums>
+  template <bool zero_points, bool units, class Scales, class Sums>
   [[gnu::always_inline]] void add(const SpanWeights& weights, const IntegerActivations& x, const Segment& segment,
                                   int64_t first_row, const Sums& sums) {
     const Scales scales(weights, segment.group);
@@ -106,9 +106,9 @@ struct Totals {
         const int64_t at = (first_row + row) * x.segment_stride + segment.index;
         int32x4_t dot = sums.whole(row, quarter);
         if constexpr (zero_points) dot = less_zeros(weights, segment.group, quarter, x.sums[at], dot);
-        float32x4_t product = vmulq_f32(Sums::to_float(dot), scale);
-        if (x.units) product = vmulq_n_f32(product, x.units[at]);
-        of[row][quarter] = vaddq_f32(of[row][quarter], product);
+        float32x4_t value = Sums::to_float(dot);
+        if constexpr (units) value = vmulq_n_f32(value, x.units[at]);
+        of[row][quarter] = vfmaq_f32(of[row][quarter], value, scale);
       }
     }
   }
@@ -119,10 +119,11 @@ struct Totals {
     return vmlsq_n_s32(dot, vld1q_s32(zeros), sum);
   }
 
-  void store(float* out) const {
+  void add_to(float* out) const {
     for (int row = 0; row < rows; ++row) {
       for (int quarter = 0; quarter < kQuarters; ++quarter) {
-        vst1q_f32(out + row * kBlockNeurons + 4 * quarter, of[row][quarter]);
+        float* at = out + row * kBlockNeurons + 4 * quarter;
+        vst1q_f32(at, vaddq_f32(vld1q_f32(at), of[row][quarter]));
       }
     }
   }
@@ -172,7 +173,7 @@ struct Dense8 {
   }
 };
 
-// Expanding 64 codes: how many are kept before each eighth of them comes from one multiplication, so that the eight
+// Expanding 64 codes: how many are kept before each quarter of them comes from one multiplication, so that the four
 // look-ups need not wait for each other.
 struct Places {
   explicit Places(const uint8_t* mask) {
@@ -183,19 +184,21 @@ struct Places {
     total = static_cast<int64_t>(ends >> 56);
   }
 
-  int8x8_t expand(const uint8_t* kept, int eighth) const {
-    const uint8x8_t shuffle = vld1_u8(kShuffles.expand[bits >> 8 * eighth & 0xff]);
-    return vreinterpret_s8_u8(vtbl1_u8(vld1_u8(kept + (starts >> 8 * eighth & 0xff)), shuffle));
+  int8x16_t expand(const uint8_t* kept, int quarter) const {
+    const uint8x16_t first = vld1q_u8(kWideShuffles.first[bits >> 16 * quarter & 0xff]);
+    const uint8x16_t second = vld1q_u8(kWideShuffles.second[bits >> (16 * quarter + 8) & 0xff]);
+    const uint8x16_t codes = vld1q_u8(kept + (starts >> 16 * quarter & 0xff));
+    return vreinterpretq_s8_u8(vqtbl1q_u8(codes, vaddq_u8(first, second)));
   }
 
   uint64_t bits, starts;
   int64_t total;
 };
 
-template <class Codes, class Scales, int rows, int halves, bool anchored>
+template <class Codes, class Scales, int rows, int halves, bool units, bool anchored>
 void dense_rows(const SpanWeights& weights, const IntegerActivations& x, const uint8_t* packed, int64_t row,
                 float* out) {
-  constexpr int kAhead = 1024;  // bytes; hides what the hardware's own prefetching leaves
+  constexpr int kAhead = 512;  // bytes; hides what the hardware's own prefetching leaves
   Totals<rows> totals;
   for_segments(weights, x, [&](const Segment& segment) {
     Sums<rows, halves, Codes::kShift, anchored> sums;
@@ -206,21 +209,21 @@ void dense_rows(const SpanWeights& weights, const IntegerActivations& x, const u
       for (int line = 0; line < Codes::kBytes; line += kVectorBytes) __builtin_prefetch(packed + kAhead + line);
       Codes::step(packed, lanes, sums);
     }
-    totals.template add<Codes::kZeroPoints, Scales>(weights, x, segment, row, sums);
+    totals.template add<Codes::kZeroPoints, units, Scales>(weights, x, segment, row, sums);
   });
-  totals.store(out);
+  totals.add_to(out);
 }
 
-// Signed 8-bit codes, expanded a tile row at a time. Returns how many it took, or -1 as soon as it has taken more than
-// there are; it never reads more than a vector past those.
-template <int rows, int halves>
-int64_t sparse_rows(const SpanWeights& weights, const IntegerActivations& x, const uint8_t* kept, int64_t limit,
-                    int64_t row, float* out) {
-  const uint8_t *mask = weights.mask, *start = kept, *end = kept + limit;
+// Signed operands, 2^shift times too large, expanded a tile row at a time. Returns how many it took, or -1 where that is
+// more than there are; it never reads more than a vector past those.
+template <class Scales, int shift, int rows, int halves, bool units, bool anchored>
+int64_t sparse_rows(const SpanWeights& weights, const IntegerActivations& x, const Kept& operands, int64_t row,
+                    float* out) {
+  const uint8_t *mask = weights.mask, *kept = operands.codes, *end = kept + operands.count;
   bool over = false;
   Totals<rows> totals;
   for_segments(weights, x, [&](const Segment& segment) {
-    Sums<rows, halves, 0, false> sums;
+    Sums<rows, halves, shift, anchored> sums;
     sums.clear();
     for (int64_t input = segment.begin; input < segment.end; input += kStepInputs) {
       int8x16_t lanes[rows][halves];
@@ -228,8 +231,7 @@ int64_t sparse_rows(const SpanWeights& weights, const IntegerActivations& x, con
       const auto tile_row = [&]<int lane>() {
         const Places places(mask);
         for (int quarter = 0; quarter < kQuarters; ++quarter) {
-          const int8x8_t low = places.expand(kept, 2 * quarter), high = places.expand(kept, 2 * quarter + 1);
-          sums.template add<lane>(quarter, vcombine_s8(low, high), lanes);
+          sums.template add<lane>(quarter, places.expand(kept, quarter), lanes);
         }
         kept += places.total;
         if (kept > end) [[unlikely]] kept = end, over = true;
@@ -240,28 +242,31 @@ int64_t sparse_rows(const SpanWeights& weights, const IntegerActivations& x, con
       tile_row.template operator()<2>();
       tile_row.template operator()<3>();
     }
-    totals.template add<false, OtherScales>(weights, x, segment, row, sums);
+    totals.template add<false, units, Scales>(weights, x, segment, row, sums);
   });
-  totals.store(out);
-  return over ? -1 : kept - start;
+  totals.add_to(out);
+  return over ? -1 : kept - operands.codes;
 }
 
 // Rows of activations, a few at a time, sharing what is read of the weights.
 template <class Rows>
 void in_steps(const IntegerActivations& x, float* out, const Rows& rows) {
-  const auto of = [&]<int halves>() {
+  const auto of = [&]<int halves, bool units>() {
     constexpr int kMost = 4 / halves;
     int64_t row = 0;
-    for (; row + kMost <= x.batch; row += kMost) rows.template operator()<kMost, halves>(row, out + row * kBlockNeurons);
-    for (; row < x.batch; ++row) rows.template operator()<1, halves>(row, out + row * kBlockNeurons);
+    for (; row + kMost <= x.batch; row += kMost) {
+      rows.template operator()<kMost, halves, units>(row, out + row * kBlockNeurons);
+    }
+    for (; row < x.batch; ++row) rows.template operator()<1, halves, units>(row, out + row * kBlockNeurons);
   };
-  x.low ? of.template operator()<2>() : of.template operator()<1>();
+  if (x.low) return of.template operator()<2, true>();  // nine bits are always block floating point
+  x.units ? of.template operator()<1, true>() : of.template operator()<1, false>();
 }
 
 template <class Codes, class Scales, bool anchored>
 void dense_with(const SpanWeights& weights, const IntegerActivations& x, const uint8_t* packed, float* out) {
-  in_steps(x, out, [&]<int rows, int halves>(int64_t row, float* to) {
-    dense_rows<Codes, Scales, rows, halves, anchored>(weights, x, packed, row, to);
+  in_steps(x, out, [&]<int rows, int halves, bool units>(int64_t row, float* to) {
+    dense_rows<Codes, Scales, rows, halves, units, anchored>(weights, x, packed, row, to);
   });
 }
 
@@ -278,18 +283,39 @@ int64_t dense(const SpanWeights& weights, const IntegerActivations& x, const uin
   return 0;
 }
 
-int64_t sparse(const SpanWeights& weights, const IntegerActivations& x, float* out, uint8_t* scratch) {
-  Kept kept = {weights.packed + weights.taken, weights.limit - weights.taken};
-  if (weights.format->bits < 8) {
-    kept = unpack_kept<Neon>(weights, scratch);
-    if (kept.count < 0) return -1;
-    to_operands(*weights.format, scratch, kept.count + 8);
-  }
+template <class Scales, int shift, bool anchored>
+int64_t sparse_with(const SpanWeights& weights, const IntegerActivations& x, const Kept& operands, float* out) {
   int64_t taken = 0;
-  in_steps(x, out, [&]<int rows, int halves>(int64_t row, float* to) {
-    taken = sparse_rows<rows, halves>(weights, x, kept.codes, kept.count, row, to);
+  in_steps(x, out, [&]<int rows, int halves, bool units>(int64_t row, float* to) {
+    taken = sparse_rows<Scales, shift, rows, halves, units, anchored>(weights, x, operands, row, to);
   });
   return taken;
+}
+
+// A stream of signed 4-bit codes to operands sixteen times too large. Whole vectors.
+void unpack_nibbles(const uint8_t* in, int64_t count, uint8_t* operands) {
+  for (int64_t i = 0; i < count; i += 32, in += 16) {
+    const uint8x16_t pairs = vld1q_u8(in);
+    const uint8x16_t low = vshlq_n_u8(pairs, 4), high = vandq_u8(pairs, vdupq_n_u8(0xf0));
+    vst1q_u8(operands + i, vzip1q_u8(low, high));
+    vst1q_u8(operands + i + 16, vzip2q_u8(low, high));
+  }
+}
+
+int64_t sparse(const SpanWeights& weights, const IntegerActivations& x, float* out, uint8_t* scratch) {
+  const int bits = weights.format->bits;
+  const int64_t taken = weights.taken, left = weights.limit - taken;
+  if (bits == 8) return sparse_with<OtherScales, 0, false>(weights, x, {weights.packed + taken, left}, out);
+  if (bits == 4 && weights.format->scale == ScaleType::bf16 && x.segment <= kAnchoredSegment) {
+    const int64_t count = count_bits(weights.mask, weights.tiles * tile_mask_bytes(8));
+    if (count > left) return -1;
+    unpack_nibbles(weights.packed + taken / 2, taken % 2 + count, scratch);
+    return sparse_with<Bf16Scales, 4, true>(weights, x, {scratch + taken % 2, count}, out);
+  }
+  const Kept kept = unpack_kept<Neon>(weights, scratch);
+  if (kept.count < 0) return -1;
+  to_operands(*weights.format, scratch, kept.count + 8);
+  return sparse_with<OtherScales, 0, false>(weights, x, kept, out);
 }
 
 int64_t decoded(const SpanWeights& weights, const IntegerActivations& x, float* out, uint8_t* scratch) {

@@ -33,20 +33,13 @@ def linear(
     group, mantissa = integer_format(activations)
     _check(x, matrix, bias)
     x = x.contiguous()
-    batch = x.numel() // matrix.cols
     y = torch.empty(*x.shape[:-1], matrix.rows, dtype=x.dtype)
+    batch = x.numel() // matrix.cols
     if batch:
         shift = None if bias is None else bias.detach().to(torch.float32).contiguous()
-        matrix.native.linear_integer(
-            x.data_ptr(),
-            REAL_NAMES[x.dtype],
-            batch,
-            0 if shift is None else shift.data_ptr(),
-            y.data_ptr(),
-            group,
-            mantissa,
-            thread_count(threads),
-        )
+        address = 0 if shift is None else shift.data_ptr()
+        pointers = (x.data_ptr(), REAL_NAMES[x.dtype], batch, address, y.data_ptr())
+        matrix.native.linear_integer(*pointers, group, mantissa, thread_count(threads))
     return y
 
 
@@ -64,7 +57,7 @@ def integer_format(activations: str) -> tuple[int, int]:
 def _check(x: Tensor, matrix: PackedMatrix, bias: Tensor | None) -> None:
     if not isinstance(matrix.format.element, Integer) or matrix.operand_bits != 8:
         raise ValueError(f"integer activations want integer weights in 8-bit tiles, not {matrix.format}")
-    if x.dtype not in REAL_NAMES or x.device.type != "cpu":
+    if x.dtype not in REAL_NAMES or not x.is_cpu:
         raise TypeError(f"activations are float32, bfloat16 or float16 on the CPU, not {x.dtype} on {x.device}")
     if not x.ndim or x.shape[-1] != matrix.cols:
         raise ValueError(f"activations are [..., {matrix.cols}], not {list(x.shape)}")

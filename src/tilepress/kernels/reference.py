@@ -15,7 +15,7 @@ from ..formats.tensors import scale_values
 from ..tiles import PackedMatrix, unpack, unpack_codes
 
 INT8_ROWS = parse_weight("int8:row")
-SPAN = 1024  # inputs, or a little more, whose products are summed before they join the others
+SPAN = 2048  # inputs, or a little more, whose products are summed before they join the others
 SPAN_STEP = 64
 
 
@@ -42,7 +42,7 @@ def linear_integer(x: Tensor, matrix: PackedMatrix, rounding: BFP | None, bias: 
     Each row of x becomes int8 with one float32 scale (the format int8:row) or, with `rounding`, block floating point.
     Products of integers are summed exactly over each segment of inputs, which share all their scales. Then, in float32
     with a rounding after every operation:
-    segment after segment of a span: sum += float(dot) * weight scale (* activation unit);
+    segment after segment of a span: sum = fma(float(dot) (* activation unit), weight scale, sum), rounded once;
     span after span: total += sum; at the end y = total (* row scale) (+ bias).
     """
     rows = _integer_rows(x.reshape(-1, matrix.cols), rounding)
@@ -54,13 +54,29 @@ def linear_integer(x: Tensor, matrix: PackedMatrix, rounding: BFP | None, bias: 
         for first in range(start, min(start + span, matrix.cols), segment):
             inputs = slice(first, min(first + segment, start + span))
             dots = (rows.values[:, None, inputs] * weights[None, :, inputs]).sum(-1)
-            product = dots.to(torch.float32) * scales[:, first // (matrix.layout.group or matrix.cols)]
+            value = dots.to(torch.float32)
             if rows.group:
-                product = product * rows.units[:, first // rows.group, None]
-            partial = partial + product
+                value = value * rows.units[:, first // rows.group, None]
+            partial = fused_multiply_add(value, scales[:, first // (matrix.layout.group or matrix.cols)], partial)
         total = total + partial
     y = total * rows.scales
     return (y if bias is None else y + bias.to(torch.float32)).view(*x.shape[:-1], matrix.rows)
+
+
+def fused_multiply_add(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+    """a * b + c of float32 tensors, rounded once to float32, nearest even.
+
+    In float64 the product is exact and the sum is rounded. Where that lost something, the sum's last bit is made odd, on the
+    side of what was lost: then rounding to float32, which has 29 bits fewer, sees neither a tie nor a number that is not
+    there, and rounds as if it had seen all bits.
+    """
+    product, c = torch.broadcast_tensors(a.double() * b.double(), c.double())
+    total = product + c
+    part = total - product
+    lost = (product - (total - part)) + (c - part)  # what the addition lost, exactly (Knuth's two-sum)
+    even = total.view(torch.int64) % 2 == 0
+    odd = torch.nextafter(total, torch.where(lost > 0, torch.inf, -torch.inf).to(total))
+    return torch.where((lost != 0) & even, odd, total).to(torch.float32)
 
 
 def cut(matrix: PackedMatrix, group: int) -> tuple[int, int]:
