@@ -123,6 +123,10 @@ int scale_bytes(ScaleType type) {
   }
 }
 
+Real real_of(const std::string& type) {
+  return pick<Real>(type, {{"fp32", Real::f32}, {"bf16", Real::bf16}, {"fp16", Real::f16}});
+}
+
 MatrixShape make_shape(const OwnedFormat& owned, int64_t rows, int64_t cols, int operand_bits, bool sparse) {
   constexpr int64_t kLimit = int64_t{1} << 40;
   const Format& format = owned.format;
@@ -179,7 +183,7 @@ Streams check_streams(const MatrixShape& shape, Bytes codes, Bytes mask, ConstOf
 }
 
 Weights check_weights(const MatrixShape& shape, ConstBytes data, const std::string& type, ConstBytes keep) {
-  const Real real = pick<Real>(type, {{"fp32", Real::f32}, {"bf16", Real::bf16}, {"fp16", Real::f16}});
+  const Real real = real_of(type);
   require_size(data, shape.rows * shape.cols * (real == Real::f32 ? 4 : 2), "weights");
   if (keep.size()) require_size(keep, shape.rows * shape.cols, "keep");
   return {data.data(), real, keep.size() ? keep.data() : nullptr};
@@ -269,6 +273,15 @@ class PackedArrays {
                               {as<uint8_t>(y), real, as<const float>(bias)}, threads);
   }
 
+  // `way` is one of those of dispatch/linear.h; the one that fits best if empty.
+  void linear_float(uintptr_t x, const std::string& type, int64_t batch, uintptr_t bias, uintptr_t y,
+                    const std::string& way, int threads) const {
+    const Real real = check_call(x, type, batch, y, threads);
+    nb::gil_scoped_release release;
+    tilepress::linear_float(weights(), {as<const uint8_t>(x), real, batch}, way.empty() ? float_way(batch, real) : way,
+                            {as<uint8_t>(y), real, as<const float>(bias)}, threads);
+  }
+
  private:
   template <class T>
   static T* as(uintptr_t address) {
@@ -278,7 +291,7 @@ class PackedArrays {
   static Real check_call(uintptr_t x, const std::string& type, int64_t batch, uintptr_t y, int threads) {
     require(threads >= 1 && batch >= 1, "at least one thread and one row are needed");
     require(x && y, "x and y must have memory");
-    return pick<Real>(type, {{"fp32", Real::f32}, {"bf16", Real::bf16}, {"fp16", Real::f16}});
+    return real_of(type);
   }
 
   PackedWeights weights() const { return {shape_, native_format_, streams_}; }
@@ -347,6 +360,8 @@ NB_MODULE(_native, m) {
            array("offsets"), array("scales"), array("zeros"))
       .def("unpack_codes", &PackedArrays::unpack_codes, array("to"), array("keep"), "threads"_a)
       .def("unpack_weights", &PackedArrays::unpack_weights, array("to"), "threads"_a)
-      .def("linear_integer", &PackedArrays::linear_integer);
+      .def("linear_integer", &PackedArrays::linear_integer)
+      .def("linear_float", &PackedArrays::linear_float);
+  m.def("float_way", [](int64_t batch, const std::string& type) { return std::string(float_way(batch, real_of(type))); });
   m.def("read_bandwidth", &py_read_bandwidth, array("data"), "threads"_a);
 }

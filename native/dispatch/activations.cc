@@ -147,4 +147,37 @@ IntegerActivations IntegerRows::view(int64_t row, int64_t batch, int64_t first) 
           segments_};
 }
 
+F32Rows::F32Rows(const MatrixShape& shape, const Activations& x, int threads) : FloatRows(shape, x.batch) {
+  x_ = reinterpret_cast<const float*>(x.data);
+  if (x.type == Real::f32 && stride_ == shape.cols) return;
+  own_.resize(size(x.batch * stride_));
+  parallel_for(x.batch, threads, [&](int, int64_t row) {
+    load_row({x.data, x.type, nullptr}, row * shape.cols, shape.cols, own_.data() + row * stride_);
+  });
+  x_ = own_.data();
+}
+
+Bf16Rows::Bf16Rows(const MatrixShape& shape, const Activations& x, bool whole_tiles, int threads)
+    : FloatRows(shape, x.batch * parts_of(x.type)), parts_(parts_of(x.type)) {
+  if (whole_tiles && batch_ > kTileRows) batch_ = (batch_ + kTileRows - 1) / kTileRows * kTileRows;
+  x_ = reinterpret_cast<const uint16_t*>(x.data);
+  if (parts_ == 1 && stride_ == shape.cols && batch_ == x.batch) return;
+  own_.resize(size(batch_ * stride_));
+  parallel_for(x.batch, threads, [&](int, int64_t row) {
+    uint16_t* to = own_.data() + parts_ * row * stride_;
+    if (parts_ == 1) {
+      const auto* from = reinterpret_cast<const uint16_t*>(x.data) + row * shape.cols;
+      std::copy(from, from + shape.cols, to);
+      return;
+    }
+    const std::vector<float>& floats = float_row(shape, x, row, 0);
+    for (int64_t i = 0; i < shape.cols; ++i) to[i] = round_to_bf16(floats[size(i)]);
+    for (int64_t i = 0; i < shape.cols; ++i) {
+      const float left = floats[size(i)] - bf16_to_float(to[i]);
+      to[stride_ + i] = is_finite(left) ? round_to_bf16(left) : uint16_t{0};
+    }
+  });
+  x_ = own_.data();
+}
+
 }  // namespace tilepress

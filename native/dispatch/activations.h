@@ -50,4 +50,41 @@ class IntegerRows {
   std::vector<float> units_, scales_;
 };
 
+// Activations as the floats of a kernel, rows padded with zeros to kSpanStep inputs; where they are so already, the
+// caller's own memory.
+template <class Number>
+class FloatRows {
+ public:
+  FloatActivations<Number> view(int64_t row, int64_t batch, int64_t first) const {
+    return {x_ + row * stride_ + first, stride_, batch};
+  }
+  int64_t batch() const { return batch_; }
+
+ protected:
+  FloatRows(const MatrixShape& shape, int64_t batch)
+      : stride_((shape.cols + kSpanStep - 1) / kSpanStep * kSpanStep), batch_(batch) {}
+
+  std::vector<Number> own_;
+  const Number* x_ = nullptr;
+  int64_t stride_, batch_;
+};
+
+class F32Rows : public FloatRows<float> {
+ public:
+  F32Rows(const MatrixShape& shape, const Activations& x, int threads);
+};
+
+// Other types than bf16 become two rows each, one after the other: the nearest bf16, and what that lacks. So sixteen bits
+// of float32 count, and all of float16. With `whole_tiles`, rows fill whole tiles unless they are fewer than one.
+class Bf16Rows : public FloatRows<uint16_t> {
+ public:
+  Bf16Rows(const MatrixShape& shape, const Activations& x, bool whole_tiles, int threads);
+
+  int parts() const { return parts_; }
+  static int parts_of(Real type) { return type == Real::bf16 ? 1 : 2; }
+
+ private:
+  int parts_;
+};
+
 }  // namespace tilepress

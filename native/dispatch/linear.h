@@ -1,6 +1,8 @@
 // Whole linear layers: activations made ready, blocks of neurons and spans of inputs shared out among threads.
 #pragma once
 
+#include <string_view>
+
 #include "dispatch/activations.h"
 
 namespace tilepress {
@@ -22,5 +24,14 @@ struct PackedWeights {
 // y = x · Wᵀ + bias with x rounded to integers; W has an integer format in 8-bit tiles.
 void linear_integer(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding,
                     const Outputs& outputs, int threads);
+
+// y = x · Wᵀ + bias with x as it is, by one of three operations of the registry:
+//   linear_f32_f32_any       weights to float32
+//   linear_f32_bf16_any      weights and activations to bf16, for a few rows
+//   multiply_f32_bf16_bf16   the same by tiles, decoded once for all rows
+// float_way says which one fits the machine and the batch.
+std::string_view float_way(int64_t batch, Real type);
+void linear_float(const PackedWeights& weights, const Activations& x, std::string_view way, const Outputs& outputs,
+                  int threads);
 
 }  // namespace tilepress

@@ -22,18 +22,28 @@ const Kernel kKernels[] = {
     entry(kPack, Isa::avx512, avx512::pack_block),
     entry(kUnpack, Isa::avx512, avx512::unpack_block),
     entry(kLinearInteger, Isa::avx512, avx512::linear_integer_span),
+    entry(kLinearF32, Isa::avx512, avx512::linear_f32_span),
+    entry(kLinearF32, Isa::avx2, avx2::linear_f32_span),
+    entry(kLinearBf16, Isa::avx512, avx512::linear_bf16_span),
+    entry(kDecodeBf16, Isa::avx512, avx512::decode_bf16_span),
+    entry(kMultiplyBf16, Isa::amx, amx::multiply_bf16_tiles),
+    entry(kMultiplyBf16, Isa::avx512, avx512::multiply_bf16_tiles),
     entry(kRead, Isa::avx512, avx512::read_bytes),
     entry(kRead, Isa::avx2, avx2::read_bytes),
 #elif defined(__aarch64__)
     entry(kPack, Isa::neon_dotprod, neon_dotprod::pack_block),
     entry(kUnpack, Isa::neon_dotprod, neon_dotprod::unpack_block),
     entry(kLinearInteger, Isa::neon_dotprod, neon_dotprod::linear_integer_span),
+    entry(kLinearF32, Isa::neon_dotprod, neon_dotprod::linear_f32_span),
 #endif
     entry(kQuantize, Isa::portable, portable::quantize_row),
     entry(kDequantize, Isa::portable, portable::dequantize_row),
     entry(kPack, Isa::portable, portable::pack_block),
     entry(kUnpack, Isa::portable, portable::unpack_block),
     entry(kLinearInteger, Isa::portable, portable::linear_integer_span),
+    entry(kLinearF32, Isa::portable, portable::linear_f32_span),
+    entry(kDecodeBf16, Isa::portable, portable::decode_bf16_span),
+    entry(kMultiplyBf16, Isa::portable, portable::multiply_bf16_tiles),
     entry(kRead, Isa::portable, portable::read_bytes),
 };
 
@@ -41,12 +51,17 @@ const Kernel kKernels[] = {
 
 std::span<const Kernel> kernels() { return kKernels; }
 
-const Kernel& choose(std::string_view operation) {
+const Kernel* find(std::string_view operation) {
   const Isa active = active_isa();
   for (const Kernel& kernel : kKernels) {
-    if (kernel.operation == operation && permitted(kernel.isa, active)) return kernel;
+    if (kernel.operation == operation && permitted(kernel.isa, active)) return &kernel;
   }
-  throw std::logic_error("no kernel for " + std::string(operation));
+  return nullptr;
+}
+
+const Kernel& choose(std::string_view operation) {
+  if (const Kernel* found = find(operation)) return *found;
+  throw std::invalid_argument("no kernel for " + std::string(operation) + " on " + std::string(isa_name(active_isa())));
 }
 
 }  // namespace tilepress

@@ -28,12 +28,19 @@ inline constexpr Operation<DequantizeRow> kDequantize{"dequantize"};
 inline constexpr Operation<PackBlock> kPack{"pack"};
 inline constexpr Operation<UnpackBlock> kUnpack{"unpack"};
 inline constexpr Operation<LinearInteger> kLinearInteger{"linear_f32_i8_int"};
+inline constexpr Operation<LinearF32> kLinearF32{"linear_f32_f32_any"};
+inline constexpr Operation<LinearBf16> kLinearBf16{"linear_f32_bf16_any"};
+inline constexpr Operation<DecodeBf16> kDecodeBf16{"decode_bf16_any"};
+inline constexpr Operation<MultiplyBf16> kMultiplyBf16{"multiply_f32_bf16_bf16"};
 inline constexpr Operation<ReadBytes> kRead{"read"};
 
 // All kernels of this build; of one operation, the one to prefer comes first.
 std::span<const Kernel> kernels();
 
-// The first kernel of the operation that the instruction set in force permits. Portable ones always are.
+// The first kernel of the operation that the instruction set in force permits; null where there is none.
+const Kernel* find(std::string_view operation);
+
+// The same, of an operation that has a portable kernel, as nearly all have.
 const Kernel& choose(std::string_view operation);
 
 template <class Function>

@@ -9,27 +9,37 @@
 
 namespace tilepress {
 
-// One worker's memory.
+// One worker's memory, kept from call to call.
 struct LinearScratch {
-  std::vector<float> totals;
-  std::vector<uint8_t> kernel;
-
+  // Cleared.
   float* totals_for(int64_t count) {
-    if (totals.size() < static_cast<size_t>(count)) totals.resize(static_cast<size_t>(count));
-    std::fill(totals.begin(), totals.begin() + count, 0.0f);
-    return totals.data();
+    float* all = grown(totals_, count);
+    std::fill(all, all + count, 0.0f);
+    return all;
   }
-  uint8_t* kernel_for(int64_t bytes) {
-    if (kernel.size() < static_cast<size_t>(bytes)) kernel.resize(static_cast<size_t>(bytes));
-    return kernel.data();
-  }
+  uint8_t* kernel_for(int64_t bytes) { return grown(kernel_, bytes); }
+  uint8_t* tiles_for(int64_t bytes) { return aligned(grown(tiles_, bytes + kVectorBytes)); }
+  float* scales_for(int64_t count) { return grown(scales_, count); }
 
-  // Of each of `count` workers; kept from call to call.
+  // Of each of `count` workers that this thread calls.
   static std::vector<LinearScratch>& of_workers(int count) {
     static thread_local std::vector<LinearScratch> all;
     if (all.size() < static_cast<size_t>(count)) all.resize(static_cast<size_t>(count));
     return all;
   }
+
+ private:
+  template <class T>
+  static T* grown(std::vector<T>& memory, int64_t count) {
+    if (memory.size() < static_cast<size_t>(count)) memory.resize(static_cast<size_t>(count));
+    return memory.data();
+  }
+  static uint8_t* aligned(uint8_t* at) {
+    return at + (kVectorBytes - reinterpret_cast<uintptr_t>(at) % kVectorBytes) % kVectorBytes;
+  }
+
+  std::vector<float> totals_, scales_;
+  std::vector<uint8_t> kernel_, tiles_;
 };
 
 inline SpanWeights span_weights(const PackedWeights& weights, int64_t block, int64_t first, int64_t inputs,

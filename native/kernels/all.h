@@ -11,6 +11,9 @@ DequantizeRow dequantize_row;
 PackBlock pack_block;
 UnpackBlock unpack_block;
 LinearInteger linear_integer_span;
+LinearF32 linear_f32_span;
+DecodeBf16 decode_bf16_span;
+MultiplyBf16 multiply_bf16_tiles;
 ReadBytes read_bytes;
 }  // namespace portable
 
@@ -18,21 +21,31 @@ namespace neon_dotprod {
 PackBlock pack_block;
 UnpackBlock unpack_block;
 LinearInteger linear_integer_span;
+LinearF32 linear_f32_span;
 }  // namespace neon_dotprod
 
 namespace avx2 {
 QuantizeRow quantize_row;
 DequantizeRow dequantize_row;
+LinearF32 linear_f32_span;
 ReadBytes read_bytes;
 }  // namespace avx2
 
 namespace avx512 {
 QuantizeRow quantize_row;
 DequantizeRow dequantize_row;
+LinearF32 linear_f32_span;
 PackBlock pack_block;
 UnpackBlock unpack_block;
 LinearInteger linear_integer_span;
+LinearBf16 linear_bf16_span;
+DecodeBf16 decode_bf16_span;
+MultiplyBf16 multiply_bf16_tiles;
 ReadBytes read_bytes;
 }  // namespace avx512
+
+namespace amx {
+MultiplyBf16 multiply_bf16_tiles;
+}  // namespace amx
 
 }  // namespace tilepress

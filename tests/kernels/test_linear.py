@@ -119,7 +119,7 @@ def test_shapes_of_activations():
         ({"bias": torch.zeros(21)}, ValueError, r"the bias is \[20\], not \[21\]"),
         ({"threads": 0}, ValueError, "at least one thread"),
         ({"activations": "bfp:g32:m9"}, ValueError, "at most 8 bits, not bfp:g32:m9"),
-        ({"activations": "int4:g32"}, ValueError, "activations are .* not int4:g32"),
+        ({"activations": "int4:g32"}, ValueError, "activations are float, int8 or bfp.* not int4:g32"),
         ({"activations": "bfq:g32:m8"}, ValueError, "unknown format 'bfq:g32:m8'"),
         ({"matrix": tiles.pack(torch.ones(20, 64), "mxfp4")}, ValueError, "want integer weights"),
         ({"matrix": tiles.pack(torch.ones(20, 64), "int4:g32", operand_bits=16)}, ValueError, "in 8-bit tiles"),

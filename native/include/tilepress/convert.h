@@ -26,6 +26,13 @@ static inline uint16_t float_to_bf16(float x) {
   return static_cast<uint16_t>((bits >> 16 & 0x8000) | magnitude);
 }
 
+// The nearest bf16, ties to even, overflowing to infinity and keeping NaN, as arithmetic does.
+static inline uint16_t round_to_bf16(float x) {
+  const uint32_t bits = std::bit_cast<uint32_t>(x);
+  const uint16_t rounded = static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+  return (bits & 0x7fffffff) > 0x7f800000 ? uint16_t{0x7fc0} : rounded;
+}
+
 // Code, without its sign, of the nearest number, ties to even, of a float format with `mantissa_bits` whose
 // smallest normal number is 2^min_exponent. `x` is not negative and at most the format's largest number.
 // Adding a power of two whose last place is that of the result makes the addition itself do the rounding.

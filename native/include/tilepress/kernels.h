@@ -40,6 +40,11 @@ struct Format {
   const float* values;      // 2^bits: value of each code; null for 16-bit formats
 };
 
+// Whether values are so large that they must meet their scale before they are summed.
+constexpr bool scales_first(const Format& format) {
+  return format.rounding == Rounding::bf16 && format.scale != ScaleType::none;
+}
+
 // Scales and zero points of one neuron; entry g lies at g * kBlockNeurons.
 struct GroupScales {
   void* scales;
@@ -103,12 +108,33 @@ struct FloatActivations {
   int64_t stride, batch;
 };
 
-// out [batch, 16] += x · Wᵀ over the span: the span's own sum first, then one addition. `scratch` holds
+// out [batch, 16] += x · Wᵀ over the span; of integers, the span's own sum first and then one addition. `scratch` holds
 // span_scratch_bytes. Returns how many codes of a sparse block it took (0 when dense), or -1, with `out` meaningless, where
 // its mask asks for more than the block has. Up to kSlackBytes past the block's own bytes may be read.
 using LinearInteger = int64_t(const SpanWeights&, const IntegerActivations&, float* out, uint8_t* scratch);
 using LinearF32 = int64_t(const SpanWeights&, const FloatActivations<float>&, float* out, uint8_t* scratch);
 using LinearBf16 = int64_t(const SpanWeights&, const FloatActivations<uint16_t>&, float* out, uint8_t* scratch);
+
+// For many rows weights are decoded once, to tiles of operands as matrix units take them: 1 KiB each, in VNNI order, 32
+// inputs of bf16 or 64 of int8, block after block. `scaled` tiles hold weights; others lack the scale.
+// Returns as linear kernels do.
+using DecodeBf16 = int64_t(const SpanWeights&, bool scaled, uint16_t* tiles, uint8_t* scratch);
+
+inline constexpr int kTileRows = 16;  // of activations, too
+
+// What tile kernels multiply: tiles of one or two blocks with rows of activations, `batch` a multiple of kTileRows or less
+// than that. Every `segment` tiles the products so far are multiplied with the next 16 of `scales` (null: with 1) and added
+// to out [batch, 16].
+struct TileProduct {
+  const void* tiles[2];  // the second may be null, as may be its scales and out
+  int64_t count;         // tiles of each block
+  const void* x;         // [batch, stride] operands
+  int64_t stride, batch;
+  int64_t segment;
+  const float* scales[2];
+  float* out[2];
+};
+using MultiplyBf16 = void(const TileProduct&);
 
 // Reads every byte once and returns a checksum, so that the reads cannot be left out.
 using ReadBytes = uint64_t(const uint8_t* data, size_t size);

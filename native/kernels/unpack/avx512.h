@@ -7,6 +7,57 @@
 namespace tilepress {
 namespace {
 
+// A core asks memory for more at a time if it is told early what comes.
+inline void prefetch_ahead(const uint8_t* from) {
+  constexpr int kAhead = 2048;  // bytes
+  _mm_prefetch(reinterpret_cast<const char*>(from) + kAhead, _MM_HINT_T0);
+}
+
+// The codes of a sparse block, up to 64 at a time. Nothing is read from further than the last code, and a vector from
+// there on lies within the slack.
+class Avx512Stream {
+ public:
+  explicit Avx512Stream(const SpanWeights& weights)
+      : from_(weights.packed), taken_(weights.taken), limit_(weights.limit), bits_(weights.format->bits) {
+    alignas(64) uint8_t places[64], shifts[64];
+    for (int i = 0; i < 64; ++i) {
+      places[i] = static_cast<uint8_t>(i / 8 * bits_ + i % 8);
+      shifts[i] = static_cast<uint8_t>(i % 8 * bits_);
+    }
+    gather_ = _mm512_load_si512(places);
+    shifts_ = _mm512_load_si512(shifts);
+    low_ = _mm512_set1_epi8(static_cast<char>((1 << bits_) - 1));
+  }
+
+  // Codes of the block up to here; -1 where the mask asked for more than it has.
+  int64_t taken() const { return over_ ? -1 : taken_; }
+
+  // Codes at the places of the mask's bits, what `others` has elsewhere. Codes of less than eight bits are gathered eight
+  // to a 64-bit lane and taken apart by shifts, from whatever bit they begin at.
+  template <bool bytes>
+  [[gnu::always_inline]] __m512i expand(uint64_t mask, __m512i others) {
+    const int64_t bit = bytes ? 0 : taken_ * bits_;
+    const uint8_t* at = bytes ? from_ + taken_ : from_ + bit / 8;
+    __m512i codes = _mm512_loadu_si512(at);
+    prefetch_ahead(at);
+    if constexpr (!bytes) {
+      const __m512i shifts = _mm512_add_epi8(shifts_, _mm512_set1_epi8(static_cast<char>(bit % 8)));
+      codes = _mm512_multishift_epi64_epi8(shifts, _mm512_permutexvar_epi8(gather_, codes));
+      codes = _mm512_and_si512(codes, low_);
+    }
+    taken_ += _mm_popcnt_u64(mask);
+    if (taken_ > limit_) [[unlikely]] taken_ = limit_, over_ = true;
+    return _mm512_mask_expand_epi8(others, mask, codes);
+  }
+
+ private:
+  const uint8_t* from_;
+  int64_t taken_, limit_;
+  int bits_;
+  bool over_ = false;
+  __m512i gather_, shifts_, low_;
+};
+
 struct Avx512 {
   // Eight codes of `bits` bits are `bits` bytes: a permutation brings them into one 64-bit lane, and a shift for each
   // byte of the lane takes them apart.

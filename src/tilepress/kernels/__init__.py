@@ -1,6 +1,15 @@
 """Arithmetic on packed tiles: which kernels there are, and which one runs."""
 
 from .dispatch import active_isa, chosen, cpu_features, registered, supported_isas
-from .linear import linear
+from .linear import error_bound, linear, linear_kernel
 
-__all__ = ["active_isa", "chosen", "cpu_features", "linear", "registered", "supported_isas"]
+__all__ = [
+    "active_isa",
+    "chosen",
+    "cpu_features",
+    "error_bound",
+    "linear",
+    "linear_kernel",
+    "registered",
+    "supported_isas",
+]

@@ -5,12 +5,16 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from .. import _native
 from ..formats import BFP, FormatError, Integer, parse
 from ..tiles import PackedMatrix
 from ..tiles.native import REAL_NAMES
 from ..tiles.packing import thread_count
+from .dispatch import chosen
 
 WIDEST_MANTISSA = 8
+INTEGER_WAY = "linear_f32_i8_int"
+FLOAT_WAYS = ("linear_f32_f32_any", "linear_f32_bf16_any", "multiply_f32_bf16_bf16")
 
 
 def linear(
@@ -19,19 +23,22 @@ def linear(
     bias: Tensor | None = None,
     *,
     activations: str = "float",
+    way: str = "",
     threads: int | None = None,
 ) -> Tensor:
     """x [..., inputs] · Wᵀ (+ bias): [..., neurons] in x's type, float32, bfloat16 or float16.
 
     Args:
         bias: [neurons].
-        activations: "int8" rounds x to int8 with a scale a row, "bfp:gN:mN" to block floating point of at most 8 bits;
-            both want integer weights, and give to the bit what `reference.linear` gives, on every instruction set and
-            with any number of threads.
+        activations: "float" takes x as it is; the result is within `error_bound` of `reference.linear`. "int8" rounds x to
+            int8 with a scale a row, "bfp:gN:mN" to block floating point of at most 8 bits; both want integer weights, and
+            give to the bit what `reference.linear_integer` gives, on every instruction set and with any number of
+            threads.
+        way: with "float", the operation to use, one of FLOAT_WAYS, instead of the one that fits batch and machine.
         threads: as many as torch uses if not given.
     """
-    group, mantissa = integer_format(activations)
-    _check(x, matrix, bias)
+    rounding = integer_format(activations)
+    _check(x, matrix, bias, rounding is not None)
     x = x.contiguous()
     y = torch.empty(*x.shape[:-1], matrix.rows, dtype=x.dtype)
     batch = x.numel() // matrix.cols
@@ -39,27 +46,54 @@ def linear(
         shift = None if bias is None else bias.detach().to(torch.float32).contiguous()
         address = 0 if shift is None else shift.data_ptr()
         pointers = (x.data_ptr(), REAL_NAMES[x.dtype], batch, address, y.data_ptr())
-        matrix.native.linear_integer(*pointers, group, mantissa, thread_count(threads))
+        if rounding is None:
+            matrix.native.linear_float(*pointers, way, thread_count(threads))
+        else:
+            matrix.native.linear_integer(*pointers, *rounding, thread_count(threads))
     return y
 
 
+def linear_kernel(
+    matrix: PackedMatrix, batch: int = 1, dtype: torch.dtype = torch.float32, *, activations: str = "float"
+) -> str:
+    """The kernel that `linear` would run for `batch` rows of type `dtype` on this machine now: operation/instruction set."""
+    operation = INTEGER_WAY
+    if integer_format(activations) is None:
+        operation = _native.float_way(batch, REAL_NAMES[dtype])
+    return f"{operation}/{chosen(operation)}"
+
+
+def error_bound(x: Tensor, weight: Tensor) -> Tensor:
+    """How far `linear(x, matrix)` may be from x · Wᵀ of the unpacked `weight`, [..., neurons] float64, before its result is
+    rounded to x's type; and as much again as a few steps of float32's smallest numbers.
+
+    A weight may be rounded to bf16 twice, as a value of its table and as a product with its scale: 2^-8. An activation
+    keeps 16 bits: 2^-16. Each of the sum's n additions may round: n · 2^-23.
+    """
+    inputs = x.shape[-1]
+    products = x.to(torch.float64).abs() @ weight.to(torch.float64).abs().T
+    return (2.0**-8 + 2.0**-16 + inputs * 2.0**-23) * products + inputs * 2.0**-126
+
+
 @lru_cache(maxsize=64)
-def integer_format(activations: str) -> tuple[int, int]:
-    """Group and mantissa of the integers that activations become; 0, 0 for int8 with a scale a row."""
-    if activations == "int8":
-        return 0, 0
+def integer_format(activations: str) -> tuple[int, int] | None:
+    """Group and mantissa of the integers that activations become: 0, 0 for int8 with a scale a row; None for floats."""
+    if activations in ("float", "int8"):
+        return (0, 0) if activations == "int8" else None
     format = parse(activations)
     if not isinstance(format, BFP) or format.mantissa > WIDEST_MANTISSA:
-        raise FormatError(f"activations are int8 or bfp:gN:mN with at most {WIDEST_MANTISSA} bits, not {activations}")
+        raise FormatError(
+            f"activations are float, int8 or bfp:gN:mN with at most {WIDEST_MANTISSA} bits, not {activations}"
+        )
     return format.group, format.mantissa
 
 
-def _check(x: Tensor, matrix: PackedMatrix, bias: Tensor | None) -> None:
-    if not isinstance(matrix.format.element, Integer) or matrix.operand_bits != 8:
+def _check(x: Tensor, matrix: PackedMatrix, bias: Tensor | None, integers: bool) -> None:
+    if integers and (matrix.operand_bits != 8 or not isinstance(matrix.format.element, Integer)):
         raise ValueError(f"integer activations want integer weights in 8-bit tiles, not {matrix.format}")
     if x.dtype not in REAL_NAMES or not x.is_cpu:
         raise TypeError(f"activations are float32, bfloat16 or float16 on the CPU, not {x.dtype} on {x.device}")
-    if not x.ndim or x.shape[-1] != matrix.cols:
+    if x.shape[-1:] != (matrix.cols,):
         raise ValueError(f"activations are [..., {matrix.cols}], not {list(x.shape)}")
     if bias is not None and tuple(bias.shape) != (matrix.rows,):
         raise ValueError(f"the bias is [{matrix.rows}], not {list(bias.shape)}")

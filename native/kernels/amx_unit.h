@@ -1,0 +1,43 @@
+// The tile registers of AMX as multiply_tiles.h wants them. In a nameless namespace for the reason that pack_block.h
+// gives. By assembly: the compiler's own functions take the numbers of registers only as literals.
+#pragma once
+
+#include "kernels/all.h"
+
+namespace tilepress {
+namespace {
+
+struct AmxUnit {
+  // Eight tiles of full rows: sums and activations have `rows` of them, weights all 16.
+  void begin(int rows) {
+    struct alignas(64) {
+      uint8_t palette = 1, start_row = 0, reserved[14] = {};
+      uint16_t row_bytes[16] = {};
+      uint8_t rows[16] = {};
+    } config;
+    for (int tile = 0; tile < 8; ++tile) {
+      config.row_bytes[tile] = kVectorBytes;
+      config.rows[tile] = static_cast<uint8_t>(tile < 6 ? rows : kTileRows);
+    }
+    __asm__ volatile("ldtilecfg %0" : : "m"(config));
+  }
+  void end() { __asm__ volatile("tilerelease"); }
+
+  template <int tile>
+  void zero() {
+    __asm__ volatile("tilezero %%tmm%c0" : : "i"(tile));
+  }
+
+  template <int tile>
+  void load(const void* from, int64_t stride) {
+    __asm__ volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride), "i"(tile) : "memory");
+  }
+
+  template <int tile>
+  void store(void* to, int64_t stride) {
+    __asm__ volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(stride), "i"(tile) : "memory");
+  }
+};
+
+}  // namespace
+}  // namespace tilepress

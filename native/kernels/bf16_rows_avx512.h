@@ -1,0 +1,360 @@
+// Packed weights to vectors of bf16 pairs, as `vdpbf16ps` and AMX take them: one vector holds two inputs of 16 neurons.
+// In a nameless namespace for the reason that pack_block.h gives.
+//
+// A Source gives codes, 64 at a time: four inputs of 16 neurons, in the order of the tile. Values turn them into bf16 by
+// byte look-ups, low and high halves apart: 64 entries cost one instruction, 128 one a little longer. A Source that is
+// sparse fills what was dropped with a code that stands for zero.
+#pragma once
+
+#include "kernels/decode_bf16_any/decode_span.h"
+#include "kernels/unpack/avx512.h"
+
+namespace tilepress {
+namespace {
+
+constexpr int kLineInputs = 4, kStepLines = 2, kStepInputs = kLineInputs * kStepLines;
+
+struct RowPair {
+  __m512i first, second;  // inputs 0 and 1, inputs 2 and 3
+};
+
+// The bytes of 64 codes in the order in which interleaving two halves (`vpunpck`, within 128 bits) gives whole rows.
+inline __m512i interleaving_order(int operand_bits) {
+  alignas(64) uint8_t order[64];
+  for (int i = 0; i < 64; ++i) {
+    const int second = i % 16 / 8, place = i / 16 * 8 + i % 8;  // which row, and where in it: 2 * neuron + input
+    const int in_bytes = 4 * (place / 2) + 2 * second + place % 2;
+    order[i] = static_cast<uint8_t>(operand_bits == 8 ? in_bytes : 32 * second + place);
+  }
+  return _mm512_load_si512(order);
+}
+
+// The bf16 of each code, `count` of them, again and again over 256 places; low and high bytes.
+struct ByteTables {
+  ByteTables(const Format& format, int count, bool zero_beyond) {
+    for (int i = 0; i < 256; ++i) {
+      const uint16_t bits = zero_beyond && i >= count ? uint16_t{0} : round_to_bf16(format.values[i % count]);
+      low[i] = static_cast<uint8_t>(bits);
+      high[i] = static_cast<uint8_t>(bits >> 8);
+    }
+  }
+
+  alignas(64) uint8_t low[256], high[256];
+};
+
+// A code that stands for zero; -1 where there is none.
+inline int zero_code(const Format& format) {
+  for (int code = 0; code < 1 << format.bits; ++code) {
+    if (format.values[code] == 0.0f) return code;
+  }
+  return -1;
+}
+
+class Values {
+ public:
+  explicit Values(const SpanWeights& weights) : order_(interleaving_order(weights.operand_bits)) {}
+  void begin_group(int64_t) {}
+  __m512i dropped() const { return dropped_; }
+
+ protected:
+  static RowPair interleave(__m512i low, __m512i high) {
+    return {_mm512_unpacklo_epi8(low, high), _mm512_unpackhi_epi8(low, high)};
+  }
+  __m512i order_, dropped_ = _mm512_setzero_si512();
+};
+
+// Codes of at most six bits; whatever lies above them in a byte is ignored where all codes are kept.
+class Small : public Values {
+ public:
+  static bool takes(const SpanWeights& weights) {
+    const Format& format = *weights.format;
+    return format.bits <= 6 && !weights.zeros && (!weights.mask || format.bits < 6 || zero_code(format) >= 0);
+  }
+
+  explicit Small(const SpanWeights& weights) : Values(weights) {
+    const int bits = weights.format->bits;
+    const bool room = weights.mask && bits < 6;
+    const ByteTables tables(*weights.format, 1 << bits, room);
+    low_ = _mm512_load_si512(tables.low);
+    high_ = _mm512_load_si512(tables.high);
+    if (weights.mask) dropped_ = _mm512_set1_epi8(static_cast<char>(room ? 1 << bits : zero_code(*weights.format)));
+  }
+
+  RowPair rows(__m512i codes) const {
+    const __m512i ordered = _mm512_permutexvar_epi8(order_, codes);
+    return interleave(_mm512_permutexvar_epi8(ordered, low_), _mm512_permutexvar_epi8(ordered, high_));
+  }
+
+ private:
+  __m512i low_, high_;
+};
+
+// Unsigned codes of at most five bits: those that are their zero point meet the entry of 0.
+class ZeroPoints : public Values {
+ public:
+  static bool takes(const SpanWeights& weights) {
+    return weights.zeros && weights.format->bits <= 5 && weights.operand_bits == 8;
+  }
+
+  explicit ZeroPoints(const SpanWeights& weights) : Values(weights), zeros_(weights.zeros) {
+    alignas(64) uint8_t low[64], high[64];
+    for (int i = 0; i < 64; ++i) {
+      const uint16_t bits = round_to_bf16(static_cast<float>(i - kZero));
+      low[i] = static_cast<uint8_t>(bits);
+      high[i] = static_cast<uint8_t>(bits >> 8);
+    }
+    low_ = _mm512_load_si512(low);
+    high_ = _mm512_load_si512(high);
+    codes_ = _mm512_set1_epi8(static_cast<char>((1 << weights.format->bits) - 1));
+  }
+
+  void begin_group(int64_t group) {
+    const auto* zeros = reinterpret_cast<const __m128i*>(zeros_ + group * kBlockNeurons);
+    dropped_ = _mm512_mullo_epi32(_mm512_cvtepu8_epi32(_mm_loadu_si128(zeros)), _mm512_set1_epi32(0x01010101));
+    shift_ = _mm512_sub_epi8(_mm512_set1_epi8(kZero), dropped_);
+  }
+
+  RowPair rows(__m512i codes) const {
+    const __m512i entries = _mm512_add_epi8(_mm512_and_si512(codes, codes_), shift_);
+    const __m512i ordered = _mm512_permutexvar_epi8(order_, entries);
+    return interleave(_mm512_permutexvar_epi8(ordered, low_), _mm512_permutexvar_epi8(ordered, high_));
+  }
+
+ private:
+  static constexpr int kZero = 32;
+  const uint8_t* zeros_;
+  __m512i low_, high_, codes_, shift_ = _mm512_setzero_si512();
+};
+
+// Eight-bit codes whose highest bit is the sign, as minifloats have it: a table of 128 magnitudes.
+class Signed : public Values {
+ public:
+  static bool takes(const SpanWeights& weights) {
+    const Format& format = *weights.format;
+    return format.bits == 8 && format.rounding == Rounding::minifloat && format.values[0] == 0.0f;
+  }
+
+  explicit Signed(const SpanWeights& weights) : Values(weights) {
+    const ByteTables tables(*weights.format, 256, false);
+    for (int i = 0; i < 2; ++i) {
+      low_[i] = _mm512_load_si512(tables.low + 64 * i);
+      high_[i] = _mm512_load_si512(tables.high + 64 * i);
+    }
+  }
+
+  RowPair rows(__m512i codes) const {
+    constexpr int kOrAnd = 0xf8;  // a | (b & c)
+    const __m512i ordered = _mm512_permutexvar_epi8(order_, codes);
+    const __m512i low = _mm512_permutex2var_epi8(low_[0], ordered, low_[1]);
+    const __m512i high = _mm512_permutex2var_epi8(high_[0], ordered, high_[1]);
+    return interleave(low, _mm512_ternarylogic_epi32(high, ordered, _mm512_set1_epi8(static_cast<char>(0x80)), kOrAnd));
+  }
+
+ private:
+  __m512i low_[2], high_[2];
+};
+
+// Any codes of seven or eight bits.
+class Large : public Values {
+ public:
+  static bool takes(const SpanWeights& weights) {
+    const Format& format = *weights.format;
+    return format.bits >= 7 && format.bits <= 8 && !weights.zeros && (!weights.mask || zero_code(format) >= 0);
+  }
+
+  explicit Large(const SpanWeights& weights) : Values(weights) {
+    const ByteTables tables(*weights.format, 1 << weights.format->bits, false);
+    for (int i = 0; i < 4; ++i) {
+      low_[i] = _mm512_load_si512(tables.low + 64 * i);
+      high_[i] = _mm512_load_si512(tables.high + 64 * i);
+    }
+    if (weights.mask) dropped_ = _mm512_set1_epi8(static_cast<char>(zero_code(*weights.format)));
+  }
+
+  RowPair rows(__m512i codes) const {
+    const __m512i ordered = _mm512_permutexvar_epi8(order_, codes);
+    const __mmask64 upper = _mm512_movepi8_mask(ordered);
+    return interleave(look_up(low_, ordered, upper), look_up(high_, ordered, upper));
+  }
+
+ private:
+  static __m512i look_up(const __m512i* table, __m512i codes, __mmask64 upper) {
+    return _mm512_mask_blend_epi8(upper, _mm512_permutex2var_epi8(table[0], codes, table[1]),
+                                  _mm512_permutex2var_epi8(table[2], codes, table[3]));
+  }
+
+  __m512i low_[4], high_[4];
+};
+
+// Sources: next(values, rows) gives the four rows of the next eight inputs.
+
+// Dense 4-bit codes, two lines in a vector. Only what Values::rows ignores or masks stands above the codes.
+class Dense4 {
+ public:
+  static bool takes(const SpanWeights& weights) { return !weights.mask && weights.format->bits == 4; }
+  Dense4(const SpanWeights& weights, const uint8_t*) : at_(weights.packed) {}
+
+  template <class Values>
+  [[gnu::always_inline]] void next(const Values& values, RowPair* rows) {
+    const __m512i pairs = _mm512_loadu_si512(at_);
+    prefetch_ahead(at_);
+    rows[0] = values.rows(pairs);
+    rows[1] = values.rows(_mm512_srli_epi16(pairs, 4));
+    at_ += kVectorBytes;
+  }
+  int64_t taken() const { return 0; }
+
+ private:
+  const uint8_t* at_;
+};
+
+// Dense codes, a byte each: 8-bit ones where they lie, others unpacked beforehand.
+class DenseBytes {
+ public:
+  static bool takes(const SpanWeights& weights) { return !weights.mask && weights.format->bits <= 8; }
+  DenseBytes(const SpanWeights&, const uint8_t* bytes) : at_(bytes) {}
+
+  template <class Values>
+  [[gnu::always_inline]] void next(const Values& values, RowPair* rows) {
+    for (int line = 0; line < kStepLines; ++line, at_ += kLineCodes) {
+      rows[line] = values.rows(_mm512_loadu_si512(at_));
+      prefetch_ahead(at_);
+    }
+  }
+  int64_t taken() const { return 0; }
+
+ private:
+  const uint8_t* at_;
+};
+
+template <bool bytes>
+class SparseCodes {
+ public:
+  static bool takes(const SpanWeights& weights) { return weights.mask && weights.format->bits <= 8; }
+  SparseCodes(const SpanWeights& weights, const uint8_t*) : stream_(weights), mask_(weights.mask) {}
+
+  template <class Values>
+  [[gnu::always_inline]] void next(const Values& values, RowPair* rows) {
+    for (int line = 0; line < kStepLines; ++line, mask_ += 8) {
+      uint64_t bits;
+      std::memcpy(&bits, mask_, 8);
+      rows[line] = values.rows(stream_.template expand<bytes>(bits, values.dropped()));
+    }
+    prefetch_ahead(mask_);
+  }
+  int64_t taken() const { return stream_.taken(); }
+
+ private:
+  Avx512Stream stream_;
+  const uint8_t* mask_;
+};
+
+struct Words {
+  explicit Words(const SpanWeights&) {}
+  void begin_group(int64_t) {}
+};
+
+struct Bf16Words : Words {
+  using Words::Words;
+  static bool takes(const SpanWeights& weights) { return weights.format->rounding == Rounding::bf16; }
+  static __m512i row(__m512i codes) { return codes; }
+};
+
+struct Fp16Words : Words {
+  using Words::Words;
+  static bool takes(const SpanWeights& weights) { return weights.format->rounding == Rounding::fp16; }
+  static __m512i row(__m512i codes) {
+    const __m512 low = _mm512_cvtph_ps(_mm512_castsi512_si256(codes));
+    const __m512 high = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(codes, 1));
+    return std::bit_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
+  }
+};
+
+class DenseWords {
+ public:
+  static bool takes(const SpanWeights& weights) { return !weights.mask && weights.format->bits == 16; }
+  DenseWords(const SpanWeights&, const uint8_t* words) : at_(words) {}
+
+  template <class Values>
+  [[gnu::always_inline]] void next(const Values& values, RowPair* rows) {
+    for (int line = 0; line < kStepLines; ++line, at_ += 2 * kVectorBytes) {
+      prefetch_ahead(at_);
+      prefetch_ahead(at_ + kVectorBytes);
+      rows[line] = {values.row(_mm512_loadu_si512(at_)), values.row(_mm512_loadu_si512(at_ + kVectorBytes))};
+    }
+  }
+  int64_t taken() const { return 0; }
+
+ private:
+  const uint8_t* at_;
+};
+
+class SparseWords {
+ public:
+  static bool takes(const SpanWeights& weights) { return weights.mask && weights.format->bits == 16; }
+  SparseWords(const SpanWeights& weights, const uint8_t*)
+      : from_(weights.packed), mask_(weights.mask), taken_(weights.taken), limit_(weights.limit) {}
+
+  template <class Values>
+  [[gnu::always_inline]] void next(const Values& values, RowPair* rows) {
+    for (int line = 0; line < kStepLines; ++line) {
+      rows[line].first = values.row(expand());
+      rows[line].second = values.row(expand());
+    }
+    prefetch_ahead(mask_);
+  }
+  int64_t taken() const { return over_ ? -1 : taken_; }
+
+ private:
+  [[gnu::always_inline]] __m512i expand() {
+    uint32_t bits;
+    std::memcpy(&bits, mask_, 4);
+    const uint8_t* at = from_ + 2 * taken_;
+    prefetch_ahead(at);
+    const __m512i row = _mm512_maskz_expand_epi16(bits, _mm512_loadu_si512(at));
+    taken_ += _mm_popcnt_u32(bits);
+    if (taken_ > limit_) [[unlikely]] taken_ = limit_, over_ = true;
+    mask_ += 4;
+    return row;
+  }
+
+  const uint8_t *from_, *mask_;
+  int64_t taken_, limit_;
+  bool over_ = false;
+};
+
+// Calls work<Source, Values>() with the first pair that takes the weights; false where none does.
+template <class Work>
+bool with_rows(const SpanWeights& weights, const Work& work) {
+  const auto values = [&]<class Source>() {
+    if (Small::takes(weights)) return work.template operator()<Source, Small>(), true;
+    if (ZeroPoints::takes(weights)) return work.template operator()<Source, ZeroPoints>(), true;
+    if (Signed::takes(weights)) return work.template operator()<Source, Signed>(), true;
+    if (Large::takes(weights)) return work.template operator()<Source, Large>(), true;
+    return false;
+  };
+  const auto words = [&]<class Source>() {
+    if (Bf16Words::takes(weights)) return work.template operator()<Source, Bf16Words>(), true;
+    return work.template operator()<Source, Fp16Words>(), true;
+  };
+  if (DenseWords::takes(weights)) return words.template operator()<DenseWords>();
+  if (SparseWords::takes(weights)) return words.template operator()<SparseWords>();
+  if (Dense4::takes(weights)) return values.template operator()<Dense4>();
+  if (DenseBytes::takes(weights)) return values.template operator()<DenseBytes>();
+  if (weights.format->bits == 8) return values.template operator()<SparseCodes<true>>();
+  return values.template operator()<SparseCodes<false>>();
+}
+
+// Dense codes where DenseBytes and DenseWords look for them: as they lie, or unpacked into scratch memory.
+inline const uint8_t* dense_bytes(const SpanWeights& weights, uint8_t* scratch) {
+  const int bits = weights.format->bits, count = tile_codes(weights.operand_bits);
+  if (weights.mask || bits == 4 || bits >= 8) return weights.packed;
+  for (int64_t tile = 0; tile < weights.tiles; ++tile) {
+    const uint8_t* packed = weights.packed + tile * tile_code_bytes(bits, weights.operand_bits);
+    unpack_fields(bits, count / kLineCodes, packed, scratch + tile * count);
+  }
+  return scratch;
+}
+
+}  // namespace
+}  // namespace tilepress

@@ -1,0 +1,41 @@
+#include <immintrin.h>
+
+#include "kernels/linear_f32_f32_any/linear_span.h"
+#include "kernels/unpack/scalar.h"
+
+namespace tilepress {
+namespace {
+
+// Sixteen floats in two registers: a permutation of each looks at the three lowest bits of a code, the fourth chooses.
+struct Avx2Table {
+  explicit Avx2Table(const Format& format) {
+    alignas(64) float values[16] = {};
+    std::memcpy(values, format.values, sizeof(float) << format.bits);
+    low = _mm256_load_ps(values), high = _mm256_load_ps(values + 8);
+  }
+
+  template <class Lanes>
+  [[gnu::always_inline]] Floats operator()(Lanes lanes, int at) const {
+    const __m256i codes = std::bit_cast<__m256i>(widen(lanes) >> at);
+    const __m256 choice = _mm256_castsi256_ps(_mm256_slli_epi32(codes, 28));
+    return _mm256_blendv_ps(_mm256_permutevar8x32_ps(low, codes), _mm256_permutevar8x32_ps(high, codes), choice);
+  }
+
+  __m256 low, high;
+};
+
+struct Avx2Lookups : Scalar {
+  using SmallTable = Avx2Table;
+
+  [[gnu::always_inline]] static Floats to_floats(Halves halves) {
+    return _mm256_cvtph_ps(std::bit_cast<__m128i>(halves));
+  }
+};
+
+}  // namespace
+
+int64_t avx2::linear_f32_span(const SpanWeights& span, const FloatActivations<float>& x, float* out, uint8_t* scratch) {
+  return LinearSpan<Avx2Lookups>{span, x, out, scratch}();
+}
+
+}  // namespace tilepress

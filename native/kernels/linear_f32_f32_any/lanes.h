@@ -1,0 +1,72 @@
+// Vectors as wide as the registers of the instruction set, a lane a neuron. Wider ones the compiler would keep in
+// memory. In a nameless namespace for the reason that pack_block.h gives.
+#pragma once
+
+#if defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+#include <bit>
+#include <cstring>
+
+#include "kernels/all.h"
+
+namespace tilepress {
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int kSimdBytes = 64;
+#elif defined(__AVX2__)
+constexpr int kSimdBytes = 32;
+#else
+constexpr int kSimdBytes = 16;
+#endif
+constexpr int kLanes = kSimdBytes / 4;
+constexpr int kParts = kBlockNeurons / kLanes;  // vectors that hold a block's neurons
+
+using Floats [[gnu::vector_size(kSimdBytes)]] = float;
+using Words [[gnu::vector_size(kSimdBytes)]] = uint32_t;
+using SignedWords [[gnu::vector_size(kSimdBytes)]] = int32_t;
+using Halves [[gnu::vector_size(kSimdBytes / 2)]] = uint16_t;
+using SignedHalves [[gnu::vector_size(kSimdBytes / 2)]] = int16_t;
+using Bytes [[gnu::vector_size(kSimdBytes)]] = uint8_t;
+using SignedBytes [[gnu::vector_size(kSimdBytes)]] = int8_t;
+
+template <class Vector>
+[[gnu::always_inline]] inline Vector load(const void* from) {
+  Vector vector;
+  std::memcpy(&vector, from, sizeof(vector));
+  return vector;
+}
+
+[[gnu::always_inline]] inline void store(Floats vector, float* to) { std::memcpy(to, &vector, sizeof(vector)); }
+
+// Lanes of either width as 32 bits. For NEON, gcc 12 would convert lane by lane.
+[[gnu::always_inline]] inline Words widen(Words lanes) { return lanes; }
+[[gnu::always_inline]] inline Words widen(Halves lanes) {
+#if defined(__aarch64__)
+  return std::bit_cast<Words>(vmovl_u16(std::bit_cast<uint16x4_t>(lanes)));
+#else
+  return __builtin_convertvector(lanes, Words);
+#endif
+}
+
+// Sixteen bits of each lane from bit `at` on; what lies above is dropped, or zero.
+template <class Lanes>
+[[gnu::always_inline]] inline Halves narrow(Lanes lanes, int at) {
+  return __builtin_convertvector(lanes >> at, Halves);
+}
+
+// fp16 to float without touching a subnormal float32: many machines are slow at those, and users may have them flushed.
+// With its exponent rebased, a normal number reads u and a subnormal one, read as if normal, 2u - smallest normal; each
+// time it is the lesser of the two.
+[[gnu::always_inline]] inline Floats fp16_lanes_to_floats(Halves halves) {
+  const Words bits = widen(halves), magnitude = (bits & 0x7fff) << 13;
+  const Floats normal = std::bit_cast<Floats>(magnitude + (112u << 23)), subnormal = normal + normal - 0x1p-14f;
+  const Words finite = std::bit_cast<Words>(normal < subnormal ? normal : subnormal);
+  const Words special = static_cast<Words>(magnitude >= 0x0f800000) & 0x7f800000;  // infinity, NaN
+  return std::bit_cast<Floats>(finite | special | (bits & 0x8000) << 16);
+}
+
+}  // namespace
+}  // namespace tilepress

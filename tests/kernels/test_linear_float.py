@@ -1,0 +1,130 @@
+"""Linear layers with float activations: within the stated bound of the exact product, by every way and instruction set."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.tiles.cases import FORMATS, matrix
+
+from tilepress import kernels, tiles
+from tilepress.kernels import reference
+from tilepress.kernels.linear import FLOAT_WAYS
+
+DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+EPS = {torch.float32: 2.0**-24, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
+SMALLEST = {torch.float32: 2.0**-149, torch.bfloat16: 2.0**-133, torch.float16: 2.0**-24}
+
+
+def ways():
+    """Those that have a kernel on the instruction set in force."""
+    found = []
+    for way in FLOAT_WAYS:
+        try:
+            kernels.chosen(way)
+        except ValueError:
+            continue
+        found.append(way)
+    return found
+
+
+def activations(*shape, seed=0, dtype=torch.float32):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def assert_within_bound(x, packed, bias=None, **options):
+    y = kernels.linear(x, packed, bias, **options)
+    assert y.dtype == x.dtype
+    exact = reference.linear(x, packed, bias)
+    shift = 0 if bias is None else bias.double().abs() * 2.0**-22
+    bound = kernels.error_bound(x, tiles.unpack(packed)) + shift
+    bound = bound + (exact.abs() + bound) * EPS[x.dtype] + SMALLEST[x.dtype]
+    wrong = (y.double() - exact).abs() > bound
+    assert not wrong.any(), f"{int(wrong.sum())} of {wrong.numel()}: {(y.double() - exact)[wrong][:3]} {bound[wrong][:3]}"
+
+
+def pack(format, rows, cols, density, seed=0, **options):
+    weight = matrix(rows, cols, 1.0 if density is None else density, seed)
+    return tiles.pack(weight, format, sparse=density is not None, **options)
+
+
+@pytest.mark.parametrize("density", [None, 0.5, 0.0])
+@pytest.mark.parametrize("format", FORMATS, ids=str)
+def test_every_format_by_every_way(format, density, isa):
+    packed = pack(format, 37, 150, density)
+    for way in ways():
+        for batch in (1, 5, 20):
+            assert_within_bound(activations(batch, 150), packed, activations(37, seed=1), way=way)
+
+
+@settings(max_examples=250, deadline=None)
+@given(
+    format=st.sampled_from(FORMATS),
+    rows=st.integers(1, 70),
+    cols=st.one_of(st.integers(1, 200), st.integers(1000, 5000)),
+    batch=st.one_of(st.integers(1, 9), st.sampled_from([16, 17, 33, 40, 70])),
+    density=st.sampled_from([None, 0.0, 0.05, 0.5, 1.0]),
+    threads=st.integers(1, 9),
+    dtype=st.sampled_from(DTYPES),
+    way=st.sampled_from(["", *ways()]),
+    operand_bits=st.sampled_from([None, 16]),
+    seed=st.integers(0, 2**32),
+)
+def test_any_shape(format, rows, cols, batch, density, threads, dtype, way, operand_bits, seed):
+    packed = pack(format, rows, cols, density, seed, operand_bits=operand_bits)
+    x = activations(batch, cols, seed=seed) / 64  # so that no result leaves float16
+    assert_within_bound(x.to(dtype), packed, way=way, threads=threads)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_one_hot_activations_read_single_weights(dtype, isa):
+    """Nothing can hide in a sum of one product: every weight comes out, rounded at most twice."""
+    for format in ("int4:g32", "mxfp4", "e4m3", "bf16", "uint4:g32", "nf4:g32"):
+        packed = pack(format, 33, 70, 0.5)
+        for way in ways():
+            y = kernels.linear(torch.eye(70, dtype=dtype), packed, way=way)
+            assert torch.allclose(y.T.float(), tiles.unpack(packed), rtol=2**-7, atol=1e-30)
+            assert ((y.T == 0) == (tiles.unpack(packed) == 0)).all()
+
+
+def test_bf16_weights_and_activations_lose_nothing_but_in_sums(isa):
+    packed = pack("bf16", 40, 64, None)
+    x = activations(6, 64, dtype=torch.bfloat16).float()
+    exact = reference.linear(x, packed)
+    bound = 64 * 2.0**-23 * (x.double().abs() @ tiles.unpack(packed).double().abs().T)
+    for way in ways():
+        assert ((kernels.linear(x, packed, way=way) - exact).abs() <= bound).all()
+
+
+def test_infinite_and_undefined_activations_pass_through(isa):
+    packed = tiles.pack(torch.ones(16, 64), "bf16")
+    x = torch.zeros(3, 64)
+    x[0, 5], x[1, 6], x[2, 7] = torch.inf, torch.nan, 1.0
+    for way in ways():
+        y = kernels.linear(x, packed, way=way)
+        assert y[0].isinf().all() and y[1].isnan().all() and (y[2] == 1).all()
+
+
+def test_the_kernel_that_runs_can_be_asked_for(isa):
+    packed = tiles.pack(torch.ones(16, 64), "mxfp4")
+    for batch in (1, 4, 16, 512):
+        operation, where = kernels.linear_kernel(packed, batch, torch.bfloat16).split("/")
+        assert operation in FLOAT_WAYS and where in kernels.registered()[operation]
+    integers = tiles.pack(torch.ones(16, 64), "int4:g32")
+    assert kernels.linear_kernel(integers, 1, activations="int8").startswith("linear_f32_i8_int/")
+
+
+def test_an_unknown_way_is_refused_with_the_list():
+    packed = tiles.pack(torch.ones(16, 64), "mxfp4")
+    with pytest.raises(ValueError, match="linear_f32_f32_any, linear_f32_bf16_any or multiply_f32_bf16_bf16, not magic"):
+        kernels.linear(torch.ones(1, 64), packed, way="magic")
+
+
+@pytest.mark.parametrize("format", ["mxfp4", "bf16", "e4m3", "uint4:g32"])
+def test_a_matrix_that_changed_is_refused(format, isa):
+    packed = pack(format, 16, 2048, 0.5)
+    packed.native  # noqa: B018
+    packed.mask.fill_(255)
+    for way in ways():
+        for batch in (1, 20):
+            with pytest.raises(RuntimeError, match="the matrix changed while it was used"):
+                kernels.linear(torch.ones(batch, 2048), packed, way=way)
