@@ -261,16 +261,17 @@ class PackedArrays {
   // kernels/linear.py, has checked type, device, order and size: x [batch, cols], bias [rows] of float32 or 0, y
   // [batch, rows].
   void linear_integer(uintptr_t x, const std::string& type, int64_t batch, uintptr_t bias, uintptr_t y, int64_t group,
-                      int mantissa, int threads) const {
-    require(format_.format.rounding == Rounding::integer && shape_.operand_bits == 8,
-            "integer activations want integer weights in 8-bit tiles");
-    const bool known = group == 16 || group == 32 || group == 64 || group == 128;
-    require(mantissa == 0 ? group == 0 : mantissa >= 1 && mantissa <= 8 && known,
-            "block floating point has groups of 16, 32, 64 or 128 and, here, 1 to 8 bits");
+                      int mantissa, const std::string& way, int threads) const {
+    const IntegerFormat rounding = check_rounding(group, mantissa);
     const Real real = check_call(x, type, batch, y, threads);
     nb::gil_scoped_release release;
-    tilepress::linear_integer(weights(), {as<const uint8_t>(x), real, batch}, {group, mantissa},
+    tilepress::linear_integer(weights(), {as<const uint8_t>(x), real, batch}, rounding,
+                              way.empty() ? integer_way(weights(), batch, rounding) : way,
                               {as<uint8_t>(y), real, as<const float>(bias)}, threads);
+  }
+
+  std::string integer_way_of(int64_t batch, int64_t group, int mantissa) const {
+    return std::string(integer_way(weights(), batch, check_rounding(group, mantissa)));
   }
 
   // `way` is one of those of dispatch/linear.h; the one that fits best if empty.
@@ -286,6 +287,15 @@ class PackedArrays {
   template <class T>
   static T* as(uintptr_t address) {
     return reinterpret_cast<T*>(address);
+  }
+
+  IntegerFormat check_rounding(int64_t group, int mantissa) const {
+    require(format_.format.rounding == Rounding::integer && shape_.operand_bits == 8,
+            "integer activations want integer weights in 8-bit tiles");
+    const bool known = group == 16 || group == 32 || group == 64 || group == 128;
+    require(mantissa == 0 ? group == 0 : mantissa >= 1 && mantissa <= 8 && known,
+            "block floating point has groups of 16, 32, 64 or 128 and, here, 1 to 8 bits");
+    return {group, mantissa};
   }
 
   static Real check_call(uintptr_t x, const std::string& type, int64_t batch, uintptr_t y, int threads) {
@@ -361,7 +371,8 @@ NB_MODULE(_native, m) {
       .def("unpack_codes", &PackedArrays::unpack_codes, array("to"), array("keep"), "threads"_a)
       .def("unpack_weights", &PackedArrays::unpack_weights, array("to"), "threads"_a)
       .def("linear_integer", &PackedArrays::linear_integer)
-      .def("linear_float", &PackedArrays::linear_float);
+      .def("linear_float", &PackedArrays::linear_float)
+      .def("integer_way", &PackedArrays::integer_way_of);
   m.def("float_way", [](int64_t batch, const std::string& type) { return std::string(float_way(batch, real_of(type))); });
   m.def("read_bandwidth", &py_read_bandwidth, array("data"), "threads"_a);
 }

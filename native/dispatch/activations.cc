@@ -85,12 +85,14 @@ Cut cut_inputs(const MatrixShape& shape, const Format& weights, int64_t group) {
 }
 
 IntegerRows::IntegerRows(const MatrixShape& shape, const Activations& x, const IntegerFormat& format, const Cut& cut,
-                         int threads)
+                         bool tiled, int threads)
     : cut_(cut),
+      tiled_(tiled),
+      halves_(format.mantissa == 8 ? 2 : 1),
       stride_(shape.padded_cols()),
       segments_((shape.cols + cut.segment - 1) / cut.segment),
-      high_(size(x.batch * stride_)),
-      low_(size(format.mantissa == 8 ? x.batch * stride_ : 0)),
+      half_size_((x.batch + kTileRows - 1) / kTileRows * kTileRows * stride_),
+      values_(size(halves_ * half_size_)),
       sums_(size(x.batch * segments_)),
       units_(size(format.mantissa ? x.batch * segments_ : 0)),
       scales_(size(format.mantissa ? 0 : x.batch)) {
@@ -102,43 +104,72 @@ IntegerRows::IntegerRows(const MatrixShape& shape, const Activations& x, const I
   if (bad) throw std::invalid_argument("activations must be finite");
 }
 
+// A row, or a half of one, where it belongs.
+void IntegerRows::place(int64_t row, int half, const int8_t* values, int64_t count) {
+  if (!tiled_) {
+    std::copy(values, values + count, values_.data() + half * half_size_ + row * stride_);
+    return;
+  }
+  constexpr int64_t kTile = tile_inputs(8);
+  int8_t* lot = values_.data() + (row / kTileRows * halves_ + half) * lot_stride() + row % kTileRows * kTile;
+  for (int64_t at = 0; at < count; at += kTile) {
+    std::copy(values + at, values + std::min(at + kTile, count), lot + at * kTileRows);
+  }
+}
+
 bool IntegerRows::convert_int8(const MatrixShape& shape, const Activations& x, int64_t row) {
-  std::vector<float>& floats = float_row(shape, x, row, 0);
+  static thread_local std::vector<int8_t> values;
+  values.resize(size(shape.cols));
+  const std::vector<float>& floats = float_row(shape, x, row, 0);
   if (count_bad(floats.data(), shape.cols)) return false;
-  int8_t* to = high_.data() + row * stride_;
-  choose(kQuantize)(int8_rows(shape.cols), floats.data(), shape.cols, {&scales_[size(row)], nullptr, false}, to);
+  const GroupScales scale = {&scales_[size(row)], nullptr, false};
+  choose(kQuantize)(int8_rows(shape.cols), floats.data(), shape.cols, scale, values.data());
   for (int64_t segment = 0; segment < segments_; ++segment) {
     const int64_t begin = segment * cut_.segment, end = std::min(begin + cut_.segment, shape.cols);
-    sums_[size(row * segments_ + segment)] = std::accumulate(to + begin, to + end, int32_t{0});
+    sums_[size(row * segments_ + segment)] = std::accumulate(values.data() + begin, values.data() + end, int32_t{0});
   }
+  place(row, 0, values.data(), shape.cols);
   return true;
 }
 
 bool IntegerRows::convert_bfp(const MatrixShape& shape, const Activations& x, const IntegerFormat& format,
                               int64_t row) {
-  const int64_t group = format.group, at = row * stride_;
-  int8_t *high = high_.data() + at, *low = low_.empty() ? nullptr : low_.data() + at;
-  std::vector<float>& floats = float_row(shape, x, row, group);
+  static thread_local std::vector<int8_t> high, low;
+  const int64_t group = format.group;
+  high.resize(size(shape.cols + group));
+  low.resize(high.size());
+  const std::vector<float>& floats = float_row(shape, x, row, group);
   if (count_bad(floats.data(), shape.cols)) return false;
   for (int64_t first = 0; first < shape.cols; first += group) {
     int32_t values[kMostGroup];
     const float unit = to_group(group, floats.data() + first, format.mantissa, values);
-    const int64_t count = std::min(group, shape.cols - first);
-    for (int64_t i = 0; i < count; i += cut_.segment) {
+    for (int64_t i = 0; i < std::min(group, shape.cols - first); i += cut_.segment) {
       const int64_t segment = row * segments_ + (first + i) / cut_.segment;
       units_[size(segment)] = unit;
       sums_[size(segment)] = std::accumulate(values + i, values + i + cut_.segment, int32_t{0});
     }
-    for (int64_t i = 0; i < count; ++i) high[first + i] = static_cast<int8_t>(low ? values[i] >> 1 : values[i]);
-    for (int64_t i = 0; low && i < count; ++i) low[first + i] = static_cast<int8_t>(values[i] & 1);
+    for (int64_t i = 0; i < group; ++i) {
+      high[size(first + i)] = static_cast<int8_t>(halves_ == 2 ? values[i] >> 1 : values[i]);
+    }
+    for (int64_t i = 0; halves_ == 2 && i < group; ++i) low[size(first + i)] = static_cast<int8_t>(values[i] & 1);
   }
+  place(row, 0, high.data(), shape.cols);
+  if (halves_ == 2) place(row, 1, low.data(), shape.cols);
   return true;
 }
 
 IntegerActivations IntegerRows::view(int64_t row, int64_t batch, int64_t first) const {
-  const int64_t at = row * stride_ + first, segment = row * segments_ + first / cut_.segment;
-  return {high_.data() + at,
-          low_.empty() ? nullptr : low_.data() + at,
+  const int64_t segment = row * segments_ + first / cut_.segment;
+  const int8_t *high = values_.data(), *low = nullptr;
+  if (tiled_) {
+    high += row / kTileRows * halves_ * lot_stride() + first * kTileRows;
+    if (halves_ == 2) low = high + lot_stride();
+  } else {
+    high += row * stride_ + first;
+    if (halves_ == 2) low = high + half_size_;
+  }
+  return {high,
+          low,
           stride_,
           batch,
           cut_.segment,
@@ -157,27 +188,41 @@ F32Rows::F32Rows(const MatrixShape& shape, const Activations& x, int threads) : 
   x_ = own_.data();
 }
 
-Bf16Rows::Bf16Rows(const MatrixShape& shape, const Activations& x, bool whole_tiles, int threads)
-    : FloatRows(shape, x.batch * parts_of(x.type)), parts_(parts_of(x.type)) {
-  if (whole_tiles && batch_ > kTileRows) batch_ = (batch_ + kTileRows - 1) / kTileRows * kTileRows;
+Bf16Rows::Bf16Rows(const MatrixShape& shape, const Activations& x, bool tiled, int threads)
+    : FloatRows(shape, x.batch * parts_of(x.type)), tiled_(tiled), parts_(parts_of(x.type)) {
   x_ = reinterpret_cast<const uint16_t*>(x.data);
-  if (parts_ == 1 && stride_ == shape.cols && batch_ == x.batch) return;
-  own_.resize(size(batch_ * stride_));
+  if (!tiled && parts_ == 1 && stride_ == shape.cols) return;
+  own_.resize(size((batch_ + kTileRows - 1) / kTileRows * kTileRows * stride_));
   parallel_for(x.batch, threads, [&](int, int64_t row) {
-    uint16_t* to = own_.data() + parts_ * row * stride_;
     if (parts_ == 1) {
-      const auto* from = reinterpret_cast<const uint16_t*>(x.data) + row * shape.cols;
-      std::copy(from, from + shape.cols, to);
+      place(row, reinterpret_cast<const uint16_t*>(x.data) + row * shape.cols, shape.cols);
       return;
     }
+    static thread_local std::vector<uint16_t> high, low;
+    high.resize(size(shape.cols));
+    low.resize(size(shape.cols));
     const std::vector<float>& floats = float_row(shape, x, row, 0);
-    for (int64_t i = 0; i < shape.cols; ++i) to[i] = round_to_bf16(floats[size(i)]);
-    for (int64_t i = 0; i < shape.cols; ++i) {
-      const float left = floats[size(i)] - bf16_to_float(to[i]);
-      to[stride_ + i] = is_finite(left) ? round_to_bf16(left) : uint16_t{0};
+    for (size_t i = 0; i < high.size(); ++i) high[i] = round_to_bf16(floats[i]);
+    for (size_t i = 0; i < high.size(); ++i) {
+      const float left = floats[i] - bf16_to_float(high[i]);
+      low[i] = is_finite(left) ? round_to_bf16(left) : uint16_t{0};
     }
+    place(2 * row, high.data(), shape.cols);
+    place(2 * row + 1, low.data(), shape.cols);
   });
   x_ = own_.data();
+}
+
+void Bf16Rows::place(int64_t row, const uint16_t* values, int64_t count) {
+  if (!tiled_) {
+    std::copy(values, values + count, own_.data() + row * stride_);
+    return;
+  }
+  constexpr int64_t kTile = tile_inputs(16);
+  uint16_t* lot = own_.data() + row / kTileRows * lot_stride() + row % kTileRows * kTile;
+  for (int64_t at = 0; at < count; at += kTile) {
+    std::copy(values + at, values + std::min(at + kTile, count), lot + at * kTileRows);
+  }
 }
 
 }  // namespace tilepress

@@ -29,23 +29,29 @@ struct IntegerFormat {
   int mantissa;
 };
 
-// Throws std::invalid_argument where an activation is not finite.
+// Activations as integers, row after row or, `tiled`, in lots of tiles (kernels.h). Throws std::invalid_argument where one
+// is not finite.
 class IntegerRows {
  public:
-  IntegerRows(const MatrixShape& shape, const Activations& x, const IntegerFormat& format, const Cut& cut, int threads);
+  IntegerRows(const MatrixShape& shape, const Activations& x, const IntegerFormat& format, const Cut& cut, bool tiled,
+              int threads);
 
-  // Rows from `row` on, inputs from `first` on.
+  // Rows from `row` on, the first of a lot if tiled, and inputs from `first` on.
   IntegerActivations view(int64_t row, int64_t batch, int64_t first) const;
+  int64_t lot_stride() const { return stride_ * kTileRows; }
   // Scales of whole rows from `row` on; null where there are none.
   const float* scales(int64_t row) const { return scales_.empty() ? nullptr : scales_.data() + row; }
 
  private:
   bool convert_int8(const MatrixShape& shape, const Activations& x, int64_t row);
   bool convert_bfp(const MatrixShape& shape, const Activations& x, const IntegerFormat& format, int64_t row);
+  void place(int64_t row, int half, const int8_t* values, int64_t count);
 
   Cut cut_;
-  int64_t stride_, segments_;
-  std::vector<int8_t> high_, low_;
+  bool tiled_;
+  int halves_;
+  int64_t stride_, segments_, half_size_;
+  std::vector<int8_t> values_;
   std::vector<int32_t> sums_;
   std::vector<float> units_, scales_;
 };
@@ -75,15 +81,21 @@ class F32Rows : public FloatRows<float> {
 };
 
 // Other types than bf16 become two rows each, one after the other: the nearest bf16, and what that lacks. So sixteen bits
-// of float32 count, and all of float16. With `whole_tiles`, rows fill whole tiles unless they are fewer than one.
+// of float32 count, and all of float16.
 class Bf16Rows : public FloatRows<uint16_t> {
  public:
-  Bf16Rows(const MatrixShape& shape, const Activations& x, bool whole_tiles, int threads);
+  // `tiled`: in lots of tiles (kernels.h).
+  Bf16Rows(const MatrixShape& shape, const Activations& x, bool tiled, int threads);
 
   int parts() const { return parts_; }
+  int64_t lot_stride() const { return stride_ * kTileRows; }
+  const uint16_t* lot(int64_t row, int64_t first) const { return x_ + row * stride_ + first * kTileRows; }
   static int parts_of(Real type) { return type == Real::bf16 ? 1 : 2; }
 
  private:
+  void place(int64_t row, const uint16_t* values, int64_t count);
+
+  bool tiled_;
   int parts_;
 };
 

@@ -21,9 +21,12 @@ struct PackedWeights {
   const Streams& streams;
 };
 
-// y = x · Wᵀ + bias with x rounded to integers; W has an integer format in 8-bit tiles.
+// y = x · Wᵀ + bias with x rounded to integers; W has an integer format in 8-bit tiles. By one of two operations of the
+// registry, with the same result: linear_f32_i8_int or, decoded once for all rows, multiply_f32_i8_i8. integer_way says
+// which one fits the machine and the batch.
+std::string_view integer_way(const PackedWeights& weights, int64_t batch, const IntegerFormat& rounding);
 void linear_integer(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding,
-                    const Outputs& outputs, int threads);
+                    std::string_view way, const Outputs& outputs, int threads);
 
 // y = x · Wᵀ + bias with x as it is, by one of three operations of the registry:
 //   linear_f32_f32_any       weights to float32

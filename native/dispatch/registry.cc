@@ -28,6 +28,8 @@ const Kernel kKernels[] = {
     entry(kDecodeBf16, Isa::avx512, avx512::decode_bf16_span),
     entry(kMultiplyBf16, Isa::amx, amx::multiply_bf16_tiles),
     entry(kMultiplyBf16, Isa::avx512, avx512::multiply_bf16_tiles),
+    entry(kDecodeInt8, Isa::avx512, avx512::decode_int8_span),
+    entry(kMultiplyInt8, Isa::amx, amx::multiply_int8_tiles),
     entry(kRead, Isa::avx512, avx512::read_bytes),
     entry(kRead, Isa::avx2, avx2::read_bytes),
 #elif defined(__aarch64__)
@@ -44,6 +46,8 @@ const Kernel kKernels[] = {
     entry(kLinearF32, Isa::portable, portable::linear_f32_span),
     entry(kDecodeBf16, Isa::portable, portable::decode_bf16_span),
     entry(kMultiplyBf16, Isa::portable, portable::multiply_bf16_tiles),
+    entry(kDecodeInt8, Isa::portable, portable::decode_int8_span),
+    entry(kMultiplyInt8, Isa::portable, portable::multiply_int8_tiles),
     entry(kRead, Isa::portable, portable::read_bytes),
 };
 

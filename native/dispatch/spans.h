@@ -19,7 +19,6 @@ struct LinearScratch {
   }
   uint8_t* kernel_for(int64_t bytes) { return grown(kernel_, bytes); }
   uint8_t* tiles_for(int64_t bytes) { return aligned(grown(tiles_, bytes + kVectorBytes)); }
-  float* scales_for(int64_t count) { return grown(scales_, count); }
 
   // Of each of `count` workers that this thread calls.
   static std::vector<LinearScratch>& of_workers(int count) {
@@ -38,7 +37,7 @@ struct LinearScratch {
     return at + (kVectorBytes - reinterpret_cast<uintptr_t>(at) % kVectorBytes) % kVectorBytes;
   }
 
-  std::vector<float> totals_, scales_;
+  std::vector<float> totals_;
   std::vector<uint8_t> kernel_, tiles_;
 };
 

@@ -1,36 +1,40 @@
 // The loops of a linear layer on a matrix unit: blocks are decoded to tiles once for all rows of activations.
 #pragma once
 
-#include <numeric>
-
-#include "dispatch/registry.h"
 #include "dispatch/spans.h"
 #include "kernels/scales.h"
 
 namespace tilepress {
 
-// Rows of activations are whole tiles, unless there are fewer than one. store(block, totals) takes the [batch, 16] sums of
-// one block.
-template <class Store>
+// A block over a span, decoded; `out` [16 * lots, 16].
+struct DecodedBlock {
+  SpanWeights span;
+  const uint8_t* tiles;
+  float scales[kBlockNeurons];
+  float* out;
+};
+
+// Tiles is how a kind of operands is decoded and multiplied:
+//   rows(): of activations; span(): inputs, a multiple of kSpanStep; tile_bytes(inputs): of a block's tiles
+//   decode(block, tiles, scratch): fills in `tiles` and `scales` and returns as DecodeBf16 does
+//   multiply(first, second or null, row, rows): adds the products of `rows` rows from `row` on, whole lots but the last
+// Few rows wait for memory: two blocks at a time, decoded into the first cache. Many rows wait for the matrix unit: more
+// blocks at a time, so that activations are read from farther caches less often.
+//   store(block, totals): totals [rows, 16] of one block
+template <class Tiles, class Store>
 class TileLoops {
  public:
-  TileLoops(const PackedWeights& weights, const FloatActivations<uint16_t>& x, int threads, const Store& store)
+  TileLoops(const PackedWeights& weights, Tiles& tiles, int threads, const Store& store)
       : weights_(weights),
-        x_(x),
+        tiles_(tiles),
         threads_(threads),
         store_(store),
         scratch_(LinearScratch::of_workers(threads)),
-        decode_(choose(kDecodeBf16)),
-        multiply_(choose(kMultiplyBf16)) {
-    const MatrixShape& shape = weights.shape;
-    const bool few = x.batch <= kFewRows;
-    const int64_t group = shape.groups > 1 ? weights.format.group : 0, step = group ? std::lcm<int64_t>(group, 64) : 64;
-    folded_ = scales_first(weights.format) || (group && (!few || group % kTileInputs));
-    span_ = ((few ? kShortSpan : kLongSpan) + step - 1) / step * step;
-    segment_ = group && !folded_ ? group / kTileInputs : span_ / kTileInputs;
-    const int64_t share = shape.blocks() / threads / 2 * 2;
-    together_ = few ? 2 : std::clamp<int64_t>(share, 2, kMostBlocks);
+        together_(tiles.rows() <= kFewRows ? 2
+                                           : std::clamp<int64_t>(weights.shape.blocks() / threads / 2 * 2, 2, kMostBlocks)) {
   }
+
+  static constexpr int64_t kFewRows = 32;
 
   void run() {
     const int64_t blocks = weights_.shape.blocks();
@@ -41,89 +45,48 @@ class TileLoops {
   }
 
  private:
-  // Up to kFewRows, memory is what binds: two blocks at a time, whose decoded tiles stay in the first cache, and scales
-  // are applied to sums. Above, decoding is spread over so many rows that scales are put into the tiles.
-  static constexpr int64_t kFewRows = 32, kShortSpan = 512, kLongSpan = 2048, kMostBlocks = 8, kRowsAtOnce = 64;
-  static constexpr int64_t kTileInputs = tile_inputs(16);
+  static constexpr int64_t kMostBlocks = 8, kRowsAtOnce = 64;
 
   void run_blocks(LinearScratch& mine, int64_t begin, int64_t end) {
-    const int64_t cols = weights_.shape.cols, count = x_.batch * kBlockNeurons, most_tiles = span_ / kTileInputs;
-    float* totals = mine.totals_for((end - begin) * count);
-    uint8_t* tiles = mine.tiles_for((end - begin) * most_tiles * kMaxTileBytes);
-    const int64_t segments = (most_tiles + segment_ - 1) / segment_;
-    float* scales = mine.scales_for((end - begin) * segments * kBlockNeurons);
+    const int64_t cols = weights_.shape.cols, blocks = end - begin;
+    const int64_t count = (tiles_.rows() + kTileRows - 1) / kTileRows * kTileRows * kBlockNeurons;
+    float* totals = mine.totals_for(blocks * count);
     int64_t taken[kMostBlocks] = {};
-    Product products[kMostBlocks];
-    for (int64_t first = 0; first < cols; first += span_) {
-      const int64_t inputs = std::min(span_, cols - first), used = (inputs + kTileInputs - 1) / kTileInputs;
-      for (int64_t i = 0; i < end - begin; ++i) {
-        const SpanWeights span = span_weights(weights_, begin + i, first, inputs, taken[i]);
-        float* own = scales + i * segments * kBlockNeurons;
-        products[i] = {decode(mine, span, taken[i], tiles + i * most_tiles * kMaxTileBytes), load_scales(span, own),
-                       totals + i * count};
+    DecodedBlock decoded[kMostBlocks];
+    for (int64_t i = 0; i < blocks; ++i) decoded[i].out = totals + i * count;
+    for (int64_t first = 0; first < cols; first += tiles_.span()) {
+      const int64_t inputs = std::min(tiles_.span(), cols - first), bytes = tiles_.tile_bytes(inputs);
+      uint8_t* memory = mine.tiles_for(blocks * bytes);
+      for (int64_t i = 0; i < blocks; ++i) {
+        decoded[i].span = span_weights(weights_, begin + i, first, inputs, taken[i]);
+        uint8_t* scratch = mine.kernel_for(span_scratch_bytes(decoded[i].span.tiles));
+        const int64_t took = tiles_.decode(decoded[i], memory + i * bytes, scratch);
+        if (took < 0) changed_ = true;
+        taken[i] += std::max<int64_t>(took, 0);
       }
-      multiply(products, end - begin, first, used);
+      multiply(decoded, blocks);
     }
-    for (int64_t block = begin; block < end; ++block) {
-      if (!fits(weights_.shape, weights_.streams, block, taken[block - begin])) changed_ = true;
-      store_(block, totals + (block - begin) * count);
+    for (int64_t i = 0; i < blocks; ++i) {
+      if (!fits(weights_.shape, weights_.streams, begin + i, taken[i])) changed_ = true;
+      store_(begin + i, decoded[i].out);
     }
   }
 
-  struct Product {
-    const void* tiles;
-    const float* scales;
-    float* out;
-  };
-
-  // Dense bf16 without scales to fold lies in memory as its tiles do.
-  const void* decode(LinearScratch& mine, const SpanWeights& span, int64_t& taken, uint8_t* tiles) {
-    if (span.format->rounding == Rounding::bf16 && !span.mask && !folded_) return span.packed;
-    uint8_t* scratch = mine.kernel_for(span_scratch_bytes(span.tiles));
-    const int64_t took = decode_(span, folded_, reinterpret_cast<uint16_t*>(tiles), scratch);
-    if (took < 0) changed_ = true;
-    taken += std::max<int64_t>(took, 0);
-    return tiles;
-  }
-
-  // Scales of each segment of the span, null where they are in the tiles or there are none.
-  const float* load_scales(const SpanWeights& span, float* to) const {
-    const Format& format = *span.format;
-    if (folded_ || format.scale == ScaleType::none) return nullptr;
-    const int64_t inputs = segment_ * kTileInputs;
-    for (int64_t at = 0, entry = 0; at < span.inputs; at += inputs) {
-      const int64_t group = (span.first + at) / format.group * kBlockNeurons;
-      for (int i = 0; i < kBlockNeurons; ++i) to[entry++] = load_scale(format.scale, span.scales, group + i);
-    }
-    return to;
-  }
-
-  void multiply(const Product* products, int64_t blocks, int64_t first, int64_t tiles) {
-    for (int64_t row = 0; row < x_.batch; row += kRowsAtOnce) {
-      const int64_t rows = std::min(kRowsAtOnce, x_.batch - row), at = row * kBlockNeurons;
-      for (int64_t block = 0; block < blocks; block += 2) {
-        const Product &one = products[block], none = {}, &two = block + 1 < blocks ? products[block + 1] : none;
-        multiply_({{one.tiles, two.tiles},
-                   tiles,
-                   x_.x + row * x_.stride + first,
-                   x_.stride,
-                   rows,
-                   segment_,
-                   {one.scales, two.scales},
-                   {one.out + at, two.out ? two.out + at : nullptr}});
+  void multiply(const DecodedBlock* decoded, int64_t blocks) {
+    for (int64_t row = 0; row < tiles_.rows(); row += kRowsAtOnce) {
+      const int64_t rows = std::min(kRowsAtOnce, tiles_.rows() - row);
+      for (int64_t i = 0; i < blocks; i += 2) {
+        tiles_.multiply(decoded[i], i + 1 < blocks ? &decoded[i + 1] : nullptr, row, rows);
       }
     }
   }
 
   PackedWeights weights_;
-  FloatActivations<uint16_t> x_;
+  Tiles& tiles_;
   int threads_;
   const Store& store_;
   std::vector<LinearScratch>& scratch_;
-  DecodeBf16* decode_;
-  MultiplyBf16* multiply_;
-  bool folded_;
-  int64_t span_, segment_, together_;
+  int64_t together_;
   std::atomic<bool> changed_{false};
 };
 

@@ -14,6 +14,8 @@ LinearInteger linear_integer_span;
 LinearF32 linear_f32_span;
 DecodeBf16 decode_bf16_span;
 MultiplyBf16 multiply_bf16_tiles;
+DecodeInt8 decode_int8_span;
+MultiplyInt8 multiply_int8_tiles;
 ReadBytes read_bytes;
 }  // namespace portable
 
@@ -41,11 +43,13 @@ LinearInteger linear_integer_span;
 LinearBf16 linear_bf16_span;
 DecodeBf16 decode_bf16_span;
 MultiplyBf16 multiply_bf16_tiles;
+DecodeInt8 decode_int8_span;
 ReadBytes read_bytes;
 }  // namespace avx512
 
 namespace amx {
 MultiplyBf16 multiply_bf16_tiles;
+MultiplyInt8 multiply_int8_tiles;
 }  // namespace amx
 
 }  // namespace tilepress

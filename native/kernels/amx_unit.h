@@ -1,4 +1,4 @@
-// The tile registers of AMX as multiply_tiles.h wants them. In a nameless namespace for the reason that pack_block.h
+// The tile registers of AMX as tile_multiplier.h wants them. In a nameless namespace for the reason that pack_block.h
 // gives. By assembly: the compiler's own functions take the numbers of registers only as literals.
 #pragma once
 
@@ -8,16 +8,17 @@ namespace tilepress {
 namespace {
 
 struct AmxUnit {
-  // Eight tiles of full rows: sums and activations have `rows` of them, weights all 16.
-  void begin(int rows) {
+  // Sums and activations have `rows` rows, the latter of `row_bytes`; weights have a row for each four bytes of those.
+  void begin(int rows, int row_bytes) {
     struct alignas(64) {
       uint8_t palette = 1, start_row = 0, reserved[14] = {};
       uint16_t row_bytes[16] = {};
       uint8_t rows[16] = {};
     } config;
     for (int tile = 0; tile < 8; ++tile) {
-      config.row_bytes[tile] = kVectorBytes;
-      config.rows[tile] = static_cast<uint8_t>(tile < 6 ? rows : kTileRows);
+      const bool activations = tile == 4 || tile == 5;
+      config.row_bytes[tile] = static_cast<uint16_t>(activations ? row_bytes : kVectorBytes);
+      config.rows[tile] = static_cast<uint8_t>(tile < 6 ? rows : row_bytes / 4);
     }
     __asm__ volatile("ldtilecfg %0" : : "m"(config));
   }
@@ -29,14 +30,17 @@ struct AmxUnit {
   }
 
   template <int tile>
-  void load(const void* from, int64_t stride) {
-    __asm__ volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride), "i"(tile) : "memory");
+  void load(const void* from) {
+    __asm__ volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(kStride), "i"(tile) : "memory");
   }
 
   template <int tile>
-  void store(void* to, int64_t stride) {
-    __asm__ volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(stride), "i"(tile) : "memory");
+  void store(void* to) {
+    __asm__ volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(kStride), "i"(tile) : "memory");
   }
+
+ private:
+  static constexpr int64_t kStride = kVectorBytes;
 };
 
 }  // namespace

@@ -28,6 +28,11 @@ def reference_of(x, packed, rounding, bias=None):
     return reference.linear_integer(x, packed, None if rounding == "int8" else parse(rounding), bias)
 
 
+def tiles_take(packed, rounding):
+    segment, _ = reference.cut(packed, 0 if rounding == "int8" else parse(rounding).group)
+    return segment == 32 or segment % 64 == 0
+
+
 def activations(*shape, seed=0, dtype=torch.float32):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
@@ -42,6 +47,25 @@ def test_integer_products_are_the_reference_to_the_bit(format, density, rounding
     assert torch.equal(kernels.linear(x, packed, bias, activations=rounding), reference_of(x, packed, rounding, bias))
 
 
+@pytest.mark.parametrize("batch", [1, 5, 16, 17, 40, 70])
+@pytest.mark.parametrize("rounding", ["int8", "bfp:g32:m7", "bfp:g32:m8", "bfp:g64:m8"])
+@pytest.mark.parametrize("density", [None, 0.5])
+@pytest.mark.parametrize("format", ["int4:g32", "int8:row", "uint4:g64", "uint8:g128:bf16", "int3:g32"])
+def test_tiles_give_the_same_bits(format, density, rounding, batch, isa):
+    """What a matrix unit multiplies, or its twin in plain C++."""
+    weight = matrix(37, 150, density=1.0 if density is None else density)
+    packed = tiles.pack(weight, format, sparse=density is not None)
+    x, bias = activations(batch, 150), activations(37, seed=1)
+    y = kernels.linear(x, packed, bias, activations=rounding, way="multiply_f32_i8_i8")
+    assert torch.equal(y, reference_of(x, packed, rounding, bias))
+
+
+def test_tiles_want_segments_that_fill_them():
+    packed = tiles.pack(torch.ones(20, 96), "int4:g48")
+    with pytest.raises(ValueError, match="multiply_f32_i8_i8 wants groups of 32 inputs or a multiple of 64"):
+        kernels.linear(torch.ones(1, 96), packed, activations="int8", way="multiply_f32_i8_i8")
+
+
 @settings(max_examples=200, deadline=None)
 @given(
     format=st.sampled_from([*INTEGERS, "int4:g2048", "int4:g1040"]),
@@ -51,15 +75,18 @@ def test_integer_products_are_the_reference_to_the_bit(format, density, rounding
     batch=st.one_of(st.integers(1, 9), st.sampled_from([17, 40])),
     density=st.sampled_from([None, 0.0, 0.05, 0.5, 1.0]),
     threads=st.integers(1, 9),
+    way=st.sampled_from(["", "linear_f32_i8_int", "multiply_f32_i8_i8"]),
     dtype=st.sampled_from([torch.float32, torch.bfloat16, torch.float16]),
     seed=st.integers(0, 2**32),
 )
-def test_any_shape_batch_density_and_thread_count(format, rounding, rows, cols, batch, density, threads, dtype, seed):
+def test_any_shape_batch_density_and_thread_count(format, rounding, rows, cols, batch, density, threads, way, dtype, seed):
     rows, batch = (rows, batch) if cols <= 200 else (min(rows, 33), min(batch, 5))
     weight = matrix(rows, cols, 1.0 if density is None else density, seed)
     packed = tiles.pack(weight, format, sparse=density is not None)
     x = activations(batch, cols, seed=seed, dtype=dtype)
-    y = kernels.linear(x, packed, activations=rounding, threads=threads)
+    if way == "multiply_f32_i8_i8" and not tiles_take(packed, rounding):
+        way = ""
+    y = kernels.linear(x, packed, activations=rounding, way=way, threads=threads)
     assert torch.equal(y, reference_of(x, packed, rounding).to(dtype))
 
 

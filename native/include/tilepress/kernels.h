@@ -116,25 +116,37 @@ using LinearF32 = int64_t(const SpanWeights&, const FloatActivations<float>&, fl
 using LinearBf16 = int64_t(const SpanWeights&, const FloatActivations<uint16_t>&, float* out, uint8_t* scratch);
 
 // For many rows weights are decoded once, to tiles of operands as matrix units take them: 1 KiB each, in VNNI order, 32
-// inputs of bf16 or 64 of int8, block after block. `scaled` tiles hold weights; others lack the scale.
-// Returns as linear kernels do.
+// inputs of bf16 or 64 of int8. `scaled` tiles hold weights, others lack the scale. Both return as linear kernels do.
 using DecodeBf16 = int64_t(const SpanWeights&, bool scaled, uint16_t* tiles, uint8_t* scratch);
+using DecodeInt8 = int64_t(const SpanWeights&, int8_t* tiles, uint8_t* scratch);
 
-inline constexpr int kTileRows = 16;  // of activations, too
+// Activations come in tiles too: 16 rows (a lot) of 64 bytes, 1 KiB, tile after tile of a lot and lot after lot.
+inline constexpr int kTileRows = 16;
 
-// What tile kernels multiply: tiles of one or two blocks with rows of activations, `batch` a multiple of kTileRows or less
-// than that. Every `segment` tiles the products so far are multiplied with the next 16 of `scales` (null: with 1) and added
-// to out [batch, 16].
-struct TileProduct {
-  const void* tiles[2];  // the second may be null, as may be its scales and out
-  int64_t count;         // tiles of each block
-  const void* x;         // [batch, stride] operands
-  int64_t stride, batch;
-  int64_t segment;
-  const float* scales[2];
+// What tile kernels multiply over a span: tiles of one or two blocks with lots of activations. `out` [16 * lots, 16] has
+// room for the rows that a lot lacks; the second block's may be null, with its tiles.
+struct Bf16Product {
+  const uint16_t* tiles[2];
+  const float* scales[2];  // 16 each; null: 1
+  int64_t count;           // tiles of a block in the span
+  const uint16_t* x;       // the span's first tile of the first lot
+  int64_t lot_stride;      // values from a lot to the next
+  int64_t rows;            // of activations; a lot may lack some
   float* out[2];
 };
-using MultiplyBf16 = void(const TileProduct&);
+using MultiplyBf16 = void(const Bf16Product&);
+
+struct IntegerProduct {
+  const SpanWeights* weights[2];
+  const int8_t* tiles[2];
+  IntegerActivations x;  // but its `high` and `low` are tiles: of nine bits each lot is two, first `high`, then `low`
+  int64_t lot_stride;
+  float* out[2];
+};
+using MultiplyInt8 = void(const IntegerProduct&);
+
+// Whether tiles can be multiplied segment by segment.
+constexpr bool tiles_take(int64_t segment) { return segment % tile_inputs(8) == 0 || segment == tile_inputs(8) / 2; }
 
 // Reads every byte once and returns a checksum, so that the reads cannot be left out.
 using ReadBytes = uint64_t(const uint8_t* data, size_t size);

@@ -3,14 +3,15 @@
 namespace tilepress {
 namespace {
 
-// Both inputs of a row times the scales of its neurons, rounded to bf16.
+// Both inputs of a row times the scales of its neurons, rounded to bf16; halves away from zero, which is cheaper than to
+// even and no further off.
 __m512i scale_row(__m512i row, __m512 scales) {
+  constexpr int kAndOr = 0xea;  // (a & b) | c
+  const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000)), half = _mm512_set1_epi32(0x8000);
   const __m512 even = _mm512_mul_ps(_mm512_castsi512_ps(_mm512_slli_epi32(row, 16)), scales);
-  const __m512i odd_bits = _mm512_and_si512(row, _mm512_set1_epi32(static_cast<int>(0xffff0000)));
-  const __m512 odd = _mm512_mul_ps(_mm512_castsi512_ps(odd_bits), scales);
-  const __m512i low = _mm512_cvtepu16_epi32(std::bit_cast<__m256i>(_mm512_cvtneps_pbh(even)));
-  const __m512i high = _mm512_cvtepu16_epi32(std::bit_cast<__m256i>(_mm512_cvtneps_pbh(odd)));
-  return _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
+  const __m512 odd = _mm512_mul_ps(_mm512_castsi512_ps(_mm512_and_si512(row, upper)), scales);
+  const __m512i low = _mm512_srli_epi32(_mm512_add_epi32(_mm512_castps_si512(even), half), 16);
+  return _mm512_ternarylogic_epi32(_mm512_add_epi32(_mm512_castps_si512(odd), half), upper, low, kAndOr);
 }
 
 template <class Source, class Values>

@@ -2,9 +2,9 @@
 // signed codes expanded in registers. Everything else: the span decoded to operands, which then are dense 8-bit codes.
 // `vpdpbusd` wants its first side unsigned, so signed operands are raised to be so, and what that adds, as much times the
 // segment's sum of x, is taken off at the segment's end. Nine bits are two dot products with the same operands.
-#include "kernels/unpack/avx512.h"
-
+#include "kernels/linear_f32_i8_int/finish_avx512.h"
 #include "kernels/linear_f32_i8_int/linear_span.h"
+#include "kernels/unpack/avx512.h"
 
 namespace tilepress {
 namespace {
@@ -39,28 +39,6 @@ struct Sums {
     return _mm512_add_epi32(_mm512_slli_epi32(of[row][0], 1), of[row][1]);
   }
 };
-
-inline __m512 load_sixteen_scales(const SpanWeights& weights, int64_t group) {
-  const int64_t at = group * kBlockNeurons;
-  if (weights.format->scale == ScaleType::bf16) {
-    const auto* halves = static_cast<const uint16_t*>(weights.scales) + at;
-    const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(halves)));
-    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
-  }
-  if (weights.format->scale == ScaleType::fp32) {
-    return _mm512_loadu_ps(static_cast<const float*>(weights.scales) + at);
-  }
-  float scales[kBlockNeurons];
-  load_scales(weights, group, scales);
-  return _mm512_loadu_ps(scales);
-}
-
-// What each neuron's operands are raised by in this group: its zero point, or what made signed ones unsigned.
-inline __m512i raised_by(const SpanWeights& weights, int64_t group, int raise) {
-  if (!weights.zeros) return _mm512_set1_epi32(raise);
-  const auto* zeros = reinterpret_cast<const __m128i*>(weights.zeros + group * kBlockNeurons);
-  return _mm512_cvtepu8_epi32(_mm_loadu_si128(zeros));
-}
 
 template <int rows>
 struct Totals {

@@ -127,7 +127,7 @@ inline void finish(const SpanWeights& weights, const IntegerActivations& x, cons
                    const int32_t* high, const int32_t* low, float* sums) {
   const int64_t at = row * x.segment_stride + segment.index;
   for (int neuron = 0; neuron < kBlockNeurons; ++neuron) {
-    int32_t dot = x.low ? 2 * high[neuron] + low[neuron] : high[neuron];
+    int32_t dot = low ? 2 * high[neuron] + low[neuron] : high[neuron];
     dot -= zero_of(weights, segment.group, neuron) * x.sums[at];
     const int64_t index = segment.group * kBlockNeurons + neuron;
     const float value = x.units ? static_cast<float>(dot) * x.units[at] : static_cast<float>(dot);
@@ -145,7 +145,7 @@ void multiply_row(const SpanWeights& weights, const IntegerActivations& x, const
     const int8_t* from = operands + segment.begin * kBlockNeurons;
     Simd::dot(from, x.high + row * x.stride + segment.begin, rows, high);
     if (x.low) Simd::dot(from, x.low + row * x.stride + segment.begin, rows, low);
-    finish(weights, x, segment, row, high, low, sums);
+    finish(weights, x, segment, row, high, x.low ? low : nullptr, sums);
   });
   for (int neuron = 0; neuron < kBlockNeurons; ++neuron) out[neuron] += sums[neuron];
 }

@@ -1,16 +1,12 @@
 #include <immintrin.h>
 
 #include "kernels/amx_unit.h"
-#include "kernels/multiply_f32_bf16_bf16/multiply_tiles.h"
+#include "kernels/multiply_f32_bf16_bf16/multiply_lots.h"
 
 namespace tilepress {
 namespace {
 
 struct Bf16Unit : AmxUnit {
-  using Operand = uint16_t;
-  using Sum = float;
-  static constexpr int kInputs = tile_inputs(16);
-
   template <int sum, int x, int weights>
   void add_product() {
     __asm__ volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(sum), "i"(x), "i"(weights));
@@ -26,6 +22,6 @@ struct Bf16Unit : AmxUnit {
 
 }  // namespace
 
-void amx::multiply_bf16_tiles(const TileProduct& product) { TileMultiplier<Bf16Unit>(product).run(); }
+void amx::multiply_bf16_tiles(const Bf16Product& product) { Bf16Multiplier<Bf16Unit>(product).run(); }
 
 }  // namespace tilepress

@@ -13,7 +13,7 @@ from ..tiles.packing import thread_count
 from .dispatch import chosen
 
 WIDEST_MANTISSA = 8
-INTEGER_WAY = "linear_f32_i8_int"
+INTEGER_WAYS = ("linear_f32_i8_int", "multiply_f32_i8_i8")
 FLOAT_WAYS = ("linear_f32_f32_any", "linear_f32_bf16_any", "multiply_f32_bf16_bf16")
 
 
@@ -34,7 +34,7 @@ def linear(
             int8 with a scale a row, "bfp:gN:mN" to block floating point of at most 8 bits; both want integer weights, and
             give to the bit what `reference.linear_integer` gives, on every instruction set and with any number of
             threads.
-        way: with "float", the operation to use, one of FLOAT_WAYS, instead of the one that fits batch and machine.
+        way: the operation to use, one of FLOAT_WAYS or INTEGER_WAYS, instead of the one that fits batch and machine.
         threads: as many as torch uses if not given.
     """
     rounding = integer_format(activations)
@@ -49,7 +49,7 @@ def linear(
         if rounding is None:
             matrix.native.linear_float(*pointers, way, thread_count(threads))
         else:
-            matrix.native.linear_integer(*pointers, *rounding, thread_count(threads))
+            matrix.native.linear_integer(*pointers, *rounding, way, thread_count(threads))
     return y
 
 
@@ -57,9 +57,11 @@ def linear_kernel(
     matrix: PackedMatrix, batch: int = 1, dtype: torch.dtype = torch.float32, *, activations: str = "float"
 ) -> str:
     """The kernel that `linear` would run for `batch` rows of type `dtype` on this machine now: operation/instruction set."""
-    operation = INTEGER_WAY
-    if integer_format(activations) is None:
+    rounding = integer_format(activations)
+    if rounding is None:
         operation = _native.float_way(batch, REAL_NAMES[dtype])
+    else:
+        operation = matrix.native.integer_way(batch, *rounding)
     return f"{operation}/{chosen(operation)}"
 
 

@@ -1,0 +1,35 @@
+// What the end of a segment needs, for sixteen neurons at once. In a nameless namespace for the reason that pack_block.h
+// gives.
+#pragma once
+
+#include <immintrin.h>
+
+#include "kernels/linear_f32_i8_int/linear_span.h"
+
+namespace tilepress {
+namespace {
+
+inline __m512 load_sixteen_scales(const SpanWeights& weights, int64_t group) {
+  const int64_t at = group * kBlockNeurons;
+  if (weights.format->scale == ScaleType::bf16) {
+    const auto* halves = static_cast<const uint16_t*>(weights.scales) + at;
+    const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(halves)));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+  }
+  if (weights.format->scale == ScaleType::fp32) {
+    return _mm512_loadu_ps(static_cast<const float*>(weights.scales) + at);
+  }
+  float scales[kBlockNeurons];
+  load_scales(weights, group, scales);
+  return _mm512_loadu_ps(scales);
+}
+
+// What each neuron's operands are raised by in this group: its zero point, or what made signed ones unsigned.
+inline __m512i raised_by(const SpanWeights& weights, int64_t group, int raise) {
+  if (!weights.zeros) return _mm512_set1_epi32(raise);
+  const auto* zeros = reinterpret_cast<const __m128i*>(weights.zeros + group * kBlockNeurons);
+  return _mm512_cvtepu8_epi32(_mm_loadu_si128(zeros));
+}
+
+}  // namespace
+}  // namespace tilepress

@@ -1,0 +1,61 @@
+// Lots of activations times blocks of weights over a span, in bf16. Unit is what tile_multiplier.h asks for, and brings
+//   add_scaled(sums [16][16], scales or null, rows, out)
+#pragma once
+
+#include "kernels/tile_multiplier.h"
+
+namespace tilepress {
+namespace {
+
+template <class Unit>
+class Bf16Multiplier {
+ public:
+  explicit Bf16Multiplier(const Bf16Product& product) : product_(product) {}
+
+  void run() {
+    const int64_t rows = product_.rows;
+    unit_.begin(static_cast<int>(least<int64_t>(rows, kTileRows)), kVectorBytes);
+    int64_t lot = 0;
+    for (; (lot + 1) * kTileRows < rows; lot += 2) run_lots<true>(lot);
+    if (lot * kTileRows < rows) run_lots<false>(lot);
+    unit_.end();
+  }
+
+ private:
+  static constexpr int kTile = kMaxTileBytes / 2;  // values
+
+  template <bool lots>
+  void run_lots(int64_t lot) {
+    product_.tiles[1] ? run_blocks<lots, true>(lot) : run_blocks<lots, false>(lot);
+  }
+
+  template <bool lots, bool blocks>
+  void run_blocks(int64_t lot) {
+    const uint16_t* x = product_.x + lot * product_.lot_stride;
+    const uint16_t *one = product_.tiles[0], *two = product_.tiles[1];
+    clear_sums<Unit, lots, blocks>(unit_);
+    for (int64_t tile = 0; tile < product_.count; ++tile) {
+      const int64_t at = tile * kTile;
+      add_tiles<Unit, lots, blocks>(unit_, x + at, x + product_.lot_stride + at, one + at, two + (blocks ? at : 0));
+    }
+    finish<0>(0, lot);
+    if constexpr (blocks) finish<1>(1, lot);
+    if constexpr (lots) finish<2>(0, lot + 1);
+    if constexpr (lots && blocks) finish<3>(1, lot + 1);
+  }
+
+  template <int tile>
+  void finish(int block, int64_t lot) {
+    alignas(64) float sums[kTileRows * kBlockNeurons];
+    unit_.template store<tile>(sums);
+    const int64_t rows = least<int64_t>(product_.rows - lot * kTileRows, kTileRows);
+    Unit::add_scaled(sums, product_.scales[block], static_cast<int>(rows),
+                     product_.out[block] + lot * kTileRows * kBlockNeurons);
+  }
+
+  const Bf16Product& product_;
+  Unit unit_;
+};
+
+}  // namespace
+}  // namespace tilepress

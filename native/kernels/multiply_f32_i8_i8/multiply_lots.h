@@ -1,0 +1,90 @@
+// Lots of int8 activations times blocks of int8 operands over a span, with the sums that linear_span.h defines. Unit is
+// what tile_multiplier.h asks for, and brings
+//   finish_rows(weights, x, segment, row, rows, high, low or null, sums): linear_span.h's `finish` for each row
+#pragma once
+
+#include "kernels/linear_f32_i8_int/linear_span.h"
+#include "kernels/tile_multiplier.h"
+
+namespace tilepress {
+namespace {
+
+// One lot and one block at a time are too few to keep a matrix unit busy while sums are scaled, so two blocks go
+// together, and two lots, or the two halves of a lot of nine bits.
+template <class Unit>
+class Int8Multiplier {
+ public:
+  explicit Int8Multiplier(const IntegerProduct& product)
+      : product_(product), inputs_(product.x.segment == kTileInputs / 2 ? kTileInputs / 2 : kTileInputs) {}
+
+  void run() {
+    const int64_t rows = product_.x.batch;
+    unit_.begin(static_cast<int>(least<int64_t>(rows, kTileRows)), inputs_);
+    const int64_t at_once = nine() ? kTileRows : 2 * kTileRows;
+    for (int64_t row = 0; row < rows; row += at_once) {
+      nine() || row + kTileRows < rows ? run_lots<true>(row) : run_lots<false>(row);
+    }
+    unit_.end();
+  }
+
+ private:
+  using Sums = float[2][kTileRows * kBlockNeurons];  // of a span, for each lot
+
+  bool nine() const { return product_.x.low; }
+
+  template <bool lots>
+  void run_lots(int64_t row) {
+    product_.tiles[1] ? run_blocks<lots, true>(row) : run_blocks<lots, false>(row);
+  }
+
+  template <bool lots, bool blocks>
+  void run_blocks(int64_t row) {
+    alignas(64) Sums sums[2] = {};
+    const SpanWeights& weights = *product_.weights[0];
+    for_segments(weights, product_.x, [&](const Segment& segment) {
+      clear_sums<Unit, lots, blocks>(unit_);
+      for (int64_t input = segment.begin; input < segment.end; input += inputs_) step<lots, blocks>(row, input);
+      finish<lots, 0, 2>(*product_.weights[0], segment, row, sums[0]);
+      if constexpr (blocks) finish<lots, 1, 3>(*product_.weights[1], segment, row, sums[1]);
+    });
+    for (int block = 0; block < 1 + blocks; ++block) add_to(sums[block], row, product_.out[block]);
+  }
+
+  // Half a tile of weights is eight rows of 64 bytes; of activations, 32 bytes of each row.
+  template <bool lots, bool blocks>
+  [[gnu::always_inline]] void step(int64_t row, int64_t input) {
+    const int64_t tile = input / kTileInputs * kMaxTileBytes, rest = input % kTileInputs;
+    const int64_t lot = row / kTileRows * (nine() ? 2 : 1), at = tile + rest * kBlockNeurons;
+    const int8_t* x = product_.x.high + lot * product_.lot_stride + tile + rest;
+    add_tiles<Unit, lots, blocks>(unit_, x, x + product_.lot_stride, product_.tiles[0] + at,
+                                  blocks ? product_.tiles[1] + at : nullptr);
+  }
+
+  template <bool lots, int first, int second>
+  void finish(const SpanWeights& weights, const Segment& segment, int64_t row, Sums& sums) {
+    alignas(64) int32_t high[kTileRows * kBlockNeurons], low[kTileRows * kBlockNeurons];
+    unit_.template store<first>(high);
+    if constexpr (lots) unit_.template store<second>(low);
+    finish_lot(weights, segment, row, high, nine() ? low : nullptr, sums[0]);
+    if (lots && !nine()) finish_lot(weights, segment, row + kTileRows, low, nullptr, sums[1]);
+  }
+
+  void finish_lot(const SpanWeights& weights, const Segment& segment, int64_t row, const int32_t* high,
+                  const int32_t* low, float* sums) {
+    const int64_t rows = least<int64_t>(product_.x.batch - row, kTileRows);
+    Unit::finish_rows(weights, product_.x, segment, row, rows, high, low, sums);
+  }
+
+  void add_to(const Sums& sums, int64_t row, float* out) const {
+    const int64_t rows = least<int64_t>(product_.x.batch - row, nine() ? kTileRows : 2 * kTileRows);
+    const float* all = sums[0];
+    for (int64_t i = 0; i < rows * kBlockNeurons; ++i) out[row * kBlockNeurons + i] += all[i];
+  }
+
+  const IntegerProduct& product_;
+  const int inputs_;
+  Unit unit_;
+};
+
+}  // namespace
+}  // namespace tilepress

@@ -1,0 +1,62 @@
+// A matrix unit in plain C++, so that the code that drives one runs on any machine. In a nameless namespace for the reason
+// that pack_block.h gives.
+#pragma once
+
+#include "kernels/all.h"
+#include "tilepress/convert.h"
+
+namespace tilepress {
+namespace {
+
+template <class Operand, class Sum>
+struct PlainUnit {
+  static constexpr int kPack = 4 / static_cast<int>(sizeof(Operand));  // operands of a neuron side by side
+
+  void begin(int rows, int row_bytes) {
+    rows_ = rows;
+    inputs_ = row_bytes / static_cast<int>(sizeof(Operand));
+  }
+  void end() {}
+
+  template <int tile>
+  void zero() {
+    for (Sum& sum : sums_[tile]) sum = 0;
+  }
+
+  // Weights have as many rows as the inputs of an activation tile ask for; a row of either is 64 bytes from the next.
+  template <int tile>
+  void load(const void* from) {
+    const int rows = tile < 6 ? rows_ : inputs_ / kPack;
+    __builtin_memcpy(operands_[tile - 4], from, static_cast<size_t>(rows * kVectorBytes));
+  }
+
+  template <int sum, int x, int weights>
+  void add_product() {
+    constexpr int kRow = kVectorBytes / static_cast<int>(sizeof(Operand));
+    for (int row = 0; row < rows_; ++row) {
+      for (int input = 0; input < inputs_; ++input) {
+        const Sum value = as_sum(operands_[x - 4][row * kRow + input]);
+        for (int neuron = 0; neuron < kBlockNeurons; ++neuron) {
+          const Operand weight = operands_[weights - 4][input / kPack * kRow + neuron * kPack + input % kPack];
+          sums_[sum][row * kBlockNeurons + neuron] += value * as_sum(weight);
+        }
+      }
+    }
+  }
+
+  template <int tile>
+  void store(Sum* to) const {
+    __builtin_memcpy(to, sums_[tile], static_cast<size_t>(rows_ * kVectorBytes));
+  }
+
+ private:
+  static float as_sum(uint16_t operand) { return bf16_to_float(operand); }
+  static int32_t as_sum(int8_t operand) { return operand; }
+
+  int rows_ = 0, inputs_ = 0;
+  Sum sums_[4][kTileRows * kBlockNeurons];
+  Operand operands_[4][kMaxTileBytes / sizeof(Operand)];
+};
+
+}  // namespace
+}  // namespace tilepress

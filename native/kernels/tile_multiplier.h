@@ -1,0 +1,37 @@
+// Products of decoded tiles on a matrix unit of eight tile registers: two blocks of weights (tiles 6, 7), two lots of 16
+// rows of activations (4, 5), and their four products (0 to 3), so that every tile loaded is used twice. In a nameless
+// namespace for the reason that pack_block.h gives. Unit brings
+//   begin(rows, inputs): ready for activations of `rows` rows and tiles of `inputs` bytes a row; end()
+//   zero<tile>(), load<tile>(from), add_product<sum, x, weights>(), store<tile>(to)
+#pragma once
+
+#include "kernels/scales.h"
+
+namespace tilepress {
+namespace {
+
+// Clears the sums of one or two lots with one or two blocks.
+template <class Unit, bool lots, bool blocks>
+[[gnu::always_inline]] inline void clear_sums(Unit& unit) {
+  unit.template zero<0>();
+  if constexpr (blocks) unit.template zero<1>();
+  if constexpr (lots) unit.template zero<2>();
+  if constexpr (lots && blocks) unit.template zero<3>();
+}
+
+// One tile of each lot times one of each block.
+template <class Unit, bool lots, bool blocks>
+[[gnu::always_inline]] inline void add_tiles(Unit& unit, const void* x, const void* next_x, const void* weights,
+                                             const void* next_weights) {
+  unit.template load<4>(x);
+  unit.template load<6>(weights);
+  unit.template add_product<0, 4, 6>();
+  if constexpr (blocks) unit.template load<7>(next_weights);
+  if constexpr (blocks) unit.template add_product<1, 4, 7>();
+  if constexpr (lots) unit.template load<5>(next_x);
+  if constexpr (lots) unit.template add_product<2, 5, 6>();
+  if constexpr (lots && blocks) unit.template add_product<3, 5, 7>();
+}
+
+}  // namespace
+}  // namespace tilepress
