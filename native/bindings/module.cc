@@ -44,6 +44,7 @@ struct OwnedFormat {
   std::vector<float> thresholds;
   std::vector<uint8_t> codes;
   std::vector<float> values;
+  std::vector<uint16_t> bf16s;
 };
 
 template <class Choice>
@@ -65,6 +66,7 @@ void set_tables(OwnedFormat& owned, ConstFloats thresholds, ConstBytes codes, Co
   owned.codes.resize(size_t{1} << steps, owned.codes.empty() ? uint8_t{0} : owned.codes.back());
   owned.values.assign(values.data(), values.data() + values.size());
   owned.values.resize(256, 0.0f);  // so that no byte can point past the end
+  for (float value : owned.values) owned.bf16s.push_back(round_to_bf16(value));
   owned.format.search_steps = steps;
 }
 
@@ -107,6 +109,7 @@ Format view(const OwnedFormat& owned) {
   format.thresholds = owned.thresholds.data();
   format.codes = owned.codes.data();
   format.values = owned.values.data();
+  format.bf16s = owned.bf16s.data();
   return format;
 }
 

@@ -65,6 +65,24 @@ float to_group(int64_t group, const float* floats, int mantissa, int32_t* values
   return to_group_of<kMostGroup>(floats, mantissa, values);
 }
 
+// A row, and zeros up to `padded` values.
+template <class Number>
+void place_row(const Number* values, int64_t count, int64_t padded, Number* to) {
+  std::copy(values, values + count, to);
+  std::fill(to + count, to + padded, Number{0});
+}
+
+// The same in pieces of `inputs` values, each into the row's place in its tile.
+template <int inputs, class Number>
+void place_in_lot(const Number* values, int64_t count, int64_t padded, int64_t row, Number* lot) {
+  for (int64_t at = 0; at < padded; at += inputs) {
+    Number* to = lot + at * kTileRows + row * inputs;
+    const int64_t here = std::clamp<int64_t>(count - at, 0, inputs);
+    std::copy(values + at, values + at + here, to);
+    std::fill(to + here, to + inputs, Number{0});
+  }
+}
+
 // A row as floats, with `more` zeros behind it; good until the thread's next call.
 std::vector<float>& float_row(const MatrixShape& shape, const Activations& x, int64_t row, int64_t more) {
   static thread_local std::vector<float> floats;
@@ -92,10 +110,10 @@ IntegerRows::IntegerRows(const MatrixShape& shape, const Activations& x, const I
       stride_(shape.padded_cols()),
       segments_((shape.cols + cut.segment - 1) / cut.segment),
       half_size_((x.batch + kTileRows - 1) / kTileRows * kTileRows * stride_),
-      values_(size(halves_ * half_size_)),
-      sums_(size(x.batch * segments_)),
-      units_(size(format.mantissa ? x.batch * segments_ : 0)),
-      scales_(size(format.mantissa ? 0 : x.batch)) {
+      values_(kept_memory<int8_t>(0, halves_ * half_size_)),
+      sums_(kept_memory<int32_t>(0, x.batch * segments_)),
+      units_(format.mantissa ? kept_memory<float>(0, x.batch * segments_) : nullptr),
+      scales_(format.mantissa ? nullptr : kept_memory<float>(1, x.batch)) {
   std::atomic<bool> bad{false};
   parallel_for(x.batch, threads, [&](int, int64_t row) {
     const bool good = format.mantissa ? convert_bfp(shape, x, format, row) : convert_int8(shape, x, row);
@@ -106,15 +124,9 @@ IntegerRows::IntegerRows(const MatrixShape& shape, const Activations& x, const I
 
 // A row, or a half of one, where it belongs.
 void IntegerRows::place(int64_t row, int half, const int8_t* values, int64_t count) {
-  if (!tiled_) {
-    std::copy(values, values + count, values_.data() + half * half_size_ + row * stride_);
-    return;
-  }
-  constexpr int64_t kTile = tile_inputs(8);
-  int8_t* lot = values_.data() + (row / kTileRows * halves_ + half) * lot_stride() + row % kTileRows * kTile;
-  for (int64_t at = 0; at < count; at += kTile) {
-    std::copy(values + at, values + std::min(at + kTile, count), lot + at * kTileRows);
-  }
+  if (!tiled_) return place_row(values, count, stride_, values_ + half * half_size_ + row * stride_);
+  place_in_lot<tile_inputs(8)>(values, count, stride_, row % kTileRows,
+                               values_ + (row / kTileRows * halves_ + half) * lot_stride());
 }
 
 bool IntegerRows::convert_int8(const MatrixShape& shape, const Activations& x, int64_t row) {
@@ -122,11 +134,11 @@ bool IntegerRows::convert_int8(const MatrixShape& shape, const Activations& x, i
   values.resize(size(shape.cols));
   const std::vector<float>& floats = float_row(shape, x, row, 0);
   if (count_bad(floats.data(), shape.cols)) return false;
-  const GroupScales scale = {&scales_[size(row)], nullptr, false};
+  const GroupScales scale = {&scales_[row], nullptr, false};
   choose(kQuantize)(int8_rows(shape.cols), floats.data(), shape.cols, scale, values.data());
   for (int64_t segment = 0; segment < segments_; ++segment) {
     const int64_t begin = segment * cut_.segment, end = std::min(begin + cut_.segment, shape.cols);
-    sums_[size(row * segments_ + segment)] = std::accumulate(values.data() + begin, values.data() + end, int32_t{0});
+    sums_[row * segments_ + segment] = std::accumulate(values.data() + begin, values.data() + end, int32_t{0});
   }
   place(row, 0, values.data(), shape.cols);
   return true;
@@ -145,8 +157,8 @@ bool IntegerRows::convert_bfp(const MatrixShape& shape, const Activations& x, co
     const float unit = to_group(group, floats.data() + first, format.mantissa, values);
     for (int64_t i = 0; i < std::min(group, shape.cols - first); i += cut_.segment) {
       const int64_t segment = row * segments_ + (first + i) / cut_.segment;
-      units_[size(segment)] = unit;
-      sums_[size(segment)] = std::accumulate(values + i, values + i + cut_.segment, int32_t{0});
+      units_[segment] = unit;
+      sums_[segment] = std::accumulate(values + i, values + i + cut_.segment, int32_t{0});
     }
     for (int64_t i = 0; i < group; ++i) {
       high[size(first + i)] = static_cast<int8_t>(halves_ == 2 ? values[i] >> 1 : values[i]);
@@ -160,7 +172,7 @@ bool IntegerRows::convert_bfp(const MatrixShape& shape, const Activations& x, co
 
 IntegerActivations IntegerRows::view(int64_t row, int64_t batch, int64_t first) const {
   const int64_t segment = row * segments_ + first / cut_.segment;
-  const int8_t *high = values_.data(), *low = nullptr;
+  const int8_t *high = values_, *low = nullptr;
   if (tiled_) {
     high += row / kTileRows * halves_ * lot_stride() + first * kTileRows;
     if (halves_ == 2) low = high + lot_stride();
@@ -173,26 +185,27 @@ IntegerActivations IntegerRows::view(int64_t row, int64_t batch, int64_t first) 
           stride_,
           batch,
           cut_.segment,
-          sums_.data() + segment,
-          units_.empty() ? nullptr : units_.data() + segment,
+          sums_ + segment,
+          units_ ? units_ + segment : nullptr,
           segments_};
 }
 
 F32Rows::F32Rows(const MatrixShape& shape, const Activations& x, int threads) : FloatRows(shape, x.batch) {
   x_ = reinterpret_cast<const float*>(x.data);
   if (x.type == Real::f32 && stride_ == shape.cols) return;
-  own_.resize(size(x.batch * stride_));
+  x_ = own_ = kept_memory<float>(0, x.batch * stride_);
   parallel_for(x.batch, threads, [&](int, int64_t row) {
-    load_row({x.data, x.type, nullptr}, row * shape.cols, shape.cols, own_.data() + row * stride_);
+    float* to = own_ + row * stride_;
+    load_row({x.data, x.type, nullptr}, row * shape.cols, shape.cols, to);
+    std::fill(to + shape.cols, to + stride_, 0.0f);
   });
-  x_ = own_.data();
 }
 
 Bf16Rows::Bf16Rows(const MatrixShape& shape, const Activations& x, bool tiled, int threads)
     : FloatRows(shape, x.batch * parts_of(x.type)), tiled_(tiled), parts_(parts_of(x.type)) {
   x_ = reinterpret_cast<const uint16_t*>(x.data);
   if (!tiled && parts_ == 1 && stride_ == shape.cols) return;
-  own_.resize(size((batch_ + kTileRows - 1) / kTileRows * kTileRows * stride_));
+  x_ = own_ = kept_memory<uint16_t>(0, (batch_ + kTileRows - 1) / kTileRows * kTileRows * stride_);
   parallel_for(x.batch, threads, [&](int, int64_t row) {
     if (parts_ == 1) {
       place(row, reinterpret_cast<const uint16_t*>(x.data) + row * shape.cols, shape.cols);
@@ -210,19 +223,11 @@ Bf16Rows::Bf16Rows(const MatrixShape& shape, const Activations& x, bool tiled, i
     place(2 * row, high.data(), shape.cols);
     place(2 * row + 1, low.data(), shape.cols);
   });
-  x_ = own_.data();
 }
 
 void Bf16Rows::place(int64_t row, const uint16_t* values, int64_t count) {
-  if (!tiled_) {
-    std::copy(values, values + count, own_.data() + row * stride_);
-    return;
-  }
-  constexpr int64_t kTile = tile_inputs(16);
-  uint16_t* lot = own_.data() + row / kTileRows * lot_stride() + row % kTileRows * kTile;
-  for (int64_t at = 0; at < count; at += kTile) {
-    std::copy(values + at, values + std::min(at + kTile, count), lot + at * kTileRows);
-  }
+  if (!tiled_) return place_row(values, count, stride_, own_ + row * stride_);
+  place_in_lot<tile_inputs(16)>(values, count, stride_, row % kTileRows, own_ + row / kTileRows * lot_stride());
 }
 
 }  // namespace tilepress

@@ -7,6 +7,16 @@
 
 namespace tilepress {
 
+// Memory for one call's activations, kept by the calling thread for its next: new memory would cost more to touch than the
+// activations to convert. Nothing else may be asked for under the same number during the call.
+template <class T>
+T* kept_memory(int number, int64_t count) {
+  static thread_local std::vector<T> memory[4];
+  std::vector<T>& mine = memory[number];
+  if (mine.size() < static_cast<size_t>(count)) mine.resize(static_cast<size_t>(count));
+  return mine.data();
+}
+
 // Activations [batch, cols], row after row.
 struct Activations {
   const uint8_t* data;
@@ -40,7 +50,7 @@ class IntegerRows {
   IntegerActivations view(int64_t row, int64_t batch, int64_t first) const;
   int64_t lot_stride() const { return stride_ * kTileRows; }
   // Scales of whole rows from `row` on; null where there are none.
-  const float* scales(int64_t row) const { return scales_.empty() ? nullptr : scales_.data() + row; }
+  const float* scales(int64_t row) const { return scales_ ? scales_ + row : nullptr; }
 
  private:
   bool convert_int8(const MatrixShape& shape, const Activations& x, int64_t row);
@@ -51,9 +61,9 @@ class IntegerRows {
   bool tiled_;
   int halves_;
   int64_t stride_, segments_, half_size_;
-  std::vector<int8_t> values_;
-  std::vector<int32_t> sums_;
-  std::vector<float> units_, scales_;
+  int8_t* values_;
+  int32_t* sums_;
+  float *units_, *scales_;  // null where there are none
 };
 
 // Activations as the floats of a kernel, rows padded with zeros to kSpanStep inputs; where they are so already, the
@@ -70,7 +80,7 @@ class FloatRows {
   FloatRows(const MatrixShape& shape, int64_t batch)
       : stride_((shape.cols + kSpanStep - 1) / kSpanStep * kSpanStep), batch_(batch) {}
 
-  std::vector<Number> own_;
+  Number* own_ = nullptr;
   const Number* x_ = nullptr;
   int64_t stride_, batch_;
 };

@@ -38,7 +38,8 @@ void store_row(const Outputs& outputs, int64_t at, int count, const float* value
   throw std::invalid_argument(activations + " activations are multiplied by " + known + "; not " + std::string(way));
 }
 
-constexpr int64_t kFewRows = 4;     // above, decoding once and multiplying by tiles is faster
+// Rows up to which multiplying weights as they are decoded is faster than decoding once and multiplying by tiles.
+constexpr int64_t kFewFloatRows = 1, kFewIntegerRows = 8;
 constexpr int64_t kMostTileRows = 1024;
 constexpr int64_t kFloatSpan = 4096;  // inputs; sums are not defined to the bit, so this only has to fit caches
 
@@ -218,7 +219,7 @@ void store_block(const MatrixShape& shape, const Outputs& outputs, int64_t block
 
 std::string_view float_way(int64_t batch, Real type) {
   if (!find(kLinearBf16.name)) return kLinearF32.name;
-  return batch * Bf16Rows::parts_of(type) <= kFewRows ? kLinearBf16.name : kMultiplyBf16.name;
+  return batch * Bf16Rows::parts_of(type) <= kFewFloatRows ? kLinearBf16.name : kMultiplyBf16.name;
 }
 
 void linear_float(const PackedWeights& weights, const Activations& x, std::string_view way, const Outputs& outputs,
@@ -232,7 +233,7 @@ void linear_float(const PackedWeights& weights, const Activations& x, std::strin
 std::string_view integer_way(const PackedWeights& weights, int64_t batch, const IntegerFormat& rounding) {
   const Cut cut = cut_inputs(weights.shape, weights.format, rounding.group);
   const bool unit = choose(kMultiplyInt8.name).isa != Isa::portable;
-  return unit && batch > kFewRows && tiles_take(cut.segment) ? kMultiplyInt8.name : kLinearInteger.name;
+  return unit && batch > kFewIntegerRows && tiles_take(cut.segment) ? kMultiplyInt8.name : kLinearInteger.name;
 }
 
 void linear_integer(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding,

@@ -134,7 +134,7 @@ Pool& pool() {
 }  // namespace
 
 void run_on_workers(int workers, void (*run)(void* context, int worker), void* context) {
-  if (workers == 1) return run(context, 0);
+  if (workers <= 1) return run(context, 0);
   if (const OpenMp* shared = open_mp()) {
     Team team = {run, context, shared->thread_number};
     const auto member = [](void* data) {

@@ -15,7 +15,8 @@ void run_on_workers(int workers, void (*run)(void* context, int worker), void* c
 
 // Calls work(worker, item) for every item below `count` from at most `threads` threads. Items are handed out in runs, half
 // of an even share of what is left at a time: long at first, so that a thread reads on where it left off; short at the
-// end, so that all end together. `work` must not throw.
+// end, so that all end together. More threads than items is no mistake: OpenMP ends those that a smaller team does not want
+// and has to start them anew for the next. `work` must not throw.
 template <class Work>
 void parallel_for(int64_t count, int threads, const Work& work) {
   struct Context {
@@ -39,7 +40,7 @@ void parallel_for(int64_t count, int threads, const Work& work) {
       for (int64_t item = first; item < end; ++item) mine.work(worker, item);
     }
   };
-  run_on_workers(static_cast<int>(std::clamp<int64_t>(threads, 1, std::max<int64_t>(count, 1))), run, &context);
+  run_on_workers(count > 1 ? threads : 1, run, &context);
 }
 
 }  // namespace tilepress

@@ -19,27 +19,44 @@ struct RowPair {
 };
 
 // The bytes of 64 codes in the order in which interleaving two halves (`vpunpck`, within 128 bits) gives whole rows.
-inline __m512i interleaving_order(int operand_bits) {
-  alignas(64) uint8_t order[64];
-  for (int i = 0; i < 64; ++i) {
-    const int second = i % 16 / 8, place = i / 16 * 8 + i % 8;  // which row, and where in it: 2 * neuron + input
-    const int in_bytes = 4 * (place / 2) + 2 * second + place % 2;
-    order[i] = static_cast<uint8_t>(operand_bits == 8 ? in_bytes : 32 * second + place);
-  }
-  return _mm512_load_si512(order);
-}
-
-// The bf16 of each code, `count` of them, again and again over 256 places; low and high bytes.
-struct ByteTables {
-  ByteTables(const Format& format, int count, bool zero_beyond) {
-    for (int i = 0; i < 256; ++i) {
-      const uint16_t bits = zero_beyond && i >= count ? uint16_t{0} : round_to_bf16(format.values[i % count]);
-      low[i] = static_cast<uint8_t>(bits);
-      high[i] = static_cast<uint8_t>(bits >> 8);
+struct InterleavingOrder {
+  constexpr explicit InterleavingOrder(int operand_bits) : places() {
+    for (int i = 0; i < 64; ++i) {
+      const int second = i % 16 / 8, place = i / 16 * 8 + i % 8;  // which row, and where in it: 2 * neuron + input
+      const int in_bytes = 4 * (place / 2) + 2 * second + place % 2;
+      places[i] = static_cast<uint8_t>(operand_bits == 8 ? in_bytes : 32 * second + place);
     }
   }
 
-  alignas(64) uint8_t low[256], high[256];
+  alignas(64) uint8_t places[64];
+};
+constexpr InterleavingOrder kOrderOf8(8), kOrderOf16(16);
+
+inline __m512i interleaving_order(int operand_bits) {
+  return _mm512_load_si512(operand_bits == 8 ? kOrderOf8.places : kOrderOf16.places);
+}
+
+// Low and high bytes of the bf16 of 64 codes from `first` on.
+struct ByteTable {
+  ByteTable(const Format& format, int first) {
+    const auto* from = reinterpret_cast<const __m512i*>(format.bf16s + first);
+    const __m512i one = _mm512_loadu_si512(from), two = _mm512_loadu_si512(from + 1);
+    low = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(one)), _mm512_cvtepi16_epi8(two), 1);
+    const __m512i upper_one = _mm512_srli_epi16(one, 8), upper_two = _mm512_srli_epi16(two, 8);
+    high = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(upper_one)),
+                              _mm512_cvtepi16_epi8(upper_two), 1);
+  }
+
+  // The first `count` entries again and again.
+  void repeat(int count) {
+    alignas(64) uint8_t places[64];
+    for (int i = 0; i < 64; ++i) places[i] = static_cast<uint8_t>(i & (count - 1));
+    const __m512i again = _mm512_load_si512(places);
+    low = _mm512_permutexvar_epi8(again, low);
+    high = _mm512_permutexvar_epi8(again, high);
+  }
+
+  __m512i low, high;
 };
 
 // A code that stands for zero; -1 where there is none.
@@ -73,10 +90,11 @@ class Small : public Values {
 
   explicit Small(const SpanWeights& weights) : Values(weights) {
     const int bits = weights.format->bits;
-    const bool room = weights.mask && bits < 6;
-    const ByteTables tables(*weights.format, 1 << bits, room);
-    low_ = _mm512_load_si512(tables.low);
-    high_ = _mm512_load_si512(tables.high);
+    const bool room = weights.mask && bits < 6;  // past the last code, where values are 0
+    ByteTable table(*weights.format, 0);
+    if (!room) table.repeat(1 << bits);
+    low_ = table.low;
+    high_ = table.high;
     if (weights.mask) dropped_ = _mm512_set1_epi8(static_cast<char>(room ? 1 << bits : zero_code(*weights.format)));
   }
 
@@ -135,10 +153,10 @@ class Signed : public Values {
   }
 
   explicit Signed(const SpanWeights& weights) : Values(weights) {
-    const ByteTables tables(*weights.format, 256, false);
     for (int i = 0; i < 2; ++i) {
-      low_[i] = _mm512_load_si512(tables.low + 64 * i);
-      high_[i] = _mm512_load_si512(tables.high + 64 * i);
+      const ByteTable table(*weights.format, 64 * i);
+      low_[i] = table.low;
+      high_[i] = table.high;
     }
   }
 
@@ -163,10 +181,10 @@ class Large : public Values {
   }
 
   explicit Large(const SpanWeights& weights) : Values(weights) {
-    const ByteTables tables(*weights.format, 1 << weights.format->bits, false);
     for (int i = 0; i < 4; ++i) {
-      low_[i] = _mm512_load_si512(tables.low + 64 * i);
-      high_[i] = _mm512_load_si512(tables.high + 64 * i);
+      const ByteTable table(*weights.format, 64 * i);
+      low_[i] = table.low;
+      high_[i] = table.high;
     }
     if (weights.mask) dropped_ = _mm512_set1_epi8(static_cast<char>(zero_code(*weights.format)));
   }
@@ -185,6 +203,54 @@ class Large : public Values {
 
   __m512i low_[4], high_[4];
 };
+
+// The sixteen scales of a group. `type` is known where this is inlined.
+template <ScaleType type>
+[[gnu::always_inline]] inline __m512 scales_of(const void* scales, int64_t group) {
+  const int64_t at = group * kBlockNeurons;
+  if constexpr (type == ScaleType::none) return _mm512_set1_ps(1.0f);
+  if constexpr (type == ScaleType::fp32) return _mm512_loadu_ps(static_cast<const float*>(scales) + at);
+  if constexpr (type == ScaleType::bf16 || type == ScaleType::fp16) {
+    const auto* from = reinterpret_cast<const __m256i*>(static_cast<const uint16_t*>(scales) + at);
+    const __m256i halves = _mm256_loadu_si256(from);
+    if constexpr (type == ScaleType::fp16) return _mm512_cvtph_ps(halves);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+  }
+  // E8M0: exponents, but for the least one, which is a subnormal number, and the largest, which is none.
+  const auto* from = reinterpret_cast<const __m128i*>(static_cast<const uint8_t*>(scales) + at);
+  const __m512i codes = _mm512_cvtepu8_epi32(_mm_loadu_si128(from)), powers = _mm512_slli_epi32(codes, 23);
+  const __m512i least = _mm512_max_epu32(powers, _mm512_set1_epi32(1 << 22));
+  const __mmask16 none = _mm512_cmpeq_epi32_mask(codes, _mm512_set1_epi32(255));
+  return _mm512_castsi512_ps(_mm512_mask_mov_epi32(least, none, _mm512_set1_epi32(0x7fc00000)));
+}
+
+// Calls work(group, begin, end) for each group of the span's first `inputs` inputs; the last takes what is left.
+template <class Work>
+[[gnu::always_inline]] inline void for_groups(const SpanWeights& weights, int64_t inputs, const Work& work) {
+  const int64_t size = weights.format->group;
+  int64_t group = weights.first / size, end = (group + 1) * size - weights.first;
+  for (int64_t begin = 0; begin < inputs; begin = end, end += size, ++group) {
+    if (end >= weights.inputs) end = inputs;
+    work(group, begin, end);
+  }
+}
+
+// Calls work<type>() with the type of the format's scales.
+template <class Work>
+void with_scale_type(const Format& format, const Work& work) {
+  switch (format.scale) {
+    case ScaleType::none:
+      return work.template operator()<ScaleType::none>();
+    case ScaleType::e8m0:
+      return work.template operator()<ScaleType::e8m0>();
+    case ScaleType::bf16:
+      return work.template operator()<ScaleType::bf16>();
+    case ScaleType::fp16:
+      return work.template operator()<ScaleType::fp16>();
+    case ScaleType::fp32:
+      return work.template operator()<ScaleType::fp32>();
+  }
+}
 
 // Sources: next(values, rows) gives the four rows of the next eight inputs.
 

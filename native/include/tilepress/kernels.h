@@ -37,7 +37,8 @@ struct Format {
   int search_steps;         // table: thresholds has 2^steps - 1 entries, ascending, padded with +infinity
   const float* thresholds;  // table: rank = how many are <= x
   const uint8_t* codes;     // table: code of each of 2^steps ranks
-  const float* values;      // 2^bits: value of each code; null for 16-bit formats
+  const float* values;      // 256: value of each code, 0 past the last; of no use to 16-bit formats
+  const uint16_t* bf16s;    // the same, rounded to bf16
 };
 
 // Whether values are so large that they must meet their scale before they are summed.

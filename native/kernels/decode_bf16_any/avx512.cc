@@ -14,31 +14,25 @@ __m512i scale_row(__m512i row, __m512 scales) {
   return _mm512_ternarylogic_epi32(_mm512_add_epi32(_mm512_castps_si512(odd), half), upper, low, kAndOr);
 }
 
-template <class Source, class Values>
-int64_t decode(const SpanWeights& weights, bool scaled, const uint8_t* bytes, uint16_t* tiles) {
-  const int64_t group_size = weights.format->group, inputs = weights.tiles * tile_inputs(weights.operand_bits);
+template <class Source, class Values, bool scaled, ScaleType type>
+int64_t decode(const SpanWeights& weights, const uint8_t* bytes, uint16_t* tiles) {
   Source source(weights, bytes);
   Values values(weights);
-  __m512i* to = reinterpret_cast<__m512i*>(tiles);
-  float scales[kBlockNeurons];
-  for (int64_t input = 0; input < inputs;) {
-    const int64_t group = (weights.first + least(input, weights.inputs - 1)) / group_size;
-    const int64_t group_end = (group + 1) * group_size - weights.first;
-    const int64_t end = group_end < weights.inputs ? group_end : inputs;  // what pads the last tile is in the last group
+  const int64_t inputs = weights.tiles * tile_inputs(weights.operand_bits);
+  for_groups(weights, inputs, [&](int64_t group, int64_t begin, int64_t end) {
+    const __m512 scales = scaled ? scales_of<type>(weights.scales, group) : _mm512_setzero_ps();
+    const auto finished = [&](__m512i row) { return scaled ? scale_row(row, scales) : row; };
     values.begin_group(group);
-    for (int i = 0; scaled && i < kBlockNeurons; ++i) {
-      scales[i] = load_scale(weights.format->scale, weights.scales, group * kBlockNeurons + i);
-    }
-    for (; input < end; input += kStepInputs) {
+    for (int64_t input = begin; input < end; input += kStepInputs) {
       RowPair pairs[kStepLines];
       source.next(values, pairs);
       for (const RowPair& pair : pairs) {
-        const __m512 by = scaled ? _mm512_loadu_ps(scales) : _mm512_setzero_ps();
-        _mm512_storeu_si512(to++, scaled ? scale_row(pair.first, by) : pair.first);
-        _mm512_storeu_si512(to++, scaled ? scale_row(pair.second, by) : pair.second);
+        _mm512_storeu_si512(tiles, finished(pair.first));
+        _mm512_storeu_si512(tiles + kVectorBytes / 2, finished(pair.second));
+        tiles += kVectorBytes;
       }
     }
-  }
+  });
   return source.taken();
 }
 
@@ -48,7 +42,13 @@ int64_t avx512::decode_bf16_span(const SpanWeights& weights, bool scaled, uint16
   const uint8_t* bytes = dense_bytes(weights, scratch);
   int64_t taken = 0;
   const bool done = with_rows(weights, [&]<class Source, class Values>() {
-    taken = decode<Source, Values>(weights, scaled, bytes, tiles);
+    if (!scaled) {
+      taken = decode<Source, Values, false, ScaleType::none>(weights, bytes, tiles);
+      return;
+    }
+    with_scale_type(*weights.format, [&]<ScaleType type>() {
+      taken = decode<Source, Values, true, type>(weights, bytes, tiles);
+    });
   });
   if (!done) return decode_any<Avx512>(weights, scaled, tiles, scratch);
   return weights.mask && taken >= 0 ? taken - weights.taken : taken;

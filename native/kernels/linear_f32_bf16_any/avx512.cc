@@ -5,34 +5,6 @@
 namespace tilepress {
 namespace {
 
-__m512 scales_of(const SpanWeights& weights, int64_t group) {
-  const int64_t at = group * kBlockNeurons;
-  const void* scales = weights.scales;
-  switch (weights.format->scale) {
-    case ScaleType::none:
-      return _mm512_set1_ps(1.0f);
-    case ScaleType::bf16: {
-      const auto* from = reinterpret_cast<const __m256i*>(static_cast<const uint16_t*>(scales) + at);
-      return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(from)), 16));
-    }
-    case ScaleType::fp16: {
-      const auto* from = reinterpret_cast<const __m256i*>(static_cast<const uint16_t*>(scales) + at);
-      return _mm512_cvtph_ps(_mm256_loadu_si256(from));
-    }
-    case ScaleType::fp32:
-      return _mm512_loadu_ps(static_cast<const float*>(scales) + at);
-    case ScaleType::e8m0:
-      break;
-  }
-  // Exponents, but for the least one, which is a subnormal number.
-  const auto* from = reinterpret_cast<const __m128i*>(static_cast<const uint8_t*>(scales) + at);
-  const __m512i codes = _mm512_cvtepu8_epi32(_mm_loadu_si128(from));
-  const __m512i powers = _mm512_slli_epi32(codes, 23);
-  const __m512i all = _mm512_mask_mov_epi32(powers, _mm512_testn_epi32_mask(codes, codes), _mm512_set1_epi32(1 << 22));
-  const __mmask16 nan = _mm512_cmpeq_epi32_mask(codes, _mm512_set1_epi32(255));
-  return _mm512_castsi512_ps(_mm512_mask_mov_epi32(all, nan, _mm512_set1_epi32(0x7fc00000)));
-}
-
 __m512 add_pairs(__m512 sum, __m512i row, const uint16_t* x) {
   int32_t pair;
   std::memcpy(&pair, x, 4);
@@ -68,28 +40,26 @@ struct Sums {
   }
 };
 
-template <class Source, class Values, int rows>
+template <class Source, class Values, ScaleType type, int rows>
 int64_t multiply_rows(const SpanWeights& weights, const FloatActivations<uint16_t>& x, const uint8_t* bytes, int64_t row,
                       float* out) {
-  const int64_t group_size = weights.format->group;
   Source source(weights, bytes);
   Values values(weights);
-  Sums<rows> sums;
   __m512 totals[rows];
   for (auto& total : totals) total = _mm512_setzero_ps();
-  for (int64_t input = 0; input < weights.inputs;) {
-    const int64_t group = (weights.first + input) / group_size;
-    const int64_t end = least((group + 1) * group_size - weights.first, weights.inputs);
-    values.begin_group(group);
+  const uint16_t* from = x.x + row * x.stride;
+  for_groups(weights, weights.inputs, [&](int64_t group, int64_t begin, int64_t end) {
+    Sums<rows> sums;
     sums.clear();
-    for (; input < end; input += kStepInputs) {
+    values.begin_group(group);
+    for (int64_t input = begin; input < end; input += kStepInputs) {
       RowPair pairs[kStepLines];
       source.next(values, pairs);
-      sums.add(pairs, x.x + row * x.stride + input, x.stride);
+      sums.add(pairs, from + input, x.stride);
     }
-    const __m512 scales = scales_of(weights, group);
+    const __m512 scales = scales_of<type>(weights.scales, group);
     for (int i = 0; i < rows; ++i) totals[i] = _mm512_fmadd_ps(sums.total(i), scales, totals[i]);
-  }
+  });
   for (int i = 0; i < rows; ++i) {
     float* at = out + i * kBlockNeurons;
     _mm512_storeu_ps(at, _mm512_add_ps(_mm512_loadu_ps(at), totals[i]));
@@ -102,11 +72,12 @@ int64_t multiply_all(const SpanWeights& weights, const FloatActivations<uint16_t
   int64_t row = 0, taken = 0;
   const auto take = [&]<int rows>() {
     for (; row + rows <= x.batch; row += rows) {
-      taken = multiply_rows<Source, Values, rows>(weights, x, bytes, row, out + row * kBlockNeurons);
+      with_scale_type(*weights.format, [&]<ScaleType type>() {
+        taken = multiply_rows<Source, Values, type, rows>(weights, x, bytes, row, out + row * kBlockNeurons);
+      });
     }
   };
   take.template operator()<4>();
-  take.template operator()<2>();
   take.template operator()<1>();
   return taken;
 }

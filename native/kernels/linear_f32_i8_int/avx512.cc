@@ -111,12 +111,6 @@ void dense_rows(const SpanWeights& weights, const IntegerActivations& x, const u
   totals.add_to(out);
 }
 
-// The operand that a dropped weight is: the zero point of its neuron, or 0.
-inline __m512i dropped(const SpanWeights& weights, int64_t group) {
-  if (!weights.zeros) return _mm512_setzero_si512();
-  return _mm512_mullo_epi32(raised_by(weights, group, 0), _mm512_set1_epi32(0x01010101));
-}
-
 template <bool bytes, int rows, int halves>
 int64_t sparse_rows(const SpanWeights& weights, const IntegerActivations& x, int raise, int64_t row, float* out) {
   const __m512i flip = _mm512_set1_epi8(static_cast<char>(weights.zeros ? 0 : raise));

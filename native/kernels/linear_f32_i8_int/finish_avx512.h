@@ -31,5 +31,11 @@ inline __m512i raised_by(const SpanWeights& weights, int64_t group, int raise) {
   return _mm512_cvtepu8_epi32(_mm_loadu_si128(zeros));
 }
 
+// The code that a dropped weight has: the zero point of its neuron, or 0.
+inline __m512i dropped(const SpanWeights& weights, int64_t group) {
+  if (!weights.zeros) return _mm512_setzero_si512();
+  return _mm512_mullo_epi32(raised_by(weights, group, 0), _mm512_set1_epi32(0x01010101));
+}
+
 }  // namespace
 }  // namespace tilepress
