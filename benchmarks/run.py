@@ -1,5 +1,9 @@
-"""`make bench`: measure this machine and keep the records as benchmarks/results/<date>-<processor>.json."""
+"""`make bench`: measure this machine and keep the records as benchmarks/results/<date>-<processor>.json.
 
+Sections may be named to run only those; --quick measures less, to see that everything works, and keeps nothing.
+"""
+
+import argparse
 import datetime
 import json
 import re
@@ -7,30 +11,73 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tilepress.cli.bench import DEFAULT_CONTESTANTS
 from tilepress.records import cpu_model
 
 RESULTS = Path(__file__).parent / "results"
-COMMANDS = [
-    ["doctor"],
-    ["bench", "pack", "--density", "0.5"],
-    ["bench", "pack", "--density", "1"],
-    ["bench", "linear", "--neurons", "14336", "--batch", "1", "--batch", "16"],
-    ["bench", "linear", "--neurons", "14336", "--batch", "1", "--batch", "16", "--density", "0.5"],
-]
+CONTESTANTS = [*DEFAULT_CONTESTANTS, "int4:g32+bfp:g32:m7", "int4:g32+bfp:g32:m8"]
+SWEPT = ["int8:row+int8", "int4:g32+int8"]
+
+
+def linear(shape: str, *batches: int) -> list[str]:
+    return ["bench", "linear", *CONTESTANTS, "--shape", shape, *(f"--batch={batch}" for batch in batches)]
+
+
+SECTIONS = {
+    "doctor": [["doctor"]],
+    "pack": [["bench", "pack", "--density", "0.5"], ["bench", "pack", "--density", "1"]],
+    "llama3-8b": [linear("llama3-8b", 1, 4, 16, 32, 512)],
+    "smollm2": [linear("smollm2", 1, 16)],
+    "llama2-70b-fc": [linear("llama2-70b-fc", 1, 16)],
+    "sweep": [["bench", "linear", *SWEPT, "--sweep", "--shape", "4096x4096"]],
+}
+QUICK = {
+    "doctor": [["doctor"]],
+    "pack": [["bench", "pack", "--neurons", "1024", "--repeats", "1"]],
+    "llama3-8b": [[*linear("1024x4096", 1, 16), "--seconds", "0.05"]],
+    "smollm2": [[*linear("576x1536", 1, 16), "--seconds", "0.05"]],
+    "llama2-70b-fc": [[*linear("4096x4096", 1), "--seconds", "0.05"]],
+    "sweep": [["bench", "linear", *SWEPT, "--sweep", "--shape", "1024x4096", "--seconds", "0.05"]],
+}
 
 
 def main() -> None:
-    records = [record for command in COMMANDS for record in run(command)]
+    arguments = parse_arguments()
+    sections = QUICK if arguments.quick else SECTIONS
+    commands = [command for name in arguments.sections or sections for command in sections[name]]
+    records = [record for command in commands for record in run(command)]
+    if arguments.quick:
+        print(f"measured {len(records)} records; --quick keeps none")
+    else:
+        keep(records, whole=not arguments.sections)
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"{', '.join(SECTIONS)}; all if none is named")
+    parser.add_argument("--quick", action="store_true", help="small shapes and little time, nothing kept")
+    arguments = parser.parse_args()
+    unknown = [name for name in arguments.sections if name not in SECTIONS]
+    if unknown:
+        parser.error(f"there is no section {', '.join(unknown)}; there are {', '.join(SECTIONS)}")
+    return arguments
+
+
+def keep(records: list[dict[str, object]], whole: bool) -> None:
+    """Write the records to today's file: in place of it, or where only some sections ran, of what they gave before."""
     RESULTS.mkdir(exist_ok=True)
     processor = re.sub(r"[^a-z0-9]+", "-", cpu_model().lower()).strip("-")
     path = RESULTS / f"{datetime.date.today()}-{processor}.json"
-    lines = ",\n".join(json.dumps(record, ensure_ascii=False) for record in records)
+    before = json.loads(path.read_text()) if path.exists() and not whole else []
+    anew = {record["command"] for record in records}
+    kept = [*(record for record in before if record["command"] not in anew), *records]
+    lines = ",\n".join(json.dumps(record, ensure_ascii=False) for record in kept)
     path.write_text(f"[\n{lines}\n]\n")
-    print(f"kept {len(records)} records in {path}")
+    print(f"kept {len(kept)} records in {path}")
 
 
 def run(command: list[str]) -> list[dict[str, object]]:
-    """Show a command's table as it is measured, and return its records."""
+    """Run a command, show its records, and return them."""
     print(f"tilepress {' '.join(command)} …", flush=True)
     tilepress = [sys.executable, "-m", "tilepress", *command, "--json"]
     found = json.loads(subprocess.run(tilepress, check=True, stdout=subprocess.PIPE).stdout)

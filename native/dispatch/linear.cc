@@ -38,9 +38,10 @@ void store_row(const Outputs& outputs, int64_t at, int count, const float* value
   throw std::invalid_argument(activations + " activations are multiplied by " + known + "; not " + std::string(way));
 }
 
-// Rows up to which multiplying weights as they are decoded is faster than decoding once and multiplying by tiles.
-constexpr int64_t kFewFloatRows = 1, kFewIntegerRows = 8;
-constexpr int64_t kMostTileRows = 1024;
+// Rows up to which multiplying weights as they are decoded is faster than decoding once and multiplying by tiles: of small
+// codes, which cost most to decode, just one.
+constexpr int64_t kFewFloatRows = 4, kFewRowsOfSmallCodes = 1, kFewIntegerRows = 8;
+constexpr int64_t kMostTileRows = 1024, kShortSpan = 1024;
 constexpr int64_t kFloatSpan = 4096;  // inputs; sums are not defined to the bit, so this only has to fit caches
 
 // Inputs of a span of whole groups, at least `least` of them; a row's scale is no group.
@@ -92,7 +93,7 @@ class Bf16Tiles {
       : x_(x),
         row_(row),
         rows_(rows),
-        span_(whole_groups(weights, rows <= 32 ? 512 : 2048)),
+        span_(whole_groups(weights, rows <= 32 ? kShortSpan : 2048)),
         folded_(weights.shape.groups > 1 || scales_first(weights.format)),
         scaled_(!folded_ && weights.format.scale != ScaleType::none),
         decode_(choose(kDecodeBf16)),
@@ -217,9 +218,10 @@ void store_block(const MatrixShape& shape, const Outputs& outputs, int64_t block
   }
 }
 
-std::string_view float_way(int64_t batch, Real type) {
+std::string_view float_way(const PackedWeights& weights, int64_t batch, Real type) {
   if (!find(kLinearBf16.name)) return kLinearF32.name;
-  return batch * Bf16Rows::parts_of(type) <= kFewFloatRows ? kLinearBf16.name : kMultiplyBf16.name;
+  const int64_t few = weights.format.bits < 8 ? kFewRowsOfSmallCodes : kFewFloatRows;
+  return batch * Bf16Rows::parts_of(type) <= few ? kLinearBf16.name : kMultiplyBf16.name;
 }
 
 void linear_float(const PackedWeights& weights, const Activations& x, std::string_view way, const Outputs& outputs,

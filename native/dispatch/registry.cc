@@ -22,6 +22,7 @@ const Kernel kKernels[] = {
     entry(kPack, Isa::avx512, avx512::pack_block),
     entry(kUnpack, Isa::avx512, avx512::unpack_block),
     entry(kLinearInteger, Isa::avx512, avx512::linear_integer_span),
+    entry(kLinearInteger, Isa::avx2, avx2::linear_integer_span),
     entry(kLinearF32, Isa::avx512, avx512::linear_f32_span),
     entry(kLinearF32, Isa::avx2, avx2::linear_f32_span),
     entry(kLinearBf16, Isa::avx512, avx512::linear_bf16_span),
@@ -35,6 +36,7 @@ const Kernel kKernels[] = {
 #elif defined(__aarch64__)
     entry(kPack, Isa::neon_dotprod, neon_dotprod::pack_block),
     entry(kUnpack, Isa::neon_dotprod, neon_dotprod::unpack_block),
+    entry(kLinearInteger, Isa::neon_i8mm, neon_i8mm::linear_integer_span),
     entry(kLinearInteger, Isa::neon_dotprod, neon_dotprod::linear_integer_span),
     entry(kLinearF32, Isa::neon_dotprod, neon_dotprod::linear_f32_span),
 #endif

@@ -26,9 +26,14 @@ LinearInteger linear_integer_span;
 LinearF32 linear_f32_span;
 }  // namespace neon_dotprod
 
+namespace neon_i8mm {
+LinearInteger linear_integer_span;
+}  // namespace neon_i8mm
+
 namespace avx2 {
 QuantizeRow quantize_row;
 DequantizeRow dequantize_row;
+LinearInteger linear_integer_span;
 LinearF32 linear_f32_span;
 ReadBytes read_bytes;
 }  // namespace avx2

@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from tilepress import tiles
+from tilepress import kernels, tiles
 
 KEYS = {"name", "value", "unit", "origin", "machine", "command"}
 
@@ -104,8 +104,9 @@ def test_demo_on_synthetic_matrices():
 
 
 def test_bench_linear():
-    small = ("--neurons", 256, "--inputs", 512, "--repeats", 2)
-    found = records("bench", "linear", "int4:g32", "--batch", 1, "--batch", 3, "--density", 0.5, *small)
-    assert found["int4:g32.256x512.d0.5.b3.time"] > 0
-    assert found["torch float32.256x512.d0.5.b1.kernel"] == "F.linear"
-    assert_refused(run("bench", "linear", "mxfp4", *small), "kernels for integer weights so far, not for mxfp4")
+    small = ("--shape", "256x512", "--repeats", 2)
+    found = records("bench", "linear", "int4:g32@50%+int8", "mxfp4", "--batch", 1, "--batch", 3, *small)
+    assert found["int4:g32@50%+int8.256x512.b3.time"] > 0
+    assert found["mxfp4.256x512.b1.kernel"].split("/")[1] in kernels.supported_isas()
+    assert found["int4:g32@50%+int8.256x512.b1.over.torch float32"] > 0
+    assert_refused(run("bench", "linear", "mxfp4+int8", *small), "integer weights")

@@ -1,74 +1,228 @@
-"""How fast linear layers run on packed weights, beside torch's own, in one interleaved run.
+"""How fast linear layers run on packed weights, beside other people's, in one interleaved run.
 
-Each contestant has enough copies of its weights to fill the last-level cache four times over and goes through them in
-turn, so that every call reads its weights from memory, as the layers of a model do.
+Every entrant goes through copies of its weights that fill the last-level cache four times over, so that each call
+reads its weights from memory, as the layers of a model do. Entrants of the same packed weights share the copies, and
+the turn through them. The read bandwidth of the same run, which also empties the caches, comes before each batch.
 """
 
+import os
+import re
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import cycle
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear
 
-from ..formats import Integer, parse_weight
-from ..kernels import chosen, cpu_features, linear_int8
+from .. import kernels
+from ..formats import BFP, FormatError, Integer, WeightFormat, parse, parse_weight
 from ..tiles import PackedMatrix, pack
-from .bandwidth import last_level_cache_bytes, read_bandwidth
+from .bandwidth import read_bandwidth
+from .peers import PEERS, Call, Entrant, copies_of
+from .shapes import Shape
 
-_GROUP = 32
-_MOST_COPIES = 1000  # of small matrices, whose calls cost more than their weights anyway
+FORM = "FORMAT[@DENSITY%][+ACTIVATIONS], int4:g32@50%+int8 say"
+SWEEP = (1.0, 0.5, 0.3, 0.2, 0.1)
+MEMORY_SHARE = 0.6  # of what is free, for the copies of all entrants together
+FEWEST = 5  # calls, whatever they take; of calls that take many times the budget, FEWEST_LONG
+FEWEST_LONG = 3
+BURST = 5  # calls that an entrant times in one turn
+LONG_CALL = 0.02  # s; what waking threads costs is nothing to it
+SETTLE = 0.02  # s that idle OpenMP threads go on spinning for, in the way of another pool's
+
+Step = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Contestant:
-    """`run(x, index)` multiplies with the copy `index` of its weights, `weight_bytes` large."""
+    """Packed weights of one density (1 is dense, without a mask) and what the activations are made into."""
 
-    name: str
-    kernel: str
-    weight_bytes: int
-    copies: int
-    run: Callable[[Tensor, int], object]
+    format: WeightFormat
+    density: float = 1.0
+    activations: str = "float"
+
+    def __str__(self) -> str:
+        activations = "" if self.activations == "float" else f"+{self.activations}"
+        return f"{self.weights}{activations}"
+
+    @property
+    def weights(self) -> str:
+        return f"{self.format}" if self.density == 1 else f"{self.format}@{100 * self.density:g}%"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`seconds`: time for the calls of one entrant at one batch; it makes at most `repeats` of them."""
+
+    batches: Sequence[int] = (1,)
+    dtype: torch.dtype = torch.float32
+    repeats: int = 50
+    seconds: float = 0.25
+    threads: int | None = None
+    peers: bool = True
 
 
 @dataclass(frozen=True)
 class Timing:
+    """Median time of a call, and the weights as stored that it reads in that time."""
+
     name: str
     kernel: str
+    is_peer: bool
     seconds: float
     bytes_per_second: float
     share_of_bandwidth: float
 
 
-def measure_linear(
-    formats: Sequence[str], neurons: int, inputs: int, batch: int, density: float, repeats: int, threads: int | None
-) -> list[Timing]:
-    """Median time of one layer for each format and each peer, with x float32 [batch, inputs]."""
-    weight = torch.randn(neurons, inputs, generator=torch.Generator().manual_seed(0)) / inputs**0.5
-    pruned = weight.masked_fill(torch.rand_like(weight) >= density, 0.0)
-    contestants = [_ours(name, pruned, density < 1, threads) for name in formats] + _peers(weight)
-    x = torch.randn(batch, inputs)
-    times: dict[str, list[float]] = {contestant.name: [] for contestant in contestants}
-    for index in range(-1, repeats):
-        for contestant in contestants:
-            start = time.perf_counter()
-            contestant.run(x, index % contestant.copies)
-            if index >= 0:
-                times[contestant.name].append(time.perf_counter() - start)
-    limit = read_bandwidth(threads or torch.get_num_threads())
-    return [_timing(contestant, statistics.median(times[contestant.name]), limit) for contestant in contestants]
+@dataclass(frozen=True)
+class Result:
+    """All timings of one shape and batch; `bandwidth` in bytes a second; `refused`: peer → why it is not among them."""
+
+    shape: Shape
+    batch: int
+    bandwidth: float
+    timings: Sequence[Timing]
+    refused: Mapping[str, str]
+
+    def over(self, timing: Timing) -> dict[str, float]:
+        """Peer → how many times as long as `timing` it takes."""
+        return {peer.name: peer.seconds / timing.seconds for peer in self.timings if peer.is_peer}
 
 
-def _timing(contestant: Contestant, seconds: float, limit: float) -> Timing:
-    rate = contestant.weight_bytes / seconds
-    return Timing(contestant.name, contestant.kernel, seconds, rate, rate / limit)
+def parse_contestant(text: str) -> Contestant:
+    """FORMAT[@DENSITY%][+ACTIVATIONS], or a ValueError that says what is wrong with it."""
+    weights, plus, activations = text.strip().partition("+")
+    name, at, density = weights.partition("@")
+    try:
+        format, kept = parse_weight(name), _density(density) if at else 1.0
+        return Contestant(format, kept, _activations(activations, format) if plus else "float")
+    except ValueError as error:
+        raise ValueError(f"{text!r}: {error}; a contestant is {FORM}") from error
 
 
-def _copies(weight_bytes: int) -> int:
-    return min(max(2, -(-4 * last_level_cache_bytes() // weight_bytes)), _MOST_COPIES)
+def _density(text: str) -> float:
+    number = re.fullmatch(r"(\d+(?:\.\d+)?)%", text)
+    if number is None or not 0 < float(number[1]) <= 100:
+        raise ValueError(f"a density is written 50%, say, above 0% and up to 100%, not {text!r}")
+    return float(number[1]) / 100
+
+
+def _activations(text: str, format: WeightFormat) -> str:
+    if text == "float":
+        return text
+    if text != "int8" and not _is_bfp(text):
+        raise ValueError(f"activations are float, int8 or bfp:gN:mN, not {text!r}")
+    if not isinstance(format.element, Integer):
+        raise ValueError(f"{text} activations want integer weights, not {format}")
+    return text if text == "int8" else str(parse(text))
+
+
+def _is_bfp(text: str) -> bool:
+    try:
+        return isinstance(parse(text), BFP)
+    except FormatError:
+        if text.startswith("bfp"):
+            raise
+        return False
+
+
+def sweep(contestant: Contestant) -> list[Contestant]:
+    """The same format and activations at every density of SWEEP, dense first."""
+    if contestant.density != 1:
+        raise ValueError(f"a sweep sets the densities itself; leave {100 * contestant.density:g}% off {contestant}")
+    return [replace(contestant, density=density) for density in SWEEP]
+
+
+def pays_from(seconds: Mapping[float, float]) -> float | None:
+    """Density → time: the highest density from which on down sparse weights beat dense ones (density 1), or None."""
+    found = None
+    for density in sorted(density for density in seconds if density < 1):
+        if seconds[density] >= seconds[1.0]:
+            break
+        found = density
+    return found
+
+
+def steps(contestants: Sequence[Contestant], settings: Settings) -> int:
+    """How often `measure` will call its `step` for one shape."""
+    return len({c.weights for c in contestants}) + len(PEERS) * settings.peers + len(settings.batches)
+
+
+def measure(
+    shape: Shape, contestants: Sequence[Contestant], settings: Settings, step: Step = lambda text: None
+) -> Iterator[Result]:
+    """One result for each batch, for all contestants and all peers that are honest here, with the same threads."""
+    with _torch_threads(settings.threads) as threads:
+        entrants, refused = _enter(shape, contestants, settings, threads, step)
+        for batch in settings.batches:
+            step(f"{shape}, batch {batch}")
+            x = torch.randn(batch, shape.inputs, generator=torch.Generator().manual_seed(1)).to(settings.dtype)
+            bandwidth = read_bandwidth(threads)
+            times = _race([entrant.prepare(x) for entrant in entrants], [e.pool for e in entrants], settings)
+            timings = [_timing(e, batch, seconds, bandwidth) for e, seconds in zip(entrants, times, strict=True)]
+            yield Result(shape, batch, bandwidth, timings, refused)
+
+
+def _timing(entrant: Entrant, batch: int, seconds: float, bandwidth: float) -> Timing:
+    rate = entrant.weight_bytes / seconds
+    return Timing(entrant.name, entrant.kernel(batch), entrant.is_peer, seconds, rate, rate / bandwidth)
+
+
+@contextmanager
+def _torch_threads(threads: int | None) -> Iterator[int]:
+    """torch with `threads` threads, as our own kernels; with its own number if that is None."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads or before)
+    try:
+        yield threads or before
+    finally:
+        torch.set_num_threads(before)
+
+
+def _enter(
+    shape: Shape, contestants: Sequence[Contestant], settings: Settings, threads: int, step: Step
+) -> tuple[list[Entrant], dict[str, str]]:
+    """Everyone with their weights, and peer → reason for those who are refused."""
+    refusals = {peer.name: peer.refusal(shape) for peer in PEERS} if settings.peers else {}
+    packings = dict.fromkeys(contestant.weights for contestant in contestants)
+    allowance = _free_memory() // (len(packings) + len(refusals))
+    weight = torch.randn(shape.neurons, shape.inputs, generator=torch.Generator().manual_seed(0))
+    entrants = _ours(weight, contestants, allowance, settings, step)
+    for peer in PEERS if settings.peers else []:
+        step(f"{shape}, weights of {peer.name}")
+        if refusals[peer.name] is None:
+            entrants.append(peer.load(weight, allowance, threads))
+    return entrants, {name: reason for name, reason in refusals.items() if reason is not None}
+
+
+def _ours(
+    weight: Tensor, contestants: Sequence[Contestant], allowance: int, settings: Settings, step: Step
+) -> list[Entrant]:
+    turns: dict[str, Iterator[PackedMatrix]] = {}
+    entrants = []
+    for contestant in contestants:
+        if contestant.weights not in turns:
+            step(f"{weight.shape[0]}x{weight.shape[1]}, weights {contestant.weights}")
+            turns[contestant.weights] = _copies(_packed(weight, contestant, settings.threads), allowance)
+        entrants.append(_entrant(contestant, turns[contestant.weights], settings))
+    return entrants
+
+
+def _packed(weight: Tensor, contestant: Contestant, threads: int | None) -> PackedMatrix:
+    """Of standard normal weights the largest magnitudes are kept: those beyond the quantile that the density gives."""
+    if contestant.density == 1:
+        return pack(weight, contestant.format, threads=threads)
+    threshold = 2**0.5 * torch.erfinv(torch.tensor(1 - contestant.density, dtype=torch.float64)).item()
+    return pack(weight, contestant.format, mask=weight.abs() > threshold, threads=threads)
+
+
+def _copies(first: PackedMatrix, allowance: int) -> Iterator[PackedMatrix]:
+    return cycle([_copy(first) for _ in range(copies_of(first.nbytes, allowance))])
 
 
 def _copy(packed: PackedMatrix) -> PackedMatrix:
@@ -78,44 +232,58 @@ def _copy(packed: PackedMatrix) -> PackedMatrix:
     return copy
 
 
-def _ours(format: str, weight: Tensor, sparse: bool, threads: int | None) -> Contestant:
-    if not isinstance(parse_weight(format).element, Integer):
-        raise ValueError(f"there are kernels for integer weights so far, not for {format}")
-    first = pack(weight, format, sparse=sparse)
-    packed = [_copy(first) for _ in range(_copies(first.nbytes))]
-    kernel = f"linear_f32_qi8_int/{chosen('linear_f32_qi8_int')}"
-    return Contestant(
-        format, kernel, first.nbytes, len(packed), lambda x, i: linear_int8(x, packed[i], threads=threads)
+def _entrant(contestant: Contestant, turn: Iterator[PackedMatrix], settings: Settings) -> Entrant:
+    packed, activations, threads = next(turn), contestant.activations, settings.threads
+
+    def kernel(batch: int) -> str:
+        return kernels.linear_kernel(packed, batch, settings.dtype, activations=activations)
+
+    def prepare(x: Tensor) -> Call:
+        return lambda: kernels.linear(x, next(turn), activations=activations, threads=threads)
+
+    kernel(1)  # refuses what there is no kernel for, before anything is timed
+    return Entrant(str(contestant), packed.nbytes, kernel, prepare, is_peer=False)
+
+
+def _free_memory() -> int:
+    """Bytes that the copies of all entrants may take."""
+    table = Path("/proc/meminfo")
+    available = re.search(r"MemAvailable:\s*(\d+) kB", table.read_text()) if table.exists() else None
+    pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return int(MEMORY_SHARE * (int(available[1]) * 1024 if available else pages))
+
+
+def _race(calls: Sequence[Call], pools: Sequence[str], settings: Settings) -> list[float]:
+    """Median seconds of each call: turn after turn, until each has had its share of time or of repeats."""
+    times: list[list[float]] = [[] for _ in calls]
+    for call in calls:
+        call()
+    last = None
+    while any(not _enough(spent, settings) for spent in times):
+        for call, pool, spent in zip(calls, pools, times, strict=True):
+            if not _enough(spent, settings):
+                time.sleep(SETTLE if pool != last else 0)
+                last = pool
+                spent.extend(_turn(call, settings.repeats - len(spent)))
+    return [statistics.median(spent) for spent in times]
+
+
+def _turn(call: Call, most: int) -> list[float]:
+    """A call that wakes the threads, and some that count; of long calls, one that does both."""
+    first = _seconds(call)
+    return [first] if first > LONG_CALL else [_seconds(call) for _ in range(min(BURST, most))]
+
+
+def _seconds(call: Call) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def _enough(times: Sequence[float], settings: Settings) -> bool:
+    spent, count = sum(times), len(times)
+    return (
+        count >= settings.repeats
+        or (spent >= settings.seconds and count >= FEWEST)
+        or (spent >= 10 * settings.seconds and count >= FEWEST_LONG)
     )
-
-
-def _peers(weight: Tensor) -> list[Contestant]:
-    """torch's own layers that run on real kernels here; what torch would only emulate is no peer."""
-    peers = [_float_peer(weight, torch.float32)]
-    if {"amx_bf16", "avx512_bf16"} & set(cpu_features()):
-        peers.append(_float_peer(weight, torch.bfloat16))
-    kleidiai = bool(torch.backends.kleidiai.is_available())  # type: ignore[no-untyped-call]
-    if kleidiai and "asimddp" in cpu_features() and weight.shape[1] % _GROUP == 0:
-        peers.append(_kleidiai_peer(weight))
-    return peers
-
-
-def _float_peer(weight: Tensor, dtype: torch.dtype) -> Contestant:
-    size = weight.numel() * dtype.itemsize
-    copies = [weight.to(dtype, copy=True) for _ in range(_copies(size))]
-    name = f"torch {str(dtype).removeprefix('torch.')}"
-    return Contestant(name, "F.linear", size, len(copies), lambda x, i: linear(x.to(dtype), copies[i]))
-
-
-def _kleidiai_peer(weight: Tensor) -> Contestant:
-    """int4 with a bf16 scale for every 32 inputs and dynamic int8 activations, as int4:g32 here."""
-    neurons, inputs = weight.shape
-    grouped = weight.view(neurons, -1, _GROUP)
-    scales = (grouped.abs().amax(-1) / 7).to(torch.bfloat16)
-    codes = (grouped / scales.float()[..., None]).round().clamp(-8, 7).add(8).to(torch.uint8).view(neurons, inputs)
-    pairs = codes[:, 1::2] << 4 | codes[:, ::2]
-    size = neurons * inputs * 9 // 16
-    pack_peer, multiply = torch.ops.aten._dyn_quant_pack_4bit_weight, torch.ops.aten._dyn_quant_matmul_4bit
-    copies = [pack_peer(pairs, scales, None, _GROUP, inputs, neurons) for _ in range(_copies(size))]
-    run = lambda x, i: multiply(x, copies[i], _GROUP, inputs, neurons)  # noqa: E731
-    return Contestant("torch KleidiAI int4:g32", "_dyn_quant_matmul_4bit", size, len(copies), run)

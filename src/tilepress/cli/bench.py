@@ -1,13 +1,41 @@
 """`tilepress bench`: timings, against this machine's measured limit."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .output import Json, Recorder, Threads, print_table, progress
 
+if TYPE_CHECKING:
+    import torch
+
+    from ..bench.linear import Contestant, Result, Settings
+    from ..bench.shapes import Shape
+
 DEFAULT_FORMATS = ["int4:g32", "int8:row", "mxfp4", "e4m3", "bf16"]
-INTEGER_FORMATS = ["int4:g32", "int8:row"]
+DEFAULT_CONTESTANTS = [
+    "int4:g32+int8",
+    "int4:g32",
+    "mxfp4",
+    "e4m3",
+    "bf16@50%",
+    "int8:row+int8",
+    "int8:row@50%+int8",
+    "int4:g32@50%+int8",
+]
+DEFAULT_SWEEP = ["int8:row+int8", "int4:g32+int8"]
+
+
+class Dtype(StrEnum):
+    """Type of the activations; auto: bfloat16 where the processor multiplies it, else float32."""
+
+    auto = "auto"
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+    float16 = "float16"
+
 
 app = typer.Typer(help="Measure speed on this machine.", no_args_is_help=True)
 
@@ -54,40 +82,162 @@ def pack(
 
 @app.command()
 def linear(
-    formats: Annotated[list[str] | None, typer.Argument(help="Integer formats to measure.")] = None,
-    neurons: Annotated[int, typer.Option(min=1, help="Rows of the matrix.")] = 4096,
-    inputs: Annotated[int, typer.Option(min=1, help="Columns of the matrix.")] = 4096,
+    contestants: Annotated[
+        list[str] | None, typer.Argument(help="FORMAT\\[@DENSITY%]\\[+ACTIVATIONS]: int4:g32, int8:row@50%+int8, …")
+    ] = None,
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(help="NEURONSxINPUTS, llama3-8b, smollm2 or llama2-70b-fc; may be repeated."),
+    ] = None,
     batch: Annotated[list[int] | None, typer.Option(min=1, help="Rows of activations; may be repeated.")] = None,
-    density: Annotated[float, typer.Option(min=0.0, max=1.0, help="Share of weights kept; 1 is dense.")] = 1.0,
-    repeats: Annotated[int, typer.Option(min=1, help="Runs; the median counts.")] = 50,
+    dtype: Annotated[Dtype, typer.Option(help="Type of the activations.")] = Dtype.auto,
+    sweep: Annotated[bool, typer.Option("--sweep", help="Each contestant dense and at 50, 30, 20 and 10 %.")] = False,
+    repeats: Annotated[int, typer.Option(min=1, help="Calls at most; the median counts.")] = 50,
+    seconds: Annotated[float, typer.Option(min=0.0, help="Time for the calls of one contestant at one batch.")] = 0.25,
     json: Json = False,
     threads: Threads = None,
 ) -> None:
-    """Time one linear layer with int8 activations beside torch's own, interleaved in one run.
+    """Time linear layers on packed weights beside other people's, interleaved in one run.
 
-    GB/s counts the bytes of the weights as stored; the share is of the read bandwidth measured in the same run. Weights
-    rotate through four times the last-level cache. torch uses its own number of threads.
+    Activations are taken as they are, or made into int8 or block floating point (bfp:g32:m8) on the way. GB/s counts
+    the bytes of the weights as stored; the share is of the read bandwidth measured in the same run; × is how many times
+    as long a peer takes. Weights rotate through four times the last-level cache. A peer that has no real kernel here is
+    refused. Shapes of 4096x4096 and a batch of 1 if none are given.
 
-    Example: tilepress bench linear int4:g32 int8:row --batch 1 --batch 16
+    Example: tilepress bench linear int4:g32+int8 bf16@50% --shape llama3-8b --batch 1 --batch 16
     """
-    from ..bench.linear import measure_linear
+    from ..bench.linear import Settings, parse_contestant
+    from ..bench.shapes import parse_shapes
 
-    recorder, rows = Recorder(), []
-    with progress(json) as bar:
-        for size in bar.track(batch or [1], description="multiplying"):
-            timings = measure_linear(formats or INTEGER_FORMATS, neurons, inputs, size, density, repeats, threads)
-            for timing in timings:
-                name = f"{timing.name}.{neurons}x{inputs}.d{density:g}.b{size}"
-                recorder.add(f"{name}.time", timing.seconds * 1e6, "us")
-                recorder.add(f"{name}.rate", timing.bytes_per_second / 1e9, "GB/s")
-                recorder.add(f"{name}.share_of_read_bandwidth", timing.share_of_bandwidth, "")
-                recorder.add(f"{name}.kernel", timing.kernel)
-                figures = (timing.seconds * 1e6, timing.bytes_per_second / 1e9, timing.share_of_bandwidth * 100)
-                ratios = [f"{peer.seconds / timing.seconds:.2f}" for peer in timings if peer.name.startswith("torch")]
-                rows.append([timing.name, timing.kernel, str(size), *(f"{figure:.1f}" for figure in figures), *ratios])
+    given = contestants or (DEFAULT_SWEEP if sweep else DEFAULT_CONTESTANTS)
+    specs = list(dict.fromkeys(map(parse_contestant, given)))
+    shapes = parse_shapes(shape or ["4096x4096"])
+    batches = list(dict.fromkeys(batch or [1]))
+    settings = Settings(batches, _torch_dtype(dtype), repeats, seconds, threads, peers=not sweep)
+    (_sweep if sweep else _compare)(shapes, specs, settings, json)
+
+
+def _torch_dtype(dtype: Dtype) -> "torch.dtype":
+    import torch
+
+    from ..kernels import cpu_features
+
+    if dtype is Dtype.auto:
+        return torch.bfloat16 if {"avx512_bf16", "amx_bf16"} & set(cpu_features()) else torch.float32
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[dtype.value]
+
+
+def _measured(
+    shapes: "Sequence[Shape]", contestants: "Sequence[Contestant]", settings: "Settings", quiet: bool
+) -> "list[list[Result]]":
+    """For each shape the results of all batches, with a progress bar until they are there: it would take over what is
+    printed meanwhile."""
+    from ..bench.linear import measure, steps
+
+    with progress(quiet) as bar:
+        task = bar.add_task("", total=len(shapes) * steps(contestants, settings))
+
+        def step(text: str) -> None:
+            bar.update(task, advance=1, description=text)
+
+        return [list(measure(shape, contestants, settings, step)) for shape in shapes]
+
+
+def _compare(shapes: "Sequence[Shape]", contestants: "Sequence[Contestant]", settings: "Settings", json: bool) -> None:
+    recorder, refused = Recorder(), dict[str, str]()
+    for results in _measured(shapes, contestants, settings, json):
+        _record(recorder, results)
+        refused |= results[0].refused
+        if not json:
+            _print_results(results)
+    for name, reason in refused.items():
+        recorder.add(f"peer.{name}.refused", reason)
+        if not json:
+            print(f"no peer here: {name}: {reason}")
     if json:
         recorder.print_json()
-    else:
-        peers = [f"× {timing.name}" for timing in timings if timing.name.startswith("torch")]
-        columns = ["weights", "kernel", "batch", "µs", "GB/s", "% of read", *peers]
-        print_table(f"{neurons}×{inputs}, density {density:g}", columns, rows, words=2)
+
+
+def _record(recorder: Recorder, results: "Sequence[Result]") -> None:
+    shape = results[0].shape
+    if shape.layers:
+        recorder.add(f"layers.{shape}", ", ".join(shape.layers))
+    for result in results:
+        recorder.add(f"read_bandwidth.{shape}.b{result.batch}", result.bandwidth / 1e9, "GB/s")
+        for timing in result.timings:
+            name = f"{timing.name}.{shape}.b{result.batch}"
+            recorder.add(f"{name}.time", timing.seconds * 1e6, "us")
+            recorder.add(f"{name}.rate", timing.bytes_per_second / 1e9, "GB/s")
+            recorder.add(f"{name}.share_of_read_bandwidth", timing.share_of_bandwidth)
+            recorder.add(f"{name}.kernel", timing.kernel)
+            for peer, ratio in result.over(timing).items() if not timing.is_peer else ():
+                recorder.add(f"{name}.over.{peer}", ratio, "x")
+
+
+def _print_results(results: "Sequence[Result]") -> None:
+    rows = [_row(result, index) for result in results for index in range(len(result.timings))]
+    peers = [f"× {timing.name}" for timing in results[0].timings if timing.is_peer]
+    columns = ["weights", "kernel", "batch", "µs", "GB/s", "% of read", *peers]
+    print_table(results[0].shape.title, columns, rows, words=2)
+    read = ", ".join(f"{result.bandwidth / 1e9:.1f} at batch {result.batch}" for result in results)
+    print(f"read bandwidth, GB/s: {read}\n")
+
+
+def _row(result: "Result", index: int) -> list[str]:
+    timing = result.timings[index]
+    figures = (timing.seconds * 1e6, timing.bytes_per_second / 1e9, timing.share_of_bandwidth * 100)
+    ratios = [f"{ratio:.2f}" for ratio in result.over(timing).values()]
+    return [timing.name, timing.kernel, str(result.batch), *(f"{figure:.1f}" for figure in figures), *ratios]
+
+
+def _sweep(shapes: "Sequence[Shape]", contestants: "Sequence[Contestant]", settings: "Settings", json: bool) -> None:
+    from ..bench.linear import sweep
+
+    recorder = Recorder()
+    swept = {contestant: sweep(contestant) for contestant in contestants}
+    everyone = [one for densities in swept.values() for one in densities]
+    for results in _measured(shapes, everyone, settings, json):
+        _record(recorder, results)
+        for result in results:
+            for contestant, densities in swept.items():
+                _sweep_result(recorder, result, contestant, densities, json)
+    if json:
+        recorder.print_json()
+
+
+def _sweep_result(
+    recorder: Recorder, result: "Result", contestant: "Contestant", densities: "Sequence[Contestant]", json: bool
+) -> None:
+    """A contestant's times at every density against its dense one, and where sparse starts to pay."""
+    from ..bench.linear import pays_from
+
+    timings = {timing.name: timing for timing in result.timings}
+    seconds = {one.density: timings[str(one)].seconds for one in densities}
+    for one in densities:
+        name = f"{one}.{result.shape}.b{result.batch}.over.dense"
+        recorder.add(name, seconds[1.0] / seconds[one.density], "x")
+    pays = pays_from(seconds)
+    name = f"{contestant}.{result.shape}.b{result.batch}.sparse_wins_from_density"
+    recorder.add(name, "never" if pays is None else pays)
+    if not json:
+        _print_sweep(result, contestant, densities, pays)
+
+
+def _print_sweep(
+    result: "Result", contestant: "Contestant", densities: "Sequence[Contestant]", pays: float | None
+) -> None:
+    from ..bench.linear import Timing
+
+    timings = {timing.name: timing for timing in result.timings}
+    dense = timings[str(densities[0])].seconds
+
+    def row(density: float, timing: Timing) -> list[str]:
+        share = f"{timing.share_of_bandwidth * 100:.1f}"
+        rate, ratio = f"{timing.bytes_per_second / 1e9:.1f}", f"{dense / timing.seconds:.2f}"
+        return [f"{100 * density:g} %", timing.kernel, f"{timing.seconds * 1e6:.1f}", rate, share, ratio]
+
+    rows = [row(one.density, timings[str(one)]) for one in densities]
+    title = f"{contestant}, {result.shape.title}, batch {result.batch}"
+    print_table(title, ["density", "kernel", "µs", "GB/s", "% of read", "× dense"], rows, words=2)
+    wins = "never" if pays is None else f"from {100 * pays:g} % down"
+    print(f"sparse beats dense: {wins} (of the densities measured)\n")

@@ -2,6 +2,7 @@
 
 from .dispatch import active_isa, chosen, cpu_features, registered, supported_isas
 from .linear import error_bound, linear, linear_kernel
+from .ops import register
 
 __all__ = [
     "active_isa",
@@ -10,6 +11,7 @@ __all__ = [
     "error_bound",
     "linear",
     "linear_kernel",
+    "register",
     "registered",
     "supported_isas",
 ]

@@ -1,0 +1,109 @@
+// What the NEON kernels share: scales, sums over segments, and how dense 4-bit codes are taken apart. In a nameless
+// namespace for the reason that pack_block.h gives.
+#pragma once
+
+#include <arm_neon.h>
+
+#include "kernels/linear_f32_i8_int/linear_span.h"
+
+namespace tilepress {
+namespace {
+
+constexpr int kQuarters = 4;  // vectors of four neurons in a block
+
+// The sixteen scales of a group, four at a time.
+struct Bf16Scales {
+  Bf16Scales(const SpanWeights& weights, int64_t group) {
+    const auto* at = static_cast<const uint16_t*>(weights.scales) + group * kBlockNeurons;
+    halves[0] = vld1q_u16(at);
+    halves[1] = vld1q_u16(at + 8);
+  }
+
+  // Zipped with zeros rather than shifted: shifts have one vector pipe only.
+  float32x4_t quarter(int index) const {
+    const uint16x8_t zero = vdupq_n_u16(0), eight = halves[index / 2];
+    return vreinterpretq_f32_u16(index % 2 ? vzip2q_u16(zero, eight) : vzip1q_u16(zero, eight));
+  }
+
+  uint16x8_t halves[2];
+};
+
+struct OtherScales {
+  OtherScales(const SpanWeights& weights, int64_t group) { load_scales(weights, group, all); }
+
+  float32x4_t quarter(int index) const { return vld1q_f32(all + 4 * index); }
+
+  float all[kBlockNeurons];
+};
+
+template <int rows>
+struct Totals {
+  float32x4_t of[rows][kQuarters];
+
+  Totals() {
+    for (auto& row : of) {
+      for (auto& total : row) total = vdupq_n_f32(0);
+    }
+  }
+
+  template <bool zero_points, bool units, class Scales, class Sums>
+  [[gnu::always_inline]] void add(const SpanWeights& weights, const IntegerActivations& x, const Segment& segment,
+                                  int64_t first_row, const Sums& sums) {
+    const Scales scales(weights, segment.group);
+    for (int quarter = 0; quarter < kQuarters; ++quarter) {
+      const float32x4_t scale = scales.quarter(quarter);
+      for (int row = 0; row < rows; ++row) {
+        const int64_t at = (first_row + row) * x.segment_stride + segment.index;
+        int32x4_t dot = sums.whole(row, quarter);
+        if constexpr (zero_points) dot = less_zeros(weights, segment.group, quarter, x.sums[at], dot);
+        float32x4_t value = Sums::to_float(dot);
+        if constexpr (units) value = vmulq_n_f32(value, x.units[at]);
+        of[row][quarter] = vfmaq_f32(of[row][quarter], value, scale);
+      }
+    }
+  }
+
+  static int32x4_t less_zeros(const SpanWeights& weights, int64_t group, int quarter, int32_t sum, int32x4_t dot) {
+    int32_t zeros[4];
+    for (int i = 0; i < 4; ++i) zeros[i] = zero_of(weights, group, 4 * quarter + i);
+    return vmlsq_n_s32(dot, vld1q_s32(zeros), sum);
+  }
+
+  void add_to(float* out) const {
+    for (int row = 0; row < rows; ++row) {
+      for (int quarter = 0; quarter < kQuarters; ++quarter) {
+        float* at = out + row * kBlockNeurons + 4 * quarter;
+        vst1q_f32(at, vaddq_f32(vld1q_f32(at), of[row][quarter]));
+      }
+    }
+  }
+};
+
+// Sixteen inputs of dense 4-bit codes are two vectors of 64 bytes, two tile rows in each. Signed ones are left in the
+// high half of a byte, sixteen times too large; the segment's end puts that right.
+template <bool negative>
+struct Dense4 {
+  static constexpr int kBytes = 2 * kVectorBytes, kShift = negative ? 4 : 0;
+  static constexpr bool kZeroPoints = !negative, kAnchors = true;
+
+  template <class Sums, class X>
+  [[gnu::always_inline]] static void step(const uint8_t* packed, const X& x, Sums& sums) {
+    for (int quarter = 0; quarter < kQuarters; ++quarter, packed += 16) {
+      const uint8x16_t first = vld1q_u8(packed), second = vld1q_u8(packed + kVectorBytes);
+      sums.template add<0>(quarter, low(first), x);
+      sums.template add<1>(quarter, high(first), x);
+      sums.template add<2>(quarter, low(second), x);
+      sums.template add<3>(quarter, high(second), x);
+    }
+  }
+
+  static int8x16_t low(uint8x16_t pairs) {
+    return vreinterpretq_s8_u8(negative ? vshlq_n_u8(pairs, 4) : vandq_u8(pairs, vdupq_n_u8(15)));
+  }
+  static int8x16_t high(uint8x16_t pairs) {
+    return vreinterpretq_s8_u8(negative ? vandq_u8(pairs, vdupq_n_u8(0xf0)) : vshrq_n_u8(pairs, 4));
+  }
+};
+
+}  // namespace
+}  // namespace tilepress

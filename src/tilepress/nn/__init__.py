@@ -1,0 +1,5 @@
+"""Torch modules that own packed tiles."""
+
+from .linear import PackedLinear
+
+__all__ = ["PackedLinear"]
