@@ -286,7 +286,8 @@ class PackedArrays {
                     const std::string& way, int threads) const {
     const Real real = check_call(x, type, batch, y, threads);
     nb::gil_scoped_release release;
-    tilepress::linear_float(weights(), {as<const uint8_t>(x), real, batch}, way.empty() ? float_way(weights(), batch, real) : way,
+    tilepress::linear_float(weights(), {as<const uint8_t>(x), real, batch},
+                            way.empty() ? float_way(weights(), batch, real) : way,
                             {as<uint8_t>(y), real, as<const float>(bias)}, threads);
   }
 
@@ -381,5 +382,7 @@ NB_MODULE(_native, m) {
       .def("linear_float", &PackedArrays::linear_float)
       .def("float_way", &PackedArrays::float_way_of)
       .def("integer_way", &PackedArrays::integer_way_of);
+  m.def("advise_huge_pages",
+        [](ConstBytes data) { advise_huge_pages(data.data(), static_cast<int64_t>(data.size())); });
   m.def("read_bandwidth", &py_read_bandwidth, array("data"), "threads"_a);
 }

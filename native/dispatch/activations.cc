@@ -27,8 +27,8 @@ Format int8_rows(int64_t cols) {
 
 size_t size(int64_t count) { return static_cast<size_t>(count); }
 
-// Bits of the magnitude rounded to FP16, nearest even, saturating: adding a power of two that has no place for more bits
-// than FP16 keeps makes the addition do the rounding. Compared as integers, which compilers vectorise.
+// Bits of the magnitude rounded to FP16, nearest even, saturating: adding a power of two that has no place for more
+// bits than FP16 keeps makes the addition do the rounding. Compared as integers, which compilers vectorise.
 uint32_t to_fp16(float x) {
   constexpr uint32_t kMax = std::bit_cast<uint32_t>(65504.0f), kLeastNormal = std::bit_cast<uint32_t>(0x1p-14f);
   const uint32_t magnitude = std::min(std::bit_cast<uint32_t>(x) & 0x7fffffff, kMax);
@@ -180,14 +180,7 @@ IntegerActivations IntegerRows::view(int64_t row, int64_t batch, int64_t first) 
     high += row * stride_ + first;
     if (halves_ == 2) low = high + half_size_;
   }
-  return {high,
-          low,
-          stride_,
-          batch,
-          cut_.segment,
-          sums_ + segment,
-          units_ ? units_ + segment : nullptr,
-          segments_};
+  return {high, low, stride_, batch, cut_.segment, sums_ + segment, units_ ? units_ + segment : nullptr, segments_};
 }
 
 F32Rows::F32Rows(const MatrixShape& shape, const Activations& x, int threads) : FloatRows(shape, x.batch) {

@@ -7,8 +7,8 @@
 
 namespace tilepress {
 
-// Memory for one call's activations, kept by the calling thread for its next: new memory would cost more to touch than the
-// activations to convert. Nothing else may be asked for under the same number during the call.
+// Memory for one call's activations, kept by the calling thread for its next: new memory would cost more to touch than
+// the activations to convert. Nothing else may be asked for under the same number during the call.
 template <class T>
 T* kept_memory(int number, int64_t count) {
   static thread_local std::vector<T> memory[4];
@@ -39,8 +39,8 @@ struct IntegerFormat {
   int mantissa;
 };
 
-// Activations as integers, row after row or, `tiled`, in lots of tiles (kernels.h). Throws std::invalid_argument where one
-// is not finite.
+// Activations as integers, row after row or, `tiled`, in lots of tiles (kernels.h). Throws std::invalid_argument where
+// one is not finite.
 class IntegerRows {
  public:
   IntegerRows(const MatrixShape& shape, const Activations& x, const IntegerFormat& format, const Cut& cut, bool tiled,
@@ -90,8 +90,8 @@ class F32Rows : public FloatRows<float> {
   F32Rows(const MatrixShape& shape, const Activations& x, int threads);
 };
 
-// Other types than bf16 become two rows each, one after the other: the nearest bf16, and what that lacks. So sixteen bits
-// of float32 count, and all of float16.
+// Other types than bf16 become two rows each, one after the other: the nearest bf16, and what that lacks. So sixteen
+// bits of float32 count, and all of float16.
 class Bf16Rows : public FloatRows<uint16_t> {
  public:
   // `tiled`: in lots of tiles (kernels.h).

@@ -38,8 +38,8 @@ void store_row(const Outputs& outputs, int64_t at, int count, const float* value
   throw std::invalid_argument(activations + " activations are multiplied by " + known + "; not " + std::string(way));
 }
 
-// Rows up to which multiplying weights as they are decoded is faster than decoding once and multiplying by tiles: of small
-// codes, which cost most to decode, just one.
+// Rows up to which multiplying weights as they are decoded is faster than decoding once and multiplying by tiles: of
+// small codes, which cost most to decode, just one.
 constexpr int64_t kFewFloatRows = 4, kFewRowsOfSmallCodes = 1, kFewIntegerRows = 8;
 constexpr int64_t kMostTileRows = 1024, kShortSpan = 1024;
 constexpr int64_t kFloatSpan = 4096;  // inputs; sums are not defined to the bit, so this only has to fit caches
@@ -101,7 +101,9 @@ class Bf16Tiles {
 
   int64_t rows() const { return rows_; }
   int64_t span() const { return span_; }
-  int64_t tile_bytes(int64_t inputs) const { return (inputs + kSpanStep - 1) / kSpanStep * kSpanStep * 2 * kBlockNeurons; }
+  int64_t tile_bytes(int64_t inputs) const {
+    return (inputs + kSpanStep - 1) / kSpanStep * kSpanStep * 2 * kBlockNeurons;
+  }
 
   // Dense bf16 lies in memory as its tiles do.
   int64_t decode(DecodedBlock& block, uint8_t* tiles, uint8_t* scratch) const {
@@ -137,7 +139,12 @@ class Bf16Tiles {
 class Int8Tiles {
  public:
   Int8Tiles(const IntegerRows& x, const Cut& cut, int64_t row, int64_t rows)
-      : x_(x), row_(row), rows_(rows), span_(cut.span), decode_(choose(kDecodeInt8)), multiply_(choose(kMultiplyInt8)) {}
+      : x_(x),
+        row_(row),
+        rows_(rows),
+        span_(cut.span),
+        decode_(choose(kDecodeInt8)),
+        multiply_(choose(kMultiplyInt8)) {}
 
   int64_t rows() const { return rows_; }
   int64_t span() const { return span_; }
@@ -176,8 +183,8 @@ void linear_bf16_tiles(const PackedWeights& weights, const Activations& x, const
   }
 }
 
-void linear_int8_tiles(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding, const Cut& cut,
-                       const Outputs& outputs, int threads) {
+void linear_int8_tiles(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding,
+                       const Cut& cut, const Outputs& outputs, int threads) {
   const IntegerRows rows(weights.shape, x, rounding, cut, true, threads);
   for (int64_t row = 0; row < x.batch; row += kMostTileRows) {
     Int8Tiles tiles(rows, cut, row, std::min(kMostTileRows, x.batch - row));
@@ -188,8 +195,8 @@ void linear_int8_tiles(const PackedWeights& weights, const Activations& x, const
   }
 }
 
-void linear_int8_spans(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding, const Cut& cut,
-                       const Outputs& outputs, int threads) {
+void linear_int8_spans(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding,
+                       const Cut& cut, const Outputs& outputs, int threads) {
   const auto kernel = choose(kLinearInteger);
   const IntegerRows rows(weights.shape, x, rounding, cut, false, threads);
   const auto multiply = [&](const SpanWeights& span, int64_t row, int64_t batch, float* out, uint8_t* scratch) {

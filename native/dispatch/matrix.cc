@@ -1,5 +1,7 @@
 #include "dispatch/matrix.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -217,6 +219,15 @@ void unpack_weights(const MatrixShape& shape, const Format& format, const Stream
     }
   });
   require_unchanged(changed);
+}
+
+void advise_huge_pages(const uint8_t* data, int64_t size) {
+#if defined(MADV_HUGEPAGE)
+  constexpr uintptr_t kPage = uintptr_t{2} << 20;
+  const uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + kPage - 1) / kPage * kPage;
+  const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + static_cast<uintptr_t>(size)) / kPage * kPage;
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+#endif
 }
 
 double read_bandwidth(const uint8_t* data, int64_t size, int threads, uint64_t* checksum) {

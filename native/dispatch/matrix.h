@@ -114,6 +114,9 @@ void unpack_codes(const MatrixShape& shape, const Streams& streams, uint8_t* cod
 void unpack_weights(const MatrixShape& shape, const Format& format, const Streams& streams, float* weights,
                     int threads);
 
+// Asks the system to keep these bytes in huge pages, where it has them; a wish, so nothing is said if it has not.
+void advise_huge_pages(const uint8_t* data, int64_t size);
+
 // Bytes a second of `threads` threads reading `size` bytes once; the checksum goes to `checksum`.
 double read_bandwidth(const uint8_t* data, int64_t size, int threads, uint64_t* checksum);
 

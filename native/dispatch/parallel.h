@@ -13,10 +13,10 @@ namespace tilepress {
 // for cores. Elsewhere they come from a pool of our own.
 void run_on_workers(int workers, void (*run)(void* context, int worker), void* context);
 
-// Calls work(worker, item) for every item below `count` from at most `threads` threads. Items are handed out in runs, half
-// of an even share of what is left at a time: long at first, so that a thread reads on where it left off; short at the
-// end, so that all end together. More threads than items is no mistake: OpenMP ends those that a smaller team does not want
-// and has to start them anew for the next. `work` must not throw.
+// Calls work(worker, item) for every item below `count` from at most `threads` threads. Items are handed out in runs,
+// half of an even share of what is left at a time: long at first, so that a thread reads on where it left off; short at
+// the end, so that all end together. More threads than items is no mistake: OpenMP ends those that a smaller team does
+// not want and has to start them anew for the next. `work` must not throw.
 template <class Work>
 void parallel_for(int64_t count, int threads, const Work& work) {
   struct Context {

@@ -65,8 +65,8 @@ void store_block(const MatrixShape& shape, const Outputs& outputs, int64_t block
 // Multiplies every block with every span of `span` inputs and `batch` rows of activations, adding up spans in order.
 //   multiply(weights, row, rows, totals, scratch): what a linear kernel does, for activations from `row` on
 //   store(block, row, rows, totals)
-// A thread takes several blocks at a time through one span after another where there are many rows, so that those of the
-// span stay in its cache. Where there are fewer blocks than threads, spans too are shared out.
+// A thread takes several blocks at a time through one span after another where there are many rows, so that those of
+// the span stay in its cache. Where there are fewer blocks than threads, spans too are shared out.
 template <class Multiply, class Store>
 class SpanLoops {
  public:

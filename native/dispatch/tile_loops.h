@@ -18,8 +18,8 @@ struct DecodedBlock {
 //   rows(): of activations; span(): inputs, a multiple of kSpanStep; tile_bytes(inputs): of a block's tiles
 //   decode(block, tiles, scratch): fills in `tiles` and `scales` and returns as DecodeBf16 does
 //   multiply(first, second or null, row, rows): adds the products of `rows` rows from `row` on, whole lots but the last
-// Few rows wait for memory: two blocks at a time, decoded into the first cache. Many rows wait for the matrix unit: more
-// blocks at a time, so that activations are read from farther caches less often.
+// Few rows wait for memory: two blocks at a time, decoded into the first cache. Many rows wait for the matrix unit:
+// more blocks at a time, so that activations are read from farther caches less often.
 //   store(block, totals): totals [rows, 16] of one block
 template <class Tiles, class Store>
 class TileLoops {
@@ -30,9 +30,9 @@ class TileLoops {
         threads_(threads),
         store_(store),
         scratch_(LinearScratch::of_workers(threads)),
-        together_(tiles.rows() <= kFewRows ? 2
-                                           : std::clamp<int64_t>(weights.shape.blocks() / threads / 2 * 2, 2, kMostBlocks)) {
-  }
+        together_(tiles.rows() <= kFewRows
+                      ? 2
+                      : std::clamp<int64_t>(weights.shape.blocks() / threads / 2 * 2, 2, kMostBlocks)) {}
 
   static constexpr int64_t kFewRows = 32;
 

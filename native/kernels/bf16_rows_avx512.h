@@ -1,9 +1,9 @@
 // Packed weights to vectors of bf16 pairs, as `vdpbf16ps` and AMX take them: one vector holds two inputs of 16 neurons.
 // In a nameless namespace for the reason that pack_block.h gives.
 //
-// A Source gives codes, 64 at a time: four inputs of 16 neurons, in the order of the tile. Values turn them into bf16 by
-// byte look-ups, low and high halves apart: 64 entries cost one instruction, 128 one a little longer. A Source that is
-// sparse fills what was dropped with a code that stands for zero.
+// A Source gives codes, 64 at a time: four inputs of 16 neurons, in the order of the tile. Values turn them into bf16
+// by byte look-ups, low and high halves apart: 64 entries cost one instruction, 128 one a little longer. A Source that
+// is sparse fills what was dropped with a code that stands for zero.
 #pragma once
 
 #include "kernels/decode_bf16_any/decode_span.h"
@@ -43,8 +43,8 @@ struct ByteTable {
     const __m512i one = _mm512_loadu_si512(from), two = _mm512_loadu_si512(from + 1);
     low = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(one)), _mm512_cvtepi16_epi8(two), 1);
     const __m512i upper_one = _mm512_srli_epi16(one, 8), upper_two = _mm512_srli_epi16(two, 8);
-    high = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(upper_one)),
-                              _mm512_cvtepi16_epi8(upper_two), 1);
+    high =
+        _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(upper_one)), _mm512_cvtepi16_epi8(upper_two), 1);
   }
 
   // The first `count` entries again and again.
@@ -379,7 +379,8 @@ class SparseWords {
     prefetch_ahead(at);
     const __m512i row = _mm512_maskz_expand_epi16(bits, _mm512_loadu_si512(at));
     taken_ += _mm_popcnt_u32(bits);
-    if (taken_ > limit_) [[unlikely]] taken_ = limit_, over_ = true;
+    if (taken_ > limit_) [[unlikely]]
+      taken_ = limit_, over_ = true;
     mask_ += 4;
     return row;
   }

@@ -33,8 +33,8 @@ constexpr Shuffles make_shuffles() {
 
 constexpr Shuffles kShuffles = make_shuffles();
 
-// The same for sixteen elements and their two bytes of mask: the sum of first[low byte] and second[high byte] has, for each
-// place, its rank among the set bits, or something past any table.
+// The same for sixteen elements and their two bytes of mask: the sum of first[low byte] and second[high byte] has, for
+// each place, its rank among the set bits, or something past any table.
 struct WideShuffles {
   uint8_t first[256][16], second[256][16];
 };

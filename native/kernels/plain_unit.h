@@ -1,5 +1,5 @@
-// A matrix unit in plain C++, so that the code that drives one runs on any machine. In a nameless namespace for the reason
-// that pack_block.h gives.
+// A matrix unit in plain C++, so that the code that drives one runs on any machine. In a nameless namespace for the
+// reason that pack_block.h gives.
 #pragma once
 
 #include "kernels/all.h"

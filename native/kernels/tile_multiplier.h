@@ -1,6 +1,6 @@
-// Products of decoded tiles on a matrix unit of eight tile registers: two blocks of weights (tiles 6, 7), two lots of 16
-// rows of activations (4, 5), and their four products (0 to 3), so that every tile loaded is used twice. In a nameless
-// namespace for the reason that pack_block.h gives. Unit brings
+// Products of decoded tiles on a matrix unit of eight tile registers: two blocks of weights (tiles 6, 7), two lots of
+// 16 rows of activations (4, 5), and their four products (0 to 3), so that every tile loaded is used twice. In a
+// nameless namespace for the reason that pack_block.h gives. Unit brings
 //   begin(rows, inputs): ready for activations of `rows` rows and tiles of `inputs` bytes a row; end()
 //   zero<tile>(), load<tile>(from), add_product<sum, x, weights>(), store<tile>(to)
 #pragma once

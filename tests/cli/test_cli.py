@@ -110,3 +110,8 @@ def test_bench_linear():
     assert found["mxfp4.256x512.b1.kernel"].split("/")[1] in kernels.supported_isas()
     assert found["int4:g32@50%+int8.256x512.b1.over.torch float32"] > 0
     assert_refused(run("bench", "linear", "mxfp4+int8", *small), "integer weights")
+
+
+def test_bench_threads():
+    found = records("bench", "threads", "--rounds", 1)
+    assert set(found) == {"threads.torch", "threads.ours", "threads.alternating", "threads.over_sum"}

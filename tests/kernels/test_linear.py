@@ -79,7 +79,9 @@ def test_tiles_want_segments_that_fill_them():
     dtype=st.sampled_from([torch.float32, torch.bfloat16, torch.float16]),
     seed=st.integers(0, 2**32),
 )
-def test_any_shape_batch_density_and_thread_count(format, rounding, rows, cols, batch, density, threads, way, dtype, seed):
+def test_any_shape_batch_density_and_thread_count(
+    format, rounding, rows, cols, batch, density, threads, way, dtype, seed
+):
     rows, batch = (rows, batch) if cols <= 200 else (min(rows, 33), min(batch, 5))
     weight = matrix(rows, cols, 1.0 if density is None else density, seed)
     packed = tiles.pack(weight, format, sparse=density is not None)

@@ -1,4 +1,4 @@
-"""Linear layers with float activations: within the stated bound of the exact product, by every way and instruction set."""
+"""Linear layers with float activations: within the stated bound of the exact product, by every way there is."""
 
 import pytest
 import torch
@@ -39,7 +39,9 @@ def assert_within_bound(x, packed, bias=None, **options):
     bound = kernels.error_bound(x, tiles.unpack(packed)) + shift
     bound = bound + (exact.abs() + bound) * EPS[x.dtype] + SMALLEST[x.dtype]
     wrong = (y.double() - exact).abs() > bound
-    assert not wrong.any(), f"{int(wrong.sum())} of {wrong.numel()}: {(y.double() - exact)[wrong][:3]} {bound[wrong][:3]}"
+    assert not wrong.any(), (
+        f"{int(wrong.sum())} of {wrong.numel()}: {(y.double() - exact)[wrong][:3]} {bound[wrong][:3]}"
+    )
 
 
 def pack(format, rows, cols, density, seed=0, **options):

@@ -75,8 +75,8 @@ using PackBlock = void(const BlockShape&, const void* codes, const uint8_t* keep
 using UnpackBlock = void(const BlockShape&, const uint8_t* packed, const uint8_t* mask, void* codes, uint8_t* keep,
                          uint8_t* scratch);
 
-// A block's weights over a span of inputs: what one call of a linear kernel multiplies with. Spans begin at a multiple of
-// kSpanStep inputs, so at a tile.
+// A block's weights over a span of inputs: what one call of a linear kernel multiplies with. Spans begin at a multiple
+// of kSpanStep inputs, so at a tile.
 inline constexpr int kSpanStep = 64;
 
 struct SpanWeights {
@@ -96,9 +96,9 @@ struct IntegerActivations {
   const int8_t* high;  // [batch, stride], zero from the row's end to the end of its last tile; `low` alike
   const int8_t* low;
   int64_t stride, batch;
-  int64_t segment;        // inputs that share every scale: a multiple of 16, or more than the span has
-  const int32_t* sums;    // [batch, segment_stride]: sum of x over each segment
-  const float* units;     // [batch, segment_stride]: what 1 stands for in each segment; null where it is the same in all
+  int64_t segment;      // inputs that share every scale: a multiple of 16, or more than the span has
+  const int32_t* sums;  // [batch, segment_stride]: sum of x over each segment
+  const float* units;   // [batch, segment_stride]: what 1 stands for in each segment; null where it is the same in all
   int64_t segment_stride;
 };
 
@@ -110,8 +110,8 @@ struct FloatActivations {
 };
 
 // out [batch, 16] += x · Wᵀ over the span; of integers, the span's own sum first and then one addition. `scratch` holds
-// span_scratch_bytes. Returns how many codes of a sparse block it took (0 when dense), or -1, with `out` meaningless, where
-// its mask asks for more than the block has. Up to kSlackBytes past the block's own bytes may be read.
+// span_scratch_bytes. Returns how many codes of a sparse block it took (0 when dense), or -1, with `out` meaningless,
+// where its mask asks for more than the block has. Up to kSlackBytes past the block's own bytes may be read.
 using LinearInteger = int64_t(const SpanWeights&, const IntegerActivations&, float* out, uint8_t* scratch);
 using LinearF32 = int64_t(const SpanWeights&, const FloatActivations<float>&, float* out, uint8_t* scratch);
 using LinearBf16 = int64_t(const SpanWeights&, const FloatActivations<uint16_t>&, float* out, uint8_t* scratch);
@@ -124,8 +124,8 @@ using DecodeInt8 = int64_t(const SpanWeights&, int8_t* tiles, uint8_t* scratch);
 // Activations come in tiles too: 16 rows (a lot) of 64 bytes, 1 KiB, tile after tile of a lot and lot after lot.
 inline constexpr int kTileRows = 16;
 
-// What tile kernels multiply over a span: tiles of one or two blocks with lots of activations. `out` [16 * lots, 16] has
-// room for the rows that a lot lacks; the second block's may be null, with its tiles.
+// What tile kernels multiply over a span: tiles of one or two blocks with lots of activations. `out` [16 * lots, 16]
+// has room for the rows that a lot lacks; the second block's may be null, with its tiles.
 struct Bf16Product {
   const uint16_t* tiles[2];
   const float* scales[2];  // 16 each; null: 1
@@ -164,8 +164,9 @@ constexpr int64_t unpack_scratch_bytes(const BlockShape& shape) {
   return block_codes(shape) * code_bytes(shape.bits) + kSlackBytes;
 }
 
-// Working memory of a linear kernel: a span's kept codes in order, its decoded operands, its scales, and room for a vector
-// after each. Spans and groups are such that a span of `tiles` tiles has at most four groups a tile, and one more.
+// Working memory of a linear kernel: a span's kept codes in order, its decoded operands, its scales, and room for a
+// vector after each. Spans and groups are such that a span of `tiles` tiles has at most four groups a tile, and one
+// more.
 constexpr int64_t span_scratch_bytes(int64_t tiles) { return 3 * (tiles + 1) * kMaxTileBytes; }
 
 }  // namespace tilepress

@@ -3,8 +3,8 @@
 namespace tilepress {
 namespace {
 
-// Both inputs of a row times the scales of its neurons, rounded to bf16; halves away from zero, which is cheaper than to
-// even and no further off.
+// Both inputs of a row times the scales of its neurons, rounded to bf16; halves away from zero, which is cheaper than
+// to even and no further off.
 __m512i scale_row(__m512i row, __m512 scales) {
   constexpr int kAndOr = 0xea;  // (a & b) | c
   const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000)), half = _mm512_set1_epi32(0x8000);
@@ -46,9 +46,8 @@ int64_t avx512::decode_bf16_span(const SpanWeights& weights, bool scaled, uint16
       taken = decode<Source, Values, false, ScaleType::none>(weights, bytes, tiles);
       return;
     }
-    with_scale_type(*weights.format, [&]<ScaleType type>() {
-      taken = decode<Source, Values, true, type>(weights, bytes, tiles);
-    });
+    with_scale_type(*weights.format,
+                    [&]<ScaleType type>() { taken = decode<Source, Values, true, type>(weights, bytes, tiles); });
   });
   if (!done) return decode_any<Avx512>(weights, scaled, tiles, scratch);
   return weights.mask && taken >= 0 ? taken - weights.taken : taken;

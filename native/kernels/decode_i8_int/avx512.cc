@@ -1,6 +1,7 @@
 // Sparse codes go straight to their places; what decode_operands does in three passes over memory is one here.
-#include "kernels/linear_f32_i8_int/finish_avx512.h"
 #include "kernels/unpack/avx512.h"
+
+#include "kernels/linear_f32_i8_int/finish_avx512.h"
 
 namespace tilepress {
 namespace {

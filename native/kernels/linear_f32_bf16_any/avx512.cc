@@ -41,8 +41,8 @@ struct Sums {
 };
 
 template <class Source, class Values, ScaleType type, int rows>
-int64_t multiply_rows(const SpanWeights& weights, const FloatActivations<uint16_t>& x, const uint8_t* bytes, int64_t row,
-                      float* out) {
+int64_t multiply_rows(const SpanWeights& weights, const FloatActivations<uint16_t>& x, const uint8_t* bytes,
+                      int64_t row, float* out) {
   Source source(weights, bytes);
   Values values(weights);
   __m512 totals[rows];
@@ -68,7 +68,8 @@ int64_t multiply_rows(const SpanWeights& weights, const FloatActivations<uint16_
 }
 
 template <class Source, class Values>
-int64_t multiply_all(const SpanWeights& weights, const FloatActivations<uint16_t>& x, const uint8_t* bytes, float* out) {
+int64_t multiply_all(const SpanWeights& weights, const FloatActivations<uint16_t>& x, const uint8_t* bytes,
+                     float* out) {
   int64_t row = 0, taken = 0;
   const auto take = [&]<int rows>() {
     for (; row + rows <= x.batch; row += rows) {
@@ -83,7 +84,8 @@ int64_t multiply_all(const SpanWeights& weights, const FloatActivations<uint16_t
 }
 
 // What no Source takes, and what must meet its scales before it is summed, is decoded to tiles first; then it is bf16.
-int64_t multiply_decoded(const SpanWeights& weights, const FloatActivations<uint16_t>& x, float* out, uint8_t* scratch) {
+int64_t multiply_decoded(const SpanWeights& weights, const FloatActivations<uint16_t>& x, float* out,
+                         uint8_t* scratch) {
   auto* tiles = reinterpret_cast<uint16_t*>(scratch + (weights.tiles + 1) * kMaxTileBytes);
   const int64_t taken = decode_any<Avx512>(weights, scales_first(*weights.format), tiles, scratch);
   if (taken < 0) return taken;
@@ -106,9 +108,8 @@ int64_t avx512::linear_bf16_span(const SpanWeights& weights, const FloatActivati
   if (scales_first(*weights.format)) return multiply_decoded(weights, x, out, scratch);
   const uint8_t* bytes = dense_bytes(weights, scratch);
   int64_t taken = 0;
-  const bool done = with_rows(weights, [&]<class Source, class Values>() {
-    taken = multiply_all<Source, Values>(weights, x, bytes, out);
-  });
+  const bool done = with_rows(
+      weights, [&]<class Source, class Values>() { taken = multiply_all<Source, Values>(weights, x, bytes, out); });
   if (!done) return multiply_decoded(weights, x, out, scratch);
   return weights.mask && taken >= 0 ? taken - weights.taken : taken;
 }

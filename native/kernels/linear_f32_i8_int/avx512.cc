@@ -1,10 +1,11 @@
 // Two ways, with the same sums. A few rows of activations: dense 4- and 8-bit codes straight from their bytes, sparse
 // signed codes expanded in registers. Everything else: the span decoded to operands, which then are dense 8-bit codes.
-// `vpdpbusd` wants its first side unsigned, so signed operands are raised to be so, and what that adds, as much times the
-// segment's sum of x, is taken off at the segment's end. Nine bits are two dot products with the same operands.
+// `vpdpbusd` wants its first side unsigned, so signed operands are raised to be so, and what that adds, as much times
+// the segment's sum of x, is taken off at the segment's end. Nine bits are two dot products with the same operands.
+#include "kernels/unpack/avx512.h"
+
 #include "kernels/linear_f32_i8_int/finish_avx512.h"
 #include "kernels/linear_f32_i8_int/linear_span.h"
-#include "kernels/unpack/avx512.h"
 
 namespace tilepress {
 namespace {
@@ -169,8 +170,8 @@ int64_t sparse(const SpanWeights& weights, const IntegerActivations& x, float* o
   return taken;
 }
 
-// Operands of unsigned codes are lowered by 128 where they have eight bits; raising them by as much, and others by their
-// zero points alone, gives the codes back.
+// Operands of unsigned codes are lowered by 128 where they have eight bits; raising them by as much, and others by
+// their zero points alone, gives the codes back.
 int64_t decoded(const SpanWeights& weights, const IntegerActivations& x, float* out, uint8_t* scratch) {
   uint8_t* operands = operands_in(weights, scratch);
   const int64_t taken = decode_operands<Avx512>(weights, operands, scratch);

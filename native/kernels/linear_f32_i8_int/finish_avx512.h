@@ -1,5 +1,5 @@
-// What the end of a segment needs, for sixteen neurons at once. In a nameless namespace for the reason that pack_block.h
-// gives.
+// What the end of a segment needs, for sixteen neurons at once. In a nameless namespace for the reason that
+// pack_block.h gives.
 #pragma once
 
 #include <immintrin.h>

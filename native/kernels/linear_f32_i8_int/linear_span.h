@@ -1,7 +1,8 @@
 // y = x · Wᵀ for one block of 16 neurons over a span of inputs, integer activations and integer weights. In a nameless
 // namespace for the reason that pack_block.h gives. Integer dot products over each segment of inputs are exact; then,
 // segment after segment,
-//   sum = fma(float(dot) [* unit], scale, sum)     rounded once (units are powers of two), on every instruction set alike.
+//   sum = fma(float(dot) [* unit], scale, sum)     rounded once (units are powers of two), on every instruction set
+//   alike.
 // This is the way that takes any weights: decode the whole span to int8 operands, then multiply. Simd brings what
 // unpack_block.h asks for, and
 //   dot(operands, x, rows, sums): for each of 16 neurons, sums += the products of its operands in `rows` tile rows (a
@@ -77,8 +78,8 @@ inline void drop_to_zero_points(const SpanWeights& weights, int64_t tile, const 
   }
 }
 
-// The kept codes of the span, a byte each, and how many; -1 if the block has not so many. Streams can be read from every
-// eighth code on, where a byte begins.
+// The kept codes of the span, a byte each, and how many; -1 if the block has not so many. Streams can be read from
+// every eighth code on, where a byte begins.
 struct Kept {
   const uint8_t* codes;
   int64_t count;

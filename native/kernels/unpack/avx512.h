@@ -32,8 +32,8 @@ class Avx512Stream {
   // Codes of the block up to here; -1 where the mask asked for more than it has.
   int64_t taken() const { return over_ ? -1 : taken_; }
 
-  // Codes at the places of the mask's bits, what `others` has elsewhere. Codes of less than eight bits are gathered eight
-  // to a 64-bit lane and taken apart by shifts, from whatever bit they begin at.
+  // Codes at the places of the mask's bits, what `others` has elsewhere. Codes of less than eight bits are gathered
+  // eight to a 64-bit lane and taken apart by shifts, from whatever bit they begin at.
   template <bool bytes>
   [[gnu::always_inline]] __m512i expand(uint64_t mask, __m512i others) {
     const int64_t bit = bytes ? 0 : taken_ * bits_;
@@ -46,7 +46,8 @@ class Avx512Stream {
       codes = _mm512_and_si512(codes, low_);
     }
     taken_ += _mm_popcnt_u64(mask);
-    if (taken_ > limit_) [[unlikely]] taken_ = limit_, over_ = true;
+    if (taken_ > limit_) [[unlikely]]
+      taken_ = limit_, over_ = true;
     return _mm512_mask_expand_epi8(others, mask, codes);
   }
 

@@ -60,8 +60,8 @@ void unpack_dense(const BlockShape& shape, const uint8_t* packed, void* codes) {
   }
 }
 
-// Set bits in `bytes` bytes, a multiple of 64. By the adding of ever wider neighbours, which every instruction set does for
-// a whole vector at once; words are counted one at a time where there is no instruction for it.
+// Set bits in `bytes` bytes, a multiple of 64. By the adding of ever wider neighbours, which every instruction set does
+// for a whole vector at once; words are counted one at a time where there is no instruction for it.
 int64_t count_bits(const uint8_t* mask, int64_t bytes) {
   int64_t count = 0;
   for (int64_t i = 0; i < bytes; i += kVectorBytes) {

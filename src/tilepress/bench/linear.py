@@ -22,6 +22,7 @@ from torch import Tensor
 from .. import kernels
 from ..formats import BFP, FormatError, Integer, WeightFormat, parse, parse_weight
 from ..tiles import PackedMatrix, pack
+from ..tiles.native import own_copy
 from .bandwidth import read_bandwidth
 from .peers import PEERS, Call, Entrant, copies_of
 from .shapes import Shape
@@ -226,7 +227,7 @@ def _copies(first: PackedMatrix, allowance: int) -> Iterator[PackedMatrix]:
 
 
 def _copy(packed: PackedMatrix) -> PackedMatrix:
-    clones: dict[str, Any] = {name: array.clone() for name, array in packed.streams.items()}
+    clones: dict[str, Any] = {name: own_copy(array) for name, array in packed.streams.items()}
     copy = replace(packed, **clones)
     assert copy.native  # made now, not in the first call
     return copy

@@ -81,6 +81,32 @@ def pack(
 
 
 @app.command()
+def threads(
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds; the median counts.")] = 7,
+    json: Json = False,
+    threads: Threads = None,
+) -> None:
+    """Time a loop that alternates a torch layer and one of ours, against each alone.
+
+    Both run on the same OpenMP threads. Were they two pools, each would wait for cores that the other's idle threads
+    keep busy, and alternating would take several times the sum.
+
+    Example: tilepress bench threads
+    """
+    from ..bench.alternating import measure_alternating
+
+    recorder = Recorder()
+    figures = measure_alternating(rounds, threads)
+    for name, value, unit in figures:
+        recorder.add(f"threads.{name}", value * 1e6 if unit == "s" else value, "us" if unit == "s" else unit)
+    if json:
+        recorder.print_json()
+    else:
+        rows = [[record.name, f"{record.value:.2f}", record.unit] for record in recorder.records]
+        print_table("a torch layer and one of ours, 4096×4096", ["what", "value", "unit"], rows)
+
+
+@app.command()
 def linear(
     contestants: Annotated[
         list[str] | None, typer.Argument(help="FORMAT\\[@DENSITY%]\\[+ACTIVATIONS]: int4:g32, int8:row@50%+int8, …")

@@ -30,9 +30,9 @@ def linear(
     Args:
         bias: [neurons].
         activations: "float" takes x as it is; the result is within `error_bound` of `reference.linear`. "int8" rounds x to
-            int8 with a scale a row, "bfp:gN:mN" to block floating point of at most 8 bits; both want integer weights, and
-            give to the bit what `reference.linear_integer` gives, on every instruction set and with any number of
-            threads.
+            int8 with a scale a row, "bfp:gN:mN" to block floating point of at most 8 bits; both want integer
+            weights, and give to the bit what `reference.linear_integer` gives, on every instruction set and with
+            any number of threads.
         way: the operation to use, one of FLOAT_WAYS or INTEGER_WAYS, instead of the one that fits batch and machine.
         threads: as many as torch uses if not given.
     """
@@ -55,7 +55,7 @@ def linear(
 def linear_kernel(
     matrix: PackedMatrix, batch: int = 1, dtype: torch.dtype = torch.float32, *, activations: str = "float"
 ) -> str:
-    """The kernel that `linear` would run for `batch` rows of type `dtype` on this machine now: operation/instruction set."""
+    """The kernel that `linear` would run now for `batch` rows of type `dtype`, as operation/instruction set."""
     rounding = integer_format(activations)
     if rounding is None:
         operation = matrix.native.float_way(batch, REAL_NAMES[dtype])
@@ -65,11 +65,12 @@ def linear_kernel(
 
 
 def error_bound(x: Tensor, weight: Tensor) -> Tensor:
-    """How far `linear(x, matrix)` may be from x · Wᵀ of the unpacked `weight`, [..., neurons] float64, before its result is
-    rounded to x's type; and as much again as a few steps of float32's smallest numbers.
+    """How far `linear(x, matrix)` may be from x · Wᵀ of the unpacked `weight`, before its result is rounded to x's
+    type: float64 [..., neurons].
 
     A weight may be rounded to bf16 twice, as a value of its table and as a product with its scale: 2^-8. An activation
-    keeps 16 bits: 2^-16. Each of the sum's n additions may round: n · 2^-23.
+    keeps 16 bits: 2^-16. Each of the sum's n additions may round: n · 2^-23. Products below float32's smallest normal
+    number may be lost.
     """
     inputs = x.shape[-1]
     products = x.to(torch.float64).abs() @ weight.to(torch.float64).abs().T

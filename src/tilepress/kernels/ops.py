@@ -1,4 +1,4 @@
-"""Linear layers as an operator of torch's own library, so that `torch.compile` takes a model that has them in one graph.
+"""Linear layers as an operator of torch's own library, so that `torch.compile` takes a model with them in one graph.
 
 An operator takes tensors and plain values, so a matrix goes in as the number it was registered under, and its codes, so
 that torch sees what the result depends on.

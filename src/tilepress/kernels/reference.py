@@ -21,8 +21,8 @@ SPAN_STEP = 64
 
 @dataclass(frozen=True, eq=False)
 class IntegerRows:
-    """Activations as integers int64 [rows, inputs], what 1 stands for in each group of inputs, float32 [rows, groups], and
-    what it stands for in a whole row, float32 [rows, 1]; `group` is 0 where only the row has a scale."""
+    """Activations as integers int64 [rows, inputs], what 1 stands for in each group of inputs, float32 [rows, groups],
+    and in a whole row, float32 [rows, 1]; `group` is 0 where only the row has a scale."""
 
     values: Tensor
     units: Tensor
@@ -66,11 +66,12 @@ def linear_integer(x: Tensor, matrix: PackedMatrix, rounding: BFP | None, bias: 
 def fused_multiply_add(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
     """a * b + c of float32 tensors, rounded once to float32, nearest even.
 
-    In float64 the product is exact and the sum is rounded. Where that lost something, the sum's last bit is made odd, on the
-    side of what was lost: then rounding to float32, which has 29 bits fewer, sees neither a tie nor a number that is not
-    there, and rounds as if it had seen all bits.
+    In float64 the product is exact and the sum is rounded. Where that lost something, the sum's last bit is made odd,
+    on the side of what was lost: then rounding to float32, which has 29 bits fewer, sees neither a tie nor a number
+    that is not there, and rounds as if it had seen all bits.
     """
-    product, c = torch.broadcast_tensors(a.double() * b.double(), c.double())
+    product = a.double() * b.double()
+    c = c.double()
     total = product + c
     part = total - product
     lost = (product - (total - part)) + (c - part)  # what the addition lost, exactly (Knuth's two-sum)
@@ -80,8 +81,8 @@ def fused_multiply_add(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
 
 
 def cut(matrix: PackedMatrix, group: int) -> tuple[int, int]:
-    """Inputs of a segment and of a span: a segment lies within a group of weights, one of activations (`group` inputs, 0
-    for the whole row) and a span; a span is SPAN inputs, raised to whole segments and to SPAN_STEP."""
+    """Inputs of a segment and of a span: a segment lies within a group of weights, one of activations (`group` inputs,
+    0 for the whole row) and a span; a span is SPAN inputs, raised to whole segments and to SPAN_STEP."""
     weights = matrix.layout.group or matrix.cols
     own = SPAN if weights >= matrix.cols else weights if weights <= SPAN else math.gcd(weights, SPAN)
     segment = math.gcd(own, group) if group else own

@@ -24,6 +24,7 @@ from torch import Tensor
 from ..formats import Table, parse_weight
 from ..formats.tables import NF4
 from .matrix import DamagedError, PackedMatrix
+from .native import own_copy
 
 VERSION = 1
 _KEY = "tilepress"
@@ -125,7 +126,7 @@ def _entry(description: dict[str, Any]) -> Entry:
 
 def _read_matrix(path: str | Path, file: Any, name: str, entry: Entry) -> PackedMatrix:
     # A private copy: what has been checked can no longer change under us.
-    arrays = {part: file.get_tensor(f"{name}.{part}").clone() for part in entry.sha256}
+    arrays: dict[str, Any] = {part: own_copy(file.get_tensor(f"{name}.{part}")) for part in entry.sha256}
     for part, digest in entry.sha256.items():
         if _sha256(arrays[part]) != digest:
             raise DamagedError(f"{path}: {name}.{part} is damaged: its checksum does not match")

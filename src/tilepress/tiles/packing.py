@@ -10,7 +10,7 @@ from ..formats import Quantized, WeightFormat, parse_weight
 from ..formats.tensors import E8M0_ONE, SCALE_DTYPES, check_weight, scale_values
 from .layout import BLOCK_NEURONS, SLACK_BYTES, Layout
 from .matrix import PackedMatrix, group_rows, layout_of, scale_stream, zero_stream
-from .native import REAL_NAMES, native_format, raw_bytes
+from .native import REAL_NAMES, empty_bytes, native_format, raw_bytes
 
 
 def pack(
@@ -123,10 +123,10 @@ def _no_offsets() -> Tensor:
 
 def _empty_codes(layout: Layout, offsets: Tensor) -> tuple[Tensor, Tensor]:
     size = int(offsets[-1]) + SLACK_BYTES if layout.sparse else layout.dense_code_bytes
-    codes = torch.empty(size, dtype=torch.uint8)
+    codes, mask = empty_bytes(size), empty_bytes(layout.mask_bytes)
     if layout.sparse:
         codes[-SLACK_BYTES:] = 0
-    return codes, torch.empty(layout.mask_bytes, dtype=torch.uint8)
+    return codes, mask
 
 
 def _group_arrays(
