@@ -38,10 +38,10 @@ void store_row(const Outputs& outputs, int64_t at, int count, const float* value
   throw std::invalid_argument(activations + " activations are multiplied by " + known + "; not " + std::string(way));
 }
 
-// Rows up to which multiplying weights as they are decoded is faster than decoding once and multiplying by tiles: of
-// small codes, which cost most to decode, just one.
-constexpr int64_t kFewFloatRows = 4, kFewRowsOfSmallCodes = 1, kFewIntegerRows = 8;
-constexpr int64_t kMostTileRows = 1024, kShortSpan = 1024;
+// Rows up to which multiplying weights as they are decoded is faster than decoding them to tiles: without a matrix unit
+// more than with it.
+constexpr int64_t kFewFloatRows = 1, kFewFloatRowsWithoutUnit = 4, kFewIntegerRows = 8;
+constexpr int64_t kMostPairRows = 2 * kTileRows, kMostTileRows = 1024, kShortSpan = 1024;
 constexpr int64_t kFloatSpan = 4096;  // inputs; sums are not defined to the bit, so this only has to fit caches
 
 // Inputs of a span of whole groups, at least `least` of them; a row's scale is no group.
@@ -183,6 +183,77 @@ void linear_bf16_tiles(const PackedWeights& weights, const Activations& x, const
   }
 }
 
+// Two blocks at a time, decoded as they are multiplied with one or two lots. False, with nothing done, where the kernel
+// does not take the weights.
+class Bf16Pairs {
+ public:
+  Bf16Pairs(const PackedWeights& weights, const Bf16Rows& x, int64_t row, const Outputs& outputs)
+      : weights_(weights),
+        x_(x),
+        row_(row),
+        rows_(std::min<int64_t>(kMostPairRows, x.batch() - row)),
+        outputs_(outputs),
+        kernel_(choose(kLinearBf16Pair)),
+        folded_(weights.shape.groups > 1 || scales_first(weights.format)) {}
+
+  bool run(int threads) {
+    std::vector<LinearScratch>& scratch = LinearScratch::of_workers(threads);
+    parallel_for((weights_.shape.blocks() + 1) / 2, threads, [&](int worker, int64_t pair) {
+      if (!refused_) run_pair(scratch[static_cast<size_t>(worker)], 2 * pair);
+    });
+    require_unchanged(changed_);
+    return !refused_;
+  }
+
+ private:
+  void run_pair(LinearScratch& mine, int64_t block) {
+    const MatrixShape& shape = weights_.shape;
+    const bool both = block + 1 < shape.blocks();
+    const SpanWeights one = span_weights(weights_, block, 0, shape.cols, 0);
+    const SpanWeights two = both ? span_weights(weights_, block + 1, 0, shape.cols, 0) : one;
+    float* totals = mine.totals_for(2 * kMostPairRows * kBlockNeurons);
+    float* other = both ? totals + kMostPairRows * kBlockNeurons : nullptr;
+    float scales[2][kBlockNeurons];
+    const bool scaled = !folded_ && weights_.format.scale != ScaleType::none;
+    for (int i = 0; scaled && i < kBlockNeurons; ++i) {
+      scales[0][i] = load_scale(weights_.format.scale, one.scales, i);
+      scales[1][i] = load_scale(weights_.format.scale, two.scales, i);
+    }
+    const Bf16Product product = {{},
+                                 {scaled ? scales[0] : nullptr, scaled ? scales[1] : nullptr},
+                                 (shape.cols + tile_inputs(16) - 1) / tile_inputs(16),
+                                 x_.lot(row_, 0),
+                                 x_.lot_stride(),
+                                 rows_,
+                                 {totals, other}};
+    int64_t taken[2] = {};
+    uint8_t* scratch = mine.kernel_for(span_scratch_bytes(one.tiles) + 4 * one.tiles * kMaxTileBytes);
+    if (!kernel_({{&one, both ? &two : nullptr}, folded_}, product, taken, scratch)) {
+      refused_ = true;
+      return;
+    }
+    for (int i = 0; i < 1 + both; ++i) {
+      if (taken[i] < 0 || !fits(shape, weights_.streams, block + i, taken[i])) changed_ = true;
+      store_parts(shape, outputs_, block + i, row_, rows_, x_.parts(), i ? other : totals);
+    }
+  }
+
+  const PackedWeights& weights_;
+  const Bf16Rows& x_;
+  int64_t row_, rows_;
+  const Outputs& outputs_;
+  LinearBf16Pair* kernel_;
+  bool folded_;
+  std::atomic<bool> changed_{false}, refused_{false};
+};
+
+void linear_bf16_pairs(const PackedWeights& weights, const Activations& x, const Outputs& outputs, int threads) {
+  const Bf16Rows rows(weights.shape, x, true, threads);
+  for (int64_t row = 0; row < rows.batch(); row += kMostPairRows) {
+    if (!Bf16Pairs(weights, rows, row, outputs).run(threads)) return linear_bf16_tiles(weights, x, outputs, threads);
+  }
+}
+
 void linear_int8_tiles(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding,
                        const Cut& cut, const Outputs& outputs, int threads) {
   const IntegerRows rows(weights.shape, x, rounding, cut, true, threads);
@@ -193,6 +264,45 @@ void linear_int8_tiles(const PackedWeights& weights, const Activations& x, const
     };
     TileLoops(weights, tiles, threads, store).run();
   }
+}
+
+// Two blocks at a time, decoded as they are multiplied with one or two lots.
+void linear_int8_pairs(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding,
+                       const Cut& cut, const Outputs& outputs, int threads) {
+  const auto kernel = choose(kLinearInt8Pair);
+  const IntegerRows rows(weights.shape, x, rounding, cut, true, threads);
+  const MatrixShape& shape = weights.shape;
+  const int64_t most = rounding.mantissa == 8 ? kTileRows : 2 * kTileRows;
+  std::vector<LinearScratch>& scratch = LinearScratch::of_workers(threads);
+  std::atomic<bool> changed{false};
+  for (int64_t row = 0; row < x.batch; row += most) {
+    const int64_t batch = std::min(most, x.batch - row);
+    parallel_for((shape.blocks() + 1) / 2, threads, [&](int worker, int64_t pair) {
+      LinearScratch& mine = scratch[static_cast<size_t>(worker)];
+      float* totals = mine.totals_for(2 * most * kBlockNeurons);
+      int64_t taken[2] = {};
+      for (int64_t first = 0; first < shape.cols; first += cut.span) {
+        SpanWeights spans[2];
+        IntegerProduct product = {{}, {}, rows.view(row, batch, first), rows.lot_stride(), {}};
+        for (int i = 0; i < 2 && 2 * pair + i < shape.blocks(); ++i) {
+          spans[i] = span_weights(weights, 2 * pair + i, first, std::min(cut.span, shape.cols - first), taken[i]);
+          product.weights[i] = &spans[i];
+          product.out[i] = totals + i * most * kBlockNeurons;
+        }
+        int64_t took[2] = {};
+        kernel(product, took, mine.kernel_for(3 * span_scratch_bytes(spans[0].tiles)));
+        for (int i = 0; i < 2; ++i) {
+          if (took[i] < 0) changed = true;
+          taken[i] += std::max<int64_t>(took[i], 0);
+        }
+      }
+      for (int i = 0; i < 2 && 2 * pair + i < shape.blocks(); ++i) {
+        if (!fits(shape, weights.streams, 2 * pair + i, taken[i])) changed = true;
+        store_block(shape, outputs, 2 * pair + i, row, batch, totals + i * most * kBlockNeurons, rows.scales(row));
+      }
+    });
+  }
+  require_unchanged(changed);
 }
 
 void linear_int8_spans(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding,
@@ -225,34 +335,42 @@ void store_block(const MatrixShape& shape, const Outputs& outputs, int64_t block
   }
 }
 
-std::string_view float_way(const PackedWeights& weights, int64_t batch, Real type) {
+std::string_view float_way(int64_t batch, Real type) {
   if (!find(kLinearBf16.name)) return kLinearF32.name;
-  const int64_t few = weights.format.bits < 8 ? kFewRowsOfSmallCodes : kFewFloatRows;
-  return batch * Bf16Rows::parts_of(type) <= few ? kLinearBf16.name : kMultiplyBf16.name;
+  const bool unit = find(kLinearBf16Pair.name)->isa != Isa::portable;
+  const int64_t rows = batch * Bf16Rows::parts_of(type);
+  if (rows <= (unit ? kFewFloatRows : kFewFloatRowsWithoutUnit)) return kLinearBf16.name;
+  return unit && rows <= kMostPairRows ? kLinearBf16Pair.name : kMultiplyBf16.name;
 }
 
 void linear_float(const PackedWeights& weights, const Activations& x, std::string_view way, const Outputs& outputs,
                   int threads) {
   if (way == kLinearF32.name) return linear_f32(weights, x, outputs, threads);
   if (way == kLinearBf16.name) return linear_bf16(weights, x, outputs, threads);
+  if (way == kLinearBf16Pair.name) return linear_bf16_pairs(weights, x, outputs, threads);
   if (way == kMultiplyBf16.name) return linear_bf16_tiles(weights, x, outputs, threads);
-  refuse_way("float", {kLinearF32.name, kLinearBf16.name, kMultiplyBf16.name}, way);
+  refuse_way("float", {kLinearF32.name, kLinearBf16.name, kLinearBf16Pair.name, kMultiplyBf16.name}, way);
 }
 
 std::string_view integer_way(const PackedWeights& weights, int64_t batch, const IntegerFormat& rounding) {
   const Cut cut = cut_inputs(weights.shape, weights.format, rounding.group);
-  const bool unit = choose(kMultiplyInt8.name).isa != Isa::portable;
-  return unit && batch > kFewIntegerRows && tiles_take(cut.segment) ? kMultiplyInt8.name : kLinearInteger.name;
+  const int64_t rows = batch * (rounding.mantissa == 8 ? 2 : 1);
+  const bool unit = choose(kLinearInt8Pair.name).isa != Isa::portable;
+  if (!unit || rows <= kFewIntegerRows || !tiles_take(cut.segment)) return kLinearInteger.name;
+  return rows <= 2 * kTileRows ? kLinearInt8Pair.name : kMultiplyInt8.name;
 }
 
 void linear_integer(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding,
                     std::string_view way, const Outputs& outputs, int threads) {
   const Cut cut = cut_inputs(weights.shape, weights.format, rounding.group);
   if (way == kLinearInteger.name) return linear_int8_spans(weights, x, rounding, cut, outputs, threads);
-  if (way != kMultiplyInt8.name) refuse_way("integer", {kLinearInteger.name, kMultiplyInt8.name}, way);
+  if (way != kLinearInt8Pair.name && way != kMultiplyInt8.name) {
+    refuse_way("integer", {kLinearInteger.name, kLinearInt8Pair.name, kMultiplyInt8.name}, way);
+  }
   if (!tiles_take(cut.segment)) {
     throw std::invalid_argument(std::string(way) + " wants groups of 32 inputs or a multiple of 64");
   }
+  if (way == kLinearInt8Pair.name) return linear_int8_pairs(weights, x, rounding, cut, outputs, threads);
   linear_int8_tiles(weights, x, rounding, cut, outputs, threads);
 }
 

@@ -29,8 +29,10 @@ const Kernel kKernels[] = {
     entry(kDecodeBf16, Isa::avx512, avx512::decode_bf16_span),
     entry(kMultiplyBf16, Isa::amx, amx::multiply_bf16_tiles),
     entry(kMultiplyBf16, Isa::avx512, avx512::multiply_bf16_tiles),
+    entry(kLinearBf16Pair, Isa::amx, amx::linear_bf16_pair),
     entry(kDecodeInt8, Isa::avx512, avx512::decode_int8_span),
     entry(kMultiplyInt8, Isa::amx, amx::multiply_int8_tiles),
+    entry(kLinearInt8Pair, Isa::amx, amx::linear_int8_pair),
     entry(kRead, Isa::avx512, avx512::read_bytes),
     entry(kRead, Isa::avx2, avx2::read_bytes),
 #elif defined(__aarch64__)
@@ -48,8 +50,10 @@ const Kernel kKernels[] = {
     entry(kLinearF32, Isa::portable, portable::linear_f32_span),
     entry(kDecodeBf16, Isa::portable, portable::decode_bf16_span),
     entry(kMultiplyBf16, Isa::portable, portable::multiply_bf16_tiles),
+    entry(kLinearBf16Pair, Isa::portable, portable::linear_bf16_pair),
     entry(kDecodeInt8, Isa::portable, portable::decode_int8_span),
     entry(kMultiplyInt8, Isa::portable, portable::multiply_int8_tiles),
+    entry(kLinearInt8Pair, Isa::portable, portable::linear_int8_pair),
     entry(kRead, Isa::portable, portable::read_bytes),
 };
 

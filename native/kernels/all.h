@@ -14,8 +14,10 @@ LinearInteger linear_integer_span;
 LinearF32 linear_f32_span;
 DecodeBf16 decode_bf16_span;
 MultiplyBf16 multiply_bf16_tiles;
+LinearBf16Pair linear_bf16_pair;
 DecodeInt8 decode_int8_span;
 MultiplyInt8 multiply_int8_tiles;
+LinearInt8Pair linear_int8_pair;
 ReadBytes read_bytes;
 }  // namespace portable
 
@@ -54,7 +56,9 @@ ReadBytes read_bytes;
 
 namespace amx {
 MultiplyBf16 multiply_bf16_tiles;
+LinearBf16Pair linear_bf16_pair;
 MultiplyInt8 multiply_int8_tiles;
+LinearInt8Pair linear_int8_pair;
 }  // namespace amx
 
 }  // namespace tilepress

@@ -274,6 +274,43 @@ class Dense4 {
   const uint8_t* at_;
 };
 
+// The same in 16-bit tiles, where a word a code is already a row: looked up as words, 32 at a time. Only the lowest
+// five bits of a word count, and the fifth, which is not of the code, is one that the table repeats itself over.
+class WordTable {
+ public:
+  explicit WordTable(const SpanWeights& weights) {
+    const __m256i once = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weights.format->bf16s));
+    table_ = _mm512_broadcast_i64x4(once);
+  }
+  void begin_group(int64_t) {}
+  __m512i row(__m512i words) const { return _mm512_permutexvar_epi16(words, table_); }
+
+ private:
+  __m512i table_;
+};
+
+class DenseNibbles {
+ public:
+  static bool takes(const SpanWeights& weights) {
+    return !weights.mask && weights.format->bits == 4 && weights.operand_bits == 16 && !weights.zeros;
+  }
+  DenseNibbles(const SpanWeights& weights, const uint8_t*) : at_(weights.packed) {}
+
+  [[gnu::always_inline]] void next(const WordTable& values, RowPair* rows) {
+    const auto* halves = reinterpret_cast<const __m256i*>(at_);
+    const __m512i first = _mm512_cvtepu8_epi16(_mm256_loadu_si256(halves));
+    const __m512i second = _mm512_cvtepu8_epi16(_mm256_loadu_si256(halves + 1));
+    prefetch_ahead(at_);
+    rows[0] = {values.row(first), values.row(second)};
+    rows[1] = {values.row(_mm512_srli_epi16(first, 4)), values.row(_mm512_srli_epi16(second, 4))};
+    at_ += kVectorBytes;
+  }
+  int64_t taken() const { return 0; }
+
+ private:
+  const uint8_t* at_;
+};
+
 // Dense codes, a byte each: 8-bit ones where they lie, others unpacked beforehand.
 class DenseBytes {
  public:
@@ -406,6 +443,7 @@ bool with_rows(const SpanWeights& weights, const Work& work) {
   };
   if (DenseWords::takes(weights)) return words.template operator()<DenseWords>();
   if (SparseWords::takes(weights)) return words.template operator()<SparseWords>();
+  if (DenseNibbles::takes(weights)) return work.template operator()<DenseNibbles, WordTable>(), true;
   if (Dense4::takes(weights)) return values.template operator()<Dense4>();
   if (DenseBytes::takes(weights)) return values.template operator()<DenseBytes>();
   if (weights.format->bits == 8) return values.template operator()<SparseCodes<true>>();

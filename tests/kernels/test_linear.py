@@ -9,6 +9,7 @@ from tests.tiles.cases import matrix
 from tilepress import kernels, tiles
 from tilepress.formats import parse
 from tilepress.kernels import reference
+from tilepress.kernels.linear import INTEGER_WAYS
 
 INTEGERS = [
     *(f"int{bits}:g32" for bits in range(2, 9)),
@@ -56,8 +57,9 @@ def test_tiles_give_the_same_bits(format, density, rounding, batch, isa):
     weight = matrix(37, 150, density=1.0 if density is None else density)
     packed = tiles.pack(weight, format, sparse=density is not None)
     x, bias = activations(batch, 150), activations(37, seed=1)
-    y = kernels.linear(x, packed, bias, activations=rounding, way="multiply_f32_i8_i8")
-    assert torch.equal(y, reference_of(x, packed, rounding, bias))
+    for way in ("linear_f32_i8_tiles", "multiply_f32_i8_i8"):
+        y = kernels.linear(x, packed, bias, activations=rounding, way=way)
+        assert torch.equal(y, reference_of(x, packed, rounding, bias))
 
 
 def test_tiles_want_segments_that_fill_them():
@@ -75,7 +77,7 @@ def test_tiles_want_segments_that_fill_them():
     batch=st.one_of(st.integers(1, 9), st.sampled_from([17, 40])),
     density=st.sampled_from([None, 0.0, 0.05, 0.5, 1.0]),
     threads=st.integers(1, 9),
-    way=st.sampled_from(["", "linear_f32_i8_int", "multiply_f32_i8_i8"]),
+    way=st.sampled_from(["", *INTEGER_WAYS]),
     dtype=st.sampled_from([torch.float32, torch.bfloat16, torch.float16]),
     seed=st.integers(0, 2**32),
 )
@@ -86,7 +88,7 @@ def test_any_shape_batch_density_and_thread_count(
     weight = matrix(rows, cols, 1.0 if density is None else density, seed)
     packed = tiles.pack(weight, format, sparse=density is not None)
     x = activations(batch, cols, seed=seed, dtype=dtype)
-    if way == "multiply_f32_i8_i8" and not tiles_take(packed, rounding):
+    if way and not tiles_take(packed, rounding):
         way = ""
     y = kernels.linear(x, packed, activations=rounding, way=way, threads=threads)
     assert torch.equal(y, reference_of(x, packed, rounding).to(dtype))

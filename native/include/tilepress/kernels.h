@@ -137,6 +137,15 @@ struct Bf16Product {
 };
 using MultiplyBf16 = void(const Bf16Product&);
 
+// For a few lots: one or two blocks decoded tile by tile while the tiles before are multiplied; `tiles` of the product
+// are not used. Fills in the codes that each block took, as linear kernels return them. Returns false, having done
+// nothing, for weights that it does not take.
+struct PairWeights {
+  const SpanWeights* blocks[2];
+  bool scaled;
+};
+using LinearBf16Pair = bool(const PairWeights&, const Bf16Product&, int64_t* taken, uint8_t* scratch);
+
 struct IntegerProduct {
   const SpanWeights* weights[2];
   const int8_t* tiles[2];
@@ -145,6 +154,10 @@ struct IntegerProduct {
   float* out[2];
 };
 using MultiplyInt8 = void(const IntegerProduct&);
+
+// The same for at most two lots, or one of nine bits, with blocks decoded tile by tile; `tiles` of the product are not
+// used.
+using LinearInt8Pair = void(const IntegerProduct&, int64_t* taken, uint8_t* scratch);
 
 // Whether tiles can be multiplied segment by segment.
 constexpr bool tiles_take(int64_t segment) { return segment % tile_inputs(8) == 0 || segment == tile_inputs(8) / 2; }

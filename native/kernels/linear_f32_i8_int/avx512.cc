@@ -16,6 +16,19 @@ inline __m512i lanes(const int8_t* x) {
   return _mm512_set1_epi32(four);
 }
 
+// Where several rows of activations begin.
+template <int rows, int halves>
+struct RowsOfX {
+  RowsOfX(const IntegerActivations& x, int64_t row) {
+    for (int i = 0; i < rows; ++i) {
+      of[i][0] = x.high + (row + i) * x.stride;
+      if constexpr (halves == 2) of[i][1] = x.low + (row + i) * x.stride;
+    }
+  }
+
+  const int8_t* of[rows][halves];
+};
+
 template <int rows, int halves>
 struct Sums {
   __m512i of[rows][halves];
@@ -27,11 +40,11 @@ struct Sums {
   }
 
   // One tile row of unsigned operands times four activations of each row of x.
-  [[gnu::always_inline]] void add(const IntegerActivations& x, int64_t row, int64_t input, __m512i operands) {
+  [[gnu::always_inline]] void add(const RowsOfX<rows, halves>& x, int64_t input, __m512i operands) {
     for (int i = 0; i < rows; ++i) {
-      const int64_t at = (row + i) * x.stride + input;
-      of[i][0] = _mm512_dpbusd_epi32(of[i][0], operands, lanes(x.high + at));
-      if constexpr (halves == 2) of[i][1] = _mm512_dpbusd_epi32(of[i][1], operands, lanes(x.low + at));
+      for (int half = 0; half < halves; ++half) {
+        of[i][half] = _mm512_dpbusd_epi32(of[i][half], operands, lanes(x.of[i][half] + input));
+      }
     }
   }
 
@@ -75,23 +88,23 @@ struct Totals {
 struct Dense4 {
   static constexpr int kRows = 2;
 
-  template <class Sums>
-  [[gnu::always_inline]] static void step(const IntegerActivations& x, int64_t row, int64_t input,
-                                          const uint8_t* packed, __m512i flip, Sums& sums) {
+  template <class Rows, class Sums>
+  [[gnu::always_inline]] static void step(const Rows& x, int64_t input, const uint8_t* packed, __m512i flip,
+                                          Sums& sums) {
     constexpr int kAndXor = 0x6a;  // (a & b) ^ c
     const __m512i pairs = _mm512_loadu_si512(packed), low = _mm512_set1_epi8(15);
-    sums.add(x, row, input, _mm512_ternarylogic_epi32(pairs, low, flip, kAndXor));
-    sums.add(x, row, input + 4, _mm512_ternarylogic_epi32(_mm512_srli_epi16(pairs, 4), low, flip, kAndXor));
+    sums.add(x, input, _mm512_ternarylogic_epi32(pairs, low, flip, kAndXor));
+    sums.add(x, input + 4, _mm512_ternarylogic_epi32(_mm512_srli_epi16(pairs, 4), low, flip, kAndXor));
   }
 };
 
 struct Dense8 {
   static constexpr int kRows = 1;
 
-  template <class Sums>
-  [[gnu::always_inline]] static void step(const IntegerActivations& x, int64_t row, int64_t input,
-                                          const uint8_t* packed, __m512i flip, Sums& sums) {
-    sums.add(x, row, input, _mm512_xor_si512(_mm512_loadu_si512(packed), flip));
+  template <class Rows, class Sums>
+  [[gnu::always_inline]] static void step(const Rows& x, int64_t input, const uint8_t* packed, __m512i flip,
+                                          Sums& sums) {
+    sums.add(x, input, _mm512_xor_si512(_mm512_loadu_si512(packed), flip));
   }
 };
 
@@ -99,13 +112,14 @@ template <class Codes, int rows, int halves>
 void dense_rows(const SpanWeights& weights, const IntegerActivations& x, const uint8_t* packed, int raise, int64_t row,
                 float* out) {
   const __m512i flip = _mm512_set1_epi8(static_cast<char>(raise));
+  const RowsOfX<rows, halves> from(x, row);
   Totals<rows> totals;
   for_segments(weights, x, [&](const Segment& segment) {
     Sums<rows, halves> sums;
     sums.clear();
     for (int64_t input = segment.begin; input < segment.end; input += 4 * Codes::kRows, packed += kVectorBytes) {
       prefetch_ahead(packed);
-      Codes::step(x, row, input, packed, flip, sums);
+      Codes::step(from, input, packed, flip, sums);
     }
     totals.add(weights, x, segment, row, raise, sums);
   });
@@ -115,6 +129,7 @@ void dense_rows(const SpanWeights& weights, const IntegerActivations& x, const u
 template <bool bytes, int rows, int halves>
 int64_t sparse_rows(const SpanWeights& weights, const IntegerActivations& x, int raise, int64_t row, float* out) {
   const __m512i flip = _mm512_set1_epi8(static_cast<char>(weights.zeros ? 0 : raise));
+  const RowsOfX<rows, halves> from(x, row);
   const uint8_t* mask = weights.mask;
   Avx512Stream stream(weights);
   Totals<rows> totals;
@@ -126,7 +141,7 @@ int64_t sparse_rows(const SpanWeights& weights, const IntegerActivations& x, int
       uint64_t bits;
       std::memcpy(&bits, mask, 8);
       const __m512i operands = stream.template expand<bytes>(bits, others);
-      sums.add(x, row, input, _mm512_xor_si512(operands, flip));
+      sums.add(from, input, _mm512_xor_si512(operands, flip));
     }
     prefetch_ahead(mask);
     totals.add(weights, x, segment, row, raise, sums);

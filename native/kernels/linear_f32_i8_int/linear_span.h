@@ -57,6 +57,11 @@ inline int32_t zero_of(const SpanWeights& weights, int64_t group, int neuron) {
 
 // The 16 scales of a group, as floats.
 inline void load_scales(const SpanWeights& weights, int64_t group, float* scales) {
+  if (weights.format->scale == ScaleType::fp32) {
+    std::memcpy(scales, static_cast<const float*>(weights.scales) + group * kBlockNeurons,
+                sizeof(float) * kBlockNeurons);
+    return;
+  }
   for (int neuron = 0; neuron < kBlockNeurons; ++neuron) {
     scales[neuron] = load_scale(weights.format->scale, weights.scales, group * kBlockNeurons + neuron);
   }

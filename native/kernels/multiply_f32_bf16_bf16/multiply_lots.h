@@ -7,6 +7,16 @@
 namespace tilepress {
 namespace {
 
+// Adds what a tile register has summed to the outputs of one block and lot.
+template <class Unit, int tile>
+void add_lot(Unit& unit, const Bf16Product& product, int block, int64_t lot) {
+  alignas(64) float sums[kTileRows * kBlockNeurons];
+  unit.template store<tile>(sums);
+  const int64_t rows = least<int64_t>(product.rows - lot * kTileRows, kTileRows);
+  Unit::add_scaled(sums, product.scales[block], static_cast<int>(rows),
+                   product.out[block] + lot * kTileRows * kBlockNeurons);
+}
+
 template <class Unit>
 class Bf16Multiplier {
  public:
@@ -38,19 +48,10 @@ class Bf16Multiplier {
       const int64_t at = tile * kTile;
       add_tiles<Unit, lots, blocks>(unit_, x + at, x + product_.lot_stride + at, one + at, two + (blocks ? at : 0));
     }
-    finish<0>(0, lot);
-    if constexpr (blocks) finish<1>(1, lot);
-    if constexpr (lots) finish<2>(0, lot + 1);
-    if constexpr (lots && blocks) finish<3>(1, lot + 1);
-  }
-
-  template <int tile>
-  void finish(int block, int64_t lot) {
-    alignas(64) float sums[kTileRows * kBlockNeurons];
-    unit_.template store<tile>(sums);
-    const int64_t rows = least<int64_t>(product_.rows - lot * kTileRows, kTileRows);
-    Unit::add_scaled(sums, product_.scales[block], static_cast<int>(rows),
-                     product_.out[block] + lot * kTileRows * kBlockNeurons);
+    add_lot<Unit, 0>(unit_, product_, 0, lot);
+    if constexpr (blocks) add_lot<Unit, 1>(unit_, product_, 1, lot);
+    if constexpr (lots) add_lot<Unit, 2>(unit_, product_, 0, lot + 1);
+    if constexpr (lots && blocks) add_lot<Unit, 3>(unit_, product_, 1, lot + 1);
   }
 
   const Bf16Product& product_;

@@ -1,5 +1,7 @@
-// Lots of int8 activations times blocks of int8 operands over a span, with the sums that linear_span.h defines. Unit is
-// what tile_multiplier.h asks for, and brings
+// Lots of int8 activations times blocks of int8 operands over a span, with the sums that linear_span.h defines. Tiles
+// has
+//   reach(tile): called for every tile, in order, before it is used; at(block, tile): where a block's tile lies
+// Unit is what tile_multiplier.h asks for, and brings
 //   finish_rows(weights, x, segment, row, rows, high, low or null, sums): linear_span.h's `finish` for each row
 #pragma once
 
@@ -9,13 +11,26 @@
 namespace tilepress {
 namespace {
 
+// Tiles that were all decoded beforehand.
+class ReadyTiles {
+ public:
+  explicit ReadyTiles(const IntegerProduct& product) : product_(product) {}
+  void reach(int64_t) {}
+  const int8_t* at(int block, int64_t tile) const { return product_.tiles[block] + tile * kMaxTileBytes; }
+
+ private:
+  const IntegerProduct& product_;
+};
+
 // One lot and one block at a time are too few to keep a matrix unit busy while sums are scaled, so two blocks go
 // together, and two lots, or the two halves of a lot of nine bits.
-template <class Unit>
+template <class Unit, class Tiles>
 class Int8Multiplier {
  public:
-  explicit Int8Multiplier(const IntegerProduct& product)
-      : product_(product), inputs_(product.x.segment == kTileInputs / 2 ? kTileInputs / 2 : kTileInputs) {}
+  Int8Multiplier(const IntegerProduct& product, Tiles& tiles)
+      : product_(product),
+        tiles_(tiles),
+        inputs_(product.x.segment == kTileInputs / 2 ? kTileInputs / 2 : kTileInputs) {}
 
   void run() {
     const int64_t rows = product_.x.batch;
@@ -34,7 +49,7 @@ class Int8Multiplier {
 
   template <bool lots>
   void run_lots(int64_t row) {
-    product_.tiles[1] ? run_blocks<lots, true>(row) : run_blocks<lots, false>(row);
+    product_.weights[1] ? run_blocks<lots, true>(row) : run_blocks<lots, false>(row);
   }
 
   template <bool lots, bool blocks>
@@ -53,11 +68,12 @@ class Int8Multiplier {
   // Half a tile of weights is eight rows of 64 bytes; of activations, 32 bytes of each row.
   template <bool lots, bool blocks>
   [[gnu::always_inline]] void step(int64_t row, int64_t input) {
-    const int64_t tile = input / kTileInputs * kMaxTileBytes, rest = input % kTileInputs;
-    const int64_t lot = row / kTileRows * (nine() ? 2 : 1), at = tile + rest * kBlockNeurons;
-    const int8_t* x = product_.x.high + lot * product_.lot_stride + tile + rest;
-    add_tiles<Unit, lots, blocks>(unit_, x, x + product_.lot_stride, product_.tiles[0] + at,
-                                  blocks ? product_.tiles[1] + at : nullptr);
+    const int64_t tile = input / kTileInputs, rest = input % kTileInputs, at = rest * kBlockNeurons;
+    const int64_t lot = row / kTileRows * (nine() ? 2 : 1);
+    const int8_t* x = product_.x.high + lot * product_.lot_stride + tile * kMaxTileBytes + rest;
+    if (!rest) tiles_.reach(tile);
+    add_tiles<Unit, lots, blocks>(unit_, x, x + product_.lot_stride, tiles_.at(0, tile) + at,
+                                  blocks ? tiles_.at(1, tile) + at : nullptr);
   }
 
   template <bool lots, int first, int second>
@@ -82,6 +98,7 @@ class Int8Multiplier {
   }
 
   const IntegerProduct& product_;
+  Tiles& tiles_;
   const int inputs_;
   Unit unit_;
 };

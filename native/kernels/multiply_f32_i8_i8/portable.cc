@@ -1,21 +1,11 @@
 #include "kernels/multiply_f32_i8_i8/multiply_lots.h"
-#include "kernels/plain_unit.h"
+#include "kernels/multiply_f32_i8_i8/plain_int8_unit.h"
 
 namespace tilepress {
-namespace {
 
-struct Int8Unit : PlainUnit<int8_t, int32_t> {
-  static void finish_rows(const SpanWeights& weights, const IntegerActivations& x, const Segment& segment, int64_t row,
-                          int64_t rows, const int32_t* high, const int32_t* low, float* sums) {
-    for (int64_t i = 0; i < rows; ++i) {
-      const int64_t at = i * kBlockNeurons;
-      finish(weights, x, segment, row + i, high + at, low ? low + at : nullptr, sums + at);
-    }
-  }
-};
-
-}  // namespace
-
-void portable::multiply_int8_tiles(const IntegerProduct& product) { Int8Multiplier<Int8Unit>(product).run(); }
+void portable::multiply_int8_tiles(const IntegerProduct& product) {
+  ReadyTiles tiles(product);
+  Int8Multiplier<Int8Unit, ReadyTiles>(product, tiles).run();
+}
 
 }  // namespace tilepress

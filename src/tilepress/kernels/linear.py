@@ -5,6 +5,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from .. import _native
 from ..formats import BFP, FormatError, Integer, parse
 from ..tiles import PackedMatrix
 from ..tiles.native import REAL_NAMES
@@ -12,8 +13,8 @@ from ..tiles.packing import thread_count
 from .dispatch import chosen
 
 WIDEST_MANTISSA = 8
-INTEGER_WAYS = ("linear_f32_i8_int", "multiply_f32_i8_i8")
-FLOAT_WAYS = ("linear_f32_f32_any", "linear_f32_bf16_any", "multiply_f32_bf16_bf16")
+INTEGER_WAYS = ("linear_f32_i8_int", "linear_f32_i8_tiles", "multiply_f32_i8_i8")
+FLOAT_WAYS = ("linear_f32_f32_any", "linear_f32_bf16_any", "linear_f32_bf16_tiles", "multiply_f32_bf16_bf16")
 
 
 def linear(
@@ -29,8 +30,8 @@ def linear(
 
     Args:
         bias: [neurons].
-        activations: "float" takes x as it is; the result is within `error_bound` of `reference.linear`. "int8" rounds x to
-            int8 with a scale a row, "bfp:gN:mN" to block floating point of at most 8 bits; both want integer
+        activations: "float" takes x as it is; the result is within `error_bound` of `reference.linear`. "int8" rounds
+            x to int8 with a scale a row, "bfp:gN:mN" to block floating point of at most 8 bits; both want integer
             weights, and give to the bit what `reference.linear_integer` gives, on every instruction set and with
             any number of threads.
         way: the operation to use, one of FLOAT_WAYS or INTEGER_WAYS, instead of the one that fits batch and machine.
@@ -58,7 +59,7 @@ def linear_kernel(
     """The kernel that `linear` would run now for `batch` rows of type `dtype`, as operation/instruction set."""
     rounding = integer_format(activations)
     if rounding is None:
-        operation = matrix.native.float_way(batch, REAL_NAMES[dtype])
+        operation = _native.float_way(batch, REAL_NAMES[dtype])
     else:
         operation = matrix.native.integer_way(batch, *rounding)
     return f"{operation}/{chosen(operation)}"
@@ -68,13 +69,13 @@ def error_bound(x: Tensor, weight: Tensor) -> Tensor:
     """How far `linear(x, matrix)` may be from x · Wᵀ of the unpacked `weight`, before its result is rounded to x's
     type: float64 [..., neurons].
 
-    A weight may be rounded to bf16 twice, as a value of its table and as a product with its scale: 2^-8. An activation
-    keeps 16 bits: 2^-16. Each of the sum's n additions may round: n · 2^-23. Products below float32's smallest normal
-    number may be lost.
+    A weight may be rounded to bf16 twice, as a value of its table and as a product with its scale: 2 · 2^-8. An
+    activation keeps 16 bits: 2^-16. Each of the sum's n additions may round: n · 2^-23. Products below float32's
+    smallest normal number may be lost.
     """
     inputs = x.shape[-1]
     products = x.to(torch.float64).abs() @ weight.to(torch.float64).abs().T
-    return (2.0**-8 + 2.0**-16 + inputs * 2.0**-23) * products + inputs * 2.0**-126
+    return (2.0**-7 + 2.0**-16 + inputs * 2.0**-23) * products + inputs * 2.0**-126
 
 
 @lru_cache(maxsize=64)

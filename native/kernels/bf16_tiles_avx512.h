@@ -1,0 +1,139 @@
+// Packed weights to bf16 tiles, one after another. In a nameless namespace for the reason that pack_block.h gives.
+#pragma once
+
+#include "kernels/bf16_rows_avx512.h"
+
+namespace tilepress {
+namespace {
+
+// Scales put into rows: both inputs of a row times the scales of its neurons, rounded to bf16; halves away from zero,
+// which is cheaper than to even and no further off.
+template <ScaleType type>
+class RowProducts {
+ public:
+  explicit RowProducts(const SpanWeights& weights) : scales_(weights.scales) {}
+
+  void begin_group(int64_t group) { by_ = scales_of<type>(scales_, group); }
+
+  __m512i operator()(__m512i row) const {
+    constexpr int kAndOr = 0xea;  // (a & b) | c
+    const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000)), half = _mm512_set1_epi32(0x8000);
+    const __m512 even = _mm512_mul_ps(_mm512_castsi512_ps(_mm512_slli_epi32(row, 16)), by_);
+    const __m512 odd = _mm512_mul_ps(_mm512_castsi512_ps(_mm512_and_si512(row, upper)), by_);
+    const __m512i low = _mm512_srli_epi32(_mm512_add_epi32(_mm512_castps_si512(even), half), 16);
+    return _mm512_ternarylogic_epi32(_mm512_add_epi32(_mm512_castps_si512(odd), half), upper, low, kAndOr);
+  }
+
+ private:
+  const void* scales_;
+  __m512 by_ = _mm512_setzero_ps();
+};
+
+template <ScaleType type>
+class RowScales : public RowProducts<type> {
+ public:
+  using RowProducts<type>::RowProducts;
+};
+
+template <>
+class RowScales<ScaleType::none> {
+ public:
+  explicit RowScales(const SpanWeights&) {}
+  void begin_group(int64_t) {}
+  __m512i operator()(__m512i row) const { return row; }
+};
+
+// Powers of two are added to exponents, unless a group's are so large or small that a value would leave bf16.
+template <>
+class RowScales<ScaleType::e8m0> {
+ public:
+  explicit RowScales(const SpanWeights& weights) : scales_(weights.scales), general_(weights) {
+    int least_exponent = 254, most_exponent = 1;
+    for (int code = 0; code < 1 << weights.format->bits; ++code) {
+      const int exponent = weights.format->bf16s[code] >> 7 & 0xff;
+      if (exponent) least_exponent = least(least_exponent, exponent), most_exponent = most(most_exponent, exponent);
+      subnormal_ |= !exponent && (weights.format->bf16s[code] & 0x7f);
+    }
+    least_ = _mm512_set1_epi32(128 - least_exponent);
+    most_ = _mm512_set1_epi32(381 - most_exponent);
+  }
+
+  void begin_group(int64_t group) {
+    const auto* from = reinterpret_cast<const __m128i*>(static_cast<const uint8_t*>(scales_) + group * kBlockNeurons);
+    const __m512i codes = _mm512_cvtepu8_epi32(_mm_loadu_si128(from));
+    plain_ = !subnormal_ && !_mm512_cmplt_epi32_mask(codes, least_) && !_mm512_cmpgt_epi32_mask(codes, most_);
+    if (!plain_) general_.begin_group(group);
+    const __m512i step = _mm512_slli_epi32(_mm512_sub_epi32(codes, _mm512_set1_epi32(127)), 7);
+    steps_ = _mm512_mask_mov_epi16(_mm512_slli_epi32(step, 16), 0x55555555, step);
+  }
+
+  __m512i operator()(__m512i row) const {
+    if (!plain_) [[unlikely]]
+      return general_(row);
+    const __mmask32 not_zero = _mm512_test_epi16_mask(row, _mm512_set1_epi16(0x7fff));
+    return _mm512_mask_add_epi16(row, not_zero, row, steps_);
+  }
+
+ private:
+  const void* scales_;
+  RowProducts<ScaleType::e8m0> general_;
+  bool subnormal_ = false, plain_ = true;
+  __m512i least_, most_, steps_ = _mm512_setzero_si512();
+};
+
+template <class Source, class Values, ScaleType type>
+class TileDecoder {
+ public:
+  TileDecoder(const SpanWeights& weights, const uint8_t* bytes)
+      : source_(weights, bytes), values_(weights), scales_(weights), group_size_(weights.format->group) {
+    group_ = weights.first / group_size_;
+    last_ = (weights.first + weights.inputs - 1) / group_size_;
+    left_ = (group_ + 1) * group_size_ - weights.first;
+    begin_group();
+  }
+
+  // The next 32 inputs.
+  [[gnu::always_inline]] void next(uint16_t* tile) {
+    for (int input = 0; input < tile_inputs(16); input += kStepInputs) {
+      if (!left_) ++group_, left_ = group_size_, begin_group();
+      left_ -= kStepInputs;
+      RowPair pairs[kStepLines];
+      source_.next(values_, pairs);
+      for (const RowPair& pair : pairs) {
+        _mm512_store_si512(tile, scales_(pair.first));
+        _mm512_store_si512(tile + kVectorBytes / 2, scales_(pair.second));
+        tile += kVectorBytes;
+      }
+    }
+  }
+
+  // Codes of the block up to here, -1 where it has not so many.
+  int64_t taken() const { return source_.taken(); }
+
+ private:
+  // What pads the last tile is in the last group.
+  void begin_group() {
+    if (group_ >= last_) group_ = last_, left_ = std::numeric_limits<int64_t>::max();
+    values_.begin_group(group_);
+    scales_.begin_group(group_);
+  }
+
+  Source source_;
+  Values values_;
+  RowScales<type> scales_;
+  int64_t group_size_, group_, last_, left_;
+};
+
+// Calls work(decoder, bytes) with the type of decoder that takes the weights; false where none does. `scaled`: with
+// their scales in them.
+template <class Work>
+bool with_tile_decoder(const SpanWeights& weights, bool scaled, const Work& work) {
+  return with_rows(weights, [&]<class Source, class Values>() {
+    if (!scaled) return work.template operator()<TileDecoder<Source, Values, ScaleType::none>>();
+    with_scale_type(*weights.format,
+                    [&]<ScaleType type>() { work.template operator()<TileDecoder<Source, Values, type>>(); });
+  });
+}
+
+}  // namespace
+}  // namespace tilepress

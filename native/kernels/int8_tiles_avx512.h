@@ -1,0 +1,119 @@
+// Packed integers to tiles of int8 operands, one after another. In a nameless namespace for the reason that
+// pack_block.h gives.
+#pragma once
+
+#include "kernels/linear_f32_i8_int/finish_avx512.h"
+#include "kernels/unpack/avx512.h"
+
+namespace tilepress {
+namespace {
+
+// What makes a code its operand: (code ^ flip) - less, as to_operands has it.
+struct ToOperand {
+  explicit ToOperand(const Format& format) {
+    const int sign = 1 << (format.bits - 1);
+    const bool flips = format.zero_point ? format.bits == 8 : format.bits < 8;
+    flip = _mm512_set1_epi8(static_cast<char>(flips ? sign : 0));
+    less = _mm512_set1_epi8(static_cast<char>(flips && !format.zero_point ? sign : 0));
+  }
+
+  __m512i operator()(__m512i codes) const { return _mm512_sub_epi8(_mm512_xor_si512(codes, flip), less); }
+
+  __m512i flip, less;
+};
+
+// Sparse codes go straight to their places.
+template <bool bytes>
+class SparseTiles {
+ public:
+  explicit SparseTiles(const SpanWeights& weights)
+      : weights_(weights), to_operand_(*weights.format), stream_(weights), mask_(weights.mask) {
+    const int64_t size = weights.format->group;
+    group_ = weights.first / size;
+    last_ = (weights.first + weights.inputs - 1) / size;
+    left_ = (group_ + 1) * size - weights.first;
+    begin_group();
+  }
+
+  [[gnu::always_inline]] void next(int8_t* tile) {
+    for (int row = 0; row < kTileRows; ++row, mask_ += 8, tile += kVectorBytes, left_ -= 4) {
+      if (!left_) ++group_, left_ = weights_.format->group, begin_group();
+      uint64_t bits;
+      std::memcpy(&bits, mask_, 8);
+      _mm512_storeu_si512(tile, to_operand_(stream_.template expand<bytes>(bits, others_)));
+    }
+    prefetch_ahead(mask_);
+    prefetch_ahead(mask_ + kVectorBytes);
+  }
+
+  int64_t taken() const { return stream_.taken() < 0 ? -1 : stream_.taken() - weights_.taken; }
+
+ private:
+  // What pads the last tile is in the last group.
+  void begin_group() {
+    if (group_ >= last_) group_ = last_, left_ = std::numeric_limits<int64_t>::max();
+    others_ = dropped(weights_, group_);
+  }
+
+  const SpanWeights& weights_;
+  ToOperand to_operand_;
+  Avx512Stream stream_;
+  const uint8_t* mask_;
+  int64_t group_, last_, left_;
+  __m512i others_;
+};
+
+class NibbleTiles {
+ public:
+  explicit NibbleTiles(const SpanWeights& weights) : to_operand_(*weights.format), at_(weights.packed) {}
+
+  [[gnu::always_inline]] void next(int8_t* tile) {
+    const __m512i low = _mm512_set1_epi8(15);
+    for (int row = 0; row < kTileRows; row += 2, at_ += kVectorBytes, tile += 2 * kVectorBytes) {
+      const __m512i pairs = _mm512_loadu_si512(at_);
+      prefetch_ahead(at_);
+      _mm512_storeu_si512(tile, to_operand_(_mm512_and_si512(pairs, low)));
+      _mm512_storeu_si512(tile + kVectorBytes, to_operand_(_mm512_and_si512(_mm512_srli_epi16(pairs, 4), low)));
+    }
+  }
+
+  int64_t taken() const { return 0; }
+
+ private:
+  ToOperand to_operand_;
+  const uint8_t* at_;
+};
+
+// Any other dense codes, by fields.
+class FieldTiles {
+ public:
+  explicit FieldTiles(const SpanWeights& weights) : weights_(weights), at_(weights.packed) {}
+
+  void next(int8_t* tile) {
+    auto* codes = reinterpret_cast<uint8_t*>(tile);
+    const int bits = weights_.format->bits;
+    for (int line = 0; line < tile_code_bytes(bits, 8); line += kVectorBytes) prefetch_ahead(at_ + line);
+    unpack_fields(bits, tile_codes(8) / kLineCodes, at_, codes);
+    to_operands(*weights_.format, codes, tile_codes(8));
+    at_ += tile_code_bytes(bits, 8);
+  }
+
+  int64_t taken() const { return 0; }
+
+ private:
+  const SpanWeights& weights_;
+  const uint8_t* at_;
+};
+
+// Calls work<Decoder>() with the type of decoder that takes the weights.
+template <class Work>
+void with_int8_decoder(const SpanWeights& weights, const Work& work) {
+  const int bits = weights.format->bits;
+  if (weights.mask && bits == 8) return work.template operator()<SparseTiles<true>>();
+  if (weights.mask) return work.template operator()<SparseTiles<false>>();
+  if (bits == 4) return work.template operator()<NibbleTiles>();
+  work.template operator()<FieldTiles>();
+}
+
+}  // namespace
+}  // namespace tilepress

@@ -1,0 +1,41 @@
+#include "kernels/decode_bf16_any/decode_span.h"
+#include "kernels/linear_f32_bf16_tiles/linear_pair.h"
+#include "kernels/multiply_f32_bf16_bf16/plain_bf16_unit.h"
+#include "kernels/unpack/scalar.h"
+
+namespace tilepress {
+namespace {
+
+// Tiles that were all decoded beforehand, handed out one by one.
+class ReadyTiles {
+ public:
+  explicit ReadyTiles(const uint16_t* tiles) : at_(tiles) {}
+  void next(uint16_t* tile) {
+    std::memcpy(tile, at_, kMaxTileBytes);
+    at_ += kMaxTileBytes / 2;
+  }
+
+ private:
+  const uint16_t* at_;
+};
+
+}  // namespace
+
+// `scratch` has room for the kept codes and the tiles of both blocks.
+bool portable::linear_bf16_pair(const PairWeights& weights, const Bf16Product& product, int64_t* taken,
+                                uint8_t* scratch) {
+  const int blocks = weights.blocks[1] ? 2 : 1;
+  uint8_t* memory = scratch + span_scratch_bytes(weights.blocks[0]->tiles);
+  uint16_t* tiles[2] = {};
+  for (int block = 0; block < blocks; ++block) {
+    const SpanWeights& span = *weights.blocks[block];
+    tiles[block] = reinterpret_cast<uint16_t*>(memory) + block * span.tiles * kMaxTileBytes;
+    taken[block] = decode_any<Scalar>(span, weights.scaled, tiles[block], scratch);
+    if (taken[block] < 0) return true;
+  }
+  ReadyTiles one(tiles[0]), two(tiles[1]);
+  PairMultiplier<Bf16Unit, ReadyTiles>(product, one, blocks == 2 ? &two : nullptr).run();
+  return true;
+}
+
+}  // namespace tilepress

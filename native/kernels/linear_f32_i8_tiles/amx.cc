@@ -1,0 +1,48 @@
+// Every tile of weights is decoded into a small buffer while the matrix unit multiplies the one before.
+#include "kernels/int8_tiles_avx512.h"
+#include "kernels/multiply_f32_i8_i8/amx_int8_unit.h"
+#include "kernels/multiply_f32_i8_i8/multiply_lots.h"
+
+namespace tilepress {
+namespace {
+
+template <class Decoder>
+class DecodedTiles {
+ public:
+  DecodedTiles(const IntegerProduct& product, Decoder& one, Decoder& two)
+      : one_(one), two_(two), both_(product.weights[1]), count_(product.weights[0]->tiles) {
+    decode(0);
+  }
+
+  // One ahead of the tile that is used.
+  void reach(int64_t tile) {
+    if (tile + 1 < count_) decode(tile + 1);
+  }
+  const int8_t* at(int block, int64_t tile) const { return buffers_[tile % 2][block]; }
+
+ private:
+  void decode(int64_t tile) {
+    one_.next(buffers_[tile % 2][0]);
+    if (both_) two_.next(buffers_[tile % 2][1]);
+  }
+
+  Decoder &one_, &two_;
+  bool both_;
+  int64_t count_;
+  alignas(64) int8_t buffers_[2][2][kMaxTileBytes];
+};
+
+}  // namespace
+
+void amx::linear_int8_pair(const IntegerProduct& product, int64_t* taken, uint8_t*) {
+  const SpanWeights &one = *product.weights[0], &two = product.weights[1] ? *product.weights[1] : one;
+  with_int8_decoder(one, [&]<class Decoder>() {
+    Decoder first(one), second(two);
+    DecodedTiles<Decoder> tiles(product, first, second);
+    Int8Multiplier<Int8Unit, DecodedTiles<Decoder>>(product, tiles).run();
+    taken[0] = first.taken();
+    if (product.weights[1]) taken[1] = second.taken();
+  });
+}
+
+}  // namespace tilepress

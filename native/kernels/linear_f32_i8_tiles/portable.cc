@@ -1,0 +1,21 @@
+#include "kernels/multiply_f32_i8_i8/multiply_lots.h"
+#include "kernels/multiply_f32_i8_i8/plain_int8_unit.h"
+#include "kernels/unpack/scalar.h"
+
+namespace tilepress {
+
+// Decoded all at once here; `scratch` has room for the kept codes and the tiles of both blocks.
+void portable::linear_int8_pair(const IntegerProduct& product, int64_t* taken, uint8_t* scratch) {
+  IntegerProduct ready = product;
+  for (int block = 0; block < 2 && product.weights[block]; ++block) {
+    const SpanWeights& span = *product.weights[block];
+    uint8_t* tiles = scratch + (1 + block) * span_scratch_bytes(span.tiles);
+    taken[block] = decode_operands<Scalar>(span, tiles, scratch);
+    if (taken[block] < 0) return;
+    ready.tiles[block] = reinterpret_cast<int8_t*>(tiles);
+  }
+  ReadyTiles tiles(ready);
+  Int8Multiplier<Int8Unit, ReadyTiles>(ready, tiles).run();
+}
+
+}  // namespace tilepress

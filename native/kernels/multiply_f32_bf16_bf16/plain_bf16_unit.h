@@ -1,0 +1,16 @@
+// In a nameless namespace for the reason that pack_block.h gives.
+#pragma once
+
+#include "kernels/plain_unit.h"
+
+namespace tilepress {
+namespace {
+
+struct Bf16Unit : PlainUnit<uint16_t, float> {
+  static void add_scaled(const float* sums, const float* scales, int rows, float* out) {
+    for (int i = 0; i < rows * kBlockNeurons; ++i) out[i] += scales ? sums[i] * scales[i % kBlockNeurons] : sums[i];
+  }
+};
+
+}  // namespace
+}  // namespace tilepress

@@ -1,0 +1,34 @@
+// In a nameless namespace for the reason that pack_block.h gives.
+#pragma once
+
+#include "kernels/amx_unit.h"
+#include "kernels/linear_f32_i8_int/finish_avx512.h"
+
+namespace tilepress {
+namespace {
+
+struct Int8Unit : AmxUnit {
+  template <int sum, int x, int weights>
+  void add_product() {
+    __asm__ volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(sum), "i"(x), "i"(weights));
+  }
+
+  static void finish_rows(const SpanWeights& weights, const IntegerActivations& x, const Segment& segment, int64_t row,
+                          int64_t rows, const int32_t* high, const int32_t* low, float* sums) {
+    const __m512 scales = load_sixteen_scales(weights, segment.group);
+    const int lower = lowered(*weights.format);
+    const __m512i zeros = _mm512_sub_epi32(raised_by(weights, segment.group, lower), _mm512_set1_epi32(lower));
+    for (int64_t i = 0; i < rows; ++i, high += kBlockNeurons, sums += kBlockNeurons) {
+      const int64_t at = (row + i) * x.segment_stride + segment.index;
+      __m512i dot = _mm512_load_si512(high);
+      if (low) dot = _mm512_add_epi32(_mm512_slli_epi32(dot, 1), _mm512_load_si512(low + i * kBlockNeurons));
+      if (weights.zeros) dot = _mm512_sub_epi32(dot, _mm512_mullo_epi32(zeros, _mm512_set1_epi32(x.sums[at])));
+      __m512 value = _mm512_cvtepi32_ps(dot);
+      if (x.units) value = _mm512_mul_ps(value, _mm512_set1_ps(x.units[at]));
+      _mm512_store_ps(sums, _mm512_fmadd_ps(value, scales, _mm512_load_ps(sums)));
+    }
+  }
+};
+
+}  // namespace
+}  // namespace tilepress

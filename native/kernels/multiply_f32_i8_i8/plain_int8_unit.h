@@ -1,0 +1,21 @@
+// In a nameless namespace for the reason that pack_block.h gives.
+#pragma once
+
+#include "kernels/linear_f32_i8_int/linear_span.h"
+#include "kernels/plain_unit.h"
+
+namespace tilepress {
+namespace {
+
+struct Int8Unit : PlainUnit<int8_t, int32_t> {
+  static void finish_rows(const SpanWeights& weights, const IntegerActivations& x, const Segment& segment, int64_t row,
+                          int64_t rows, const int32_t* high, const int32_t* low, float* sums) {
+    for (int64_t i = 0; i < rows; ++i) {
+      const int64_t at = i * kBlockNeurons;
+      finish(weights, x, segment, row + i, high + at, low ? low + at : nullptr, sums + at);
+    }
+  }
+};
+
+}  // namespace
+}  // namespace tilepress
