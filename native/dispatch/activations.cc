@@ -11,7 +11,6 @@ namespace tilepress {
 namespace {
 
 constexpr int64_t kSpan = 2048;
-constexpr int kMostGroup = 128;  // of block floating point
 
 Format int8_rows(int64_t cols) {
   Format format = {};
@@ -26,44 +25,6 @@ Format int8_rows(int64_t cols) {
 }
 
 size_t size(int64_t count) { return static_cast<size_t>(count); }
-
-// Bits of the magnitude rounded to FP16, nearest even, saturating: adding a power of two that has no place for more
-// bits than FP16 keeps makes the addition do the rounding. Compared as integers, which compilers vectorise.
-uint32_t to_fp16(float x) {
-  constexpr uint32_t kMax = std::bit_cast<uint32_t>(65504.0f), kLeastNormal = std::bit_cast<uint32_t>(0x1p-14f);
-  const uint32_t magnitude = std::min(std::bit_cast<uint32_t>(x) & 0x7fffffff, kMax);
-  const float anchor = std::bit_cast<float>((std::max(magnitude, kLeastNormal) & 0x7f800000) + (13u << 23));
-  return std::bit_cast<uint32_t>((std::bit_cast<float>(magnitude) + anchor) - anchor);
-}
-
-// What magnitude 1 stands for under the largest of a group's FP16 magnitudes.
-float unit_of(uint32_t largest, int mantissa) {
-  const int field = static_cast<int>(largest >> 23) - 127 + 15;
-  const int power = std::max(field, 1) - 15 - (mantissa - 1);
-  return std::bit_cast<float>(static_cast<uint32_t>(power + 127) << 23);
-}
-
-// A group of activations as signed integers of `mantissa` bits and a sign; returns what 1 stands for.
-template <int group>
-float to_group_of(const float* floats, int mantissa, int32_t* values) {
-  uint32_t halves[group], largest = 0;
-  for (int i = 0; i < group; ++i) halves[i] = to_fp16(floats[i]);
-  for (int i = 0; i < group; ++i) largest = std::max(largest, halves[i]);
-  const float unit = unit_of(largest, mantissa), per_unit = 1.0f / unit;
-  for (int i = 0; i < group; ++i) {
-    const int32_t magnitude = static_cast<int32_t>(std::bit_cast<float>(halves[i]) * per_unit);
-    const int32_t sign = std::bit_cast<int32_t>(floats[i]) >> 31;
-    values[i] = (magnitude ^ sign) - sign;
-  }
-  return unit;
-}
-
-float to_group(int64_t group, const float* floats, int mantissa, int32_t* values) {
-  if (group == 16) return to_group_of<16>(floats, mantissa, values);
-  if (group == 32) return to_group_of<32>(floats, mantissa, values);
-  if (group == 64) return to_group_of<64>(floats, mantissa, values);
-  return to_group_of<kMostGroup>(floats, mantissa, values);
-}
 
 // A row, and zeros up to `padded` values.
 template <class Number>
@@ -152,19 +113,9 @@ bool IntegerRows::convert_bfp(const MatrixShape& shape, const Activations& x, co
   low.resize(high.size());
   const std::vector<float>& floats = float_row(shape, x, row, group);
   if (count_bad(floats.data(), shape.cols)) return false;
-  for (int64_t first = 0; first < shape.cols; first += group) {
-    int32_t values[kMostGroup];
-    const float unit = to_group(group, floats.data() + first, format.mantissa, values);
-    for (int64_t i = 0; i < std::min(group, shape.cols - first); i += cut_.segment) {
-      const int64_t segment = row * segments_ + (first + i) / cut_.segment;
-      units_[segment] = unit;
-      sums_[segment] = std::accumulate(values + i, values + i + cut_.segment, int32_t{0});
-    }
-    for (int64_t i = 0; i < group; ++i) {
-      high[size(first + i)] = static_cast<int8_t>(halves_ == 2 ? values[i] >> 1 : values[i]);
-    }
-    for (int64_t i = 0; halves_ == 2 && i < group; ++i) low[size(first + i)] = static_cast<int8_t>(values[i] & 1);
-  }
+  choose(kQuantizeBfp)(
+      {floats.data(), shape.cols, group, format.mantissa, cut_.segment},
+      {high.data(), halves_ == 2 ? low.data() : nullptr, sums_ + row * segments_, units_ + row * segments_});
   place(row, 0, high.data(), shape.cols);
   if (halves_ == 2) place(row, 1, low.data(), shape.cols);
   return true;

@@ -41,6 +41,8 @@ void store_row(const Outputs& outputs, int64_t at, int count, const float* value
 // Rows up to which multiplying weights as they are decoded is faster than decoding them to tiles: without a matrix unit
 // more than with it.
 constexpr int64_t kFewFloatRows = 1, kFewFloatRowsWithoutUnit = 4, kFewIntegerRows = 8;
+// Of many rows, a short span of all of them stays in a core's second cache from block to block.
+constexpr int64_t kFewF32Rows = 16, kShortF32Span = 256;
 constexpr int64_t kMostPairRows = 2 * kTileRows, kMostTileRows = 1024, kShortSpan = 1024;
 constexpr int64_t kFloatSpan = 4096;  // inputs; sums are not defined to the bit, so this only has to fit caches
 
@@ -71,7 +73,8 @@ void linear_f32(const PackedWeights& weights, const Activations& x, const Output
   const auto store = [&](int64_t block, int64_t row, int64_t batch, float* totals) {
     store_block(weights.shape, outputs, block, row, batch, totals, nullptr);
   };
-  SpanLoops(weights, whole_groups(weights, kFloatSpan), x.batch, threads, multiply, store).run();
+  const int64_t span = x.batch > kFewF32Rows ? kShortF32Span : kFloatSpan;
+  SpanLoops(weights, whole_groups(weights, span), x.batch, threads, multiply, store).run();
 }
 
 void linear_bf16(const PackedWeights& weights, const Activations& x, const Outputs& outputs, int threads) {

@@ -19,6 +19,8 @@ const Kernel kKernels[] = {
     entry(kQuantize, Isa::avx2, avx2::quantize_row),
     entry(kDequantize, Isa::avx512, avx512::dequantize_row),
     entry(kDequantize, Isa::avx2, avx2::dequantize_row),
+    entry(kQuantizeBfp, Isa::avx512, avx512::quantize_bfp_row),
+    entry(kQuantizeBfp, Isa::avx2, avx2::quantize_bfp_row),
     entry(kPack, Isa::avx512, avx512::pack_block),
     entry(kUnpack, Isa::avx512, avx512::unpack_block),
     entry(kLinearInteger, Isa::avx512, avx512::linear_integer_span),
@@ -44,6 +46,7 @@ const Kernel kKernels[] = {
 #endif
     entry(kQuantize, Isa::portable, portable::quantize_row),
     entry(kDequantize, Isa::portable, portable::dequantize_row),
+    entry(kQuantizeBfp, Isa::portable, portable::quantize_bfp_row),
     entry(kPack, Isa::portable, portable::pack_block),
     entry(kUnpack, Isa::portable, portable::unpack_block),
     entry(kLinearInteger, Isa::portable, portable::linear_integer_span),

@@ -25,6 +25,7 @@ struct Operation {
 
 inline constexpr Operation<QuantizeRow> kQuantize{"quantize"};
 inline constexpr Operation<DequantizeRow> kDequantize{"dequantize"};
+inline constexpr Operation<QuantizeBfp> kQuantizeBfp{"quantize_bfp"};
 inline constexpr Operation<PackBlock> kPack{"pack"};
 inline constexpr Operation<UnpackBlock> kUnpack{"unpack"};
 inline constexpr Operation<LinearInteger> kLinearInteger{"linear_f32_i8_int"};

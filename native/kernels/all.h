@@ -8,6 +8,7 @@ namespace tilepress {
 namespace portable {
 QuantizeRow quantize_row;
 DequantizeRow dequantize_row;
+QuantizeBfp quantize_bfp_row;
 PackBlock pack_block;
 UnpackBlock unpack_block;
 LinearInteger linear_integer_span;
@@ -35,6 +36,7 @@ LinearInteger linear_integer_span;
 namespace avx2 {
 QuantizeRow quantize_row;
 DequantizeRow dequantize_row;
+QuantizeBfp quantize_bfp_row;
 LinearInteger linear_integer_span;
 LinearF32 linear_f32_span;
 ReadBytes read_bytes;
@@ -43,6 +45,7 @@ ReadBytes read_bytes;
 namespace avx512 {
 QuantizeRow quantize_row;
 DequantizeRow dequantize_row;
+QuantizeBfp quantize_bfp_row;
 LinearF32 linear_f32_span;
 PackBlock pack_block;
 UnpackBlock unpack_block;

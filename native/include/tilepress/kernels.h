@@ -60,6 +60,24 @@ using QuantizeRow = void(const Format&, const float* row, int64_t cols, GroupSca
 using DequantizeRow = void(const Format&, const void* codes, const uint8_t* keep, int64_t cols, GroupScales,
                            float* row);
 
+// A row of finite activations to block floating point of at most 8 bits. `floats` has a group's worth of zeros behind
+// `count`; `segment` divides `group`.
+struct BfpInput {
+  const float* floats;
+  int64_t count, group;
+  int mantissa;
+  int64_t segment;
+};
+
+// Values as in IntegerActivations, whole groups of them; `low` is null unless there are eight bits. Of each segment,
+// the sum of its values and what 1 stands for.
+struct BfpOutput {
+  int8_t *high, *low;
+  int32_t* sums;
+  float* units;
+};
+using QuantizeBfp = void(const BfpInput&, const BfpOutput&);
+
 struct BlockShape {
   int bits;
   int operand_bits;

@@ -99,10 +99,11 @@ struct Places {
   int64_t total;
 };
 
+constexpr int kAhead = 512;  // bytes to prefetch; hides what the hardware's own prefetching leaves
+
 template <class Codes, class Scales, int rows, int halves, bool units, bool anchored>
 void dense_rows(const SpanWeights& weights, const IntegerActivations& x, const uint8_t* packed, int64_t row,
                 float* out) {
-  constexpr int kAhead = 512;  // bytes; hides what the hardware's own prefetching leaves
   Totals<rows> totals;
   for_segments(weights, x, [&](const Segment& segment) {
     Sums<rows, halves, Codes::kShift, anchored> sums;
@@ -132,6 +133,8 @@ int64_t sparse_rows(const SpanWeights& weights, const IntegerActivations& x, con
     for (int64_t input = segment.begin; input < segment.end; input += kStepInputs) {
       int8x16_t lanes[rows][halves];
       load_x<rows, halves>(x, row, input, lanes);
+      for (int line = 0; line < 3; ++line) __builtin_prefetch(kept + kAhead + line * kVectorBytes);
+      __builtin_prefetch(mask + kAhead / 4);
       const auto tile_row = [&]<int lane>() {
         const Places places(mask);
         for (int quarter = 0; quarter < kQuarters; ++quarter) {

@@ -10,7 +10,7 @@ namespace {
 // A core asks memory for more at a time if it is told early what comes. Always inlined: a call of a function that does
 // nothing but prefetch is one that gcc leaves out.
 [[gnu::always_inline]] inline void prefetch_ahead(const uint8_t* from) {
-  constexpr int kAhead = 2048;  // bytes
+  constexpr int kAhead = 4096;  // bytes
   _mm_prefetch(reinterpret_cast<const char*>(from) + kAhead, _MM_HINT_T0);
 }
 

@@ -1,0 +1,67 @@
+// A row of activations as block floating point: the C++ twin of formats/bfp_reference.py. Plain loops of known length,
+// for compilers to vectorise; in a nameless namespace for the reason that pack_block.h gives.
+#pragma once
+
+#include "kernels/scales.h"
+
+namespace tilepress {
+namespace {
+
+// Bits of the magnitude rounded to FP16, nearest even, saturating: adding a power of two that has no place for more
+// bits than FP16 keeps makes the addition do the rounding. Compared as integers, which compilers vectorise.
+uint32_t to_fp16(float x) {
+  constexpr uint32_t kMax = std::bit_cast<uint32_t>(65504.0f), kLeastNormal = std::bit_cast<uint32_t>(0x1p-14f);
+  const uint32_t magnitude = least(std::bit_cast<uint32_t>(x) & 0x7fffffff, kMax);
+  const float anchor = std::bit_cast<float>((most(magnitude, kLeastNormal) & 0x7f800000) + (13u << 23));
+  return std::bit_cast<uint32_t>((std::bit_cast<float>(magnitude) + anchor) - anchor);
+}
+
+// What magnitude 1 stands for under the largest of a group's FP16 magnitudes.
+float unit_of(uint32_t largest, int mantissa) {
+  const int field = static_cast<int>(largest >> 23) - 127 + 15;
+  const int power = most(field, 1) - 15 - (mantissa - 1);
+  return std::bit_cast<float>(static_cast<uint32_t>(power + 127) << 23);
+}
+
+// A group of activations as signed integers of `mantissa` bits and a sign; returns what 1 stands for.
+template <int group>
+float to_group_of(const float* floats, int mantissa, int32_t* values) {
+  uint32_t halves[group], largest = 0;
+  for (int i = 0; i < group; ++i) halves[i] = to_fp16(floats[i]);
+  for (int i = 0; i < group; ++i) largest = most(largest, halves[i]);
+  const float unit = unit_of(largest, mantissa), per_unit = 1.0f / unit;
+  for (int i = 0; i < group; ++i) {
+    const int32_t magnitude = static_cast<int32_t>(std::bit_cast<float>(halves[i]) * per_unit);
+    const int32_t sign = std::bit_cast<int32_t>(floats[i]) >> 31;
+    values[i] = (magnitude ^ sign) - sign;
+  }
+  return unit;
+}
+
+template <int group>
+void quantize_groups(const BfpInput& in, const BfpOutput& out) {
+  for (int64_t first = 0; first < in.count; first += group) {
+    int32_t values[group];
+    const float unit = to_group_of<group>(in.floats + first, in.mantissa, values);
+    for (int64_t i = 0; i < least<int64_t>(group, in.count - first); i += in.segment) {
+      const int64_t at = (first + i) / in.segment;
+      int32_t sum = 0;
+      for (int64_t j = i; j < i + in.segment; ++j) sum += values[j];
+      out.units[at] = unit;
+      out.sums[at] = sum;
+    }
+    const int shift = out.low ? 1 : 0;
+    for (int i = 0; i < group; ++i) out.high[first + i] = static_cast<int8_t>(values[i] >> shift);
+    for (int i = 0; out.low && i < group; ++i) out.low[first + i] = static_cast<int8_t>(values[i] & 1);
+  }
+}
+
+inline void quantize_bfp(const BfpInput& in, const BfpOutput& out) {
+  if (in.group == 16) return quantize_groups<16>(in, out);
+  if (in.group == 32) return quantize_groups<32>(in, out);
+  if (in.group == 64) return quantize_groups<64>(in, out);
+  quantize_groups<128>(in, out);
+}
+
+}  // namespace
+}  // namespace tilepress
