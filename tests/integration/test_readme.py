@@ -15,9 +15,10 @@ def readme_table():
     return module
 
 
-def test_the_table_of_formats_is_the_printed_one():
+def test_the_tables_are_those_of_the_command_and_the_results():
     module = readme_table()
-    assert module.with_table(README, module.table()) == README, "run `make readme`"
+    for start, table in module.TABLES.items():
+        assert module.with_table(README, start, table()) == README, "run `make readme`"
 
 
 def test_the_example_runs(tmp_path, monkeypatch):
