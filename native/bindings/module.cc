@@ -273,6 +273,10 @@ class PackedArrays {
                               {as<uint8_t>(y), real, as<const float>(bias)}, threads);
   }
 
+  std::string float_way_of(int64_t batch, const std::string& type) const {
+    return std::string(float_way(weights(), batch, real_of(type)));
+  }
+
   std::string integer_way_of(int64_t batch, int64_t group, int mantissa) const {
     return std::string(integer_way(weights(), batch, check_rounding(group, mantissa)));
   }
@@ -282,7 +286,7 @@ class PackedArrays {
                     const std::string& way, int threads) const {
     const Real real = check_call(x, type, batch, y, threads);
     nb::gil_scoped_release release;
-    tilepress::linear_float(weights(), {as<const uint8_t>(x), real, batch}, way.empty() ? float_way(batch, real) : way,
+    tilepress::linear_float(weights(), {as<const uint8_t>(x), real, batch}, way.empty() ? float_way(weights(), batch, real) : way,
                             {as<uint8_t>(y), real, as<const float>(bias)}, threads);
   }
 
@@ -375,9 +379,8 @@ NB_MODULE(_native, m) {
       .def("unpack_weights", &PackedArrays::unpack_weights, array("to"), "threads"_a)
       .def("linear_integer", &PackedArrays::linear_integer)
       .def("linear_float", &PackedArrays::linear_float)
+      .def("float_way", &PackedArrays::float_way_of)
       .def("integer_way", &PackedArrays::integer_way_of);
-  m.def("float_way",
-        [](int64_t batch, const std::string& type) { return std::string(float_way(batch, real_of(type))); });
   m.def("advise_huge_pages",
         [](ConstBytes data) { advise_huge_pages(data.data(), static_cast<int64_t>(data.size())); });
   m.def("read_bandwidth", &py_read_bandwidth, array("data"), "threads"_a);

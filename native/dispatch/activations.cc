@@ -44,12 +44,15 @@ void place_in_lot(const Number* values, int64_t count, int64_t padded, int64_t r
   }
 }
 
-// A row as floats, with `more` zeros behind it; good until the thread's next call.
-std::vector<float>& float_row(const MatrixShape& shape, const Activations& x, int64_t row, int64_t more) {
+// A row as floats, with `more` zeros behind it: the caller's own memory where it is that already. Good until the
+// thread's next call.
+const float* float_row(const MatrixShape& shape, const Activations& x, int64_t row, int64_t more) {
+  if (x.type == Real::f32 && !more) return reinterpret_cast<const float*>(x.data) + row * shape.cols;
   static thread_local std::vector<float> floats;
-  floats.assign(size(shape.cols + more), 0.0f);
+  floats.resize(size(shape.cols + more));
   load_row({x.data, x.type, nullptr}, row * shape.cols, shape.cols, floats.data());
-  return floats;
+  std::fill(floats.begin() + shape.cols, floats.end(), 0.0f);
+  return floats.data();
 }
 
 }  // namespace
@@ -93,10 +96,10 @@ void IntegerRows::place(int64_t row, int half, const int8_t* values, int64_t cou
 bool IntegerRows::convert_int8(const MatrixShape& shape, const Activations& x, int64_t row) {
   static thread_local std::vector<int8_t> values;
   values.resize(size(shape.cols));
-  const std::vector<float>& floats = float_row(shape, x, row, 0);
-  if (count_bad(floats.data(), shape.cols)) return false;
+  const float* floats = float_row(shape, x, row, 0);
+  if (count_bad(floats, shape.cols)) return false;
   const GroupScales scale = {&scales_[row], nullptr, false};
-  choose(kQuantize)(int8_rows(shape.cols), floats.data(), shape.cols, scale, values.data());
+  choose(kQuantize)(int8_rows(shape.cols), floats, shape.cols, scale, values.data());
   for (int64_t segment = 0; segment < segments_; ++segment) {
     const int64_t begin = segment * cut_.segment, end = std::min(begin + cut_.segment, shape.cols);
     sums_[row * segments_ + segment] = std::accumulate(values.data() + begin, values.data() + end, int32_t{0});
@@ -111,10 +114,10 @@ bool IntegerRows::convert_bfp(const MatrixShape& shape, const Activations& x, co
   const int64_t group = format.group;
   high.resize(size(shape.cols + group));
   low.resize(high.size());
-  const std::vector<float>& floats = float_row(shape, x, row, group);
-  if (count_bad(floats.data(), shape.cols)) return false;
+  const float* floats = float_row(shape, x, row, shape.cols % group ? group : 0);
+  if (count_bad(floats, shape.cols)) return false;
   choose(kQuantizeBfp)(
-      {floats.data(), shape.cols, group, format.mantissa, cut_.segment},
+      {floats, shape.cols, group, format.mantissa, cut_.segment},
       {high.data(), halves_ == 2 ? low.data() : nullptr, sums_ + row * segments_, units_ + row * segments_});
   place(row, 0, high.data(), shape.cols);
   if (halves_ == 2) place(row, 1, low.data(), shape.cols);
@@ -158,7 +161,7 @@ Bf16Rows::Bf16Rows(const MatrixShape& shape, const Activations& x, bool tiled, i
     static thread_local std::vector<uint16_t> high, low;
     high.resize(size(shape.cols));
     low.resize(size(shape.cols));
-    const std::vector<float>& floats = float_row(shape, x, row, 0);
+    const float* floats = float_row(shape, x, row, 0);
     for (size_t i = 0; i < high.size(); ++i) high[i] = round_to_bf16(floats[i]);
     for (size_t i = 0; i < high.size(); ++i) {
       const float left = floats[i] - bf16_to_float(high[i]);

@@ -8,12 +8,16 @@
 namespace tilepress {
 
 // Memory for one call's activations, kept by the calling thread for its next: new memory would cost more to touch than
-// the activations to convert. Nothing else may be asked for under the same number during the call.
+// the activations to convert. What is more than kMostKept is given back by the next call that needs less. Nothing else
+// may be asked for under the same number during the call.
 template <class T>
 T* kept_memory(int number, int64_t count) {
-  static thread_local std::vector<T> memory[4];
+  constexpr size_t kMostKept = size_t{64} << 20;  // bytes
+  static thread_local std::vector<T> memory[2];
   std::vector<T>& mine = memory[number];
-  if (mine.size() < static_cast<size_t>(count)) mine.resize(static_cast<size_t>(count));
+  const size_t wanted = static_cast<size_t>(count);
+  if (mine.size() > wanted && mine.size() * sizeof(T) > kMostKept) std::vector<T>().swap(mine);
+  if (mine.size() < wanted) mine.resize(wanted);
   return mine.data();
 }
 

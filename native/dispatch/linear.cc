@@ -186,6 +186,13 @@ void linear_bf16_tiles(const PackedWeights& weights, const Activations& x, const
   }
 }
 
+// Whether the matrix unit's own decoder takes the weights: not dense fields that must be unpacked first, nor zero
+// points of many bits. (It may still refuse a table that has no zero.)
+bool pairs_take(const PackedWeights& weights) {
+  const int bits = weights.format.bits;
+  return (weights.shape.sparse || bits == 4 || bits >= 8) && !(weights.format.zero_point && bits > 5);
+}
+
 // Two blocks at a time, decoded as they are multiplied with one or two lots. False, with nothing done, where the kernel
 // does not take the weights.
 class Bf16Pairs {
@@ -338,12 +345,12 @@ void store_block(const MatrixShape& shape, const Outputs& outputs, int64_t block
   }
 }
 
-std::string_view float_way(int64_t batch, Real type) {
+std::string_view float_way(const PackedWeights& weights, int64_t batch, Real type) {
   if (!find(kLinearBf16.name)) return kLinearF32.name;
   const bool unit = find(kLinearBf16Pair.name)->isa != Isa::portable;
   const int64_t rows = batch * Bf16Rows::parts_of(type);
   if (rows <= (unit ? kFewFloatRows : kFewFloatRowsWithoutUnit)) return kLinearBf16.name;
-  return unit && rows <= kMostPairRows ? kLinearBf16Pair.name : kMultiplyBf16.name;
+  return unit && rows <= kMostPairRows && pairs_take(weights) ? kLinearBf16Pair.name : kMultiplyBf16.name;
 }
 
 void linear_float(const PackedWeights& weights, const Activations& x, std::string_view way, const Outputs& outputs,

@@ -34,7 +34,7 @@ void linear_integer(const PackedWeights& weights, const Activations& x, const In
 //   linear_f32_bf16_tiles    the same on a matrix unit, decoded tile by tile, for up to two lots of rows
 //   multiply_f32_bf16_bf16   the same, decoded once for all rows
 // float_way says which one fits the machine and the batch.
-std::string_view float_way(int64_t batch, Real type);
+std::string_view float_way(const PackedWeights& weights, int64_t batch, Real type);
 void linear_float(const PackedWeights& weights, const Activations& x, std::string_view way, const Outputs& outputs,
                   int threads);
 

@@ -60,8 +60,8 @@ using QuantizeRow = void(const Format&, const float* row, int64_t cols, GroupSca
 using DequantizeRow = void(const Format&, const void* codes, const uint8_t* keep, int64_t cols, GroupScales,
                            float* row);
 
-// A row of finite activations to block floating point of at most 8 bits. `floats` has a group's worth of zeros behind
-// `count`; `segment` divides `group`.
+// A row of finite activations to block floating point of at most 8 bits. `floats` has zeros
+// behind `count` up to the end of its group; `segment` divides `group`.
 struct BfpInput {
   const float* floats;
   int64_t count, group;

@@ -5,7 +5,6 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from .. import _native
 from ..formats import BFP, FormatError, Integer, parse
 from ..tiles import PackedMatrix
 from ..tiles.native import REAL_NAMES
@@ -59,7 +58,7 @@ def linear_kernel(
     """The kernel that `linear` would run now for `batch` rows of type `dtype`, as operation/instruction set."""
     rounding = integer_format(activations)
     if rounding is None:
-        operation = _native.float_way(batch, REAL_NAMES[dtype])
+        operation = matrix.native.float_way(batch, REAL_NAMES[dtype])
     else:
         operation = matrix.native.integer_way(batch, *rounding)
     return f"{operation}/{chosen(operation)}"
