@@ -14,21 +14,35 @@ namespace {
   _mm_prefetch(reinterpret_cast<const char*>(from) + kAhead, _MM_HINT_T0);
 }
 
+// How 64 codes of `bits` bits are taken apart: eight of them are `bits` bytes, which go to one 64-bit lane, and a shift
+// for each byte of the lane does the rest.
+struct StreamTables {
+  constexpr explicit StreamTables(int bits) : places(), shifts() {
+    for (int i = 0; i < 64; ++i) {
+      places[i] = static_cast<uint8_t>(i / 8 * bits + i % 8);
+      shifts[i] = static_cast<uint8_t>(i % 8 * bits);
+    }
+  }
+
+  alignas(64) uint8_t places[64], shifts[64];
+};
+
+constexpr StreamTables kStreamTables[9] = {StreamTables(0), StreamTables(1), StreamTables(2),
+                                           StreamTables(3), StreamTables(4), StreamTables(5),
+                                           StreamTables(6), StreamTables(7), StreamTables(8)};
+
 // The codes of a sparse block, up to 64 at a time. Nothing is read from further than the last code, and a vector from
 // there on lies within the slack.
 class Avx512Stream {
  public:
   explicit Avx512Stream(const SpanWeights& weights)
-      : from_(weights.packed), taken_(weights.taken), limit_(weights.limit), bits_(weights.format->bits) {
-    alignas(64) uint8_t places[64], shifts[64];
-    for (int i = 0; i < 64; ++i) {
-      places[i] = static_cast<uint8_t>(i / 8 * bits_ + i % 8);
-      shifts[i] = static_cast<uint8_t>(i % 8 * bits_);
-    }
-    gather_ = _mm512_load_si512(places);
-    shifts_ = _mm512_load_si512(shifts);
-    low_ = _mm512_set1_epi8(static_cast<char>((1 << bits_) - 1));
-  }
+      : from_(weights.packed),
+        taken_(weights.taken),
+        limit_(weights.limit),
+        bits_(weights.format->bits),
+        gather_(_mm512_load_si512(kStreamTables[bits_].places)),
+        shifts_(_mm512_load_si512(kStreamTables[bits_].shifts)),
+        low_(_mm512_set1_epi8(static_cast<char>((1 << bits_) - 1))) {}
 
   // Codes of the block up to here; -1 where the mask asked for more than it has.
   int64_t taken() const { return over_ ? -1 : taken_; }
@@ -61,15 +75,9 @@ class Avx512Stream {
 };
 
 struct Avx512 {
-  // Eight codes of `bits` bits are `bits` bytes: a permutation brings them into one 64-bit lane, and a shift for each
-  // byte of the lane takes them apart.
   static void unpack_stream(int bits, const uint8_t* in, int64_t count, uint8_t* codes) {
-    alignas(64) uint8_t places[64], shifts[64];
-    for (int i = 0; i < 64; ++i) {
-      places[i] = static_cast<uint8_t>(i / 8 * bits + i % 8);
-      shifts[i] = static_cast<uint8_t>(i % 8 * bits);
-    }
-    const __m512i gather = _mm512_load_si512(places), shift = _mm512_load_si512(shifts);
+    const StreamTables& tables = kStreamTables[bits];
+    const __m512i gather = _mm512_load_si512(tables.places), shift = _mm512_load_si512(tables.shifts);
     const __m512i low_bits = _mm512_set1_epi8(static_cast<char>((1 << bits) - 1));
     for (int64_t i = 0; i < count; i += 64, in += 8 * bits) {
       const __m512i lanes = _mm512_permutexvar_epi8(gather, _mm512_loadu_si512(in));
