@@ -286,7 +286,8 @@ class PackedArrays {
                     const std::string& way, int threads) const {
     const Real real = check_call(x, type, batch, y, threads);
     nb::gil_scoped_release release;
-    tilepress::linear_float(weights(), {as<const uint8_t>(x), real, batch}, way.empty() ? float_way(weights(), batch, real) : way,
+    tilepress::linear_float(weights(), {as<const uint8_t>(x), real, batch},
+                            way.empty() ? float_way(weights(), batch, real) : way,
                             {as<uint8_t>(y), real, as<const float>(bias)}, threads);
   }
 
