@@ -74,7 +74,12 @@ const Kernel* find(std::string_view operation) {
 
 const Kernel& choose(std::string_view operation) {
   if (const Kernel* found = find(operation)) return *found;
-  throw std::invalid_argument("no kernel for " + std::string(operation) + " on " + std::string(isa_name(active_isa())));
+  std::string where;
+  for (const Kernel& kernel : kKernels) {
+    if (kernel.operation == operation) where += (where.empty() ? "" : ", ") + std::string(isa_name(kernel.isa));
+  }
+  throw std::invalid_argument("no kernel for " + std::string(operation) + " on " + std::string(isa_name(active_isa())) +
+                              "; this build has it for " + (where.empty() ? "nothing" : where));
 }
 
 }  // namespace tilepress

@@ -99,3 +99,5 @@ def _check(x: Tensor, matrix: PackedMatrix, bias: Tensor | None, integers: bool)
         raise ValueError(f"activations are [..., {matrix.cols}], not {list(x.shape)}")
     if bias is not None and tuple(bias.shape) != (matrix.rows,):
         raise ValueError(f"the bias is [{matrix.rows}], not {list(bias.shape)}")
+    if bias is not None and not (bias.is_cpu and bias.is_floating_point()):
+        raise TypeError(f"the bias is of floats on the CPU, not {bias.dtype} on {bias.device}")
