@@ -79,7 +79,7 @@ const Kernel& choose(std::string_view operation) {
     if (kernel.operation == operation) where += (where.empty() ? "" : ", ") + std::string(isa_name(kernel.isa));
   }
   throw std::invalid_argument("no kernel for " + std::string(operation) + " on " + std::string(isa_name(active_isa())) +
-                              "; this build has it for " + (where.empty() ? "nothing" : where));
+                              "; this build has " + (where.empty() ? "none" : "one for " + where));
 }
 
 }  // namespace tilepress

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <atomic>
+#include <initializer_list>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "dispatch/linear.h"
@@ -61,6 +64,10 @@ inline SpanWeights span_weights(const PackedWeights& weights, int64_t block, int
 // y = totals * scale(row) + bias of 16 neurons, in the type that is asked for.
 void store_block(const MatrixShape& shape, const Outputs& outputs, int64_t block, int64_t row, int64_t batch,
                  const float* totals, const float* scales);
+
+// Throws std::invalid_argument with the ways that there are.
+[[noreturn]] void refuse_way(const std::string& activations, std::initializer_list<std::string_view> ways,
+                             std::string_view way);
 
 // Multiplies every block with every span of `span` inputs and `batch` rows of activations, adding up spans in order.
 //   multiply(weights, row, rows, totals, scratch): what a linear kernel does, for activations from `row` on

@@ -6,6 +6,8 @@
 
 namespace tilepress {
 
+inline constexpr int64_t kFewTileRows = 2 * kTileRows, kMostTileRows = 1024;  // in one pass over the weights
+
 // A block over a span, decoded; `out` [16 * lots, 16].
 struct DecodedBlock {
   SpanWeights span;
@@ -30,11 +32,9 @@ class TileLoops {
         threads_(threads),
         store_(store),
         scratch_(LinearScratch::of_workers(threads)),
-        together_(tiles.rows() <= kFewRows
+        together_(tiles.rows() <= kFewTileRows
                       ? 2
                       : std::clamp<int64_t>(weights.shape.blocks() / threads / 2 * 2, 2, kMostBlocks)) {}
-
-  static constexpr int64_t kFewRows = 32;
 
   void run() {
     const int64_t blocks = weights_.shape.blocks();

@@ -1,0 +1,137 @@
+#include <stdexcept>
+
+#include "dispatch/registry.h"
+#include "dispatch/spans.h"
+#include "dispatch/tile_loops.h"
+
+namespace tilepress {
+namespace {
+
+// Rows up to which multiplying weights as they are decoded is faster than decoding them to tiles.
+constexpr int64_t kFewIntegerRows = 8;
+
+class Int8Tiles {
+ public:
+  Int8Tiles(const IntegerRows& x, const Cut& cut, int64_t row, int64_t rows)
+      : x_(x),
+        row_(row),
+        rows_(rows),
+        span_(cut.span),
+        decode_(choose(kDecodeInt8)),
+        multiply_(choose(kMultiplyInt8)) {}
+
+  int64_t rows() const { return rows_; }
+  int64_t span() const { return span_; }
+  int64_t tile_bytes(int64_t inputs) const { return (inputs + kSpanStep - 1) / kSpanStep * kSpanStep * kBlockNeurons; }
+
+  int64_t decode(DecodedBlock& block, uint8_t* tiles, uint8_t* scratch) const {
+    block.tiles = tiles;
+    return decode_(block.span, reinterpret_cast<int8_t*>(tiles), scratch);
+  }
+
+  void multiply(const DecodedBlock& one, const DecodedBlock* two, int64_t row, int64_t rows) const {
+    const auto tiles = [](const DecodedBlock& block) { return reinterpret_cast<const int8_t*>(block.tiles); };
+    const int64_t at = row * kBlockNeurons;
+    multiply_({{&one.span, two ? &two->span : nullptr},
+               {tiles(one), two ? tiles(*two) : nullptr},
+               x_.view(row_ + row, rows, one.span.first),
+               x_.lot_stride(),
+               {one.out + at, two ? two->out + at : nullptr}});
+  }
+
+ private:
+  const IntegerRows& x_;
+  int64_t row_, rows_, span_;
+  DecodeInt8* decode_;
+  MultiplyInt8* multiply_;
+};
+
+void linear_int8_tiles(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding,
+                       const Cut& cut, const Outputs& outputs, int threads) {
+  const IntegerRows rows(weights.shape, x, rounding, cut, true, threads);
+  for (int64_t row = 0; row < x.batch; row += kMostTileRows) {
+    Int8Tiles tiles(rows, cut, row, std::min(kMostTileRows, x.batch - row));
+    const auto store = [&](int64_t block, float* totals) {
+      store_block(weights.shape, outputs, block, row, tiles.rows(), totals, rows.scales(row));
+    };
+    TileLoops(weights, tiles, threads, store).run();
+  }
+}
+
+// Two blocks at a time, decoded as they are multiplied with one or two lots.
+void linear_int8_pairs(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding,
+                       const Cut& cut, const Outputs& outputs, int threads) {
+  const auto kernel = choose(kLinearInt8Pair);
+  const IntegerRows rows(weights.shape, x, rounding, cut, true, threads);
+  const MatrixShape& shape = weights.shape;
+  const int64_t most = rounding.mantissa == 8 ? kTileRows : 2 * kTileRows;
+  std::vector<LinearScratch>& scratch = LinearScratch::of_workers(threads);
+  std::atomic<bool> changed{false};
+  for (int64_t row = 0; row < x.batch; row += most) {
+    const int64_t batch = std::min(most, x.batch - row);
+    parallel_for((shape.blocks() + 1) / 2, threads, [&](int worker, int64_t pair) {
+      LinearScratch& mine = scratch[static_cast<size_t>(worker)];
+      float* totals = mine.totals_for(2 * most * kBlockNeurons);
+      int64_t taken[2] = {};
+      for (int64_t first = 0; first < shape.cols; first += cut.span) {
+        SpanWeights spans[2];
+        IntegerProduct product = {{}, {}, rows.view(row, batch, first), rows.lot_stride(), {}};
+        for (int i = 0; i < 2 && 2 * pair + i < shape.blocks(); ++i) {
+          spans[i] = span_weights(weights, 2 * pair + i, first, std::min(cut.span, shape.cols - first), taken[i]);
+          product.weights[i] = &spans[i];
+          product.out[i] = totals + i * most * kBlockNeurons;
+        }
+        int64_t took[2] = {};
+        kernel(product, took, mine.kernel_for(3 * span_scratch_bytes(spans[0].tiles)));
+        for (int i = 0; i < 2; ++i) {
+          if (took[i] < 0) changed = true;
+          taken[i] += std::max<int64_t>(took[i], 0);
+        }
+      }
+      for (int i = 0; i < 2 && 2 * pair + i < shape.blocks(); ++i) {
+        if (!fits(shape, weights.streams, 2 * pair + i, taken[i])) changed = true;
+        store_block(shape, outputs, 2 * pair + i, row, batch, totals + i * most * kBlockNeurons, rows.scales(row));
+      }
+    });
+  }
+  require_unchanged(changed);
+}
+
+void linear_int8_spans(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding,
+                       const Cut& cut, const Outputs& outputs, int threads) {
+  const auto kernel = choose(kLinearInteger);
+  const IntegerRows rows(weights.shape, x, rounding, cut, false, threads);
+  const auto multiply = [&](const SpanWeights& span, int64_t row, int64_t batch, float* out, uint8_t* scratch) {
+    return kernel(span, rows.view(row, batch, span.first), out, scratch);
+  };
+  const auto store = [&](int64_t block, int64_t row, int64_t batch, float* totals) {
+    store_block(weights.shape, outputs, block, row, batch, totals, rows.scales(row));
+  };
+  SpanLoops(weights, cut.span, x.batch, threads, multiply, store).run();
+}
+
+}  // namespace
+
+std::string_view integer_way(const PackedWeights& weights, int64_t batch, const IntegerFormat& rounding) {
+  const Cut cut = cut_inputs(weights.shape, weights.format, rounding.group);
+  const int64_t rows = batch * (rounding.mantissa == 8 ? 2 : 1);
+  const bool unit = choose(kLinearInt8Pair.name).isa != Isa::portable;
+  if (!unit || rows <= kFewIntegerRows || !tiles_take(cut.segment)) return kLinearInteger.name;
+  return rows <= 2 * kTileRows ? kLinearInt8Pair.name : kMultiplyInt8.name;
+}
+
+void linear_integer(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding,
+                    std::string_view way, const Outputs& outputs, int threads) {
+  const Cut cut = cut_inputs(weights.shape, weights.format, rounding.group);
+  if (way == kLinearInteger.name) return linear_int8_spans(weights, x, rounding, cut, outputs, threads);
+  if (way != kLinearInt8Pair.name && way != kMultiplyInt8.name) {
+    refuse_way("integer", {kLinearInteger.name, kLinearInt8Pair.name, kMultiplyInt8.name}, way);
+  }
+  if (!tiles_take(cut.segment)) {
+    throw std::invalid_argument(std::string(way) + " wants groups of 32 inputs or a multiple of 64");
+  }
+  if (way == kLinearInt8Pair.name) return linear_int8_pairs(weights, x, rounding, cut, outputs, threads);
+  linear_int8_tiles(weights, x, rounding, cut, outputs, threads);
+}
+
+}  // namespace tilepress

@@ -1,0 +1,51 @@
+#include <stdexcept>
+
+#include "dispatch/spans.h"
+
+namespace tilepress {
+namespace {
+
+// The nearest, overflowing to infinity and keeping NaN, as torch converts; float_to_fp16 saturates.
+uint16_t to_fp16(float x) {
+  constexpr float kOverflow = 65520.0f;  // the least magnitude that rounds to infinity
+  const uint32_t sign = std::bit_cast<uint32_t>(x) >> 16 & 0x8000;
+  const float magnitude = std::bit_cast<float>(std::bit_cast<uint32_t>(x) & 0x7fffffff);
+  if (magnitude >= kOverflow) return static_cast<uint16_t>(sign | 0x7c00);
+  return magnitude < kOverflow ? float_to_fp16(x) : 0x7e00;
+}
+
+void store_row(const Outputs& outputs, int64_t at, int count, const float* values) {
+  auto* halves = reinterpret_cast<uint16_t*>(outputs.y) + at;
+  if (outputs.type == Real::f32) {
+    std::memcpy(outputs.y + at * 4, values, static_cast<size_t>(count) * 4);
+  } else if (outputs.type == Real::bf16) {
+    for (int i = 0; i < count; ++i) halves[i] = round_to_bf16(values[i]);
+  } else {
+    for (int i = 0; i < count; ++i) halves[i] = to_fp16(values[i]);
+  }
+}
+
+}  // namespace
+
+void store_block(const MatrixShape& shape, const Outputs& outputs, int64_t block, int64_t row, int64_t batch,
+                 const float* totals, const float* scales) {
+  const int64_t first = block * kBlockNeurons;
+  float values[kBlockNeurons], bias[kBlockNeurons] = {};
+  for (int i = 0; outputs.bias && i < rows_in(shape, block); ++i) bias[i] = outputs.bias[first + i];
+  for (int64_t i = 0; i < batch; ++i, totals += kBlockNeurons) {
+    const float scale = scales ? scales[i] : 1.0f;
+    for (int neuron = 0; neuron < kBlockNeurons; ++neuron) {
+      const float product = totals[neuron] * scale;
+      values[neuron] = outputs.bias ? product + bias[neuron] : product;
+    }
+    store_row(outputs, (row + i) * shape.rows + first, rows_in(shape, block), values);
+  }
+}
+
+void refuse_way(const std::string& activations, std::initializer_list<std::string_view> ways, std::string_view way) {
+  std::string known;
+  for (std::string_view name : ways) known += (known.empty() ? "" : ", ") + std::string(name);
+  throw std::invalid_argument(activations + " activations are multiplied by " + known + "; not " + std::string(way));
+}
+
+}  // namespace tilepress
