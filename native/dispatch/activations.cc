@@ -1,6 +1,8 @@
 #include "dispatch/activations.h"
 
 #include <atomic>
+#include <bit>
+#include <cstring>
 #include <numeric>
 #include <stdexcept>
 
@@ -44,6 +46,20 @@ void place_in_lot(const Number* values, int64_t count, int64_t padded, int64_t r
   }
 }
 
+// Values to the places that bf16_place gives them, zeros in those that have none.
+void reorder(const uint16_t* values, int64_t count, uint16_t* to) {
+  int64_t at = 0;
+  for (; at + 4 <= count; at += 4) {
+    uint64_t four;
+    std::memcpy(&four, values + at, 8);
+    four = (four & 0xffff00000000ffff) | (four & 0xffff0000) << 16 | (four >> 16 & 0xffff0000);
+    std::memcpy(to + at, &four, 8);
+  }
+  if (at == count) return;
+  std::fill(to + at, to + at + 4, uint16_t{0});
+  for (; at < count; ++at) to[bf16_place(at, 8)] = values[at];
+}
+
 // A row as floats, with `more` zeros behind it: the caller's own memory where it is that already. Good until the
 // thread's next call.
 const float* float_row(const MatrixShape& shape, const Activations& x, int64_t row, int64_t more) {
@@ -67,17 +83,21 @@ Cut cut_inputs(const MatrixShape& shape, const Format& weights, int64_t group) {
 }
 
 IntegerRows::IntegerRows(const MatrixShape& shape, const Activations& x, const IntegerFormat& format, const Cut& cut,
-                         bool tiled, int threads)
+                         Placing placing, int threads)
     : cut_(cut),
-      tiled_(tiled),
+      placing_(placing),
       halves_(format.mantissa == 8 ? 2 : 1),
       stride_(shape.padded_cols()),
       segments_((shape.cols + cut.segment - 1) / cut.segment),
       half_size_((x.batch + kTileRows - 1) / kTileRows * kTileRows * stride_),
-      values_(kept_memory<int8_t>(0, halves_ * half_size_)),
       sums_(kept_memory<int32_t>(0, x.batch * segments_)),
-      units_(format.mantissa ? kept_memory<float>(0, x.batch * segments_) : nullptr),
+      units_(format.mantissa ? kept_memory<float>(0, (x.batch + kTileRows - 1) * segments_) : nullptr),
       scales_(format.mantissa ? nullptr : kept_memory<float>(1, x.batch)) {
+  if (placing == Placing::bf16_tiles) {
+    words_ = kept_memory<uint16_t>(0, half_size_);
+  } else {
+    values_ = kept_memory<int8_t>(0, halves_ * half_size_);
+  }
   std::atomic<bool> bad{false};
   parallel_for(x.batch, threads, [&](int, int64_t row) {
     const bool good = format.mantissa ? convert_bfp(shape, x, format, row) : convert_int8(shape, x, row);
@@ -86,11 +106,30 @@ IntegerRows::IntegerRows(const MatrixShape& shape, const Activations& x, const I
   if (bad) throw std::invalid_argument("activations must be finite");
 }
 
-// A row, or a half of one, where it belongs.
-void IntegerRows::place(int64_t row, int half, const int8_t* values, int64_t count) {
-  if (!tiled_) return place_row(values, count, stride_, values_ + half * half_size_ + row * stride_);
-  place_in_lot<tile_inputs(8)>(values, count, stride_, row % kTileRows,
-                               values_ + (row / kTileRows * halves_ + half) * lot_stride());
+// A row, or the two halves of one, where it belongs.
+void IntegerRows::place(int64_t row, const int8_t* high, const int8_t* low, int64_t count) {
+  if (placing_ == Placing::bf16_tiles) {
+    static thread_local std::vector<uint16_t> words, ordered;
+    words.resize(size(count));
+    ordered.resize(size(count + 3));
+    for (int64_t i = 0; i < count; ++i) {
+      const int value = low ? 2 * high[i] + low[i] : high[i];
+      words[size(i)] = static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(value)) >> 16);
+    }
+    reorder(words.data(), count, ordered.data());
+    place_in_lot<tile_inputs(16)>(ordered.data(), (count + 3) / 4 * 4, stride_, row % kTileRows,
+                                  words_ + row / kTileRows * lot_stride());
+    return;
+  }
+  for (int half = 0; half < halves_; ++half) {
+    const int8_t* values = half ? low : high;
+    if (placing_ == Placing::rows) {
+      place_row(values, count, stride_, values_ + half * half_size_ + row * stride_);
+    } else {
+      place_in_lot<tile_inputs(8)>(values, count, stride_, row % kTileRows,
+                                   values_ + (row / kTileRows * halves_ + half) * lot_stride());
+    }
+  }
 }
 
 bool IntegerRows::convert_int8(const MatrixShape& shape, const Activations& x, int64_t row) {
@@ -104,7 +143,7 @@ bool IntegerRows::convert_int8(const MatrixShape& shape, const Activations& x, i
     const int64_t begin = segment * cut_.segment, end = std::min(begin + cut_.segment, shape.cols);
     sums_[row * segments_ + segment] = std::accumulate(values.data() + begin, values.data() + end, int32_t{0});
   }
-  place(row, 0, values.data(), shape.cols);
+  place(row, values.data(), nullptr, shape.cols);
   return true;
 }
 
@@ -119,15 +158,14 @@ bool IntegerRows::convert_bfp(const MatrixShape& shape, const Activations& x, co
   choose(kQuantizeBfp)(
       {floats, shape.cols, group, format.mantissa, cut_.segment},
       {high.data(), halves_ == 2 ? low.data() : nullptr, sums_ + row * segments_, units_ + row * segments_});
-  place(row, 0, high.data(), shape.cols);
-  if (halves_ == 2) place(row, 1, low.data(), shape.cols);
+  place(row, high.data(), halves_ == 2 ? low.data() : nullptr, shape.cols);
   return true;
 }
 
 IntegerActivations IntegerRows::view(int64_t row, int64_t batch, int64_t first) const {
   const int64_t segment = row * segments_ + first / cut_.segment;
   const int8_t *high = values_, *low = nullptr;
-  if (tiled_) {
+  if (placing_ == Placing::int8_tiles) {
     high += row / kTileRows * halves_ * lot_stride() + first * kTileRows;
     if (halves_ == 2) low = high + lot_stride();
   } else {
@@ -135,6 +173,11 @@ IntegerActivations IntegerRows::view(int64_t row, int64_t batch, int64_t first) 
     if (halves_ == 2) low = high + half_size_;
   }
   return {high, low, stride_, batch, cut_.segment, sums_ + segment, units_ ? units_ + segment : nullptr, segments_};
+}
+
+GroupActivations IntegerRows::groups(int64_t row, int64_t first) const {
+  const float* units = units_ ? units_ + row * segments_ + first / cut_.segment : nullptr;
+  return {words_ + row * stride_ + first * kTileRows, lot_stride(), units, segments_};
 }
 
 F32Rows::F32Rows(const MatrixShape& shape, const Activations& x, int threads) : FloatRows(shape, x.batch) {
@@ -149,9 +192,12 @@ F32Rows::F32Rows(const MatrixShape& shape, const Activations& x, int threads) : 
 }
 
 Bf16Rows::Bf16Rows(const MatrixShape& shape, const Activations& x, bool tiled, int threads)
-    : FloatRows(shape, x.batch * parts_of(x.type)), tiled_(tiled), parts_(parts_of(x.type)) {
+    : FloatRows(shape, x.batch * parts_of(x.type)),
+      tiled_(tiled),
+      parts_(parts_of(x.type)),
+      operand_bits_(shape.operand_bits) {
   x_ = reinterpret_cast<const uint16_t*>(x.data);
-  if (!tiled && parts_ == 1 && stride_ == shape.cols) return;
+  if (!tiled && parts_ == 1 && stride_ == shape.cols && operand_bits_ == 16) return;
   x_ = own_ = kept_memory<uint16_t>(0, (batch_ + kTileRows - 1) / kTileRows * kTileRows * stride_);
   parallel_for(x.batch, threads, [&](int, int64_t row) {
     if (parts_ == 1) {
@@ -173,6 +219,13 @@ Bf16Rows::Bf16Rows(const MatrixShape& shape, const Activations& x, bool tiled, i
 }
 
 void Bf16Rows::place(int64_t row, const uint16_t* values, int64_t count) {
+  if (operand_bits_ == 8) {
+    static thread_local std::vector<uint16_t> ordered;
+    ordered.resize(size(count + 3));
+    reorder(values, count, ordered.data());
+    values = ordered.data();
+    count = (count + 3) / 4 * 4;
+  }
   if (!tiled_) return place_row(values, count, stride_, own_ + row * stride_);
   place_in_lot<tile_inputs(16)>(values, count, stride_, row % kTileRows, own_ + row / kTileRows * lot_stride());
 }

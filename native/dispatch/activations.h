@@ -43,15 +43,26 @@ struct IntegerFormat {
   int mantissa;
 };
 
-// Activations as integers, row after row or, `tiled`, in lots of tiles (kernels.h). Throws std::invalid_argument where
-// one is not finite.
+// How activations lie: row after row, or in lots of tiles (kernels.h), of int8 or of bf16.
+enum class Placing { rows, int8_tiles, bf16_tiles };
+
+// What multiply_f32_bf16_groups takes of activations.
+struct GroupActivations {
+  const uint16_t* x;
+  int64_t lot_stride;
+  const float* units;
+  int64_t unit_stride;
+};
+
+// Activations as integers. Throws std::invalid_argument where one is not finite.
 class IntegerRows {
  public:
-  IntegerRows(const MatrixShape& shape, const Activations& x, const IntegerFormat& format, const Cut& cut, bool tiled,
-              int threads);
+  IntegerRows(const MatrixShape& shape, const Activations& x, const IntegerFormat& format, const Cut& cut,
+              Placing placing, int threads);
 
   // Rows from `row` on, the first of a lot if tiled, and inputs from `first` on.
   IntegerActivations view(int64_t row, int64_t batch, int64_t first) const;
+  GroupActivations groups(int64_t row, int64_t first) const;  // of bf16 tiles
   int64_t lot_stride() const { return stride_ * kTileRows; }
   // Scales of whole rows from `row` on; null where there are none.
   const float* scales(int64_t row) const { return scales_ ? scales_ + row : nullptr; }
@@ -59,13 +70,14 @@ class IntegerRows {
  private:
   bool convert_int8(const MatrixShape& shape, const Activations& x, int64_t row);
   bool convert_bfp(const MatrixShape& shape, const Activations& x, const IntegerFormat& format, int64_t row);
-  void place(int64_t row, int half, const int8_t* values, int64_t count);
+  void place(int64_t row, const int8_t* high, const int8_t* low, int64_t count);
 
   Cut cut_;
-  bool tiled_;
+  Placing placing_;
   int halves_;
   int64_t stride_, segments_, half_size_;
-  int8_t* values_;
+  int8_t* values_ = nullptr;
+  uint16_t* words_ = nullptr;  // of bf16 tiles
   int32_t* sums_;
   float *units_, *scales_;  // null where there are none
 };
@@ -104,13 +116,14 @@ class Bf16Rows : public FloatRows<uint16_t> {
   int parts() const { return parts_; }
   int64_t lot_stride() const { return stride_ * kTileRows; }
   const uint16_t* lot(int64_t row, int64_t first) const { return x_ + row * stride_ + first * kTileRows; }
+  GroupActivations groups(int64_t row, int64_t first) const { return {lot(row, first), lot_stride(), nullptr, 0}; }
   static int parts_of(Real type) { return type == Real::bf16 ? 1 : 2; }
 
  private:
   void place(int64_t row, const uint16_t* values, int64_t count);
 
   bool tiled_;
-  int parts_;
+  int parts_, operand_bits_;
 };
 
 }  // namespace tilepress

@@ -21,18 +21,20 @@ struct PackedWeights {
   const Streams& streams;
 };
 
-// y = x · Wᵀ + bias with x rounded to integers; W has an integer format in 8-bit tiles. By one of three operations of
+// y = x · Wᵀ + bias with x rounded to integers; W has an integer format in 8-bit tiles. By one of five operations of
 // the registry, with the same result: linear_f32_i8_int or, on a matrix unit, linear_f32_i8_tiles, decoded tile by
-// tile, and multiply_f32_i8_i8, decoded once for all rows. integer_way says which one fits the machine and the batch.
+// tile, and multiply_f32_i8_i8, decoded once for all rows; and for at most 4 bits in groups of 32 the same two in bf16,
+// linear_f32_bf16_groups and multiply_f32_bf16_groups. integer_way says which one fits the machine and the batch.
 std::string_view integer_way(const PackedWeights& weights, int64_t batch, const IntegerFormat& rounding);
 void linear_integer(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding,
                     std::string_view way, const Outputs& outputs, int threads);
 
-// y = x · Wᵀ + bias with x as it is, by one of four operations of the registry:
+// y = x · Wᵀ + bias with x as it is, by one of five operations of the registry:
 //   linear_f32_f32_any       weights to float32
 //   linear_f32_bf16_any      weights and activations to bf16, for one row or a few
 //   linear_f32_bf16_tiles    the same on a matrix unit, decoded tile by tile, for up to two lots of rows
-//   multiply_f32_bf16_bf16   the same, decoded once for all rows
+//   linear_f32_bf16_groups   the same, scales applied to the sums of groups, for one lot
+//   multiply_f32_bf16_bf16   the same, decoded once for all rows with scales multiplied in
 // float_way says which one fits the machine and the batch.
 std::string_view float_way(const PackedWeights& weights, int64_t batch, Real type);
 void linear_float(const PackedWeights& weights, const Activations& x, std::string_view way, const Outputs& outputs,

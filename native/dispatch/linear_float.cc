@@ -1,5 +1,7 @@
 #include <numeric>
+#include <stdexcept>
 
+#include "dispatch/group_loops.h"
 #include "dispatch/registry.h"
 #include "dispatch/spans.h"
 #include "dispatch/tile_loops.h"
@@ -74,9 +76,8 @@ class Bf16Tiles {
 
   int64_t rows() const { return rows_; }
   int64_t span() const { return span_; }
-  int64_t tile_bytes(int64_t inputs) const {
-    return (inputs + kSpanStep - 1) / kSpanStep * kSpanStep * 2 * kBlockNeurons;
-  }
+  int64_t sums_span() const { return 0; }
+  int64_t tile_bytes(int64_t inputs) const { return bf16_tile_bytes(inputs); }
 
   // Dense bf16 lies in memory as its tiles do.
   int64_t decode(DecodedBlock& block, uint8_t* tiles, uint8_t* scratch) const {
@@ -119,11 +120,18 @@ void linear_bf16_tiles(const PackedWeights& weights, const Bf16Rows& rows, const
   }
 }
 
+// Whether groups are whole tiles, so that their scales can wait until a group is summed, and codes small, so that there
+// is much to be saved.
+bool groups_take(const PackedWeights& weights) {
+  const auto& [shape, format, streams] = weights;
+  return shape.groups > 1 && format.group % tile_inputs(16) == 0 && format.bits <= (format.zero_point ? 4 : 6);
+}
+
 // Whether the matrix unit's own decoder takes the weights: not dense fields that must be unpacked first, nor zero
 // points of many bits. (It may still refuse a table that has no zero.)
 bool pairs_take(const PackedWeights& weights) {
   const int bits = weights.format.bits;
-  return (weights.shape.sparse || bits == 4 || bits >= 8) && !(weights.format.zero_point && bits > 5);
+  return (weights.shape.sparse || bits == 4 || bits >= 8) && !(weights.format.zero_point && bits > 4);
 }
 
 // Two blocks at a time, decoded as they are multiplied with one or two lots. False, with nothing done, where the kernel
@@ -190,6 +198,14 @@ class Bf16Pairs {
   std::atomic<bool> changed_{false}, refused_{false};
 };
 
+void linear_bf16_groups(const PackedWeights& weights, const Bf16Rows& rows, const Outputs& outputs, int threads) {
+  const GroupedLayer<Bf16Rows> layer = {weights, rows, weights.format.group, weights.shape.cols};
+  const auto store = [&](int64_t block, int64_t row, int64_t batch, float* totals) {
+    store_parts(weights.shape, outputs, block, row, batch, rows.parts(), totals);
+  };
+  if (!GroupLoops(layer, rows.batch(), store).run(threads)) linear_bf16_tiles(weights, rows, outputs, threads);
+}
+
 void linear_bf16_pairs(const PackedWeights& weights, const Bf16Rows& rows, const Outputs& outputs, int threads) {
   for (int64_t row = 0; row < rows.batch(); row += kMostPairRows) {
     if (!Bf16Pairs(weights, rows, row, outputs).run(threads)) return linear_bf16_tiles(weights, rows, outputs, threads);
@@ -203,6 +219,10 @@ std::string_view float_way(const PackedWeights& weights, int64_t batch, Real typ
   const bool unit = find(kLinearBf16Pair.name)->isa != Isa::portable;
   const int64_t rows = batch * Bf16Rows::parts_of(type);
   if (rows <= (unit ? kFewFloatRows : kFewFloatRowsWithoutUnit)) return kLinearBf16.name;
+  // Powers of two are as well multiplied in.
+  if (unit && rows <= kTileRows && groups_take(weights) && weights.format.scale != ScaleType::e8m0) {
+    return kLinearGroups.name;
+  }
   return unit && rows <= kMostPairRows && pairs_take(weights) ? kLinearBf16Pair.name : kMultiplyBf16.name;
 }
 
@@ -210,10 +230,16 @@ void linear_float(const PackedWeights& weights, const Activations& x, std::strin
                   int threads) {
   if (way == kLinearF32.name) return linear_f32(weights, x, outputs, threads);
   if (way == kLinearBf16.name) return linear_bf16(weights, x, outputs, threads);
-  if (way != kLinearBf16Pair.name && way != kMultiplyBf16.name) {
-    refuse_way("float", {kLinearF32.name, kLinearBf16.name, kLinearBf16Pair.name, kMultiplyBf16.name}, way);
+  if (way != kLinearBf16Pair.name && way != kMultiplyBf16.name && way != kLinearGroups.name) {
+    refuse_way("float",
+               {kLinearF32.name, kLinearBf16.name, kLinearBf16Pair.name, kLinearGroups.name, kMultiplyBf16.name}, way);
+  }
+  if (way == kLinearGroups.name && !groups_take(weights)) {
+    throw std::invalid_argument(
+        std::string(way) + " wants codes of at most 6 bits, 4 with a zero point, in groups of a multiple of 32 inputs");
   }
   const Bf16Rows rows(weights.shape, x, true, threads);
+  if (way == kLinearGroups.name) return linear_bf16_groups(weights, rows, outputs, threads);
   (way == kLinearBf16Pair.name ? linear_bf16_pairs : linear_bf16_tiles)(weights, rows, outputs, threads);
 }
 

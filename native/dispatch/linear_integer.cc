@@ -1,5 +1,6 @@
 #include <stdexcept>
 
+#include "dispatch/group_loops.h"
 #include "dispatch/registry.h"
 #include "dispatch/spans.h"
 #include "dispatch/tile_loops.h"
@@ -22,6 +23,7 @@ class Int8Tiles {
 
   int64_t rows() const { return rows_; }
   int64_t span() const { return span_; }
+  int64_t sums_span() const { return 0; }
   int64_t tile_bytes(int64_t inputs) const { return (inputs + kSpanStep - 1) / kSpanStep * kSpanStep * kBlockNeurons; }
 
   int64_t decode(DecodedBlock& block, uint8_t* tiles, uint8_t* scratch) const {
@@ -48,7 +50,7 @@ class Int8Tiles {
 
 void linear_int8_tiles(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding,
                        const Cut& cut, const Outputs& outputs, int threads) {
-  const IntegerRows rows(weights.shape, x, rounding, cut, true, threads);
+  const IntegerRows rows(weights.shape, x, rounding, cut, Placing::int8_tiles, threads);
   for (int64_t row = 0; row < x.batch; row += kMostTileRows) {
     Int8Tiles tiles(rows, cut, row, std::min(kMostTileRows, x.batch - row));
     const auto store = [&](int64_t block, float* totals) {
@@ -58,11 +60,32 @@ void linear_int8_tiles(const PackedWeights& weights, const Activations& x, const
   }
 }
 
+// Whether a matrix unit can be served with bf16, which holds nine bits, instead of int8: a segment is one tile of bf16,
+// and codes are so few that they are looked up. The largest sum, 255 · 8 · 32, is exact. For eight bits int8 is better.
+bool bf16_serves(const PackedWeights& weights, const Cut& cut) {
+  return cut.segment == tile_inputs(16) && weights.format.bits <= 4;
+}
+
+void linear_bf16_groups(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding,
+                        const Cut& cut, bool decoded_first, const Outputs& outputs, int threads) {
+  const IntegerRows rows(weights.shape, x, rounding, cut, Placing::bf16_tiles, threads);
+  const GroupedLayer<IntegerRows> layer = {weights, rows, cut.segment, cut.span};
+  const auto store = [&](int64_t block, int64_t row, int64_t batch, float* totals) {
+    store_block(weights.shape, outputs, block, row, batch, totals, rows.scales(row));
+  };
+  if (!decoded_first && GroupLoops(layer, x.batch, store).run(threads)) return;
+  for (int64_t row = 0; row < x.batch; row += kMostTileRows) {
+    GroupTiles tiles(layer, row, std::min(kMostTileRows, x.batch - row));
+    const auto store_all = [&](int64_t block, float* totals) { store(block, row, tiles.rows(), totals); };
+    TileLoops(weights, tiles, threads, store_all).run();
+  }
+}
+
 // Two blocks at a time, decoded as they are multiplied with one or two lots.
 void linear_int8_pairs(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding,
                        const Cut& cut, const Outputs& outputs, int threads) {
   const auto kernel = choose(kLinearInt8Pair);
-  const IntegerRows rows(weights.shape, x, rounding, cut, true, threads);
+  const IntegerRows rows(weights.shape, x, rounding, cut, Placing::int8_tiles, threads);
   const MatrixShape& shape = weights.shape;
   const int64_t most = rounding.mantissa == 8 ? kTileRows : 2 * kTileRows;
   std::vector<LinearScratch>& scratch = LinearScratch::of_workers(threads);
@@ -100,7 +123,7 @@ void linear_int8_pairs(const PackedWeights& weights, const Activations& x, const
 void linear_int8_spans(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding,
                        const Cut& cut, const Outputs& outputs, int threads) {
   const auto kernel = choose(kLinearInteger);
-  const IntegerRows rows(weights.shape, x, rounding, cut, false, threads);
+  const IntegerRows rows(weights.shape, x, rounding, cut, Placing::rows, threads);
   const auto multiply = [&](const SpanWeights& span, int64_t row, int64_t batch, float* out, uint8_t* scratch) {
     return kernel(span, rows.view(row, batch, span.first), out, scratch);
   };
@@ -117,6 +140,9 @@ std::string_view integer_way(const PackedWeights& weights, int64_t batch, const 
   const int64_t rows = batch * (rounding.mantissa == 8 ? 2 : 1);
   const bool unit = choose(kLinearInt8Pair.name).isa != Isa::portable;
   if (!unit || rows <= kFewIntegerRows || !tiles_take(cut.segment)) return kLinearInteger.name;
+  if (bf16_serves(weights, cut) && rounding.mantissa == 8) {
+    return batch <= kTileRows ? kLinearGroups.name : kMultiplyGroups.name;
+  }
   return rows <= 2 * kTileRows ? kLinearInt8Pair.name : kMultiplyInt8.name;
 }
 
@@ -124,8 +150,16 @@ void linear_integer(const PackedWeights& weights, const Activations& x, const In
                     std::string_view way, const Outputs& outputs, int threads) {
   const Cut cut = cut_inputs(weights.shape, weights.format, rounding.group);
   if (way == kLinearInteger.name) return linear_int8_spans(weights, x, rounding, cut, outputs, threads);
+  if (way == kLinearGroups.name || way == kMultiplyGroups.name) {
+    if (!bf16_serves(weights, cut)) {
+      throw std::invalid_argument(std::string(way) + " wants codes of at most 4 bits in groups of 32 inputs");
+    }
+    return linear_bf16_groups(weights, x, rounding, cut, way == kMultiplyGroups.name, outputs, threads);
+  }
   if (way != kLinearInt8Pair.name && way != kMultiplyInt8.name) {
-    refuse_way("integer", {kLinearInteger.name, kLinearInt8Pair.name, kMultiplyInt8.name}, way);
+    refuse_way(
+        "integer",
+        {kLinearInteger.name, kLinearInt8Pair.name, kLinearGroups.name, kMultiplyInt8.name, kMultiplyGroups.name}, way);
   }
   if (!tiles_take(cut.segment)) {
     throw std::invalid_argument(std::string(way) + " wants groups of 32 inputs or a multiple of 64");

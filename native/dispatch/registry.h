@@ -33,6 +33,8 @@ inline constexpr Operation<LinearF32> kLinearF32{"linear_f32_f32_any"};
 inline constexpr Operation<LinearBf16> kLinearBf16{"linear_f32_bf16_any"};
 inline constexpr Operation<DecodeBf16> kDecodeBf16{"decode_bf16_any"};
 inline constexpr Operation<MultiplyBf16> kMultiplyBf16{"multiply_f32_bf16_bf16"};
+inline constexpr Operation<MultiplyGroups> kMultiplyGroups{"multiply_f32_bf16_groups"};
+inline constexpr Operation<LinearGroups> kLinearGroups{"linear_f32_bf16_groups"};
 inline constexpr Operation<LinearBf16Pair> kLinearBf16Pair{"linear_f32_bf16_tiles"};
 inline constexpr Operation<DecodeInt8> kDecodeInt8{"decode_i8_int"};
 inline constexpr Operation<MultiplyInt8> kMultiplyInt8{"multiply_f32_i8_i8"};

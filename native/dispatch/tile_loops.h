@@ -1,6 +1,9 @@
 // The loops of a linear layer on a matrix unit: blocks are decoded to tiles once for all rows of activations.
 #pragma once
 
+#include <numeric>
+
+#include "dispatch/registry.h"
 #include "dispatch/spans.h"
 #include "kernels/scales.h"
 
@@ -16,8 +19,14 @@ struct DecodedBlock {
   float* out;
 };
 
+// Memory of bf16 tiles, whole steps of them.
+inline int64_t bf16_tile_bytes(int64_t inputs) {
+  return (inputs + kSpanStep - 1) / kSpanStep * kSpanStep * 2 * kBlockNeurons;
+}
+
 // Tiles is how a kind of operands is decoded and multiplied:
 //   rows(): of activations; span(): inputs, a multiple of kSpanStep; tile_bytes(inputs): of a block's tiles
+//   sums_span(): inputs, whole spans of them, whose sum is added up apart; 0 where that is all the same
 //   decode(block, tiles, scratch): fills in `tiles` and `scales` and returns as DecodeBf16 does
 //   multiply(first, second or null, row, rows): adds the products of `rows` rows from `row` on, whole lots but the last
 // Few rows wait for memory: two blocks at a time, decoded into the first cache. Many rows wait for the matrix unit:
@@ -50,10 +59,12 @@ class TileLoops {
   void run_blocks(LinearScratch& mine, int64_t begin, int64_t end) {
     const int64_t cols = weights_.shape.cols, blocks = end - begin;
     const int64_t count = (tiles_.rows() + kTileRows - 1) / kTileRows * kTileRows * kBlockNeurons;
-    float* totals = mine.totals_for(blocks * count);
+    const bool apart = tiles_.sums_span();
+    float* totals = mine.totals_for((apart ? 2 : 1) * blocks * count);
+    float* sums = totals + (apart ? blocks * count : 0);
     int64_t taken[kMostBlocks] = {};
     DecodedBlock decoded[kMostBlocks];
-    for (int64_t i = 0; i < blocks; ++i) decoded[i].out = totals + i * count;
+    for (int64_t i = 0; i < blocks; ++i) decoded[i].out = sums + i * count;
     for (int64_t first = 0; first < cols; first += tiles_.span()) {
       const int64_t inputs = std::min(tiles_.span(), cols - first), bytes = tiles_.tile_bytes(inputs);
       uint8_t* memory = mine.tiles_for(blocks * bytes);
@@ -65,10 +76,14 @@ class TileLoops {
         taken[i] += std::max<int64_t>(took, 0);
       }
       multiply(decoded, blocks);
+      if (apart && ((first + inputs) % tiles_.sums_span() == 0 || first + inputs == cols)) {
+        for (int64_t i = 0; i < blocks * count; ++i) totals[i] += sums[i];
+        std::fill(sums, sums + blocks * count, 0.0f);
+      }
     }
     for (int64_t i = 0; i < blocks; ++i) {
       if (!fits(weights_.shape, weights_.streams, begin + i, taken[i])) changed_ = true;
-      store_(begin + i, decoded[i].out);
+      store_(begin + i, totals + i * count);
     }
   }
 

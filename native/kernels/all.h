@@ -16,6 +16,8 @@ LinearF32 linear_f32_span;
 DecodeBf16 decode_bf16_span;
 MultiplyBf16 multiply_bf16_tiles;
 LinearBf16Pair linear_bf16_pair;
+MultiplyGroups multiply_bf16_groups;
+LinearGroups linear_bf16_groups;
 DecodeInt8 decode_int8_span;
 MultiplyInt8 multiply_int8_tiles;
 LinearInt8Pair linear_int8_pair;
@@ -60,6 +62,8 @@ ReadBytes read_bytes;
 namespace amx {
 MultiplyBf16 multiply_bf16_tiles;
 LinearBf16Pair linear_bf16_pair;
+MultiplyGroups multiply_bf16_groups;
+LinearGroups linear_bf16_groups;
 MultiplyInt8 multiply_int8_tiles;
 LinearInt8Pair linear_int8_pair;
 }  // namespace amx

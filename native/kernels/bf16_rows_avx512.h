@@ -2,8 +2,8 @@
 // In a nameless namespace for the reason that pack_block.h gives.
 //
 // A Source gives codes, 64 at a time: four inputs of 16 neurons, in the order of the tile. Values turn them into bf16
-// by byte look-ups, low and high halves apart: 64 entries cost one instruction, 128 one a little longer. A Source that
-// is sparse fills what was dropped with a code that stands for zero.
+// by look-ups of words, or of bytes, low and high halves apart, where 64 entries cost one instruction and 128 one a
+// little longer. A Source that is sparse fills what was dropped with a code that stands for zero.
 #pragma once
 
 #include "kernels/decode_bf16_any/decode_span.h"
@@ -15,7 +15,7 @@ namespace {
 constexpr int kLineInputs = 4, kStepLines = 2, kStepInputs = kLineInputs * kStepLines;
 
 struct RowPair {
-  __m512i first, second;  // inputs 0 and 1, inputs 2 and 3
+  __m512i first, second;  // inputs 0 and 1, inputs 2 and 3, in the order of bf16_place
 };
 
 // The bytes of 64 codes in the order in which interleaving two halves (`vpunpck`, within 128 bits) gives whole rows.
@@ -23,7 +23,7 @@ struct InterleavingOrder {
   constexpr explicit InterleavingOrder(int operand_bits) : places() {
     for (int i = 0; i < 64; ++i) {
       const int second = i % 16 / 8, place = i / 16 * 8 + i % 8;  // which row, and where in it: 2 * neuron + input
-      const int in_bytes = 4 * (place / 2) + 2 * second + place % 2;
+      const int in_bytes = 4 * (place / 2) + 2 * (place % 2) + second;  // bf16_place
       places[i] = static_cast<uint8_t>(operand_bits == 8 ? in_bytes : 32 * second + place);
     }
   }
@@ -107,22 +107,50 @@ class Small : public Values {
   __m512i low_, high_;
 };
 
-// Unsigned codes of at most five bits: those that are their zero point meet the entry of 0.
-class ZeroPoints : public Values {
+// Codes of at most five bits in 8-bit tiles, looked up as words, 32 at a time, in place: only the lowest five bits of a
+// word count, and of its two codes the upper one is shifted down.
+class WordPairs {
  public:
-  static bool takes(const SpanWeights& weights) {
-    return weights.zeros && weights.format->bits <= 5 && weights.operand_bits == 8;
+  void begin_group(int64_t) {}
+  __m512i dropped() const { return dropped_; }
+
+  RowPair rows(__m512i codes) const {
+    return {_mm512_permutexvar_epi16(codes, table_), _mm512_permutexvar_epi16(_mm512_srli_epi16(codes, 8), table_)};
   }
 
-  explicit ZeroPoints(const SpanWeights& weights) : Values(weights), zeros_(weights.zeros) {
-    alignas(64) uint8_t low[64], high[64];
-    for (int i = 0; i < 64; ++i) {
-      const uint16_t bits = round_to_bf16(static_cast<float>(i - kZero));
-      low[i] = static_cast<uint8_t>(bits);
-      high[i] = static_cast<uint8_t>(bits >> 8);
-    }
-    low_ = _mm512_load_si512(low);
-    high_ = _mm512_load_si512(high);
+ protected:
+  __m512i table_, dropped_ = _mm512_setzero_si512();
+};
+
+// The fifth bit is not of a 4-bit code, and one that the table repeats itself over, unless it means a dropped code.
+class SmallWords : public WordPairs {
+ public:
+  static bool takes(const SpanWeights& weights) {
+    const Format& format = *weights.format;
+    const bool fits = format.bits < 5 || (format.bits == 5 && (!weights.mask || zero_code(format) >= 0));
+    return fits && !weights.zeros && weights.operand_bits == 8;
+  }
+
+  explicit SmallWords(const SpanWeights& weights) {
+    const int bits = weights.format->bits;
+    const bool room = weights.mask && bits < 5;  // past the last code, where values are 0
+    table_ = _mm512_loadu_si512(weights.format->bf16s);
+    if (bits == 4 && !weights.mask) table_ = _mm512_broadcast_i64x4(_mm512_castsi512_si256(table_));
+    if (weights.mask) dropped_ = _mm512_set1_epi8(static_cast<char>(room ? 1 << bits : zero_code(*weights.format)));
+  }
+};
+
+// Unsigned codes of at most four bits: those that are their zero point meet the entry of 0.
+class ZeroPoints : public WordPairs {
+ public:
+  static bool takes(const SpanWeights& weights) {
+    return weights.zeros && weights.format->bits <= 4 && weights.operand_bits == 8;
+  }
+
+  explicit ZeroPoints(const SpanWeights& weights) : zeros_(weights.zeros) {
+    alignas(64) uint16_t table[32];
+    for (int i = 0; i < 32; ++i) table[i] = round_to_bf16(static_cast<float>(i - kZero));
+    table_ = _mm512_load_si512(table);
     codes_ = _mm512_set1_epi8(static_cast<char>((1 << weights.format->bits) - 1));
   }
 
@@ -133,15 +161,13 @@ class ZeroPoints : public Values {
   }
 
   RowPair rows(__m512i codes) const {
-    const __m512i entries = _mm512_add_epi8(_mm512_and_si512(codes, codes_), shift_);
-    const __m512i ordered = _mm512_permutexvar_epi8(order_, entries);
-    return interleave(_mm512_permutexvar_epi8(ordered, low_), _mm512_permutexvar_epi8(ordered, high_));
+    return WordPairs::rows(_mm512_add_epi8(_mm512_and_si512(codes, codes_), shift_));
   }
 
  private:
-  static constexpr int kZero = 32;
+  static constexpr int kZero = 16;
   const uint8_t* zeros_;
-  __m512i low_, high_, codes_, shift_ = _mm512_setzero_si512();
+  __m512i codes_, shift_ = _mm512_setzero_si512();
 };
 
 // Eight-bit codes whose highest bit is the sign, as minifloats have it: a table of 128 magnitudes.
@@ -427,12 +453,27 @@ class SparseWords {
   bool over_ = false;
 };
 
-// Calls work<Source, Values>() with the first pair that takes the weights; false where none does.
+// Calls work<Source, Values>() with the first pair that takes the weights; false where none does. These are for codes
+// of at most six bits.
+template <class Work>
+bool with_small_rows(const SpanWeights& weights, const Work& work) {
+  const auto values = [&]<class Source>() {
+    if (SmallWords::takes(weights)) return work.template operator()<Source, SmallWords>(), true;
+    if (Small::takes(weights)) return work.template operator()<Source, Small>(), true;
+    if (ZeroPoints::takes(weights)) return work.template operator()<Source, ZeroPoints>(), true;
+    return false;
+  };
+  if (weights.format->bits > 6) return false;
+  if (weights.mask) return values.template operator()<SparseCodes<false>>();
+  if (DenseNibbles::takes(weights)) return work.template operator()<DenseNibbles, WordTable>(), true;
+  if (Dense4::takes(weights)) return values.template operator()<Dense4>();
+  return values.template operator()<DenseBytes>();
+}
+
+// The same for any.
 template <class Work>
 bool with_rows(const SpanWeights& weights, const Work& work) {
   const auto values = [&]<class Source>() {
-    if (Small::takes(weights)) return work.template operator()<Source, Small>(), true;
-    if (ZeroPoints::takes(weights)) return work.template operator()<Source, ZeroPoints>(), true;
     if (Signed::takes(weights)) return work.template operator()<Source, Signed>(), true;
     if (Large::takes(weights)) return work.template operator()<Source, Large>(), true;
     return false;
@@ -443,8 +484,7 @@ bool with_rows(const SpanWeights& weights, const Work& work) {
   };
   if (DenseWords::takes(weights)) return words.template operator()<DenseWords>();
   if (SparseWords::takes(weights)) return words.template operator()<SparseWords>();
-  if (DenseNibbles::takes(weights)) return work.template operator()<DenseNibbles, WordTable>(), true;
-  if (Dense4::takes(weights)) return values.template operator()<Dense4>();
+  if (with_small_rows(weights, work)) return true;
   if (DenseBytes::takes(weights)) return values.template operator()<DenseBytes>();
   if (weights.format->bits == 8) return values.template operator()<SparseCodes<true>>();
   return values.template operator()<SparseCodes<false>>();

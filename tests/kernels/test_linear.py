@@ -29,9 +29,18 @@ def reference_of(x, packed, rounding, bias=None):
     return reference.linear_integer(x, packed, None if rounding == "int8" else parse(rounding), bias)
 
 
-def tiles_take(packed, rounding):
+def ways(packed, rounding):
+    """Those that take such weights."""
     segment, _ = reference.cut(packed, 0 if rounding == "int8" else parse(rounding).group)
-    return segment == 32 or segment % 64 == 0
+    takes = {
+        "linear_f32_i8_int": True,
+        "linear_f32_i8_tiles": segment == 32 or segment % 64 == 0,
+        "linear_f32_bf16_groups": segment == 32 and packed.format.element.bits <= 4,
+        "multiply_f32_i8_i8": segment == 32 or segment % 64 == 0,
+        "multiply_f32_bf16_groups": segment == 32 and packed.format.element.bits <= 4,
+    }
+    assert takes.keys() == set(INTEGER_WAYS)
+    return [way for way in takes if takes[way]]
 
 
 def activations(*shape, seed=0, dtype=torch.float32):
@@ -57,7 +66,7 @@ def test_tiles_give_the_same_bits(format, density, rounding, batch, isa):
     weight = matrix(37, 150, density=1.0 if density is None else density)
     packed = tiles.pack(weight, format, sparse=density is not None)
     x, bias = activations(batch, 150), activations(37, seed=1)
-    for way in ("linear_f32_i8_tiles", "multiply_f32_i8_i8"):
+    for way in ways(packed, rounding):
         y = kernels.linear(x, packed, bias, activations=rounding, way=way)
         assert torch.equal(y, reference_of(x, packed, rounding, bias))
 
@@ -66,6 +75,8 @@ def test_tiles_want_segments_that_fill_them():
     packed = tiles.pack(torch.ones(20, 96), "int4:g48")
     with pytest.raises(ValueError, match="multiply_f32_i8_i8 wants groups of 32 inputs or a multiple of 64"):
         kernels.linear(torch.ones(1, 96), packed, activations="int8", way="multiply_f32_i8_i8")
+    with pytest.raises(ValueError, match="multiply_f32_bf16_groups wants codes of at most 4 bits in groups of 32 inputs"):
+        kernels.linear(torch.ones(1, 96), packed, activations="int8", way="multiply_f32_bf16_groups")
 
 
 @settings(max_examples=200, deadline=None)
@@ -77,7 +88,7 @@ def test_tiles_want_segments_that_fill_them():
     batch=st.one_of(st.integers(1, 9), st.sampled_from([17, 40])),
     density=st.sampled_from([None, 0.0, 0.05, 0.5, 1.0]),
     threads=st.integers(1, 9),
-    way=st.sampled_from(["", *INTEGER_WAYS]),
+    way=st.integers(0, len(INTEGER_WAYS)),
     dtype=st.sampled_from([torch.float32, torch.bfloat16, torch.float16]),
     seed=st.integers(0, 2**32),
 )
@@ -88,8 +99,7 @@ def test_any_shape_batch_density_and_thread_count(
     weight = matrix(rows, cols, 1.0 if density is None else density, seed)
     packed = tiles.pack(weight, format, sparse=density is not None)
     x = activations(batch, cols, seed=seed, dtype=dtype)
-    if way and not tiles_take(packed, rounding):
-        way = ""
+    way = (["", *ways(packed, rounding)] * len(INTEGER_WAYS))[way]
     y = kernels.linear(x, packed, activations=rounding, way=way, threads=threads)
     assert torch.equal(y, reference_of(x, packed, rounding).to(dtype))
 

@@ -134,6 +134,12 @@ using LinearInteger = int64_t(const SpanWeights&, const IntegerActivations&, flo
 using LinearF32 = int64_t(const SpanWeights&, const FloatActivations<float>&, float* out, uint8_t* scratch);
 using LinearBf16 = int64_t(const SpanWeights&, const FloatActivations<uint16_t>&, float* out, uint8_t* scratch);
 
+// Bf16 operands hold the inputs of 8-bit tiles in another order, 0 and 2 of each four and then 1 and 3: what is left of
+// a word of two codes when it is shifted. Its own inverse; bf16 activations are laid out alike.
+constexpr int64_t bf16_place(int64_t input, int operand_bits) {
+  return operand_bits == 8 ? (input & ~int64_t{3}) | (input & 1) << 1 | (input >> 1 & 1) : input;
+}
+
 // For many rows weights are decoded once, to tiles of operands as matrix units take them: 1 KiB each, in VNNI order, 32
 // inputs of bf16 or 64 of int8. `scaled` tiles hold weights, others lack the scale. Both return as linear kernels do.
 using DecodeBf16 = int64_t(const SpanWeights&, bool scaled, uint16_t* tiles, uint8_t* scratch);
@@ -163,6 +169,29 @@ struct PairWeights {
   bool scaled;
 };
 using LinearBf16Pair = bool(const PairWeights&, const Bf16Product&, int64_t* taken, uint8_t* scratch);
+
+// Tiles of one block that lack their scales, times lots of activations: group after group,
+//   sums [16 * lots, 16] = fma(product [* unit], scale, sums)
+// A group is what shares every scale, whole tiles of it; the span's last may be cut short. Integers that bf16 holds are
+// multiplied exactly, as long as their sums over a group stay below 2^24.
+struct GroupProduct {
+  const SpanWeights* weights;
+  const uint16_t* tiles;
+  int64_t count;       // of tiles in the span
+  int64_t group;       // inputs
+  const uint16_t* x;   // the span's first tile of the first lot
+  int64_t lot_stride;  // values from a lot to the next
+  int64_t rows;        // of activations; a lot may lack some
+  const float* units;  // [rows, unit_stride]: what 1 stands for in each group from the span's first on; null: 1
+  int64_t unit_stride;
+  float* sums;
+};
+// `scratch` has room for the span's scales as floats.
+using MultiplyGroups = void(const GroupProduct&, uint8_t* scratch);
+// The same for one lot, with tiles decoded as they are needed; `tiles` of the product are not used. Fills in the codes
+// that the block took, as linear kernels return them. Returns false, having done nothing, for weights that it does not
+// take. `scratch` holds group_scratch_bytes.
+using LinearGroups = bool(const GroupProduct&, int64_t* taken, uint8_t* scratch);
 
 struct IntegerProduct {
   const SpanWeights* weights[2];
@@ -199,5 +228,10 @@ constexpr int64_t unpack_scratch_bytes(const BlockShape& shape) {
 // vector after each. Spans and groups are such that a span of `tiles` tiles has at most four groups a tile, and one
 // more.
 constexpr int64_t span_scratch_bytes(int64_t tiles) { return 3 * (tiles + 1) * kMaxTileBytes; }
+
+// That of LinearGroups: the span's scales, what a linear kernel needs, and its tiles of bf16.
+constexpr int64_t group_scratch_bytes(int64_t tiles) {
+  return (tiles + 1) * kMaxTileBytes + span_scratch_bytes(tiles) + 2 * tiles * kMaxTileBytes;
+}
 
 }  // namespace tilepress

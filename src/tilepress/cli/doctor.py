@@ -42,7 +42,17 @@ def _kernels(recorder: Recorder) -> None:
 
     for operation, isas in kernels.registered().items():
         recorder.add(f"kernel.{operation}.registered", " ".join(isas))
-        recorder.add(f"kernel.{operation}.chosen", kernels.chosen(operation))
+        recorder.add(f"kernel.{operation}.chosen", _chosen(operation))
+
+
+def _chosen(operation: str) -> str:
+    """A few operations have no portable kernel: a forced instruction set may leave them none."""
+    from .. import kernels
+
+    try:
+        return kernels.chosen(operation)
+    except ValueError:
+        return "none"
 
 
 def _bandwidth(recorder: Recorder, threads: int | None, quiet: bool) -> None:

@@ -12,8 +12,20 @@ from ..tiles.packing import thread_count
 from .dispatch import chosen
 
 WIDEST_MANTISSA = 8
-INTEGER_WAYS = ("linear_f32_i8_int", "linear_f32_i8_tiles", "multiply_f32_i8_i8")
-FLOAT_WAYS = ("linear_f32_f32_any", "linear_f32_bf16_any", "linear_f32_bf16_tiles", "multiply_f32_bf16_bf16")
+INTEGER_WAYS = (
+    "linear_f32_i8_int",
+    "linear_f32_i8_tiles",
+    "linear_f32_bf16_groups",
+    "multiply_f32_i8_i8",
+    "multiply_f32_bf16_groups",
+)
+FLOAT_WAYS = (
+    "linear_f32_f32_any",
+    "linear_f32_bf16_any",
+    "linear_f32_bf16_tiles",
+    "linear_f32_bf16_groups",
+    "multiply_f32_bf16_bf16",
+)
 
 
 def linear(

@@ -1,0 +1,128 @@
+// The loops of a linear layer on a matrix unit whose scales wait until a group is summed.
+#pragma once
+
+#include <numeric>
+
+#include "dispatch/registry.h"
+#include "dispatch/tile_loops.h"
+
+namespace tilepress {
+
+// What both ways multiply. Rows is Bf16Rows or IntegerRows; `group` inputs share every scale; sums of `span` inputs are
+// added up apart.
+template <class Rows>
+struct GroupedLayer {
+  const PackedWeights& weights;
+  const Rows& x;
+  int64_t group, span;
+
+  GroupProduct product(const SpanWeights& span_weights, const uint8_t* tiles, int64_t row, int64_t rows,
+                       float* sums) const {
+    const GroupActivations mine = x.groups(row, span_weights.first);
+    const int64_t count = (span_weights.inputs + tile_inputs(16) - 1) / tile_inputs(16);
+    return {&span_weights,
+            reinterpret_cast<const uint16_t*>(tiles),
+            count,
+            group,
+            mine.x,
+            mine.lot_stride,
+            rows,
+            mine.units,
+            mine.unit_stride,
+            sums};
+  }
+};
+
+// linear_f32_bf16_groups: a block at a time, decoded as it is multiplied with one lot. False, with nothing done, where
+// the kernel does not take the weights.
+//   store(block, row, rows, totals)
+template <class Rows, class Store>
+class GroupLoops {
+ public:
+  GroupLoops(const GroupedLayer<Rows>& layer, int64_t batch, const Store& store)
+      : layer_(layer), batch_(batch), store_(store), kernel_(choose(kLinearGroups)) {}
+
+  bool run(int threads) {
+    std::vector<LinearScratch>& scratch = LinearScratch::of_workers(threads);
+    for (int64_t row = 0; row < batch_; row += kTileRows) {
+      parallel_for(layer_.weights.shape.blocks(), threads, [&](int worker, int64_t block) {
+        if (!refused_) run_block(scratch[static_cast<size_t>(worker)], block, row);
+      });
+    }
+    require_unchanged(changed_);
+    return !refused_;
+  }
+
+ private:
+  static constexpr int64_t kSums = kTileRows * kBlockNeurons;
+
+  void run_block(LinearScratch& mine, int64_t block, int64_t row) {
+    const MatrixShape& shape = layer_.weights.shape;
+    const int64_t rows = std::min<int64_t>(kTileRows, batch_ - row);
+    float *totals = mine.totals_for(2 * kSums), *sums = totals + kSums;
+    int64_t taken = 0;
+    for (int64_t first = 0; first < shape.cols; first += layer_.span) {
+      const int64_t inputs = std::min(layer_.span, shape.cols - first);
+      const SpanWeights span = span_weights(layer_.weights, block, first, inputs, taken);
+      int64_t took = 0;
+      std::fill(sums, sums + kSums, 0.0f);
+      if (!kernel_(layer_.product(span, nullptr, row, rows, sums), &took,
+                   mine.kernel_for(group_scratch_bytes(span.tiles)))) {
+        refused_ = true;
+        return;
+      }
+      if (took < 0) changed_ = true;
+      taken += std::max<int64_t>(took, 0);
+      for (int64_t i = 0; i < rows * kBlockNeurons; ++i) totals[i] += sums[i];
+    }
+    if (!fits(shape, layer_.weights.streams, block, taken)) changed_ = true;
+    store_(block, row, rows, totals);
+  }
+
+  const GroupedLayer<Rows>& layer_;
+  int64_t batch_;
+  const Store& store_;
+  LinearGroups* kernel_;
+  std::atomic<bool> changed_{false}, refused_{false};
+};
+
+// multiply_f32_bf16_groups: tiles without their scales, as TileLoops takes them.
+template <class Rows>
+class GroupTiles {
+ public:
+  GroupTiles(const GroupedLayer<Rows>& layer, int64_t row, int64_t rows)
+      : layer_(layer), row_(row), rows_(rows), decode_(choose(kDecodeBf16)), multiply_(choose(kMultiplyGroups)) {}
+
+  int64_t rows() const { return rows_; }
+  int64_t span() const {
+    const int64_t step = std::lcm(layer_.group, int64_t{kSpanStep});
+    return std::min((kDecodedAtOnce + step - 1) / step * step, layer_.span);
+  }
+  int64_t sums_span() const { return layer_.span; }
+  int64_t tile_bytes(int64_t inputs) const { return bf16_tile_bytes(inputs); }
+
+  int64_t decode(DecodedBlock& block, uint8_t* tiles, uint8_t* scratch) const {
+    block.tiles = tiles;
+    return decode_(block.span, false, reinterpret_cast<uint16_t*>(tiles), scratch);
+  }
+
+  void multiply(const DecodedBlock& one, const DecodedBlock* two, int64_t row, int64_t rows) const {
+    multiply(one, row, rows);
+    if (two) multiply(*two, row, rows);
+  }
+
+ private:
+  static constexpr int64_t kDecodedAtOnce = 1024;  // inputs
+
+  void multiply(const DecodedBlock& block, int64_t row, int64_t rows) const {
+    alignas(64) uint8_t scales[(kDecodedAtOnce / 32 + 2) * kBlockNeurons * sizeof(float)];
+    multiply_(layer_.product(block.span, block.tiles, row_ + row, rows, block.out + row * kBlockNeurons), scales);
+  }
+
+  const GroupedLayer<Rows>& layer_;
+  int64_t row_, rows_;
+  DecodeBf16* decode_;
+  MultiplyGroups* multiply_;
+};
+
+}  // namespace tilepress

@@ -1,0 +1,63 @@
+// In a nameless namespace for the reason that pack_block.h gives.
+#pragma once
+
+#include "kernels/bf16_rows_avx512.h"
+#include "kernels/multiply_f32_bf16_bf16/amx_bf16_unit.h"
+#include "kernels/multiply_f32_bf16_groups/multiply_groups.h"
+
+namespace tilepress {
+namespace {
+
+template <bool units>
+struct Vectors {
+  template <int rows>
+  class Sums {
+   public:
+    [[gnu::always_inline]] explicit Sums(const float* from) {
+#pragma GCC unroll 16
+      for (int row = 0; row < rows; ++row) of_[row] = _mm512_loadu_ps(from + row * kBlockNeurons);
+    }
+
+    [[gnu::always_inline]] void store(float* to) const {
+#pragma GCC unroll 16
+      for (int row = 0; row < rows; ++row) _mm512_storeu_ps(to + row * kBlockNeurons, of_[row]);
+    }
+
+    [[gnu::always_inline]] void add(const float* products, const float* scales, const float* unit, int64_t stride) {
+      const __m512 by = _mm512_loadu_ps(scales);
+#pragma GCC unroll 16
+      for (int row = 0; row < rows; ++row) {
+        __m512 product = _mm512_load_ps(products + row * kBlockNeurons);
+        if constexpr (units) product = _mm512_mul_ps(product, _mm512_set1_ps(unit[row * stride]));
+        of_[row] = _mm512_fmadd_ps(product, by, of_[row]);
+      }
+    }
+
+   private:
+    __m512 of_[rows];
+  };
+};
+
+// The span's scales as floats.
+inline const float* group_scales(const SpanWeights& weights, uint8_t* scratch) {
+  auto* scales = reinterpret_cast<float*>(scratch);
+  const SpanGroups groups(weights);
+  with_scale_type(*weights.format, [&]<ScaleType type>() {
+    for (int64_t i = 0; i < groups.count; ++i) {
+      _mm512_storeu_ps(scales + i * kBlockNeurons, scales_of<type>(weights.scales, groups.first + i));
+    }
+  });
+  return scales;
+}
+
+template <class Tiles>
+void multiply_groups(const GroupProduct& product, Tiles& tiles, const float* scales) {
+  if (product.units) {
+    GroupMultiplier<Bf16Unit, Vectors<true>::template Sums, Tiles>(product, tiles, scales).run();
+  } else {
+    GroupMultiplier<Bf16Unit, Vectors<false>::template Sums, Tiles>(product, tiles, scales).run();
+  }
+}
+
+}  // namespace
+}  // namespace tilepress

@@ -1,0 +1,38 @@
+// In a nameless namespace for the reason that pack_block.h gives.
+#pragma once
+
+#include "kernels/multiply_f32_bf16_bf16/plain_bf16_unit.h"
+#include "kernels/multiply_f32_bf16_groups/multiply_groups.h"
+
+namespace tilepress {
+namespace {
+
+template <int rows>
+class PlainSums {
+ public:
+  explicit PlainSums(const float* from) { __builtin_memcpy(of_, from, sizeof(of_)); }
+  void store(float* to) const { __builtin_memcpy(to, of_, sizeof(of_)); }
+
+  void add(const float* products, const float* scales, const float* units, int64_t stride) {
+    for (int i = 0; i < rows * kBlockNeurons; ++i) {
+      const float product = units ? products[i] * units[i / kBlockNeurons * stride] : products[i];
+      of_[i] = __builtin_fmaf(product, scales[i % kBlockNeurons], of_[i]);
+    }
+  }
+
+ private:
+  float of_[rows * kBlockNeurons];
+};
+
+// The span's scales as floats.
+inline const float* group_scales(const SpanWeights& weights, uint8_t* scratch) {
+  auto* scales = reinterpret_cast<float*>(scratch);
+  const SpanGroups groups(weights);
+  for (int64_t i = 0; i < groups.count * kBlockNeurons; ++i) {
+    scales[i] = load_scale(weights.format->scale, weights.scales, groups.first * kBlockNeurons + i);
+  }
+  return scales;
+}
+
+}  // namespace
+}  // namespace tilepress
