@@ -1,0 +1,141 @@
+"""`tilepress eval`: what a model is worth on a text, against another model, and on a task."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .output import Json, Recorder, print_table, progress
+
+if TYPE_CHECKING:
+    from ..evaluate import Divergence, Estimate, Perplexity, Question, Windowing
+    from ..models import LoadedModel
+
+
+@dataclass(frozen=True)
+class Figure:
+    """`name` for records, `words` for people; no error where there is none to give."""
+
+    name: str
+    words: str
+    value: float
+    error: float | None = None
+    unit: str = ""
+
+
+def evaluate(
+    model: Annotated[str, typer.Argument(help="A model's folder, a GGUF file, smollm2-135m, or a name on the hub.")],
+    data: Annotated[
+        str | None, typer.Option(help="A text file, wikitext2, ptb or pydoc; wikitext2 where found, else pydoc.")
+    ] = None,
+    task: Annotated[str | None, typer.Option(help="A task instead of a text: piqa.")] = None,
+    against: Annotated[str | None, typer.Option(help="A reference model to compare with on the text.")] = None,
+    window: Annotated[
+        int | None, typer.Option(min=2, help="Tokens seen at once; 2048, or what the model takes if less.")
+    ] = None,
+    stride: Annotated[
+        int | None, typer.Option(min=1, help="Tokens from window to window; only new ones count. As long as a window.")
+    ] = None,
+    windows: Annotated[int | None, typer.Option(min=1, help="Only the first windows of the text.")] = None,
+    items: Annotated[int | None, typer.Option(min=1, help="Only the first items of the task.")] = None,
+    batch: Annotated[
+        int | None, typer.Option(min=1, help="Windows (1 if not given) or choices (8) computed at once.")
+    ] = None,
+    bos: Annotated[bool, typer.Option("--bos", help="Begin the text with the tokenizer's token for that.")] = False,
+    json: Json = False,
+) -> None:
+    """Measure a model: perplexity on a text, divergence from a reference model, accuracy on a task.
+
+    The text is tokenised whole, as it is, and cut into windows; the last one may be shorter. Errors are standard errors
+    of the mean over tokens or items. With --against: KL divergence from the reference's predictions, and how often both
+    hold the same token most likely. A task is measured alone unless --data or --against asks for the text too.
+
+    Example: tilepress eval smollm2-135m --data wikitext2 --windows 4
+    """
+    from ..evaluate import Windowing, read_task
+    from ..models import load_model
+    from ..models.texts import evaluation_text
+
+    # What can be missing is looked for before the model is loaded, which takes longer.
+    questions = read_task(task)[:items] if task else []
+    text = evaluation_text(data) if data or against or not task else None
+    loaded = load_model(model)
+    recorder = Recorder()
+    if text:
+        reference = load_model(against) if against else None
+        windowing = Windowing(window, stride, windows, batch or 1)
+        _show(recorder, model, text[0], _text_figures(loaded, reference, text[1], windowing, bos, json), json)
+    if task:
+        _show(recorder, model, task, _task_figures(loaded, questions, batch or 8, json), json)
+    if json:
+        recorder.print_json()
+
+
+def _text_figures(
+    loaded: "LoadedModel", reference: "LoadedModel | None", text: str, windowing: "Windowing", bos: bool, quiet: bool
+) -> list[Figure]:
+    from ..evaluate import check_same_tokenizer, divergence, perplexity, tokenize
+
+    tokens = tokenize(loaded.tokenizer, text, bos=bos)
+    if reference is not None:
+        check_same_tokenizer(loaded.tokenizer, reference.tokenizer, text)
+    with progress(quiet) as bar:
+        track = partial(bar.track, description="windows")
+        if reference is None:
+            return _perplexity_figures(perplexity(loaded.model, tokens, windowing, track))
+        return _divergence_figures(divergence(loaded.model, reference.model, tokens, windowing, track))
+
+
+def _task_figures(loaded: "LoadedModel", questions: "Sequence[Question]", batch: int, quiet: bool) -> list[Figure]:
+    from ..evaluate import accuracy
+
+    with progress(quiet) as bar:
+        track = partial(bar.track, description="choices")
+        found = accuracy(loaded.model, loaded.tokenizer, questions, batch, track)
+    return [
+        _figure("accuracy", "accuracy", found.plain),
+        _figure("accuracy_normalised", "accuracy, by likelihood a character", found.normalised),
+        Figure("items", "items", found.questions),
+    ]
+
+
+def _perplexity_figures(found: "Perplexity") -> list[Figure]:
+    tokens = Figure("tokens", "tokens that count", found.tokens)
+    return [_figure("perplexity", "perplexity", found.perplexity), tokens]
+
+
+def _divergence_figures(found: "Divergence") -> list[Figure]:
+    percentiles = [
+        Figure(f"kl_divergence.p{percent:g}", f"KL divergence, {percent:g} % within", value, unit="nat")
+        for percent, value in found.kl_percentiles.items()
+    ]
+    return [
+        *_perplexity_figures(found.model),
+        _figure("reference_perplexity", "perplexity of the reference", found.reference.perplexity),
+        _figure("perplexity_ratio", "perplexity over the reference's", found.ratio),
+        _figure("kl_divergence", "KL divergence, mean", found.kl, "nat"),
+        *percentiles,
+        _figure("same_top1", "same top-1 token", found.same_top),
+    ]
+
+
+def _figure(name: str, words: str, estimate: "Estimate", unit: str = "") -> Figure:
+    return Figure(name, words, estimate.value, estimate.error, unit)
+
+
+def _show(recorder: Recorder, model: str, subject: str, figures: Sequence[Figure], json: bool) -> None:
+    """Record `figures` of `model` on `subject`, a text or a task, and print them unless records alone are wanted."""
+    for figure in figures:
+        name = f"{model}.{subject}.{figure.name}"
+        recorder.add(name, figure.value, figure.unit)
+        if figure.error is not None:
+            recorder.add(f"{name}.error", figure.error, figure.unit)
+    if not json:
+        print_table(f"{model} on {subject}", ["what", "value", "± error", "unit"], map(_row, figures))
+
+
+def _row(figure: Figure) -> list[str]:
+    value = f"{figure.value:.5f}" if isinstance(figure.value, float) else str(figure.value)
+    return [figure.words, value, "" if figure.error is None else f"{figure.error:.5f}", figure.unit]

@@ -1,0 +1,121 @@
+"""One weight matrix compressed as planned."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..formats import Quantized, WeightFormat, dequantize
+from ..formats.tensors import check_weight
+from .clipping import rtn
+from .hessian import upper_factor
+from .learned import learned_clip
+from .plan import WeightPlan
+from .prune import magnitude_mask, wanda_mask
+from .statistics import InputStatistics
+from .sweep import sweep
+
+CHUNK_INPUTS = 512
+
+
+@dataclass(frozen=True, eq=False)
+class CompressedWeight:
+    """quantized: codes, scales and zero points of all weights; a dropped one has the code of zero.
+
+    mask: bool [neurons, inputs], true where a weight is kept; None if the plan's density is 1. A table without a zero
+    gives dropped weights some code; the mask then says alone that they are zero.
+    error: `output_error` of the result.
+    """
+
+    quantized: Quantized
+    mask: Tensor | None
+    error: float
+
+
+def compress_weight(weight: Tensor, plan: WeightPlan, statistics: InputStatistics | None = None) -> CompressedWeight:
+    """Prune and quantise a finite float matrix [neurons, inputs]; the result lies on its device.
+
+    Statistics that a plan does not need still help: clipping weighs errors by the norms of the inputs.
+    """
+    weight = check_weight(weight).detach().to(torch.float32)
+    if not bool(torch.isfinite(weight).all()):
+        raise ValueError(f"weights must be finite: {int((~torch.isfinite(weight)).sum())} are not")
+    plan.check_statistics(statistics, weight.shape[1])
+    statistics = statistics if statistics is not None and statistics.count else None
+    with torch.no_grad():
+        quantized, mask = _compress(weight, plan, statistics)
+        result = CompressedWeight(quantized, mask, math.nan)
+        error = output_error(weight, decompress_weight(result, plan.format), statistics)
+    return CompressedWeight(quantized, mask, error)
+
+
+def decompress_weight(compressed: CompressedWeight, format: WeightFormat) -> Tensor:
+    """float32 [neurons, inputs]: the weights that a result stands for."""
+    values = dequantize(compressed.quantized, format)
+    return values if compressed.mask is None else values.masked_fill(~compressed.mask, 0)
+
+
+def output_error(weight: Tensor, approximation: Tensor, statistics: InputStatistics | None = None) -> float:
+    """How much of the layer's output is lost: tr(Δ H Δᵀ) / tr(W H Wᵀ), Δ = approximation − W.
+
+    H is the Hessian; the diagonal of squared norms where statistics have no more; the identity without them. Infinite
+    where an output that was zero no longer is.
+    """
+    lost = _output_power(approximation - weight, statistics)
+    whole = _output_power(weight, statistics) if lost else 1.0
+    return lost / whole if whole else math.inf
+
+
+def _compress(weight: Tensor, plan: WeightPlan, statistics: InputStatistics | None) -> tuple[Quantized, Tensor | None]:
+    hessian = statistics.hessian.to(weight.device) if statistics is not None and plan.needs_hessian else None
+    keep = _keep(weight, plan, statistics)
+    if plan.quantize == "gptq":
+        assert hessian is not None
+        swept = sweep(weight, upper_factor(hessian), keep=keep, format=plan.format, clip_search=plan.clip_search)
+        assert swept.quantized is not None
+        return swept.quantized, swept.mask
+    kept, mask = _prune(weight, keep, hessian)
+    if plan.quantize == "learned-clip":
+        assert hessian is not None
+        clip_search = plan.clip_search
+        return learned_clip(kept, plan.format, hessian, target=weight, mask=mask, clip_search=clip_search), mask
+    importance = None if statistics is None else statistics.norms.to(weight.device).square()
+    return rtn(kept, plan.format, mask=mask, importance=importance, clip_search=plan.clip_search), mask
+
+
+def _keep(weight: Tensor, plan: WeightPlan, statistics: InputStatistics | None) -> Tensor | float | None:
+    """The mask of weights to keep; SparseGPT's density, whose mask is chosen on the way; None to keep all."""
+    if not plan.prunes:
+        return None
+    if plan.prune == "magnitude":
+        return magnitude_mask(weight, plan.density, plan.prune_scope)
+    if plan.prune == "wanda":
+        assert statistics is not None
+        return wanda_mask(weight, statistics.norms.to(weight.device), plan.density)
+    return float(plan.density)
+
+
+def _prune(weight: Tensor, keep: Tensor | float | None, hessian: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """The weights with zeros where dropped, and the mask of those kept."""
+    if isinstance(keep, float):
+        assert hessian is not None
+        swept = sweep(weight, upper_factor(hessian), keep=keep)
+        return swept.values, swept.mask
+    return weight if keep is None else weight.masked_fill(~keep, 0), keep
+
+
+def _output_power(weight: Tensor, statistics: InputStatistics | None) -> float:
+    """tr(W H Wᵀ), summed in float64."""
+    if statistics is None:
+        return float(weight.double().square().sum())
+    if not statistics.has_hessian:
+        return float((weight * statistics.norms.to(weight.device)).double().square().sum())
+    hessian = statistics.hessian.to(weight.device)
+    power = 0.0
+    for start in range(0, weight.shape[1], CHUNK_INPUTS):
+        block = slice(start, start + CHUNK_INPUTS)
+        # H is symmetric: what lies on one side of the diagonal blocks counts twice.
+        spread = weight[:, block] @ hessian[block, block] + 2 * (weight[:, :start] @ hessian[:start, block])
+        power += float((weight[:, block] * spread).sum(dtype=torch.float64))
+    return max(power, 0.0)

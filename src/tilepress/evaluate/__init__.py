@@ -1,0 +1,29 @@
+"""What compression costs in quality: perplexity, divergence from a reference model, tasks.
+
+Every figure comes from the model's own forward with its own cache: what is timed is what is judged.
+"""
+
+from .accuracy import Accuracy, accuracy
+from .divergence import Divergence, divergence
+from .estimate import Estimate
+from .harness import lm_eval_model
+from .perplexity import Perplexity, perplexity
+from .tasks import Question, read_task
+from .tokens import check_same_tokenizer, tokenize
+from .windows import Windowing
+
+__all__ = [
+    "Accuracy",
+    "Divergence",
+    "Estimate",
+    "Perplexity",
+    "Question",
+    "Windowing",
+    "accuracy",
+    "check_same_tokenizer",
+    "divergence",
+    "lm_eval_model",
+    "perplexity",
+    "read_task",
+    "tokenize",
+]

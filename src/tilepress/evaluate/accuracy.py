@@ -1,0 +1,97 @@
+"""Share of multiple-choice questions that a model answers right: the likeliest choice is its answer."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from .estimate import Estimate
+from .scoring import losses, predictions
+from .tasks import Question
+from .windows import Track, batches
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """plain: by log-likelihood (lm-eval's acc); normalised: by log-likelihood a character (acc_norm)."""
+
+    plain: Estimate
+    normalised: Estimate
+    questions: int
+
+
+@dataclass(frozen=True)
+class Sequel:
+    """Tokens of a prompt and a choice after it, of which those from `start` on are the choice's."""
+
+    tokens: list[int]
+    start: int
+
+
+def accuracy(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    questions: Sequence[Question],
+    batch: int = 8,
+    track: Track = iter,
+) -> Accuracy:
+    """Ask `questions`, `batch` prompts with a choice in one call; `track` sees the batches go by."""
+    sequels = [encode(tokenizer, one.prompt, " " + choice) for one in questions for choice in one.choices]
+    found = iter(log_likelihoods(model, sequels, batch, track))
+    scores = [[next(found) for _ in one.choices] for one in questions]
+    plain = [_is_right(one, row) for one, row in zip(questions, scores, strict=True)]
+    normalised = [_is_right(one, _per_character(one, row)) for one, row in zip(questions, scores, strict=True)]
+    return Accuracy(Estimate.of(torch.tensor(plain)), Estimate.of(torch.tensor(normalised)), len(questions))
+
+
+def encode(tokenizer: PreTrainedTokenizerBase, prompt: str, continuation: str) -> Sequel:
+    """Both tokenised as one text, as the model would meet it; the continuation has what comes after the prompt's."""
+    tokens: list[int] = tokenizer(prompt + continuation, verbose=False).input_ids
+    start = len(tokenizer(prompt, verbose=False).input_ids)
+    if not 0 < start < len(tokens):
+        raise ValueError(f"the tokenizer leaves nothing to predict of {continuation!r} after {prompt!r}")
+    return Sequel(tokens, start)
+
+
+def log_likelihoods(
+    model: PreTrainedModel, sequels: Sequence[Sequel], batch: int = 8, track: Track = iter
+) -> list[float]:
+    """log p, in nats, of each continuation after its prompt. Sequels of like length share a batch, so that little of it
+    is padding; the longest go first, so that memory runs out at once or never."""
+    order = sorted(range(len(sequels)), key=lambda index: -len(sequels[index].tokens))
+    found = dict[int, float]()
+    for indices in track(batches(order, batch)):
+        values = _batch_log_likelihoods(model, [sequels[index] for index in indices])
+        found.update(zip(indices, values, strict=True))
+    return [found[index] for index in range(len(sequels))]
+
+
+def _batch_log_likelihoods(model: PreTrainedModel, sequels: Sequence[Sequel]) -> list[float]:
+    tokens, given, wanted = _padded(sequels)
+    scored = tokens.shape[1] - min(sequel.start for sequel in sequels)
+    nats = losses(predictions(model, tokens, scored, given), tokens[:, -scored:]).double()
+    values: list[float] = (-nats * wanted[:, -scored:]).sum(1).tolist()
+    return values
+
+
+def _padded(sequels: Sequence[Sequel]) -> tuple[Tensor, Tensor, Tensor]:
+    """(tokens, 1 where one is given, 1 where one is a choice's), each [batch, longest]. Padding comes last: positions
+    stay what they are alone, and what is before never looks at it."""
+    longest = max(len(sequel.tokens) for sequel in sequels)
+    tokens, given, wanted = torch.zeros(3, len(sequels), longest, dtype=torch.int64)
+    for row, sequel in enumerate(sequels):
+        length = len(sequel.tokens)
+        tokens[row, :length] = torch.tensor(sequel.tokens)
+        given[row, :length] = 1
+        wanted[row, sequel.start : length] = 1
+    return tokens, given, wanted
+
+
+def _per_character(question: Question, scores: Sequence[float]) -> list[float]:
+    return [score / max(len(choice), 1) for score, choice in zip(scores, question.choices, strict=True)]
+
+
+def _is_right(question: Question, scores: Sequence[float]) -> float:
+    return float(max(range(len(scores)), key=scores.__getitem__) == question.answer)

@@ -1,0 +1,77 @@
+"""How a text is cut into the windows that a model sees at once."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, TypeVar
+
+from transformers import PreTrainedModel
+
+USUAL_WINDOW = 2048
+T = TypeVar("T")
+
+# Goes through a sequence as `iter` does; a progress bar's `track` goes through it too.
+Track = Callable[[Sequence[Any]], Iterable[Any]]
+
+
+@dataclass(frozen=True)
+class Windowing:
+    """`window` tokens at once (2048, or what the model takes if that is less), each starting `stride` after the one
+    before (as far as it is long), only the first `limit`, `batch` of them in one call."""
+
+    window: int | None = None
+    stride: int | None = None
+    limit: int | None = None
+    batch: int = 1
+
+
+@dataclass(frozen=True)
+class Window:
+    """The tokens from `start` to before `stop`. The last `scored` of them count; those before are their context."""
+
+    start: int
+    stop: int
+    scored: int
+
+
+def plan(count: int, windowing: Windowing, *models: PreTrainedModel) -> list[Sequence[Window]]:
+    """The windows over `count` tokens in batches of equal shape, such that each of `models` takes them."""
+    length = _length(windowing.window, models)
+    stride = windowing.stride or length
+    if stride > length:
+        raise ValueError(f"a stride of {stride} would skip tokens between windows of {length}; give {length} or less")
+    windows = list(cut(count, length, stride))[: windowing.limit]
+    alike = groupby(windows, key=lambda window: (window.stop - window.start, window.scored))
+    return [batch for _, group in alike for batch in batches(list(group), windowing.batch)]
+
+
+def cut(count: int, length: int, stride: int) -> Iterator[Window]:
+    """Windows over all of `count` tokens, the last one shorter where they do not come out even.
+
+    Every token counts once, except those with nothing before them in their window: the first of the text, and the first
+    of each window where windows do not overlap.
+    """
+    counted = 0
+    for start in range(0, count, stride):
+        stop = min(start + length, count)
+        if scored := stop - max(counted, start + 1):
+            yield Window(start, stop, scored)
+        if stop == count:
+            return
+        counted = stop
+
+
+def batches(items: Sequence[T], size: int) -> list[Sequence[T]]:
+    return [items[start : start + size] for start in range(0, len(items), size)]
+
+
+def _length(wanted: int | None, models: Sequence[PreTrainedModel]) -> int:
+    limits = [getattr(model.config, "max_position_embeddings", None) for model in models]
+    limit = min((limit for limit in limits if limit), default=None)
+    if wanted is None:
+        return min(USUAL_WINDOW, limit or USUAL_WINDOW)
+    if wanted < 2:
+        raise ValueError(f"a window of {wanted} has no token with another before it; give 2 or more")
+    if limit and wanted > limit:
+        raise ValueError(f"the model takes {limit} tokens at once, not a window of {wanted}; give {limit} or less")
+    return wanted
