@@ -11,6 +11,7 @@
 #include <string>
 #include <tuple>
 
+#include "dispatch/decoder.h"
 #include "dispatch/isa.h"
 #include "dispatch/linear.h"
 #include "dispatch/matrix.h"
@@ -229,6 +230,11 @@ void py_pack_codes(const OwnedFormat& format, int64_t rows, int64_t cols, int op
   pack_codes(shape, source.data(), keep.data(), streams, threads);
 }
 
+template <class T>
+T* as(uintptr_t address) {
+  return reinterpret_cast<T*>(address);
+}
+
 // A packed matrix whose arrays have been checked, kept for as many calls as come.
 class PackedArrays {
  public:
@@ -291,12 +297,7 @@ class PackedArrays {
                             {as<uint8_t>(y), real, as<const float>(bias)}, threads);
   }
 
- private:
-  template <class T>
-  static T* as(uintptr_t address) {
-    return reinterpret_cast<T*>(address);
-  }
-
+  PackedWeights weights() const { return {shape_, native_format_, streams_}; }
   IntegerFormat check_rounding(int64_t group, int mantissa) const {
     require(format_.format.rounding == Rounding::integer && shape_.operand_bits == 8,
             "integer activations want integer weights in 8-bit tiles");
@@ -306,13 +307,12 @@ class PackedArrays {
     return {group, mantissa};
   }
 
+ private:
   static Real check_call(uintptr_t x, const std::string& type, int64_t batch, uintptr_t y, int threads) {
     require(threads >= 1 && batch >= 1, "at least one thread and one row are needed");
     require(x && y, "x and y must have memory");
     return real_of(type);
   }
-
-  PackedWeights weights() const { return {shape_, native_format_, streams_}; }
 
   OwnedFormat format_;
   Format native_format_;
@@ -321,6 +321,77 @@ class PackedArrays {
   ConstOffsets offsets_;
   Bytes scales_, zeros_;
   Streams streams_;
+};
+
+// A decoder layer of packed matrices, kept for as many tokens as come. Addresses as above; the only caller is
+// nn/decoding.py, which holds what they point to.
+class PyDecoderLayer {
+ public:
+  // `linears`: q, k, v, o, gate, up, down, each (matrix, address of its bias or 0, group, mantissa), with mantissa -1
+  // for activations as they are.
+  PyDecoderLayer(const std::string& type, int64_t heads, int64_t kv_heads, int64_t head_dim, float epsilon,
+                 float scaling, uintptr_t input_norm, uintptr_t post_norm, const nb::list& linears)
+      : linears_(linears),
+        layer_{real_of(type),
+               heads,
+               kv_heads,
+               head_dim,
+               epsilon,
+               scaling,
+               as<const uint8_t>(input_norm),
+               as<const uint8_t>(post_norm),
+               linear(0),
+               linear(1),
+               linear(2),
+               linear(3),
+               linear(4),
+               linear(5),
+               linear(6)} {
+    require(input_norm && post_norm, "norms must have weights");
+    require(heads >= 1 && kv_heads >= 1 && heads % kv_heads == 0 && head_dim >= 2 && head_dim % 2 == 0,
+            "heads of keys must divide those of queries, and heads have an even size");
+    const int64_t hidden = layer_.hidden(), inner = layer_.inner();
+    require_shape(layer_.q, heads * head_dim, hidden);
+    require_shape(layer_.k, kv_heads * head_dim, hidden);
+    require_shape(layer_.v, kv_heads * head_dim, hidden);
+    require_shape(layer_.o, hidden, heads * head_dim);
+    require_shape(layer_.gate, inner, hidden);
+    require_shape(layer_.up, inner, hidden);
+    require_shape(layer_.down, hidden, inner);
+  }
+  PyDecoderLayer(const PyDecoderLayer&) = delete;
+
+  void decode(uintptr_t hidden, uintptr_t cosines, uintptr_t sines, uintptr_t keys, uintptr_t values, int64_t length,
+              int64_t room, uintptr_t out, int threads) const {
+    require(hidden && cosines && sines && keys && values && out, "all must have memory");
+    require(length >= 0 && length < room, "there is no room for another token");
+    require(threads >= 1, "at least one thread is needed");
+    nb::gil_scoped_release release;
+    decode_token(layer_, as<const uint8_t>(hidden), as<const uint8_t>(cosines), as<const uint8_t>(sines),
+                 {as<uint8_t>(keys), as<uint8_t>(values), length, room}, as<uint8_t>(out), threads);
+  }
+
+ private:
+  LinearLayer linear(size_t index) const {
+    require(linears_.size() == 7, "a layer has seven matrices");
+    const nb::tuple parts = nb::cast<nb::tuple>(linears_[index]);
+    const auto& matrix = *nb::cast<const PackedArrays*>(parts[0]);
+    const int mantissa = nb::cast<int>(parts[3]);
+    const bool integers = mantissa >= 0;
+    const IntegerFormat rounding =
+        integers ? matrix.check_rounding(nb::cast<int64_t>(parts[2]), mantissa) : IntegerFormat{0, 0};
+    return {matrix.weights(), as<const float>(nb::cast<uintptr_t>(parts[1])), integers, rounding};
+  }
+
+  static void require_shape(const LinearLayer& layer, int64_t rows, int64_t cols) {
+    const MatrixShape& shape = layer.weights.shape;
+    require(shape.rows == rows && shape.cols == cols, "a matrix is " + std::to_string(shape.rows) + " by " +
+                                                          std::to_string(shape.cols) + ", not " + std::to_string(rows) +
+                                                          " by " + std::to_string(cols));
+  }
+
+  nb::list linears_;  // so that the matrices stay
+  DecoderLayer layer_;
 };
 
 std::tuple<double, uint64_t> py_read_bandwidth(ConstBytes data, int threads) {
@@ -382,6 +453,10 @@ NB_MODULE(_native, m) {
       .def("linear_float", &PackedArrays::linear_float)
       .def("float_way", &PackedArrays::float_way_of)
       .def("integer_way", &PackedArrays::integer_way_of);
+  nb::class_<PyDecoderLayer>(m, "DecoderLayer")
+      .def(nb::init<const std::string&, int64_t, int64_t, int64_t, float, float, uintptr_t, uintptr_t,
+                    const nb::list&>())
+      .def("decode", &PyDecoderLayer::decode);
   m.def("advise_huge_pages",
         [](ConstBytes data) { advise_huge_pages(data.data(), static_cast<int64_t>(data.size())); });
   m.def("read_bandwidth", &py_read_bandwidth, array("data"), "threads"_a);

@@ -14,6 +14,9 @@ struct Outputs {
   const float* bias;
 };
 
+// Floats in the type that is asked for: the nearest, overflowing to infinity and keeping NaN, as torch converts.
+void store_values(Real type, const float* values, int64_t count, uint8_t* to);
+
 // A packed matrix as linear layers take it.
 struct PackedWeights {
   const MatrixShape& shape;

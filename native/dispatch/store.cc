@@ -14,18 +14,18 @@ uint16_t to_fp16(float x) {
   return magnitude < kOverflow ? float_to_fp16(x) : 0x7e00;
 }
 
-void store_row(const Outputs& outputs, int64_t at, int count, const float* values) {
-  auto* halves = reinterpret_cast<uint16_t*>(outputs.y) + at;
-  if (outputs.type == Real::f32) {
-    std::memcpy(outputs.y + at * 4, values, static_cast<size_t>(count) * 4);
-  } else if (outputs.type == Real::bf16) {
-    for (int i = 0; i < count; ++i) halves[i] = round_to_bf16(values[i]);
+}  // namespace
+
+void store_values(Real type, const float* values, int64_t count, uint8_t* to) {
+  auto* halves = reinterpret_cast<uint16_t*>(to);
+  if (type == Real::f32) {
+    std::memcpy(to, values, static_cast<size_t>(count) * 4);
+  } else if (type == Real::bf16) {
+    for (int64_t i = 0; i < count; ++i) halves[i] = round_to_bf16(values[i]);
   } else {
-    for (int i = 0; i < count; ++i) halves[i] = to_fp16(values[i]);
+    for (int64_t i = 0; i < count; ++i) halves[i] = to_fp16(values[i]);
   }
 }
-
-}  // namespace
 
 void store_block(const MatrixShape& shape, const Outputs& outputs, int64_t block, int64_t row, int64_t batch,
                  const float* totals, const float* scales) {
@@ -38,7 +38,8 @@ void store_block(const MatrixShape& shape, const Outputs& outputs, int64_t block
       const float product = totals[neuron] * scale;
       values[neuron] = outputs.bias ? product + bias[neuron] : product;
     }
-    store_row(outputs, (row + i) * shape.rows + first, rows_in(shape, block), values);
+    const int64_t at = ((row + i) * shape.rows + first) * (outputs.type == Real::f32 ? 4 : 2);
+    store_values(outputs.type, values, rows_in(shape, block), outputs.y + at);
   }
 }
 

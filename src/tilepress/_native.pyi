@@ -48,6 +48,34 @@ class Matrix:
     def integer_way(self, batch: int, group: int, mantissa: int, /) -> str: ...
     def linear_float(self, x: int, type: str, batch: int, bias: int, y: int, way: str, threads: int, /) -> None: ...
 
+class DecoderLayer:
+    def __init__(
+        self,
+        type: str,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        epsilon: float,
+        scaling: float,
+        input_norm: int,
+        post_norm: int,
+        linears: list[tuple[Matrix, int, int, int]],
+        /,
+    ) -> None: ...
+    def decode(
+        self,
+        hidden: int,
+        cosines: int,
+        sines: int,
+        keys: int,
+        values: int,
+        length: int,
+        room: int,
+        out: int,
+        threads: int,
+        /,
+    ) -> None: ...
+
 def supported_isas() -> list[str]: ...
 def cpu_features() -> list[str]: ...
 def active_isa() -> str: ...

@@ -75,7 +75,7 @@ def test_tiles_want_segments_that_fill_them():
     packed = tiles.pack(torch.ones(20, 96), "int4:g48")
     with pytest.raises(ValueError, match="multiply_f32_i8_i8 wants groups of 32 inputs or a multiple of 64"):
         kernels.linear(torch.ones(1, 96), packed, activations="int8", way="multiply_f32_i8_i8")
-    with pytest.raises(ValueError, match="multiply_f32_bf16_groups wants codes of at most 4 bits in groups of 32 inputs"):
+    with pytest.raises(ValueError, match="multiply_f32_bf16_groups wants codes of at most 4 bits in groups of 32"):
         kernels.linear(torch.ones(1, 96), packed, activations="int8", way="multiply_f32_bf16_groups")
 
 

@@ -154,7 +154,7 @@ def test_ten_thousand_random_corruptions_are_all_refused(tmp_path):
 
 def forge(path, matrices, arrays, edit) -> None:
     """A file whose checksums are right whatever it holds: what an attacker would write."""
-    header = {"version": 1, "digest": "0" * 64, "matrices": {n: container._describe(m) for n, m in matrices.items()}}
+    header = {"version": 1, "digest": "0" * 64, "matrices": {n: container.describe(m) for n, m in matrices.items()}}
     for key, array in arrays.items():
         name, _, part = key.rpartition(".")
         header["matrices"][name]["sha256"][part] = container._sha256(array)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import bench, demo, doctor, formats, inspect
+from . import bench, compress, demo, doctor, eval, formats, generate, inspect
 
 app = typer.Typer(
     name="tilepress",
@@ -17,7 +17,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(demo.demo)
+app.command()(compress.compress)
+app.command()(generate.generate)
 app.command()(doctor.doctor)
+app.command("eval")(eval.evaluate)
 app.command()(formats.formats)
 app.command()(inspect.inspect)
 app.add_typer(bench.app, name="bench")

@@ -1,5 +1,12 @@
-"""Models by name or path."""
+"""A model by name in, a compressed model out."""
 
-from .embedded import embedded_model_path, linear_weights
+from .compress import Layer, Progress, compress_model
+from .embedded import ModelUnavailableError, embedded_model_path, linear_weights
+from .folder import Outcome, compress_folder
+from .loading import LoadedModel, load_model, model_folder
+from .recipe import Recipe, RecipeError, read_recipe
 
-__all__ = ["embedded_model_path", "linear_weights"]
+__all__ = [
+    "Layer", "LoadedModel", "ModelUnavailableError", "Outcome", "Progress", "Recipe", "RecipeError", "compress_folder",
+    "compress_model", "embedded_model_path", "linear_weights", "load_model", "model_folder", "read_recipe",
+]  # fmt: skip

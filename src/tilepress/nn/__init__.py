@@ -1,5 +1,6 @@
 """Torch modules that own packed tiles."""
 
+from .decoding import decode_by_modules, decode_natively
 from .linear import PackedLinear
 
-__all__ = ["PackedLinear"]
+__all__ = ["PackedLinear", "decode_by_modules", "decode_natively"]

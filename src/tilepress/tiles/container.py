@@ -53,7 +53,7 @@ def save(path: str | Path, matrices: Mapping[str, PackedMatrix]) -> None:
     header = {
         "version": VERSION,
         "digest": _NO_DIGEST,
-        "matrices": {name: _describe(matrix) for name, matrix in matrices.items()},
+        "matrices": {name: describe(matrix) for name, matrix in matrices.items()},
     }
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -77,6 +77,10 @@ def load(path: str | Path, names: Iterable[str] | None = None) -> dict[str, Pack
         return {name: _read_matrix(path, file, name, entries[name]) for name in wanted}
 
 
+def _read_matrix(path: str | Path, file: Any, name: str, entry: Entry) -> PackedMatrix:
+    return restore(f"{path}: {name}", entry, {part: file.get_tensor(f"{name}.{part}") for part in entry.sha256})
+
+
 def read_header(path: str | Path) -> dict[str, Entry]:
     """What the file says it holds, without reading the arrays."""
     raw = _read_raw_header(path)
@@ -92,12 +96,13 @@ def read_header(path: str | Path) -> dict[str, Entry]:
         )
     _check_digest(path, raw, header.get("digest"))
     try:
-        return {name: _entry(description) for name, description in header["matrices"].items()}
+        return {name: read_entry(description) for name, description in header["matrices"].items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DamagedError(f"{path}: the header cannot be understood: {error!r}") from error
 
 
-def _describe(matrix: PackedMatrix) -> dict[str, Any]:
+def describe(matrix: PackedMatrix) -> dict[str, Any]:
+    """What, beside its arrays, makes a matrix, with their checksums; fit for JSON."""
     element = matrix.format.element
     return {
         "format": str(matrix.format),
@@ -109,7 +114,8 @@ def _describe(matrix: PackedMatrix) -> dict[str, Any]:
     }
 
 
-def _entry(description: dict[str, Any]) -> Entry:
+def read_entry(description: dict[str, Any]) -> Entry:
+    """A description read back; KeyError, TypeError, ValueError or AttributeError where it is none."""
     rows, cols = description["shape"]
     numbers = (rows, cols, description["operand_bits"])
     if not all(type(number) is int for number in numbers):
@@ -124,19 +130,22 @@ def _entry(description: dict[str, Any]) -> Entry:
     )
 
 
-def _read_matrix(path: str | Path, file: Any, name: str, entry: Entry) -> PackedMatrix:
-    # A private copy: what has been checked can no longer change under us.
-    arrays: dict[str, Any] = {part: own_copy(file.get_tensor(f"{name}.{part}")) for part in entry.sha256}
+def restore(where: str, entry: Entry, arrays: Mapping[str, Tensor]) -> PackedMatrix:
+    """The matrix that `entry` describes, of private copies of its arrays: what is checked cannot change any more.
+
+    DamagedError, which names the place `where`, if they are not what was once described.
+    """
+    own: dict[str, Any] = {part: own_copy(arrays[part]) for part in entry.sha256}
     for part, digest in entry.sha256.items():
-        if _sha256(arrays[part]) != digest:
-            raise DamagedError(f"{path}: {name}.{part} is damaged: its checksum does not match")
+        if _sha256(own[part]) != digest:
+            raise DamagedError(f"{where}.{part} is damaged: its checksum does not match")
     try:
         format = parse_weight(entry.format, table=entry.table)
-        matrix = PackedMatrix(format, *entry.shape, entry.operand_bits, **arrays)
+        matrix = PackedMatrix(format, *entry.shape, entry.operand_bits, **own)
     except (TypeError, ValueError, OverflowError) as error:
-        raise DamagedError(f"{path}: {name} is damaged: {error}") from error
+        raise DamagedError(f"{where} is damaged: {error}") from error
     if matrix.density != entry.density:
-        raise DamagedError(f"{path}: {name} is damaged: density {matrix.density}, not {entry.density} as stated")
+        raise DamagedError(f"{where} is damaged: density {matrix.density}, not {entry.density} as stated")
     return matrix
 
 

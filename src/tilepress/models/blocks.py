@@ -1,0 +1,57 @@
+"""The parts of a model that are compressed one after another: its decoder blocks, and then what lies outside them."""
+
+from collections.abc import Iterable, Iterator
+
+from torch import Tensor, nn
+
+REST = "rest"  # the stage of what lies outside the blocks
+
+
+def linear_layers(module: nn.Module, prefix: str = "") -> dict[str, nn.Linear]:
+    """Name → layer, for plain `nn.Linear` alone: what inherits from it computes something else."""
+    return {
+        f"{prefix}.{name}" if prefix else name: layer
+        for name, layer in module.named_modules()
+        if type(layer) is nn.Linear
+    }
+
+
+def find_blocks(model: nn.Module) -> dict[str, nn.Module]:
+    """Name → block, in order: the entries of the module list that holds the most weights of linear layers, of those
+    lists that are not inside another's entry. Empty where there is no such list."""
+    lists = [(name, module) for name, module in _outermost_lists(model) if all(map(linear_layers, module))]
+    if not lists:
+        return {}
+    name, blocks = max(lists, key=lambda found: _linear_weights(found[1]))
+    return {f"{name}.{number}": block for number, block in enumerate(blocks)}
+
+
+def output_layer(model: nn.Module) -> str | None:
+    """The name of the layer that gives logits, `lm_head` mostly, if the model says which that is and it is linear."""
+    get = getattr(model, "get_output_embeddings", None)
+    layer = get() if get is not None else None
+    return (
+        next((name for name, module in model.named_modules() if module is layer), None) if layer is not None else None
+    )
+
+
+def stage_state(model: nn.Module, stage: str, blocks: Iterable[str]) -> dict[str, Tensor]:
+    """Name → parameter or saved buffer of one of `blocks`, or of all the rest; one that has several names, once."""
+    others = tuple(f"{block}." for block in blocks)
+    found: dict[int, tuple[str, Tensor]] = {}
+    for key, tensor in model.state_dict(keep_vars=True).items():
+        if key.startswith(f"{stage}.") if stage != REST else not key.startswith(others):
+            found.setdefault(id(tensor), (key, tensor))
+    return dict(found.values())
+
+
+def _outermost_lists(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.ModuleList]]:
+    for name, child in module.named_children():
+        if isinstance(child, nn.ModuleList) and len(child):
+            yield prefix + name, child
+        else:
+            yield from _outermost_lists(child, f"{prefix}{name}.")
+
+
+def _linear_weights(module: nn.Module) -> int:
+    return sum(layer.weight.numel() for layer in linear_layers(module).values())

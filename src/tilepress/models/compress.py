@@ -1,0 +1,289 @@
+"""A model compressed block by block: each block is calibrated with what the compressed blocks before it give."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from .. import __version__
+from ..compress import InputStatistics, WeightPlan, compress_weight
+from ..nn import PackedLinear
+from ..tiles import pack_codes
+from .blocks import REST, find_blocks, linear_layers, output_layer
+from .calibration import Chain, find_chain, first_inputs, in_float32, run_around, statistics_of, token_windows
+from .recipe import Recipe, read_recipe
+from .registration import TilepressConfig, attach, packed_layers, replace_layer
+from .texts import calibration_text
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One packed layer. `error`: relative error of its output, see `tilepress.compress.compress_weight`."""
+
+    name: str
+    format: str
+    density: float
+    error: float
+    shape: tuple[int, int]
+    nbytes: int
+    bits_per_weight: float
+    activations: str
+    streams: dict[str, str]
+
+    @property
+    def weights(self) -> int:
+        return self.shape[0] * self.shape[1]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """`done` of `total` stages (blocks, and the rest); `seconds_left` is None before the first is done."""
+
+    done: int
+    total: int
+    seconds_left: float | None
+
+
+class Storage(Protocol):
+    """Where a model's stages come from and go to, and where hidden states wait between them."""
+
+    def finished(self, stage: str) -> list[Layer] | None:
+        """The layers of a stage that was finished before."""
+
+    def fetch(self, stage: str) -> None:
+        """Give the stage's modules their weights."""
+
+    def hidden(self, stage: str, shape: tuple[int, ...]) -> Tensor:
+        """float32, to hold the inputs of `stage`: as they were left, if they were."""
+
+    def release(self, stage: str) -> None:
+        """The stage's weights are not needed any more."""
+
+    def finish(self, stage: str, layers: list[Layer]) -> None:
+        """The stage is done, and so are the inputs of the next one."""
+
+
+class InMemory:
+    """A model that is here already, and stays."""
+
+    def __init__(self) -> None:
+        self._hidden: dict[str, Tensor] = {}
+
+    def finished(self, stage: str) -> list[Layer] | None:
+        return None
+
+    def fetch(self, stage: str) -> None:
+        pass
+
+    def hidden(self, stage: str, shape: tuple[int, ...]) -> Tensor:
+        return self._hidden.setdefault(stage, torch.empty(shape))
+
+    def release(self, stage: str) -> None:
+        pass
+
+    def finish(self, stage: str, layers: list[Layer]) -> None:
+        self._hidden.pop(stage, None)
+
+
+def compress_model(
+    model: nn.Module,
+    recipe: Recipe | Mapping[str, Any] | str | Path,
+    *,
+    tokenizer: Any = None,
+    windows: Tensor | None = None,
+    progress: Callable[[Progress], None] = lambda _: None,
+) -> nn.Module:
+    """Put packed layers in the place of `model`'s linear layers, in place, as the recipe says; returns the model.
+
+    Args:
+        model: any module tree with `nn.Linear` on the CPU; one of transformers' can then be saved by `save_pretrained`.
+        recipe: a Recipe, nested mappings like it, or the path of a TOML file.
+        tokenizer: makes tokens of the recipe's calibration text, where the recipe's methods look at inputs.
+        windows: instead of a tokenizer: inputs of the model, [sequences, length] of tokens for a language model.
+    """
+    recipe = read_recipe(recipe)
+    if recipe.needs_calibration and windows is None:
+        windows = read_windows(recipe, tokenizer)
+    layers = Compression(model, recipe, windows, InMemory()).run(progress)
+    if hasattr(model, "config"):
+        attach(model, describe(layers, recipe))
+    return model
+
+
+def read_windows(recipe: Recipe, tokenizer: Any, text: str | None = None) -> Tensor:
+    """[sequences, length] tokens of the recipe's calibration text."""
+    if tokenizer is None:
+        raise ValueError(
+            f"{recipe.weights.prune} and {recipe.weights.quantize} look at calibration inputs: give a tokenizer for "
+            "the recipe's text, or windows of tokens"
+        )
+    wanted = recipe.calibration
+    text = calibration_text(wanted.text)[1] if text is None else text
+    tokens = torch.tensor(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+    return token_windows(tokens, wanted.sequences, wanted.length, wanted.seed)
+
+
+def describe(layers: list[Layer], recipe: Recipe) -> TilepressConfig:
+    import transformers
+
+    versions = {"tilepress": __version__, "torch": torch.__version__, "transformers": transformers.__version__}
+    kept = ("format", "density", "error", "activations", "streams")
+    described = {layer.name: {key: getattr(layer, key) for key in kept} for layer in layers}
+    return TilepressConfig(described, recipe.model_dump(mode="json"), versions)
+
+
+class Compression:
+    """One model, one recipe, stage after stage."""
+
+    def __init__(self, model: nn.Module, recipe: Recipe, windows: Tensor | None, storage: Storage) -> None:
+        _refuse(model)
+        self.model, self.recipe, self.storage = model, recipe, storage
+        self.windows = windows if recipe.needs_calibration else None
+        self.blocks = find_blocks(model)
+        self.output = output_layer(model)
+        self.chain: Chain | None = None
+
+    @property
+    def stages(self) -> list[str]:
+        return [*self.blocks, REST]
+
+    def run(self, progress: Callable[[Progress], None] = lambda _: None) -> list[Layer]:
+        """All layers packed, in order."""
+        layers: list[Layer] = []
+        start, fresh = time.monotonic(), 0
+        self.storage.fetch(REST)
+        progress(Progress(0, len(self.stages), None))
+        for done, stage in enumerate(self.stages, 1):
+            found = self.storage.finished(stage)
+            if found is None:
+                found, fresh = self._compress_stage(stage), fresh + 1
+            layers += found
+            left = (time.monotonic() - start) / fresh * (len(self.stages) - done) if fresh else None
+            progress(Progress(done, len(self.stages), left))
+        return layers
+
+    def _compress_stage(self, stage: str) -> list[Layer]:
+        if self.windows is not None and self.blocks and self.chain is None:
+            self._begin(self.windows)
+        layers = self._compress_rest() if stage == REST else self._compress_block(stage)
+        self.storage.finish(stage, layers)
+        return layers
+
+    def _begin(self, windows: Tensor) -> None:
+        """Learn how blocks are called and, unless an earlier run has, what the first is given."""
+        names = list(self.blocks)
+        first = self.blocks[names[0]]
+        if self.storage.finished(names[0]) is None:
+            for slot, hidden in enumerate(first_inputs(self.model, first, windows)):
+                self._hidden(names[0], hidden.shape)[slot] = hidden[0]
+        self.storage.fetch(names[0])
+        self.chain = find_chain(self.model, list(self.blocks.values()), windows[0])
+        if self.storage.finished(names[0]) is not None:
+            self.storage.release(names[0])
+
+    def _compress_block(self, stage: str) -> list[Layer]:
+        self.storage.fetch(stage)
+        block, layers = self.blocks[stage], linear_layers(self.blocks[stage], stage)
+        types = {name: layer.weight.dtype for name, layer in layers.items()}
+        with torch.no_grad(), in_float32(block):
+            statistics: dict[str, InputStatistics] = {}
+            if self.chain is not None:
+                statistics = statistics_of(layers, self._block_runs(stage), self.recipe.needs_hessian)
+            found = self._pack(layers, types, statistics)
+            if self.chain is not None:
+                self._hand_on(stage)
+        return found
+
+    def _block_runs(self, stage: str) -> Iterator[Callable[[], Tensor]]:
+        assert self.chain is not None
+        call, block = self.chain.calls[self._number(stage)], self.blocks[stage]
+        for hidden in self._hidden(stage):
+            yield partial(call, block, hidden[None])
+
+    def _hand_on(self, stage: str) -> None:
+        """The packed block's outputs become the next stage's inputs."""
+        following = self.stages[self._number(stage) + 1]
+        for slot, run in enumerate(self._block_runs(stage)):
+            output = run()
+            self._hidden(following, output.shape)[slot] = output[0]
+
+    def _compress_rest(self) -> list[Layer]:
+        inside = tuple(f"{name}." for name in self.blocks)
+        layers = {name: layer for name, layer in linear_layers(self.model).items() if not name.startswith(inside)}
+        if self.recipe.weights.lm_head == "keep" and self.output is not None:
+            layers.pop(self.output, None)
+        types = {name: layer.weight.dtype for name, layer in layers.items()}
+        statistics: dict[str, InputStatistics] = {}
+        if self.windows is not None and layers:
+            statistics = statistics_of(layers, self._rest_runs(self.windows), self.recipe.needs_hessian)
+        if self.output in layers:
+            _untie(self.model)
+        return self._pack(layers, types, statistics)
+
+    def _rest_runs(self, windows: Tensor) -> Iterator[Callable[[], None]]:
+        output = None if self.output is None else self.model.get_submodule(self.output)
+        finals = self._hidden(REST) if self.chain is not None else [None] * len(windows)
+        for window, final in zip(windows, finals, strict=True):
+            last = None if final is None else final[None]
+            yield partial(run_around, self.model, self.chain, output, window, last)
+
+    def _pack(
+        self, layers: Mapping[str, nn.Linear], types: Mapping[str, torch.dtype], statistics: dict[str, InputStatistics]
+    ) -> list[Layer]:
+        found = []
+        for name, layer in layers.items():
+            packed, result = pack_layer(name, layer, types[name], self.recipe, statistics.pop(name, None))
+            replace_layer(self.model, name, packed)
+            found.append(result)
+        return found
+
+    def _hidden(self, stage: str, shape: tuple[int, ...] = ()) -> Tensor:
+        """[sequences, length, hidden]; `shape` [1, length, hidden] is known where it is first filled."""
+        assert self.windows is not None
+        return self.storage.hidden(stage, (len(self.windows), *shape[1:]))
+
+    def _number(self, stage: str) -> int:
+        return self.stages.index(stage)
+
+
+def pack_layer(
+    name: str, layer: nn.Linear, dtype: torch.dtype, recipe: Recipe, statistics: InputStatistics | None
+) -> tuple[PackedLinear, Layer]:
+    """The packed layer, its bias of type `dtype`, and what became of it."""
+    plan = recipe.plan(name)
+    if statistics is None and recipe.needs_calibration:
+        plan = _blind(plan)
+    weight = compress_weight(layer.weight.detach(), plan, statistics)
+    matrix = pack_codes(weight.quantized, plan.format, mask=weight.mask)
+    bias = None if layer.bias is None else layer.bias.to(dtype)
+    packed = PackedLinear(matrix, bias, recipe.kernel_activations)
+    streams = {stream: str(array.dtype).removeprefix("torch.") for stream, array in matrix.streams.items()}
+    size = matrix.shape, matrix.nbytes, matrix.bits_per_weight
+    return packed, Layer(
+        name, str(plan.format), matrix.density, weight.error, *size, recipe.kernel_activations, streams
+    )
+
+
+def _blind(plan: WeightPlan) -> WeightPlan:
+    """For a layer that no calibration input reaches, an expert that is never chosen, say: what needs none."""
+    return replace(plan, prune="magnitude", quantize="rtn")
+
+
+def _untie(model: Any) -> None:
+    """The output layer gets weights of its own; the embedding keeps what both had."""
+    model.config.tie_word_embeddings = False
+    model.all_tied_weights_keys = {}
+
+
+def _refuse(model: nn.Module) -> None:
+    if any(True for _ in packed_layers(model)):
+        raise ValueError("the model is compressed already: compress the one it was made from")
+    if not linear_layers(model):
+        found = sorted({type(module).__name__ for module in model.modules() if "Conv1D" in type(module).__name__})
+        hint = f"; its {', '.join(found)} layers, as in GPT-2, are not supported" if found else ""
+        raise ValueError(f"{type(model).__name__} has no nn.Linear layer, so there is nothing to compress{hint}")

@@ -1,0 +1,106 @@
+"""A model by name in, a folder with the compressed model out."""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from .compress import Compression, Layer, Progress, describe, read_windows
+from .loading import Announce, load_model, load_tokenizer, model_folder, say
+from .partial import Partial, is_compressed, refuse_foreign
+from .recipe import Recipe, read_recipe
+from .shards import INDEX, Shards
+from .skeleton import Skeleton
+
+COMPANIONS = {".json", ".txt", ".model", ".jinja", ".tiktoken"}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was written to `folder`. `source_bytes`, `nbytes`: files of weights before and after. `seconds`: of this
+    run; of one that went on with an interrupted one, without what had been finished."""
+
+    folder: Path
+    layers: list[Layer]
+    source_bytes: int
+    nbytes: int
+    seconds: float
+
+    @property
+    def bits_per_weight(self) -> float:
+        """Of the packed layers."""
+        weights = sum(layer.weights for layer in self.layers)
+        return sum(layer.bits_per_weight * layer.weights for layer in self.layers) / weights
+
+
+def compress_folder(
+    name: str,
+    out: str | Path,
+    recipe: Recipe | Mapping[str, Any] | str | Path,
+    *,
+    progress: Callable[[Progress], None] = lambda _: None,
+    announce: Announce = say,
+) -> Outcome:
+    """Compress the model called `name`, see `model_folder`, into the folder `out`, one block in memory at a time.
+
+    Each finished block is written at once, to `out`.partial; interrupted, the same call goes on from there, and gives
+    the same bytes. `out` appears when all is done.
+    """
+    start, out, recipe = time.monotonic(), Path(out), read_recipe(recipe)
+    refuse_foreign(out)
+    folder = model_folder(name, announce)
+    if is_compressed(folder):
+        raise ValueError(f"{name} is compressed already: compress the model it was made from")
+    windows = read_windows(recipe, load_tokenizer(folder)) if recipe.needs_calibration else None
+    out.parent.mkdir(parents=True, exist_ok=True)
+    shards = Shards(folder)
+    model, source = _model(folder, shards, announce)
+    with closing(Partial(out, _job(folder, shards, recipe, windows), model, source)) as partial:
+        layers = Compression(model, recipe, windows, partial).run(progress)
+        partial.publish(_config(folder, layers, recipe), _companions(folder))
+    return Outcome(out, layers, shards.nbytes(), _weight_bytes(out), time.monotonic() - start)
+
+
+def _model(folder: Path, shards: Shards, announce: Announce) -> tuple[nn.Module, Skeleton | None]:
+    """The model without weights, to be streamed; whole, where its files are not laid out as it is."""
+    skeleton = Skeleton(folder, shards)
+    if skeleton.complete:
+        return skeleton.model, skeleton
+    announce(f"{folder} names its tensors otherwise than transformers does now: loading all of it")
+    return load_model(str(folder), announce=announce).model, None
+
+
+def _job(folder: Path, shards: Shards, recipe: Recipe, windows: Tensor | None) -> dict[str, Any]:
+    """All that the output depends on."""
+    config = describe([], recipe)
+    return {
+        "config": hashlib.sha256((folder / "config.json").read_bytes()).hexdigest(),
+        "weights": shards.fingerprint(),
+        "recipe": config.recipe,
+        "versions": config.versions,
+        "calibration": None if windows is None else hashlib.sha256(windows.numpy().tobytes()).hexdigest(),
+    }
+
+
+def _config(folder: Path, layers: list[Layer], recipe: Recipe) -> dict[str, Any]:
+    """The model's config, and what `registration` loads it by."""
+    config: dict[str, Any] = json.loads((folder / "config.json").read_text())
+    if recipe.weights.lm_head == "compress":
+        config["tie_word_embeddings"] = False
+    return config | {"quantization_config": describe(layers, recipe).to_dict()}
+
+
+def _companions(folder: Path) -> list[Path]:
+    """The tokenizer's files, and whatever else is neither weights nor config."""
+    files = (path for path in sorted(folder.iterdir()) if path.is_file() and path.suffix in COMPANIONS)
+    return [path for path in files if path.name not in ("config.json", INDEX)]
+
+
+def _weight_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.glob("*.safetensors"))

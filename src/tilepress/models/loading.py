@@ -1,0 +1,105 @@
+"""Models by name: a folder of transformers or tilepress, a GGUF file, the embedded default, or a name on the hub."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..kernels import cpu_features
+from .embedded import ModelUnavailableError, embedded_model_path, is_cached
+from .gguf import gguf_folder
+
+EMBEDDED = "smollm2-135m"
+Announce = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """`model`: a causal language model of transformers, in eval mode, on the CPU."""
+
+    model: Any
+    tokenizer: Any
+    name: str
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def load_model(name: str, *, dtype: torch.dtype | None = None, announce: Announce = say) -> LoadedModel:
+    """The model called `name`, see `model_folder`, and its tokenizer.
+
+    dtype: of what is not packed; if not given, the type it is stored in, but float32 for halves that this processor
+    could only multiply by emulation.
+    """
+    from transformers import AutoModelForCausalLM
+
+    folder = model_folder(name, announce)
+    dtype = dtype or _native_dtype(folder)
+    loaded: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, output_loading_info=True)
+    model, found = loaded
+    if found["missing_keys"]:
+        first = sorted(found["missing_keys"])[0]
+        raise ModelUnavailableError(
+            f"{name} lacks {len(found['missing_keys'])} tensors, {first} among them, and random numbers would take "
+            "their place: fetch or save the model again"
+        )
+    return LoadedModel(model.eval(), load_tokenizer(folder), name)
+
+
+def load_tokenizer(folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(folder)
+    except (OSError, ValueError) as error:
+        raise ModelUnavailableError(f"{folder} holds no tokenizer that transformers can read: {error}") from error
+
+
+def model_folder(name: str, announce: Announce = say) -> Path:
+    """The folder of the model called `name`, fetched or converted first where it must be: a folder, a GGUF file,
+    "smollm2-135m", or the name of a model on the Hugging Face hub."""
+    path = Path(name)
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise ModelUnavailableError(f"{name} is a folder without a config.json, so it holds no model")
+        return path
+    if path.is_file():
+        return _file_folder(path, announce)
+    if name == EMBEDDED:
+        if not is_cached():
+            announce(f"Fetching {EMBEDDED} with pip, once (93 MB) …")
+        return gguf_folder(embedded_model_path(), announce)
+    return _hub_folder(name)
+
+
+def _native_dtype(folder: Path) -> torch.dtype:
+    from transformers import AutoConfig
+
+    stored = AutoConfig.from_pretrained(folder).dtype or torch.float32
+    has_bf16 = {"avx512_bf16", "amx_bf16", "bf16"} & set(cpu_features())
+    return torch.bfloat16 if stored == torch.bfloat16 and has_bf16 else torch.float32
+
+
+def _file_folder(path: Path, announce: Announce) -> Path:
+    if path.suffix.lower() != ".gguf":
+        raise ModelUnavailableError(f"{path} is a file, but not a GGUF one: give a GGUF file or a model's folder")
+    return gguf_folder(path, announce)
+
+
+def _hub_folder(name: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    wanted = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.tiktoken"]
+    try:
+        return Path(snapshot_download(name, allow_patterns=wanted))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ModelUnavailableError(
+            f"{name!r} is neither a folder or a GGUF file here nor {EMBEDDED}, and the Hugging Face hub did not give "
+            f"it ({reason}): check the spelling or the path, or fetch it where there is a network"
+        ) from error

@@ -1,0 +1,182 @@
+"""A compressed model that is being written: beside its place, stage by stage, so that an interrupted run can go on.
+
+    OUT.partial/job.json     what is being made of what; a run with anything else is refused
+    OUT.partial/model/       the files of the finished folder, one for each stage
+    OUT.partial/finished/    the layers of each finished stage, written when its file is whole
+    OUT.partial/hidden/      the inputs of the next stage
+
+At the end `model` takes OUT's place. A stage lost to an interrupt is done again from the inputs that were kept.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from .blocks import REST, find_blocks, stage_state
+from .compress import Layer
+from .registration import packed_layers, replace_layer
+from .shards import INDEX
+from .skeleton import Skeleton
+
+
+class OutputError(ValueError):
+    """A place that cannot be written to, because something is there already."""
+
+
+class Partial:
+    """The storage (`compress.Storage`) of one job; `source` is None where the model has all its weights."""
+
+    def __init__(self, out: Path, job: Mapping[str, Any], model: nn.Module, source: Skeleton | None) -> None:
+        self._out, self._model, self._source = out, model, source
+        self._root = out.with_name(out.name + ".partial")
+        self._blocks = list(find_blocks(model))
+        self._hidden: dict[str, Tensor] = {}
+        refuse_foreign(out)
+        for folder in ("model", "finished", "hidden"):
+            (self._root / folder).mkdir(parents=True, exist_ok=True)
+        self._lock = _lock(self._root)
+        try:
+            self._accept(json.dumps(job, indent=1, sort_keys=True))
+        except OutputError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let others have the place; what is finished stays."""
+        self._lock.close()
+
+    def finished(self, stage: str) -> list[Layer] | None:
+        mark = self._mark(stage)
+        return (
+            [Layer(**{**layer, "shape": tuple(layer["shape"])}) for layer in json.loads(mark.read_text())]
+            if mark.exists()
+            else None
+        )
+
+    def fetch(self, stage: str) -> None:
+        if self._source is not None:
+            self._source.fetch(stage_state(self._model, stage, self._blocks))
+
+    def release(self, stage: str) -> None:
+        if self._source is None:
+            return
+        packed = [name for name, _ in packed_layers(self._model)]
+        self._source.release(stage_state(self._model, stage, self._blocks))
+        for name in packed:
+            replace_layer(self._model, name, nn.Identity())
+
+    def hidden(self, stage: str, shape: tuple[int, ...]) -> Tensor:
+        if stage not in self._hidden:
+            kept = next((self._root / "hidden").glob(f"{self._number(stage)}.*"), None)
+            if kept is not None and len(shape) == 1:
+                shape = tuple(map(int, kept.suffix.removeprefix(".").split("x")))
+            path = self._root / "hidden" / f"{self._number(stage)}.{'x'.join(map(str, shape))}"
+            self._hidden[stage] = torch.from_file(str(path), shared=True, size=prod(shape)).view(shape)
+        return self._hidden[stage]
+
+    def finish(self, stage: str, layers: list[Layer]) -> None:
+        for path in (self._root / "hidden").iterdir():
+            _sync(path)
+        tensors = {key: tensor.detach() for key, tensor in stage_state(self._model, stage, self._blocks).items()}
+        save_file(tensors, self._root / "part", {"format": "pt"})
+        _sync(self._root / "part")
+        os.replace(self._root / "part", self._root / "model" / self._file(stage))
+        _write(self._mark(stage), json.dumps([asdict(layer) for layer in layers]))
+        self.release(stage)
+        self._hidden.pop(stage, None)
+        for path in (self._root / "hidden").glob(f"{self._number(stage)}.*"):
+            path.unlink()
+
+    def publish(self, config: dict[str, Any], companions: list[Path]) -> None:
+        """Add what makes the files a model, and give the folder its name."""
+        model = self._root / "model"
+        for path in companions:
+            shutil.copyfile(path, model / path.name)
+        _write(model / INDEX, json.dumps(self._index(), indent=2, sort_keys=True))
+        _write(model / "config.json", json.dumps(config, indent=2))
+        if self._out.exists():
+            os.replace(self._out, self._root / "replaced")
+        os.replace(model, self._out)
+        shutil.rmtree(self._root)
+
+    def _index(self) -> dict[str, Any]:
+        from safetensors import safe_open
+
+        names: dict[str, str] = {}
+        for stage in (*self._blocks, REST):
+            with safe_open(self._root / "model" / self._file(stage), "pt") as file:
+                names |= dict.fromkeys(file.keys(), self._file(stage))
+        size = sum((self._root / "model" / name).stat().st_size for name in set(names.values()))
+        return {"metadata": {"total_size": size}, "weight_map": names}
+
+    def _accept(self, job: str) -> None:
+        path = self._root / "job.json"
+        if not path.exists():
+            _write(path, job)
+        elif path.read_text() != job:
+            raise OutputError(
+                f"{self._root} holds the finished blocks of another model, recipe or version: run the command that "
+                "began it, delete that folder, or choose another output"
+            )
+
+    def _number(self, stage: str) -> int:
+        return [*self._blocks, REST].index(stage) + 1
+
+    def _file(self, stage: str) -> str:
+        return f"model-{self._number(stage):05d}-of-{len(self._blocks) + 1:05d}.safetensors"
+
+    def _mark(self, stage: str) -> Path:
+        return self._root / "finished" / f"{self._number(stage)}.json"
+
+
+def refuse_foreign(out: Path) -> None:
+    """An existing folder may be replaced if it is empty or one of ours."""
+    if out.is_dir() and (not any(out.iterdir()) or is_compressed(out)):
+        return
+    if out.exists():
+        raise OutputError(f"{out} exists and is not a model that tilepress wrote: choose another output, or move it")
+
+
+def is_compressed(folder: Path) -> bool:
+    """Whether tilepress wrote the model in `folder`."""
+    config = folder / "config.json"
+    if not config.is_file():
+        return False
+    try:
+        stated = json.loads(config.read_text())
+    except ValueError:
+        return False
+    return isinstance(stated, dict) and (stated.get("quantization_config") or {}).get("quant_method") == "tilepress"
+
+
+def _lock(root: Path) -> Any:
+    """Held as long as the file is open; the system lets go of it when the process ends, however it does."""
+    file = open(root / "lock", "w")  # noqa: SIM115  # open as long as the job lasts
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        raise OutputError(f"another tilepress is writing {root}: wait for it, or choose another output") from error
+    return file
+
+
+def _write(path: Path, text: str) -> None:
+    beside = path.with_name(path.name + ".part")
+    beside.write_text(text)
+    _sync(beside)
+    os.replace(beside, path)
+
+
+def _sync(path: Path) -> None:
+    with open(path, "rb+") as file:
+        os.fsync(file.fileno())

@@ -1,0 +1,191 @@
+"""What to do to a model: a recipe, read from TOML, that says everything and refuses what it does not know."""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from ..compress import WeightPlan
+from ..compress.plan import Prune, Quantize
+from ..compress.prune import PruneScope
+from ..formats import Integer, WeightFormat, parse_weight
+from ..kernels.linear import integer_format
+
+LmHead = Literal["keep", "compress"]
+KV_FORMATS = ("model", "fp16", "bf16")
+
+
+class RecipeError(ValueError):
+    """A recipe that cannot be followed; the message names the key."""
+
+
+def _weight_format(name: str) -> str:
+    return str(parse_weight(name))
+
+
+def _activation_format(name: str) -> str:
+    if name.startswith("anda"):
+        raise ValueError(f"{name!r} is not available yet: take fp, int8 or bfp:gN:mN")
+    integer_format("float" if name == "fp" else name)
+    if name == "float":
+        raise ValueError("activations that stay as they are are written fp")
+    return name
+
+
+def _kv_format(name: str) -> str:
+    if name not in KV_FORMATS:
+        raise ValueError(f"{name!r} is not available yet: the cache stays as the model has it; leave the section out")
+    return name
+
+
+FormatName = Annotated[str, AfterValidator(_weight_format)]
+Density = Annotated[float, Field(gt=0, le=1)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Override(_Section):
+    """Another format or density for the layers whose full name fits the pattern `match`, "*.down_proj" say."""
+
+    match: str
+    format: FormatName | None = None
+    density: Density | None = None
+
+
+class Weights(_Section):
+    """How weights are stored, which are kept (`density`, 1 is all) and how codes are chosen."""
+
+    format: FormatName = "int4:g32"
+    density: Density = 1.0
+    prune: Prune = "magnitude"
+    prune_scope: PruneScope = "row"
+    quantize: Quantize = "rtn"
+    lm_head: LmHead = "keep"
+    override: tuple[Override, ...] = ()
+
+
+class Activations(_Section):
+    """What the inputs of packed layers are rounded to: fp (not at all), int8 or bfp:gN:mN."""
+
+    format: Annotated[str, AfterValidator(_activation_format)] = "fp"
+
+
+class KVCache(_Section):
+    format: Annotated[str, AfterValidator(_kv_format)] = "model"
+
+
+class Calibration(_Section):
+    """`sequences` windows of `length` tokens of `text`, chosen by `seed`. The text: see `texts.calibration_text`."""
+
+    text: str | None = None
+    sequences: Annotated[int, Field(ge=0)] = 128
+    length: Annotated[int, Field(ge=1)] = 512
+    seed: Annotated[int, Field(ge=0)] = 0
+
+
+class Recipe(_Section):
+    weights: Weights = Weights()
+    activations: Activations = Activations()
+    kv_cache: KVCache = KVCache()
+    calibration: Calibration = Calibration()
+
+    @model_validator(mode="after")
+    def _is_possible(self) -> "Recipe":
+        _refuse_float_weights_under_integers(self)
+        if self.needs_calibration and not self.calibration.sequences:
+            method = self.weights.quantize if self.weights.quantize != "rtn" else self.weights.prune
+            raise ValueError(
+                f"{method} looks at calibration inputs, and calibration.sequences is 0: set it to 128, say"
+            )
+        return self
+
+    @property
+    def needs_calibration(self) -> bool:
+        """Whether a method that looks at inputs has something to do."""
+        return any(plan.needs_statistics for plan in self._plans)
+
+    @property
+    def needs_hessian(self) -> bool:
+        """Whether norms of inputs are not enough."""
+        return any(plan.needs_hessian for plan in self._plans)
+
+    @property
+    def _plans(self) -> list[WeightPlan]:
+        return [self._plan(()), *(self._plan((override,)) for override in self.weights.override)]
+
+    @property
+    def kernel_activations(self) -> str:
+        """As `tilepress.kernels.linear` calls them."""
+        return "float" if self.activations.format == "fp" else self.activations.format
+
+    def plan(self, layer: str) -> WeightPlan:
+        """What becomes of the layer of that name; of several overrides that match it, the last counts."""
+        return self._plan([override for override in self.weights.override if fnmatchcase(layer, override.match)])
+
+    def _plan(self, overrides: Sequence[Override]) -> WeightPlan:
+        weights = self.weights
+        format, density = weights.format, weights.density
+        for override in overrides:
+            format, density = override.format or format, override.density or density
+        return WeightPlan(parse_weight(format), density, weights.prune, weights.prune_scope, weights.quantize)
+
+
+def read_recipe(source: "Recipe | Mapping[str, Any] | str | Path") -> Recipe:
+    """A recipe as it is, from nested mappings, or from a TOML file; RecipeError names the key that is wrong."""
+    if isinstance(source, Recipe):
+        return source
+    where = "the recipe" if isinstance(source, Mapping) else str(source)
+    try:
+        return Recipe.model_validate(source if isinstance(source, Mapping) else read_toml(source))
+    except ValidationError as error:
+        raise RecipeError(f"{where}: {'; '.join(map(_in_words, error.errors()))}") from error
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(Path(path).read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{path} is not TOML: {error}") from error
+
+
+def _refuse_float_weights_under_integers(recipe: Recipe) -> None:
+    if integer_format(recipe.kernel_activations) is None:
+        return
+    named = {"weights.format": recipe.weights.format}
+    named |= {f"weights.override[{i}].format": o.format for i, o in enumerate(recipe.weights.override) if o.format}
+    for key, format in named.items():
+        if not _takes_integers(parse_weight(format)):
+            raise ValueError(
+                f"activations.format {recipe.activations.format} wants integer weights, and {key} is {format}: "
+                "take int4:g32 or int8:row, say, or activations fp"
+            )
+
+
+def _takes_integers(format: WeightFormat) -> bool:
+    """As `kernels.linear` will see it."""
+    return isinstance(format.element, Integer) and format.operand_bits == 8
+
+
+def _in_words(error: Any) -> str:
+    """One error of pydantic: the key with its section, and what is wrong with it."""
+    key = ".".join(map(str, error["loc"]))
+    if error["type"] == "extra_forbidden":
+        near = get_close_matches(str(error["loc"][-1]), _known_keys(error["loc"][:-1]), n=1)
+        return f"unknown key {key}" + (f"; did you mean {near[0]}?" if near else "")
+    message = error["msg"].removeprefix("Value error, ")
+    return f"{key}: {message}" if key else message
+
+
+def _known_keys(section: tuple[str | int, ...]) -> list[str]:
+    model: Any = Recipe
+    for part in section:
+        if isinstance(part, str):
+            annotation = model.model_fields[part].annotation
+            model = next((a for a in get_args(annotation) if isinstance(a, type)), annotation)
+    return list(model.model_fields)

@@ -1,0 +1,138 @@
+"""Compressed models for transformers: `from_pretrained` of a folder with `quant_method` "tilepress" in its config.
+
+The config lists every packed layer with its arrays; the layers are put in their places before weights are loaded, and
+checked and completed afterwards. Importing this registers it; `import tilepress` sees to that.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.quantizers.auto import register_quantization_config, register_quantizer
+from transformers.quantizers.base import HfQuantizer
+from transformers.utils.quantization_config import QuantizationConfigMixin
+
+from ..nn import PackedLinear, decode_natively
+from ..tiles import unpack
+
+METHOD = "tilepress"
+VERSION = 1
+
+
+@register_quantization_config(METHOD)
+class TilepressConfig(QuantizationConfigMixin):
+    """What a compressed model's config says of it.
+
+    `layers`: name → its format, density, error, `activations`, and `streams`: the arrays it has, each with its type.
+    `recipe` and `versions` tell how it was made.
+    """
+
+    def __init__(
+        self,
+        layers: Mapping[str, Mapping[str, Any]],
+        recipe: Mapping[str, Any],
+        versions: Mapping[str, str],
+        version: int = VERSION,
+        **_: Any,
+    ) -> None:
+        if version != VERSION:
+            raise ValueError(
+                f"the model was written in version {version} of tilepress' folders and this tilepress reads "
+                f"{VERSION}: use the tilepress that wrote it, or compress it again"
+            )
+        self.quant_method = METHOD  # type: ignore[assignment]  # transformers' own methods are an enumeration
+        self.version = version
+        self.versions = dict(versions)
+        self.recipe = dict(recipe)
+        self.layers = {name: dict(layer) for name, layer in layers.items()}
+
+
+@register_quantizer(METHOD)
+class TilepressQuantizer(HfQuantizer):
+    """Puts packed layers in the place of linear ones; quantises nothing itself: that is `tilepress compress`."""
+
+    requires_calibration = True
+    quantization_config: TilepressConfig
+
+    def validate_environment(self, device_map: Any = None, **_: Any) -> None:
+        devices = device_map.values() if isinstance(device_map, Mapping) else [device_map]
+        for device in devices:
+            if str(device) not in ("None", "cpu", "auto") and getattr(device, "type", "") != "cpu":
+                raise ValueError(f"packed layers compute on the CPU, and device_map wants {device}: leave it out")
+
+    def update_device_map(self, device_map: Any) -> Any:
+        return {"": "cpu"} if device_map == "auto" else device_map
+
+    def _process_model_before_weight_loading(self, model: Any, **_: Any) -> Any:
+        for name, layer in self.quantization_config.layers.items():
+            place = _place(model, name)
+            if place is None:
+                continue  # a part of the model that this class leaves out: a headless one has no lm_head
+            streams = {stream: getattr(torch, dtype) for stream, dtype in layer["streams"].items()}
+            plain = model.get_submodule(place)
+            replace_layer(model, place, PackedLinear.awaiting(plain, streams, layer["activations"]))
+        return model
+
+    def _process_model_after_weight_loading(self, model: nn.Module, **_: Any) -> nn.Module:
+        for name, layer in packed_layers(model):
+            layer.complete(name)
+        decode_natively(model)
+        return model
+
+    def _dequantize(self, model: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
+        for name, layer in list(packed_layers(model)):
+            replace_layer(model, name, dense_layer(layer, dtype or torch.float32))
+        return model
+
+    def is_serializable(self, **_: Any) -> bool:
+        return True
+
+    @property
+    def is_trainable(self) -> bool:
+        return False
+
+    @property
+    def is_compileable(self) -> bool:
+        return True
+
+
+def attach(model: Any, config: TilepressConfig) -> None:
+    """Make `model`, whose layers are packed already, one that `save_pretrained` saves as such."""
+    model.config.quantization_config = config
+    model.hf_quantizer = TilepressQuantizer(config, pre_quantized=True)
+    model.is_quantized = True
+    model.quantization_method = METHOD
+    decode_natively(model)
+
+
+def packed_layers(model: nn.Module) -> Iterator[tuple[str, PackedLinear]]:
+    return ((name, module) for name, module in model.named_modules() if isinstance(module, PackedLinear))
+
+
+def replace_layer(model: nn.Module, name: str, layer: nn.Module) -> None:
+    """Put `layer` in the place of the one called `name`."""
+    parent, _, last = name.rpartition(".")
+    setattr(model.get_submodule(parent), last, layer)
+
+
+def dense_layer(layer: PackedLinear, dtype: torch.dtype) -> nn.Linear:
+    """An ordinary linear layer with the weights that the packed ones stand for."""
+    assert layer.matrix is not None
+    dense = nn.Linear(layer.in_features, layer.out_features, layer.bias is not None, device="meta")
+    dense.weight = nn.Parameter(unpack(layer.matrix, dtype), requires_grad=False)
+    if layer.bias is not None:
+        dense.bias = nn.Parameter(layer.bias.to(dtype), requires_grad=False)
+    return dense
+
+
+def _place(model: Any, name: str) -> str | None:
+    """The layer's name in `model`, which may be the base model of the one saved, or the other way round."""
+    prefix = model.base_model_prefix + "."
+    for candidate in (name, name.removeprefix(prefix), prefix + name):
+        try:
+            if isinstance(model.get_submodule(candidate), nn.Linear):
+                return candidate
+        except AttributeError:
+            continue
+    return None

@@ -1,0 +1,62 @@
+"""The weights of a Hugging Face folder, read tensor by tensor from its safetensors files."""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+
+
+class Shards:
+    """Name → tensor, as stored. A file is open only while something is read: pages of a mapped one count as memory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.paths = _paths(folder)
+        self._places = {name: path for path in self.paths for name in _names(path)}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __getitem__(self, name: str) -> Tensor:
+        with safe_open(self._places[name], "pt") as file:
+            tensor: Tensor = file.get_tensor(name)
+            return tensor.clone()  # not the file's own pages, which change when somebody writes to it
+
+    def nbytes(self) -> int:
+        return sum(path.stat().st_size for path in self.paths)
+
+    def fingerprint(self) -> list[str]:
+        """What changes when the files do: their names, sizes, times and tables of contents; not every byte."""
+        return [_fingerprint(path) for path in self.paths]
+
+
+def _paths(folder: Path) -> list[Path]:
+    if (folder / SINGLE).exists():
+        return [folder / SINGLE]
+    if not (folder / INDEX).exists():
+        raise ValueError(f"{folder} holds neither {SINGLE} nor {INDEX}: save the model there as safetensors first")
+    files = sorted(set(json.loads((folder / INDEX).read_text())["weight_map"].values()))
+    missing = [name for name in files if not (folder / name).is_file()]
+    if missing:
+        raise ValueError(f"{folder} lacks {', '.join(missing)}, which {INDEX} names: fetch the model again")
+    return [folder / name for name in files]
+
+
+def _names(path: Path) -> list[str]:
+    try:
+        with safe_open(path, "pt") as file:
+            return list(file.keys())
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a whole safetensors file: {error}") from error
+
+
+def _fingerprint(path: Path) -> str:
+    facts = path.stat()
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        contents = hashlib.sha256(file.read(length)).hexdigest()
+    return f"{path.name} {facts.st_size} {facts.st_mtime_ns} {contents}"

@@ -1,0 +1,77 @@
+"""A transformers model without its weights, and the weights put into a part of it at a time."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .shards import Shards
+
+
+class Skeleton:
+    """`model` has its buffers but no weights; `fetch` fills some from the folder's files, `release` empties them."""
+
+    def __init__(self, folder: Path, shards: Shards) -> None:
+        from transformers import AutoConfig, AutoModelForCausalLM
+
+        self._shards = shards
+        config = AutoConfig.from_pretrained(folder)
+        with _parameters_on_meta():
+            self.model: Any = AutoModelForCausalLM.from_config(config).eval()  # type: ignore[no-untyped-call]
+        self._stored = _stored_names(self.model, shards)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the files hold each of the model's tensors as it is, if under another name."""
+        return not self.model.state_dict().keys() - self._stored.keys() - set(self.model.all_tied_weights_keys)
+
+    def fetch(self, keys: Iterable[str]) -> None:
+        """Fill the parameters and buffers `keys`; those that are full stay as they are."""
+        for key in keys:
+            if self.model.get_parameter_or_buffer(key).is_meta:
+                _set(self.model, key, self._shards[self._stored[key]])
+        self.model.tie_weights()
+
+    def release(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            _set(self.model, key, self.model.get_parameter_or_buffer(key).to("meta"))
+
+
+def _stored_names(model: Any, shards: Shards) -> dict[str, str]:
+    """Name in the model → name in the files, of each tensor there, as transformers would load it."""
+    from transformers.conversion_mapping import get_model_conversion_mapping
+    from transformers.core_model_loading import WeightRenaming, rename_source_key
+
+    renamings = [rule for rule in get_model_conversion_mapping(model) if isinstance(rule, WeightRenaming)]
+    state, base = model.state_dict(), model.base_model_prefix
+    names = {name: name if name in state else rename_source_key(name, renamings, [], base, state)[0] for name in shards}
+    return {name: stored for stored, name in names.items()}
+
+
+def _set(module: nn.Module, key: str, value: Tensor) -> None:
+    path, _, name = key.rpartition(".")
+    owner = module.get_submodule(path)
+    if name in owner._buffers:
+        owner._buffers[name] = value
+    else:
+        owner._parameters[name] = nn.Parameter(value, requires_grad=False)
+
+
+@contextmanager
+def _parameters_on_meta() -> Iterator[None]:
+    """Modules made meanwhile have no memory for their parameters; their buffers are computed as ever."""
+    register = nn.Module.register_parameter
+
+    def register_on_meta(module: nn.Module, name: str, param: Any) -> None:
+        known = param is None or param.is_meta  # a weight that two modules share stays one
+        register(module, name, param if known else nn.Parameter(param.to("meta"), requires_grad=False))
+
+    nn.Module.register_parameter = register_on_meta  # type: ignore[method-assign, assignment]
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        nn.Module.register_parameter = register  # type: ignore[method-assign]

@@ -1,0 +1,59 @@
+"""`tilepress compress`, as a user types it, on a tiny model."""
+
+import pytest
+from tests.cli.test_cli import assert_refused
+from tests.models import tiny
+
+from tilepress.models.partial import is_compressed
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder, text = tiny.save(tmp_path_factory.mktemp("cli") / "model")
+    return str(folder), str(text)
+
+
+def test_options_override_the_recipe(model, tmp_path, call_for_records):
+    folder, text = model
+    (tmp_path / "r.toml").write_text(
+        f'[weights]\nformat = "int8:row"\ndensity = 0.5\nprune = "wanda"\n'
+        f'[calibration]\ntext = "{text}"\nsequences = 2\nlength = 16\n'
+    )
+    out = tmp_path / "out"
+    options = ("--recipe", tmp_path / "r.toml", "--weights", "int4:g32", "--acts", "int8", "--lm-head", "compress")
+    found = call_for_records("compress", folder, "-o", out, *options)
+    assert is_compressed(out) and found["size.after"] < found["size.before"]
+    assert found["compression"] == pytest.approx(found["size.before"] / found["size.after"])
+    assert 0 < found["model.layers.0.mlp.up_proj.error"] < 1 and "lm_head.error" in found
+    assert isinstance(found["sparse_pays"], bool)
+    assert found["int4:g32@50%+int8.128x64.b1.time"] > 0 and found["int4:g32+int8.128x64.b1.time"] > 0
+
+
+def test_the_table_and_an_output_that_is_not_ours(model, tmp_path, call):
+    done = call("compress", model[0], "-o", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    for words in ("size before", "times smaller", "bits a weight, in them", "time"):
+        assert words in done.stdout
+    assert done.stdout.count("error of model.layers.") == 5 and "warning" not in done.stderr
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/x").write_text("")
+    assert_refused(call("compress", model[0], "-o", tmp_path / "mine"), "is not a model that tilepress wrote")
+
+
+def test_what_is_wrong_is_said(model, tmp_path, call):
+    out = ("-o", tmp_path / "out")
+    assert_refused(call("compress", model[0], *out, "--weights", "int44:g32"), "weights.format: unknown format 'int44")
+    assert_refused(call("compress", model[0], *out, "--weights", "bf16", "--acts", "int8"), "wants integer weights")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_warning_says_by_how_much():
+    from types import SimpleNamespace
+
+    from tilepress.cli.compress import _pays, _warning
+
+    timings = [SimpleNamespace(name="int4:g32", seconds=1.0), SimpleNamespace(name="int4:g32@50%", seconds=1.5)]
+    race = SimpleNamespace(timings=timings, shape="8x8")
+    assert not _pays(race) and "takes 1.50 times as long as int4:g32" in _warning(race)
+    timings[1].seconds = 0.5
+    assert _pays(race)

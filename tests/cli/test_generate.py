@@ -1,0 +1,35 @@
+"""`tilepress generate`, as a user types it, on a tiny compressed model."""
+
+import pytest
+from tests.cli.test_cli import assert_refused, run
+from tests.models import tiny
+
+from tilepress.models import compress_folder
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder, _ = tiny.save(tmp_path_factory.mktemp("cli") / "model")
+    compress_folder(str(folder), folder.parent / "out", {"activations": {"format": "int8"}})
+    return str(folder.parent / "out")
+
+
+def test_text_on_one_stream_and_speed_on_the_other(model, call_for_records):
+    done = run("generate", model, "w5 w6 w7", "--tokens", 8)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("w") and "w5 w6 w7" not in done.stdout
+    assert "tokens, " in done.stderr and " a second" in done.stderr
+    found = call_for_records("generate", model, "w5 w6 w7", "--tokens", 8)
+    assert found["text"] == done.stdout.strip() and 0 < found["tokens"] <= 8
+    assert found["speed"] == pytest.approx(found["tokens"] / found["time"])
+
+
+def test_a_seed_chooses(model, call_for_records):
+    warm = ("generate", model, "w5", "--temperature", 2, "--tokens", 12)
+    assert call_for_records(*warm, "--seed", 1)["text"] == call_for_records(*warm, "--seed", 1)["text"]
+
+
+def test_what_is_wrong_is_said(model, call):
+    assert_refused(call("generate", model, "w5", "--chat"), "has no chat template: leave --chat out")
+    assert_refused(call("generate", model, ""), "the prompt is empty")
+    assert_refused(call("generate", "/no/such/model", "w5"), "'/no/such/model' is neither a folder or a GGUF file here")

@@ -1,0 +1,186 @@
+"""Compression from folder to folder: streamed, interrupted, resumed, refused."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from tests.models import tiny
+from tilepress.models import compress_folder, compress_model, load_model
+from tilepress.models.folder import read_windows
+from tilepress.models.partial import OutputError, is_compressed
+from tilepress.models.recipe import read_recipe
+from tilepress.models.skeleton import Skeleton
+
+
+class Stop(Exception):
+    """An interrupt."""
+
+
+def stop_after(stages):
+    def progress(state):
+        if state.done == stages:
+            raise Stop
+
+    return progress
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+def test_a_streamed_model_is_the_one_compressed_in_memory(family, tmp_path, recipe):
+    folder, _ = tiny.save(tmp_path / "model", family)
+    outcome = compress_folder(str(folder), tmp_path / "out", recipe)
+    windows = read_windows(read_recipe(recipe), AutoTokenizer.from_pretrained(folder))
+    expected = compress_model(tiny.make(family), recipe, windows=windows)
+    found = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    a, b = expected.state_dict(), found.state_dict()
+    assert a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
+    assert [layer.name for layer in outcome.layers] == list(expected.config.quantization_config.layers)
+    assert outcome.nbytes < outcome.source_bytes and 2 < outcome.bits_per_weight < 5
+    assert not (tmp_path / "out.partial").exists()
+
+
+def test_what_the_folder_tells(llama_folder, tmp_path, recipe):
+    compress_folder(str(llama_folder[0]), tmp_path / "out", recipe)
+    stated = json.loads((tmp_path / "out/config.json").read_text())["quantization_config"]
+    assert stated["recipe"] == read_recipe(recipe).model_dump(mode="json")
+    assert stated["versions"].keys() == {"tilepress", "torch", "transformers"}
+    assert all(0 < layer["error"] < 1 for layer in stated["layers"].values())
+    names = json.loads((tmp_path / "out/model.safetensors.index.json").read_text())["weight_map"]
+    assert "model.layers.0.self_attn.q_proj.codes" in names
+    assert names.keys() == {key for path in (tmp_path / "out").glob("*.safetensors") for key in load_file(path)}
+    assert AutoTokenizer.from_pretrained(tmp_path / "out").vocab_size == tiny.VOCABULARY
+    assert load_model(str(tmp_path / "out")).model(tiny.windows()).logits.isfinite().all()
+
+
+@pytest.mark.parametrize("stages", [0, 1, 2, 3])
+def test_interrupted_and_resumed_is_uninterrupted(llama_folder, tmp_path, recipe, stages):
+    compress_folder(str(llama_folder[0]), tmp_path / "whole", recipe)
+    with pytest.raises(Stop):
+        compress_folder(str(llama_folder[0]), tmp_path / "out", recipe, progress=stop_after(stages))
+    assert not (tmp_path / "out").exists()
+    assert len(list((tmp_path / "out.partial/finished").iterdir())) == stages
+    told = []
+    compress_folder(str(llama_folder[0]), tmp_path / "out", recipe, progress=told.append)
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+KILLED = """
+import os, signal, sys
+from tilepress.models import compress_folder, partial
+save = partial.save_file
+def save_file(tensors, path, metadata):
+    save(tensors, path, metadata)
+    if any(".layers.1." in name for name in tensors):
+        os.kill(os.getpid(), signal.SIGKILL)
+partial.save_file = save_file
+compress_folder(sys.argv[1], sys.argv[2], sys.argv[3])
+"""
+
+
+def test_killed_while_writing_a_block_loses_only_that(llama_folder, tmp_path, recipe):
+    path = tmp_path / "recipe.toml"
+    weights = recipe["weights"] | {"format": "int4:g32"}
+    lines = [f"{key} = {json.dumps(value)}" for key, value in weights.items()]
+    more = [f"{key} = {json.dumps(value)}" for key, value in recipe["calibration"].items()]
+    path.write_text("\n".join(["[weights]", *lines, "[calibration]", *more]))
+    command = [sys.executable, "-c", KILLED, str(llama_folder[0]), str(tmp_path / "out"), str(path)]
+    assert subprocess.run(command, capture_output=True).returncode == -9
+    assert os.listdir(tmp_path / "out.partial/finished") == ["1.json"]
+    compress_folder(str(llama_folder[0]), tmp_path / "out", path)
+    compress_folder(str(llama_folder[0]), tmp_path / "whole", path)
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+def test_another_job_in_the_same_place_is_refused(llama_folder, tmp_path, recipe):
+    with pytest.raises(Stop):
+        compress_folder(str(llama_folder[0]), tmp_path / "out", recipe, progress=stop_after(1))
+    other = {**recipe, "weights": {**recipe["weights"], "density": 0.25}}
+    with pytest.raises(OutputError, match=r"out.partial holds the finished blocks of another model, recipe or version"):
+        compress_folder(str(llama_folder[0]), tmp_path / "out", other)
+    copy = shutil.copytree(llama_folder[0], tmp_path / "copy")
+    os.utime(copy / "model.safetensors", (1, 1))
+    with pytest.raises(OutputError, match="another model, recipe or version"):
+        compress_folder(str(copy), tmp_path / "out", recipe)
+    compress_folder(str(llama_folder[0]), tmp_path / "out", recipe)
+
+
+def test_two_at_once_are_refused(llama_folder, tmp_path, recipe):
+    def second(state):
+        if state.done == 1:
+            compress_folder(str(llama_folder[0]), tmp_path / "out", recipe)
+
+    with pytest.raises(OutputError, match=r"another tilepress is writing .*out.partial"):
+        compress_folder(str(llama_folder[0]), tmp_path / "out", recipe, progress=second)
+
+
+def test_only_our_own_output_is_replaced(llama_folder, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    compress_folder(str(llama_folder[0]), out, {})  # empty: nothing to lose
+    assert is_compressed(out)
+    before = contents(out)
+    compress_folder(str(llama_folder[0]), out, {"weights": {"format": "int8:row"}})
+    assert contents(out) != before
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/thesis.txt").write_text("years of work")
+    (tmp_path / "file").write_text("too")
+    for place in (tmp_path / "mine", tmp_path / "file", llama_folder[0]):
+        with pytest.raises(OutputError, match=r"exists and is not a model that tilepress wrote: choose another output"):
+            compress_folder(str(llama_folder[0]), place, {})
+    assert (tmp_path / "mine/thesis.txt").read_text() == "years of work"
+    with pytest.raises(ValueError, match="out is compressed already: compress the model it was made from"):
+        compress_folder(str(out), tmp_path / "again", {})
+
+
+def test_a_tied_head_can_stay(llama_folder, tmp_path):
+    compress_folder(str(llama_folder[0]), tmp_path / "out", {})
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+
+
+def test_one_block_is_in_memory_at_a_time(tmp_path, recipe, monkeypatch):
+    """Weights that the model holds, each time a block is fetched: never those of another block."""
+    folder, _ = tiny.save(tmp_path / "model", num_hidden_layers=6)
+    held = []
+    fetch = Skeleton.fetch
+
+    def spy(self, keys):
+        fetch(self, keys)
+        state = self.model.state_dict()
+        held.append({key.split(".")[2] for key, value in state.items() if ".layers." in key and not value.is_meta})
+
+    monkeypatch.setattr(Skeleton, "fetch", spy)
+    compress_folder(str(folder), tmp_path / "out", recipe)
+    assert max(map(len, held)) == 1 and set().union(*held) == set("012345")
+
+
+def test_a_model_in_shards_and_in_halves(tmp_path, recipe):
+    tiny.make("llama").to(torch.bfloat16).save_pretrained(tmp_path / "model", max_shard_size="50KB")
+    tiny.tokenizer().save_pretrained(tmp_path / "model")
+    assert len(list((tmp_path / "model").glob("*.safetensors"))) > 2
+    compress_folder(str(tmp_path / "model"), tmp_path / "out", recipe)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    assert model.model.norm.weight.dtype == torch.bfloat16
+    next((tmp_path / "model").glob("model-00001-*")).unlink()
+    with pytest.raises(ValueError, match=r"lacks model-00001.*, which model.safetensors.index.json names"):
+        compress_folder(str(tmp_path / "model"), tmp_path / "again", recipe)
+
+
+def test_a_folder_without_safetensors_is_refused(tmp_path, llama_folder):
+    folder = shutil.copytree(llama_folder[0], tmp_path / "model")
+    (folder / "model.safetensors").write_bytes(b"nothing")
+    with pytest.raises(ValueError, match="is not a whole safetensors file"):
+        compress_folder(str(folder), tmp_path / "out", {})
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match=r"holds neither model.safetensors nor"):
+        compress_folder(str(folder), tmp_path / "out", {})

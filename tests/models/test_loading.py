@@ -1,0 +1,127 @@
+"""Models by name."""
+
+import os
+
+import numpy as np
+import pytest
+import torch
+
+from tests.models import tiny
+from tilepress.models import ModelUnavailableError, load_model, loading, model_folder
+from tilepress.models.gguf import gguf_folder
+
+
+def test_a_folder(llama_folder):
+    loaded = load_model(str(llama_folder[0]))
+    assert loaded.name == str(llama_folder[0]) and not loaded.model.training
+    assert loaded.tokenizer("w5 w6")["input_ids"] == [5, 6]
+    assert load_model(str(llama_folder[0]), dtype=torch.float16).model.dtype == torch.float16
+
+
+@pytest.mark.parametrize(("features", "dtype"), [([], torch.float32), (["amx_bf16"], torch.bfloat16)])
+def test_halves_are_widened_where_they_would_be_emulated(tmp_path, monkeypatch, features, dtype):
+    tiny.make("llama").to(torch.bfloat16).save_pretrained(tmp_path)
+    tiny.tokenizer().save_pretrained(tmp_path)
+    monkeypatch.setattr(loading, "cpu_features", lambda: features)
+    assert load_model(str(tmp_path)).model.dtype == dtype
+
+
+@pytest.mark.filterwarnings("ignore")  # transformers' own report of them comes first
+def test_missing_tensors_are_not_replaced_by_random_ones(tmp_path):
+    model = tiny.make("llama")
+    state = {name: value for name, value in model.state_dict().items() if name != "model.norm.weight"}
+    model.save_pretrained(tmp_path, state_dict=state)
+    tiny.tokenizer().save_pretrained(tmp_path)
+    with pytest.raises(ModelUnavailableError, match=r"lacks 1 tensors, model.norm.weight among them, and random"):
+        load_model(str(tmp_path))
+
+
+def test_what_is_no_model_is_refused(tmp_path, monkeypatch):
+    with pytest.raises(ModelUnavailableError, match=r"is a folder without a config.json"):
+        model_folder(str(tmp_path))
+    (tmp_path / "model.bin").write_text("")
+    with pytest.raises(ModelUnavailableError, match="is a file, but not a GGUF one"):
+        model_folder(str(tmp_path / "model.bin"))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(
+        ModelUnavailableError, match=r"'/no/such/model' is neither a folder or a GGUF file here nor smoll"
+    ):
+        model_folder("/no/such/model")
+
+
+def test_a_name_of_the_hub_without_a_network(monkeypatch):
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    def offline(name, **_):
+        raise LocalEntryNotFoundError("the Hub cannot be reached\nand more")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", offline)
+    with pytest.raises(ModelUnavailableError) as error:
+        model_folder("someone/some-model")
+    assert "'someone/some-model' is neither" in str(error.value)
+    assert "(the Hub cannot be reached): check the spelling or the path" in str(error.value)
+
+
+def write_gguf(path):
+    """A tiny Llama in GGUF's names and order; returns its weights by name."""
+    gguf = pytest.importorskip("gguf")
+    writer = gguf.GGUFWriter(path, "llama")
+    for key, value in {
+        "context_length": 64, "embedding_length": 32, "feed_forward_length": 64, "block_count": 1,
+        "attention.head_count": 2, "attention.head_count_kv": 2, "vocab_size": 8,
+    }.items():  # fmt: skip
+        writer.add_uint32(f"llama.{key}", value)
+    writer.add_float32("llama.attention.layer_norm_rms_epsilon", 1e-5)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_token_list(["<unk>", "<s>", "</s>", "a", "b", "ab", "d", "e"])
+    writer.add_token_merges(["a b"])
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    numbers = np.random.default_rng(0)
+    shapes = {"token_embd": (8, 32), "output_norm": (32,), "output": (8, 32), "blk.0.attn_norm": (32,)}
+    shapes |= {f"blk.0.attn_{name}": (32, 32) for name in ("q", "k", "v", "output")}
+    shapes |= {
+        "blk.0.ffn_norm": (32,),
+        "blk.0.ffn_gate": (64, 32),
+        "blk.0.ffn_up": (64, 32),
+        "blk.0.ffn_down": (32, 64),
+    }
+    weights = {name: numbers.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    for name, weight in weights.items():
+        writer.add_tensor(f"{name}.weight", weight)
+    for step in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file, writer.close):
+        step()
+    return weights
+
+
+@pytest.mark.filterwarnings("ignore")  # the tokenizer of the toy is not one that transformers knows
+def test_a_gguf_file_is_unpacked_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("TILEPRESS_CACHE", str(tmp_path / "cache"))
+    weights = write_gguf(tmp_path / "toy.gguf")
+    pytest.importorskip("accelerate")
+    told = []
+    loaded = load_model(str(tmp_path / "toy.gguf"), announce=told.append)
+    assert len(told) == 1 and told[0].startswith("Unpacking toy.gguf to float32, once, into")
+    layer = loaded.model.model.layers[0]
+    assert loaded.model.dtype == torch.float32
+    assert np.array_equal(layer.mlp.up_proj.weight.detach().numpy(), weights["blk.0.ffn_up"])
+    folder = model_folder(str(tmp_path / "toy.gguf"), announce=told.append)
+    assert len(told) == 1 and folder.parent == tmp_path / "cache" and len(os.listdir(folder.parent)) == 1
+
+
+def test_gguf_without_its_packages(tmp_path, monkeypatch):
+    monkeypatch.setenv("TILEPRESS_CACHE", str(tmp_path))
+    (tmp_path / "x.gguf").write_text("")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ModelUnavailableError, match=r"needs the package gguf: pip install 'tilepress\[gguf\]'"):
+        gguf_folder(tmp_path / "x.gguf", print)
+
+
+def test_a_broken_gguf_file(tmp_path, monkeypatch):
+    pytest.importorskip("gguf")
+    pytest.importorskip("accelerate")
+    monkeypatch.setenv("TILEPRESS_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "x.gguf").write_bytes(b"no such thing")
+    with pytest.raises(ModelUnavailableError, match=r"transformers cannot read .*x.gguf"):
+        model_folder(str(tmp_path / "x.gguf"), announce=lambda _: None)
+    assert not list((tmp_path / "cache").iterdir())

@@ -1,0 +1,208 @@
+"""Decoder layers by one native call: the same numbers as by modules, and the modules wherever that is not possible."""
+
+import copy
+
+import pytest
+import torch
+from tests.models.tiny import GATED, make
+from transformers import (
+    DynamicCache,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
+
+from tilepress import nn as packed_nn
+from tilepress import tiles
+
+FAMILIES = {
+    "llama": (LlamaForCausalLM, LlamaConfig, {}),
+    "mistral": (MistralForCausalLM, MistralConfig, {"sliding_window": None}),
+    "qwen2": (Qwen2ForCausalLM, Qwen2Config, {}),
+}
+
+
+def packed_model(family="llama", format="int8:g32", activations="float", dtype=torch.float32):
+    torch.manual_seed(0)
+    kind, config, changes = FAMILIES[family]
+    model = kind(config(**GATED, **changes)).to(dtype)
+    for module in list(model.model.modules()):
+        for name, child in list(module.named_children()):
+            if isinstance(child, torch.nn.Linear):
+                layer = packed_nn.PackedLinear(tiles.pack(child.weight.float(), format), child.bias, activations)
+                setattr(module, name, layer)
+    return model.eval()
+
+
+def prompt(length=7, batch=1):
+    return torch.randint(1, 60, (batch, length), generator=torch.Generator().manual_seed(length))
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """How often a native layer decoded."""
+    found = []
+    decode = packed_nn.decoding._NativeLayer.decode
+    monkeypatch.setattr(
+        packed_nn.decoding._NativeLayer, "decode", lambda *arguments: found.append(1) or decode(*arguments)
+    )
+    return found
+
+
+@torch.no_grad()
+def step_logits(model, tokens, cache):
+    return torch.stack(
+        [model(tokens[:, i : i + 1], past_key_values=cache).logits[0, -1] for i in range(tokens.shape[1])]
+    )
+
+
+@torch.no_grad()
+def compare(model, tolerance, length=9):
+    """Logits of tokens after a prompt, natively and by modules, relative to their norm."""
+    layers = packed_nn.decode_natively(model)
+    results = []
+    for _ in range(2):
+        cache = DynamicCache(config=model.config)
+        model(prompt(), past_key_values=cache)
+        results.append((step_logits(model, prompt(length), cache), cache))
+        packed_nn.decode_by_modules(model)
+    (native, ours), (plain, theirs) = results
+    assert (native - plain).float().norm() <= tolerance * plain.float().norm()
+    assert ours.get_seq_length() == theirs.get_seq_length() == 7 + length
+    for mine, other in zip(ours.layers, theirs.layers, strict=True):
+        assert (mine.keys - other.keys).float().norm() <= tolerance * other.keys.float().norm()
+        assert (mine.values - other.values).float().norm() <= tolerance * other.values.float().norm()
+    return layers
+
+
+@pytest.mark.parametrize("format", ["int8:g32", "int4:g32", "bf16", "mxfp4"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_logits_and_cache_are_those_of_the_modules(family, format, calls):
+    model = packed_model(family, format)
+    layers = compare(model, 1e-5)
+    assert layers == len(model.model.layers) and len(calls) == 9 * layers
+
+
+@pytest.mark.parametrize("activations", ["int8", "bfp:g32:m8"])
+def test_integer_activations(activations, calls):
+    """A value on the edge between two integers may fall to either side."""
+    compare(packed_model(activations=activations), 0.02)
+    assert calls
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_halves(dtype, calls):
+    compare(packed_model(dtype=dtype), 2**-5)
+    assert calls
+
+
+def test_a_cache_grows_beyond_its_room(monkeypatch):
+    monkeypatch.setattr(packed_nn.decoding, "LEAST_ROOM", 3)
+    compare(packed_model(), 1e-5, length=20)
+
+
+def test_generation_is_the_same(calls):
+    model = packed_model()
+    options = {"max_new_tokens": 12, "do_sample": False}
+    plain = model.generate(prompt(), **options)
+    packed_nn.decode_natively(model)
+    assert torch.equal(model.generate(prompt(), **options), plain) and calls
+    assert torch.equal(copy.deepcopy(model).generate(prompt(), **options), plain)
+
+
+@pytest.mark.parametrize("options", [{"num_beams": 3}, {"cache_implementation": "static"}, {"use_cache": False}])
+def test_other_caches_and_batches_go_by_modules(options, calls):
+    model = packed_model()
+    options = {"max_new_tokens": 6, "do_sample": False, **options}
+    plain = model.generate(prompt(), **options)
+    packed_nn.decode_natively(model)
+    assert torch.equal(model.generate(prompt(), **options), plain) and not calls
+    padded = {"input_ids": prompt(5, 2), "attention_mask": torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]])}
+    assert model.generate(**padded, max_new_tokens=4).shape == (2, 9) and not calls
+
+
+@torch.no_grad()
+def test_branches_of_one_cache_do_not_disturb_each_other():
+    model = packed_model()
+    packed_nn.decode_natively(model)
+    cache = DynamicCache(config=model.config)
+    model(prompt(), past_key_values=cache)
+    step_logits(model, prompt(2), cache)
+    branch = copy.copy(cache)
+    branch.layers = [copy.copy(layer) for layer in cache.layers]
+    step_logits(model, prompt(3), cache)
+    kept = [layer.keys.clone() for layer in cache.layers]
+    step_logits(model, prompt(4), branch)
+    assert all(torch.equal(layer.keys, keys) for layer, keys in zip(cache.layers, kept, strict=True))
+    assert cache.get_seq_length() == 12 and branch.get_seq_length() == 13
+
+
+@torch.no_grad()
+def test_a_cropped_cache_goes_on_from_where_it_was_cut():
+    model = packed_model()
+    packed_nn.decode_natively(model)
+    caches = [DynamicCache(config=model.config) for _ in range(2)]
+    for cache in caches:
+        model(prompt(), past_key_values=cache)
+    step_logits(model, prompt(4), caches[0])
+    caches[0].crop(-4)
+    assert torch.equal(step_logits(model, prompt(3), caches[0]), step_logits(model, prompt(3), caches[1]))
+
+
+@torch.no_grad()
+def test_modules_that_are_watched_or_changed_are_not_passed_by(calls):
+    model = packed_model()
+    packed_nn.decode_natively(model)
+    cache = DynamicCache(config=model.config)
+    model(prompt(), past_key_values=cache)
+    seen = []
+    attention = model.model.layers[0].self_attn
+    hook = attention.q_proj.register_forward_hook(lambda *_: seen.append(1))
+    step_logits(model, prompt(1), cache)
+    assert seen and len(calls) == len(model.model.layers) - 1
+    hook.remove()
+    before = step_logits(model, prompt(1), copy.deepcopy(cache))
+    layer = attention.o_proj
+    attention.o_proj = packed_nn.PackedLinear(tiles.pack(-tiles.unpack(layer.matrix), "int8:g32"), None)
+    assert not torch.allclose(step_logits(model, prompt(1), copy.deepcopy(cache)), before)
+    attention.o_proj = torch.nn.Linear(layer.in_features, layer.out_features, bias=False)
+    calls.clear()
+    step_logits(model, prompt(1), cache)
+    assert len(calls) == len(model.model.layers) - 1
+
+
+@torch.no_grad()
+def test_attentions_and_hidden_states_can_be_had():
+    model = packed_model()
+    packed_nn.decode_natively(model)
+    cache = DynamicCache(config=model.config)
+    model(prompt(), past_key_values=cache)
+    found = model(prompt(1), past_key_values=cache, output_hidden_states=True)
+    assert len(found.hidden_states) == len(model.model.layers) + 1
+    model.set_attn_implementation("eager")
+    found = model(prompt(1), past_key_values=cache, output_attentions=True)
+    assert len(found.attentions) == len(model.model.layers)
+
+
+def test_layers_that_are_not_wholly_packed_are_left_alone():
+    assert packed_nn.decode_natively(make("llama")) == 0
+    assert packed_nn.decode_natively(make("opt")) == 0
+    sliding = packed_model("mistral")
+    for layer in sliding.model.layers:
+        layer.self_attn.sliding_window = 4
+    assert packed_nn.decode_natively(sliding) == 0
+
+
+def test_integers_want_finite_activations():
+    model = packed_model(activations="int8")
+    packed_nn.decode_natively(model)
+    model.model.embed_tokens.weight.data[5] = torch.inf
+    cache = DynamicCache(config=model.config)
+    with torch.no_grad():
+        model(prompt(), past_key_values=cache)
+        with pytest.raises(ValueError, match="activations must be finite"):
+            model(torch.tensor([[5]]), past_key_values=cache)
+    assert cache.get_seq_length() == 7
