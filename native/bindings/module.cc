@@ -459,5 +459,6 @@ NB_MODULE(_native, m) {
       .def("decode", &PyDecoderLayer::decode);
   m.def("advise_huge_pages",
         [](ConstBytes data) { advise_huge_pages(data.data(), static_cast<int64_t>(data.size())); });
+  m.def("keep_freed_memory", &keep_freed_memory);
   m.def("read_bandwidth", &py_read_bandwidth, array("data"), "threads"_a);
 }

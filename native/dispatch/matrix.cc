@@ -1,5 +1,8 @@
 #include "dispatch/matrix.h"
 
+#if defined(__linux__)
+#include <malloc.h>
+#endif
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -227,6 +230,13 @@ void advise_huge_pages(const uint8_t* data, int64_t size) {
   const uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + kPage - 1) / kPage * kPage;
   const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + static_cast<uintptr_t>(size)) / kPage * kPage;
   if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+#endif
+}
+
+void keep_freed_memory() {
+#if defined(__GLIBC__)
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, 256 << 20);
 #endif
 }
 

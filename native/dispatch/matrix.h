@@ -117,6 +117,10 @@ void unpack_weights(const MatrixShape& shape, const Format& format, const Stream
 // Asks the system to keep these bytes in huge pages, where it has them; a wish, so nothing is said if it has not.
 void advise_huge_pages(const uint8_t* data, int64_t size);
 
+// From now on the process keeps up to 256 MiB that it has freed: a layer's activations come and go at the top of the
+// heap, and given back to the system each time, they would have to be mapped and cleared anew for every layer.
+void keep_freed_memory();
+
 // Bytes a second of `threads` threads reading `size` bytes once; the checksum goes to `checksum`.
 double read_bandwidth(const uint8_t* data, int64_t size, int threads, uint64_t* checksum);
 

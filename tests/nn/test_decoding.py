@@ -82,7 +82,7 @@ def compare(model, tolerance, length=9):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_logits_and_cache_are_those_of_the_modules(family, format, calls):
     model = packed_model(family, format)
-    layers = compare(model, 1e-5)
+    layers = compare(model, 1e-4)
     assert layers == len(model.model.layers) and len(calls) == 9 * layers
 
 
@@ -101,7 +101,7 @@ def test_halves(dtype, calls):
 
 def test_a_cache_grows_beyond_its_room(monkeypatch):
     monkeypatch.setattr(packed_nn.decoding, "LEAST_ROOM", 3)
-    compare(packed_model(), 1e-5, length=20)
+    compare(packed_model(), 1e-4, length=20)
 
 
 def test_generation_is_the_same(calls):

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from .. import _native
 from ..kernels import linear, register
 from ..kernels.linear import integer_format
 from ..tiles import DamagedError, PackedMatrix
@@ -63,6 +64,7 @@ class PackedLinear(nn.Module):
 
     def _begin(self, rows: int, cols: int, bias: Tensor | None, activations: str) -> None:
         integer_format(activations)
+        _native.keep_freed_memory()
         self.in_features, self.out_features = cols, rows
         self.activations = activations
         self.matrix = None
