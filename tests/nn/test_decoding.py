@@ -164,6 +164,10 @@ def test_modules_that_are_watched_or_changed_are_not_passed_by(calls):
     step_logits(model, prompt(1), cache)
     assert seen and len(calls) == len(model.model.layers) - 1
     hook.remove()
+    calls.clear()
+    step_logits(model.train(), prompt(1), copy.deepcopy(cache))
+    assert not calls
+    model.eval()
     before = step_logits(model, prompt(1), copy.deepcopy(cache))
     layer = attention.o_proj
     attention.o_proj = packed_nn.PackedLinear(tiles.pack(-tiles.unpack(layer.matrix), "int8:g32"), None)

@@ -98,14 +98,14 @@ class _Decoding:
 
     def _takes(self, x: Tensor, options: dict[str, Any]) -> bool:
         """Whether the modules inside can be passed by, being packed as ever and watched by nobody."""
-        if options.get("output_attentions") or "forward" in self.layer._modules["self_attn"].__dict__:
+        layer = self.layer
+        if layer.training or options.get("output_attentions") or "forward" in layer._modules["self_attn"].__dict__:
             return False
         if self.native is None or not self.native.is_of(x.dtype):
-            linears = _linears(self.layer)
-            norms = [self.layer.input_layernorm, self.layer.post_attention_layernorm]
+            linears, norms = _linears(layer), [layer.input_layernorm, layer.post_attention_layernorm]
             if not linears or any(norm.weight.dtype != x.dtype for norm in norms):
                 return False
-            self.native = _NativeLayer(self.layer, linears, norms)
+            self.native = _NativeLayer(layer, linears, norms)
         return not self.native.is_watched()
 
 
