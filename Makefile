@@ -16,7 +16,7 @@ help:
 	@echo "make sanitize  the native tests under the address and undefined-behaviour sanitizers"
 	@echo "make wheel     build a wheel into dist, and try it outside the source tree"
 	@echo "make header    generate the C++ header from tiles/layout.py"
-	@echo "make readme    generate the README's table of formats"
+	@echo "make readme    generate the README's tables from records"
 
 setup: $(VENV)/installed
 

@@ -1,5 +1,5 @@
-"""`make readme`: put the table that `tilepress formats --markdown` prints, and the speeds that `make bench` kept, into
-README.md."""
+"""`make readme`: put the table that `tilepress formats --markdown` prints, the speeds that `make bench` kept, and what
+`benchmarks/quality.py` kept, into README.md. What was never measured has no table."""
 
 import json
 import subprocess
@@ -10,6 +10,7 @@ README = Path(__file__).parents[1] / "README.md"
 RESULTS = Path(__file__).parent / "results"
 FORMATS = "<!-- tilepress formats --markdown -->\n"
 PACKING, SPEEDS = "<!-- packing -->\n", "<!-- speeds -->\n"
+QUALITY, MODELS = "<!-- quality -->\n", "<!-- models -->\n"
 END = "<!-- end -->\n"
 
 SHAPE = "14336x4096"
@@ -20,6 +21,7 @@ MACHINES = {  # part of a result file's name: what to call the machine, and the 
 ENTRANTS = ["int4:g32+int8", "int4:g32", "mxfp4", "e4m3", "bf16@50%", "int8:row+int8", "int8:row@50%+int8"]
 ENTRANTS += ["int4:g32+bfp:g32:m7", "int4:g32+bfp:g32:m8"]
 BATCHES = [1, 4, 16, 512]
+DEPTH = 121  # of the models' tables: the prompt of `tilepress bench model`
 
 
 def formats_table() -> str:
@@ -39,7 +41,7 @@ def packing_table() -> str:
         values = machines[0][1]
         rest = [f"{values[f'{name}.size']:.1f} MB", f"{values[f'{name}.peak_over_size']:.2f} ×"]
         lines.append([f"`{format}`", *times, *rest])
-    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+    return _markdown(lines)
 
 
 def speeds_table() -> str:
@@ -54,12 +56,73 @@ def speeds_table() -> str:
             cells = [_cell(values, f"{name}.{SHAPE}.b{batch}", peer) for batch in BATCHES]
             share = values[f"{name}.{SHAPE}.b1.share_of_read_bandwidth"]
             lines.append([machine, f"`{name}`", *cells, f"{100 * share:.0f}", peer])
+    return _markdown(lines)
+
+
+def models_table() -> str:
+    """Prefill and decoding of whole models, ours and peers', on the machines where they were measured."""
+    rows = [
+        [machine, f"`{name}`", *_rates(values, name)]
+        for part, (machine, _) in MACHINES.items()
+        for values in [_latest(part)]
+        for name in _named(values, f".decode.depth_{DEPTH}.batch_1")
+    ]
+    head = ["machine", "model", "prefill, tokens/s", "decode, tokens/s", "MB a step", "% of read"]
+    return _markdown([head, ["---", "---", *["---:"] * 4], *rows]) if rows else ""
+
+
+def _rates(values: dict[str, float], name: str) -> list[str]:
+    prefill, decode = f"{name}.prefill.prompt_{DEPTH}.batch_1", f"{name}.decode.depth_{DEPTH}.batch_1"
+    rates = [f"{values[rate]:.1f} ± {values[f'{rate}.sigma']:.1f}" for rate in (prefill, decode)]
+    share = values[f"{decode}.share_of_read_bandwidth"]
+    return [*rates, f"{values[f'{decode}.bytes_read'] / 1e6:.0f}", f"{100 * share:.0f}"]
+
+
+def quality_table() -> str:
+    """Quality where it was measured first, and the speed of decoding on every machine."""
+    machines = {
+        machine: values for part, (machine, _) in MACHINES.items() if (values := _latest(part, RESULTS / "quality"))
+    }
+    if not machines:
+        return ""
+    head = ["weights + activations", "pruned by", "perplexity", "KL, nat", "PIQA, %", "MB"]
+    head += [f"tokens/s, {machine}" for machine in machines]
+    rows = [_quality_row(name, *machines.values()) for name in _named(next(iter(machines.values())), _PERPLEXITY)]
+    return _markdown([head, ["---", "---", *["---:"] * (len(head) - 2)], *rows])
+
+
+def _quality_row(name: str, values: dict[str, float], *others: dict[str, float]) -> list[str]:
+    weights, _, prune = name.partition(" ")
+    size = values.get(f"{name}.size.after") or next(v for n, v in values.items() if n.endswith(".size.before"))
+    kl = values.get(f"{name}.wikitext2.kl_divergence")
+    piqa = f"{name}.piqa.accuracy"
+    decode = [found.get(f"{name}.decode.depth_{DEPTH}.batch_1") for found in (values, *others)]
+    return [
+        f"`{weights}`",
+        prune,
+        f"{values[name + _PERPLEXITY]:.2f}",
+        "" if kl is None else f"{kl:.4f}",
+        f"{100 * values[piqa]:.1f} ± {100 * values[f'{piqa}.error']:.1f}",
+        f"{size / 1e6:.0f}",
+        *("" if rate is None else f"{rate:.1f}" for rate in decode),
+    ]
+
+
+_PERPLEXITY = ".wikitext2.perplexity"
+
+
+def _named(values: dict[str, float], ending: str) -> list[str]:
+    return [name.removesuffix(ending) for name in values if name.endswith(ending)]
+
+
+def _markdown(lines: list[list[str]]) -> str:
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
-def _latest(part: str) -> dict[str, float]:
-    path = max(path for path in RESULTS.glob("*.json") if part in path.name)
-    return {record["name"]: record["value"] for record in json.loads(path.read_text())}
+def _latest(part: str, folder: Path = RESULTS) -> dict[str, float]:
+    """Name → value of the latest records of a machine; none where it was never measured."""
+    path = max((path for path in folder.glob("*.json") if part in path.name), default=None)
+    return {record["name"]: record["value"] for record in json.loads(path.read_text())} if path else {}
 
 
 def _cell(values: dict[str, float], name: str, peer: str) -> str:
@@ -72,7 +135,13 @@ def with_table(readme: str, start: str, table: str) -> str:
     return before + start + table + END + after
 
 
-TABLES = {FORMATS: formats_table, PACKING: packing_table, SPEEDS: speeds_table}
+TABLES = {
+    FORMATS: formats_table,
+    PACKING: packing_table,
+    SPEEDS: speeds_table,
+    MODELS: models_table,
+    QUALITY: quality_table,
+}
 
 if __name__ == "__main__":
     text = README.read_text()

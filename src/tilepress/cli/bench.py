@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from . import bench_model
 from .output import Json, Recorder, Threads, print_table, progress
 
 if TYPE_CHECKING:
@@ -141,6 +142,43 @@ def linear(
     batches = list(dict.fromkeys(batch or [1]))
     settings = Settings(batches, _torch_dtype(dtype), repeats, seconds, threads, peers=not sweep)
     (_sweep if sweep else _compare)(shapes, specs, settings, json)
+
+
+@app.command()
+def model(
+    models: Annotated[
+        list[str], typer.Argument(help="Folders, GGUF files, smollm2-135m, or names on the hub; compressed or not.")
+    ],
+    prompt: Annotated[int, typer.Option(min=1, help="Tokens of the prompt.")] = 121,
+    tokens: Annotated[int, typer.Option(min=2, help="Tokens to write after it.")] = 32,
+    depth: Annotated[
+        list[int] | None, typer.Option(min=1, help="Another length of prompt to decode after; may be repeated.")
+    ] = None,
+    batch: Annotated[list[int] | None, typer.Option(min=1, help="Sequences at once; may be repeated.")] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Runs, for mean and standard deviation.")] = 3,
+    peers: Annotated[bool, typer.Option("--peers/--no-peers", help="Whether to measure others beside them.")] = True,
+    base: Annotated[
+        str | None, typer.Option(help="The model that peers run; the first MODEL that is not compressed.")
+    ] = None,
+    dtype: Annotated[Dtype, typer.Option(help="Type of what is not packed.")] = Dtype.auto,
+    json: Json = False,
+    threads: Threads = None,
+) -> None:
+    """Time whole models: prefill and decoding, beside transformers, torch's int8 and int4 layers, and llama.cpp.
+
+    Each model writes with `generate`, without sampling: prefill is the prompt's tokens over the time to the first new
+    one, decoding the rate of those after it, for all sequences together. A depth is the number of tokens in the cache
+    when decoding begins. All take turns with the same threads. The share is of the memory limit: bytes of weights that
+    a step reads, times steps a second, over the read bandwidth measured in the same run. × is how many times as fast as
+    the first peer it decodes; records hold the ratios to all. A peer without a real kernel here is refused.
+
+    Example: tilepress bench model small smollm2-135m --depth 1024 --batch 1 --batch 4
+    """
+    from ..bench.model import Settings
+
+    settings = Settings(prompt, tokens, depth or (), batch or (1,), repeats, threads)
+    kind = None if dtype is Dtype.auto else _torch_dtype(dtype)
+    bench_model.compare(list(dict.fromkeys(models)), settings, kind, base, peers, json)
 
 
 def _torch_dtype(dtype: Dtype) -> "torch.dtype":

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .output import Json, Recorder, print_table, progress
+from .output import Json, Recorder, hush_transformers, print_table, progress
 
 if TYPE_CHECKING:
     from ..bench.linear import Result
@@ -71,11 +71,9 @@ def _recipe(path: Path | None, options: dict[str, dict[str, Any]]) -> "Recipe":
 
 
 def _compress(model: str, out: Path, recipe: "Recipe", quiet: bool) -> "Outcome":
-    from transformers.utils import logging
-
     from ..models import Progress, compress_folder
 
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    hush_transformers()
     with progress(quiet) as bar:
         task = bar.add_task("compressing", total=None)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .output import Json, Recorder, print_table, progress
+from .output import Json, Recorder, hush_transformers, print_table, progress
 
 if TYPE_CHECKING:
     from ..evaluate import Divergence, Estimate, Perplexity, Question, Windowing
@@ -61,6 +61,7 @@ def evaluate(
     # What can be missing is looked for before the model is loaded, which takes longer.
     questions = read_task(task)[:items] if task else []
     text = evaluation_text(data) if data or against or not task else None
+    hush_transformers()
     loaded = load_model(model)
     recorder = Recorder()
     if text:

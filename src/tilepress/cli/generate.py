@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .output import Json, Recorder
+from .output import Json, Recorder, hush_transformers
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,11 +30,10 @@ def generate(
     """
     import torch
     from transformers import TextStreamer
-    from transformers.utils import logging
 
     from ..models import load_model
 
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    hush_transformers()
     loaded = load_model(model)
     inputs = _inputs(loaded, prompt, chat)
     torch.manual_seed(seed)

@@ -59,6 +59,13 @@ def progress(quiet: bool = False) -> Progress:
     )
 
 
+def hush_transformers() -> None:
+    """No progress bars of theirs beside ours."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+
+
 def _console() -> Console:
     # Into a file or a pipe, lines stay whole, however long.
     return Console() if sys.stdout.isatty() else Console(width=1000)

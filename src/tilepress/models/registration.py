@@ -25,7 +25,7 @@ class TilepressConfig(QuantizationConfigMixin):
     """What a compressed model's config says of it.
 
     `layers`: name → its format, density, error, `activations`, and `streams`: the arrays it has, each with its type.
-    `recipe` and `versions` tell how it was made.
+    `recipe` and `versions` tell how it was made, `source` of what: the name that it was loaded by, where it had one.
     """
 
     def __init__(
@@ -34,6 +34,7 @@ class TilepressConfig(QuantizationConfigMixin):
         recipe: Mapping[str, Any],
         versions: Mapping[str, str],
         version: int = VERSION,
+        source: str | None = None,
         **_: Any,
     ) -> None:
         if version != VERSION:
@@ -43,6 +44,7 @@ class TilepressConfig(QuantizationConfigMixin):
             )
         self.quant_method = METHOD  # type: ignore[assignment]  # transformers' own methods are an enumeration
         self.version = version
+        self.source = source
         self.versions = dict(versions)
         self.recipe = dict(recipe)
         self.layers = {name: dict(layer) for name, layer in layers.items()}

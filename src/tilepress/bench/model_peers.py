@@ -1,0 +1,181 @@
+"""Other people's ways to run the same model, to be measured beside ours: only where they run on real kernels.
+
+transformers as it is, torch's weight-only int8 and int4 layers in the place of its linear layers, and llama.cpp with
+the same weights. What has no real kernel here, or cannot be had, is refused with the reason.
+"""
+
+import json
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..models import ModelUnavailableError, embedded_model_path, load_model, model_folder
+from ..models.blocks import linear_layers
+from ..models.loading import EMBEDDED
+from ..models.partial import is_compressed
+from ..models.registration import replace_layer
+from . import llama_cpp_model
+from .model import Entrant, Settings, TransformersWriter, check_length, parameter_bytes
+from .peers import PEERS, TorchPeer
+from .shapes import Shape
+
+WEIGHT_ONLY = ("_weight_int8pack_mm", "_dyn_quant_matmul_4bit", "_weight_int4pack_mm_for_cpu")
+Found = tuple[list[Entrant], dict[str, str]]
+
+
+def entrant(name: str, settings: Settings, dtype: torch.dtype | None) -> Entrant:
+    """The model called `name`, of any kind that `load_model` takes, a peer if it is not compressed.
+
+    dtype: of what is not packed; if not given, what the folder of a compressed one says, else `best_dtype`.
+    """
+    folder = model_folder(name)
+    check_length(name, _config(folder), settings)
+    if is_compressed(folder):
+        files = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+        return Entrant(name, files, partial(_load, name, dtype, _as_it_is), is_peer=False)
+    dtype = dtype or best_dtype()
+    return Entrant(name, parameter_bytes(_without_weights(folder), dtype), partial(_load, name, dtype, _as_it_is))
+
+
+def vocabulary(name: str) -> int:
+    size: int = _config(model_folder(name)).get_text_config().vocab_size
+    return size
+
+
+def base_of(names: Iterable[str]) -> str | None:
+    """What to hold `names` against: the first of them that is not compressed, else what the first that tells was
+    compressed from."""
+    folders = {name: model_folder(name) for name in names}
+    dense = (name for name, folder in folders.items() if not is_compressed(folder))
+    return next(dense, None) or next(filter(None, map(_source, folders.values())), None)
+
+
+def peers(base: str | None, is_entered: bool = False) -> Found:
+    """The entrants that run the model called `base`, which is not compressed; peer → reason for those refused.
+    transformers is not among them where `base` in its `best_dtype` `is_entered` already."""
+    if base is None:
+        return [], {"transformers, torch and llama.cpp": "it is not known what was compressed: name it with --base"}
+    try:
+        folder = model_folder(base)
+    except ModelUnavailableError as error:
+        return [], {"transformers, torch and llama.cpp": str(error)}
+    if is_compressed(folder):
+        raise ValueError(f"{base} is compressed: --base is the model as it was before")
+    model = _without_weights(folder)
+    found: list[Entrant] = []
+    refused: dict[str, str] = {}
+    for entrants, reasons in (_transformers(base, model), _weight_only(base, model), _llama_cpp(base)):
+        found += entrants
+        refused |= reasons
+    if is_entered:
+        found.pop(0)
+    return found, refused
+
+
+def best_dtype() -> torch.dtype:
+    """The fastest type that this processor really multiplies."""
+    return torch.float32 if _bfloat16_refusal() else torch.bfloat16
+
+
+def _bfloat16_refusal() -> str | None:
+    (peer,) = (peer for peer in PEERS if peer.name == "torch bfloat16")
+    return peer.refusal(Shape(32, 32))
+
+
+def _transformers(base: str, model: nn.Module) -> Found:
+    dtype = best_dtype()
+    name = f"transformers {str(dtype).removeprefix('torch.')}"
+    reason = _bfloat16_refusal()
+    refused = {} if reason is None else {"transformers bfloat16": reason}
+    return [Entrant(name, parameter_bytes(model, dtype), partial(_load, base, dtype, _as_it_is))], refused
+
+
+def _weight_only(base: str, model: nn.Module) -> Found:
+    found, refused = [], {}
+    for peer in PEERS:
+        if isinstance(peer, TorchPeer) and peer.operator in WEIGHT_ONLY:
+            reasons = {_refusal(peer, layer) for layer in linear_layers(model).values()}
+            if None in reasons:
+                size = parameter_bytes(model, best_dtype())  # before its layers are replaced
+                found.append(Entrant(peer.name, size, partial(_load, base, best_dtype(), partial(_replace, peer))))
+            else:
+                refused[peer.name] = str(reasons.pop()) if reasons else "the model has no linear layer"
+    return found, refused
+
+
+def _load(name: str, dtype: torch.dtype | None, change: Callable[[Any], None], threads: int) -> TransformersWriter:
+    model = load_model(name, dtype=dtype).model
+    change(model)
+    return TransformersWriter(model)
+
+
+def _as_it_is(model: nn.Module) -> None:
+    pass
+
+
+class WeightOnlyLinear(nn.Module):
+    """A linear layer on weights that torch packs, and multiplies, itself."""
+
+    def __init__(self, layer: nn.Linear, peer: TorchPeer) -> None:
+        super().__init__()
+        self.peer, self.shape = peer, (layer.out_features, layer.in_features)
+        self.bias = layer.bias
+        self.packed = nn.ParameterList(
+            nn.Parameter(tensor, requires_grad=False) for tensor in peer.pack(layer.weight.detach().float())
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = x.reshape(-1, self.shape[1]).to(self.peer.dtype)
+        y = self.peer.multiply(rows, self.shape, *self.packed).to(x.dtype).view(*x.shape[:-1], self.shape[0])
+        return y if self.bias is None else y + self.bias
+
+
+def _replace(peer: TorchPeer, model: nn.Module) -> None:
+    """Layers of shapes that the peer does not take stay as they are."""
+    for name, layer in linear_layers(model).items():
+        if _refusal(peer, layer) is None:
+            replace_layer(model, name, WeightOnlyLinear(layer, peer))
+
+
+def _refusal(peer: TorchPeer, layer: nn.Linear) -> str | None:
+    return peer.refusal(Shape(layer.out_features, layer.in_features))
+
+
+def _llama_cpp(base: str) -> Found:
+    names = {f"llama.cpp {kind}": kind for kind in llama_cpp_model.KINDS}
+    is_gguf = base == EMBEDDED or Path(base).is_file()
+    reason = llama_cpp_model.refusal() if is_gguf else f"llama.cpp reads GGUF files, and {base} is none"
+    if reason is not None:
+        return [], dict.fromkeys(names, reason)
+    path = embedded_model_path() if base == EMBEDDED else Path(base)
+    size = 2 * path.stat().st_size  # whatever it is stored in, it gets no larger than that in eight bits
+    return [Entrant(name, size, partial(_load_llama_cpp, path, kind), pool="ggml") for name, kind in names.items()], {}
+
+
+def _load_llama_cpp(path: Path, kind: str, threads: int) -> llama_cpp_model.LlamaCppWriter:
+    return llama_cpp_model.LlamaCppWriter(llama_cpp_model.requantized(path, kind), threads)
+
+
+def _source(folder: Path) -> str | None:
+    """The name of the model that a compressed one says it was made from."""
+    config = json.loads((folder / "config.json").read_text())
+    name: str | None = config.get("quantization_config", {}).get("source")
+    return name
+
+
+def _config(folder: Path) -> Any:
+    from transformers import AutoConfig
+
+    return AutoConfig.from_pretrained(folder)
+
+
+def _without_weights(folder: Path) -> nn.Module:
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"):
+        model: nn.Module = AutoModelForCausalLM.from_config(_config(folder))  # type: ignore[no-untyped-call]
+    return model

@@ -1,0 +1,100 @@
+"""What `tilepress bench model` measures, records and prints."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from .output import Recorder, hush_transformers, print_table, progress
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..bench.model import Entrant, Rate, Result, Settings, Speed
+
+
+def compare(
+    models: Sequence[str],
+    settings: "Settings",
+    dtype: "torch.dtype | None",
+    base: str | None,
+    with_peers: bool,
+    json: bool,
+) -> None:
+    """`models`, by name, and the peers that run `base` if wanted: records for machines or a table for people."""
+    hush_transformers()
+    entrants, refused = _entrants(models, settings, dtype, base, with_peers)
+    result = measured(entrants, settings, models[0], json)
+    recorder = Recorder()
+    record(recorder, result)
+    for name, reason in {**refused, **result.refused}.items():
+        recorder.add(f"peer.{name}.refused", reason)
+        if not json:
+            print(f"no peer here: {name}: {reason}")
+    if json:
+        recorder.print_json()
+    else:
+        _print(result, settings)
+
+
+def _entrants(
+    models: Sequence[str], settings: "Settings", dtype: "torch.dtype | None", base: str | None, with_peers: bool
+) -> "tuple[list[Entrant], dict[str, str]]":
+    from ..bench.model_peers import base_of, best_dtype, entrant, peers
+    from ..models import model_folder
+
+    ours = [entrant(name, settings, dtype) for name in models]
+    if not with_peers:
+        return ours, {}
+    if base is not None:
+        model_folder(base)  # what the user names must be there; what a folder names may be gone
+    base = base or base_of(models)
+    found, refused = peers(base, is_entered=base in models and dtype in (None, best_dtype()))
+    return [*ours, *found], refused
+
+
+def measured(entrants: "Sequence[Entrant]", settings: "Settings", model: str, quiet: bool) -> "Result":
+    """The race with a progress bar; tokens of prompts are of the vocabulary of `model`."""
+    from ..bench.model import measure, steps
+    from ..bench.model_peers import vocabulary
+
+    with progress(quiet) as bar:
+        task = bar.add_task("read bandwidth", total=steps(entrants, settings))
+
+        def step(text: str) -> None:
+            bar.update(task, advance=1, description=text)
+
+        return measure(entrants, settings, vocabulary(model), step)
+
+
+def record(recorder: Recorder, result: "Result") -> None:
+    recorder.add("read_bandwidth", result.bandwidth / 1e9, "GB/s")
+    for speed in result.speeds:
+        prefill = f"{speed.name}.prefill.prompt_{speed.point.depth}.batch_{speed.point.batch}"
+        decode = f"{speed.name}.decode.depth_{speed.point.depth}.batch_{speed.point.batch}"
+        for name, rate in ((prefill, speed.prefill), (decode, speed.decode)):
+            recorder.add(name, rate.mean, "token/s")
+            recorder.add(f"{name}.sigma", rate.sigma, "token/s")
+        recorder.add(f"{decode}.bytes_read", speed.bytes_read, "B")
+        recorder.add(f"{decode}.share_of_read_bandwidth", speed.share_of_bandwidth)
+        for peer, (faster_prefill, faster_decode) in result.over(speed).items() if not speed.is_peer else ():
+            recorder.add(f"{prefill}.over.{peer}", faster_prefill, "x")
+            recorder.add(f"{decode}.over.{peer}", faster_decode, "x")
+
+
+def _print(result: "Result", settings: "Settings") -> None:
+    against = next((speed.name for speed in result.speeds if speed.is_peer), None)
+    columns = ["model", "batch", "depth", "prefill, tokens/s", "decode, tokens/s", "MB a step", "% of read"]
+    columns += [f"× {against}, decode"] if against else []
+    title = f"{settings.tokens} tokens after each prompt, mean ± standard deviation of {settings.repeats}"
+    print_table(title, columns, [_row(result, speed, against) for speed in result.speeds])
+    print(f"read bandwidth, GB/s: {result.bandwidth / 1e9:.1f}")
+
+
+def _row(result: "Result", speed: "Speed", against: str | None) -> list[str]:
+    rates = [rate_text(speed.prefill), rate_text(speed.decode)]
+    share = [f"{speed.bytes_read / 1e6:.1f}", f"{100 * speed.share_of_bandwidth:.1f}"]
+    ratio = [f"{result.over(speed)[against][1]:.2f}"] if against else []
+    return [speed.name, str(speed.point.batch), str(speed.point.depth), *rates, *share, *ratio]
+
+
+def rate_text(rate: "Rate") -> str:
+    return f"{rate.mean:.1f}" if rate.sigma != rate.sigma else f"{rate.mean:.1f} ± {rate.sigma:.1f}"

@@ -1,0 +1,104 @@
+"""benchmarks/quality.py keeps each row when it is there, goes on where it was, and the README shows what it kept."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+ROW = "int4:g32@50%+bfp:g32:m7 wanda"
+
+
+@pytest.fixture
+def quality(tmp_path, monkeypatch):
+    """The script, with commands that answer at once; `.asked` is what it ran."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    names = ("run", "quality", "readme_table")
+    for name in names:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    module, table = importlib.import_module("quality"), importlib.import_module("readme_table")
+    module.asked, module.table = [], table
+
+    def answer(command, folder):
+        module.asked.append(command)
+        model = command[2] if command[0] == "bench" else command[1]
+        figures = {
+            "compress": {"size.before": 400e6, "size.after": 100e6, "time": 1.0, "layer.error": 0.1},
+            "eval": {
+                f"{model}.wikitext2.perplexity": 20.0,
+                f"{model}.wikitext2.kl_divergence": 0.25,
+                f"{model}.piqa.accuracy": 0.6,
+                f"{model}.piqa.accuracy.error": 0.1,
+            },
+            "bench": {"read_bandwidth": 1.0, f"{model}.decode.depth_121.batch_1": 50.0},
+        }[command[0]]
+        text = " ".join(["tilepress", *command, "--json"])
+        return [{"name": name, "value": value, "unit": "", "command": text} for name, value in figures.items()]
+
+    monkeypatch.setattr(module, "run", answer)
+    monkeypatch.setattr(module, "processor", lambda: "neoverse-n1")
+    monkeypatch.setattr(module, "RESULTS", tmp_path)
+    monkeypatch.setattr(table, "RESULTS", tmp_path)
+
+    def call(*arguments):
+        module.asked.clear()
+        monkeypatch.setattr(sys, "argv", ["quality.py", *arguments])
+        module.main()
+        return module.asked
+
+    module.call = call
+    yield module
+    for name in names:
+        sys.modules.pop(name, None)
+
+
+def test_rows_are_those_promised(quality):
+    assert len(quality.ROWS) == 1 + 2 * 6 + 3 + 3 and ROW in quality.ROWS
+    assert quality.ROWS[ROW].compress() == [
+        *("compress", "smollm2-135m", "-o", "out", "--weights", "int4:g32"),
+        *("--density", "0.5", "--prune", "wanda", "--acts", "bfp:g32:m7"),
+    ]
+
+
+def test_a_row_is_made_once_and_again_with_other_settings(quality, tmp_path):
+    asked = quality.call("smollm2-135m", ROW)
+    assert [command[0] for command in asked] == ["eval", "bench", "compress", "eval", "bench"]
+    (path,) = (tmp_path / "quality").iterdir()
+    names = [record["name"] for record in json.loads(path.read_text())]
+    assert f"{ROW}.size.after" in names and not any("layer.error" in name for name in names)
+    assert quality.call("smollm2-135m", ROW) == []
+    assert [command[0] for command in quality.call(ROW, "--items", "7")] == ["compress", "eval", "bench"]
+    records = json.loads(path.read_text())
+    assert [record["name"] for record in records] == names
+    assert {record["command"] for record in records if record["name"].endswith("piqa.accuracy")} == {
+        "tilepress eval smollm2-135m --data wikitext2 --windows 1 --task piqa --items 25 --json",
+        "tilepress eval out --against smollm2-135m --data wikitext2 --windows 1 --task piqa --items 7 --json",
+    }
+
+
+def test_what_was_begun_on_another_day_goes_on(quality, tmp_path):
+    quality.call("smollm2-135m")
+    (path,) = (tmp_path / "quality").iterdir()
+    before = path.rename(path.with_name("2001-01-01-neoverse-n1.json"))
+    asked = quality.call()
+    assert len(asked) == 3 * (len(quality.ROWS) - 1)
+    assert list((tmp_path / "quality").iterdir()) == [before]
+    quality.call()  # all is there: a new one
+    assert len(list((tmp_path / "quality").iterdir())) == 2
+
+
+def test_the_readme_shows_what_was_kept_and_nothing_else(quality):
+    assert quality.table.quality_table() == ""
+    quality.call("smollm2-135m", ROW)
+    lines = quality.table.quality_table().splitlines()
+    assert lines[0].endswith("| MB | tokens/s, 2-core Neoverse-N1 |")
+    assert lines[2] == "| `smollm2-135m` |  | 20.00 | 0.2500 | 60.0 ± 10.0 | 400 | 50.0 |"
+    assert lines[3] == "| `int4:g32@50%+bfp:g32:m7` | wanda | 20.00 | 0.2500 | 60.0 ± 10.0 | 100 | 50.0 |"
+
+
+def test_a_row_that_is_not_there_is_refused(quality, capsys):
+    with pytest.raises(SystemExit):
+        quality.call("int3:g32")
+    assert "there is no row int3:g32; there are smollm2-135m, int8:g32+bfp:g32:m7" in capsys.readouterr().err
