@@ -17,7 +17,7 @@ std::vector<float> floats_of(Real type, const uint8_t* values, int64_t count) {
   return floats;
 }
 
-// Values of the model's own type, in memory that the calling thread keeps.
+// Values of the model's own type.
 class Values {
  public:
   Values(Real type, int64_t count) : type_(type), count_(count), bytes_(size(count * (type == Real::f32 ? 4 : 2))) {}

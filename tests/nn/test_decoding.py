@@ -41,6 +41,16 @@ def prompt(length=7, batch=1):
     return torch.randint(1, 60, (batch, length), generator=torch.Generator().manual_seed(length))
 
 
+@torch.no_grad()
+def primed_model(**options):
+    """A model that decodes natively, and a cache that holds a prompt."""
+    model = packed_model(**options)
+    packed_nn.decode_natively(model)
+    cache = DynamicCache(config=model.config)
+    model(prompt(), past_key_values=cache)
+    return model, cache
+
+
 @pytest.fixture
 def calls(monkeypatch):
     """How often a native layer decoded."""
@@ -126,10 +136,7 @@ def test_other_caches_and_batches_go_by_modules(options, calls):
 
 @torch.no_grad()
 def test_branches_of_one_cache_do_not_disturb_each_other():
-    model = packed_model()
-    packed_nn.decode_natively(model)
-    cache = DynamicCache(config=model.config)
-    model(prompt(), past_key_values=cache)
+    model, cache = primed_model()
     step_logits(model, prompt(2), cache)
     branch = copy.copy(cache)
     branch.layers = [copy.copy(layer) for layer in cache.layers]
@@ -154,10 +161,7 @@ def test_a_cropped_cache_goes_on_from_where_it_was_cut():
 
 @torch.no_grad()
 def test_modules_that_are_watched_or_changed_are_not_passed_by(calls):
-    model = packed_model()
-    packed_nn.decode_natively(model)
-    cache = DynamicCache(config=model.config)
-    model(prompt(), past_key_values=cache)
+    model, cache = primed_model()
     seen = []
     attention = model.model.layers[0].self_attn
     hook = attention.q_proj.register_forward_hook(lambda *_: seen.append(1))
@@ -180,10 +184,7 @@ def test_modules_that_are_watched_or_changed_are_not_passed_by(calls):
 
 @torch.no_grad()
 def test_attentions_and_hidden_states_can_be_had():
-    model = packed_model()
-    packed_nn.decode_natively(model)
-    cache = DynamicCache(config=model.config)
-    model(prompt(), past_key_values=cache)
+    model, cache = primed_model()
     found = model(prompt(1), past_key_values=cache, output_hidden_states=True)
     assert len(found.hidden_states) == len(model.model.layers) + 1
     model.set_attn_implementation("eager")
@@ -210,3 +211,15 @@ def test_integers_want_finite_activations():
         with pytest.raises(ValueError, match="activations must be finite"):
             model(torch.tensor([[5]]), past_key_values=cache)
     assert cache.get_seq_length() == 7
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("shape", [(1, 1, 7, 16), (1, 2, 7, 8), (1, 4, 7, 16)])
+def test_the_cache_of_another_model_never_reaches_native_code(shape, calls):
+    model, _ = primed_model()
+    cache = DynamicCache(config=model.config)
+    for index in range(len(model.model.layers)):
+        cache.update(torch.zeros(shape), torch.zeros(shape), index)
+    with pytest.raises(RuntimeError, match="Sizes of tensors must match"):
+        model(prompt(1), past_key_values=cache)
+    assert not calls

@@ -80,9 +80,9 @@ class _Decoding:
     ) -> Tensor:
         x, embeddings = hidden_states, position_embeddings
         if attention_mask is None and embeddings is not None and _is_one_token(x) and self._takes(x, options):
-            tokens = _tokens(past_key_values, self.layer.self_attn.layer_idx, x.dtype)
+            tokens = _tokens(past_key_values, self.layer.self_attn.layer_idx)
             assert self.native is not None
-            if tokens is not None and all(self.native.rotates_by(part) for part in embeddings):
+            if tokens is not None and self.native.fits(x, tokens, embeddings):
                 return self.native.decode(x, tokens, embeddings)
         plain: Tensor = type(self.layer).forward(
             self.layer,
@@ -103,7 +103,7 @@ class _Decoding:
             return False
         if self.native is None or not self.native.is_of(x.dtype):
             linears, norms = _linears(layer), [layer.input_layernorm, layer.post_attention_layernorm]
-            if not linears or any(norm.weight.dtype != x.dtype for norm in norms):
+            if not linears or any(norm.weight.dtype != x.dtype or norm.weight.shape != x.shape[-1:] for norm in norms):
                 return False
             self.native = _NativeLayer(layer, linears, norms)
         return not self.native.is_watched()
@@ -123,12 +123,13 @@ class _NativeLayer:
         self.activations = [linear.activations for linear in linears]
         self.weights = [norm.weight.detach() for norm in norms]
         self.addresses = [weight.data_ptr() for weight in self.weights]
-        self.dtype, self.head_dim = self.weights[0].dtype, attention.head_dim
+        self.dtype, self.head_dim, self.hidden = self.weights[0].dtype, attention.head_dim, linears[0].in_features
+        self.kv_heads = linears[1].out_features // self.head_dim
         self.floats = [None if bias is None else bias.float().contiguous() for bias in self.biases]
         self.native = _native.DecoderLayer(
             REAL_NAMES[self.dtype],
             linears[0].out_features // self.head_dim,
-            linears[1].out_features // self.head_dim,
+            self.kv_heads,
             self.head_dim,
             norms[0].variance_epsilon,
             attention.scaling,
@@ -165,8 +166,16 @@ class _NativeLayer:
                 return True
         return False
 
-    def rotates_by(self, part: Tensor) -> bool:
-        return part.numel() == self.head_dim and part.dtype is self.dtype and part.is_contiguous()
+    def fits(self, x: Tensor, tokens: Any, embeddings: tuple[Tensor, Tensor]) -> bool:
+        """Whether all have the sizes that native code takes for granted; a cache may be another model's."""
+        if x.shape[-1] != self.hidden:
+            return False
+        for part in embeddings:
+            if part.numel() != self.head_dim or part.dtype is not self.dtype or not part.is_contiguous():
+                return False
+        keys, values = tokens.keys, tokens.values
+        is_ours = keys.shape == values.shape == (1, self.kv_heads, keys.shape[-2], self.head_dim)
+        return is_ours and keys.dtype is values.dtype is self.dtype and keys.is_cpu and values.is_cpu
 
     def decode(self, x: Tensor, tokens: Any, embeddings: tuple[Tensor, Tensor]) -> Tensor:
         room = _room_of(tokens)
@@ -201,14 +210,11 @@ def _is_one_token(x: Tensor) -> bool:
     )
 
 
-def _tokens(cache: Any, index: int, dtype: torch.dtype) -> Any:
-    """A layer's part of a cache that grows and holds one sequence already; None if it is another."""
+def _tokens(cache: Any, index: int) -> Any:
+    """A layer's part of a cache that grows and holds tokens already; None if it is another."""
     layers = getattr(cache, "layers", [])
     tokens: Any = layers[index] if index < len(layers) else None
-    if type(tokens).__name__ != "DynamicLayer" or not tokens.is_initialized:
-        return None
-    keys = tokens.keys
-    return tokens if keys.ndim == 4 and len(keys) == 1 and keys.dtype is dtype and keys.is_cpu else None
+    return tokens if type(tokens).__name__ == "DynamicLayer" and tokens.is_initialized else None
 
 
 def _room_of(tokens: Any) -> _Room:
