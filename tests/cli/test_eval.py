@@ -1,8 +1,6 @@
 """`tilepress eval` as a user types it, on small random models in folders."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -11,7 +9,6 @@ from tests.cli.test_cli import assert_refused
 from tests.evaluate.tiny import tiny_model, tiny_tokenizer
 from transformers import LlamaForCausalLM
 
-from tilepress.cli import main
 from tilepress.evaluate import Windowing, accuracy, divergence, perplexity, read_task, tokenize
 
 TEXT = "Text of a few lines,\nall of them short,\nto be read by a small model again and again.\n" * 4
@@ -46,56 +43,34 @@ def _in_the_folder(folder, monkeypatch):
     monkeypatch.setenv("TILEPRESS_CACHE", str(folder / "cache"))
 
 
-@pytest.fixture
-def run(monkeypatch, capfd):
-    """Runs a command in this process: starting another one for each would cost seconds."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["tilepress", *map(str, arguments)])
-        with pytest.raises(SystemExit) as exit:
-            main()
-        printed = capfd.readouterr()
-        return subprocess.CompletedProcess(sys.argv, exit.value.code, printed.out, printed.err)
-
-    return run
-
-
-@pytest.fixture
-def records(run):
-    def records(*arguments):
-        done = run(*arguments, "--json")
-        assert done.returncode == 0, done.stderr
-        return {record["name"]: record["value"] for record in json.loads(done.stdout)}
-
-    return records
-
-
 def test_a_process_of_its_own_prints_records_and_nothing_else():
     found = test_cli.records("eval", "one", "--data", "text", "--windows", 1)
     assert set(found) == {"one.text.perplexity", "one.text.perplexity.error", "one.text.tokens"}
 
 
-def test_perplexity(ours, records):
+def test_perplexity(ours, call_for_records):
     (model, _), tokens = ours
     expected = perplexity(model, tokens, Windowing(window=32, stride=16, limit=3))
-    found = records("eval", "one", "--data", "text", "--window", 32, "--stride", 16, "--windows", 3, "--batch", 2)
+    found = call_for_records(
+        "eval", "one", "--data", "text", "--window", 32, "--stride", 16, "--windows", 3, "--batch", 2
+    )
     assert found["one.text.perplexity"] == pytest.approx(expected.perplexity.value, rel=1e-6)
     assert found["one.text.perplexity.error"] == pytest.approx(expected.perplexity.error, rel=1e-5)
     assert found["one.text.tokens"] == 31 + 16 + 16
 
 
-def test_the_text_may_begin_with_its_token(ours, records):
+def test_the_text_may_begin_with_its_token(ours, call_for_records):
     (model, _), tokens = ours
     expected = perplexity(model, torch.cat([torch.tensor([0]), tokens]))
-    assert records("eval", "one", "--data", "text", "--bos")["one.text.perplexity"] == pytest.approx(
+    assert call_for_records("eval", "one", "--data", "text", "--bos")["one.text.perplexity"] == pytest.approx(
         expected.perplexity.value, rel=1e-6
     )
 
 
-def test_against_a_reference(ours, records):
+def test_against_a_reference(ours, call_for_records):
     models, tokens = ours
     expected = divergence(*models, tokens, Windowing(window=64))
-    found = records("eval", "one", "--data", "text", "--against", "other", "--window", 64)
+    found = call_for_records("eval", "one", "--data", "text", "--against", "other", "--window", 64)
     assert found["one.text.kl_divergence"] == pytest.approx(expected.kl.value, rel=1e-5)
     assert found["one.text.kl_divergence.p99"] == pytest.approx(expected.kl_percentiles[99.0], rel=1e-5)
     assert found["one.text.same_top1"] == expected.same_top.value
@@ -104,24 +79,24 @@ def test_against_a_reference(ours, records):
     assert found["one.text.perplexity_ratio"] == pytest.approx(expected.ratio.value, rel=1e-6)
 
 
-def test_a_task_alone(ours, records):
+def test_a_task_alone(ours, call_for_records):
     (model, _), _ = ours
     expected = accuracy(model, tiny_tokenizer(), read_task("piqa"))
-    found = records("eval", "one", "--task", "piqa")
+    found = call_for_records("eval", "one", "--task", "piqa")
     assert found["one.piqa.accuracy"] == expected.plain.value
     assert found["one.piqa.accuracy_normalised.error"] == pytest.approx(expected.normalised.error)
     assert found["one.piqa.items"] == 3 and not any("perplexity" in name for name in found)
 
 
-def test_text_and_task_as_tables(run):
-    done = run("eval", "one", "--data", "text", "--task", "piqa", "--items", 2)
+def test_text_and_task_as_tables(call):
+    done = call("eval", "one", "--data", "text", "--task", "piqa", "--items", 2)
     assert done.returncode == 0, done.stderr
     assert "one on text" in done.stdout and "perplexity" in done.stdout
     assert "one on piqa" in done.stdout and "accuracy, by likelihood a character" in done.stdout
 
 
-def test_without_a_named_text_the_documentation_of_python_is_read(records):
-    assert "one.pydoc.perplexity" in records("eval", "one", "--windows", 1)
+def test_without_a_named_text_the_documentation_of_python_is_read(call_for_records):
+    assert "one.pydoc.perplexity" in call_for_records("eval", "one", "--windows", 1)
 
 
 @pytest.mark.parametrize(
@@ -136,15 +111,15 @@ def test_without_a_named_text_the_documentation_of_python_is_read(records):
         (["--data", "text", "--against", "stranger"], ["cut this text into different tokens"]),
     ],
 )
-def test_refusals(run, arguments, messages):
-    assert_refused(run("eval", "one", *arguments), *messages)
+def test_refusals(call, arguments, messages):
+    assert_refused(call("eval", "one", *arguments), *messages)
 
 
-def test_texts_too_short_are_refused(run, tmp_path):
+def test_texts_too_short_are_refused(call, tmp_path):
     for content, message in [("", "is empty"), ("a", "1 token(s), and at least 2")]:
         (tmp_path / "short").write_text(content)
-        assert_refused(run("eval", "one", "--data", tmp_path / "short"), message)
+        assert_refused(call("eval", "one", "--data", tmp_path / "short"), message)
 
 
-def test_help(run):
-    assert "Example: tilepress eval" in run("eval", "--help").stdout
+def test_help(call):
+    assert "Example: tilepress eval" in call("eval", "--help").stdout
