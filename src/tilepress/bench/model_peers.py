@@ -129,7 +129,7 @@ class WeightOnlyLinear(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        rows = x.reshape(-1, self.shape[1]).to(self.peer.dtype)
+        rows = x.reshape(-1, self.shape[1]).to(self.peer.dtype).contiguous()
         y = self.peer.multiply(rows, self.shape, *self.packed).to(x.dtype).view(*x.shape[:-1], self.shape[0])
         return y if self.bias is None else y + self.bias
 
