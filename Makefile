@@ -61,7 +61,7 @@ sanitize: setup
 	    --config-settings=cmake.define.TILEPRESS_SANITIZE=ON .
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 TILEPRESS_SANITIZED=1 \
 	    LD_PRELOAD="$$(c++ -print-file-name=libasan.so) $$(c++ -print-file-name=libstdc++.so)" \
-	    $(SANITIZED)/bin/python -m pytest tests/tiles tests/kernels
+	    $(SANITIZED)/bin/python -m pytest tests/tiles tests/kernels tests/nn
 
 wheel: setup
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .

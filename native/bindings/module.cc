@@ -361,15 +361,7 @@ class PyDecoderLayer {
   }
   PyDecoderLayer(const PyDecoderLayer&) = delete;
 
-  void decode(uintptr_t hidden, uintptr_t cosines, uintptr_t sines, uintptr_t keys, uintptr_t values, int64_t length,
-              int64_t room, uintptr_t out, int threads) const {
-    require(hidden && cosines && sines && keys && values && out, "all must have memory");
-    require(length >= 0 && length < room, "there is no room for another token");
-    require(threads >= 1, "at least one thread is needed");
-    nb::gil_scoped_release release;
-    decode_token(layer_, as<const uint8_t>(hidden), as<const uint8_t>(cosines), as<const uint8_t>(sines),
-                 {as<uint8_t>(keys), as<uint8_t>(values), length, room}, as<uint8_t>(out), threads);
-  }
+  const DecoderLayer& layer() const { return layer_; }
 
  private:
   LinearLayer linear(size_t index) const {
@@ -392,6 +384,44 @@ class PyDecoderLayer {
 
   nb::list linears_;  // so that the matrices stay
   DecoderLayer layer_;
+};
+
+// All of a model's decoder layers.
+class PyDecoder {
+ public:
+  explicit PyDecoder(const nb::list& layers) : layers_(layers) {
+    require(layers.size() > 0, "a decoder has layers");
+    for (nb::handle one : layers) {
+      const DecoderLayer& layer = nb::cast<const PyDecoderLayer&>(one).layer();
+      plain_.push_back(&layer);
+      const DecoderLayer& first = *plain_.front();
+      require(layer.type == first.type && layer.hidden() == first.hidden() && layer.head_dim == first.head_dim,
+              "all layers have one type and one size of hidden states and heads");
+    }
+  }
+  PyDecoder(const PyDecoder&) = delete;
+
+  // `caches`: of each layer (address of keys, of values, length, room).
+  void decode(uintptr_t hidden, uintptr_t cosines, uintptr_t sines,
+              const std::vector<std::tuple<uintptr_t, uintptr_t, int64_t, int64_t>>& caches, uintptr_t out,
+              int threads) const {
+    require(hidden && cosines && sines && out, "all must have memory");
+    require(caches.size() == plain_.size(), "every layer has a cache");
+    require(threads >= 1, "at least one thread is needed");
+    std::vector<TokenCache> places;
+    for (const auto& [keys, values, length, room] : caches) {
+      require(keys && values, "all must have memory");
+      require(length >= 0 && length < room, "there is no room for another token");
+      places.push_back({as<uint8_t>(keys), as<uint8_t>(values), length, room});
+    }
+    nb::gil_scoped_release release;
+    decode_token(plain_, as<const uint8_t>(hidden), as<const uint8_t>(cosines), as<const uint8_t>(sines), places,
+                 as<uint8_t>(out), threads);
+  }
+
+ private:
+  nb::list layers_;  // so that they stay
+  std::vector<const DecoderLayer*> plain_;
 };
 
 std::tuple<double, uint64_t> py_read_bandwidth(ConstBytes data, int threads) {
@@ -455,8 +485,8 @@ NB_MODULE(_native, m) {
       .def("integer_way", &PackedArrays::integer_way_of);
   nb::class_<PyDecoderLayer>(m, "DecoderLayer")
       .def(nb::init<const std::string&, int64_t, int64_t, int64_t, float, float, uintptr_t, uintptr_t,
-                    const nb::list&>())
-      .def("decode", &PyDecoderLayer::decode);
+                    const nb::list&>());
+  nb::class_<PyDecoder>(m, "Decoder").def(nb::init<const nb::list&>()).def("decode", &PyDecoder::decode);
   m.def("advise_huge_pages",
         [](ConstBytes data) { advise_huge_pages(data.data(), static_cast<int64_t>(data.size())); });
   m.def("keep_freed_memory", &keep_freed_memory);

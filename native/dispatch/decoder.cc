@@ -43,6 +43,12 @@ void round_to(Real type, std::vector<float>& floats) {
   floats = rounded.floats();
 }
 
+// What is the same for all layers.
+struct Token {
+  std::vector<float> cosines, sines;
+  int threads;
+};
+
 void multiply(const LinearLayer& layer, Values& x, Real type, Values& y, int threads) {
   const Activations activations = {x.data(), type, 1};
   const Outputs outputs = {y.data(), type, layer.bias};
@@ -145,17 +151,16 @@ void append(const DecoderLayer& layer, const TokenCache& cache, const std::vecto
   }
 }
 
-void attention(const DecoderLayer& layer, Values& x, const uint8_t* cosines, const uint8_t* sines,
-               const TokenCache& cache, Values& out, int threads) {
+void attention(const DecoderLayer& layer, Values& x, const Token& token, const TokenCache& cache, Values& out) {
   const int64_t dim = layer.head_dim;
+  const int threads = token.threads;
   Values q(layer.type, layer.heads * dim), k(layer.type, layer.kv_heads * dim), v(layer.type, layer.kv_heads * dim);
   multiply(layer.q, x, layer.type, q, threads);
   multiply(layer.k, x, layer.type, k, threads);
   multiply(layer.v, x, layer.type, v, threads);
   std::vector<float> queries = q.floats(), keys = k.floats(), mixed(queries.size());
-  const std::vector<float> by_cosine = floats_of(layer.type, cosines, dim), by_sine = floats_of(layer.type, sines, dim);
-  rotate(dim, by_cosine, by_sine, queries);
-  rotate(dim, by_cosine, by_sine, keys);
+  rotate(dim, token.cosines, token.sines, queries);
+  rotate(dim, token.cosines, token.sines, keys);
   round_to(layer.type, queries);
   append(layer, cache, keys, cache.keys);
   append(layer, cache, v.floats(), cache.values);
@@ -193,11 +198,7 @@ void feed_forward(const DecoderLayer& layer, Values& x, Values& out, int threads
   multiply(layer.down, gate, layer.type, out, threads);
 }
 
-}  // namespace
-
-void decode_token(const DecoderLayer& layer, const uint8_t* hidden, const uint8_t* cosines, const uint8_t* sines,
-                  const TokenCache& cache, uint8_t* out, int threads) {
-  std::vector<float> state = floats_of(layer.type, hidden, layer.hidden());
+void decode_layer(const DecoderLayer& layer, const Token& token, const TokenCache& cache, std::vector<float>& state) {
   Values x(layer.type, layer.hidden()), y(layer.type, layer.hidden());
   const auto add = [&] {
     const std::vector<float> more = y.floats();
@@ -205,12 +206,25 @@ void decode_token(const DecoderLayer& layer, const uint8_t* hidden, const uint8_
     round_to(layer.type, state);
   };
   normalise(layer, state, layer.input_norm, x);
-  attention(layer, x, cosines, sines, cache, y, threads);
+  attention(layer, x, token, cache, y);
   add();
   normalise(layer, state, layer.post_norm, x);
-  feed_forward(layer, x, y, threads);
+  feed_forward(layer, x, y, token.threads);
   add();
-  store_values(layer.type, state.data(), layer.hidden(), out);
+}
+
+}  // namespace
+
+void decode_token(const std::vector<const DecoderLayer*>& layers, const uint8_t* hidden, const uint8_t* cosines,
+                  const uint8_t* sines, const std::vector<TokenCache>& caches, uint8_t* out, int threads) {
+  const DecoderLayer& first = *layers.front();
+  const Token token = {floats_of(first.type, cosines, first.head_dim), floats_of(first.type, sines, first.head_dim),
+                       threads};
+  std::vector<float> state = floats_of(first.type, hidden, first.hidden());
+  with_crew(threads, [&] {
+    for (size_t i = 0; i < layers.size(); ++i) decode_layer(*layers[i], token, caches[i], state);
+  });
+  store_values(first.type, state.data(), first.hidden(), out);
 }
 
 }  // namespace tilepress

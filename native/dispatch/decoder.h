@@ -1,6 +1,8 @@
-// One decoder layer of a Llama-like model for one token: norms, rotation, attention over the cache and the gated
-// feed-forward network around seven packed linear layers, in one call.
+// The decoder layers of a Llama-like model for one token: norms, rotation, attention over the cache and the gated
+// feed-forward network around seven packed linear layers each, in one call.
 #pragma once
+
+#include <vector>
 
 #include "dispatch/linear.h"
 
@@ -31,10 +33,11 @@ struct TokenCache {
   int64_t length, room;
 };
 
-// out [hidden] = the layer's output for hidden [hidden]; the token's key and value are added to the cache. `cosines`
-// and `sines` [head_dim] are of the token's position, halves rotated against each other. Throws std::invalid_argument
-// where integers are wanted and an activation is not finite.
-void decode_token(const DecoderLayer& layer, const uint8_t* hidden, const uint8_t* cosines, const uint8_t* sines,
-                  const TokenCache& cache, uint8_t* out, int threads);
+// out [hidden] = what the layers, one after another, make of hidden [hidden]; the token's keys and values are added to
+// the caches, one a layer. `cosines` and `sines` [head_dim] are of the token's position, halves rotated against each
+// other. All layers are of one type and one size of hidden states and heads. Throws std::invalid_argument where
+// integers are wanted and an activation is not finite; what the caches hold up to their lengths is never changed.
+void decode_token(const std::vector<const DecoderLayer*>& layers, const uint8_t* hidden, const uint8_t* cosines,
+                  const uint8_t* sines, const std::vector<TokenCache>& caches, uint8_t* out, int threads);
 
 }  // namespace tilepress

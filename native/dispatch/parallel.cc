@@ -83,6 +83,65 @@ class Pool {
   void* context_ = nullptr;
 };
 
+// Threads that stand by while one of them, the caller, has jobs for them. They are not counted on: who comes while a
+// job is open takes part, and the caller waits for those who did.
+class Crew {
+ public:
+  // The caller's, from any depth of its calls; null where it has none.
+  static thread_local Crew* mine;
+
+  void run(int workers, void (*job)(void*, int), void* context) {
+    job_ = job;
+    context_ = context;
+    workers_ = workers;
+    state_.fetch_add(1);  // opens it
+    job(context, 0);
+    state_.fetch_add(1);  // closes it
+    while (inside_.load() > 0) pause();
+  }
+
+  void dismiss() { dismissed_.store(true, std::memory_order_release); }
+
+  void stand_by(int worker) {
+    while (!dismissed_.load(std::memory_order_acquire)) {
+      const uint32_t state = wait_for_job();
+      if (is_open(state)) take_part(state, worker);
+    }
+  }
+
+ private:
+  static bool is_open(uint32_t state) { return state % 2 == 1; }
+
+  // Where threads outnumber cores, the one with work needs this one's.
+  uint32_t wait_for_job() const {
+    constexpr int kAwake = 4096;
+    for (int i = 0; !dismissed_.load(std::memory_order_acquire); ++i) {
+      const uint32_t state = state_.load();
+      if (is_open(state)) return state;
+      i < kAwake ? pause() : std::this_thread::yield();
+    }
+    return 0;
+  }
+
+  // Either the caller sees that this one is inside, or this one that the job is closed: both orders are sequentially
+  // consistent. Having done its part, it waits until the job is closed, so as not to take part twice.
+  void take_part(uint32_t state, int worker) {
+    inside_.fetch_add(1);
+    if (state_.load() == state && worker < workers_) job_(context_, worker);
+    inside_.fetch_sub(1);
+    while (state_.load() == state) pause();
+  }
+
+  alignas(64) std::atomic<uint32_t> state_{0};  // odd while a job is open
+  void (*job_)(void*, int) = nullptr;
+  void* context_ = nullptr;
+  int workers_ = 0;
+  std::atomic<bool> dismissed_{false};
+  alignas(64) std::atomic<int> inside_{0};
+};
+
+thread_local Crew* Crew::mine = nullptr;
+
 // The entry points of GNU's OpenMP runtime, which compilers call and which therefore never change.
 struct OpenMp {
   void (*parallel)(void (*run)(void*), void* data, unsigned threads, unsigned flags) = nullptr;
@@ -135,6 +194,7 @@ Pool& pool() {
 
 void run_on_workers(int workers, void (*run)(void* context, int worker), void* context) {
   if (workers <= 1) return run(context, 0);
+  if (Crew::mine) return Crew::mine->run(workers, run, context);
   if (const OpenMp* shared = open_mp()) {
     Team team = {run, context, shared->thread_number};
     const auto member = [](void* data) {
@@ -144,6 +204,24 @@ void run_on_workers(int workers, void (*run)(void* context, int worker), void* c
     return shared->parallel(member, &team, static_cast<unsigned>(workers), 0);
   }
   if (!pool().run(workers, run, context)) run(context, 0);
+}
+
+void run_with_crew(int workers, void (*run)(void* context), void* context) {
+  if (workers <= 1 || Crew::mine) return run(context);
+  struct Roles {
+    Crew crew;
+    void (*run)(void*);
+    void* context;
+  } roles{{}, run, context};
+  const auto member = [](void* data, int worker) {
+    Roles& all = *static_cast<Roles*>(data);
+    if (worker > 0) return all.crew.stand_by(worker);
+    Crew::mine = &all.crew;
+    all.run(all.context);
+    Crew::mine = nullptr;
+    all.crew.dismiss();
+  };
+  run_on_workers(workers, member, &roles);
 }
 
 }  // namespace tilepress

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <exception>
 
 namespace tilepress {
 
@@ -12,6 +13,31 @@ namespace tilepress {
 // its threads stay awake for a while after each of torch's own operations, and threads of ours beside them would wait
 // for cores. Elsewhere they come from a pool of our own.
 void run_on_workers(int workers, void (*run)(void* context, int worker), void* context);
+
+// Calls run(context) on this thread with up to `workers - 1` others standing by, awake: until it returns, they take
+// part in whatever this thread gives to run_on_workers, each as soon as it can. So many short jobs in a row cost little
+// more than their work, and a thread that has no core at the moment holds up nobody. A job may therefore be run by
+// fewer than `workers`, by this thread at the least. `run` must not throw.
+void run_with_crew(int workers, void (*run)(void* context), void* context);
+
+// The same for any callable, which may throw.
+template <class Work>
+void with_crew(int workers, const Work& work) {
+  struct Context {
+    const Work& work;
+    std::exception_ptr thrown;
+  } context{work, nullptr};
+  const auto run = [](void* opaque) {
+    Context& mine = *static_cast<Context*>(opaque);
+    try {
+      mine.work();
+    } catch (...) {
+      mine.thrown = std::current_exception();
+    }
+  };
+  run_with_crew(workers, run, &context);
+  if (context.thrown) std::rethrow_exception(context.thrown);
+}
 
 // Calls work(worker, item) for every item below `count` from at most `threads` threads. Items are handed out in runs,
 // half of an even share of what is left at a time: long at first, so that a thread reads on where it left off; short at

@@ -62,15 +62,15 @@ class DecoderLayer:
         linears: list[tuple[Matrix, int, int, int]],
         /,
     ) -> None: ...
+
+class Decoder:
+    def __init__(self, layers: list[DecoderLayer], /) -> None: ...
     def decode(
         self,
         hidden: int,
         cosines: int,
         sines: int,
-        keys: int,
-        values: int,
-        length: int,
-        room: int,
+        caches: list[tuple[int, int, int, int]],
         out: int,
         threads: int,
         /,

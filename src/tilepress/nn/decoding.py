@@ -1,24 +1,26 @@
-"""Decoder layers of Llama-like models, one token at a time, by one native call a layer.
+"""Llama-like models, one token at a time, all their decoder layers by one native call.
 
 Where a model writes text, token after token, the many small operations around its linear layers take longer than the
-packed layers themselves. `decode_natively` gives each decoder layer whose seven linear layers are packed another
-`forward`: for one token of one sequence, with a cache of transformers' that grows, it computes norms, rotation,
-attention and feed-forward network natively; for everything else (prompts, batches, masks, other caches, hooks) it is
-the module's own. Results differ from the module's by rounding alone.
+packed layers themselves. `decode_natively` gives a model whose decoder layers are packed, all seven linear layers of
+each, another `forward`: for one token of one sequence, with a cache of transformers' that grows, norms, rotation,
+attention and feed-forward networks of all layers are computed natively; for everything else (prompts, batches, masks,
+other caches, hooks) it is the model's own. Results differ from the modules' by rounding alone.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from .. import _native
 from ..kernels.linear import integer_format
 from ..tiles.native import REAL_NAMES
 from .linear import PackedLinear
 
-LAYERS = ("LlamaDecoderLayer", "MistralDecoderLayer", "Qwen2DecoderLayer")
+MODELS = ("LlamaModel", "MistralModel", "Qwen2Model")
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 FEED_FORWARD = ("gate_proj", "up_proj", "down_proj")
 SILU = ("SiLU", "SiLUActivation")
@@ -27,11 +29,12 @@ SPARE_SHARE = 2  # room for half as many tokens as there are
 
 
 def decode_natively(model: nn.Module) -> int:
-    """Let the decoder layers of `model` that can decode natively do so; returns how many."""
-    layers = [module for module in model.modules() if type(module).__name__ in LAYERS and _linears(module)]
-    for layer in layers:
-        layer.forward = _Decoding(layer)
-    return len(layers)
+    """Let what of `model` can decode natively do so; returns how many layers that are."""
+    modules: Iterable[Any] = model.modules()
+    found = [module for module in modules if type(module).__name__ in MODELS and _is_packed(module)]
+    for decoder in found:
+        decoder.forward = _Decoding(decoder)
+    return sum(len(decoder.layers) for decoder in found)
 
 
 def decode_by_modules(model: nn.Module) -> None:
@@ -53,168 +56,235 @@ class _Room:
     filled: int
     size: int  # tokens that there is room for
 
+    def __post_init__(self) -> None:
+        self.keys_at, self.values_at = self.keys.data_ptr(), self.values.data_ptr()
+
     def serves(self, keys: Tensor) -> bool:
         """Whether these are its tokens, with room for one more."""
-        return keys.shape[2] == self.filled < self.size and keys.data_ptr() == self.keys.data_ptr()
+        return keys.shape[2] == self.filled < self.size and keys.data_ptr() == self.keys_at
 
 
 class _Decoding:
-    """A decoder layer's `forward`. It runs for every layer and token, so that its checks count in microseconds."""
+    """A model's `forward`. It runs for every token, so that its checks count in microseconds."""
 
-    def __init__(self, layer: Any) -> None:
-        self.layer = layer
-        self.native: _NativeLayer | None = None
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.native: _NativeLayers | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "_Decoding":
-        return _Decoding(memo.get(id(self.layer), self.layer))
+        return _Decoding(memo.get(id(self.model), self.model))
 
     def __call__(
         self,
-        hidden_states: Tensor,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
         past_key_values: Any = None,
-        use_cache: bool | None = False,
-        position_embeddings: tuple[Tensor, Tensor] | None = None,
+        inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
         **options: Any,
-    ) -> Tensor:
-        x, embeddings = hidden_states, position_embeddings
-        if attention_mask is None and embeddings is not None and _is_one_token(x) and self._takes(x, options):
-            tokens = _tokens(past_key_values, self.layer.self_attn.layer_idx)
-            assert self.native is not None
-            if tokens is not None and self.native.fits(x, tokens, embeddings):
-                return self.native.decode(x, tokens, embeddings)
-        plain: Tensor = type(self.layer).forward(
-            self.layer,
-            x,
+    ) -> BaseModelOutputWithPast:
+        given = input_ids if inputs_embeds is None else inputs_embeds
+        if past_key_values is not None and use_cache is not False and not options and _is_one_token(given):
+            x = self.model.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+            y = self._decode(x, attention_mask, position_ids, past_key_values)
+            if y is not None:
+                return BaseModelOutputWithPast(last_hidden_state=self.model.norm(y), past_key_values=past_key_values)
+        plain: BaseModelOutputWithPast = type(self.model).forward(
+            self.model,
+            input_ids=input_ids,
             attention_mask=attention_mask,
             position_ids=position_ids,
             past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
             use_cache=use_cache,
-            position_embeddings=position_embeddings,
             **options,
         )
         return plain
 
-    def _takes(self, x: Tensor, options: dict[str, Any]) -> bool:
+    def _decode(self, x: Tensor, mask: Tensor | None, position: Tensor | None, cache: Any) -> Tensor | None:
+        """What the layers make of x; None where that is the modules' task."""
+        if not self._takes(x):
+            return None
+        assert self.native is not None
+        tokens = _tokens(cache, len(self.native.layers))
+        if not tokens or not _is_all_seen(mask, tokens[0].keys.shape[2] + 1):
+            return None
+        if position is None:
+            position = torch.full((1, 1), tokens[0].keys.shape[2])
+        embeddings = self.model.rotary_emb(x, position)
+        return self.native.decode(x, tokens, embeddings) if self.native.fits(x, tokens, embeddings) else None
+
+    def _takes(self, x: Tensor) -> bool:
         """Whether the modules inside can be passed by, being packed as ever and watched by nobody."""
-        layer = self.layer
-        if layer.training or options.get("output_attentions") or "forward" in layer._modules["self_attn"].__dict__:
+        model, config = self.model, self.model.config
+        if model.training or x.requires_grad or not (x.is_cpu and x.is_contiguous() and x.dtype in REAL_NAMES):
+            return False
+        if config.output_hidden_states or config.output_attentions or not (config.return_dict and config.use_cache):
             return False
         if self.native is None or not self.native.is_of(x.dtype):
-            linears, norms = _linears(layer), [layer.input_layernorm, layer.post_attention_layernorm]
-            if not linears or any(norm.weight.dtype != x.dtype or norm.weight.shape != x.shape[-1:] for norm in norms):
+            if not _is_packed(model) or not all(_is_plain_norm(norm, x) for norm in _norms(model)):
                 return False
-            self.native = _NativeLayer(layer, linears, norms)
+            self.native = _NativeLayers(model)
         return not self.native.is_watched()
 
 
-class _NativeLayer:
-    """The native twin of a decoder layer as its modules are now."""
+class _NativeLayers:
+    """The native twin of a model's decoder layers as their modules are now."""
 
-    def __init__(self, layer: Any, linears: list[PackedLinear], norms: list[Any]) -> None:
+    def __init__(self, model: Any) -> None:
+        self.layers = list(model.layers)
+        self.watched = [module for layer in self.layers for module in layer.modules()]
+        parts = [_parts(layer) for layer in self.layers]
+        self.parts = [part for of_layer in parts for part in of_layer]
+        self.norms = [(norm, norm.weight.detach(), norm.weight.data_ptr()) for norm in _norms(model)]
+        first = self.layers[0]
+        self.dtype = first.input_layernorm.weight.dtype
+        self.head_dim, self.hidden = first.self_attn.head_dim, first.self_attn.q_proj.in_features
+        self.kv_heads = first.self_attn.k_proj.out_features // self.head_dim
+        layers = [self._native_layer(*both) for both in zip(self.layers, parts, strict=True)]
+        self.native = _native.Decoder(layers)
+
+    def _native_layer(self, layer: Any, parts: list["_Part"]) -> _native.DecoderLayer:
         attention = layer.self_attn
-        self.modules = list(layer.modules())
-        self.owners = [attention._modules] * len(ATTENTION) + [layer.mlp._modules] * len(FEED_FORWARD)
-        self.names = (*ATTENTION, *FEED_FORWARD)
-        self.linears, self.norms = linears, norms
-        self.matrices = [linear.matrix for linear in linears]
-        self.biases = [linear.bias for linear in linears]
-        self.activations = [linear.activations for linear in linears]
-        self.weights = [norm.weight.detach() for norm in norms]
-        self.addresses = [weight.data_ptr() for weight in self.weights]
-        self.dtype, self.head_dim, self.hidden = self.weights[0].dtype, attention.head_dim, linears[0].in_features
-        self.kv_heads = linears[1].out_features // self.head_dim
-        self.floats = [None if bias is None else bias.float().contiguous() for bias in self.biases]
-        self.native = _native.DecoderLayer(
+        return _native.DecoderLayer(
             REAL_NAMES[self.dtype],
-            linears[0].out_features // self.head_dim,
+            attention.q_proj.out_features // self.head_dim,
             self.kv_heads,
             self.head_dim,
-            norms[0].variance_epsilon,
+            layer.input_layernorm.variance_epsilon,
             attention.scaling,
-            self.addresses[0],
-            self.addresses[1],
-            [self._part(index) for index in range(len(linears))],
+            layer.input_layernorm.weight.data_ptr(),
+            layer.post_attention_layernorm.weight.data_ptr(),
+            [part.native for part in parts],
         )
 
-    def _part(self, index: int) -> tuple[_native.Matrix, int, int, int]:
-        matrix, bias = self.matrices[index], self.floats[index]
-        assert matrix is not None
-        group, mantissa = integer_format(self.activations[index]) or (0, -1)
-        return matrix.native, 0 if bias is None else bias.data_ptr(), group, mantissa
-
     def is_of(self, dtype: torch.dtype) -> bool:
-        """Whether the layer still has the modules, matrices, biases and norms that this was made of."""
-        for i, linear in enumerate(self.linears):
-            if (
-                self.owners[i][self.names[i]] is not linear
-                or linear.matrix is not self.matrices[i]
-                or linear._buffers["bias"] is not self.biases[i]
-                or linear.activations != self.activations[i]
-            ):
+        """Whether the layers still have the modules, matrices, biases and norms that this was made of."""
+        for part in self.parts:
+            if not part.is_as_ever():
                 return False
-        for norm, address in zip(self.norms, self.addresses, strict=True):
+        for norm, _, address in self.norms:
             if norm._parameters["weight"].data_ptr() != address:
                 return False
         return dtype is self.dtype
 
     def is_watched(self) -> bool:
-        """Whether somebody has hooks in the modules."""
-        for module in self.modules:  # noqa: SIM110  # any() takes twice as long
-            if module._forward_hooks or module._forward_pre_hooks:
+        """Whether somebody has hooks in the modules, or put another `forward` into one."""
+        for module in self.watched:  # any() takes twice as long
+            if module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__:
                 return True
         return False
 
-    def fits(self, x: Tensor, tokens: Any, embeddings: tuple[Tensor, Tensor]) -> bool:
+    def fits(self, x: Tensor, tokens: list[Any], embeddings: tuple[Tensor, Tensor]) -> bool:
         """Whether all have the sizes that native code takes for granted; a cache may be another model's."""
         if x.shape[-1] != self.hidden:
             return False
         for part in embeddings:
             if part.numel() != self.head_dim or part.dtype is not self.dtype or not part.is_contiguous():
                 return False
-        keys, values = tokens.keys, tokens.values
-        is_ours = keys.shape == values.shape == (1, self.kv_heads, keys.shape[-2], self.head_dim)
-        return is_ours and keys.dtype is values.dtype is self.dtype and keys.is_cpu and values.is_cpu
+        length = tokens[0].keys.shape[2]
+        shape = (1, self.kv_heads, length, self.head_dim)
+        for one in tokens:
+            keys, values = one.keys, one.values
+            if not (keys.shape == values.shape == shape and keys.dtype is values.dtype is self.dtype):
+                return False
+            if not (keys.is_cpu and values.is_cpu):
+                return False
+        return True
 
-    def decode(self, x: Tensor, tokens: Any, embeddings: tuple[Tensor, Tensor]) -> Tensor:
-        room = _room_of(tokens)
+    def decode(self, x: Tensor, tokens: list[Any], embeddings: tuple[Tensor, Tensor]) -> Tensor:
+        rooms = [_room_of(one) for one in tokens]
+        places = [(room.keys_at, room.values_at, room.filled, room.size) for room in rooms]
         y = torch.empty_like(x)
         self.native.decode(
             x.data_ptr(),
             embeddings[0].data_ptr(),
             embeddings[1].data_ptr(),
-            room.keys.data_ptr(),
-            room.values.data_ptr(),
-            room.filled,
-            room.size,
+            places,
             y.data_ptr(),
             torch.get_num_threads(),
         )
-        room.filled += 1
-        tokens.keys = room.keys.narrow(2, 0, room.filled)
-        tokens.values = room.values.narrow(2, 0, room.filled)
+        for one, room in zip(tokens, rooms, strict=True):
+            room.filled += 1
+            one.keys = room.keys.narrow(2, 0, room.filled)
+            one.values = room.values.narrow(2, 0, room.filled)
         return y
 
 
-def _is_one_token(x: Tensor) -> bool:
+class _Part:
+    """One of a layer's linear layers, as it was when its native twin was made."""
+
+    __slots__ = ("activations", "bias", "floats", "linear", "matrix", "name", "owner")
+
+    def __init__(self, owner: Any, name: str) -> None:
+        linear = getattr(owner, name)
+        self.owner, self.name, self.linear = owner._modules, name, linear
+        self.matrix, self.bias, self.activations = linear.matrix, linear.bias, linear.activations
+        self.floats = None if self.bias is None else self.bias.float().contiguous()
+
+    def is_as_ever(self) -> bool:
+        linear = self.linear
+        return (
+            self.owner[self.name] is linear
+            and linear.matrix is self.matrix
+            and linear._buffers["bias"] is self.bias
+            and linear.activations == self.activations
+        )
+
+    @property
+    def native(self) -> tuple[_native.Matrix, int, int, int]:
+        group, mantissa = integer_format(self.activations) or (0, -1)
+        return self.matrix.native, 0 if self.floats is None else self.floats.data_ptr(), group, mantissa
+
+
+def _is_packed(model: Any) -> bool:
+    """Whether every decoder layer is one that native code knows, with all its linear layers packed."""
+    if not model.layers or len(model.layers) != model.config.num_hidden_layers:
+        return False
+    return all(_is_packed_layer(layer) for layer in model.layers)
+
+
+def _is_packed_layer(layer: Any) -> bool:
+    if type(layer.mlp.act_fn).__name__ not in SILU or getattr(layer.self_attn, "sliding_window", None) is not None:
+        return False
+    linears = [getattr(owner, name) for owner, names in _owners(layer) for name in names]
+    return all(isinstance(linear, PackedLinear) and linear.matrix is not None for linear in linears)
+
+
+def _parts(layer: Any) -> list[_Part]:
+    return [_Part(owner, name) for owner, names in _owners(layer) for name in names]
+
+
+def _owners(layer: Any) -> list[tuple[Any, tuple[str, ...]]]:
+    return [(layer.self_attn, ATTENTION), (layer.mlp, FEED_FORWARD)]
+
+
+def _norms(model: Any) -> list[Any]:
+    return [norm for layer in model.layers for norm in (layer.input_layernorm, layer.post_attention_layernorm)]
+
+
+def _is_plain_norm(norm: Any, x: Tensor) -> bool:
+    weight = norm.weight
+    return weight.dtype is x.dtype and weight.shape == x.shape[-1:] and weight.is_contiguous() and weight.is_cpu
+
+
+def _is_one_token(given: Tensor | None) -> bool:
     """Of one sequence, computed here and now."""
-    return (
-        x.ndim == 3
-        and x.numel() == x.shape[-1]
-        and x.is_cpu
-        and x.dtype in REAL_NAMES
-        and x.is_contiguous()
-        and not x.requires_grad
-        and not torch.compiler.is_compiling()
-    )
+    return given is not None and given.shape[:2] == (1, 1) and not torch.compiler.is_compiling()
 
 
-def _tokens(cache: Any, index: int) -> Any:
-    """A layer's part of a cache that grows and holds tokens already; None if it is another."""
+def _is_all_seen(mask: Tensor | None, length: int) -> bool:
+    return mask is None or (mask.shape == (1, length) and bool(mask.all()))
+
+
+def _tokens(cache: Any, count: int) -> list[Any]:
+    """The layers of a cache that grows and holds tokens already; none if it is another."""
     layers = getattr(cache, "layers", [])
-    tokens: Any = layers[index] if index < len(layers) else None
-    return tokens if type(tokens).__name__ == "DynamicLayer" and tokens.is_initialized else None
+    for tokens in layers:
+        if type(tokens).__name__ != "DynamicLayer" or not tokens.is_initialized:
+            return []
+    return layers if len(layers) == count else []
 
 
 def _room_of(tokens: Any) -> _Room:
@@ -232,12 +302,3 @@ def _roomy(part: Tensor, size: int) -> Tensor:
     room = part.new_empty((*part.shape[:2], size, part.shape[3]))
     room[:, :, : part.shape[2]] = part
     return room
-
-
-def _linears(layer: Any) -> list[PackedLinear]:
-    """The seven packed layers of a decoder layer that decodes natively; none of one that does not."""
-    attention, mlp = layer.self_attn, layer.mlp
-    found = [*(getattr(attention, name) for name in ATTENTION), *(getattr(mlp, name) for name in FEED_FORWARD)]
-    plain = type(mlp.act_fn).__name__ in SILU and getattr(attention, "sliding_window", None) is None
-    packed = all(isinstance(linear, PackedLinear) and linear.matrix is not None for linear in found)
-    return found if plain and packed else []
