@@ -91,6 +91,7 @@ OwnedFormat make_format(const std::string& rounding, int bits, float low, float 
   require(mantissa_bits >= 0 && mantissa_bits <= 7 && min_exponent >= -126 && min_exponent <= 0, "not a minifloat");
   require(half ? bits == 16 : bits >= 1 && bits <= 8, "a code has 1 to 8 bits, or 16");
   require(group >= 1, "a group has at least one input");
+  require(!zero_point || (format.rounding == Rounding::integer && low == 0), "zero points are of unsigned integers");
   format.bits = bits;
   format.low = low;
   format.high = high;
@@ -168,6 +169,13 @@ void check_masks(const MatrixShape& shape, const int64_t* offsets, const uint8_t
     require(stream_bytes(shape.bits, kept) == offsets[block + 1] - offsets[block],
             "mask and offsets disagree about the codes of block " + std::to_string(block));
   }
+}
+
+// A dropped weight is zero, and has the code of its zero point.
+void check_whole_zeros(const MatrixShape& shape, const uint8_t* zeros) {
+  const int steps = 1 << (8 - shape.bits);
+  const auto whole = [&](uint8_t zero) { return zero % steps == 0; };
+  require(std::all_of(zeros, zeros + shape.scale_count(), whole), "zero points of a sparse matrix must be whole");
 }
 
 Streams check_streams(const MatrixShape& shape, Bytes codes, Bytes mask, ConstOffsets offsets, Bytes scales,
@@ -250,6 +258,7 @@ class PackedArrays {
         zeros_(zeros),
         streams_(check_streams(shape_, codes, mask, offsets, scales, zeros)) {
     if (sparse) check_masks(shape_, offsets.data(), mask.data());
+    if (sparse && shape_.zero_points) check_whole_zeros(shape_, zeros.data());
   }
   PackedArrays(const PackedArrays&) = delete;  // native_format_ points into format_
 

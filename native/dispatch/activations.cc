@@ -83,15 +83,16 @@ Cut cut_inputs(const MatrixShape& shape, const Format& weights, int64_t group) {
 }
 
 IntegerRows::IntegerRows(const MatrixShape& shape, const Activations& x, const IntegerFormat& format, const Cut& cut,
-                         Placing placing, int threads)
+                         float unit, Placing placing, int threads)
     : cut_(cut),
+      unit_(unit),
       placing_(placing),
       halves_(format.mantissa == 8 ? 2 : 1),
       stride_(shape.padded_cols()),
       segments_((shape.cols + cut.segment - 1) / cut.segment),
       half_size_((x.batch + kTileRows - 1) / kTileRows * kTileRows * stride_),
       sums_(kept_memory<int32_t>(0, x.batch * segments_)),
-      units_(format.mantissa ? kept_memory<float>(0, (x.batch + kTileRows - 1) * segments_) : nullptr),
+      units_(format.mantissa || unit != 1 ? kept_memory<float>(0, (x.batch + kTileRows - 1) * segments_) : nullptr),
       scales_(format.mantissa ? nullptr : kept_memory<float>(1, x.batch)) {
   if (placing == Placing::bf16_tiles) {
     words_ = kept_memory<uint16_t>(0, half_size_);
@@ -137,12 +138,13 @@ bool IntegerRows::convert_int8(const MatrixShape& shape, const Activations& x, i
   values.resize(size(shape.cols));
   const float* floats = float_row(shape, x, row, 0);
   if (count_bad(floats, shape.cols)) return false;
-  const GroupScales scale = {&scales_[row], nullptr, false};
+  const GroupScales scale = {&scales_[row], nullptr, false, false};
   choose(kQuantize)(int8_rows(shape.cols), floats, shape.cols, scale, values.data());
   for (int64_t segment = 0; segment < segments_; ++segment) {
     const int64_t begin = segment * cut_.segment, end = std::min(begin + cut_.segment, shape.cols);
     sums_[row * segments_ + segment] = std::accumulate(values.data() + begin, values.data() + end, int32_t{0});
   }
+  if (units_) std::fill_n(units_ + row * segments_, segments_, unit_);
   place(row, values.data(), nullptr, shape.cols);
   return true;
 }
@@ -158,6 +160,7 @@ bool IntegerRows::convert_bfp(const MatrixShape& shape, const Activations& x, co
   choose(kQuantizeBfp)(
       {floats, shape.cols, group, format.mantissa, cut_.segment},
       {high.data(), halves_ == 2 ? low.data() : nullptr, sums_ + row * segments_, units_ + row * segments_});
+  for (int64_t segment = 0; segment < segments_; ++segment) units_[row * segments_ + segment] *= unit_;
   place(row, high.data(), halves_ == 2 ? low.data() : nullptr, shape.cols);
   return true;
 }

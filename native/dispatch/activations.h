@@ -54,10 +54,11 @@ struct GroupActivations {
   int64_t unit_stride;
 };
 
-// Activations as integers. Throws std::invalid_argument where one is not finite.
+// Activations as integers. Throws std::invalid_argument where one is not finite. Units are what 1 stands for in a dot
+// product with the weights' integers, which are of `unit` each; bf16 tiles have weights' values, so that it is 1 there.
 class IntegerRows {
  public:
-  IntegerRows(const MatrixShape& shape, const Activations& x, const IntegerFormat& format, const Cut& cut,
+  IntegerRows(const MatrixShape& shape, const Activations& x, const IntegerFormat& format, const Cut& cut, float unit,
               Placing placing, int threads);
 
   // Rows from `row` on, the first of a lot if tiled, and inputs from `first` on.
@@ -73,6 +74,7 @@ class IntegerRows {
   void place(int64_t row, const int8_t* high, const int8_t* low, int64_t count);
 
   Cut cut_;
+  float unit_;
   Placing placing_;
   int halves_;
   int64_t stride_, segments_, half_size_;

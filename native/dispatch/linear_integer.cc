@@ -50,7 +50,7 @@ class Int8Tiles {
 
 void linear_int8_tiles(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding,
                        const Cut& cut, const Outputs& outputs, int threads) {
-  const IntegerRows rows(weights.shape, x, rounding, cut, Placing::int8_tiles, threads);
+  const IntegerRows rows(weights.shape, x, rounding, cut, zero_step(weights.format), Placing::int8_tiles, threads);
   for (int64_t row = 0; row < x.batch; row += kMostTileRows) {
     Int8Tiles tiles(rows, cut, row, std::min(kMostTileRows, x.batch - row));
     const auto store = [&](int64_t block, float* totals) {
@@ -61,14 +61,15 @@ void linear_int8_tiles(const PackedWeights& weights, const Activations& x, const
 }
 
 // Whether a matrix unit can be served with bf16, which holds nine bits, instead of int8: a segment is one tile of bf16,
-// and codes are so few that they are looked up. The largest sum, 255 · 8 · 32, is exact. For eight bits int8 is better.
+// and codes are so few that they are looked up. The largest sum, in steps of a zero point 255 · 255 · 32, is exact. For
+// eight bits int8 is better.
 bool bf16_serves(const PackedWeights& weights, const Cut& cut) {
   return cut.segment == tile_inputs(16) && weights.format.bits <= 4;
 }
 
 void linear_bf16_groups(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding,
                         const Cut& cut, bool decoded_first, const Outputs& outputs, int threads) {
-  const IntegerRows rows(weights.shape, x, rounding, cut, Placing::bf16_tiles, threads);
+  const IntegerRows rows(weights.shape, x, rounding, cut, 1.0f, Placing::bf16_tiles, threads);
   const GroupedLayer<IntegerRows> layer = {weights, rows, cut.segment, cut.span};
   const auto store = [&](int64_t block, int64_t row, int64_t batch, float* totals) {
     store_block(weights.shape, outputs, block, row, batch, totals, rows.scales(row));
@@ -85,7 +86,7 @@ void linear_bf16_groups(const PackedWeights& weights, const Activations& x, cons
 void linear_int8_pairs(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding,
                        const Cut& cut, const Outputs& outputs, int threads) {
   const auto kernel = choose(kLinearInt8Pair);
-  const IntegerRows rows(weights.shape, x, rounding, cut, Placing::int8_tiles, threads);
+  const IntegerRows rows(weights.shape, x, rounding, cut, zero_step(weights.format), Placing::int8_tiles, threads);
   const MatrixShape& shape = weights.shape;
   const int64_t most = rounding.mantissa == 8 ? kTileRows : 2 * kTileRows;
   std::vector<LinearScratch>& scratch = LinearScratch::of_workers(threads);
@@ -123,7 +124,7 @@ void linear_int8_pairs(const PackedWeights& weights, const Activations& x, const
 void linear_int8_spans(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding,
                        const Cut& cut, const Outputs& outputs, int threads) {
   const auto kernel = choose(kLinearInteger);
-  const IntegerRows rows(weights.shape, x, rounding, cut, Placing::rows, threads);
+  const IntegerRows rows(weights.shape, x, rounding, cut, zero_step(weights.format), Placing::rows, threads);
   const auto multiply = [&](const SpanWeights& span, int64_t row, int64_t batch, float* out, uint8_t* scratch) {
     return kernel(span, rows.view(row, batch, span.first), out, scratch);
   };

@@ -62,7 +62,7 @@ inline uint8_t* block_mask_at(const MatrixShape& shape, const Streams& streams, 
 inline GroupScales scales_at(const MatrixShape& shape, const Streams& streams, int64_t block, int neuron, bool given) {
   const int64_t at = group_index(block, shape.groups, neuron);
   return {streams.scales ? streams.scales + at * shape.scale_bytes : nullptr,
-          streams.zeros ? streams.zeros + at : nullptr, given};
+          streams.zeros ? streams.zeros + at : nullptr, given, shape.sparse};
 }
 
 // `cols` weights from `at`, as floats.

@@ -108,22 +108,9 @@ class Small : public Values {
 };
 
 // Codes of at most five bits in 8-bit tiles, looked up as words, 32 at a time, in place: only the lowest five bits of a
-// word count, and of its two codes the upper one is shifted down.
-class WordPairs {
- public:
-  void begin_group(int64_t) {}
-  __m512i dropped() const { return dropped_; }
-
-  RowPair rows(__m512i codes) const {
-    return {_mm512_permutexvar_epi16(codes, table_), _mm512_permutexvar_epi16(_mm512_srli_epi16(codes, 8), table_)};
-  }
-
- protected:
-  __m512i table_, dropped_ = _mm512_setzero_si512();
-};
-
-// The fifth bit is not of a 4-bit code, and one that the table repeats itself over, unless it means a dropped code.
-class SmallWords : public WordPairs {
+// word count, and of its two codes the upper one is shifted down. The fifth bit is not of a 4-bit code, and one that
+// the table repeats itself over, unless it means a dropped code.
+class SmallWords {
  public:
   static bool takes(const SpanWeights& weights) {
     const Format& format = *weights.format;
@@ -138,36 +125,58 @@ class SmallWords : public WordPairs {
     if (bits == 4 && !weights.mask) table_ = _mm512_broadcast_i64x4(_mm512_castsi512_si256(table_));
     if (weights.mask) dropped_ = _mm512_set1_epi8(static_cast<char>(room ? 1 << bits : zero_code(*weights.format)));
   }
+
+  void begin_group(int64_t) {}
+  __m512i dropped() const { return dropped_; }
+
+  RowPair rows(__m512i codes) const {
+    return {_mm512_permutexvar_epi16(codes, table_), _mm512_permutexvar_epi16(_mm512_srli_epi16(codes, 8), table_)};
+  }
+
+ private:
+  __m512i table_, dropped_ = _mm512_setzero_si512();
 };
 
-// Unsigned codes of at most four bits: those that are their zero point meet the entry of 0.
-class ZeroPoints : public WordPairs {
+// Unsigned codes of at most four bits, looked up as floats, of which a lane's lowest four bits choose one, less the
+// zero point of the lane's neuron: eight bits and a sign, which bf16 holds.
+class ZeroPoints {
  public:
   static bool takes(const SpanWeights& weights) {
     return weights.zeros && weights.format->bits <= 4 && weights.operand_bits == 8;
   }
 
-  explicit ZeroPoints(const SpanWeights& weights) : zeros_(weights.zeros) {
-    alignas(64) uint16_t table[32];
-    for (int i = 0; i < 32; ++i) table[i] = round_to_bf16(static_cast<float>(i - kZero));
-    table_ = _mm512_load_si512(table);
-    codes_ = _mm512_set1_epi8(static_cast<char>((1 << weights.format->bits) - 1));
-  }
+  explicit ZeroPoints(const SpanWeights& weights)
+      : zeros_(weights.zeros),
+        table_(_mm512_loadu_ps(weights.format->values)),
+        step_(_mm512_set1_ps(zero_step(*weights.format))),
+        shift_(_mm_cvtsi32_si128(zero_shift(*weights.format))) {}
 
   void begin_group(int64_t group) {
-    const auto* zeros = reinterpret_cast<const __m128i*>(zeros_ + group * kBlockNeurons);
-    dropped_ = _mm512_mullo_epi32(_mm512_cvtepu8_epi32(_mm_loadu_si128(zeros)), _mm512_set1_epi32(0x01010101));
-    shift_ = _mm512_sub_epi8(_mm512_set1_epi8(kZero), dropped_);
+    const auto* from = reinterpret_cast<const __m128i*>(zeros_ + group * kBlockNeurons);
+    const __m512i zeros = _mm512_cvtepu8_epi32(_mm_loadu_si128(from));
+    zero_ = _mm512_mul_ps(_mm512_cvtepi32_ps(zeros), step_);
+    dropped_ = _mm512_mullo_epi32(_mm512_srl_epi32(zeros, shift_), _mm512_set1_epi32(0x01010101));
   }
+  __m512i dropped() const { return dropped_; }
 
   RowPair rows(__m512i codes) const {
-    return WordPairs::rows(_mm512_add_epi8(_mm512_and_si512(codes, codes_), shift_));
+    return {row(codes, _mm512_srli_epi32(codes, 16)), row(_mm512_srli_epi32(codes, 8), _mm512_srli_epi32(codes, 24))};
   }
 
  private:
-  static constexpr int kZero = 16;
+  [[gnu::always_inline]] __m512i value(__m512i codes) const {
+    return _mm512_castps_si512(_mm512_sub_ps(_mm512_permutexvar_ps(codes, table_), zero_));
+  }
+
+  // Two inputs of each neuron, as bf16: the upper halves of floats whose lower halves are empty.
+  [[gnu::always_inline]] __m512i row(__m512i first, __m512i second) const {
+    return _mm512_or_si512(_mm512_srli_epi32(value(first), 16), value(second));
+  }
+
   const uint8_t* zeros_;
-  __m512i codes_, shift_ = _mm512_setzero_si512();
+  __m512 table_, step_, zero_ = _mm512_setzero_ps();
+  __m128i shift_;
+  __m512i dropped_ = _mm512_setzero_si512();
 };
 
 // Eight-bit codes whose highest bit is the sign, as minifloats have it: a table of 128 magnitudes.

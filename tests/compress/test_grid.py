@@ -9,15 +9,16 @@ from tilepress.formats import decode, encode, quantize
 SCALED = [format for format in FORMATS if format.scaling is not None]
 
 
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 @pytest.mark.parametrize("inputs", [1, 40, 256])
 @pytest.mark.parametrize("format", SCALED, ids=str)
-def test_the_whole_range_gives_the_grid_of_plain_quantisation(format, inputs):
+def test_the_whole_range_gives_the_grid_of_plain_quantisation(format, inputs, sparse):
     weight = layer(5, inputs)
     weight[1] = weight[1].abs()
     weight[2] = 0
     groups = grouped(weight, format)
-    grid = spanning(groups.amin(-1, keepdim=True), groups.amax(-1, keepdim=True), format)
-    plain = quantize(weight, format)
+    grid = spanning(groups.amin(-1, keepdim=True), groups.amax(-1, keepdim=True), format, sparse=sparse)
+    plain = quantize(weight, format, sparse=sparse)
     assert torch.equal(grid.scales.squeeze(-1), plain.scales)
     assert plain.zeros is None if grid.zeros is None else torch.equal(grid.zeros.squeeze(-1), plain.zeros)
     assert torch.equal(ungrouped(grid.encode(groups), inputs), plain.codes)

@@ -58,6 +58,16 @@ def test_arrays_that_do_not_fit_are_refused(changes, message):
         make(**changes)
 
 
+def test_zero_points_between_codes_are_refused_where_weights_are_dropped():
+    format = _make_native_format(parse_weight("uint4:g32"), 32)
+    zeros = np.full(32, 16 * 15, BYTES)
+    make(format=format, zeros=zeros)
+    zeros[5] = 8
+    with pytest.raises(ValueError, match="zero points of a sparse matrix must be whole"):
+        make(format=format, zeros=zeros)
+    make(format=format, zeros=zeros, sparse=False, codes=np.zeros(512, BYTES), mask=BYTES(()), offsets=INTS(()))
+
+
 def test_results_of_the_wrong_size_are_refused():
     with pytest.raises(ValueError, match="weights has 1023 entries, not 1024"):
         make().unpack_weights(np.zeros(ROWS * COLS - 1, FLOATS), 1)

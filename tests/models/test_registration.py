@@ -194,8 +194,8 @@ def test_a_forged_description_gets_no_further_than_the_arrays_allow(saved):
 def test_other_versions_and_devices_are_refused(saved):
     with pytest.raises(ValueError, match="packed layers compute on the CPU, and device_map wants cuda"):
         AutoModelForCausalLM.from_pretrained(saved, device_map="cuda")
-    with pytest.raises(ValueError, match="written in version 2 of tilepress' folders and this tilepress reads 1"):
-        TilepressConfig({}, {}, {}, version=2)
+    with pytest.raises(ValueError, match="written in version 1 of tilepress' folders and this tilepress reads 2"):
+        TilepressConfig({}, {}, {}, version=1)
     with pytest.raises(ValueError, match="require the model to be pre-quantized"):
         AutoModelForCausalLM.from_pretrained(_plain(saved.parent), quantization_config=TilepressConfig({}, {}, {}))
 

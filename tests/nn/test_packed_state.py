@@ -81,6 +81,13 @@ def test_state_that_does_not_fit_is_refused():
         plain.load_state_dict(state)  # the guard: an ordinary layer does not take ours for its own
 
 
+def test_state_of_another_version_is_refused():
+    module, state = layer(), dict(layer().state_dict())
+    text = state["weight"].numpy().tobytes().replace(b'"version": 2', b'"version": 1')
+    with pytest.raises(RuntimeError, match="the layer has version 1; this tilepress reads version 2"):
+        module.load_state_dict(state | {"weight": torch.frombuffer(bytearray(text), dtype=torch.int8)})
+
+
 def test_an_incomplete_layer_is_refused():
     module = PackedLinear.awaiting(nn.Linear(64, 48), {"codes": torch.uint8, "scales": torch.bfloat16})
     with pytest.raises(DamagedError, match="layer 7 is damaged: its description cannot be understood"):

@@ -154,7 +154,8 @@ def test_ten_thousand_random_corruptions_are_all_refused(tmp_path):
 
 def forge(path, matrices, arrays, edit) -> None:
     """A file whose checksums are right whatever it holds: what an attacker would write."""
-    header = {"version": 1, "digest": "0" * 64, "matrices": {n: container.describe(m) for n, m in matrices.items()}}
+    described = {name: container.describe(matrix) for name, matrix in matrices.items()}
+    header = {"version": container.VERSION, "digest": "0" * 64, "matrices": described}
     for key, array in arrays.items():
         name, _, part = key.rpartition(".")
         header["matrices"][name]["sha256"][part] = container._sha256(array)
@@ -196,6 +197,7 @@ def set_value(key, index, value):
         (set_value("bf16.offsets", 1, -8), "start at 0 and never descend"),
         (set_value("bf16.offsets", 2, 10**12), "bf16 is damaged: codes must be"),
         (set_value("bf16.mask", 0, 255), "mask and offsets disagree"),
+        (set_value("model.layers.0.q.zeros", 0, 3), "zero points of a sparse uint4:g32 matrix must be whole"),
         (lambda arrays: arrays.update({"bf16.codes": arrays["bf16.codes"][:100].clone()}), "codes must be"),
         (lambda arrays: arrays.update({"k.scales": arrays["k.scales"][:1].clone()}), "scales must be"),
         (lambda arrays: arrays.update({"k.zeros": torch.zeros(1, dtype=torch.uint8)}), "zeros must not be there"),
@@ -210,7 +212,7 @@ def test_forged_arrays_are_refused(path, edit, message):
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
-        (lambda h: h.update(version=2), "has version 2; this tilepress reads version 1"),
+        (lambda h: h.update(version=1), "has version 1; this tilepress reads version 2"),
         (lambda h: h.pop("version"), "has version None"),
         (lambda h: h.pop("matrices"), "header cannot be understood"),
         (lambda h: h.update(matrices=[1, 2]), "header cannot be understood"),

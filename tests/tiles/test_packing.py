@@ -19,7 +19,7 @@ def operand_widths(format: WeightFormat) -> list[int]:
 
 def expected(weight, format, keep):
     """What unpacking must give: quantised and dequantised without any packing, zero where dropped."""
-    values = dequantize(quantize(weight, format), format)
+    values = dequantize(quantize(weight, format, sparse=keep is not None), format)
     return values if keep is None else torch.where(keep, values, 0.0)
 
 
@@ -28,7 +28,7 @@ def expected(weight, format, keep):
 def test_native_bytes_are_the_reference_bytes(format, sparse, isa):
     weight = matrix(19, 70, density=0.6)
     keep = weight != 0 if sparse else None
-    quantized = quantize(weight, format)
+    quantized = quantize(weight, format, sparse=sparse)
     for operand_bits in operand_widths(format):
         slow = reference.pack(quantized, format, keep, operand_bits)
         assert_same_bytes(tiles.pack(weight, format, sparse=sparse, operand_bits=operand_bits), slow)
@@ -40,7 +40,7 @@ def test_native_bytes_are_the_reference_bytes(format, sparse, isa):
 def test_unpacking_is_exact(format, sparse, isa):
     weight = matrix(37, 131, density=0.5, seed=1)
     keep = weight != 0 if sparse else None
-    quantized = quantize(weight, format)
+    quantized = quantize(weight, format, sparse=sparse)
     for operand_bits in operand_widths(format):
         packed = tiles.pack(weight, format, sparse=sparse, operand_bits=operand_bits)
         assert torch.equal(tiles.unpack(packed), expected(weight, format, keep))
@@ -75,7 +75,7 @@ def test_any_shape_density_and_thread_count(format, rows, cols, density, sparse,
     weight = matrix(rows, cols, density, seed, dtype)
     keep = weight != 0 if sparse else None
     packed = tiles.pack(weight, format, sparse=sparse, threads=threads)
-    assert_same_bytes(packed, tiles.pack_codes(quantize(weight, format), format, mask=keep))
+    assert_same_bytes(packed, tiles.pack_codes(quantize(weight, format, sparse=sparse), format, mask=keep))
     assert packed.kept == (int(keep.sum()) if sparse else rows * cols)
     assert torch.equal(tiles.unpack(packed, threads=threads), expected(weight, format, keep))
 
@@ -109,12 +109,14 @@ def extremes() -> torch.Tensor:
     )
 
 
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 @pytest.mark.parametrize("format", FORMATS, ids=str)
-def test_extreme_values(format, isa):
+def test_extreme_values(format, sparse, isa):
     weight = extremes()
-    quantized = quantize(weight, format)
-    packed = tiles.pack(weight, format)
-    assert_same_bytes(packed, tiles.pack_codes(quantized, format))
+    keep = torch.ones_like(weight, dtype=torch.bool) if sparse else None
+    quantized = quantize(weight, format, sparse=sparse)
+    packed = tiles.pack(weight, format, mask=keep)
+    assert_same_bytes(packed, tiles.pack_codes(quantized, format, mask=keep))
     wanted = dequantize(quantized, format)
     assert torch.equal(tiles.unpack(packed).view(torch.int32), wanted.view(torch.int32))
 

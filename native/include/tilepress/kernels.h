@@ -46,11 +46,17 @@ constexpr bool scales_first(const Format& format) {
   return format.rounding == Rounding::bf16 && format.scale != ScaleType::none;
 }
 
+// A zero point is a byte that covers the range of the codes (formats/zero_points.py): it stands for
+// byte / 2^zero_shift, and code * 2^zero_shift - byte is an integer of eight bits and a sign.
+constexpr int zero_shift(const Format& format) { return format.zero_point ? 8 - format.bits : 0; }
+constexpr float zero_step(const Format& format) { return 1.0f / static_cast<float>(1 << zero_shift(format)); }
+
 // Scales and zero points of one neuron; entry g lies at g * kBlockNeurons.
 struct GroupScales {
   void* scales;
   uint8_t* zeros;
   bool given;  // use the scales (and zeros) that are there instead of setting them
+  bool whole;  // zero points that are set must be codes
 };
 
 // Codes of one row [cols], uint8_t or (16-bit formats) uint16_t.
@@ -106,17 +112,18 @@ struct SpanWeights {
   const uint8_t* mask;    // of the span's first tile; null when dense
   int64_t taken, limit;   // sparse: codes of the block before the span, and in all of it
   const void* scales;     // of the block's first group, as are zeros
-  const uint8_t* zeros;
+  const uint8_t* zeros;   // whole numbers where there is a mask
 };
 
-// Integer activations over a span: x = high, or 2 * high + low (nine bits) where low is not null.
+// Integer activations over a span: x = high, or 2 * high + low (nine bits) where low is not null. Weights are integers
+// too: codes or, beside zero points, code * 2^zero_shift - byte.
 struct IntegerActivations {
   const int8_t* high;  // [batch, stride], zero from the row's end to the end of its last tile; `low` alike
   const int8_t* low;
   int64_t stride, batch;
   int64_t segment;      // inputs that share every scale: a multiple of 16, or more than the span has
   const int32_t* sums;  // [batch, segment_stride]: sum of x over each segment
-  const float* units;   // [batch, segment_stride]: what 1 stands for in each segment; null where it is the same in all
+  const float* units;   // [batch, segment_stride]: what 1 stands for in each segment's dot product; null: 1
   int64_t segment_stride;
 };
 

@@ -30,7 +30,7 @@ void tile_to_bf16(const SpanWeights& weights, int64_t tile, const Code* codes, c
       const int to = input / 32 * kTileElements + element_index(neuron, place, 16);
       const int64_t at = group * kBlockNeurons + neuron;
       float value = value_of(format, codes[from]);
-      if (weights.zeros && in_span < weights.inputs) value -= static_cast<float>(weights.zeros[at]);
+      if (weights.zeros && in_span < weights.inputs) value -= static_cast<float>(weights.zeros[at]) * zero_step(format);
       if (scaled && in_span < weights.inputs) value *= load_scale(format.scale, weights.scales, at);
       out[to] = in_span < weights.inputs && (!keep || keep[from]) ? round_to_bf16(value) : uint16_t{0};
     }

@@ -57,7 +57,8 @@ inline void load_group(const SpanWeights& span, int64_t group, Group& to) {
   to.index = group;
   load_scales(span.format->scale, span.scales, at, to.scales);
   if (!span.format->zero_point) return;
-  for (int neuron = 0; neuron < kBlockNeurons; ++neuron) to.zeros[neuron] = static_cast<float>(span.zeros[at + neuron]);
+  const float step = zero_step(*span.format);
+  for (int i = 0; i < kBlockNeurons; ++i) to.zeros[i] = static_cast<float>(span.zeros[at + i]) * step;
 }
 
 // How a tile lies in memory, `pack` inputs of a neuron side by side in a lane, and what is done to its values.

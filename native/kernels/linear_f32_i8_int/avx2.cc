@@ -189,7 +189,8 @@ inline __m256 side_scales(const SpanWeights& weights, int64_t group, int side) {
   return _mm256_loadu_ps(scales);
 }
 
-// What operands of eight neurons are too large by: their zero points, or what made signed ones unsigned.
+// What operands of eight neurons, times 2^zero_shift, are too large by: their zero points, or what made signed ones
+// unsigned.
 inline __m256i side_raised(const SpanWeights& weights, int64_t group, int side, int raise) {
   if (!weights.zeros) return _mm256_set1_epi32(raise);
   const uint8_t* zeros = weights.zeros + group * kBlockNeurons + side * kSideNeurons;
@@ -208,13 +209,15 @@ struct Totals {
   template <class Sums>
   [[gnu::always_inline]] void add(const SpanWeights& weights, const IntegerActivations& x, const Segment& segment,
                                   int64_t first_row, int raise, const Sums& sums) {
+    const __m128i shift = _mm_cvtsi32_si128(zero_shift(*weights.format));
     for (int side = 0; side < kSides; ++side) {
       const __m256 scales = side_scales(weights, segment.group, side);
       const __m256i raised = side_raised(weights, segment.group, side, raise);
       for (int row = 0; row < rows; ++row) {
         const int64_t at = (first_row + row) * x.segment_stride + segment.index;
         const __m256i less = _mm256_mullo_epi32(raised, _mm256_set1_epi32(x.sums[at]));
-        __m256 value = _mm256_cvtepi32_ps(_mm256_sub_epi32(sums.whole(row, side), less));
+        const __m256i codes = _mm256_sll_epi32(sums.whole(row, side), shift);
+        __m256 value = _mm256_cvtepi32_ps(_mm256_sub_epi32(codes, less));
         if (x.units) value = _mm256_mul_ps(value, _mm256_set1_ps(x.units[at]));
         of[row][side] = _mm256_fmadd_ps(value, scales, of[row][side]);
       }

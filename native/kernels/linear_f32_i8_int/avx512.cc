@@ -70,7 +70,7 @@ struct Totals {
     for (int i = 0; i < rows; ++i) {
       const int64_t at = (row + i) * x.segment_stride + segment.index;
       const __m512i less = _mm512_mullo_epi32(raised, _mm512_set1_epi32(x.sums[at]));
-      __m512 value = _mm512_cvtepi32_ps(_mm512_sub_epi32(sums.whole(i), less));
+      __m512 value = _mm512_cvtepi32_ps(_mm512_sub_epi32(in_zero_steps(weights, sums.whole(i)), less));
       if (x.units) value = _mm512_mul_ps(value, _mm512_set1_ps(x.units[at]));
       of[i] = _mm512_fmadd_ps(value, scales, of[i]);
     }

@@ -24,7 +24,8 @@ inline __m512 load_sixteen_scales(const SpanWeights& weights, int64_t group) {
   return _mm512_loadu_ps(scales);
 }
 
-// What each neuron's operands are raised by in this group: its zero point, or what made signed ones unsigned.
+// What each neuron's operands, times 2^zero_shift, are raised by in this group: its zero point, or what made signed
+// ones unsigned.
 inline __m512i raised_by(const SpanWeights& weights, int64_t group, int raise) {
   if (!weights.zeros) return _mm512_set1_epi32(raise);
   const auto* zeros = reinterpret_cast<const __m128i*>(weights.zeros + group * kBlockNeurons);
@@ -34,7 +35,13 @@ inline __m512i raised_by(const SpanWeights& weights, int64_t group, int raise) {
 // The code that a dropped weight has: the zero point of its neuron, or 0.
 inline __m512i dropped(const SpanWeights& weights, int64_t group) {
   if (!weights.zeros) return _mm512_setzero_si512();
-  return _mm512_mullo_epi32(raised_by(weights, group, 0), _mm512_set1_epi32(0x01010101));
+  const __m512i codes = _mm512_srl_epi32(raised_by(weights, group, 0), _mm_cvtsi32_si128(zero_shift(*weights.format)));
+  return _mm512_mullo_epi32(codes, _mm512_set1_epi32(0x01010101));
+}
+
+// Sums of products with codes as sums of steps of a zero point.
+inline __m512i in_zero_steps(const SpanWeights& weights, __m512i sums) {
+  return _mm512_sll_epi32(sums, _mm_cvtsi32_si128(zero_shift(*weights.format)));
 }
 
 }  // namespace

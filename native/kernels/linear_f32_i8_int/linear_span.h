@@ -50,7 +50,7 @@ inline void to_operands(const Format& format, uint8_t* codes, int64_t count) {
 // What 8-bit unsigned codes and their zero points are lowered by, so that they fit int8.
 inline int lowered(const Format& format) { return format.zero_point && format.bits == 8 ? 128 : 0; }
 
-// What a dot product of operands is too large by, for each unit of the sum of x.
+// What a dot product of operands, times 2^zero_shift, is too large by, for each unit of the sum of x.
 inline int32_t zero_of(const SpanWeights& weights, int64_t group, int neuron) {
   return weights.zeros ? weights.zeros[group * kBlockNeurons + neuron] - lowered(*weights.format) : 0;
 }
@@ -72,13 +72,14 @@ inline uint8_t* operands_in(const SpanWeights& weights, uint8_t* scratch) {
   return scratch + (weights.tiles + 1) * kMaxTileBytes;
 }
 
-// A dropped weight is zero, and its operand therefore the zero point of its group.
+// A dropped weight is zero, and its operand therefore the zero point of its group, which is a code.
 inline void drop_to_zero_points(const SpanWeights& weights, int64_t tile, const uint8_t* keep, uint8_t* operands) {
+  const int shift = zero_shift(*weights.format);
   for (int row = 0; row < kBlockNeurons; ++row, keep += kVectorBytes, operands += kVectorBytes) {
     const int64_t input = least<int64_t>(tile * kTileInputs + 4 * row, weights.inputs - 1);
     const int64_t group = (weights.first + input) / weights.format->group;
     for (int i = 0; i < kVectorBytes; ++i) {
-      operands[i] = keep[i] ? operands[i] : static_cast<uint8_t>(zero_of(weights, group, i / 4));
+      operands[i] = keep[i] ? operands[i] : static_cast<uint8_t>(zero_of(weights, group, i / 4) >> shift);
     }
   }
 }
@@ -128,13 +129,15 @@ int64_t decode_operands(const SpanWeights& weights, uint8_t* operands, uint8_t* 
   return kept.count;
 }
 
-// Adds a segment's dot products to the span's sums.
+// Adds a segment's dot products to the span's sums. In 32 bits: a segment has at most 2048 inputs of nine bits, and
+// codes times 2^zero_shift, as zero points, eight bits.
 inline void finish(const SpanWeights& weights, const IntegerActivations& x, const Segment& segment, int64_t row,
                    const int32_t* high, const int32_t* low, float* sums) {
   const int64_t at = row * x.segment_stride + segment.index;
+  const int shift = zero_shift(*weights.format);
   for (int neuron = 0; neuron < kBlockNeurons; ++neuron) {
-    int32_t dot = low ? 2 * high[neuron] + low[neuron] : high[neuron];
-    dot -= zero_of(weights, segment.group, neuron) * x.sums[at];
+    const int32_t codes = low ? 2 * high[neuron] + low[neuron] : high[neuron];
+    const int32_t dot = (codes << shift) - zero_of(weights, segment.group, neuron) * x.sums[at];
     const int64_t index = segment.group * kBlockNeurons + neuron;
     const float value = x.units ? static_cast<float>(dot) * x.units[at] : static_cast<float>(dot);
     sums[neuron] = __builtin_fmaf(value, load_scale(weights.format->scale, weights.scales, index), sums[neuron]);

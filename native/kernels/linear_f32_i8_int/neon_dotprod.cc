@@ -59,7 +59,8 @@ template <int rows, int halves>
   }
 }
 
-// Dense 8-bit operands, or codes that are their own operands. Products of unsigned ones can leave the range of anchors.
+// Dense 8-bit operands, or codes that are their own operands. With zero points to take off, sums leave the range of
+// anchors on the way.
 template <bool zero_points>
 struct Dense8 {
   static constexpr int kBytes = 4 * kVectorBytes, kShift = 0;

@@ -4,6 +4,8 @@
 
 #include <arm_neon.h>
 
+#include <type_traits>
+
 #include "kernels/linear_f32_i8_int/linear_span.h"
 
 namespace tilepress {
@@ -29,11 +31,52 @@ struct Bf16Scales {
 };
 
 struct OtherScales {
-  OtherScales(const SpanWeights& weights, int64_t group) { load_scales(weights, group, all); }
+  OtherScales(const SpanWeights& weights, int64_t group) {
+    if (weights.format->scale == ScaleType::fp16) {
+      load_halves(static_cast<const uint16_t*>(weights.scales) + group * kBlockNeurons);
+    } else {
+      load_scales(weights, group, all);
+    }
+  }
+
+  void load_halves(const uint16_t* from) {
+    for (int i = 0; i < kBlockNeurons; i += 4) {
+      vst1q_f32(all + i, vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(from + i))));
+    }
+  }
 
   float32x4_t quarter(int index) const { return vld1q_f32(all + 4 * index); }
 
   float all[kBlockNeurons];
+};
+
+// The sixteen zero points of a group, four at a time, as zero_of has them, and how to take them off.
+struct Zeros {
+  Zeros(const SpanWeights& weights, int64_t group)
+      : shift(vdupq_n_s32(zero_shift(*weights.format))), lower(vdupq_n_s32(lowered(*weights.format))) {
+    const uint8x16_t bytes = vld1q_u8(weights.zeros + group * kBlockNeurons);
+    halves[0] = vmovl_u8(vget_low_u8(bytes));
+    halves[1] = vmovl_high_u8(bytes);
+  }
+
+  int32x4_t quarter(int index) const {
+    const uint16x8_t eight = halves[index / 2];
+    const uint32x4_t four = index % 2 ? vmovl_high_u16(eight) : vmovl_u16(vget_low_u16(eight));
+    return vsubq_s32(vreinterpretq_s32_u32(four), lower);
+  }
+
+  int32x4_t less(int32x4_t dot, int32x4_t four, int32_t sum) const {
+    return vmlsq_n_s32(vshlq_s32(dot, shift), four, sum);
+  }
+
+  int32x4_t shift, lower;
+  uint16x8_t halves[2];
+};
+
+struct NoZeros {
+  NoZeros(const SpanWeights&, int64_t) {}
+  int32x4_t quarter(int) const { return vdupq_n_s32(0); }
+  int32x4_t less(int32x4_t dot, int32x4_t, int32_t) const { return dot; }
 };
 
 template <int rows>
@@ -50,23 +93,17 @@ struct Totals {
   [[gnu::always_inline]] void add(const SpanWeights& weights, const IntegerActivations& x, const Segment& segment,
                                   int64_t first_row, const Sums& sums) {
     const Scales scales(weights, segment.group);
+    const std::conditional_t<zero_points, Zeros, NoZeros> zeros(weights, segment.group);
     for (int quarter = 0; quarter < kQuarters; ++quarter) {
       const float32x4_t scale = scales.quarter(quarter);
+      const int32x4_t zero = zeros.quarter(quarter);
       for (int row = 0; row < rows; ++row) {
         const int64_t at = (first_row + row) * x.segment_stride + segment.index;
-        int32x4_t dot = sums.whole(row, quarter);
-        if constexpr (zero_points) dot = less_zeros(weights, segment.group, quarter, x.sums[at], dot);
-        float32x4_t value = Sums::to_float(dot);
+        float32x4_t value = Sums::to_float(zeros.less(sums.whole(row, quarter), zero, x.sums[at]));
         if constexpr (units) value = vmulq_n_f32(value, x.units[at]);
         of[row][quarter] = vfmaq_f32(of[row][quarter], value, scale);
       }
     }
-  }
-
-  static int32x4_t less_zeros(const SpanWeights& weights, int64_t group, int quarter, int32_t sum, int32x4_t dot) {
-    int32_t zeros[4];
-    for (int i = 0; i < 4; ++i) zeros[i] = zero_of(weights, group, 4 * quarter + i);
-    return vmlsq_n_s32(dot, vld1q_s32(zeros), sum);
   }
 
   void add_to(float* out) const {
@@ -84,7 +121,7 @@ struct Totals {
 template <bool negative>
 struct Dense4 {
   static constexpr int kBytes = 2 * kVectorBytes, kShift = negative ? 4 : 0;
-  static constexpr bool kZeroPoints = !negative, kAnchors = true;
+  static constexpr bool kZeroPoints = !negative, kAnchors = negative;
 
   template <class Sums, class X>
   [[gnu::always_inline]] static void step(const uint8_t* packed, const X& x, Sums& sums) {

@@ -22,7 +22,10 @@ struct Int8Unit : AmxUnit {
       const int64_t at = (row + i) * x.segment_stride + segment.index;
       __m512i dot = _mm512_load_si512(high);
       if (low) dot = _mm512_add_epi32(_mm512_slli_epi32(dot, 1), _mm512_load_si512(low + i * kBlockNeurons));
-      if (weights.zeros) dot = _mm512_sub_epi32(dot, _mm512_mullo_epi32(zeros, _mm512_set1_epi32(x.sums[at])));
+      if (weights.zeros) {
+        const __m512i less = _mm512_mullo_epi32(zeros, _mm512_set1_epi32(x.sums[at]));
+        dot = _mm512_sub_epi32(in_zero_steps(weights, dot), less);
+      }
       __m512 value = _mm512_cvtepi32_ps(dot);
       if (x.units) value = _mm512_mul_ps(value, _mm512_set1_ps(x.units[at]));
       _mm512_store_ps(sums, _mm512_fmadd_ps(value, scales, _mm512_load_ps(sums)));

@@ -69,13 +69,14 @@ Range range_of(const float* x, int64_t count) {
   return {std::bit_cast<float>(below), std::bit_cast<float>(above)};
 }
 
-template <bool signed_codes>
+template <bool zero_point>
 void encode_integers(const Format& format, const float* x, int64_t count, float scale, float zero, uint8_t* codes) {
-  const float low = format.low - zero, high = format.high - zero;
+  const float low = format.low, high = format.high;
   const int mask = (1 << format.bits) - 1;
   for (int64_t i = 0; i < count; ++i) {
-    const int code = static_cast<int>(round_even(clamp(x[i] / scale, low, high)) + zero);
-    codes[i] = static_cast<uint8_t>(signed_codes ? code & mask : code);
+    const float place = zero_point ? x[i] / scale + zero : x[i] / scale;
+    const int code = static_cast<int>(round_even(clamp(place, low, high)));
+    codes[i] = static_cast<uint8_t>(zero_point ? code : code & mask);
   }
 }
 
@@ -132,8 +133,8 @@ void encode_group(const Format& format, const float* x, int64_t count, float sca
   uint16_t* halves = static_cast<uint16_t*>(codes) + at;
   switch (format.rounding) {
     case Rounding::integer:
-      return format.zero_point ? encode_integers<false>(format, x, count, scale, zero, bytes)
-                               : encode_integers<true>(format, x, count, scale, zero, bytes);
+      return format.zero_point ? encode_integers<true>(format, x, count, scale, zero, bytes)
+                               : encode_integers<false>(format, x, count, scale, zero, bytes);
     case Rounding::minifloat:
       return encode_minifloats(format, x, count, scale, bytes);
     case Rounding::table:
@@ -145,16 +146,23 @@ void encode_group(const Format& format, const float* x, int64_t count, float sca
   }
 }
 
+// The zero point nearest to where zero lies between the codes.
+uint8_t stored_zero(const Format& format, float place, bool whole) {
+  const int shift = zero_shift(format);
+  if (whole) return static_cast<uint8_t>(static_cast<int>(round_even(least(place, format.high))) << shift);
+  return static_cast<uint8_t>(round_even(least(place * static_cast<float>(1 << shift), 255.0f)));
+}
+
 void set_scale(const Format& format, const float* x, int64_t count, GroupScales to, int64_t index) {
   const Range range = range_of(x, count);
   store_scale(format, format.zero_point ? range.above + range.below : most(range.above, range.below), to.scales, index);
   if (!format.zero_point) return;
-  const float scale = load_scale(format.scale, to.scales, index);
-  to.zeros[index] = static_cast<uint8_t>(round_even(least(range.below / scale, format.high)));
+  const float place = range.below / load_scale(format.scale, to.scales, index);
+  to.zeros[index] = stored_zero(format, place, to.whole);
 }
 
 float zero_of(const Format& format, GroupScales scales, int64_t index) {
-  return format.zero_point ? static_cast<float>(scales.zeros[index]) : 0.0f;
+  return format.zero_point ? static_cast<float>(scales.zeros[index]) * zero_step(format) : 0.0f;
 }
 
 // Code to value: by table up to eight bits, by shifting otherwise.

@@ -28,22 +28,25 @@ def rtn(
     clip_search: choose the group's range, a share of its extremes, by the error; else its extremes.
     """
     groups, counts = grouped(weight, format), grouped(error_counts(weight, mask, importance), format)
-    grid, _ = search(groups, counts, format, clip_search)
+    grid, _ = search(groups, counts, format, clip_search, sparse=mask is not None)
     return quantized_groups(grid, groups, weight.shape[1])
 
 
-def search(groups: Tensor, counts: Tensor, format: WeightFormat, clip_search: bool = True) -> tuple[Grid, Tensor]:
+def search(
+    groups: Tensor, counts: Tensor, format: WeightFormat, clip_search: bool = True, *, sparse: bool = False
+) -> tuple[Grid, Tensor]:
     """The grid [neurons, groups, 1] with the least error of `groups` [neurons, groups, n], and the share of their
     range that it spans.
 
     counts: broadcasts to `groups`; what a squared error counts at each weight, 0 where there is no weight.
+    sparse: zero must be exactly one of the grid's numbers, since weights are dropped.
     """
     if format.scaling is None:
         return Grid(format.element), groups.new_ones(*groups.shape[:-1], 1)
     factors = groups.new_tensor(_factors(format, clip_search)).view(-1, 1, 1, 1)
     rows = max(1, CHUNK_WEIGHTS // (groups[0].numel() * len(factors)))
     chunks = zip(torch.split(groups, rows), torch.split(counts.expand_as(groups), rows), strict=True)
-    grids, shares = zip(*(_search_rows(*chunk, factors, format) for chunk in chunks), strict=True)
+    grids, shares = zip(*(_search_rows(*chunk, factors, format, sparse) for chunk in chunks), strict=True)
     return concatenated(grids), torch.cat(shares)
 
 
@@ -59,10 +62,12 @@ def quantized_groups(grid: Grid, groups: Tensor, inputs: int) -> Quantized:
     return Quantized(ungrouped(grid.encode(groups), inputs).contiguous(), stored.scales, stored.zeros)
 
 
-def _search_rows(groups: Tensor, counts: Tensor, factors: Tensor, format: WeightFormat) -> tuple[Grid, Tensor]:
+def _search_rows(
+    groups: Tensor, counts: Tensor, factors: Tensor, format: WeightFormat, sparse: bool
+) -> tuple[Grid, Tensor]:
     """The grid and the share of each group, all factors tried at once along a dimension before the others."""
     low, high = groups.amin(-1, keepdim=True), groups.amax(-1, keepdim=True)
-    grids = spanning(low * factors, high * factors, format)
+    grids = spanning(low * factors, high * factors, format, sparse=sparse)
     errors = (grids.round(groups) - groups).square_().mul_(counts).sum(-1, keepdim=True)
     # Of equal errors the first is taken. NaN is zero times an infinite error, of ranges at the end of float32.
     best = errors.nan_to_num_(nan=torch.inf).argmin(0, keepdim=True)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..formats import Element, Float, Integer, Table, WeightFormat, decode, encode
 from ..formats.tensors import decode_table, encode_table, scale_values, scales_of
+from ..formats.zero_points import zero_values, zeros_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,34 +32,30 @@ class Grid:
     @cached_property
     def zero(self) -> Tensor | None:
         """float32 value of the zero points."""
-        return None if self.zeros is None else self.zeros.to(torch.float32)
+        return None if self.zeros is None else zero_values(self.zeros, self.element)
 
     def encode(self, weight: Tensor) -> Tensor:
         """Codes of the nearest numbers of the grid."""
-        if self.zero is None:
-            return encode(self._ratio(weight), self.element)
-        return (self._nearest_beside_zero(weight, self.zero) + self.zero).to(torch.uint8)
+        return encode(self._place(weight), self.element)
 
     def round(self, weight: Tensor) -> Tensor:
         """The nearest numbers of the grid, float32: what the codes stand for."""
-        if self.zero is not None:
-            values = self._nearest_beside_zero(weight, self.zero)
-        elif isinstance(self.element, Integer):
-            values = self._ratio(weight).clamp(self.element.low, self.element.high).round()
+        if isinstance(self.element, Integer):
+            values = self._place(weight).clamp(self.element.low, self.element.high).round()
         else:
-            values = nearest_values(self._ratio(weight), self.element)
+            values = nearest_values(self._place(weight), self.element)
+        if self.zero is not None:
+            values = values - self.zero
         return values if self.step is None else values * self.step
 
     def where(self, mine: Tensor, other: "Grid") -> "Grid":
         """This grid where `mine` (bool, broadcasts to the scales) is true, else `other`."""
         return Grid(self.element, _where(mine, self.scales, other.scales), _where(mine, self.zeros, other.zeros))
 
-    def _ratio(self, weight: Tensor) -> Tensor:
-        return weight if self.step is None else weight / self.step
-
-    def _nearest_beside_zero(self, weight: Tensor, zero: Tensor) -> Tensor:
-        """Code less zero point."""
-        return torch.minimum(torch.maximum(self._ratio(weight), -zero), self.element.max - zero).round()
+    def _place(self, weight: Tensor) -> Tensor:
+        """Where weights lie between the values of the element."""
+        ratio = weight if self.step is None else weight / self.step
+        return ratio if self.zero is None else ratio + self.zero
 
 
 def nearest_values(x: Tensor, element: Element) -> Tensor:
@@ -78,14 +75,13 @@ def _ranked_values(element: Float | Table, device: torch.device) -> tuple[Tensor
     return torch.from_numpy(thresholds).to(device), torch.from_numpy(decode_table(element)[codes]).to(device)
 
 
-def spanning(low: Tensor, high: Tensor, format: WeightFormat) -> Grid:
+def spanning(low: Tensor, high: Tensor, format: WeightFormat, *, sparse: bool = False) -> Grid:
     """The grid of groups whose values reach from `low` to `high`; the one that `formats.quantize` uses."""
     if not format.has_zero_point:
         return Grid(format.element, scales_of(torch.maximum(-low, high), format))
     low, high = low.clamp(max=0), high.clamp(min=0)
     scales = scales_of(high - low, format)
-    zeros = (-low / scale_values(scales)).clamp(max=format.element.max).round()
-    return Grid(format.element, scales, zeros.to(torch.uint8))
+    return Grid(format.element, scales, zeros_of(-low / scale_values(scales), format.element, sparse=sparse))
 
 
 def per_stored(grid: Grid, change: Callable[[Tensor], Tensor]) -> Grid:

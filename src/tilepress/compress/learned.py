@@ -60,7 +60,7 @@ class _Training:
         """The best grid [neurons, groups, 1]."""
         groups = grouped(self.weight, self.format)
         counts = grouped(error_counts(self.weight, self.mask, self.hessian.diagonal()), self.format)
-        best, shares = search(groups, counts, self.format, self.clip_search)
+        best, shares = search(groups, counts, self.format, self.clip_search, sparse=self.mask is not None)
         least, _ = self._loss(best.round(groups))
         # Gradients as shares of the first loss: else layers of small outputs would learn more slowly.
         unit = least.clamp(min=torch.finfo(least.dtype).tiny).view(-1, 1, 1)
@@ -80,7 +80,7 @@ class _Training:
         """The grid that the parameters give, and the groups rounded to it, differentiable in the parameters."""
         lower, upper = ends.sigmoid()
         low, high = lower * groups.amin(-1, keepdim=True), upper * groups.amax(-1, keepdim=True)
-        grid = spanning(low.detach(), high.detach(), self.format)
+        grid = spanning(low.detach(), high.detach(), self.format, sparse=self.mask is not None)
         assert grid.step is not None
         if grid.zero is None:
             extent = torch.maximum(-low, high)

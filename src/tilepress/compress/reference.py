@@ -34,7 +34,7 @@ def sweep(
         if isinstance(keep, float) and column == block.start:
             mask[:, block.start : block.stop] = choose(weight, hessian, block, keep)
         if format is not None and column % group_size(inputs, format) == 0:
-            grid = enter_group(weight, mask, hessian, column, format, clip_search)
+            grid = enter_group(weight, mask, hessian, column, format, clip_search, sparse=keep is not None)
         inverse = torch.linalg.inv(hessian[column:, column:])
         value = final_value(weight[:, column], mask[:, column], grid)
         error = (weight[:, column] - value) / inverse[0, 0]
@@ -57,7 +57,14 @@ def choose(weight: Tensor, hessian: Tensor, block: range, density: float) -> Ten
 
 
 def enter_group(
-    weight: Tensor, mask: Tensor, hessian: Tensor, start: int, format: WeightFormat, clip_search: bool
+    weight: Tensor,
+    mask: Tensor,
+    hessian: Tensor,
+    start: int,
+    format: WeightFormat,
+    clip_search: bool,
+    *,
+    sparse: bool = False,
 ) -> Grid:
     """The grid [neurons, 1] of the group that starts at a column, from its weights as they are by now."""
     columns = slice(start, start + group_size(weight.shape[1], format))
@@ -65,7 +72,7 @@ def enter_group(
     costs = torch.stack([1 / inverse[0, 0] for inverse in inverses])
     group = (weight[:, columns] * mask[:, columns]).to(torch.float32)
     counts = (costs * mask[:, columns]).to(torch.float32)
-    grid, _ = search(group.unsqueeze(1), counts.unsqueeze(1), format, clip_search)
+    grid, _ = search(group.unsqueeze(1), counts.unsqueeze(1), format, clip_search, sparse=sparse)
     return grid
 
 

@@ -78,7 +78,7 @@ class _Sweep:
             self.mask = torch.ones_like(self.weight, dtype=torch.bool)
         self.values = torch.zeros_like(self.weight)
         self.lost = torch.zeros_like(self.weight)  # D: the weights as they came less their final values
-        self.columns = None if format is None else _Columns(weight.shape[1], format, clip)
+        self.columns = None if format is None else _Columns(weight.shape[1], format, clip, self.mask is not None)
 
     def run(self) -> Swept:
         for block in column_blocks(len(self.weight), None if self.columns is None else self.columns.format):
@@ -134,15 +134,15 @@ class _Sweep:
 class _Columns:
     """Rounds column by column, against the grid of the group entered last."""
 
-    def __init__(self, inputs: int, format: WeightFormat, clip_search: bool) -> None:
-        self.format, self.size, self.clip_search = format, group_size(inputs, format), clip_search
+    def __init__(self, inputs: int, format: WeightFormat, clip_search: bool, sparse: bool) -> None:
+        self.format, self.size, self.clip_search, self.sparse = format, group_size(inputs, format), clip_search, sparse
         self.grids: list[Grid] = []  # of each group, [neurons, 1, 1]
         self.grid = Grid(format.element)  # of the last, [neurons]
 
     def enter(self, group: Tensor, counts: Tensor) -> None:
         """Choose the grid of a group from its weights [columns, neurons] and what their errors count."""
         group, counts = (per_column.T.contiguous().unsqueeze(1) for per_column in (group, counts))
-        grid, _ = search(group, counts, self.format, self.clip_search)
+        grid, _ = search(group, counts, self.format, self.clip_search, sparse=self.sparse)
         self.grids.append(grid)
         self.grid = per_stored(grid, Tensor.flatten)
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from .floats import BF16, FP16, Float
 from .weight import ScaleType, WeightFormat
+from .zero_points import LARGEST, zero_steps
 
 F32 = np.float32
 _STORED: dict[ScaleType, Float] = {"bf16": BF16, "fp16": FP16}
@@ -19,15 +20,18 @@ _SMALLEST: dict[ScaleType, float] = {"bf16": 2.0**-133, "fp16": 2.0**-24, "fp32"
 
 @dataclass(frozen=True)
 class Row:
-    """Codes of one neuron's weights, and a scale and a zero point for each group (empty where it has none)."""
+    """Codes of one neuron's weights, and a scale and a stored zero point for each group (empty where it has none)."""
 
     codes: list[int]
     scales: list[float]
     zeros: list[int]
 
 
-def quantize_row(weights: Sequence[float], format: WeightFormat) -> Row:
-    """Round-to-nearest quantisation with the scale of each group set by its extremes."""
+def quantize_row(weights: Sequence[float], format: WeightFormat, *, sparse: bool = False) -> Row:
+    """Round-to-nearest quantisation with the scale of each group set by its extremes.
+
+    sparse: zero must stay exactly zero.
+    """
     values = [F32(w) for w in weights]
     if not all(map(math.isfinite, values)):
         raise ValueError("weights must be finite")
@@ -36,14 +40,14 @@ def quantize_row(weights: Sequence[float], format: WeightFormat) -> Row:
     row = Row([], [], [])
     step = format.scaling.group_inputs(len(values))
     for group in range(format.scaling.groups(len(values))):
-        _quantize_group(values[group * step : (group + 1) * step], format, row)
+        _quantize_group(values[group * step : (group + 1) * step], format, row, sparse)
     return row
 
 
-def _quantize_group(values: list[np.float32], format: WeightFormat, row: Row) -> None:
+def _quantize_group(values: list[np.float32], format: WeightFormat, row: Row, sparse: bool) -> None:
     with np.errstate(over="ignore", under="ignore"):
         if format.has_zero_point:
-            _quantize_unsigned(values, format, row)
+            _quantize_unsigned(values, format, row, sparse)
         else:
             _quantize_symmetric(values, format, row)
 
@@ -55,15 +59,23 @@ def _quantize_symmetric(values: list[np.float32], format: WeightFormat, row: Row
     row.codes.extend(format.element.encode(float(v / scale)) for v in values)
 
 
-def _quantize_unsigned(values: list[np.float32], format: WeightFormat, row: Row) -> None:
-    """The range always holds zero, so that zero is exact; clamping before rounding is clamping after it."""
-    top = format.element.max
+def _quantize_unsigned(values: list[np.float32], format: WeightFormat, row: Row, sparse: bool) -> None:
+    """The range always holds zero, so that a zero point lies among the codes."""
     low, high = min([*values, F32(0)]), max([*values, F32(0)])
     scale = scale_of(high - low, format)
-    zero = round(min(float(-low / scale), top))
+    stored = zero_of(-low / scale, format, sparse)
+    zero = F32(stored / zero_steps(format.element))
     row.scales.append(float(scale))
-    row.zeros.append(zero)
-    row.codes.extend(round(min(max(float(v / scale), -zero), top - zero)) + zero for v in values)
+    row.zeros.append(stored)
+    row.codes.extend(format.element.encode(float(v / scale + zero)) for v in values)
+
+
+def zero_of(place: np.float32, format: WeightFormat, sparse: bool) -> int:
+    """The stored zero point nearest to `place`, where zero lies between the codes; a code if `sparse`."""
+    steps = zero_steps(format.element)
+    if sparse:
+        return round(min(float(place), format.element.max)) * steps
+    return round(min(float(place) * steps, LARGEST))
 
 
 def scale_of(extent: np.float32, format: WeightFormat) -> np.float32:

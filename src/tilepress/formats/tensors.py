@@ -14,6 +14,7 @@ from .integers import Integer
 from .nearest import float32_thresholds
 from .tables import Table
 from .weight import ScaleType, WeightFormat
+from .zero_points import zero_values, zeros_of
 
 _HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 E8M0_ONE = 127
@@ -30,7 +31,8 @@ class Quantized:
     """A weight matrix [neurons, inputs] as numbers of a format.
 
     `codes`: uint8 (int16 bit patterns for bf16 and fp16) [neurons, inputs]. `scales`: [neurons, groups] in the
-    format's scale type, E8M0 as its uint8 code. `zeros`: uint8 [neurons, groups]. None where the format has none.
+    format's scale type, E8M0 as its uint8 code. `zeros`: uint8 [neurons, groups], see `zero_points`. None where the
+    format has none.
     """
 
     codes: Tensor
@@ -60,8 +62,11 @@ def decode(codes: Tensor, element: Element) -> Tensor:
     return torch.from_numpy(decode_table(element)).to(codes.device)[codes.to(torch.int32)]
 
 
-def quantize(weight: Tensor, format: WeightFormat) -> Quantized:
-    """Round-to-nearest quantisation of a finite [neurons, inputs] matrix; each group's extremes set its scale."""
+def quantize(weight: Tensor, format: WeightFormat, *, sparse: bool = False) -> Quantized:
+    """Round-to-nearest quantisation of a finite [neurons, inputs] matrix; each group's extremes set its scale.
+
+    sparse: zero must stay exactly zero, since weights that are zero will be dropped.
+    """
     weight = check_weight(weight).detach().to(torch.float32)
     if not bool(torch.isfinite(weight).all()):
         raise ValueError(f"weights must be finite: {int((~torch.isfinite(weight)).sum())} are not")
@@ -69,7 +74,7 @@ def quantize(weight: Tensor, format: WeightFormat) -> Quantized:
         return Quantized(encode(weight, format.element))
     grouped = _group(weight, format)
     if format.has_zero_point:
-        return _quantize_unsigned(weight, grouped, format)
+        return _quantize_unsigned(weight, grouped, format, sparse)
     scales = scales_of(grouped.abs().amax(-1), format)
     codes = encode(weight / _per_weight(scale_values(scales), weight, format), format.element)
     return Quantized(codes, scales)
@@ -79,7 +84,7 @@ def dequantize(quantized: Quantized, format: WeightFormat) -> Tensor:
     """float32 [neurons, inputs]: (decode(code) - zero) * scale."""
     values = decode(quantized.codes, format.element)
     if quantized.zeros is not None:
-        values = values - _per_weight(quantized.zeros.to(torch.float32), values, format)
+        values = values - _per_weight(zero_values(quantized.zeros, format.element), values, format)
     if quantized.scales is not None:
         values = values * _per_weight(scale_values(quantized.scales), values, format)
     return values
@@ -151,16 +156,14 @@ def encode_table(element: "Float | Table") -> tuple[np.ndarray, np.ndarray]:
     return np.array(float32_thresholds(values), np.float32), np.array(codes, np.uint8)
 
 
-def _quantize_unsigned(weight: Tensor, grouped: Tensor, format: WeightFormat) -> Quantized:
-    top = format.element.max
+def _quantize_unsigned(weight: Tensor, grouped: Tensor, format: WeightFormat, sparse: bool) -> Quantized:
     low, high = grouped.amin(-1).clamp(max=0), grouped.amax(-1).clamp(min=0)
     scales = scales_of(high - low, format)
     values = scale_values(scales)
-    zeros = (-low / values).clamp(max=top).round()
+    zeros = zeros_of(-low / values, format.element, sparse=sparse)
     ratio = weight / _per_weight(values, weight, format)
-    spread = _per_weight(zeros, weight, format)
-    codes = torch.minimum(torch.maximum(ratio, -spread), top - spread).round() + spread
-    return Quantized(codes.to(torch.uint8), scales, zeros.to(torch.uint8))
+    codes = encode(ratio + _per_weight(zero_values(zeros, format.element), weight, format), format.element)
+    return Quantized(codes, scales, zeros)
 
 
 def _group(weight: Tensor, format: WeightFormat) -> Tensor:

@@ -7,12 +7,12 @@ from typing import Literal, get_args
 from .element import Element
 from .floats import BF8, BF16, E2M1, E2M3, E3M2, E4M3
 from .integers import Integer
+from .zero_points import ZERO_POINT_BITS
 
 ScaleType = Literal["e8m0", "bf16", "fp16", "fp32"]
 SCALE_TYPES: tuple[ScaleType, ...] = get_args(ScaleType)
 SCALE_BITS: dict[ScaleType, int] = {"e8m0": 8, "bf16": 16, "fp16": 16, "fp32": 32}
 GROUP_STEP = 16
-ZERO_POINT_BITS = 8
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,10 @@ class Scaling:
 
 @dataclass(frozen=True)
 class WeightFormat:
-    """`weight = (decode(code) - zero) * scale`: zero points with unsigned integers only, scales where given."""
+    """`weight = (decode(code) - zero) * scale`: zero points with unsigned integers only, scales where given.
+
+    See `zero_points` for what a zero point is.
+    """
 
     element: Element
     scaling: Scaling | None = None

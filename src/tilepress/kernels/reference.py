@@ -12,6 +12,7 @@ from torch import Tensor
 from ..formats import BFP, decode, parse_weight, quantize
 from ..formats.bfp import encode as encode_bfp
 from ..formats.tensors import scale_values
+from ..formats.zero_points import zero_steps
 from ..tiles import PackedMatrix, unpack, unpack_codes
 
 INT8_ROWS = parse_weight("int8:row")
@@ -40,13 +41,15 @@ def linear_integer(x: Tensor, matrix: PackedMatrix, rounding: BFP | None, bias: 
     """Integer weights with activations rounded to integers, in float32, to the last bit.
 
     Each row of x becomes int8 with one float32 scale (the format int8:row) or, with `rounding`, block floating point.
+    Weights are their codes, less zero points where there are some: then in the steps of a zero point, 2^(8-Q) of them
+    from code to code (`formats.zero_points`), so that they too are integers.
     Products of integers are summed exactly over each segment of inputs, which share all their scales. Then, in float32
     with a rounding after every operation:
-    segment after segment of a span: sum = fma(float(dot) (* activation unit), weight scale, sum), rounded once;
+    segment after segment of a span: sum = fma(float(dot) / steps (* activation unit), weight scale, sum), rounded once;
     span after span: total += sum; at the end y = total (* row scale) (+ bias).
     """
     rows = _integer_rows(x.reshape(-1, matrix.cols), rounding)
-    weights, scales = _integer_weights(matrix)
+    weights, steps, scales = _integer_weights(matrix)
     segment, span = cut(matrix, rows.group)
     total = torch.zeros(len(rows.values), matrix.rows)
     for start in range(0, matrix.cols, span):
@@ -54,7 +57,7 @@ def linear_integer(x: Tensor, matrix: PackedMatrix, rounding: BFP | None, bias: 
         for first in range(start, min(start + span, matrix.cols), segment):
             inputs = slice(first, min(first + segment, start + span))
             dots = (rows.values[:, None, inputs] * weights[None, :, inputs]).sum(-1)
-            value = dots.to(torch.float32)
+            value = dots.to(torch.float32) / steps
             if rows.group:
                 value = value * rows.units[:, first // rows.group, None]
             partial = fused_multiply_add(value, scales[:, first // (matrix.layout.group or matrix.cols)], partial)
@@ -102,12 +105,13 @@ def _integer_rows(x: Tensor, rounding: BFP | None) -> IntegerRows:
     return IntegerRows(values.flatten(1)[:, : x.shape[1]], units, torch.ones(len(x), 1), rounding.group)
 
 
-def _integer_weights(matrix: PackedMatrix) -> tuple[Tensor, Tensor]:
-    """Weights without their scale, int64 [neurons, inputs], zero where dropped; scales, float32 [neurons, groups]."""
+def _integer_weights(matrix: PackedMatrix) -> tuple[Tensor, int, Tensor]:
+    """Weights without their scale, int64 [neurons, inputs], zero where dropped, and how many make 1; scales, float32
+    [neurons, groups]."""
     quantized, keep = unpack_codes(matrix)
     assert quantized.scales is not None
-    values = decode(quantized.codes, matrix.format.element).to(torch.int64)
+    values, steps = decode(quantized.codes, matrix.format.element).to(torch.int64), 1
     if quantized.zeros is not None:
-        group = matrix.layout.group or matrix.cols
-        values = values - quantized.zeros.to(torch.int64).repeat_interleave(group, 1)[:, : matrix.cols]
-    return values if keep is None else torch.where(keep, values, 0), scale_values(quantized.scales)
+        group, steps = matrix.layout.group or matrix.cols, zero_steps(matrix.format.element)
+        values = values * steps - quantized.zeros.to(torch.int64).repeat_interleave(group, 1)[:, : matrix.cols]
+    return values if keep is None else torch.where(keep, values, 0), steps, scale_values(quantized.scales)

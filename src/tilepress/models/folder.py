@@ -84,6 +84,7 @@ def _job(folder: Path, shards: Shards, recipe: Recipe, windows: Tensor | None) -
         "config": hashlib.sha256((folder / "config.json").read_bytes()).hexdigest(),
         "weights": shards.fingerprint(),
         "recipe": config.recipe,
+        "version": config.version,
         "versions": config.versions,
         "calibration": None if windows is None else hashlib.sha256(windows.numpy().tobytes()).hexdigest(),
     }

@@ -17,7 +17,7 @@ from ..nn import PackedLinear, decode_natively
 from ..tiles import unpack
 
 METHOD = "tilepress"
-VERSION = 1
+VERSION = 2
 
 
 @register_quantization_config(METHOD)

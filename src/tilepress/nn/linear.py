@@ -12,7 +12,7 @@ from .. import _native
 from ..kernels import linear, register
 from ..kernels.linear import integer_format
 from ..tiles import DamagedError, PackedMatrix
-from ..tiles.container import describe, read_entry, restore
+from ..tiles.container import VERSION, check_version, describe, read_entry, restore
 
 STREAMS = ("codes", "mask", "offsets", "scales", "zeros")
 
@@ -128,16 +128,18 @@ class PackedLinear(nn.Module):
 
 def _description(matrix: PackedMatrix) -> Tensor:
     """int8, the type by which models that look at a layer's `weight` know that it is no plain one."""
-    text = json.dumps(describe(matrix)).encode("ascii")
+    text = json.dumps({**describe(matrix), "version": VERSION}).encode("ascii")
     return torch.from_numpy(np.frombuffer(text, np.int8).copy())
 
 
 def _restore(name: str, state: Mapping[str, Tensor | None], shape: tuple[int, int]) -> PackedMatrix:
     arrays = {part: array for part in STREAMS if (array := state.get(part)) is not None}
     try:
-        entry = read_entry(json.loads(_text(state["weight"])))
+        description = json.loads(_text(state["weight"]))
+        entry = read_entry(description)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise DamagedError(f"{name} is damaged: its description cannot be understood: {error!r}") from error
+    check_version(name, description)
     if arrays.keys() != entry.sha256.keys():
         odd = sorted(arrays.keys() ^ entry.sha256.keys())[0]
         raise DamagedError(f"{name} is damaged: its description and its arrays disagree about {odd}")

@@ -26,7 +26,7 @@ from ..formats.tables import NF4
 from .matrix import DamagedError, PackedMatrix
 from .native import own_copy
 
-VERSION = 1
+VERSION = 2
 _KEY = "tilepress"
 _NO_DIGEST = "0" * 64
 _LONGEST_HEADER = 100_000_000
@@ -89,16 +89,21 @@ def read_header(path: str | Path) -> dict[str, Entry]:
     if text is None:
         raise DamagedError(f"{path} is a safetensors file, but not one of tilepress")
     header = _json_object(path, text)
-    if header.get("version") != VERSION:
-        raise DamagedError(
-            f"{path} has version {header.get('version')!r}; this tilepress reads version {VERSION}: "
-            "use the tilepress that wrote it, or pack it again"
-        )
+    check_version(path, header)
     _check_digest(path, raw, header.get("digest"))
     try:
         return {name: read_entry(description) for name, description in header["matrices"].items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DamagedError(f"{path}: the header cannot be understood: {error!r}") from error
+
+
+def check_version(where: str | Path, header: Mapping[str, Any]) -> None:
+    """DamagedError, which names the place `where`, unless the header's version is the one that is read here."""
+    if header.get("version") != VERSION:
+        raise DamagedError(
+            f"{where} has version {header.get('version')!r}; this tilepress reads version {VERSION}: "
+            "use the tilepress that wrote it, or pack it again"
+        )
 
 
 def describe(matrix: PackedMatrix) -> dict[str, Any]:

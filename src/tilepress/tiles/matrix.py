@@ -12,6 +12,7 @@ from .. import _native
 from ..formats import WeightFormat
 from ..formats.floats import BF16
 from ..formats.tensors import E8M0_ONE, SCALE_DTYPES
+from ..formats.zero_points import whole, zero_steps
 from .layout import BLOCK_NEURONS, SLACK_BYTES, Layout, element_order
 from .native import native_format, raw_bytes
 
@@ -151,8 +152,9 @@ def _check(matrix: PackedMatrix) -> None:
         _check_array("codes", matrix.codes, torch.uint8, (layout.dense_code_bytes,))
     else:
         _check_sparse(matrix.codes, matrix.mask, matrix.offsets, layout)
-    if matrix.zeros is not None and int(matrix.zeros.max()) >= format.element.codes:
-        raise DamagedError(f"a zero point of {format} is at most {format.element.codes - 1}")
+    if matrix.zeros is not None and matrix.sparse and not whole(matrix.zeros, format.element):
+        steps = zero_steps(format.element)
+        raise DamagedError(f"zero points of a sparse {format} matrix must be whole, multiples of {steps} as stored")
 
 
 def _check_array(name: str, array: Tensor | None, dtype: torch.dtype | None, shape: tuple[int, ...] | None) -> None:
