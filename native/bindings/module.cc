@@ -15,6 +15,7 @@
 #include "dispatch/isa.h"
 #include "dispatch/linear.h"
 #include "dispatch/matrix.h"
+#include "dispatch/planes.h"
 #include "dispatch/registry.h"
 
 namespace nb = nanobind;
@@ -433,6 +434,35 @@ class PyDecoder {
   std::vector<const DecoderLayer*> plain_;
 };
 
+PlanesShape check_planes(int64_t rows, int64_t cols, int mantissa, Bytes planes, Bytes fields) {
+  constexpr int64_t kLimit = int64_t{1} << 40;
+  require(rows >= 0 && cols >= 0 && rows <= kLimit && cols <= kLimit, "sides must not be negative");
+  require(cols == 0 || rows <= kLimit / cols, "the tensor is too large");
+  require(mantissa >= 1 && mantissa <= kMaxMantissa, "a mantissa has 1 to 16 bits");
+  const PlanesShape shape = {rows, cols, mantissa};
+  require_size(planes, shape.plane_bytes(), "planes");
+  require_size(fields, shape.field_bytes(), "exponents");
+  return shape;
+}
+
+std::tuple<int64_t, int64_t> py_pack_planes(int64_t rows, int64_t cols, int mantissa, ConstBytes values,
+                                            const std::string& type, Bytes planes, Bytes exponents, int threads) {
+  const PlanesShape shape = check_planes(rows, cols, mantissa, planes, exponents);
+  const Real real = real_of(type);
+  require_size(values, rows * cols * (real == Real::f32 ? 4 : 2), "values");
+  nb::gil_scoped_release release;
+  const Saturated saturated = pack_planes(shape, values.data(), real, {planes.data(), exponents.data()}, threads);
+  return {saturated.all, saturated.not_finite};
+}
+
+int64_t py_unpack_planes(int64_t rows, int64_t cols, int mantissa, Bytes planes, Bytes exponents, Bytes halves,
+                         int threads) {
+  const PlanesShape shape = check_planes(rows, cols, mantissa, planes, exponents);
+  require_size(halves, rows * cols * 2, "values");
+  nb::gil_scoped_release release;
+  return unpack_planes(shape, {planes.data(), exponents.data()}, reinterpret_cast<uint16_t*>(halves.data()), threads);
+}
+
 std::tuple<double, uint64_t> py_read_bandwidth(ConstBytes data, int threads) {
   uint64_t checksum = 0;
   nb::gil_scoped_release release;
@@ -481,6 +511,11 @@ NB_MODULE(_native, m) {
         array("zeros"), "threads"_a);
   m.def("pack_codes", &py_pack_codes, "format"_a, "rows"_a, "cols"_a, "operand_bits"_a, "sparse"_a, array("source"),
         array("keep"), array("codes"), array("mask"), array("offsets"), "threads"_a);
+
+  m.def("pack_planes", &py_pack_planes, "rows"_a, "cols"_a, "mantissa"_a, array("values"), "type"_a, array("planes"),
+        array("exponents"), "threads"_a);
+  m.def("unpack_planes", &py_unpack_planes, "rows"_a, "cols"_a, "mantissa"_a, array("planes"), array("exponents"),
+        array("values"), "threads"_a);
 
   nb::class_<PackedArrays>(m, "Matrix")
       .def(nb::init<const OwnedFormat&, int64_t, int64_t, int, bool, Bytes, Bytes, ConstOffsets, Bytes, Bytes>(),

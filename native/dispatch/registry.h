@@ -26,6 +26,8 @@ struct Operation {
 inline constexpr Operation<QuantizeRow> kQuantize{"quantize"};
 inline constexpr Operation<DequantizeRow> kDequantize{"dequantize"};
 inline constexpr Operation<QuantizeBfp> kQuantizeBfp{"quantize_bfp"};
+inline constexpr Operation<PackPlanes> kPackPlanes{"pack_planes"};
+inline constexpr Operation<UnpackPlanes> kUnpackPlanes{"unpack_planes"};
 inline constexpr Operation<PackBlock> kPack{"pack"};
 inline constexpr Operation<UnpackBlock> kUnpack{"unpack"};
 inline constexpr Operation<LinearInteger> kLinearInteger{"linear_f32_i8_int"};

@@ -9,6 +9,8 @@ namespace portable {
 QuantizeRow quantize_row;
 DequantizeRow dequantize_row;
 QuantizeBfp quantize_bfp_row;
+PackPlanes pack_planes;
+UnpackPlanes unpack_planes;
 PackBlock pack_block;
 UnpackBlock unpack_block;
 LinearInteger linear_integer_span;
@@ -25,6 +27,8 @@ ReadBytes read_bytes;
 }  // namespace portable
 
 namespace neon_dotprod {
+PackPlanes pack_planes;
+UnpackPlanes unpack_planes;
 PackBlock pack_block;
 UnpackBlock unpack_block;
 LinearInteger linear_integer_span;
@@ -39,6 +43,8 @@ namespace avx2 {
 QuantizeRow quantize_row;
 DequantizeRow dequantize_row;
 QuantizeBfp quantize_bfp_row;
+PackPlanes pack_planes;
+UnpackPlanes unpack_planes;
 LinearInteger linear_integer_span;
 LinearF32 linear_f32_span;
 ReadBytes read_bytes;
@@ -48,6 +54,8 @@ namespace avx512 {
 QuantizeRow quantize_row;
 DequantizeRow dequantize_row;
 QuantizeBfp quantize_bfp_row;
+PackPlanes pack_planes;
+UnpackPlanes unpack_planes;
 LinearF32 linear_f32_span;
 PackBlock pack_block;
 UnpackBlock unpack_block;

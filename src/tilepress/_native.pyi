@@ -114,6 +114,19 @@ def pack_codes(
     offsets: Array,
     threads: int,
 ) -> None: ...
+def pack_planes(
+    rows: int,
+    cols: int,
+    mantissa: int,
+    values: Array,
+    type: str,
+    planes: Array,
+    exponents: Array,
+    threads: int,
+) -> tuple[int, int]: ...
+def unpack_planes(
+    rows: int, cols: int, mantissa: int, planes: Array, exponents: Array, values: Array, threads: int
+) -> int: ...
 def keep_freed_memory() -> None: ...
 def advise_huge_pages(data: Array, /) -> None: ...
 def read_bandwidth(data: Array, threads: int) -> tuple[float, int]: ...

@@ -37,7 +37,8 @@ def assert_refused(done, *messages):
 
 
 @pytest.mark.parametrize(
-    "command", ["", "demo", "doctor", "formats", "inspect", "bench", "bench pack", "bench linear", "bench model"]
+    "command",
+    ["", "demo", "doctor", "formats", "inspect", "bench", "bench pack", "bench planes", "bench linear", "bench model"],
 )
 def test_help(command):
     done = run(*command.split(), "--help")
@@ -98,6 +99,13 @@ def test_bench_pack():
     assert found["int4:g32.64x64.d0.5.pack"] > 0
     assert_refused(run("bench", "pack", "int4:g33"), "did you mean 'int4:g32'")
     assert_refused(run("bench", "pack", "--density", "2"), "density")
+
+
+def test_bench_planes():
+    found = records("bench", "planes", 4, 16, "--megabytes", 1, "--repeats", 1)
+    assert found["planes.bfp:g64:m4.bits"] == pytest.approx(1 + 4 + 5 / 64, rel=1e-3)
+    assert found["planes.bfp:g64:m16.pack"] > 0 and found["planes.bfp:g64:m16.unpack.share_of_read_bandwidth"] > 0
+    assert_refused(run("bench", "planes", 17), "mantissas")
 
 
 def test_bench_linear():

@@ -84,6 +84,21 @@ struct BfpOutput {
 };
 using QuantizeBfp = void(const BfpInput&, const BfpOutput&);
 
+// Bit planes: groups of kPlaneValues values in block floating point, `mantissa` from 1 to 16. Of each group a word of
+// signs, then the magnitudes' bits, a word each, from the most significant on; value i has bit i. And apart from them
+// the group's FP16 exponent field, a byte each.
+inline constexpr int kPlaneValues = 64;
+inline constexpr int kPlaneBytes = kPlaneValues / 8;
+inline constexpr int kMaxMantissa = 16;
+inline constexpr int kMaxField = 30;
+
+// A field above kMaxField says that the group has an infinity or NaN, or values that fp16 rounds to infinity; what its
+// planes hold means nothing then.
+using PackPlanes = void(Real type, const void* values, int64_t groups, int mantissa, uint8_t* planes, uint8_t* fields);
+
+// The inverse: the nearest fp16.
+using UnpackPlanes = void(const uint8_t* planes, const uint8_t* fields, int64_t groups, int mantissa, uint16_t* halves);
+
 struct BlockShape {
   int bits;
   int operand_bits;

@@ -82,6 +82,40 @@ def pack(
 
 
 @app.command()
+def planes(
+    mantissas: Annotated[
+        list[int] | None, typer.Argument(min=1, max=16, help="Bits of magnitude to measure; all if none are given.")
+    ] = None,
+    megabytes: Annotated[int, typer.Option(min=1, help="Size of the tensor in float16.")] = 256,
+    repeats: Annotated[int, typer.Option(min=1, help="Runs; the median counts.")] = 5,
+    json: Json = False,
+    threads: Threads = None,
+) -> None:
+    """Time float16 activations to bit planes of block floating point and back.
+
+    Groups of 64 values share an exponent, as in Anda. GB/s counts bytes of float16, for each thread; the share is of
+    the read bandwidth of as many threads, measured in the same run.
+
+    Example: tilepress bench planes 4 7 13 --threads 1
+    """
+    from ..bench.planes import measure_planes
+
+    recorder, rows = Recorder(), []
+    with progress(json) as bar:
+        for mantissa in bar.track(mantissas or range(1, 17), description="bit planes"):
+            rates = measure_planes(mantissa, megabytes * 1000**2, repeats, threads)
+            for name, value, unit in rates.figures:
+                recorder.add(f"planes.{rates.format}.{name}", value, unit)
+            recorder.add(f"planes.{rates.format}.kernel", f"pack_planes/{rates.isa}")
+            rows.append([str(rates.format), rates.isa, *(f"{value:.2f}" for _, value, _ in rates.figures)])
+    if json:
+        recorder.print_json()
+    else:
+        columns = ["format", "kernel", "pack, GB/s", "unpack, GB/s", "pack/read", "unpack/read", "bits a value"]
+        print_table(f"{megabytes} MB of float16, each thread", columns, rows, words=2)
+
+
+@app.command()
 def threads(
     rounds: Annotated[int, typer.Option(min=1, help="Rounds; the median counts.")] = 7,
     json: Json = False,

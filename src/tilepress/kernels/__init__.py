@@ -3,15 +3,19 @@
 from .dispatch import active_isa, chosen, cpu_features, registered, supported_isas
 from .linear import error_bound, linear, linear_kernel
 from .ops import register
+from .planes import PackedPlanes, pack_planes, unpack_planes
 
 __all__ = [
+    "PackedPlanes",
     "active_isa",
     "chosen",
     "cpu_features",
     "error_bound",
     "linear",
     "linear_kernel",
+    "pack_planes",
     "register",
     "registered",
     "supported_isas",
+    "unpack_planes",
 ]
