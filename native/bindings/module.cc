@@ -411,17 +411,17 @@ class PyDecoder {
   }
   PyDecoder(const PyDecoder&) = delete;
 
-  // `caches`: of each layer (address of keys, of values, length, room).
+  // `caches`: of each layer (address of keys, of values), with room for `room` tokens and `length` of them there.
   void decode(uintptr_t hidden, uintptr_t cosines, uintptr_t sines,
-              const std::vector<std::tuple<uintptr_t, uintptr_t, int64_t, int64_t>>& caches, uintptr_t out,
+              const std::vector<std::tuple<uintptr_t, uintptr_t>>& caches, int64_t length, int64_t room, uintptr_t out,
               int threads) const {
     require(hidden && cosines && sines && out, "all must have memory");
     require(caches.size() == plain_.size(), "every layer has a cache");
     require(threads >= 1, "at least one thread is needed");
+    require(length >= 0 && length < room, "there is no room for another token");
     std::vector<TokenCache> places;
-    for (const auto& [keys, values, length, room] : caches) {
+    for (const auto& [keys, values] : caches) {
       require(keys && values, "all must have memory");
-      require(length >= 0 && length < room, "there is no room for another token");
       places.push_back({as<uint8_t>(keys), as<uint8_t>(values), length, room});
     }
     nb::gil_scoped_release release;

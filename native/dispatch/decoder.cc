@@ -1,15 +1,17 @@
 #include "dispatch/decoder.h"
 
 #include <cmath>
-#include <limits>
+#include <initializer_list>
 #include <vector>
 
 #include "dispatch/parallel.h"
+#include "dispatch/registry.h"
 
 namespace tilepress {
 namespace {
 
 size_t size(int64_t count) { return static_cast<size_t>(count); }
+int64_t bytes_of(Real type) { return type == Real::f32 ? 4 : 2; }
 
 std::vector<float> floats_of(Real type, const uint8_t* values, int64_t count) {
   std::vector<float> floats(size(count));
@@ -20,7 +22,7 @@ std::vector<float> floats_of(Real type, const uint8_t* values, int64_t count) {
 // Values of the model's own type.
 class Values {
  public:
-  Values(Real type, int64_t count) : type_(type), count_(count), bytes_(size(count * (type == Real::f32 ? 4 : 2))) {}
+  Values(Real type, int64_t count) : type_(type), count_(count), bytes_(size(count * bytes_of(type))) {}
 
   uint8_t* data() { return bytes_.data(); }
   std::vector<float> floats() const { return floats_of(type_, bytes_.data(), count_); }
@@ -49,15 +51,40 @@ struct Token {
   int threads;
 };
 
-void multiply(const LinearLayer& layer, Values& x, Real type, Values& y, int threads) {
-  const Activations activations = {x.data(), type, 1};
-  const Outputs outputs = {y.data(), type, layer.bias};
+struct Product {
+  const LinearLayer& layer;
+  Values& y;
+};
+
+void multiply(const Product& product, const Activations& x, int threads) {
+  const LinearLayer& layer = product.layer;
+  const Outputs outputs = {product.y.data(), x.type, layer.bias};
   if (layer.integers) {
-    linear_integer(layer.weights, activations, layer.rounding, integer_way(layer.weights, 1, layer.rounding), outputs,
-                   threads);
+    linear_integer(layer.weights, x, layer.rounding, integer_way(layer.weights, 1, layer.rounding), outputs, threads);
   } else {
-    linear_float(layer.weights, activations, float_way(layer.weights, 1, type), outputs, threads);
+    linear_float(layer.weights, x, float_way(layer.weights, 1, x.type), outputs, threads);
   }
+}
+
+bool round_alike(const LinearLayer& a, const LinearLayer& b) {
+  return a.integers == b.integers && a.rounding.group == b.rounding.group && a.rounding.mantissa == b.rounding.mantissa;
+}
+
+bool multiply_together(std::initializer_list<Product> products, const Activations& x, int threads) {
+  const LinearLayer& first = products.begin()->layer;
+  std::vector<LinearTask> tasks;
+  for (const auto& [layer, y] : products) {
+    if (!round_alike(layer, first)) return false;
+    tasks.push_back({layer.weights, {y.data(), x.type, layer.bias}});
+  }
+  return first.integers ? linear_integer_together(tasks, x, first.rounding, threads)
+                        : linear_float_together(tasks, x, threads);
+}
+
+void multiply(std::initializer_list<Product> products, Values& values, Real type, int threads) {
+  const Activations x = {values.data(), type, 1};
+  if (multiply_together(products, x, threads)) return;
+  for (const Product& product : products) multiply(product, x, threads);
 }
 
 void normalise(const DecoderLayer& layer, const std::vector<float>& hidden, const uint8_t* weights, Values& out) {
@@ -86,66 +113,21 @@ void rotate(int64_t head_dim, const std::vector<float>& cosines, const std::vect
   }
 }
 
-float to_float(const float* value) { return *value; }
-
-struct Bf16 {
-  uint16_t bits;
-};
-float to_float(const Bf16* value) { return bf16_to_float(value->bits); }
-
-struct Fp16 {
-  uint16_t bits;
-};
-float to_float(const Fp16* value) { return fp16_to_float(value->bits); }
-
-// Sixteen sums side by side, so that the compiler can keep them in vectors without changing any order of its own.
-template <class Number>
-float dot(const float* x, const Number* y, int64_t count) {
-  constexpr int kLanes = 16;
-  float lanes[kLanes] = {}, sum = 0;
-  int64_t at = 0;
-  for (; at + kLanes <= count; at += kLanes) {
-    for (int i = 0; i < kLanes; ++i) lanes[i] += x[at + i] * to_float(y + at + i);
-  }
-  for (; at < count; ++at) sum += x[at] * to_float(y + at);
-  for (float lane : lanes) sum += lane;
-  return sum;
-}
-
-// One head's softmax(query · keysᵀ) · values over `count` tokens; the query is scaled already.
-template <class Number>
-void attend(const float* query, const Number* keys, const Number* values, int64_t count, int64_t head_dim, float* out) {
-  static thread_local std::vector<float> weights;
-  weights.resize(size(count));
-  float largest = -std::numeric_limits<float>::infinity(), total = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    weights[size(i)] = dot(query, keys + i * head_dim, head_dim);
-    largest = std::max(largest, weights[size(i)]);
-  }
-  std::fill(out, out + head_dim, 0.0f);
-  for (int64_t i = 0; i < count; ++i) {
-    const float weight = std::exp(weights[size(i)] - largest);
-    const Number* value = values + i * head_dim;
-    total += weight;
-    for (int64_t d = 0; d < head_dim; ++d) out[d] += weight * to_float(value + d);
-  }
-  for (int64_t d = 0; d < head_dim; ++d) out[d] /= total;
-}
-
-template <class Number>
 void attend_heads(const DecoderLayer& layer, const std::vector<float>& queries, const TokenCache& cache,
                   std::vector<float>& out, int threads) {
-  const auto* keys = reinterpret_cast<const Number*>(cache.keys);
-  const auto* values = reinterpret_cast<const Number*>(cache.values);
+  const auto attend = choose(kAttend);
+  const int64_t dim = layer.head_dim, kv_bytes = cache.room * dim * bytes_of(layer.type);
   parallel_for(layer.heads, threads, [&](int, int64_t head) {
-    const int64_t at = head / (layer.heads / layer.kv_heads) * cache.room * layer.head_dim;
-    attend(queries.data() + head * layer.head_dim, keys + at, values + at, cache.length + 1, layer.head_dim,
-           out.data() + head * layer.head_dim);
+    static thread_local std::vector<float> weights;
+    weights.resize(size(cache.length + 1));
+    const int64_t at = head / (layer.heads / layer.kv_heads) * kv_bytes;
+    attend({queries.data() + head * dim, cache.keys + at, cache.values + at, layer.type, cache.length + 1, dim},
+           weights.data(), out.data() + head * dim);
   });
 }
 
 void append(const DecoderLayer& layer, const TokenCache& cache, const std::vector<float>& heads, uint8_t* to) {
-  const int64_t bytes = layer.type == Real::f32 ? 4 : 2, dim = layer.head_dim;
+  const int64_t bytes = bytes_of(layer.type), dim = layer.head_dim;
   for (int64_t head = 0; head < layer.kv_heads; ++head) {
     store_values(layer.type, heads.data() + head * dim, dim, to + (head * cache.room + cache.length) * dim * bytes);
   }
@@ -155,9 +137,7 @@ void attention(const DecoderLayer& layer, Values& x, const Token& token, const T
   const int64_t dim = layer.head_dim;
   const int threads = token.threads;
   Values q(layer.type, layer.heads * dim), k(layer.type, layer.kv_heads * dim), v(layer.type, layer.kv_heads * dim);
-  multiply(layer.q, x, layer.type, q, threads);
-  multiply(layer.k, x, layer.type, k, threads);
-  multiply(layer.v, x, layer.type, v, threads);
+  multiply({{layer.q, q}, {layer.k, k}, {layer.v, v}}, x, layer.type, threads);
   std::vector<float> queries = q.floats(), keys = k.floats(), mixed(queries.size());
   rotate(dim, token.cosines, token.sines, queries);
   rotate(dim, token.cosines, token.sines, keys);
@@ -165,37 +145,22 @@ void attention(const DecoderLayer& layer, Values& x, const Token& token, const T
   append(layer, cache, keys, cache.keys);
   append(layer, cache, v.floats(), cache.values);
   for (float& query : queries) query *= layer.scaling;
-  switch (layer.type) {
-    case Real::f32:
-      attend_heads<float>(layer, queries, cache, mixed, threads);
-      break;
-    case Real::bf16:
-      attend_heads<Bf16>(layer, queries, cache, mixed, threads);
-      break;
-    case Real::f16:
-      attend_heads<Fp16>(layer, queries, cache, mixed, threads);
-      break;
-  }
+  attend_heads(layer, queries, cache, mixed, threads);
   Values attended(layer.type, layer.heads * dim);
   attended = mixed;
-  multiply(layer.o, attended, layer.type, out, threads);
+  multiply({{layer.o, out}}, attended, layer.type, threads);
 }
 
 void feed_forward(const DecoderLayer& layer, Values& x, Values& out, int threads) {
-  constexpr int64_t kPiece = 512;
   Values gate(layer.type, layer.inner()), up(layer.type, layer.inner());
-  multiply(layer.gate, x, layer.type, gate, threads);
-  multiply(layer.up, x, layer.type, up, threads);
+  multiply({{layer.gate, gate}, {layer.up, up}}, x, layer.type, threads);
   std::vector<float> gates = gate.floats();
   const std::vector<float> ups = up.floats();
-  parallel_for((layer.inner() + kPiece - 1) / kPiece, threads, [&](int, int64_t piece) {
-    const int64_t end = std::min((piece + 1) * kPiece, layer.inner());
-    for (int64_t i = piece * kPiece; i < end; ++i) gates[size(i)] /= 1.0f + std::exp(-gates[size(i)]);
-  });
+  choose(kSilu)(gates.data(), layer.inner());
   round_to(layer.type, gates);
   for (size_t i = 0; i < gates.size(); ++i) gates[i] *= ups[i];
   gate = gates;
-  multiply(layer.down, gate, layer.type, out, threads);
+  multiply({{layer.down, out}}, gate, layer.type, threads);
 }
 
 void decode_layer(const DecoderLayer& layer, const Token& token, const TokenCache& cache, std::vector<float>& state) {

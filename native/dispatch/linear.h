@@ -1,6 +1,7 @@
 // Whole linear layers: activations made ready, blocks of neurons and spans of inputs shared out among threads.
 #pragma once
 
+#include <span>
 #include <string_view>
 
 #include "dispatch/activations.h"
@@ -24,6 +25,13 @@ struct PackedWeights {
   const Streams& streams;
 };
 
+// The `together` functions multiply the same activations with several matrices, made ready once and as one job for all
+// threads. They return false, having done nothing, where the matrices want them otherwise made ready.
+struct LinearTask {
+  PackedWeights weights;
+  Outputs outputs;
+};
+
 // y = x · Wᵀ + bias with x rounded to integers; W has an integer format in 8-bit tiles. By one of five operations of
 // the registry, with the same result: linear_f32_i8_int or, on a matrix unit, linear_f32_i8_tiles, decoded tile by
 // tile, and multiply_f32_i8_i8, decoded once for all rows; and for at most 4 bits in groups of 32 the same two in bf16,
@@ -31,6 +39,8 @@ struct PackedWeights {
 std::string_view integer_way(const PackedWeights& weights, int64_t batch, const IntegerFormat& rounding);
 void linear_integer(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding,
                     std::string_view way, const Outputs& outputs, int threads);
+bool linear_integer_together(std::span<const LinearTask> tasks, const Activations& x, const IntegerFormat& rounding,
+                             int threads);
 
 // y = x · Wᵀ + bias with x as it is, by one of five operations of the registry:
 //   linear_f32_f32_any       weights to float32
@@ -42,5 +52,6 @@ void linear_integer(const PackedWeights& weights, const Activations& x, const In
 std::string_view float_way(const PackedWeights& weights, int64_t batch, Real type);
 void linear_float(const PackedWeights& weights, const Activations& x, std::string_view way, const Outputs& outputs,
                   int threads);
+bool linear_float_together(std::span<const LinearTask> tasks, const Activations& x, int threads);
 
 }  // namespace tilepress

@@ -36,29 +36,31 @@ void store_parts(const MatrixShape& shape, const Outputs& outputs, int64_t block
   store_block(shape, outputs, block, row / parts, batch / parts, totals, nullptr);
 }
 
-void linear_f32(const PackedWeights& weights, const Activations& x, const Outputs& outputs, int threads) {
+void linear_f32(std::span<const LinearTask> tasks, const Activations& x, int threads) {
   const auto kernel = choose(kLinearF32);
-  const F32Rows rows(weights.shape, x, threads);
+  const PackedWeights& first = tasks.front().weights;
+  const F32Rows rows(first.shape, x, threads);
   const auto multiply = [&](const SpanWeights& span, int64_t row, int64_t batch, float* out, uint8_t* scratch) {
     return kernel(span, rows.view(row, batch, span.first), out, scratch);
   };
-  const auto store = [&](int64_t block, int64_t row, int64_t batch, float* totals) {
-    store_block(weights.shape, outputs, block, row, batch, totals, nullptr);
+  const auto store = [&](const LinearTask& task, int64_t block, int64_t row, int64_t batch, float* totals) {
+    store_block(task.weights.shape, task.outputs, block, row, batch, totals, nullptr);
   };
   const int64_t span = x.batch > kFewF32Rows ? kShortF32Span : kFloatSpan;
-  SpanLoops(weights, whole_groups(weights, span), x.batch, threads, multiply, store).run();
+  SpanLoops(tasks, whole_groups(first, span), x.batch, threads, multiply, store).run();
 }
 
-void linear_bf16(const PackedWeights& weights, const Activations& x, const Outputs& outputs, int threads) {
+void linear_bf16(std::span<const LinearTask> tasks, const Activations& x, int threads) {
   const auto kernel = choose(kLinearBf16);
-  const Bf16Rows rows(weights.shape, x, false, threads);
+  const PackedWeights& first = tasks.front().weights;
+  const Bf16Rows rows(first.shape, x, false, threads);
   const auto multiply = [&](const SpanWeights& span, int64_t row, int64_t batch, float* out, uint8_t* scratch) {
     return kernel(span, rows.view(row, batch, span.first), out, scratch);
   };
-  const auto store = [&](int64_t block, int64_t row, int64_t batch, float* totals) {
-    store_parts(weights.shape, outputs, block, row, batch, rows.parts(), totals);
+  const auto store = [&](const LinearTask& task, int64_t block, int64_t row, int64_t batch, float* totals) {
+    store_parts(task.weights.shape, task.outputs, block, row, batch, rows.parts(), totals);
   };
-  SpanLoops(weights, whole_groups(weights, kFloatSpan), rows.batch(), threads, multiply, store).run();
+  SpanLoops(tasks, whole_groups(first, kFloatSpan), rows.batch(), threads, multiply, store).run();
 }
 
 // Groups' scales are multiplied into the tiles; a row's is applied to its sums.
@@ -228,8 +230,9 @@ std::string_view float_way(const PackedWeights& weights, int64_t batch, Real typ
 
 void linear_float(const PackedWeights& weights, const Activations& x, std::string_view way, const Outputs& outputs,
                   int threads) {
-  if (way == kLinearF32.name) return linear_f32(weights, x, outputs, threads);
-  if (way == kLinearBf16.name) return linear_bf16(weights, x, outputs, threads);
+  const LinearTask task = {weights, outputs};
+  if (way == kLinearF32.name) return linear_f32({&task, 1}, x, threads);
+  if (way == kLinearBf16.name) return linear_bf16({&task, 1}, x, threads);
   if (way != kLinearBf16Pair.name && way != kMultiplyBf16.name && way != kLinearGroups.name) {
     refuse_way("float",
                {kLinearF32.name, kLinearBf16.name, kLinearBf16Pair.name, kLinearGroups.name, kMultiplyBf16.name}, way);
@@ -241,6 +244,20 @@ void linear_float(const PackedWeights& weights, const Activations& x, std::strin
   const Bf16Rows rows(weights.shape, x, true, threads);
   if (way == kLinearGroups.name) return linear_bf16_groups(weights, rows, outputs, threads);
   (way == kLinearBf16Pair.name ? linear_bf16_pairs : linear_bf16_tiles)(weights, rows, outputs, threads);
+}
+
+bool linear_float_together(std::span<const LinearTask> tasks, const Activations& x, int threads) {
+  const PackedWeights& first = tasks.front().weights;
+  const std::string_view way = float_way(first, x.batch, x.type);
+  if (way != kLinearF32.name && way != kLinearBf16.name) return false;
+  for (const auto& [weights, outputs] : tasks) {
+    const bool same = weights.shape.cols == first.shape.cols &&
+                      weights.shape.operand_bits == first.shape.operand_bits &&
+                      whole_groups(weights, kFloatSpan) == whole_groups(first, kFloatSpan);
+    if (!same || float_way(weights, x.batch, x.type) != way) return false;
+  }
+  (way == kLinearF32.name ? linear_f32 : linear_bf16)(tasks, x, threads);
+  return true;
 }
 
 }  // namespace tilepress

@@ -121,17 +121,18 @@ void linear_int8_pairs(const PackedWeights& weights, const Activations& x, const
   require_unchanged(changed);
 }
 
-void linear_int8_spans(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding,
-                       const Cut& cut, const Outputs& outputs, int threads) {
+void linear_int8_spans(std::span<const LinearTask> tasks, const Activations& x, const IntegerFormat& rounding,
+                       const Cut& cut, int threads) {
   const auto kernel = choose(kLinearInteger);
-  const IntegerRows rows(weights.shape, x, rounding, cut, zero_step(weights.format), Placing::rows, threads);
+  const PackedWeights& first = tasks.front().weights;
+  const IntegerRows rows(first.shape, x, rounding, cut, zero_step(first.format), Placing::rows, threads);
   const auto multiply = [&](const SpanWeights& span, int64_t row, int64_t batch, float* out, uint8_t* scratch) {
     return kernel(span, rows.view(row, batch, span.first), out, scratch);
   };
-  const auto store = [&](int64_t block, int64_t row, int64_t batch, float* totals) {
-    store_block(weights.shape, outputs, block, row, batch, totals, rows.scales(row));
+  const auto store = [&](const LinearTask& task, int64_t block, int64_t row, int64_t batch, float* totals) {
+    store_block(task.weights.shape, task.outputs, block, row, batch, totals, rows.scales(row));
   };
-  SpanLoops(weights, cut.span, x.batch, threads, multiply, store).run();
+  SpanLoops(tasks, cut.span, x.batch, threads, multiply, store).run();
 }
 
 }  // namespace
@@ -150,7 +151,10 @@ std::string_view integer_way(const PackedWeights& weights, int64_t batch, const 
 void linear_integer(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding,
                     std::string_view way, const Outputs& outputs, int threads) {
   const Cut cut = cut_inputs(weights.shape, weights.format, rounding.group);
-  if (way == kLinearInteger.name) return linear_int8_spans(weights, x, rounding, cut, outputs, threads);
+  if (way == kLinearInteger.name) {
+    const LinearTask task = {weights, outputs};
+    return linear_int8_spans({&task, 1}, x, rounding, cut, threads);
+  }
   if (way == kLinearGroups.name || way == kMultiplyGroups.name) {
     if (!bf16_serves(weights, cut)) {
       throw std::invalid_argument(std::string(way) + " wants codes of at most 4 bits in groups of 32 inputs");
@@ -167,6 +171,20 @@ void linear_integer(const PackedWeights& weights, const Activations& x, const In
   }
   if (way == kLinearInt8Pair.name) return linear_int8_pairs(weights, x, rounding, cut, outputs, threads);
   linear_int8_tiles(weights, x, rounding, cut, outputs, threads);
+}
+
+bool linear_integer_together(std::span<const LinearTask> tasks, const Activations& x, const IntegerFormat& rounding,
+                             int threads) {
+  const PackedWeights& first = tasks.front().weights;
+  const Cut cut = cut_inputs(first.shape, first.format, rounding.group);
+  for (const auto& [weights, outputs] : tasks) {
+    const Cut other = cut_inputs(weights.shape, weights.format, rounding.group);
+    const bool same = other.segment == cut.segment && other.span == cut.span &&
+                      weights.shape.cols == first.shape.cols && zero_step(weights.format) == zero_step(first.format);
+    if (!same || integer_way(weights, x.batch, rounding) != kLinearInteger.name) return false;
+  }
+  linear_int8_spans(tasks, x, rounding, cut, threads);
+  return true;
 }
 
 }  // namespace tilepress

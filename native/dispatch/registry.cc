@@ -41,6 +41,10 @@ const Kernel kKernels[] = {
     entry(kDecodeInt8, Isa::avx512, avx512::decode_int8_span),
     entry(kMultiplyInt8, Isa::amx, amx::multiply_int8_tiles),
     entry(kLinearInt8Pair, Isa::amx, amx::linear_int8_pair),
+    entry(kAttend, Isa::avx512, avx512::attend_head),
+    entry(kAttend, Isa::avx2, avx2::attend_head),
+    entry(kSilu, Isa::avx512, avx512::silu_floats),
+    entry(kSilu, Isa::avx2, avx2::silu_floats),
     entry(kRead, Isa::avx512, avx512::read_bytes),
     entry(kRead, Isa::avx2, avx2::read_bytes),
 #elif defined(__aarch64__)
@@ -69,6 +73,8 @@ const Kernel kKernels[] = {
     entry(kDecodeInt8, Isa::portable, portable::decode_int8_span),
     entry(kMultiplyInt8, Isa::portable, portable::multiply_int8_tiles),
     entry(kLinearInt8Pair, Isa::portable, portable::linear_int8_pair),
+    entry(kAttend, Isa::portable, portable::attend_head),
+    entry(kSilu, Isa::portable, portable::silu_floats),
     entry(kRead, Isa::portable, portable::read_bytes),
 };
 

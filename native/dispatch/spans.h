@@ -69,17 +69,18 @@ void store_block(const MatrixShape& shape, const Outputs& outputs, int64_t block
 [[noreturn]] void refuse_way(const std::string& activations, std::initializer_list<std::string_view> ways,
                              std::string_view way);
 
-// Multiplies every block with every span of `span` inputs and `batch` rows of activations, adding up spans in order.
+// Multiplies every block of every task's matrix with every span of `span` inputs and `batch` rows of activations,
+// adding up spans in order.
 //   multiply(weights, row, rows, totals, scratch): what a linear kernel does, for activations from `row` on
-//   store(block, row, rows, totals)
+//   store(task, block, row, rows, totals)
 // A thread takes several blocks at a time through one span after another where there are many rows, so that those of
 // the span stay in its cache. Where there are fewer blocks than threads, spans too are shared out.
 template <class Multiply, class Store>
 class SpanLoops {
  public:
-  SpanLoops(const PackedWeights& weights, int64_t span, int64_t batch, int threads, const Multiply& multiply,
+  SpanLoops(std::span<const LinearTask> tasks, int64_t span, int64_t batch, int threads, const Multiply& multiply,
             const Store& store)
-      : weights_(weights),
+      : tasks_(tasks),
         span_(span),
         batch_(batch),
         threads_(threads),
@@ -88,16 +89,14 @@ class SpanLoops {
         scratch_(LinearScratch::of_workers(threads)) {}
 
   void run() {
-    const int64_t blocks = weights_.shape.blocks();
+    int64_t blocks = 0;
+    for (const LinearTask& task : tasks_) blocks += task.weights.shape.blocks();
     for (int64_t row = 0; row < batch_; row += kMostRows) {
       const int64_t rows = std::min(kMostRows, batch_ - row);
       if (blocks < threads_ && spans() > 1) {
-        run_split(row, rows);
+        for (const LinearTask& task : tasks_) run_split(task, row, rows);
       } else {
-        const int64_t together = rows < kManyRows ? 1 : std::clamp<int64_t>(blocks / threads_, 1, kMostBlocks);
-        parallel_for((blocks + together - 1) / together, threads_, [&](int worker, int64_t item) {
-          run_blocks(worker, item * together, std::min((item + 1) * together, blocks), row, rows);
-        });
+        run_shared(rows < kManyRows ? 1 : std::clamp<int64_t>(blocks / threads_, 1, kMostBlocks), row, rows);
       }
     }
     require_unchanged(changed_);
@@ -106,46 +105,61 @@ class SpanLoops {
  private:
   static constexpr int64_t kMostRows = 512, kManyRows = 17, kMostBlocks = 8;
 
-  int64_t spans() const { return (weights_.shape.cols + span_ - 1) / span_; }
+  int64_t cols() const { return tasks_.front().weights.shape.cols; }
+  int64_t spans() const { return (cols() + span_ - 1) / span_; }
+
+  // Blocks shared out, `together` of them at a time.
+  void run_shared(int64_t together, int64_t row, int64_t rows) {
+    const auto runs = [&](const LinearTask& task) { return (task.weights.shape.blocks() + together - 1) / together; };
+    int64_t count = 0;
+    for (const LinearTask& task : tasks_) count += runs(task);
+    parallel_for(count, threads_, [&](int worker, int64_t item) {
+      const LinearTask* task = tasks_.data();
+      for (; item >= runs(*task); ++task) item -= runs(*task);
+      const int64_t end = std::min((item + 1) * together, task->weights.shape.blocks());
+      run_blocks(worker, *task, item * together, end, row, rows);
+    });
+  }
 
   // Adds one block's product over one span to `totals`; returns the codes taken before the next span.
-  int64_t add_span(int worker, int64_t block, int64_t index, int64_t taken, int64_t row, int64_t rows, float* totals) {
-    const int64_t first = index * span_, inputs = std::min(span_, weights_.shape.cols - first);
-    const SpanWeights weights = span_weights(weights_, block, first, inputs, taken);
+  int64_t add_span(int worker, const LinearTask& task, int64_t block, int64_t index, int64_t taken, int64_t row,
+                   int64_t rows, float* totals) {
+    const int64_t first = index * span_, inputs = std::min(span_, cols() - first);
+    const SpanWeights weights = span_weights(task.weights, block, first, inputs, taken);
     uint8_t* scratch = scratch_[static_cast<size_t>(worker)].kernel_for(span_scratch_bytes(weights.tiles));
     const int64_t took = multiply_(weights, row, rows, totals, scratch);
     if (took < 0) changed_ = true;
     return taken + std::max<int64_t>(took, 0);
   }
 
-  void check_end(int64_t block, int64_t taken) {
-    if (!fits(weights_.shape, weights_.streams, block, taken)) changed_ = true;
+  void check_end(const LinearTask& task, int64_t block, int64_t taken) {
+    if (!fits(task.weights.shape, task.weights.streams, block, taken)) changed_ = true;
   }
 
-  void run_blocks(int worker, int64_t begin, int64_t end, int64_t row, int64_t rows) {
+  void run_blocks(int worker, const LinearTask& task, int64_t begin, int64_t end, int64_t row, int64_t rows) {
     const int64_t count = rows * kBlockNeurons;
     float* totals = scratch_[static_cast<size_t>(worker)].totals_for((end - begin) * count);
     int64_t taken[kMostBlocks] = {};
     for (int64_t index = 0; index < spans(); ++index) {
       for (int64_t block = begin; block < end; ++block) {
         int64_t& mine = taken[block - begin];
-        mine = add_span(worker, block, index, mine, row, rows, totals + (block - begin) * count);
+        mine = add_span(worker, task, block, index, mine, row, rows, totals + (block - begin) * count);
       }
     }
     for (int64_t block = begin; block < end; ++block) {
-      check_end(block, taken[block - begin]);
-      store_(block, row, rows, totals + (block - begin) * count);
+      check_end(task, block, taken[block - begin]);
+      store_(task, block, row, rows, totals + (block - begin) * count);
     }
   }
 
   // Each span of each block on its own; then their sums, in order.
-  void run_split(int64_t row, int64_t rows) {
-    const int64_t blocks = weights_.shape.blocks(), count = rows * kBlockNeurons;
+  void run_split(const LinearTask& task, int64_t row, int64_t rows) {
+    const int64_t blocks = task.weights.shape.blocks(), count = rows * kBlockNeurons;
     std::vector<float> parts(static_cast<size_t>(blocks * spans() * count));
     parallel_for(blocks * spans(), threads_, [&](int worker, int64_t item) {
-      const int64_t block = item / spans(), index = item % spans(), before = taken_before(block, index);
-      const int64_t after = add_span(worker, block, index, before, row, rows, parts.data() + item * count);
-      if (index == spans() - 1) check_end(block, after);
+      const int64_t block = item / spans(), index = item % spans(), before = taken_before(task, block, index);
+      const int64_t after = add_span(worker, task, block, index, before, row, rows, parts.data() + item * count);
+      if (index == spans() - 1) check_end(task, block, after);
     });
     parallel_for(blocks, threads_, [&](int worker, int64_t block) {
       float* totals = scratch_[static_cast<size_t>(worker)].totals_for(count);
@@ -153,18 +167,18 @@ class SpanLoops {
         const float* part = parts.data() + (block * spans() + index) * count;
         for (int64_t i = 0; i < count; ++i) totals[i] += part[i];
       }
-      store_(block, row, rows, totals);
+      store_(task, block, row, rows, totals);
     });
   }
 
-  int64_t taken_before(int64_t block, int64_t index) const {
-    const MatrixShape& shape = weights_.shape;
+  int64_t taken_before(const LinearTask& task, int64_t block, int64_t index) const {
+    const MatrixShape& shape = task.weights.shape;
     if (!shape.sparse) return 0;
     const int64_t tiles = index * span_ / shape.inputs();
-    return count_bits(block_mask_at(shape, weights_.streams, block), tiles * tile_mask_bytes(shape.operand_bits));
+    return count_bits(block_mask_at(shape, task.weights.streams, block), tiles * tile_mask_bytes(shape.operand_bits));
   }
 
-  PackedWeights weights_;
+  std::span<const LinearTask> tasks_;
   int64_t span_, batch_;
   int threads_;
   const Multiply& multiply_;

@@ -23,6 +23,8 @@ LinearGroups linear_bf16_groups;
 DecodeInt8 decode_int8_span;
 MultiplyInt8 multiply_int8_tiles;
 LinearInt8Pair linear_int8_pair;
+AttendHead attend_head;
+SiluFloats silu_floats;
 ReadBytes read_bytes;
 }  // namespace portable
 
@@ -47,6 +49,8 @@ PackPlanes pack_planes;
 UnpackPlanes unpack_planes;
 LinearInteger linear_integer_span;
 LinearF32 linear_f32_span;
+AttendHead attend_head;
+SiluFloats silu_floats;
 ReadBytes read_bytes;
 }  // namespace avx2
 
@@ -64,6 +68,8 @@ LinearBf16 linear_bf16_span;
 DecodeBf16 decode_bf16_span;
 MultiplyBf16 multiply_bf16_tiles;
 DecodeInt8 decode_int8_span;
+AttendHead attend_head;
+SiluFloats silu_floats;
 ReadBytes read_bytes;
 }  // namespace avx512
 

@@ -231,6 +231,18 @@ using LinearInt8Pair = void(const IntegerProduct&, int64_t* taken, uint8_t* scra
 // Whether tiles can be multiplied segment by segment.
 constexpr bool tiles_take(int64_t segment) { return segment % tile_inputs(8) == 0 || segment == tile_inputs(8) / 2; }
 
+// One head of a decoder layer that looks back over `count` tokens.
+struct HeadTokens {
+  const float* query;         // [head_dim], scaled
+  const void *keys, *values;  // [count, head_dim] of `type`
+  Real type;
+  int64_t count, head_dim;
+};
+// out [head_dim] = softmax(query · keysᵀ) · values; `weights` has room for `count` floats.
+using AttendHead = void(const HeadTokens&, float* weights, float* out);
+// x / (1 + e^-x), in place.
+using SiluFloats = void(float* values, int64_t count);
+
 // Reads every byte once and returns a checksum, so that the reads cannot be left out.
 using ReadBytes = uint64_t(const uint8_t* data, size_t size);
 

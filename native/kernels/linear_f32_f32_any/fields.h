@@ -3,7 +3,7 @@
 // namespace for the reason that pack_block.h gives.
 #pragma once
 
-#include "kernels/linear_f32_f32_any/lanes.h"
+#include "kernels/lanes.h"
 
 namespace tilepress {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <type_traits>
 
-#include "kernels/linear_f32_f32_any/lanes.h"
+#include "kernels/lanes.h"
 
 namespace tilepress {
 namespace {

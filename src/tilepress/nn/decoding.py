@@ -8,7 +8,6 @@ other caches, hooks) it is the model's own. Results differ from the modules' by 
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -44,24 +43,37 @@ def decode_by_modules(model: nn.Module) -> None:
             del module.forward
 
 
-@dataclass
 class _Room:
-    """Keys and values [1, heads, room, head_dim] of a sequence, the first `filled` of them in use.
+    """Keys and values of all layers of a sequence, [layers, 2, 1, heads, size, head_dim], the first `filled` tokens of
+    `size` in use.
 
     Whoever shares it sees by `filled` whether another has gone on from where it stands.
     """
 
-    keys: Tensor
-    values: Tensor
-    filled: int
-    size: int  # tokens that there is room for
+    def __init__(self, tokens: list[Any]) -> None:
+        keys = tokens[0].keys
+        self.filled = keys.shape[2]
+        self.size = self.filled + max(LEAST_ROOM, self.filled // SPARE_SHARE)
+        self.memory = keys.new_empty((len(tokens), 2, *keys.shape[:2], self.size, keys.shape[3]))
+        for place, one in zip(self.memory, tokens, strict=True):
+            place[0, :, :, : self.filled] = one.keys
+            place[1, :, :, : self.filled] = one.values
+        self.addresses = [(keys.data_ptr(), values.data_ptr()) for keys, values in self.memory]
 
-    def __post_init__(self) -> None:
-        self.keys_at, self.values_at = self.keys.data_ptr(), self.values.data_ptr()
-
-    def serves(self, keys: Tensor) -> bool:
+    def serves(self, tokens: list[Any]) -> bool:
         """Whether these are its tokens, with room for one more."""
-        return keys.shape[2] == self.filled < self.size and keys.data_ptr() == self.keys_at
+        if tokens[0].keys.shape[2] != self.filled or self.filled == self.size:
+            return False
+        for one, (keys, values) in zip(tokens, self.addresses, strict=True):
+            if one.keys.data_ptr() != keys or one.values.data_ptr() != values:
+                return False
+        return True
+
+    def take_one_more(self, tokens: list[Any]) -> None:
+        self.filled += 1
+        parts = self.memory.narrow(4, 0, self.filled).flatten(0, 1).unbind(0)
+        for i, one in enumerate(tokens):
+            one.keys, one.values = parts[2 * i], parts[2 * i + 1]
 
 
 class _Decoding:
@@ -134,7 +146,9 @@ class _NativeLayers:
 
     def __init__(self, model: Any) -> None:
         self.layers = list(model.layers)
-        self.watched = [module for layer in self.layers for module in layer.modules()]
+        modules = [module for layer in self.layers for module in layer.modules()]
+        self.hooks = [hooks for module in modules for hooks in (module._forward_hooks, module._forward_pre_hooks)]
+        self.attributes = [module.__dict__ for module in modules]
         parts = [_parts(layer) for layer in self.layers]
         self.parts = [part for of_layer in parts for part in of_layer]
         self.norms = [(norm, norm.weight.detach(), norm.weight.data_ptr()) for norm in _norms(model)]
@@ -162,7 +176,13 @@ class _NativeLayers:
     def is_of(self, dtype: torch.dtype) -> bool:
         """Whether the layers still have the modules, matrices, biases and norms that this was made of."""
         for part in self.parts:
-            if not part.is_as_ever():
+            attributes = part.attributes
+            if (
+                part.owner[part.name] is not part.linear
+                or attributes["matrix"] is not part.matrix
+                or attributes["_buffers"]["bias"] is not part.bias
+                or attributes["activations"] != part.activations
+            ):
                 return False
         for norm, _, address in self.norms:
             if norm._parameters["weight"].data_ptr() != address:
@@ -171,8 +191,11 @@ class _NativeLayers:
 
     def is_watched(self) -> bool:
         """Whether somebody has hooks in the modules, or put another `forward` into one."""
-        for module in self.watched:  # any() takes twice as long
-            if module._forward_hooks or module._forward_pre_hooks or "forward" in module.__dict__:
+        for hooks in self.hooks:
+            if hooks:
+                return True
+        for attributes in self.attributes:  # noqa: SIM110  # any() takes twice as long
+            if "forward" in attributes:
                 return True
         return False
 
@@ -194,43 +217,32 @@ class _NativeLayers:
         return True
 
     def decode(self, x: Tensor, tokens: list[Any], embeddings: tuple[Tensor, Tensor]) -> Tensor:
-        rooms = [_room_of(one) for one in tokens]
-        places = [(room.keys_at, room.values_at, room.filled, room.size) for room in rooms]
+        room = _room_of(tokens)
         y = torch.empty_like(x)
         self.native.decode(
             x.data_ptr(),
             embeddings[0].data_ptr(),
             embeddings[1].data_ptr(),
-            places,
+            room.addresses,
+            room.filled,
+            room.size,
             y.data_ptr(),
             torch.get_num_threads(),
         )
-        for one, room in zip(tokens, rooms, strict=True):
-            room.filled += 1
-            one.keys = room.keys.narrow(2, 0, room.filled)
-            one.values = room.values.narrow(2, 0, room.filled)
+        room.take_one_more(tokens)
         return y
 
 
 class _Part:
     """One of a layer's linear layers, as it was when its native twin was made."""
 
-    __slots__ = ("activations", "bias", "floats", "linear", "matrix", "name", "owner")
+    __slots__ = ("activations", "attributes", "bias", "floats", "linear", "matrix", "name", "owner")
 
     def __init__(self, owner: Any, name: str) -> None:
         linear = getattr(owner, name)
-        self.owner, self.name, self.linear = owner._modules, name, linear
+        self.owner, self.name, self.linear, self.attributes = owner._modules, name, linear, linear.__dict__
         self.matrix, self.bias, self.activations = linear.matrix, linear.bias, linear.activations
         self.floats = None if self.bias is None else self.bias.float().contiguous()
-
-    def is_as_ever(self) -> bool:
-        linear = self.linear
-        return (
-            self.owner[self.name] is linear
-            and linear.matrix is self.matrix
-            and linear._buffers["bias"] is self.bias
-            and linear.activations == self.activations
-        )
 
     @property
     def native(self) -> tuple[_native.Matrix, int, int, int]:
@@ -287,18 +299,9 @@ def _tokens(cache: Any, count: int) -> list[Any]:
     return layers if len(layers) == count else []
 
 
-def _room_of(tokens: Any) -> _Room:
+def _room_of(tokens: list[Any]) -> _Room:
     """Where the cache's tokens lie, with room for one more."""
-    room: _Room | None = getattr(tokens, "tilepress_room", None)
-    if room is None or not room.serves(tokens.keys):
-        count = tokens.keys.shape[2]
-        size = count + max(LEAST_ROOM, count // SPARE_SHARE)
-        room = _Room(_roomy(tokens.keys, size), _roomy(tokens.values, size), count, size)
-        tokens.tilepress_room = room
-    return room
-
-
-def _roomy(part: Tensor, size: int) -> Tensor:
-    room = part.new_empty((*part.shape[:2], size, part.shape[3]))
-    room[:, :, : part.shape[2]] = part
+    room: _Room | None = getattr(tokens[0], "tilepress_room", None)
+    if room is None or not room.serves(tokens):
+        room = tokens[0].tilepress_room = _Room(tokens)
     return room
