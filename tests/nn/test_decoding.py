@@ -1,4 +1,4 @@
-"""All decoder layers by one native call: the same numbers as by modules, and the modules wherever that is not possible."""
+"""All decoder layers by one native call: the numbers of the modules, and the modules wherever that is not possible."""
 
 import copy
 
@@ -25,10 +25,10 @@ FAMILIES = {
 }
 
 
-def packed_model(family="llama", format="int8:g32", activations="float", dtype=torch.float32):
+def packed_model(family="llama", format="int8:g32", activations="float", dtype=torch.float32, **more):
     torch.manual_seed(0)
     kind, config, changes = FAMILIES[family]
-    model = kind(config(**GATED, **changes)).to(dtype)
+    model = kind(config(**(GATED | changes | more))).to(dtype)
     for module in list(model.model.modules()):
         for name, child in list(module.named_children()):
             if isinstance(child, torch.nn.Linear):
@@ -107,6 +107,25 @@ def test_integer_activations(activations, calls):
 def test_halves(dtype, calls):
     compare(packed_model(dtype=dtype), 2**-5)
     assert calls
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("head_dim", [6, 34, 80])
+def test_heads_of_any_size_on_every_instruction_set(head_dim, dtype, isa, calls):
+    compare(packed_model(head_dim=head_dim, dtype=dtype), 1e-4 if dtype is torch.float32 else 2**-5)
+    assert calls
+
+
+@torch.no_grad()
+def test_the_number_of_threads_changes_nothing():
+    results = []
+    before = torch.get_num_threads()
+    for threads in (1, 2, 5):
+        torch.set_num_threads(threads)
+        model, cache = primed_model(activations="int8")
+        results.append(step_logits(model, prompt(5), cache))
+    torch.set_num_threads(before)
+    assert torch.equal(results[0], results[1]) and torch.equal(results[0], results[2])
 
 
 def test_a_cache_grows_beyond_its_room(monkeypatch):
