@@ -51,6 +51,20 @@ def test_without_the_search_it_is_plain_quantisation(format):
         assert one is other if other is None else torch.equal(one, other)
 
 
+@pytest.mark.parametrize("name", ["uint4:g32", "uint3:g32", "uint5:g32"])
+def test_the_search_keeps_what_was_quantised_before(name):
+    """Weights d · q + m are on a grid already, to half a step of its zero point, and no cut of the range is better."""
+    format = parse_weight(name)
+    choice = torch.Generator().manual_seed(0)
+    codes = torch.randint(format.element.codes, (20, 4, 32), generator=choice)
+    codes[..., 0], codes[..., 31] = 0, format.element.codes - 1
+    scales = (0.001 + torch.rand(20, 4, generator=choice) / 50).half()
+    low = -torch.rand(20, 4, generator=choice) * format.element.max * scales.float()
+    weight = (codes * scales[..., None].float() + low[..., None]).flatten(1)
+    got = rtn(weight, format)
+    assert torch.equal(got.codes, codes.flatten(1).to(torch.uint8)) and torch.equal(got.scales, scales)
+
+
 def test_chunks_of_rows_do_not_show(monkeypatch):
     weight, format = layer(9, 100), parse_weight("uint4:g32")
     whole = rtn(weight, format)

@@ -11,6 +11,7 @@ from tests.tiles.cases import FORMATS, table_format
 from tilepress.compress import InputStatistics, WeightPlan, compress_weight, decompress_weight, output_error
 from tilepress.compress import weight as compressing
 from tilepress.formats import decode, dequantize, parse_weight, weight_names
+from tilepress.formats.zero_points import whole
 
 METHODS = list(itertools.product(("magnitude", "wanda", "sparsegpt"), ("rtn", "gptq", "learned-clip")))
 
@@ -72,6 +73,8 @@ def test_what_holds_of_every_result(format, method, neurons, inputs, density, to
     if got.mask is not None:
         check_mask(got.mask, prune, density)
         assert not bool(decompress_weight(got, format)[~got.mask].any())
+        if zeros is not None:  # then zero is a code, and dropped weights have it
+            assert whole(zeros, format.element) and not bool(dequantize(got.quantized, format)[~got.mask].any())
     values = decompress_weight(got, format)
     assert got.error == pytest.approx(true_error(weight, values, x), rel=1e-2, abs=1e-6)
 

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from tests.tiles.cases import matrix
 
 from tilepress import kernels, tiles
-from tilepress.formats import parse
+from tilepress.formats import Quantized, parse, parse_weight
+from tilepress.formats.tensors import SCALE_DTYPES
 from tilepress.kernels import reference
 from tilepress.kernels.linear import INTEGER_WAYS
 
@@ -60,7 +61,7 @@ def test_integer_products_are_the_reference_to_the_bit(format, density, rounding
 @pytest.mark.parametrize("batch", [1, 5, 16, 17, 40, 70])
 @pytest.mark.parametrize("rounding", ["int8", "bfp:g32:m7", "bfp:g32:m8", "bfp:g64:m8"])
 @pytest.mark.parametrize("density", [None, 0.5])
-@pytest.mark.parametrize("format", ["int4:g32", "int8:row", "uint4:g64", "uint8:g128:bf16", "int3:g32"])
+@pytest.mark.parametrize("format", ["int4:g32", "int8:row", "uint4:g64", "uint8:g128:bf16", "int3:g32", "uint3:g32"])
 def test_tiles_give_the_same_bits(format, density, rounding, batch, isa):
     """What a matrix unit multiplies, or its twin in plain C++."""
     weight = matrix(37, 150, density=1.0 if density is None else density)
@@ -114,6 +115,23 @@ def test_extreme_values_reach_the_ends_of_the_integers(rounding, isa):
         for x in [*extremes, *(weight[:1] * 1e30, weight[:1] * 1e-40)[: 2 * (rounding == "int8")]]:
             y = kernels.linear(x, packed, activations=rounding)
             assert torch.equal(y, reference_of(x, packed, rounding))
+
+
+@pytest.mark.parametrize("rounding", ["int8", "bfp:g32:m7", "bfp:g64:m8", "bfp:g128:m8"])
+@pytest.mark.parametrize("format", ["uint2:row", "uint4:row", "uint4:g64", "uint4:g32:bf16", "uint5:g512", "uint8:row"])
+def test_zero_points_at_the_ends_of_their_range(format, rounding, isa):
+    """The largest sums that there are: all codes at one end, zero points at the other, activations of one sign."""
+    format = parse_weight(format)
+    codes = torch.zeros(64, 2048, dtype=torch.uint8)
+    codes[::2] = format.element.codes - 1
+    scales = torch.full((64, format.scaling.groups(2048)), 3.0, dtype=SCALE_DTYPES[format.scaling.type])
+    zeros = torch.tensor([0, 255, 7, 254]).to(torch.uint8).repeat_interleave(16)[:, None].expand(scales.shape)
+    packed = tiles.pack_codes(Quantized(codes, scales, zeros.contiguous()), format)
+    for batch in (1, 5, 17):
+        x = torch.tensor([1.0, -1.0, 0.37]).repeat(6)[:batch, None].expand(batch, 2048)
+        wanted = reference_of(x, packed, rounding)
+        for way in ways(packed, rounding):
+            assert torch.equal(kernels.linear(x, packed, activations=rounding, way=way), wanted)
 
 
 def test_activations_beyond_fp16_saturate_in_block_floating_point():

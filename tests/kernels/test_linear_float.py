@@ -83,11 +83,12 @@ def test_any_shape(format, rows, cols, batch, density, threads, dtype, way, oper
     assert_within_bound(x.to(dtype), packed, way=(["", *ways(packed)] * 2)[way], threads=threads)
 
 
+@pytest.mark.parametrize("density", [None, 0.5])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_one_hot_activations_read_single_weights(dtype, isa):
+def test_one_hot_activations_read_single_weights(dtype, density, isa):
     """Nothing can hide in a sum of one product: every weight comes out, rounded at most twice."""
-    for format in ("int4:g32", "mxfp4", "e4m3", "bf16", "uint4:g32", "nf4:g32"):
-        packed = pack(format, 33, 70, 0.5)
+    for format in ("int4:g32", "mxfp4", "e4m3", "bf16", "uint4:g32", "uint2:g64", "uint6:g32", "nf4:g32"):
+        packed = pack(format, 33, 70, density)
         for way in ways(packed):
             y = kernels.linear(torch.eye(70, dtype=dtype), packed, way=way)
             assert torch.allclose(y.T.float(), tiles.unpack(packed), rtol=2**-7, atol=1e-30)

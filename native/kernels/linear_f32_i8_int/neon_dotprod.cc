@@ -6,18 +6,19 @@
 namespace tilepress {
 namespace {
 
-// A sum of products, as an integer, may be started at the bits of a float whose last place is 1 (or 1/16). Read as a
-// float it then is that float plus the sum, and one subtraction converts it: less work than a conversion, which takes
-// one of the two vector pipes for two cycles. Good for sums below 2^22.
+// A sum of products, as an integer, may be started at the bits of a float whose last place is 1 (or 1/16, or 16). Read
+// as a float it then is that float plus the sum, and one subtraction converts it: less work than a conversion, which
+// takes one of the two vector pipes for two cycles. Good for sums below 2^22.
 template <int shift>
 float32x4_t anchor() {
-  return vdupq_n_f32(shift ? 0x1.8p19f : 0x1.8p23f);
+  return vdupq_n_f32(shift > 0 ? 0x1.8p19f : shift < 0 ? 0x1.8p27f : 0x1.8p23f);
 }
 constexpr int64_t kAnchoredSegment = 128;  // inputs: 255 * 128 * 128 < 2^22
 
 // What a row of activations needs: its own sums for each half of nine bits.
 template <int rows, int halves, int shift, bool anchored>
 struct Sums {
+  static constexpr bool kAnchored = anchored;
   int32x4_t of[rows][halves][kQuarters];
 
   void clear() {
@@ -59,7 +60,7 @@ template <int rows, int halves>
   }
 }
 
-// Dense 8-bit operands, or codes that are their own operands. With zero points to take off, sums leave the range of
+// Dense 8-bit operands, or codes that are their own operands. With zero points to take off, sums can leave the range of
 // anchors on the way.
 template <bool zero_points>
 struct Dense8 {
@@ -182,13 +183,12 @@ void dense_with(const SpanWeights& weights, const IntegerActivations& x, const u
 template <class Codes>
 int64_t dense(const SpanWeights& weights, const IntegerActivations& x, const uint8_t* packed, float* out) {
   const bool anchored = Codes::kAnchors && x.segment <= kAnchoredSegment;
-  if (weights.format->scale != ScaleType::bf16) {
-    dense_with<Codes, OtherScales, false>(weights, x, packed, out);
-  } else if (anchored) {
-    dense_with<Codes, Bf16Scales, Codes::kAnchors>(weights, x, packed, out);
-  } else {
-    dense_with<Codes, Bf16Scales, false>(weights, x, packed, out);
-  }
+  const auto multiply = [&]<class Scales>() {
+    anchored ? dense_with<Codes, Scales, Codes::kAnchors>(weights, x, packed, out)
+             : dense_with<Codes, Scales, false>(weights, x, packed, out);
+  };
+  weights.format->scale == ScaleType::bf16 ? multiply.template operator()<Bf16Scales>()
+                                           : multiply.template operator()<OtherScales>();
   return 0;
 }
 

@@ -48,6 +48,7 @@ struct Neurons {
 // Each vector has the sums of two neurons for two lines.
 template <int rows, int halves, int shift>
 struct PairedSums {
+  static constexpr bool kAnchored = false;
   int32x4_t of[line_pairs(rows, halves)][kQuarters][2];
 
   void clear() {

@@ -50,34 +50,64 @@ struct OtherScales {
   float all[kBlockNeurons];
 };
 
-// The sixteen zero points of a group, four at a time, as zero_of has them, and how to take them off.
-struct Zeros {
-  Zeros(const SpanWeights& weights, int64_t group)
-      : shift(vdupq_n_s32(zero_shift(*weights.format))), lower(vdupq_n_s32(lowered(*weights.format))) {
+// The sixteen zero points of a group, four at a time. How a segment's sums become floats beside them:
+//   Zeros(weights, group); quarter(index); value<Sums>(sums of four neurons, their zero points, sum of x)
+struct ZeroBytes {
+  ZeroBytes(const SpanWeights& weights, int64_t group) {
     const uint8x16_t bytes = vld1q_u8(weights.zeros + group * kBlockNeurons);
     halves[0] = vmovl_u8(vget_low_u8(bytes));
     halves[1] = vmovl_high_u8(bytes);
   }
 
-  int32x4_t quarter(int index) const {
+  uint32x4_t wide(int index) const {
     const uint16x8_t eight = halves[index / 2];
-    const uint32x4_t four = index % 2 ? vmovl_high_u16(eight) : vmovl_u16(vget_low_u16(eight));
-    return vsubq_s32(vreinterpretq_s32_u32(four), lower);
+    return index % 2 ? vmovl_high_u16(eight) : vmovl_u16(vget_low_u16(eight));
   }
 
-  int32x4_t less(int32x4_t dot, int32x4_t four, int32_t sum) const {
-    return vmlsq_n_s32(vshlq_s32(dot, shift), four, sum);
+  uint16x8_t halves[2];
+};
+
+struct IntegerZeros : ZeroBytes {
+  IntegerZeros(const SpanWeights& weights, int64_t group)
+      : ZeroBytes(weights, group),
+        shift(vdupq_n_s32(zero_shift(*weights.format))),
+        lower(vdupq_n_s32(lowered(*weights.format))) {}
+
+  int32x4_t quarter(int index) const { return vsubq_s32(vreinterpretq_s32_u32(wide(index)), lower); }
+
+  template <class Sums>
+  float32x4_t value(int32x4_t dot, int32x4_t zero, int32_t sum) const {
+    return Sums::to_float(vmlsq_n_s32(vshlq_s32(dot, shift), zero, sum));
   }
 
   int32x4_t shift, lower;
-  uint16x8_t halves[2];
+};
+
+// For sums that are floats of steps already. All are below 2^24, so nothing is rounded.
+struct FloatZeros : ZeroBytes {
+  using ZeroBytes::ZeroBytes;
+
+  float32x4_t quarter(int index) const { return vcvtq_f32_u32(wide(index)); }
+
+  template <class Sums>
+  float32x4_t value(int32x4_t dot, float32x4_t zero, int32_t sum) const {
+    return vfmsq_n_f32(Sums::to_float(dot), zero, static_cast<float>(sum));
+  }
 };
 
 struct NoZeros {
   NoZeros(const SpanWeights&, int64_t) {}
-  int32x4_t quarter(int) const { return vdupq_n_s32(0); }
-  int32x4_t less(int32x4_t dot, int32x4_t, int32_t) const { return dot; }
+  int quarter(int) const { return 0; }
+
+  template <class Sums>
+  float32x4_t value(int32x4_t dot, int, int32_t) const {
+    return Sums::to_float(dot);
+  }
 };
+
+template <bool zero_points, class Sums>
+using ZerosFor =
+    std::conditional_t<!zero_points, NoZeros, std::conditional_t<Sums::kAnchored, FloatZeros, IntegerZeros>>;
 
 template <int rows>
 struct Totals {
@@ -93,13 +123,13 @@ struct Totals {
   [[gnu::always_inline]] void add(const SpanWeights& weights, const IntegerActivations& x, const Segment& segment,
                                   int64_t first_row, const Sums& sums) {
     const Scales scales(weights, segment.group);
-    const std::conditional_t<zero_points, Zeros, NoZeros> zeros(weights, segment.group);
+    const ZerosFor<zero_points, Sums> zeros(weights, segment.group);
     for (int quarter = 0; quarter < kQuarters; ++quarter) {
       const float32x4_t scale = scales.quarter(quarter);
-      const int32x4_t zero = zeros.quarter(quarter);
+      const auto zero = zeros.quarter(quarter);
       for (int row = 0; row < rows; ++row) {
         const int64_t at = (first_row + row) * x.segment_stride + segment.index;
-        float32x4_t value = Sums::to_float(zeros.less(sums.whole(row, quarter), zero, x.sums[at]));
+        float32x4_t value = zeros.template value<Sums>(sums.whole(row, quarter), zero, x.sums[at]);
         if constexpr (units) value = vmulq_n_f32(value, x.units[at]);
         of[row][quarter] = vfmaq_f32(of[row][quarter], value, scale);
       }
@@ -117,11 +147,12 @@ struct Totals {
 };
 
 // Sixteen inputs of dense 4-bit codes are two vectors of 64 bytes, two tile rows in each. Signed ones are left in the
-// high half of a byte, sixteen times too large; the segment's end puts that right.
+// high half of a byte, sixteen times too large; the segment's end puts that right. Unsigned ones are to become sixteen
+// times as large there, in steps of a zero point.
 template <bool negative>
 struct Dense4 {
-  static constexpr int kBytes = 2 * kVectorBytes, kShift = negative ? 4 : 0;
-  static constexpr bool kZeroPoints = !negative, kAnchors = negative;
+  static constexpr int kBytes = 2 * kVectorBytes, kShift = negative ? 4 : -4;
+  static constexpr bool kZeroPoints = !negative, kAnchors = true;
 
   template <class Sums, class X>
   [[gnu::always_inline]] static void step(const uint8_t* packed, const X& x, Sums& sums) {
