@@ -312,8 +312,8 @@ class PackedArrays {
     require(format_.format.rounding == Rounding::integer && shape_.operand_bits == 8,
             "integer activations want integer weights in 8-bit tiles");
     const bool known = group == 16 || group == 32 || group == 64 || group == 128;
-    require(mantissa == 0 ? group == 0 : mantissa >= 1 && mantissa <= 8 && known,
-            "block floating point has groups of 16, 32, 64 or 128 and, here, 1 to 8 bits");
+    require(mantissa == 0 ? group == 0 : mantissa >= 1 && mantissa <= kMaxMantissa && known,
+            "block floating point has groups of 16, 32, 64 or 128 and 1 to 16 bits");
     return {group, mantissa};
   }
 

@@ -87,17 +87,18 @@ IntegerRows::IntegerRows(const MatrixShape& shape, const Activations& x, const I
     : cut_(cut),
       unit_(unit),
       placing_(placing),
-      halves_(format.mantissa == 8 ? 2 : 1),
+      digits_(digits_of(format.mantissa)),
+      bits_(format.mantissa ? 1 + format.mantissa : 8),
       stride_(shape.padded_cols()),
       segments_((shape.cols + cut.segment - 1) / cut.segment),
-      half_size_((x.batch + kTileRows - 1) / kTileRows * kTileRows * stride_),
+      digit_size_((x.batch + kTileRows - 1) / kTileRows * kTileRows * stride_),
       sums_(kept_memory<int32_t>(0, x.batch * segments_)),
       units_(format.mantissa || unit != 1 ? kept_memory<float>(0, (x.batch + kTileRows - 1) * segments_) : nullptr),
       scales_(format.mantissa ? nullptr : kept_memory<float>(1, x.batch)) {
   if (placing == Placing::bf16_tiles) {
-    words_ = kept_memory<uint16_t>(0, half_size_);
+    words_ = kept_memory<uint16_t>(0, digit_size_);
   } else {
-    values_ = kept_memory<int8_t>(0, halves_ * half_size_);
+    values_ = kept_memory<int8_t>(0, digits_ * digit_size_);
   }
   std::atomic<bool> bad{false};
   parallel_for(x.batch, threads, [&](int, int64_t row) {
@@ -107,14 +108,14 @@ IntegerRows::IntegerRows(const MatrixShape& shape, const Activations& x, const I
   if (bad) throw std::invalid_argument("activations must be finite");
 }
 
-// A row, or the two halves of one, where it belongs.
-void IntegerRows::place(int64_t row, const int8_t* high, const int8_t* low, int64_t count) {
+// A row, each digit of it, where it belongs.
+void IntegerRows::place(int64_t row, const int8_t* const* digits, int64_t count) {
   if (placing_ == Placing::bf16_tiles) {
     static thread_local std::vector<uint16_t> words, ordered;
     words.resize(size(count));
     ordered.resize(size(count + 3));
     for (int64_t i = 0; i < count; ++i) {
-      const int value = low ? 2 * high[i] + low[i] : high[i];
+      const int value = digits_ == 2 ? (digits[0][i] << kDigitBits) + digits[1][i] : digits[0][i];
       words[size(i)] = static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(value)) >> 16);
     }
     reorder(words.data(), count, ordered.data());
@@ -122,13 +123,13 @@ void IntegerRows::place(int64_t row, const int8_t* high, const int8_t* low, int6
                                   words_ + row / kTileRows * lot_stride());
     return;
   }
-  for (int half = 0; half < halves_; ++half) {
-    const int8_t* values = half ? low : high;
+  for (int digit = 0; digit < digits_; ++digit) {
+    const int8_t* values = digits[digit];
     if (placing_ == Placing::rows) {
-      place_row(values, count, stride_, values_ + half * half_size_ + row * stride_);
+      place_row(values, count, stride_, values_ + digit * digit_size_ + row * stride_);
     } else {
       place_in_lot<tile_inputs(8)>(values, count, stride_, row % kTileRows,
-                                   values_ + (row / kTileRows * halves_ + half) * lot_stride());
+                                   values_ + (row / kTileRows * digits_ + digit) * lot_stride());
     }
   }
 }
@@ -145,37 +146,37 @@ bool IntegerRows::convert_int8(const MatrixShape& shape, const Activations& x, i
     sums_[row * segments_ + segment] = std::accumulate(values.data() + begin, values.data() + end, int32_t{0});
   }
   if (units_) std::fill_n(units_ + row * segments_, segments_, unit_);
-  place(row, values.data(), nullptr, shape.cols);
+  const int8_t* digit = values.data();
+  place(row, &digit, shape.cols);
   return true;
 }
 
 bool IntegerRows::convert_bfp(const MatrixShape& shape, const Activations& x, const IntegerFormat& format,
                               int64_t row) {
-  static thread_local std::vector<int8_t> high, low;
+  static thread_local std::vector<int8_t> values;
   const int64_t group = format.group;
-  high.resize(size(shape.cols + group));
-  low.resize(high.size());
+  const int64_t room = shape.cols + group;
+  values.resize(size(kMostDigits * room));
   const float* floats = float_row(shape, x, row, shape.cols % group ? group : 0);
   if (count_bad(floats, shape.cols)) return false;
-  choose(kQuantizeBfp)(
-      {floats, shape.cols, group, format.mantissa, cut_.segment},
-      {high.data(), halves_ == 2 ? low.data() : nullptr, sums_ + row * segments_, units_ + row * segments_});
+  int8_t* const digits[kMostDigits] = {values.data(), values.data() + room, values.data() + 2 * room};
+  choose(kQuantizeBfp)({floats, shape.cols, group, format.mantissa, cut_.segment},
+                       {{digits[0], digits[1], digits[2]}, sums_ + row * segments_, units_ + row * segments_});
   for (int64_t segment = 0; segment < segments_; ++segment) units_[row * segments_ + segment] *= unit_;
-  place(row, high.data(), halves_ == 2 ? low.data() : nullptr, shape.cols);
+  place(row, digits, shape.cols);
   return true;
 }
 
 IntegerActivations IntegerRows::view(int64_t row, int64_t batch, int64_t first) const {
   const int64_t segment = row * segments_ + first / cut_.segment;
-  const int8_t *high = values_, *low = nullptr;
-  if (placing_ == Placing::int8_tiles) {
-    high += row / kTileRows * halves_ * lot_stride() + first * kTileRows;
-    if (halves_ == 2) low = high + lot_stride();
-  } else {
-    high += row * stride_ + first;
-    if (halves_ == 2) low = high + half_size_;
-  }
-  return {high, low, stride_, batch, cut_.segment, sums_ + segment, units_ ? units_ + segment : nullptr, segments_};
+  const bool tiled = placing_ == Placing::int8_tiles;
+  const int8_t* from =
+      values_ + (tiled ? row / kTileRows * digits_ * lot_stride() + first * kTileRows : row * stride_ + first);
+  const int64_t next = tiled ? lot_stride() : digit_size_;
+  const int8_t* digits[kMostDigits] = {};
+  for (int digit = 0; digit < digits_; ++digit) digits[digit] = from + digit * next;
+  return {{digits[0], digits[1], digits[2]},   digits_,  bits_, stride_, batch, cut_.segment, sums_ + segment,
+          units_ ? units_ + segment : nullptr, segments_};
 }
 
 GroupActivations IntegerRows::groups(int64_t row, int64_t first) const {

@@ -37,7 +37,7 @@ struct Cut {
 // `group` is that of the activations' block floating point, 0 where a scale serves a whole row.
 Cut cut_inputs(const MatrixShape& shape, const Format& weights, int64_t group);
 
-// How activations become integers: int8 with a scale a row (mantissa 0), or BFP(group, mantissa ≤ 8).
+// How activations become integers: int8 with a scale a row (mantissa 0), or BFP(group, mantissa).
 struct IntegerFormat {
   int64_t group;
   int mantissa;
@@ -71,13 +71,13 @@ class IntegerRows {
  private:
   bool convert_int8(const MatrixShape& shape, const Activations& x, int64_t row);
   bool convert_bfp(const MatrixShape& shape, const Activations& x, const IntegerFormat& format, int64_t row);
-  void place(int64_t row, const int8_t* high, const int8_t* low, int64_t count);
+  void place(int64_t row, const int8_t* const* digits, int64_t count);
 
   Cut cut_;
   float unit_;
   Placing placing_;
-  int halves_;
-  int64_t stride_, segments_, half_size_;
+  int digits_, bits_;
+  int64_t stride_, segments_, digit_size_;
   int8_t* values_ = nullptr;
   uint16_t* words_ = nullptr;  // of bf16 tiles
   int32_t* sums_;

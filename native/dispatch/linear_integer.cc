@@ -63,8 +63,13 @@ void linear_int8_tiles(const PackedWeights& weights, const Activations& x, const
 // Whether a matrix unit can be served with bf16, which holds nine bits, instead of int8: a segment is one tile of bf16,
 // and codes are so few that they are looked up. The largest sum, in steps of a zero point 255 · 255 · 32, is exact. For
 // eight bits int8 is better.
-bool bf16_serves(const PackedWeights& weights, const Cut& cut) {
-  return cut.segment == tile_inputs(16) && weights.format.bits <= 4;
+bool bf16_serves(const PackedWeights& weights, const IntegerFormat& rounding, const Cut& cut) {
+  return cut.segment == tile_inputs(16) && weights.format.bits <= 4 && rounding.mantissa <= 8;
+}
+
+// Whether a matrix unit can be served with int8: its kernels take two digits at most.
+bool int8_serves(const IntegerFormat& rounding, const Cut& cut) {
+  return tiles_take(cut.segment) && digits_of(rounding.mantissa) <= 2;
 }
 
 void linear_bf16_groups(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding,
@@ -88,7 +93,7 @@ void linear_int8_pairs(const PackedWeights& weights, const Activations& x, const
   const auto kernel = choose(kLinearInt8Pair);
   const IntegerRows rows(weights.shape, x, rounding, cut, zero_step(weights.format), Placing::int8_tiles, threads);
   const MatrixShape& shape = weights.shape;
-  const int64_t most = rounding.mantissa == 8 ? kTileRows : 2 * kTileRows;
+  const int64_t most = digits_of(rounding.mantissa) == 2 ? kTileRows : 2 * kTileRows;
   std::vector<LinearScratch>& scratch = LinearScratch::of_workers(threads);
   std::atomic<bool> changed{false};
   for (int64_t row = 0; row < x.batch; row += most) {
@@ -139,10 +144,10 @@ void linear_int8_spans(std::span<const LinearTask> tasks, const Activations& x, 
 
 std::string_view integer_way(const PackedWeights& weights, int64_t batch, const IntegerFormat& rounding) {
   const Cut cut = cut_inputs(weights.shape, weights.format, rounding.group);
-  const int64_t rows = batch * (rounding.mantissa == 8 ? 2 : 1);
+  const int64_t rows = batch * digits_of(rounding.mantissa);
   const bool unit = choose(kLinearInt8Pair.name).isa != Isa::portable;
-  if (!unit || rows <= kFewIntegerRows || !tiles_take(cut.segment)) return kLinearInteger.name;
-  if (bf16_serves(weights, cut) && rounding.mantissa == 8) {
+  if (!unit || rows <= kFewIntegerRows || !int8_serves(rounding, cut)) return kLinearInteger.name;
+  if (bf16_serves(weights, rounding, cut) && rounding.mantissa == 8) {
     return batch <= kTileRows ? kLinearGroups.name : kMultiplyGroups.name;
   }
   return rows <= 2 * kTileRows ? kLinearInt8Pair.name : kMultiplyInt8.name;
@@ -156,8 +161,9 @@ void linear_integer(const PackedWeights& weights, const Activations& x, const In
     return linear_int8_spans({&task, 1}, x, rounding, cut, threads);
   }
   if (way == kLinearGroups.name || way == kMultiplyGroups.name) {
-    if (!bf16_serves(weights, cut)) {
-      throw std::invalid_argument(std::string(way) + " wants codes of at most 4 bits in groups of 32 inputs");
+    if (!bf16_serves(weights, rounding, cut)) {
+      throw std::invalid_argument(
+          std::string(way) + " wants codes of at most 4 bits in groups of 32 inputs, and activations of at most 8");
     }
     return linear_bf16_groups(weights, x, rounding, cut, way == kMultiplyGroups.name, outputs, threads);
   }
@@ -166,8 +172,9 @@ void linear_integer(const PackedWeights& weights, const Activations& x, const In
         "integer",
         {kLinearInteger.name, kLinearInt8Pair.name, kLinearGroups.name, kMultiplyInt8.name, kMultiplyGroups.name}, way);
   }
-  if (!tiles_take(cut.segment)) {
-    throw std::invalid_argument(std::string(way) + " wants groups of 32 inputs or a multiple of 64");
+  if (!int8_serves(rounding, cut)) {
+    throw std::invalid_argument(std::string(way) +
+                                " wants groups of 32 inputs or a multiple of 64, and activations of at most 14 bits");
   }
   if (way == kLinearInt8Pair.name) return linear_int8_pairs(weights, x, rounding, cut, outputs, threads);
   linear_int8_tiles(weights, x, rounding, cut, outputs, threads);

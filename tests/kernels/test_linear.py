@@ -23,7 +23,9 @@ INTEGERS = [
 ]
 
 
-ROUNDINGS = ["int8", "bfp:g16:m4", "bfp:g32:m7", "bfp:g32:m8", "bfp:g64:m8", "bfp:g128:m1"]
+SHORT = ["int8", "bfp:g16:m4", "bfp:g32:m7", "bfp:g32:m8", "bfp:g64:m8", "bfp:g128:m1"]
+LONG = ["bfp:g64:m9", "bfp:g32:m14", "bfp:g128:m15", "bfp:g64:m16"]
+ROUNDINGS = [*SHORT, *LONG]
 
 
 def reference_of(x, packed, rounding, bias=None):
@@ -32,13 +34,16 @@ def reference_of(x, packed, rounding, bias=None):
 
 def ways(packed, rounding):
     """Those that take such weights."""
-    segment, _ = reference.cut(packed, 0 if rounding == "int8" else parse(rounding).group)
+    group, mantissa = (0, 0) if rounding == "int8" else (parse(rounding).group, parse(rounding).mantissa)
+    segment, _ = reference.cut(packed, group)
+    int8 = (segment == 32 or segment % 64 == 0) and mantissa <= 14
+    bf16 = segment == 32 and packed.format.element.bits <= 4 and mantissa <= 8
     takes = {
         "linear_f32_i8_int": True,
-        "linear_f32_i8_tiles": segment == 32 or segment % 64 == 0,
-        "linear_f32_bf16_groups": segment == 32 and packed.format.element.bits <= 4,
-        "multiply_f32_i8_i8": segment == 32 or segment % 64 == 0,
-        "multiply_f32_bf16_groups": segment == 32 and packed.format.element.bits <= 4,
+        "linear_f32_i8_tiles": int8,
+        "linear_f32_bf16_groups": bf16,
+        "multiply_f32_i8_i8": int8,
+        "multiply_f32_bf16_groups": bf16,
     }
     assert takes.keys() == set(INTEGER_WAYS)
     return [way for way in takes if takes[way]]
@@ -59,7 +64,7 @@ def test_integer_products_are_the_reference_to_the_bit(format, density, rounding
 
 
 @pytest.mark.parametrize("batch", [1, 5, 16, 17, 40, 70])
-@pytest.mark.parametrize("rounding", ["int8", "bfp:g32:m7", "bfp:g32:m8", "bfp:g64:m8"])
+@pytest.mark.parametrize("rounding", ["int8", "bfp:g32:m7", "bfp:g32:m8", "bfp:g64:m8", "bfp:g64:m13", "bfp:g64:m16"])
 @pytest.mark.parametrize("density", [None, 0.5])
 @pytest.mark.parametrize("format", ["int4:g32", "int8:row", "uint4:g64", "uint8:g128:bf16", "int3:g32", "uint3:g32"])
 def test_tiles_give_the_same_bits(format, density, rounding, batch, isa):
@@ -78,6 +83,11 @@ def test_tiles_want_segments_that_fill_them():
         kernels.linear(torch.ones(1, 96), packed, activations="int8", way="multiply_f32_i8_i8")
     with pytest.raises(ValueError, match="multiply_f32_bf16_groups wants codes of at most 4 bits in groups of 32"):
         kernels.linear(torch.ones(1, 96), packed, activations="int8", way="multiply_f32_bf16_groups")
+    packed = tiles.pack(torch.ones(20, 96), "int4:g32")
+    with pytest.raises(ValueError, match=r"multiply_f32_i8_i8 wants .* activations of at most 14 bits"):
+        kernels.linear(torch.ones(1, 96), packed, activations="bfp:g32:m15", way="multiply_f32_i8_i8")
+    with pytest.raises(ValueError, match=r"linear_f32_bf16_groups wants .* activations of at most 8"):
+        kernels.linear(torch.ones(1, 96), packed, activations="bfp:g32:m9", way="linear_f32_bf16_groups")
 
 
 @settings(max_examples=200, deadline=None)
@@ -180,7 +190,7 @@ def test_shapes_of_activations():
         ({"bias": torch.zeros(20, dtype=torch.int64)}, TypeError, "the bias is of floats on the CPU, not torch.int64"),
         ({"x": torch.zeros(2, 64, device="meta")}, TypeError, "on the CPU, not torch.float32 on meta"),
         ({"threads": 0}, ValueError, "at least one thread"),
-        ({"activations": "bfp:g32:m9"}, ValueError, "at most 8 bits, not bfp:g32:m9"),
+        ({"activations": "bfp:g32:m17"}, ValueError, "mantissa must be an int from 1 to 16, got 17"),
         ({"activations": "int4:g32"}, ValueError, "activations are float, int8 or bfp.* not int4:g32"),
         ({"activations": "bfq:g32:m8"}, ValueError, "unknown format 'bfq:g32:m8'"),
         ({"matrix": tiles.pack(torch.ones(20, 64), "mxfp4")}, ValueError, "want integer weights"),

@@ -66,7 +66,12 @@ using QuantizeRow = void(const Format&, const float* row, int64_t cols, GroupSca
 using DequantizeRow = void(const Format&, const void* codes, const uint8_t* keep, int64_t cols, GroupScales,
                            float* row);
 
-// A row of finite activations to block floating point of at most 8 bits. `floats` has zeros
+// Integers of more than eight bits, the sign among them, are cut in digits that int8 holds, the most significant first:
+// x = digits[0], or 128 * digits[0] + digits[1], and so on. All but the first are from 0 to 127.
+inline constexpr int kDigitBits = 7, kMostDigits = 3;
+constexpr int digits_of(int mantissa) { return mantissa > 2 * kDigitBits ? 3 : mantissa > kDigitBits ? 2 : 1; }
+
+// A row of finite activations to block floating point. `floats` has zeros
 // behind `count` up to the end of its group; `segment` divides `group`.
 struct BfpInput {
   const float* floats;
@@ -75,10 +80,9 @@ struct BfpInput {
   int64_t segment;
 };
 
-// Values as in IntegerActivations, whole groups of them; `low` is null unless there are eight bits. Of each segment,
-// the sum of its values and what 1 stands for.
+// Whole groups of values, in digits_of(mantissa) digits. Of each segment, the sum of its values and what 1 stands for.
 struct BfpOutput {
-  int8_t *high, *low;
+  int8_t* digits[kMostDigits];
   int32_t* sums;
   float* units;
 };
@@ -130,11 +134,12 @@ struct SpanWeights {
   const uint8_t* zeros;   // whole numbers where there is a mask
 };
 
-// Integer activations over a span: x = high, or 2 * high + low (nine bits) where low is not null. Weights are integers
-// too: codes or, beside zero points, code * 2^zero_shift - byte.
+// Integer activations over a span. Weights are integers too: codes or, beside zero points, code * 2^zero_shift - byte.
+// Where there are several digits a segment has at most 128 inputs, so that its dot product fits 32 bits: 65535 * 255 *
+// 128 is below 2^31.
 struct IntegerActivations {
-  const int8_t* high;  // [batch, stride], zero from the row's end to the end of its last tile; `low` alike
-  const int8_t* low;
+  const int8_t* digits[kMostDigits];  // [batch, stride] each, zero from the row's end to the end of its last tile
+  int digit_count, bits;              // bits of a value, its sign among them
   int64_t stride, batch;
   int64_t segment;      // inputs that share every scale: a multiple of 16, or more than the span has
   const int32_t* sums;  // [batch, segment_stride]: sum of x over each segment
@@ -218,13 +223,13 @@ using LinearGroups = bool(const GroupProduct&, int64_t* taken, uint8_t* scratch)
 struct IntegerProduct {
   const SpanWeights* weights[2];
   const int8_t* tiles[2];
-  IntegerActivations x;  // but its `high` and `low` are tiles: of nine bits each lot is two, first `high`, then `low`
+  IntegerActivations x;  // but its digits are tiles; of two digits each lot is two, one after the other; never three
   int64_t lot_stride;
   float* out[2];
 };
 using MultiplyInt8 = void(const IntegerProduct&);
 
-// The same for at most two lots, or one of nine bits, with blocks decoded tile by tile; `tiles` of the product are not
+// The same for at most two lots, or one of two digits, with blocks decoded tile by tile; `tiles` of the product are not
 // used.
 using LinearInt8Pair = void(const IntegerProduct&, int64_t* taken, uint8_t* scratch);
 

@@ -2,7 +2,7 @@
 // cannot leave 16 bits, and those of fewer bits can be added up there for a while. What made them unsigned, that much
 // times the segment's sum of x, is taken off at the segment's end. With eight bits it would saturate, so both sides are
 // widened. Dense 4-bit and signed 8-bit codes are taken straight from their bytes, everything else from the decoded
-// span. Nine bits are two dot products with the same operands.
+// span. Each digit is a dot product with the same operands.
 #include "kernels/unpack/avx2.h"
 
 #include "kernels/linear_f32_i8_int/linear_span.h"
@@ -13,7 +13,7 @@ namespace {
 constexpr int kSides = 2;       // vectors of eight neurons in a block
 constexpr int kSideBytes = 32;  // of a tile row
 constexpr int kSideNeurons = 8;
-constexpr int kMostLines = 4;  // rows of high or of low halves at a time: as many as there are registers for
+constexpr int kMostLines = 4;  // rows of digits at a time: as many as there are registers for
 
 inline __m256i load(const uint8_t* from) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)); }
 
@@ -25,56 +25,59 @@ inline __m256i lanes(const uint8_t* x) {
 }
 
 // Where a few rows of x begin, as the codes' step wants them.
-template <int rows, int halves>
+template <int rows, int digits>
 struct Lines {
-  const uint8_t* of[rows][halves];
+  const uint8_t* of[rows][digits];
 };
 
 // Left to itself the compiler adds up products in pairs of pairs, for which there are not registers enough.
 [[gnu::always_inline]] inline void in_order(__m256i& sum) { asm("" : "+x"(sum)); }
 
-template <int rows, int halves>
+template <int rows, int digits>
 struct Sums {
-  __m256i of[rows][halves][kSides];
+  __m256i of[rows][digits][kSides];
 
   void clear() {
-    for (int i = 0; i < rows * halves * kSides; ++i) {
-      of[i / (halves * kSides)][i / kSides % halves][i % kSides] = _mm256_setzero_si256();
+    for (int i = 0; i < rows * digits * kSides; ++i) {
+      of[i / (digits * kSides)][i / kSides % digits][i % kSides] = _mm256_setzero_si256();
     }
   }
 
-  [[gnu::always_inline]] void add_pairs(int row, int half, int side, __m256i pairs) {
-    __m256i& sum = of[row][half][side];
+  [[gnu::always_inline]] void add_pairs(int row, int digit, int side, __m256i pairs) {
+    __m256i& sum = of[row][digit][side];
     sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
     in_order(sum);
   }
 
   __m256i whole(int row, int side) const {
-    if constexpr (halves == 1) return of[row][0][side];
-    return _mm256_add_epi32(_mm256_slli_epi32(of[row][0][side], 1), of[row][1][side]);
+    __m256i sum = of[row][0][side];
+    for (int digit = 1; digit < digits; ++digit) {
+      sum = _mm256_add_epi32(_mm256_slli_epi32(sum, kDigitBits), of[row][digit][side]);
+    }
+    return sum;
   }
 };
 
 // A step for unsigned operands of at most seven bits. Codes::kTogether is how many tile rows of products fit 16 bits.
-template <class Codes, int rows, int halves>
-[[gnu::always_inline]] inline void narrow_step(const uint8_t* packed, __m256i raise, const Lines<rows, halves>& x,
-                                               int64_t offset, Sums<rows, halves>& sums) {
-  __m256i parts[rows][halves][kSides] = {};
+template <class Codes, int rows, int digits>
+[[gnu::always_inline]] inline void narrow_step(const uint8_t* packed, __m256i raise, const Lines<rows, digits>& x,
+                                               int64_t offset, Sums<rows, digits>& sums) {
+  __m256i parts[rows][digits][kSides] = {};
 #pragma GCC unroll 4
   for (int tile_row = 0; tile_row < kStepRows; ++tile_row) {
     const bool first = tile_row % Codes::kTogether == 0, last = (tile_row + 1) % Codes::kTogether == 0;
     __m256i operands[kSides];
     for (int side = 0; side < kSides; ++side) operands[side] = Codes::operands(packed, side, tile_row, raise);
 #pragma GCC unroll 4
-    for (int i = 0; i < rows * halves; ++i) {
-      const int row = i / halves, half = i % halves;
-      const __m256i four = lanes(x.of[row][half] + offset + 4 * tile_row);
+    for (int i = 0; i < rows * digits; ++i) {
+      const int row = i / digits, digit = i % digits;
+      const __m256i four = lanes(x.of[row][digit] + offset + 4 * tile_row);
       for (int side = 0; side < kSides; ++side) {
-        __m256i& part = parts[row][half][side];
+        __m256i& part = parts[row][digit][side];
         const __m256i products = _mm256_maddubs_epi16(operands[side], four);
         part = first ? products : _mm256_add_epi16(part, products);
         in_order(part);
-        if (last) sums.add_pairs(row, half, side, part);
+        if (last) sums.add_pairs(row, digit, side, part);
       }
     }
   }
@@ -92,9 +95,9 @@ struct Dense4 {
     return _mm256_and_si256(tile_row % 2 ? _mm256_srli_epi16(pairs, 4) : pairs, _mm256_set1_epi8(15));
   }
 
-  template <int rows, int halves>
-  [[gnu::always_inline]] static void step(const uint8_t* packed, __m256i raise, const Lines<rows, halves>& x,
-                                          int64_t offset, Sums<rows, halves>& sums) {
+  template <int rows, int digits>
+  [[gnu::always_inline]] static void step(const uint8_t* packed, __m256i raise, const Lines<rows, digits>& x,
+                                          int64_t offset, Sums<rows, digits>& sums) {
     narrow_step<Dense4>(packed, raise, x, offset, sums);
   }
 };
@@ -110,9 +113,9 @@ struct Narrow {
     return _mm256_add_epi8(load(packed + tile_row * kVectorBytes + side * kSideBytes), raise);
   }
 
-  template <int rows, int halves>
-  [[gnu::always_inline]] static void step(const uint8_t* packed, __m256i raise, const Lines<rows, halves>& x,
-                                          int64_t offset, Sums<rows, halves>& sums) {
+  template <int rows, int digits>
+  [[gnu::always_inline]] static void step(const uint8_t* packed, __m256i raise, const Lines<rows, digits>& x,
+                                          int64_t offset, Sums<rows, digits>& sums) {
     narrow_step<Narrow>(packed, raise, x, offset, sums);
   }
 };
@@ -127,18 +130,18 @@ struct Wide {
 
   static __m256i raise(int) { return _mm256_setzero_si256(); }
 
-  template <int rows, int halves>
-  [[gnu::always_inline]] static void step(const uint8_t* packed, __m256i, const Lines<rows, halves>& x, int64_t offset,
-                                          Sums<rows, halves>& sums) {
+  template <int rows, int digits>
+  [[gnu::always_inline]] static void step(const uint8_t* packed, __m256i, const Lines<rows, digits>& x, int64_t offset,
+                                          Sums<rows, digits>& sums) {
 #pragma GCC unroll 4
     for (int tile_row = 0; tile_row < kStepRows; ++tile_row, packed += kVectorBytes) {
       const __m256i sides[kSides] = {load(packed), load(packed + kSideBytes)};
       const __m256i even[kSides] = {evens(sides[0]), evens(sides[1])}, odd[kSides] = {odds(sides[0]), odds(sides[1])};
-      for (int i = 0; i < rows * halves; ++i) {
-        const uint8_t* from = x.of[i / halves][i % halves] + offset + 4 * tile_row;
+      for (int i = 0; i < rows * digits; ++i) {
+        const uint8_t* from = x.of[i / digits][i % digits] + offset + 4 * tile_row;
         const __m256i even_x = lanes(from), odd_x = lanes(from + kStepInputs);
         for (int side = 0; side < kSides; ++side) {
-          __m256i& sum = sums.of[i / halves][i % halves][side];
+          __m256i& sum = sums.of[i / digits][i % digits][side];
           sum = _mm256_add_epi32(sum, _mm256_madd_epi16(even[side], even_x));
           sum = _mm256_add_epi32(sum, _mm256_madd_epi16(odd[side], odd_x));
           in_order(sum);
@@ -157,12 +160,12 @@ inline void widen(const int8_t* x, int64_t inputs, uint8_t* to) {
   }
 }
 
-template <class Codes, int rows, int halves>
-Lines<rows, halves> make_lines(const SpanWeights& weights, const IntegerActivations& x, int64_t row, uint8_t* scratch) {
-  Lines<rows, halves> lines;
-  for (int i = 0; i < rows * halves; ++i) {
-    const int8_t* from = (i % halves ? x.low : x.high) + (row + i / halves) * x.stride;
-    const uint8_t*& line = lines.of[i / halves][i % halves];
+template <class Codes, int rows, int digits>
+Lines<rows, digits> make_lines(const SpanWeights& weights, const IntegerActivations& x, int64_t row, uint8_t* scratch) {
+  Lines<rows, digits> lines;
+  for (int i = 0; i < rows * digits; ++i) {
+    const int8_t* from = x.digits[i % digits] + (row + i / digits) * x.stride;
+    const uint8_t*& line = lines.of[i / digits][i % digits];
     line = reinterpret_cast<const uint8_t*>(from);
     if constexpr (Codes::kXBytes == 2) {
       line = scratch;
@@ -238,16 +241,16 @@ struct Operands {
   uint8_t* scratch;
 };
 
-template <class Codes, int rows, int halves>
+template <class Codes, int rows, int digits>
 void multiply_rows(const SpanWeights& weights, const IntegerActivations& x, const Operands& operands, int64_t row,
                    float* out) {
   constexpr int kAhead = 1024;  // bytes; hides what the hardware's own prefetching leaves
-  const auto lines = make_lines<Codes, rows, halves>(weights, x, row, operands.scratch);
+  const auto lines = make_lines<Codes, rows, digits>(weights, x, row, operands.scratch);
   const __m256i raise = Codes::raise(operands.raise);
   const uint8_t* packed = operands.packed;
   Totals<rows> totals;
   for_segments(weights, x, [&](const Segment& segment) {
-    Sums<rows, halves> sums;
+    Sums<rows, digits> sums;
     sums.clear();
     for (int64_t input = segment.begin; input < segment.end; input += kStepInputs, packed += Codes::kBytes) {
       for (int line = 0; line < Codes::kBytes; line += kVectorBytes) __builtin_prefetch(packed + kAhead + line);
@@ -259,21 +262,22 @@ void multiply_rows(const SpanWeights& weights, const IntegerActivations& x, cons
 }
 
 // All rows of x from `row` on, as many at a time as there are registers for, then half as many, and so on.
-template <class Codes, int rows, int halves>
+template <class Codes, int rows, int digits>
 void multiply_from(const SpanWeights& weights, const IntegerActivations& x, const Operands& operands, int64_t row,
                    float* out) {
   for (; row + rows <= x.batch; row += rows) {
-    multiply_rows<Codes, rows, halves>(weights, x, operands, row, out + row * kBlockNeurons);
+    multiply_rows<Codes, rows, digits>(weights, x, operands, row, out + row * kBlockNeurons);
   }
-  if constexpr (rows > 1) multiply_from<Codes, rows / 2, halves>(weights, x, operands, row, out);
+  if constexpr (rows > 1) multiply_from<Codes, rows / 2, digits>(weights, x, operands, row, out);
 }
 
 // Returns `taken`.
 template <class Codes>
 int64_t multiply(const SpanWeights& weights, const IntegerActivations& x, const Operands& operands, int64_t taken,
                  float* out) {
-  x.low ? multiply_from<Codes, kMostLines / 2, 2>(weights, x, operands, 0, out)
-        : multiply_from<Codes, kMostLines, 1>(weights, x, operands, 0, out);
+  if (x.digit_count == 1) multiply_from<Codes, kMostLines, 1>(weights, x, operands, 0, out);
+  if (x.digit_count == 2) multiply_from<Codes, kMostLines / 2, 2>(weights, x, operands, 0, out);
+  if (x.digit_count == 3) multiply_from<Codes, kMostLines / 3, 3>(weights, x, operands, 0, out);
   return taken;
 }
 

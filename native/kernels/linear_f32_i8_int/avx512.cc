@@ -1,7 +1,7 @@
 // Two ways, with the same sums. A few rows of activations: dense 4- and 8-bit codes straight from their bytes, sparse
 // signed codes expanded in registers. Everything else: the span decoded to operands, which then are dense 8-bit codes.
 // `vpdpbusd` wants its first side unsigned, so signed operands are raised to be so, and what that adds, as much times
-// the segment's sum of x, is taken off at the segment's end. Nine bits are two dot products with the same operands.
+// the segment's sum of x, is taken off at the segment's end. Each digit is a dot product with the same operands.
 #include "kernels/unpack/avx512.h"
 
 #include "kernels/linear_f32_i8_int/finish_avx512.h"
@@ -17,21 +17,20 @@ inline __m512i lanes(const int8_t* x) {
 }
 
 // Where several rows of activations begin.
-template <int rows, int halves>
+template <int rows, int digits>
 struct RowsOfX {
   RowsOfX(const IntegerActivations& x, int64_t row) {
     for (int i = 0; i < rows; ++i) {
-      of[i][0] = x.high + (row + i) * x.stride;
-      if constexpr (halves == 2) of[i][1] = x.low + (row + i) * x.stride;
+      for (int digit = 0; digit < digits; ++digit) of[i][digit] = x.digits[digit] + (row + i) * x.stride;
     }
   }
 
-  const int8_t* of[rows][halves];
+  const int8_t* of[rows][digits];
 };
 
-template <int rows, int halves>
+template <int rows, int digits>
 struct Sums {
-  __m512i of[rows][halves];
+  __m512i of[rows][digits];
 
   void clear() {
     for (auto& row : of) {
@@ -40,17 +39,20 @@ struct Sums {
   }
 
   // One tile row of unsigned operands times four activations of each row of x.
-  [[gnu::always_inline]] void add(const RowsOfX<rows, halves>& x, int64_t input, __m512i operands) {
+  [[gnu::always_inline]] void add(const RowsOfX<rows, digits>& x, int64_t input, __m512i operands) {
     for (int i = 0; i < rows; ++i) {
-      for (int half = 0; half < halves; ++half) {
-        of[i][half] = _mm512_dpbusd_epi32(of[i][half], operands, lanes(x.of[i][half] + input));
+      for (int digit = 0; digit < digits; ++digit) {
+        of[i][digit] = _mm512_dpbusd_epi32(of[i][digit], operands, lanes(x.of[i][digit] + input));
       }
     }
   }
 
   __m512i whole(int row) const {
-    if constexpr (halves == 1) return of[row][0];
-    return _mm512_add_epi32(_mm512_slli_epi32(of[row][0], 1), of[row][1]);
+    __m512i sum = of[row][0];
+    for (int digit = 1; digit < digits; ++digit) {
+      sum = _mm512_add_epi32(_mm512_slli_epi32(sum, kDigitBits), of[row][digit]);
+    }
+    return sum;
   }
 };
 
@@ -108,14 +110,14 @@ struct Dense8 {
   }
 };
 
-template <class Codes, int rows, int halves>
+template <class Codes, int rows, int digits>
 void dense_rows(const SpanWeights& weights, const IntegerActivations& x, const uint8_t* packed, int raise, int64_t row,
                 float* out) {
   const __m512i flip = _mm512_set1_epi8(static_cast<char>(raise));
-  const RowsOfX<rows, halves> from(x, row);
+  const RowsOfX<rows, digits> from(x, row);
   Totals<rows> totals;
   for_segments(weights, x, [&](const Segment& segment) {
-    Sums<rows, halves> sums;
+    Sums<rows, digits> sums;
     sums.clear();
     for (int64_t input = segment.begin; input < segment.end; input += 4 * Codes::kRows, packed += kVectorBytes) {
       prefetch_ahead(packed);
@@ -126,16 +128,16 @@ void dense_rows(const SpanWeights& weights, const IntegerActivations& x, const u
   totals.add_to(out);
 }
 
-template <bool bytes, int rows, int halves>
+template <bool bytes, int rows, int digits>
 int64_t sparse_rows(const SpanWeights& weights, const IntegerActivations& x, int raise, int64_t row, float* out) {
   const __m512i flip = _mm512_set1_epi8(static_cast<char>(weights.zeros ? 0 : raise));
-  const RowsOfX<rows, halves> from(x, row);
+  const RowsOfX<rows, digits> from(x, row);
   const uint8_t* mask = weights.mask;
   Avx512Stream stream(weights);
   Totals<rows> totals;
   for_segments(weights, x, [&](const Segment& segment) {
     const __m512i others = dropped(weights, segment.group);
-    Sums<rows, halves> sums;
+    Sums<rows, digits> sums;
     sums.clear();
     for (int64_t input = segment.begin; input < segment.end; input += 4, mask += 8) {
       uint64_t bits;
@@ -153,24 +155,26 @@ int64_t sparse_rows(const SpanWeights& weights, const IntegerActivations& x, int
 // Rows of activations, a few at a time, sharing what is read of the weights.
 template <class Rows>
 void in_steps(const IntegerActivations& x, float* out, const Rows& rows) {
-  const auto of = [&]<int halves>() {
+  const auto of = [&]<int digits>() {
     int64_t row = 0;
     const auto take = [&]<int count>() {
       for (; row + count <= x.batch; row += count) {
-        rows.template operator()<count, halves>(row, out + row * kBlockNeurons);
+        rows.template operator()<count, digits>(row, out + row * kBlockNeurons);
       }
     };
-    take.template operator()<8 / halves>();
-    take.template operator()<4 / halves>();
+    take.template operator()<8 / digits>();
+    take.template operator()<4 / digits>();
     take.template operator()<1>();
   };
-  x.low ? of.template operator()<2>() : of.template operator()<1>();
+  if (x.digit_count == 1) of.template operator()<1>();
+  if (x.digit_count == 2) of.template operator()<2>();
+  if (x.digit_count == 3) of.template operator()<3>();
 }
 
 template <class Codes>
 int64_t dense(const SpanWeights& weights, const IntegerActivations& x, const uint8_t* packed, int raise, float* out) {
-  in_steps(x, out, [&]<int rows, int halves>(int64_t row, float* to) {
-    dense_rows<Codes, rows, halves>(weights, x, packed, raise, row, to);
+  in_steps(x, out, [&]<int rows, int digits>(int64_t row, float* to) {
+    dense_rows<Codes, rows, digits>(weights, x, packed, raise, row, to);
   });
   return 0;
 }
@@ -179,8 +183,8 @@ template <bool bytes>
 int64_t sparse(const SpanWeights& weights, const IntegerActivations& x, float* out) {
   const int raise = 1 << (weights.format->bits - 1);
   int64_t taken = 0;
-  in_steps(x, out, [&]<int rows, int halves>(int64_t row, float* to) {
-    taken = sparse_rows<bytes, rows, halves>(weights, x, raise, row, to);
+  in_steps(x, out, [&]<int rows, int digits>(int64_t row, float* to) {
+    taken = sparse_rows<bytes, rows, digits>(weights, x, raise, row, to);
   });
   return taken;
 }
@@ -202,7 +206,7 @@ int64_t avx512::linear_integer_span(const SpanWeights& weights, const IntegerAct
                                     uint8_t* scratch) {
   constexpr int64_t kFewRows = 8;  // above, expanding anew for each eight costs more than keeping what was expanded
   const int bits = weights.format->bits;
-  const bool few = x.batch * (x.low ? 2 : 1) <= kFewRows;
+  const bool few = x.batch * x.digit_count <= kFewRows;
   if (weights.mask && few) return bits == 8 ? sparse<true>(weights, x, out) : sparse<false>(weights, x, out);
   if (!weights.mask && bits == 4) return dense<Dense4>(weights, x, weights.packed, weights.zeros ? 0 : 8, out);
   if (!weights.mask && bits == 8) return dense<Dense8>(weights, x, weights.packed, weights.zeros ? 0 : 128, out);

@@ -129,15 +129,14 @@ int64_t decode_operands(const SpanWeights& weights, uint8_t* operands, uint8_t* 
   return kept.count;
 }
 
-// Adds a segment's dot products to the span's sums. In 32 bits: a segment has at most 2048 inputs of nine bits, and
-// codes times 2^zero_shift, as zero points, eight bits.
+// Adds a segment's dot products to the span's sums. In 32 bits: a segment has at most 2048 inputs of eight bits, or 128
+// of more, and codes times 2^zero_shift, as zero points, have eight.
 inline void finish(const SpanWeights& weights, const IntegerActivations& x, const Segment& segment, int64_t row,
-                   const int32_t* high, const int32_t* low, float* sums) {
+                   const int32_t* dots, float* sums) {
   const int64_t at = row * x.segment_stride + segment.index;
   const int shift = zero_shift(*weights.format);
   for (int neuron = 0; neuron < kBlockNeurons; ++neuron) {
-    const int32_t codes = low ? 2 * high[neuron] + low[neuron] : high[neuron];
-    const int32_t dot = (codes << shift) - zero_of(weights, segment.group, neuron) * x.sums[at];
+    const int32_t dot = (dots[neuron] << shift) - zero_of(weights, segment.group, neuron) * x.sums[at];
     const int64_t index = segment.group * kBlockNeurons + neuron;
     const float value = x.units ? static_cast<float>(dot) * x.units[at] : static_cast<float>(dot);
     sums[neuron] = __builtin_fmaf(value, load_scale(weights.format->scale, weights.scales, index), sums[neuron]);
@@ -149,12 +148,14 @@ void multiply_row(const SpanWeights& weights, const IntegerActivations& x, const
                   float* out) {
   float sums[kBlockNeurons] = {};
   for_segments(weights, x, [&](const Segment& segment) {
-    int32_t high[kBlockNeurons] = {}, low[kBlockNeurons] = {};
+    int32_t dots[kBlockNeurons] = {};
     const int rows = static_cast<int>((segment.end - segment.begin + kStepInputs - 1) / kStepInputs) * kStepRows;
     const int8_t* from = operands + segment.begin * kBlockNeurons;
-    Simd::dot(from, x.high + row * x.stride + segment.begin, rows, high);
-    if (x.low) Simd::dot(from, x.low + row * x.stride + segment.begin, rows, low);
-    finish(weights, x, segment, row, high, x.low ? low : nullptr, sums);
+    for (int digit = 0; digit < x.digit_count; ++digit) {
+      for (int32_t& dot : dots) dot *= 1 << kDigitBits;
+      Simd::dot(from, x.digits[digit] + row * x.stride + segment.begin, rows, dots);
+    }
+    finish(weights, x, segment, row, dots, sums);
   });
   for (int neuron = 0; neuron < kBlockNeurons; ++neuron) out[neuron] += sums[neuron];
 }

@@ -13,35 +13,38 @@ template <int shift>
 float32x4_t anchor() {
   return vdupq_n_f32(shift > 0 ? 0x1.8p19f : shift < 0 ? 0x1.8p27f : 0x1.8p23f);
 }
-constexpr int64_t kAnchoredSegment = 128;  // inputs: 255 * 128 * 128 < 2^22
+bool fits_anchor(const IntegerActivations& x) { return x.segment <= 128 && x.bits <= 9; }  // 255 * 128 * 128 < 2^22
 
-// What a row of activations needs: its own sums for each half of nine bits.
-template <int rows, int halves, int shift, bool anchored>
+// What a row of activations needs: its own sums for each digit.
+template <int rows, int digits, int shift, bool anchored>
 struct Sums {
   static constexpr bool kAnchored = anchored;
-  int32x4_t of[rows][halves][kQuarters];
+  int32x4_t of[rows][digits][kQuarters];
 
   void clear() {
     const int32x4_t start = anchored ? vreinterpretq_s32_f32(anchor<shift>()) : vdupq_n_s32(0);
     for (auto& row : of) {
-      for (int half = 0; half < halves; ++half) {
-        for (auto& sum : row[half]) sum = half == halves - 1 ? start : vdupq_n_s32(0);
+      for (int digit = 0; digit < digits; ++digit) {
+        for (auto& sum : row[digit]) sum = digit == digits - 1 ? start : vdupq_n_s32(0);
       }
     }
   }
 
   template <int lane>
-  [[gnu::always_inline]] void add(int quarter, int8x16_t operands, const int8x16_t (&x)[rows][halves]) {
+  [[gnu::always_inline]] void add(int quarter, int8x16_t operands, const int8x16_t (&x)[rows][digits]) {
     for (int row = 0; row < rows; ++row) {
-      for (int half = 0; half < halves; ++half) {
-        of[row][half][quarter] = vdotq_laneq_s32(of[row][half][quarter], operands, x[row][half], lane);
+      for (int digit = 0; digit < digits; ++digit) {
+        of[row][digit][quarter] = vdotq_laneq_s32(of[row][digit][quarter], operands, x[row][digit], lane);
       }
     }
   }
 
   int32x4_t whole(int row, int quarter) const {
-    if constexpr (halves == 1) return of[row][0][quarter];
-    return vaddq_s32(of[row][1][quarter], vaddq_s32(of[row][0][quarter], of[row][0][quarter]));
+    int32x4_t sum = of[row][0][quarter];
+    for (int digit = 1; digit < digits; ++digit) {
+      sum = vaddq_s32(of[row][digit][quarter], vshlq_n_s32(sum, kDigitBits));
+    }
+    return sum;
   }
 
   static float32x4_t to_float(int32x4_t dot) {
@@ -51,12 +54,13 @@ struct Sums {
   }
 };
 
-template <int rows, int halves>
+template <int rows, int digits>
 [[gnu::always_inline]] inline void load_x(const IntegerActivations& x, int64_t row, int64_t input,
-                                          int8x16_t (&to)[rows][halves]) {
+                                          int8x16_t (&to)[rows][digits]) {
   for (int i = 0; i < rows; ++i) {
-    to[i][0] = vld1q_s8(x.high + (row + i) * x.stride + input);
-    if constexpr (halves == 2) to[i][1] = vld1q_s8(x.low + (row + i) * x.stride + input);
+    for (int digit = 0; digit < digits; ++digit) {
+      to[i][digit] = vld1q_s8(x.digits[digit] + (row + i) * x.stride + input);
+    }
   }
 }
 
@@ -103,16 +107,16 @@ struct Places {
 
 constexpr int kAhead = 512;  // bytes to prefetch; hides what the hardware's own prefetching leaves
 
-template <class Codes, class Scales, int rows, int halves, bool units, bool anchored>
+template <class Codes, class Scales, int rows, int digits, bool units, bool anchored>
 void dense_rows(const SpanWeights& weights, const IntegerActivations& x, const uint8_t* packed, int64_t row,
                 float* out) {
   Totals<rows> totals;
   for_segments(weights, x, [&](const Segment& segment) {
-    Sums<rows, halves, Codes::kShift, anchored> sums;
+    Sums<rows, digits, Codes::kShift, anchored> sums;
     sums.clear();
     for (int64_t input = segment.begin; input < segment.end; input += kStepInputs, packed += Codes::kBytes) {
-      int8x16_t lanes[rows][halves];
-      load_x<rows, halves>(x, row, input, lanes);
+      int8x16_t lanes[rows][digits];
+      load_x<rows, digits>(x, row, input, lanes);
       for (int line = 0; line < Codes::kBytes; line += kVectorBytes) __builtin_prefetch(packed + kAhead + line);
       Codes::step(packed, lanes, sums);
     }
@@ -123,18 +127,18 @@ void dense_rows(const SpanWeights& weights, const IntegerActivations& x, const u
 
 // Signed operands, 2^shift times too large, expanded a tile row at a time. Returns how many it took, or -1 where that
 // is more than there are; it never reads more than a vector past those.
-template <class Scales, int shift, int rows, int halves, bool units, bool anchored>
+template <class Scales, int shift, int rows, int digits, bool units, bool anchored>
 int64_t sparse_rows(const SpanWeights& weights, const IntegerActivations& x, const Kept& operands, int64_t row,
                     float* out) {
   const uint8_t *mask = weights.mask, *kept = operands.codes, *end = kept + operands.count;
   bool over = false;
   Totals<rows> totals;
   for_segments(weights, x, [&](const Segment& segment) {
-    Sums<rows, halves, shift, anchored> sums;
+    Sums<rows, digits, shift, anchored> sums;
     sums.clear();
     for (int64_t input = segment.begin; input < segment.end; input += kStepInputs) {
-      int8x16_t lanes[rows][halves];
-      load_x<rows, halves>(x, row, input, lanes);
+      int8x16_t lanes[rows][digits];
+      load_x<rows, digits>(x, row, input, lanes);
       for (int line = 0; line < 3; ++line) __builtin_prefetch(kept + kAhead + line * kVectorBytes);
       __builtin_prefetch(mask + kAhead / 4);
       const auto tile_row = [&]<int lane>() {
@@ -161,28 +165,30 @@ int64_t sparse_rows(const SpanWeights& weights, const IntegerActivations& x, con
 // Rows of activations, a few at a time, sharing what is read of the weights.
 template <class Rows>
 void in_steps(const IntegerActivations& x, float* out, const Rows& rows) {
-  const auto of = [&]<int halves, bool units>() {
-    constexpr int kMost = 4 / halves;
+  const auto of = [&]<int digits, bool units>() {
+    constexpr int kMost = 4 / digits;
     int64_t row = 0;
     for (; row + kMost <= x.batch; row += kMost) {
-      rows.template operator()<kMost, halves, units>(row, out + row * kBlockNeurons);
+      rows.template operator()<kMost, digits, units>(row, out + row * kBlockNeurons);
     }
-    for (; row < x.batch; ++row) rows.template operator()<1, halves, units>(row, out + row * kBlockNeurons);
+    for (; row < x.batch; ++row) rows.template operator()<1, digits, units>(row, out + row * kBlockNeurons);
   };
-  if (x.low) return of.template operator()<2, true>();  // nine bits are always block floating point
+  // Several digits are always block floating point.
+  if (x.digit_count == 3) return of.template operator()<3, true>();
+  if (x.digit_count == 2) return of.template operator()<2, true>();
   x.units ? of.template operator()<1, true>() : of.template operator()<1, false>();
 }
 
 template <class Codes, class Scales, bool anchored>
 void dense_with(const SpanWeights& weights, const IntegerActivations& x, const uint8_t* packed, float* out) {
-  in_steps(x, out, [&]<int rows, int halves, bool units>(int64_t row, float* to) {
-    dense_rows<Codes, Scales, rows, halves, units, anchored>(weights, x, packed, row, to);
+  in_steps(x, out, [&]<int rows, int digits, bool units>(int64_t row, float* to) {
+    dense_rows<Codes, Scales, rows, digits, units, anchored>(weights, x, packed, row, to);
   });
 }
 
 template <class Codes>
 int64_t dense(const SpanWeights& weights, const IntegerActivations& x, const uint8_t* packed, float* out) {
-  const bool anchored = Codes::kAnchors && x.segment <= kAnchoredSegment;
+  const bool anchored = Codes::kAnchors && fits_anchor(x);
   const auto multiply = [&]<class Scales>() {
     anchored ? dense_with<Codes, Scales, Codes::kAnchors>(weights, x, packed, out)
              : dense_with<Codes, Scales, false>(weights, x, packed, out);
@@ -195,8 +201,8 @@ int64_t dense(const SpanWeights& weights, const IntegerActivations& x, const uin
 template <class Scales, int shift, bool anchored>
 int64_t sparse_with(const SpanWeights& weights, const IntegerActivations& x, const Kept& operands, float* out) {
   int64_t taken = 0;
-  in_steps(x, out, [&]<int rows, int halves, bool units>(int64_t row, float* to) {
-    taken = sparse_rows<Scales, shift, rows, halves, units, anchored>(weights, x, operands, row, to);
+  in_steps(x, out, [&]<int rows, int digits, bool units>(int64_t row, float* to) {
+    taken = sparse_rows<Scales, shift, rows, digits, units, anchored>(weights, x, operands, row, to);
   });
   return taken;
 }
@@ -215,7 +221,7 @@ int64_t sparse(const SpanWeights& weights, const IntegerActivations& x, float* o
   const int bits = weights.format->bits;
   const int64_t taken = weights.taken, left = weights.limit - taken;
   if (bits == 8) return sparse_with<OtherScales, 0, false>(weights, x, {weights.packed + taken, left}, out);
-  if (bits == 4 && weights.format->scale == ScaleType::bf16 && x.segment <= kAnchoredSegment) {
+  if (bits == 4 && weights.format->scale == ScaleType::bf16 && fits_anchor(x)) {
     const int64_t count = count_bits(weights.mask, weights.tiles * tile_mask_bytes(8));
     if (count > left) return -1;
     unpack_nibbles(weights.packed + taken / 2, taken % 2 + count, scratch);
@@ -242,7 +248,7 @@ int64_t neon_dotprod::linear_integer_span(const SpanWeights& weights, const Inte
   constexpr int64_t kFewRows = 4;  // above, expanding anew for each four costs more than keeping what was expanded
   const int bits = weights.format->bits;
   const bool negative = !weights.zeros;
-  if (weights.mask && negative && x.batch * (x.low ? 2 : 1) <= kFewRows) return sparse(weights, x, out, scratch);
+  if (weights.mask && negative && x.batch * x.digit_count <= kFewRows) return sparse(weights, x, out, scratch);
   if (!weights.mask && bits == 4 && negative) return dense<Dense4<true>>(weights, x, weights.packed, out);
   if (!weights.mask && bits == 4) return dense<Dense4<false>>(weights, x, weights.packed, out);
   if (!weights.mask && bits == 8 && negative) return dense<Dense8<false>>(weights, x, weights.packed, out);

@@ -1,6 +1,6 @@
 // Two lines of activations at a time go through `smmla`, which multiplies two rows of eight bytes with two others:
 // eight inputs of two neurons, from two tile rows side by side, with those of two **lines** of x, which are two rows of
-// activations, or the high and the low halves of one row of nine bits. Weights for more lines than one pass takes are
+// activations, or two digits of one row. Weights for more lines than one pass takes are
 // put side by side once, in scratch memory. Where that has nothing to gain, the kernel of neon_dotprod does it.
 #include "kernels/linear_f32_i8_int/neon_rows.h"
 #include "kernels/unpack/neon.h"
@@ -12,15 +12,15 @@ constexpr int kPassLines = 4;                 // lines of x that share a look at
 constexpr int64_t kFewSparse = 4;             // lines for which neon_dotprod expands sparse weights in registers
 constexpr int kPairBytes = 2 * kVectorBytes;  // operands of two tile rows
 
-constexpr int line_pairs(int rows, int halves) { return (rows * halves + 1) / 2; }
+constexpr int line_pairs(int rows, int digits) { return (rows * digits + 1) / 2; }
 
 // [pair of lines][inputs 0 … 7 or 8 … 15]: eight inputs of each of two lines.
-template <int rows, int halves>
+template <int rows, int digits>
 struct PairedX {
-  int8x16_t of[line_pairs(rows, halves)][2];
+  int8x16_t of[line_pairs(rows, digits)][2];
 
   [[gnu::always_inline]] PairedX(const IntegerActivations& x, int64_t row, int64_t input) {
-    for (int pair = 0; pair < line_pairs(rows, halves); ++pair) {
+    for (int pair = 0; pair < line_pairs(rows, digits); ++pair) {
       const int64x2_t first = line(x, row, 2 * pair, input), second = line(x, row, 2 * pair + 1, input);
       of[pair][0] = vreinterpretq_s8_s64(vzip1q_s64(first, second));
       of[pair][1] = vreinterpretq_s8_s64(vzip2q_s64(first, second));
@@ -29,9 +29,9 @@ struct PairedX {
 
   // Where a line is missing the one before it stands in; nobody asks for its sums.
   static int64x2_t line(const IntegerActivations& x, int64_t row, int index, int64_t input) {
-    const int at = index < rows * halves ? index : index - 1;
-    const int8_t* half = at % halves ? x.low : x.high;
-    return vreinterpretq_s64_s8(vld1q_s8(half + (row + at / halves) * x.stride + input));
+    const int at = index < rows * digits ? index : index - 1;
+    const int8_t* digit = x.digits[at % digits];
+    return vreinterpretq_s64_s8(vld1q_s8(digit + (row + at / digits) * x.stride + input));
   }
 };
 
@@ -46,10 +46,10 @@ struct Neurons {
 };
 
 // Each vector has the sums of two neurons for two lines.
-template <int rows, int halves, int shift>
+template <int rows, int digits, int shift>
 struct PairedSums {
   static constexpr bool kAnchored = false;
-  int32x4_t of[line_pairs(rows, halves)][kQuarters][2];
+  int32x4_t of[line_pairs(rows, digits)][kQuarters][2];
 
   void clear() {
     for (auto& pair : of) {
@@ -57,8 +57,8 @@ struct PairedSums {
     }
   }
 
-  [[gnu::always_inline]] void add(int quarter, int eight, const Neurons& neurons, const PairedX<rows, halves>& x) {
-    for (int pair = 0; pair < line_pairs(rows, halves); ++pair) {
+  [[gnu::always_inline]] void add(int quarter, int eight, const Neurons& neurons, const PairedX<rows, digits>& x) {
+    for (int pair = 0; pair < line_pairs(rows, digits); ++pair) {
       for (int i = 0; i < 2; ++i) {
         int32x4_t& sum = of[pair][quarter][i];
         sum = vmmlaq_s32(sum, neurons.of[i], x.of[pair][eight]);
@@ -72,9 +72,11 @@ struct PairedSums {
   }
 
   [[gnu::always_inline]] int32x4_t whole(int row, int quarter) const {
-    if constexpr (halves == 1) return line(row, quarter);
-    const int32x4_t high = line(2 * row, quarter);
-    return vaddq_s32(line(2 * row + 1, quarter), vaddq_s32(high, high));
+    int32x4_t sum = line(digits * row, quarter);
+    for (int digit = 1; digit < digits; ++digit) {
+      sum = vaddq_s32(line(digits * row + digit, quarter), vshlq_n_s32(sum, kDigitBits));
+    }
+    return sum;
   }
 
   static float32x4_t to_float(int32x4_t dot) {
@@ -128,15 +130,15 @@ void put_side_by_side(const uint8_t* packed, int64_t tiles, uint8_t* to) {
   }
 }
 
-template <class Codes, class Scales, int rows, int halves, bool units>
+template <class Codes, class Scales, int rows, int digits, bool units>
 void paired_rows(const SpanWeights& weights, const IntegerActivations& x, const uint8_t* packed, int64_t row,
                  float* out) {
   Totals<rows> totals;
   for_segments(weights, x, [&](const Segment& segment) {
-    PairedSums<rows, halves, Codes::kShift> sums;
+    PairedSums<rows, digits, Codes::kShift> sums;
     sums.clear();
     for (int64_t input = segment.begin; input < segment.end; input += kStepInputs) {
-      const PairedX<rows, halves> lines(x, row, input);
+      const PairedX<rows, digits> lines(x, row, input);
       for (int eight = 0; eight < 2; ++eight, packed += Codes::kPairStride) {
         for (int quarter = 0; quarter < kQuarters; ++quarter) {
           sums.add(quarter, eight, Codes::neurons(packed, quarter), lines);
@@ -149,21 +151,23 @@ void paired_rows(const SpanWeights& weights, const IntegerActivations& x, const 
 }
 
 // All rows of x from `row` on, as many at a time as a pass takes, then half as many, and so on.
-template <class Codes, class Scales, int rows, int halves, bool units>
+template <class Codes, class Scales, int rows, int digits, bool units>
 void paired_from(const SpanWeights& weights, const IntegerActivations& x, const uint8_t* packed, int64_t row,
                  float* out) {
   for (; row + rows <= x.batch; row += rows) {
     float* to = out + row * kBlockNeurons;
-    paired_rows<Codes, Scales, rows, halves, units>(weights, x, packed, row, to);
+    paired_rows<Codes, Scales, rows, digits, units>(weights, x, packed, row, to);
   }
   if constexpr (rows > 1) {
-    paired_from<Codes, Scales, rows / 2, halves, units>(weights, x, packed, row, out);
+    paired_from<Codes, Scales, rows / 2, digits, units>(weights, x, packed, row, out);
   }
 }
 
 template <class Codes, class Scales>
 void paired_with(const SpanWeights& weights, const IntegerActivations& x, const uint8_t* packed, float* out) {
-  if (x.low) {  // nine bits are always block floating point
+  if (x.digit_count == 3) {  // several digits are always block floating point
+    paired_from<Codes, Scales, 1, 3, true>(weights, x, packed, 0, out);
+  } else if (x.digit_count == 2) {
     paired_from<Codes, Scales, kPassLines / 2, 2, true>(weights, x, packed, 0, out);
   } else if (x.units) {
     paired_from<Codes, Scales, kPassLines, 1, true>(weights, x, packed, 0, out);
@@ -178,7 +182,7 @@ void paired(const SpanWeights& weights, const IntegerActivations& x, const uint8
                                            : paired_with<Codes, OtherScales>(weights, x, packed, out);
 }
 
-int64_t lines_of(const IntegerActivations& x) { return x.batch * (x.low ? 2 : 1); }
+int64_t lines_of(const IntegerActivations& x) { return x.batch * x.digit_count; }
 
 // `scratch` must not be where `packed` is.
 template <class Codes, bool zero_points = Codes::kZeroPoints>

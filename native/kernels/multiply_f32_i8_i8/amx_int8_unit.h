@@ -21,7 +21,7 @@ struct Int8Unit : AmxUnit {
     for (int64_t i = 0; i < rows; ++i, high += kBlockNeurons, sums += kBlockNeurons) {
       const int64_t at = (row + i) * x.segment_stride + segment.index;
       __m512i dot = _mm512_load_si512(high);
-      if (low) dot = _mm512_add_epi32(_mm512_slli_epi32(dot, 1), _mm512_load_si512(low + i * kBlockNeurons));
+      if (low) dot = _mm512_add_epi32(_mm512_slli_epi32(dot, kDigitBits), _mm512_load_si512(low + i * kBlockNeurons));
       if (weights.zeros) {
         const __m512i less = _mm512_mullo_epi32(zeros, _mm512_set1_epi32(x.sums[at]));
         dot = _mm512_sub_epi32(in_zero_steps(weights, dot), less);

@@ -23,7 +23,7 @@ class ReadyTiles {
 };
 
 // One lot and one block at a time are too few to keep a matrix unit busy while sums are scaled, so two blocks go
-// together, and two lots, or the two halves of a lot of nine bits.
+// together, and two lots, or the two digits of one lot.
 template <class Unit, class Tiles>
 class Int8Multiplier {
  public:
@@ -35,9 +35,9 @@ class Int8Multiplier {
   void run() {
     const int64_t rows = product_.x.batch;
     unit_.begin(static_cast<int>(least<int64_t>(rows, kTileRows)), inputs_);
-    const int64_t at_once = nine() ? kTileRows : 2 * kTileRows;
+    const int64_t at_once = digits() ? kTileRows : 2 * kTileRows;
     for (int64_t row = 0; row < rows; row += at_once) {
-      nine() || row + kTileRows < rows ? run_lots<true>(row) : run_lots<false>(row);
+      digits() || row + kTileRows < rows ? run_lots<true>(row) : run_lots<false>(row);
     }
     unit_.end();
   }
@@ -45,7 +45,7 @@ class Int8Multiplier {
  private:
   using Sums = float[2][kTileRows * kBlockNeurons];  // of a span, for each lot
 
-  bool nine() const { return product_.x.low; }
+  bool digits() const { return product_.x.digit_count == 2; }
 
   template <bool lots>
   void run_lots(int64_t row) {
@@ -69,8 +69,8 @@ class Int8Multiplier {
   template <bool lots, bool blocks>
   [[gnu::always_inline]] void step(int64_t row, int64_t input) {
     const int64_t tile = input / kTileInputs, rest = input % kTileInputs, at = rest * kBlockNeurons;
-    const int64_t lot = row / kTileRows * (nine() ? 2 : 1);
-    const int8_t* x = product_.x.high + lot * product_.lot_stride + tile * kMaxTileBytes + rest;
+    const int64_t lot = row / kTileRows * (digits() ? 2 : 1);
+    const int8_t* x = product_.x.digits[0] + lot * product_.lot_stride + tile * kMaxTileBytes + rest;
     if (!rest) tiles_.reach(tile);
     add_tiles<Unit, lots, blocks>(unit_, x, x + product_.lot_stride, tiles_.at(0, tile) + at,
                                   blocks ? tiles_.at(1, tile) + at : nullptr);
@@ -81,8 +81,8 @@ class Int8Multiplier {
     alignas(64) int32_t high[kTileRows * kBlockNeurons], low[kTileRows * kBlockNeurons];
     unit_.template store<first>(high);
     if constexpr (lots) unit_.template store<second>(low);
-    finish_lot(weights, segment, row, high, nine() ? low : nullptr, sums[0]);
-    if (lots && !nine()) finish_lot(weights, segment, row + kTileRows, low, nullptr, sums[1]);
+    finish_lot(weights, segment, row, high, digits() ? low : nullptr, sums[0]);
+    if (lots && !digits()) finish_lot(weights, segment, row + kTileRows, low, nullptr, sums[1]);
   }
 
   void finish_lot(const SpanWeights& weights, const Segment& segment, int64_t row, const int32_t* high,
@@ -92,7 +92,7 @@ class Int8Multiplier {
   }
 
   void add_to(const Sums& sums, int64_t row, float* out) const {
-    const int64_t rows = least<int64_t>(product_.x.batch - row, nine() ? kTileRows : 2 * kTileRows);
+    const int64_t rows = least<int64_t>(product_.x.batch - row, digits() ? kTileRows : 2 * kTileRows);
     const float* all = sums[0];
     for (int64_t i = 0; i < rows * kBlockNeurons; ++i) out[row * kBlockNeurons + i] += all[i];
   }

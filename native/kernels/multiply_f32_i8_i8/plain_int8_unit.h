@@ -12,7 +12,9 @@ struct Int8Unit : PlainUnit<int8_t, int32_t> {
                           int64_t rows, const int32_t* high, const int32_t* low, float* sums) {
     for (int64_t i = 0; i < rows; ++i) {
       const int64_t at = i * kBlockNeurons;
-      finish(weights, x, segment, row + i, high + at, low ? low + at : nullptr, sums + at);
+      int32_t dots[kBlockNeurons];
+      for (int j = 0; j < kBlockNeurons; ++j) dots[j] = low ? (high[at + j] << kDigitBits) + low[at + j] : high[at + j];
+      finish(weights, x, segment, row + i, dots, sums + at);
     }
   }
 };

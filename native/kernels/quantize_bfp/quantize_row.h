@@ -50,9 +50,12 @@ void quantize_groups(const BfpInput& in, const BfpOutput& out) {
       out.units[at] = unit;
       out.sums[at] = sum;
     }
-    const int shift = out.low ? 1 : 0;
-    for (int i = 0; i < group; ++i) out.high[first + i] = static_cast<int8_t>(values[i] >> shift);
-    for (int i = 0; out.low && i < group; ++i) out.low[first + i] = static_cast<int8_t>(values[i] & 1);
+    int shift = kDigitBits * (digits_of(in.mantissa) - 1);
+    for (int i = 0; i < group; ++i) out.digits[0][first + i] = static_cast<int8_t>(values[i] >> shift);
+    for (int digit = 1; shift; ++digit) {
+      shift -= kDigitBits;
+      for (int i = 0; i < group; ++i) out.digits[digit][first + i] = static_cast<int8_t>(values[i] >> shift & 127);
+    }
   }
 }
 

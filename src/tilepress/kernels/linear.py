@@ -11,7 +11,6 @@ from ..tiles.native import REAL_NAMES
 from ..tiles.packing import thread_count
 from .dispatch import chosen
 
-WIDEST_MANTISSA = 8
 INTEGER_WAYS = (
     "linear_f32_i8_int",
     "linear_f32_i8_tiles",
@@ -42,9 +41,8 @@ def linear(
     Args:
         bias: [neurons].
         activations: "float" takes x as it is; the result is within `error_bound` of `reference.linear`. "int8" rounds
-            x to int8 with a scale a row, "bfp:gN:mN" to block floating point of at most 8 bits; both want integer
-            weights, and give to the bit what `reference.linear_integer` gives, on every instruction set and with
-            any number of threads.
+            x to int8 with a scale a row, "bfp:gN:mN" to block floating point; both want integer weights, and give to
+            the bit what `reference.linear_integer` gives, on every instruction set and with any number of threads.
         way: the operation to use, one of FLOAT_WAYS or INTEGER_WAYS, instead of the one that fits batch and machine.
         threads: as many as torch uses if not given.
     """
@@ -95,10 +93,8 @@ def integer_format(activations: str) -> tuple[int, int] | None:
     if activations in ("float", "int8"):
         return (0, 0) if activations == "int8" else None
     format = parse(activations)
-    if not isinstance(format, BFP) or format.mantissa > WIDEST_MANTISSA:
-        raise FormatError(
-            f"activations are float, int8 or bfp:gN:mN with at most {WIDEST_MANTISSA} bits, not {activations}"
-        )
+    if not isinstance(format, BFP):
+        raise FormatError(f"activations are float, int8 or bfp:gN:mN, not {activations}")
     return format.group, format.mantissa
 
 

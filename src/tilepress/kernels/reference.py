@@ -47,6 +47,7 @@ def linear_integer(x: Tensor, matrix: PackedMatrix, rounding: BFP | None, bias: 
     with a rounding after every operation:
     segment after segment of a span: sum = fma(float(dot) / steps (* activation unit), weight scale, sum), rounded once;
     span after span: total += sum; at the end y = total (* row scale) (+ bias).
+    Where a dot product has more than 24 bits, float(dot) is the nearest, ties to even.
     """
     rows = _integer_rows(x.reshape(-1, matrix.cols), rounding)
     weights, steps, scales = _integer_weights(matrix)
