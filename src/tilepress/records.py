@@ -13,6 +13,7 @@ from typing import Literal
 
 Origin = Literal["measured", "model", "simulated", "paper"]
 Value = str | int | float | bool | None
+State = Literal["matches", "deviates", "not possible here"]
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,23 @@ class Record:
     command: str
 
 
+@dataclass(frozen=True)
+class Reproduction(Record):
+    """Our figure for a cell of a paper's `item`, "deca/table2" say, and the `paper`'s own (None where it prints none).
+
+    `deviation`: ours over theirs, less one; in a figure of unit % ours less theirs, in points. `state`: None where
+    there is nothing to compare. `note`: why it is not possible here, or what else must be known.
+    """
+
+    item: str
+    row: str
+    column: str
+    paper: Value
+    deviation: float | None
+    state: State | None
+    note: str = ""
+
+
 def to_json(records: Iterable[Record]) -> str:
     """An array of records, one a line. JSON has no infinity and no NaN: such a value is null."""
     lines = ",\n".join("  " + json.dumps(_finite(asdict(record)), ensure_ascii=False) for record in records)
@@ -34,8 +52,9 @@ def to_json(records: Iterable[Record]) -> str:
 
 
 def _finite(record: dict[str, Value]) -> dict[str, Value]:
-    value = record["value"]
-    return record | {"value": None} if isinstance(value, float) and not math.isfinite(value) else record
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in record.items()
+    }
 
 
 def machine() -> str:

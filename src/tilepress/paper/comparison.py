@@ -1,0 +1,68 @@
+"""Running an item: its experiment's values beside the paper's, as records."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..records import Reproduction, State, Value, machine
+from .item import ORIGINS, Item, NotPossible, Ours, Published, Track
+
+STATES: tuple[State, ...] = ("matches", "deviates", "not possible here")  # from best to worst
+
+
+def run(item: Item, track: Track, options: Mapping[str, Any], command: str) -> list[Reproduction]:
+    """A record for every cell of the paper, in its order, then those that only we have."""
+    try:
+        ours = {(one.row, one.column): one for one in item.experiment(track, **options)}
+        missing = "the experiment gives no value for it"
+    except NotPossible as reason:
+        ours, missing = {}, str(reason)
+    records = []
+    for theirs in item.published:
+        absent = Ours(theirs.row, theirs.column, None, theirs.unit, missing)
+        records.append(_record(item, ours.pop(theirs.cell, absent), theirs, command))
+    return records + [_record(item, one, None, command) for one in ours.values()]
+
+
+def worst(records: Sequence[Reproduction]) -> State | None:
+    """The state of an item from those of its cells; None where the paper prints no value at all."""
+    return max((one.state for one in records if one.state), key=STATES.index, default=None)
+
+
+def deviation(ours: Value, theirs: Published) -> float | None:
+    """As `Reproduction` defines it; None of words, and of ours if there is none."""
+    if isinstance(ours, str) or ours is None or isinstance(theirs.value, str):
+        return None
+    return ours - theirs.value if theirs.unit == "%" else ours / theirs.value - 1
+
+
+def state(ours: Value, theirs: Published) -> State:
+    if ours is None:
+        return "not possible here"
+    distance = deviation(ours, theirs)
+    if distance is None:
+        return "matches" if ours == theirs.value else "deviates"
+    too_high = theirs.relation in "=<" and distance > (theirs.within if theirs.relation == "=" else 0)
+    too_low = theirs.relation in "=>" and distance < (-theirs.within if theirs.relation == "=" else 0)
+    return "deviates" if too_high or too_low else "matches"
+
+
+def _record(item: Item, ours: Ours, theirs: Published | None, command: str) -> Reproduction:
+    return Reproduction(
+        name=f"{item.name}.{ours.row}.{ours.column}",
+        value=ours.value,
+        unit=theirs.unit if theirs else ours.unit,
+        origin=ORIGINS[item.kind],
+        machine=machine(),
+        command=command,
+        item=item.name,
+        row=ours.row,
+        column=ours.column,
+        paper=_text(theirs) if theirs else None,
+        deviation=deviation(ours.value, theirs) if theirs else None,
+        state=state(ours.value, theirs) if theirs else None,
+        note=ours.note,
+    )
+
+
+def _text(theirs: Published) -> Value:
+    return theirs.value if theirs.relation == "=" else f"{theirs.relation} {theirs.value:g}"

@@ -1,0 +1,114 @@
+"""An item of a paper: a table, a figure or a claim, with the values it prints and the experiment that gives ours.
+
+An experiment is a function that yields `Ours`, cell after cell. Its first argument is a `Track`, to go through what
+takes long with; its keyword-only arguments, typed and with defaults, are the options that `reproduce --set` takes:
+
+    def figure_5(track: Track, *, model: str = "smollm2-135m", windows: int = 4) -> Iterator[Ours]: ...
+
+It imports what it needs inside, so that listing items is quick, and raises `NotPossible` where this machine cannot run
+it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from inspect import Parameter, signature
+from typing import Any, Literal, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+
+from ..records import Origin, Value
+
+Kind = Literal["exact", "simulated", "measured here", "same study, smaller model"]
+Relation = Literal["=", "<", ">"]
+ORIGINS: dict[Kind, Origin] = {
+    "exact": "model",
+    "simulated": "simulated",
+    "measured here": "measured",
+    "same study, smaller model": "measured",
+}
+
+# Goes through a sequence as `iter` does, under a description; a progress bar's `track` goes through it too.
+Track = Callable[[Sequence[Any], str], Iterable[Any]]
+Experiment = Callable[..., Iterable["Ours"]]
+
+
+class NotPossible(Exception):
+    """This machine cannot run the experiment; the message says why."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """A value that a paper prints, and where. Ours matches if it is `within` that share of it (in a figure of unit %:
+    within so many points); a word, if it is the same. `relation`: the paper says less ("<") or more (">") than it."""
+
+    row: str
+    column: str
+    value: float | str
+    unit: str
+    place: str
+    within: float = 0.1
+    relation: Relation = "="
+
+    @property
+    def cell(self) -> tuple[str, str]:
+        return self.row, self.column
+
+
+@dataclass(frozen=True)
+class Ours:
+    """Our value for a cell. None is one that cannot be had here, and `note` says why."""
+
+    row: str
+    column: str
+    value: Value
+    unit: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Item:
+    """`notes`: what a reader must know: where the study differs, where the paper contradicts itself."""
+
+    name: str
+    title: str
+    kind: Kind
+    published: Sequence[Published]
+    experiment: Experiment
+    notes: Sequence[str] = ()
+
+    @property
+    def paper(self) -> str:
+        return self.name.partition("/")[0]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Name → default of what the experiment can be told."""
+        parameters = signature(self.experiment).parameters.values()
+        return {one.name: one.default for one in parameters if one.kind is Parameter.KEYWORD_ONLY}
+
+    def read_options(self, texts: Mapping[str, str]) -> dict[str, Any]:
+        """Those of `texts` that the experiment takes, in the types that it wants them in."""
+        types = get_type_hints(self.experiment)
+        return {name: self._value(name, types[name], text) for name, text in texts.items() if name in self.options}
+
+    def _value(self, name: str, type: Any, text: str) -> Any:
+        try:
+            return TypeAdapter(type).validate_python(text)
+        except ValidationError as error:
+            raise ValueError(f"{self.name}: {name}={text}: {error.errors()[0]['msg']}") from error
+
+
+def published_table(
+    place: str,
+    unit: str,
+    columns: Sequence[str],
+    rows: Mapping[str, Sequence[float | str | None]],
+    within: float = 0.1,
+) -> list[Published]:
+    """The cells of a printed table; None is an empty one."""
+    return [
+        Published(row, column, value, unit, place, within)
+        for row, values in rows.items()
+        for column, value in zip(columns, values, strict=True)
+        if value is not None
+    ]

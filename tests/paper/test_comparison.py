@@ -1,0 +1,100 @@
+"""The frame, on a paper of our own making."""
+
+import pytest
+
+from tilepress.paper import Item, NotPossible, Ours, Published, published_table, registry, run, worst
+
+PLACE = "table 1"
+
+
+def item(published, *ours, error=None, kind="exact"):
+    def experiment(track, *, windows: int = 2, device: str | None = None):
+        if error:
+            raise error
+        yield from track(ours, "cells")
+
+    return Item("mine/table1", "a table", kind, published, experiment)
+
+
+def records(item, **options):
+    return run(item, lambda sequence, _: sequence, options, "tilepress reproduce")
+
+
+@pytest.mark.parametrize(
+    "value, unit, ours, relation, deviation, state",
+    [
+        (10.0, "ms", 10.9, "=", 0.09, "matches"),
+        (10.0, "ms", 11.1, "=", 0.11, "deviates"),
+        (10.0, "ms", 8.9, "=", -0.11, "deviates"),
+        (90.0, "%", 90.05, "=", 0.05, "matches"),
+        (90.0, "%", 91.0, "=", 1.0, "deviates"),
+        (3.0, "ms", 2.0, "<", -1 / 3, "matches"),
+        (3.0, "ms", 3.1, "<", 0.1 / 3, "deviates"),
+        (3.0, "ms", 9.0, ">", 2.0, "matches"),
+        (3.0, "ms", 2.9, ">", -0.1 / 3, "deviates"),
+        ("W=32", "", "W=32", "=", None, "matches"),
+        ("W=32", "", "W=64", "=", None, "deviates"),
+        (3.0, "ms", None, "=", None, "not possible here"),
+    ],
+)
+def test_a_cell(value, unit, ours, relation, deviation, state):
+    published = [Published("r", "c", value, unit, PLACE, relation=relation)]
+    (found,) = records(item(published, Ours("r", "c", ours)))
+    assert found.deviation == (None if deviation is None else pytest.approx(deviation))
+    assert (found.state, found.unit, found.item, found.name) == (state, unit, "mine/table1", "mine/table1.r.c")
+    assert found.paper == (value if relation == "=" else f"{relation} 3")
+
+
+def test_cells_come_in_the_papers_order_and_ours_alone_after_them():
+    published = published_table(PLACE, "ms", ["a", "b"], {"r": [1.0, 2.0], "s": [3.0, None]})
+    found = records(item(published, Ours("s", "b", 9.0, "ms"), Ours("s", "a", 3.0), Ours("r", "a", 1.0)))
+    assert [(one.row, one.column, one.paper) for one in found] == [
+        ("r", "a", 1.0),
+        ("r", "b", 2.0),
+        ("s", "a", 3.0),
+        ("s", "b", None),
+    ]
+    assert [one.state for one in found] == ["matches", "not possible here", "matches", None]
+    assert found[1].note == "the experiment gives no value for it"
+    assert worst(found) == "not possible here" and worst(found[3:]) is None
+
+
+def test_what_cannot_run_here_says_why_in_every_cell():
+    published = published_table(PLACE, "ms", ["a", "b"], {"r": [1.0, 2.0]})
+    found = records(item(published, error=NotPossible("it wants an H200")))
+    assert [(one.value, one.state, one.note) for one in found] == [(None, "not possible here", "it wants an H200")] * 2
+
+
+def test_origin_follows_the_kind():
+    published = [Published("r", "c", 1.0, "ms", PLACE)]
+    for kind, origin in (("exact", "model"), ("simulated", "simulated"), ("measured here", "measured")):
+        assert records(item(published, kind=kind))[0].origin == origin
+
+
+def test_options_are_the_experiments_keywords():
+    mine = item([])
+    assert mine.options == {"windows": 2, "device": None}
+    assert mine.read_options({"windows": "4", "device": "cuda", "other": "x"}) == {"windows": 4, "device": "cuda"}
+    with pytest.raises(ValueError, match=r"mine/table1: windows=few: .*valid integer"):
+        mine.read_options({"windows": "few"})
+
+
+def test_items_are_found_by_name_and_paper(monkeypatch):
+    first, second = item([]), Item("mine/table2", "", "exact", (), item([]).experiment)
+    monkeypatch.setattr(registry, "PAPERS", ((first, second),))
+    assert registry.find(["mine"]) == registry.find(["all"]) == [first, second]
+    assert registry.find(["mine/table2", "mine/table2"]) == [second]
+    with pytest.raises(ValueError, match=r"no item 'mine/tabel2'; did you mean 'mine/table2'\?"):
+        registry.find(["mine/tabel2"])
+    with pytest.raises(ValueError, match="--list"):
+        registry.find(["???"])
+
+
+def test_real_items_are_whole():
+    names = [one.name for one in registry.items()]
+    assert len(set(names)) == len(names)
+    for one in registry.items():
+        cells = [theirs.cell for theirs in one.published]
+        assert len(set(cells)) == len(cells), one.name
+        assert all(theirs.place and theirs.within > 0 for theirs in one.published), one.name
+        one.read_options({name: str(default) for name, default in one.options.items() if default is not None})
