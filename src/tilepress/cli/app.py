@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import bench, compress, demo, doctor, eval, formats, generate, inspect, reproduce
+from . import bench, compress, demo, doctor, eval, formats, generate, inspect, reproduce, roofsurface
 
 app = typer.Typer(
     name="tilepress",
@@ -23,6 +23,7 @@ app.command()(doctor.doctor)
 app.command("eval")(eval.evaluate)
 app.command()(formats.formats)
 app.command()(inspect.inspect)
+app.command()(roofsurface.roofsurface)
 app.command()(reproduce.reproduce)
 app.add_typer(bench.app, name="bench")
 

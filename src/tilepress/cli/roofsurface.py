@@ -1,0 +1,158 @@
+"""`tilepress roofsurface`: what bounds compressed weights on a machine, real or not."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .machines import MachineName, find_machine
+from .output import Json, Recorder, Threads, print_table
+
+if TYPE_CHECKING:
+    from ..formats import WeightFormat
+    from ..hardware import Machine
+    from ..roofsurface import Decompressor, Prediction
+
+DEFAULT_WEIGHTS = ["mxfp4", "bf8", "bf16"]
+DEFAULT_DENSITIES = [1.0, 0.5, 0.3, 0.2, 0.1, 0.05]
+
+
+def roofsurface(
+    machine: MachineName = "spr-hbm",
+    weights: Annotated[list[str] | None, typer.Option(help="A weight format; may be repeated.")] = None,
+    density: Annotated[
+        list[float] | None, typer.Option(help="Share of weights kept; 1 is dense. May be repeated.")
+    ] = None,
+    decompressor: Annotated[
+        str | None,
+        typer.Option(help="libxsmm, kernels (ours), deca, deca:wW:lL or none; kernels here, else libxsmm."),
+    ] = None,
+    activations: Annotated[
+        str, typer.Option(help="Of our kernels: float, int8 or bfp:gN:mN; auto fits the weights.")
+    ] = "auto",
+    batch: Annotated[int, typer.Option(min=1, help="Rows of activations.")] = 1,
+    search: Annotated[bool, typer.Option("--search", help="Find the smallest DECA that binds none of them.")] = False,
+    plot: Annotated[
+        Path | None, typer.Option(help="Write the 3-D surface and the bounding regions to this page.")
+    ] = None,
+    json: Json = False,
+    threads: Threads = None,
+) -> None:
+    """Show how fast a machine can multiply compressed weights, and whether memory, vector or matrix units bind it.
+
+    Rates are limits: the slowest domain sets them. TFLOPS count a multiply-add as one. The roofline beside it knows
+    only memory and matrix units. --machine here measures bandwidth and frequency and takes counted operations of the
+    kernels that would run.
+
+    Example: tilepress roofsurface --machine spr-hbm --weights mxfp4 --weights bf8 --density 0.2 --plot surface.html
+    """
+    found = find_machine(machine, threads, json)
+    kernels = _kernels(weights, density)
+    name = decompressor or ("kernels" if machine == "here" else "libxsmm")
+    if not weights and name == "libxsmm":
+        kernels = [kernel for kernel in kernels if _is_counted(*kernel)]
+    predictions = [_predict(found, *kernel, name, activations, batch) for kernel in kernels]
+    if plot:
+        _plot(plot, found, predictions, name)
+    recorder = Recorder()
+    _record(recorder, found, predictions)
+    if search:
+        _search(recorder, found, kernels)
+    if json:
+        recorder.print_json()
+    else:
+        _print(found, name, batch, predictions)
+        for record in recorder.records if search else []:
+            if record.name.endswith(".smallest_deca"):
+                print(f"the smallest DECA that costs none of them 1 %: {record.value}")
+
+
+def _kernels(weights: Sequence[str] | None, densities: Sequence[float] | None) -> "list[tuple[WeightFormat, float]]":
+    from ..formats import parse_weight
+    from ..roofsurface.model import check_density
+
+    for density in densities or []:
+        check_density(density)
+    formats = [parse_weight(name) for name in weights or DEFAULT_WEIGHTS]
+    chosen = densities or ([1.0] if weights else DEFAULT_DENSITIES)
+    return [(format, density) for format in formats for density in chosen]
+
+
+def _is_counted(format: "WeightFormat", density: float) -> bool:
+    from ..roofsurface.decompressors import LIBXSMM_COUNTS
+
+    return (format.element.bits, density < 1) in LIBXSMM_COUNTS
+
+
+def _predict(
+    machine: "Machine", format: "WeightFormat", density: float, name: str, activations: str, batch: int
+) -> "Prediction":
+    from ..roofsurface import predict
+
+    return predict(machine, format, density, _decompressor(name, machine, format, activations), batch)
+
+
+def _decompressor(name: str, machine: "Machine", format: "WeightFormat", activations: str) -> "Decompressor":
+    from ..roofsurface import parse_decompressor
+
+    if name != "kernels":
+        return parse_decompressor(name)
+    from .. import kernels
+    from ..formats import Integer
+    from ..roofsurface.kernels import Kernel
+
+    integers = activations == "auto" and isinstance(format.element, Integer)
+    return Kernel(kernels.active_isa(), "int8" if integers else "float" if activations == "auto" else activations)
+
+
+def _record(recorder: Recorder, machine: "Machine", predictions: "Sequence[Prediction]") -> None:
+    for one in predictions:
+        name = f"{machine.name}.{one.format}@{100 * one.density:g}%"
+        for domain, demand in one.demands.items():
+            recorder.add(f"{name}.{domain}.demand", demand, "byte" if domain == "memory" else "operation", "model")
+            recorder.add(f"{name}.{domain}.limit", one.surface.limits[domain], "tile/s", "model")
+        recorder.add(f"{name}.bound_by", one.surface.binding, "", "model")
+        recorder.add(f"{name}.headroom", one.surface.headroom, "x", "model")
+        recorder.add(f"{name}.rate", one.flops / 1e12, "TFLOPS", "model")
+        recorder.add(f"{name}.roofline", one.roofline_flops / 1e12, "TFLOPS", "model")
+        recorder.add(f"{name}.weights_read", one.bandwidth / 1e9, "GB/s", "model")
+
+
+def _print(machine: "Machine", name: str, batch: int, predictions: "Sequence[Prediction]") -> None:
+    rows = [
+        [
+            str(one.format),
+            f"{100 * one.density:g} %",
+            one.surface.binding,
+            one.advice,
+            f"{one.demands['memory']:.1f}",
+            f"{one.demands['vector']:.1f}" if "vector" in one.demands else "",
+            f"{one.flops / 1e12:.2f}",
+            f"{one.roofline_flops / 1e12:.2f}",
+            f"{one.bandwidth / 1e9:.1f}",
+        ]
+        for one in predictions
+    ]
+    figures = ["bytes a tile", "vector operations", "TFLOPS", "roofline", "GB/s of weights"]
+    columns = ["weights", "density", "bound by", "to leave it", *figures]
+    print_table(f"{machine.title}, {name}, {batch} rows", columns, rows, words=4)
+
+
+def _plot(path: Path, machine: "Machine", predictions: "Sequence[Prediction]", name: str) -> None:
+    from ..roofsurface import Deca, parse_decompressor
+    from ..roofsurface.plot import write_plot
+
+    if name == "none" or machine.matrix is None:
+        raise ValueError("a surface has memory, vector and matrix units: take libxsmm or deca, and a machine with all")
+    rates = (parse_decompressor(name) if name != "kernels" else Deca()).rates(machine)
+    if name == "kernels":
+        rates["vector"] = machine.vector_rate
+    write_plot(path, f"{machine.title}: {name}", rates, predictions)
+
+
+def _search(recorder: Recorder, machine: "Machine", kernels: "Sequence[tuple[WeightFormat, float]]") -> None:
+    from ..roofsurface import smallest
+
+    found = smallest(machine, kernels)
+    recorder.add(f"{machine.name}.smallest_deca", str(found) if found else "none of those tried", "", "model")

@@ -1,0 +1,65 @@
+"""The machine at hand, from what was measured on it and what its processor's features say of its cores."""
+
+import time
+from collections.abc import Callable, Collection
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from .machine import Machine, MachineError
+
+_CPUS = Path("/sys/devices/system/cpu")
+_STEPS = 2_000_000
+_CYCLES_A_STEP = 2  # an addition and an exclusive or, each waiting for the one before
+
+
+def machine_here(title: str, features: Collection[str], bandwidth: float, threads: int, frequency: float) -> Machine:
+    """`bandwidth` in bytes a second and `frequency` in hertz as measured; `threads` that share the cores."""
+    core = next((one for one in _cores() if one["feature"] in features), None)
+    if core is None:
+        raise MachineError("nothing is known of this processor's vector units; describe it in a YAML file")
+    cores = min(physical_cores() or threads, threads)
+    known = {key: value for key, value in core.items() if key not in ("feature", "source")}
+    sources = dict.fromkeys(known, core["source"])
+    sources |= {"cores": "Linux' topology", "frequency": "measured", "memory": f"measured, {threads} threads"}
+    measured = {"cores": cores, "frequency": frequency, "memory": {"bandwidth": bandwidth}}
+    return Machine.model_validate({"name": "here", "title": title, **measured, **known, "sources": sources})
+
+
+def physical_cores() -> int:
+    """Cores that this process may run on: two threads of one core count once; 0 where the system does not say."""
+    shared = _CPUS.glob("cpu[0-9]*/topology/thread_siblings_list")
+    return len({path.read_text() for path in shared})
+
+
+def measure_frequency(repeats: int = 50) -> float:
+    """Cycles a second of one core: the best of `repeats` runs of a chain of operations of one cycle each."""
+    chain = _chain()
+    chain(1000, 1, 3)
+    times = []
+    for _ in range(repeats):
+        start = time.thread_time()
+        chain(_STEPS, 1, 3)
+        times.append(time.thread_time() - start)
+    return _CYCLES_A_STEP * _STEPS / min(times)
+
+
+@cache
+def _chain() -> Callable[[int, int, int], int]:
+    from numba import njit
+
+    def chain(steps: int, value: int, key: int) -> int:
+        for _ in range(steps):
+            value = (value + key) ^ steps
+        return value
+
+    compiled: Callable[[int, int, int], int] = njit(chain)
+    return compiled
+
+
+@cache
+def _cores() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "cores.yaml").read_text("utf-8"))
+    return found

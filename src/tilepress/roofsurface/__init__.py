@@ -1,0 +1,13 @@
+"""The Roof-Surface model: memory, vector and matrix units together bound how fast compressed weights are multiplied."""
+
+from .bord import Bord, bord
+from .decompressors import Deca, Decompressor, Libxsmm, Nothing, bubbles, parse_decompressor, tile_bytes
+from .domains import FRONT_END, MATRIX, MEMORY, VECTOR, Bound, bound, bounds
+from .model import Prediction, lots, predict
+from .search import Space, Swept, smallest, sweep
+
+__all__ = [
+    "FRONT_END", "MATRIX", "MEMORY", "VECTOR", "Bord", "Bound", "Deca", "Decompressor", "Libxsmm", "Nothing",
+    "Prediction", "Space", "Swept", "bord", "bound", "bounds", "bubbles", "lots", "parse_decompressor", "predict",
+    "smallest", "sweep", "tile_bytes",
+]  # fmt: skip

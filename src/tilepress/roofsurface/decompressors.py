@@ -1,0 +1,166 @@
+"""What undoing a weight format costs, for one matrix operation's tile of 512 weights: by libxsmm's vector instructions,
+by DECA, or by nothing at all."""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..formats import WeightFormat
+from ..hardware import Machine
+from ..hardware.machine import TILE_WEIGHTS
+from .domains import MATRIX, MEMORY, VECTOR
+
+GeneralRates = dict[str, float]
+
+
+class Decompressor(Protocol):
+    """How weights become tiles."""
+
+    def demands(self, format: WeightFormat, density: float) -> dict[str, float]:
+        """Domain → what it is asked for a tile; density 1 is dense, without a bitmask."""
+
+    def rates(self, machine: Machine) -> GeneralRates:
+        """Domain → what it does a second."""
+
+
+def tile_bytes(format: WeightFormat, density: float) -> float:
+    """Bytes that a tile takes in memory: codes, bitmask and scales."""
+    return TILE_WEIGHTS * format.bits_per_weight(None if density == 1 else density) / 8
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """Weights that the matrix unit takes as they are; also the classical roofline of any format."""
+
+    def __str__(self) -> str:
+        return "none"
+
+    def demands(self, format: WeightFormat, density: float) -> dict[str, float]:
+        return {MEMORY: tile_bytes(format, density), MATRIX: 1.0}
+
+    def rates(self, machine: Machine) -> GeneralRates:
+        return {MEMORY: machine.memory.bandwidth, MATRIX: machine.matrix_rate}
+
+
+@dataclass(frozen=True)
+class Count:
+    """Vector operations a tile, and what says so."""
+
+    operations: float
+    source: str
+
+
+# By bits of a code and whether there is a bitmask. The paper prints none of them; they are read off its results, and so
+# hold the bubbles that its footnote 1 speaks of.
+LIBXSMM_COUNTS: Mapping[tuple[int, bool], Count] = {
+    (16, True): Count(100, "DECA, table 2: 23.0 TFLOPS in three cells of the R-S row"),
+    (8, True): Count(142, "DECA, table 2: 16.1 TFLOPS in five cells of the R-S row; table 4 agrees in three rows"),
+    (8, False): Count(114, "DECA, table 4, density 100 %: AVX 50 % and MEM 74 % of the software-only system"),
+    (4, False): Count(200, "DECA, table 2: 11.5 TFLOPS in the R-S row, the only cell of a 4-bit format that there is"),
+}
+
+
+@dataclass(frozen=True)
+class Libxsmm:
+    """Intel's kernels: a sequence of AVX-512 instructions writes tiles into a double buffer that AMX reads.
+
+    `faster`: how many times as many vector operations a second as the machine has.
+    """
+
+    faster: float = 1.0
+
+    def __str__(self) -> str:
+        return "libxsmm"
+
+    def demands(self, format: WeightFormat, density: float) -> dict[str, float]:
+        return {MEMORY: tile_bytes(format, density), VECTOR: self.operations(format, density), MATRIX: 1.0}
+
+    def operations(self, format: WeightFormat, density: float) -> float:
+        if format.element.bits == 16 and density == 1:
+            return 0.0
+        count = LIBXSMM_COUNTS.get((format.element.bits, density < 1))
+        if count is None:
+            sparse = "sparse " if density < 1 else ""
+            raise ValueError(
+                f"nobody has counted libxsmm's operations for {sparse}{format}: it has sparse 16- and 8-bit and dense "
+                "8- and 4-bit weights; a deca decompressor takes every format"
+            )
+        return count.operations
+
+    def rates(self, machine: Machine) -> GeneralRates:
+        rates = {MEMORY: machine.memory.bandwidth, VECTOR: self.faster * machine.vector_rate}
+        return {**rates, MATRIX: machine.matrix_rate}
+
+
+@dataclass(frozen=True)
+class Deca:
+    """A near-core decompression engine a core: `width` weights leave it in a cycle at most, looked up in `tables`
+    tables of 256 values, each of which serves four codes of at most six bits or two of seven at once."""
+
+    width: int = 32
+    tables: int = 8
+
+    def __post_init__(self) -> None:
+        if not 0 < self.width <= TILE_WEIGHTS or TILE_WEIGHTS % self.width:
+            raise ValueError(f"a width divides {TILE_WEIGHTS}, as 8, 32 and 64 do, not {self.width}")
+        if self.tables < 1:
+            raise ValueError(f"at least one table is needed, not {self.tables}")
+
+    def __str__(self) -> str:
+        return f"deca:w{self.width}:l{self.tables}"
+
+    def lookups(self, bits: int) -> int:
+        """Codes of `bits` that are looked up in a cycle; 16-bit weights skip the tables."""
+        if bits > 8:
+            return self.width
+        return self.tables * (1 if bits == 8 else 2 if bits == 7 else 4)
+
+    def operations(self, format: WeightFormat, density: float) -> float:
+        """Expected cycles a tile: one for each vector operation, and the bubbles between them."""
+        per_operation = 1 + bubbles(self.width, self.lookups(format.element.bits), density)
+        return TILE_WEIGHTS // self.width * per_operation
+
+    def demands(self, format: WeightFormat, density: float) -> dict[str, float]:
+        return {MEMORY: tile_bytes(format, density), VECTOR: self.operations(format, density), MATRIX: 1.0}
+
+    def rates(self, machine: Machine) -> GeneralRates:
+        rates = {MEMORY: machine.memory.bandwidth, VECTOR: machine.cycles_per_second}
+        return {**rates, MATRIX: machine.matrix_rate}
+
+
+@lru_cache(maxsize=4096)
+def bubbles(width: int, lookups: int, density: float) -> float:
+    """Expected bubbles of a vector operation (section 6.2): of its binomially many codes, `lookups` pass in a cycle."""
+    kept = np.arange(width + 1)
+    waits = np.maximum(-(-kept // lookups) - 1, 0)
+    return float((_binomial(width, density) * waits).sum())
+
+
+def _binomial(count: int, share: float) -> NDArray[np.float64]:
+    """Probability of each number 0 … count of successes."""
+    if share >= 1:
+        return np.asarray(np.eye(1, count + 1, count)[0])
+    logs = np.array([math.lgamma(n + 1) for n in range(count + 1)])
+    kept = np.arange(count + 1)
+    chances: NDArray[np.float64] = (
+        logs[count] - logs - logs[::-1] + kept * math.log(share) + (count - kept) * math.log1p(-share)
+    )
+    return np.asarray(np.exp(chances))
+
+
+def parse_decompressor(text: str) -> Decompressor:
+    """`none`, `libxsmm`, `deca` or `deca:wW:lL`."""
+    if text == "none":
+        return Nothing()
+    if text == "libxsmm":
+        return Libxsmm()
+    sizes = re.fullmatch(r"deca(?::w(\d{1,3}):l(\d{1,3}))?", text.lower())
+    if sizes is None:
+        raise ValueError(f"{text!r} is no decompressor; take none, libxsmm, kernels, deca or deca:w32:l8, say")
+    return Deca(int(sizes[1]), int(sizes[2])) if sizes[1] else Deca()

@@ -1,0 +1,120 @@
+"""What Tilepress' own kernels cost for 512 weights, counted in compiled code: the one home of these counts.
+
+How to count again is said in docs/kernels.md. A vector operation is any instruction on vector or mask registers but
+pure loads and stores. Counts are of one row of activations, those with AMX of sixteen.
+"""
+
+from dataclasses import dataclass
+
+from ..formats import WeightFormat, parse
+from ..formats.bfp import BFP
+from ..hardware import Machine
+from .decompressors import tile_bytes
+from .domains import FRONT_END, MATRIX, MEMORY, VECTOR
+
+INTEGER, PAIRS, TILES, INTEGER_TILES = (
+    "linear_f32_i8_int",
+    "linear_f32_bf16_any",
+    "linear_f32_bf16_tiles",
+    "linear_f32_i8_tiles",
+)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """One kernel with one kind of weights and activations: float, int8, bfp7 (at most 7 bits) or bfp8.
+
+    `operations` are vector operations, `moves` those of them that only move, `instructions` all (None where paths
+    differ). `per_density`: what is added to operations and instructions times the density. `matrix`: operations of the
+    matrix unit for sixteen rows.
+    """
+
+    kernel: str
+    weights: str
+    sparse: bool
+    activations: str
+    operations: float
+    moves: int | None = None
+    loads: float | None = None
+    instructions: float | None = None
+    per_density: tuple[float, float] = (0.0, 0.0)
+    matrix: float | None = None
+
+
+COUNTS = (
+    Counted(f"{INTEGER}/neon_dotprod", "int4:g32", False, "int8", 80, 4, 12, 129),
+    Counted(f"{INTEGER}/neon_dotprod", "int4:g32", False, "bfp7", 84, 4, 13, 137),
+    Counted(f"{INTEGER}/neon_dotprod", "int4:g32", False, "bfp8", 130, 10, 17, 191),
+    Counted(f"{INTEGER}/neon_dotprod", "int8:row", False, "int8", 32, 0, 34, 82),
+    Counted(f"{INTEGER}/neon_dotprod", "int8:row", True, "int8", 120, 16, 98, 424),
+    Counted(f"{INTEGER}/neon_dotprod", "int4:g32", True, "int8", 171, 20, 117, 550.5, (64, 145)),
+    Counted(f"{INTEGER}/avx512", "int4:g32", False, "int8", 44, 17, 18),
+    Counted(f"{INTEGER}/avx512", "int4:g32", False, "bfp7", 45, 17, 19),
+    Counted(f"{INTEGER}/avx512", "int4:g32", False, "bfp8", 61, 23, 27),
+    Counted(f"{INTEGER}/avx512", "int8:row", False, "int8", 32, 16, 16, 80),
+    Counted(f"{INTEGER}/avx512", "int8:row", True, "int8", 56, 32, 16, 160),
+    Counted(f"{INTEGER}/avx512", "int4:g32", True, "int8", 118, 54, 18),
+    Counted(f"{PAIRS}/avx512", "bf16", True, "float", 32, 0, 48, 200),
+    Counted(f"{PAIRS}/avx512", "e4m3", False, "float", 80, 16, 24, 124),
+    Counted(f"{PAIRS}/avx512", "mxfp4", False, "float", 61, 3, 25, 123),
+    Counted(f"{PAIRS}/avx512", "int4:g32", False, "float", 54, 3, 25),
+    Counted(f"{TILES}/amx", "mxfp4", False, "float", 88.1, None, 31, matrix=1),
+    Counted(f"{TILES}/amx", "int4:g32", False, "float", 158.1, None, 65, matrix=1),
+    Counted("linear_f32_bf16_groups/amx", "int4:g32", False, "float", 47, None, 49, matrix=1),
+    Counted(f"{TILES}/amx", "bf16", True, "float", 17.1, None, 32, matrix=1),
+    Counted(f"{INTEGER_TILES}/amx", "int8:row", True, "int8", 32.8, None, 33, matrix=0.5),
+    Counted(f"{INTEGER_TILES}/amx", "int4:g32", False, "int8", 56, None, 53, matrix=1),
+)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel of ours as a decompressor. `name`: operation/instruction set, as `kernels.linear_kernel` gives it, or an
+    instruction set alone, which takes the first that was counted on it. `activations`: as `kernels.linear` wants."""
+
+    name: str
+    activations: str = "float"
+
+    def __str__(self) -> str:
+        return f"{self.name}+{self.activations}"
+
+    def counted(self, format: WeightFormat, density: float) -> Counted:
+        wanted = (str(format), density < 1, activation_class(self.activations))
+        for count in COUNTS:
+            if self._is_of(count) and (count.weights, count.sparse, count.activations) == wanted:
+                return count
+        raise ValueError(f"{self.name} was not counted for {_words(*wanted)}; there are {self._listing()}")
+
+    def demands(self, format: WeightFormat, density: float) -> dict[str, float]:
+        count = self.counted(format, density)
+        asked = {MEMORY: tile_bytes(format, density), VECTOR: count.operations + count.per_density[0] * density}
+        if count.instructions is not None:
+            asked[FRONT_END] = count.instructions + count.per_density[1] * density
+        return asked if count.matrix is None else {**asked, MATRIX: count.matrix}
+
+    def rates(self, machine: Machine) -> dict[str, float]:
+        found = {MEMORY: machine.memory.bandwidth, VECTOR: machine.vector_rate}
+        if machine.issue is not None:
+            found[FRONT_END] = machine.cycles_per_second * machine.issue
+        return found if machine.matrix is None else {**found, MATRIX: machine.matrix_rate}
+
+    def _is_of(self, count: Counted) -> bool:
+        return self.name in (count.kernel, count.kernel.partition("/")[2])
+
+    def _listing(self) -> str:
+        found = dict.fromkeys(_words(one.weights, one.sparse, one.activations) for one in COUNTS if self._is_of(one))
+        return ", ".join(found) or "none of this kernel"
+
+
+def activation_class(activations: str) -> str:
+    """float, int8, bfp7 or bfp8: what the counts tell apart."""
+    if activations in ("float", "int8"):
+        return activations
+    format = parse(activations)
+    if not isinstance(format, BFP):
+        raise ValueError(f"activations are float, int8 or bfp:gN:mN, not {activations!r}")
+    return "bfp7" if format.mantissa <= 7 else "bfp8"
+
+
+def _words(weights: str, sparse: bool, activations: str) -> str:
+    return f"{'sparse ' if sparse else ''}{weights}+{activations}"

@@ -1,0 +1,35 @@
+import pytest
+
+
+def test_the_papers_machine(call, call_for_records, tmp_path):
+    page = tmp_path / "s.html"
+    found = call_for_records("roofsurface", "--weights", "mxfp4", "--weights", "bf8", "--batch", 16, "--plot", page)
+    assert found["spr-hbm.mxfp4@100%.bound_by"] == "vector" and found["spr-hbm.bf8@100%.bound_by"] == "memory"
+    assert found["spr-hbm.mxfp4@100%.rate"] == pytest.approx(11.47, abs=0.01)
+    assert page.exists()
+    done = call("roofsurface", "--machine", "spr-ddr", "--decompressor", "deca", "--search")
+    assert done.returncode == 0 and "the smallest DECA that costs none of them 1 %: deca:w" in done.stdout
+
+
+def test_this_machine(call_for_records):
+    arguments = ["--machine", "here", "--weights", "bf8", "--density", 0.2]
+    found = call_for_records("roofsurface", *arguments, "--decompressor", "deca")
+    assert found["here.bf8@20%.bound_by"] in ("memory", "vector", "matrix")
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--machine", "spr"], "no machine 'spr'"),
+        (["--weights", "mxfp5"], "unknown format 'mxfp5'"),
+        (["--density", "2"], "a density is above 0"),
+        (["--decompressor", "dec"], "no decompressor"),
+        (["--weights", "mxfp4", "--density", "0.5"], "nobody has counted"),
+        (["--decompressor", "none", "--plot", "x.html"], "a surface has memory, vector and matrix"),
+    ],
+)
+def test_errors(call, arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = call("roofsurface", *arguments)
+    assert done.returncode == 1 and message in done.stderr and not done.stdout
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,96 @@
+import pytest
+
+from tilepress.hardware import MachineError, machine_names, read_machine
+from tilepress.hardware.here import machine_here, measure_frequency, physical_cores
+
+MINIMAL = """
+name: mine
+title: a machine
+cores: 4
+frequency: 2.0e+9
+memory: {bandwidth: 50.0e+9}
+vector: {units: 2, bits: 128}
+sources: {cores: data sheet, frequency: data sheet, memory: measured, vector: data sheet}
+"""
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read_text(text):
+        path = tmp_path / "mine.yaml"
+        path.write_text(text)
+        return read_machine(path)
+
+    return read_text
+
+
+@pytest.mark.parametrize("name", machine_names())
+def test_every_machine_is_whole(name):
+    machine = read_machine(name)
+    assert machine.name == name and machine.memory.bandwidth > 1e11 and machine.matrix_rate > 0
+    assert all(source.strip() for source in machine.sources.values())
+
+
+def test_the_papers_machines_have_its_rates():
+    hbm, ddr = read_machine("spr-hbm"), read_machine("spr-ddr")
+    assert hbm.memory.bandwidth == 850e9 and ddr.memory.bandwidth == 260e9
+    assert hbm.vector_rate == 56 * 2.5e9 * 2
+    assert hbm.matrix_rate == 56 * 2.5e9 / 16
+    assert 512 * 16 * hbm.matrix_rate == pytest.approx(71.68e12)
+    assert 512 * 16 * read_machine("h100-80gb-pcie").matrix_rate == pytest.approx(989e12 / 2)
+
+
+def test_a_users_file(read):
+    machine = read(MINIMAL)
+    assert machine.vector_rate == 16e9
+    with pytest.raises(MachineError, match="mine has no matrix unit"):
+        _ = machine.matrix_rate
+
+
+@pytest.mark.parametrize(
+    "old, new, message",
+    [
+        ("bandwidth: 50.0e+9", "bandwidth: -1", r"memory\.bandwidth: .*greater than 0"),
+        ("cores: 4", "cores: few", r"cores: .*valid integer"),
+        ("cores: 4", "cores: 4\ncoers: 5", "coers: there is no such field"),
+        ("memory: {bandwidth: 50.0e+9}\n", "", "memory: is missing"),
+        ("memory: measured", "memories: measured", r"nothing says where memory\.bandwidth comes from"),
+        ("vector: {units: 2, bits: 128}", "vector: {units: 2}", r"vector\.bits: is missing"),
+        ("title: a machine", "title: a machine\nmatrix: {}", "matrix: give either cycles or flops"),
+        ("name: mine", "- name", "is not YAML"),
+    ],
+)
+def test_errors_name_the_field(read, old, new, message):
+    with pytest.raises(MachineError, match=message):
+        read(MINIMAL.replace(old, new, 1))
+
+
+def test_machines_that_are_not_there(tmp_path):
+    with pytest.raises(MachineError, match="did you mean 'spr-hbm'"):
+        read_machine("spr-hb")
+    with pytest.raises(MachineError, match="cannot be read"):
+        read_machine(tmp_path / "none.yaml")
+    (tmp_path / "list.yaml").write_text("[1, 2]")
+    with pytest.raises(MachineError, match="holds no mapping"):
+        read_machine(tmp_path / "list.yaml")
+
+
+def test_a_changed_machine_says_that_it_was_changed():
+    changed = read_machine("spr-hbm").changed(cores=16, memory={"bandwidth": 1e12})
+    assert (changed.cores, changed.memory.bandwidth, changed.frequency) == (16, 1e12, 2.5e9)
+    assert changed.sources["cores"] == changed.sources["memory"] == "given"
+
+
+@pytest.mark.parametrize("feature, units, bits", [("amx_tile", 2, 512), ("avx2", 2, 256), ("asimddp", 2, 128)])
+def test_the_machine_at_hand(feature, units, bits):
+    machine = machine_here("this one", {"fpu", feature}, 36e9, threads=1, frequency=2.5e9)
+    assert (machine.cores, machine.memory.bandwidth) == (1, 36e9)
+    assert (machine.vector.units, machine.vector.bits) == (units, bits)
+    assert machine.sources["memory"] == "measured, 1 threads"
+    with pytest.raises(MachineError, match="describe it in a YAML file"):
+        machine_here("this one", {"fpu"}, 36e9, threads=1, frequency=2.5e9)
+
+
+def test_the_frequency_is_one_that_processors_have():
+    assert 0.3e9 < measure_frequency(repeats=3) < 8e9
+    assert physical_cores() >= 0

@@ -1,0 +1,86 @@
+import numpy as np
+import pytest
+
+from tilepress.formats import parse_weight
+from tilepress.hardware import read_machine
+from tilepress.roofsurface import Deca, Libxsmm, Nothing, bubbles, parse_decompressor, tile_bytes
+from tilepress.roofsurface.kernels import COUNTS, Kernel
+
+BF8, BF16, MXFP4 = map(parse_weight, ("bf8", "bf16", "mxfp4"))
+
+
+@pytest.mark.parametrize(
+    "format, density, expected", [(BF16, 1, 1024), (BF8, 1, 512), (MXFP4, 1, 272), (BF8, 0.5, 320), (BF16, 0.1, 166.4)]
+)
+def test_bytes_of_a_tile(format, density, expected):
+    assert tile_bytes(format, density) == pytest.approx(expected)
+
+
+def literal_bubbles(width, lookups, density):
+    """Section 6.2's sum, term by term, with the cumulative distribution added up from its definition."""
+    from math import comb
+
+    def cumulative(n):
+        return sum(comb(width, i) * density**i * (1 - density) ** (width - i) for i in range(min(n, width) + 1))
+
+    spans = range(-(-width // lookups))
+    return sum(k * (cumulative((k + 1) * lookups) - cumulative(k * lookups)) for k in spans)
+
+
+@pytest.mark.parametrize("width, lookups", [(8, 4), (32, 8), (32, 32), (64, 16), (16, 16), (32, 5)])
+@pytest.mark.parametrize("density", [0.05, 0.3, 0.5, 0.97])
+def test_bubbles_are_the_papers_sum(width, lookups, density):
+    assert bubbles(width, lookups, density) == pytest.approx(literal_bubbles(width, lookups, density), abs=1e-12)
+
+
+def test_bubbles_of_dense_weights():
+    assert bubbles(32, 8, 1.0) == 3 and bubbles(32, 5, 1.0) == 6 and bubbles(32, 32, 1.0) == 0
+
+
+def test_bubbles_are_those_of_real_bitmasks():
+    kept = (np.random.default_rng(0).random((20000, 32)) < 0.3).sum(1)
+    waits = np.maximum(-(-kept // 8) - 1, 0)
+    assert bubbles(32, 8, 0.3) == pytest.approx(waits.mean(), abs=0.02)
+
+
+def test_an_engine_shares_its_tables_among_narrow_codes():
+    engine = Deca(32, 8)
+    assert [engine.lookups(bits) for bits in (8, 7, 6, 4, 1, 16)] == [8, 16, 32, 32, 32, 32]
+    assert engine.operations(BF8, 1) == 64 and engine.operations(MXFP4, 1) == 16 and engine.operations(BF16, 0.5) == 16
+    assert Deca(8, 4).operations(BF8, 1) == 128
+
+
+def test_libxsmm_has_what_the_paper_says_and_no_more():
+    assert Libxsmm().operations(BF8, 0.3) == 142 and Libxsmm().operations(BF16, 1) == 0
+    assert Libxsmm(4).rates(read_machine("spr-hbm"))["vector"] == 4 * 280e9
+    with pytest.raises(ValueError, match="nobody has counted libxsmm's operations for sparse mxfp4"):
+        Libxsmm().operations(MXFP4, 0.5)
+
+
+def test_names():
+    assert parse_decompressor("deca") == Deca(32, 8) and parse_decompressor("deca:w64:l64") == Deca(64, 64)
+    assert parse_decompressor("none") == Nothing() and parse_decompressor("libxsmm") == Libxsmm()
+    assert str(parse_decompressor("deca:w8:l4")) == "deca:w8:l4"
+    for text, message in (("dca", "no decompressor"), ("deca:w33:l8", "a width divides 512"), ("deca:w8:l0", "table")):
+        with pytest.raises(ValueError, match=message):
+            parse_decompressor(text)
+
+
+def test_our_kernels():
+    kernel = Kernel("neon_dotprod", "int8")
+    assert kernel.demands(parse_weight("int4:g32"), 0.5) == {"memory": 224, "vector": 203, "front end": 623}
+    assert kernel.demands(parse_weight("int4:g32"), 0.1)["vector"] == pytest.approx(177.4)
+    assert Kernel("linear_f32_bf16_tiles/amx").demands(MXFP4, 1)["matrix"] == 1
+    assert Kernel("neon_dotprod", "bfp:g32:m8").demands(parse_weight("int4:g32"), 1)["vector"] == 130
+    with pytest.raises(ValueError, match=r"was not counted for mxfp4\+float; there are int4:g32\+int8"):
+        Kernel("neon_dotprod").demands(MXFP4, 1)
+    with pytest.raises(ValueError, match="there are none of this kernel"):
+        Kernel("linear_f32_f32_any/avx2").demands(MXFP4, 1)
+    with pytest.raises(ValueError, match="activations are float, int8 or bfp"):
+        Kernel("neon_dotprod", "mxfp4").demands(MXFP4, 1)
+
+
+def test_each_kernel_is_counted_once():
+    keys = [(one.kernel, one.weights, one.sparse, one.activations) for one in COUNTS]
+    assert len(set(keys)) == len(keys)
+    assert all(str(parse_weight(one.weights)) == one.weights for one in COUNTS)

@@ -1,0 +1,78 @@
+import pytest
+
+from tilepress.formats import parse_weight
+from tilepress.hardware import read_machine
+from tilepress.roofsurface import Deca, Libxsmm, Space, predict, smallest, sweep
+from tilepress.roofsurface.plot import write_plot
+
+HBM, DDR = read_machine("spr-hbm"), read_machine("spr-ddr")
+BF8, BF16, MXFP4 = map(parse_weight, ("bf8", "bf16", "mxfp4"))
+DENSITIES = (0.5, 0.3, 0.2, 0.1, 0.05)
+KERNELS = [(MXFP4, 1.0), (BF8, 1.0), *((BF8, d) for d in DENSITIES), *((BF16, d) for d in DENSITIES)]
+
+
+def binding(machine, format, density, decompressor):
+    return predict(machine, format, density, decompressor).surface.binding
+
+
+def test_the_papers_regions():
+    """Figures 5a to 5c as the text tells them."""
+    assert [binding(HBM, *kernel, Libxsmm()) for kernel in KERNELS].count("vector") == 9
+    of_ddr = {kernel: binding(DDR, *kernel, Libxsmm()) for kernel in KERNELS}
+    assert [kernel for kernel, bound_by in of_ddr.items() if bound_by != "memory"] == [(BF8, 0.1), (BF8, 0.05)]
+    faster = [binding(HBM, *kernel, Libxsmm(faster=4)) for kernel in KERNELS]
+    assert 0 < faster.count("vector") < 9
+
+
+def test_rows_beyond_one_matrix_operation():
+    """Section 12.2: intensities grow fourfold at 64 rows, unless each sixteen rows decompress anew."""
+    few, many = (predict(HBM, BF8, 0.2, Libxsmm(), batch) for batch in (16, 64))
+    assert many.demands["memory"] == few.demands["memory"] / 4 and many.demands["matrix"] == 1
+    assert many.rows == few.rows == 16
+    again = predict(HBM, BF8, 0.2, Libxsmm(), 64, reuse=False)
+    assert again.demands == few.demands and again.flops == few.flops
+    assert predict(HBM, BF8, 0.2, Libxsmm(), 1).flops * 16 == pytest.approx(few.flops)
+    with pytest.raises(ValueError, match="at least one row"):
+        predict(HBM, BF8, 0.2, Libxsmm(), 0)
+
+
+def test_following_the_advice_leaves_the_region():
+    found = predict(HBM, MXFP4, 1.0, Libxsmm(), 16)
+    assert found.surface.binding == "vector" and "2.23× the vector rate or 89.6 vector operations" in found.advice
+    assert binding(HBM, MXFP4, 1.0, Libxsmm(faster=2.24)) == "memory"
+    assert binding(HBM, MXFP4, 1.0, Libxsmm(faster=2.22)) == "vector"
+
+
+@pytest.mark.parametrize("density", [0, -1, 1.5])
+def test_densities_that_are_none(density):
+    with pytest.raises(ValueError, match="a density is above 0"):
+        predict(HBM, BF8, density, Libxsmm())
+
+
+def test_the_search_finds_the_papers_engine():
+    assert smallest(HBM, KERNELS) == Deca(32, 8)
+    assert smallest(DDR, KERNELS).tables <= 8
+    assert smallest(HBM, KERNELS, Space(widths=(8,))) is None
+    with pytest.raises(ValueError, match="at least one kernel"):
+        sweep(HBM, [], Space())
+
+
+def test_a_sweep_is_each_point_alone():
+    space = Space(widths=(8, 32), tables=(4, 8), bandwidths=(0.5, 1, 2), cores=(0.5, 1), frequencies=(1, 1.5))
+    swept = sweep(HBM, KERNELS, space)
+    assert swept.rates.shape == (4, 3, 2, 2, len(KERNELS))
+    machine = HBM.changed(cores=28, frequency=3.75e9, memory={"bandwidth": 1700e9})
+    engine = swept.engines.index(Deca(32, 4))
+    for index, kernel in enumerate(KERNELS):
+        alone = predict(machine, *kernel, Deca(32, 4)).surface
+        assert swept.rates[engine, 2, 0, 1, index] == pytest.approx(alone.rate)
+        assert swept.domains[swept.binding[engine, 2, 0, 1, index]] == alone.binding
+
+
+def test_a_page_to_turn(tmp_path):
+    path = tmp_path / "surface.html"
+    kernels = [predict(HBM, *kernel, Libxsmm(), 16) for kernel in KERNELS]
+    write_plot(path, "a title", Libxsmm().rates(HBM), kernels)
+    text = path.read_text()
+    assert "a title" in text and "bf8 20 %" in text and not (tmp_path / "surface.html.part").exists()
+    assert 'src="http' not in text
