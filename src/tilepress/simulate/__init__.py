@@ -1,0 +1,1 @@
+"""Models of hardware that step through time, tile by tile; same machines and formats as the analytic model."""

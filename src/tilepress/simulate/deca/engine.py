@@ -1,0 +1,154 @@
+"""A plan by its events alone: to the cycle what `oracle` gives, thousands of times faster.
+
+When a tile is issued, all that follows of it is known at once: when its lines arrive, since memory serves requests in
+the order they come, when the engine takes it, since that takes tiles in order, and so when its port is free for
+another. Only issues and prefetches of different cores have to be put in order. A heap does that; an event is one
+number, by which it is sorted: cycle, core, whether it is a prefetch, tile.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from .plan import UNITS, Plan, Trace
+
+CORE_BITS, TILE_BITS = 10, 21
+MOST_CORES, MOST_TILES = 1 << CORE_BITS, 1 << TILE_BITS
+_compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = njit(cache=True)
+_PREFETCH = 1 << TILE_BITS
+_CORE_SHIFT = TILE_BITS + 1
+_TIME_SHIFT = _CORE_SHIFT + CORE_BITS
+
+
+def run(plan: Plan) -> Trace:
+    cores, tiles = plan.lines.shape
+    if cores > MOST_CORES or tiles > MOST_TILES:
+        raise ValueError(f"at most {MOST_CORES} cores with {MOST_TILES} tiles each, not {cores} with {tiles}")
+    issue, arrive, start, done, product = (np.full(plan.lines.shape, -1, np.int64) for _ in range(5))
+    times = (issue, arrive, start, done, product)
+    arrays = (np.ascontiguousarray(one) for one in (plan.lines, plan.cycles, plan.trigger))
+    numbers = (plan.line_time, plan.ports, plan.send, plan.hit, plan.latency, plan.delay, plan.after_load, plan.misses)
+    more = (plan.switch, plan.depth, plan.back, plan.matrix, plan.serial, plan.store, plan.flush_every, plan.flush_time)
+    demanded, prefetched, dropped = map(int, _run(*arrays, *times, *numbers, *more))
+    return Trace(*times, demanded, prefetched, dropped)
+
+
+@_compiled
+def _run(  # type: ignore[no-untyped-def]
+    lines, cycles, trigger, issue, arrive, start, done, product,
+    line_time, ports, send, hit, latency, delay, after_load, misses,
+    switch, depth, back, matrix, serial, store, flush_every, flush_time,
+):  # fmt: skip
+    cores, tiles = lines.shape
+    engine_free, matrix_free, fence = np.zeros(cores, np.int64), np.zeros(cores, np.int64), np.zeros(cores, np.int64)
+    hold, flushed = np.zeros(cores, np.int64), np.full(cores, -1, np.int64)
+    next_prefetch, first_way, last_way = np.zeros(cores, np.int64), np.zeros(cores, np.int64), np.zeros(cores, np.int64)
+    on_way = np.zeros(cores, np.int64)
+    ways = np.zeros((cores, misses + 1), np.int64)  # tiles whose prefetched lines are on their way, oldest first
+    memory_free = demanded = prefetched = dropped = 0
+    heap = np.empty(1024, np.int64)
+    size = 0
+    for core in range(cores):
+        for tile in range(min(ports, tiles)):
+            heap, size = _push(heap, size, _event(send, core, tile))
+    while size:
+        event, size = _pop(heap, size)
+        now, core = event >> _TIME_SHIFT, (event >> _CORE_SHIFT) & (MOST_CORES - 1)
+        tile, is_prefetch = event & (MOST_TILES - 1), event & _PREFETCH
+        count = lines[core, tile]
+        if is_prefetch:
+            while first_way[core] < last_way[core]:
+                oldest = ways[core, first_way[core] % (misses + 1)]
+                if arrive[core, oldest] > now:
+                    break
+                on_way[core] -= lines[core, oldest]
+                first_way[core] += 1
+            if arrive[core, tile] < 0:
+                if on_way[core] + count > misses:
+                    dropped += count
+                    continue
+                prefetched += count
+                memory_free, arrive[core, tile] = _request(memory_free, now, count, line_time, latency)
+                if count:
+                    ways[core, last_way[core] % (misses + 1)] = tile
+                    last_way[core] += 1
+                    on_way[core] += count
+            continue
+        if now < hold[core]:
+            heap, size = _push(heap, size, _event(hold[core], core, tile))
+            continue
+        if arrive[core, tile] < 0:
+            demanded += count
+            memory_free, arrive[core, tile] = _request(memory_free, now, count, line_time, latency)
+        if flush_every and tile % flush_every == flush_every - 1 and flushed[core] != tile:
+            flushed[core], hold[core] = tile, now + flush_time
+            heap, size = _push(heap, size, _event(hold[core], core, tile))
+            continue
+        issue[core, tile] = now
+        load = max(now, arrive[core, tile]) + hit + count
+        start[core, tile] = max(load, engine_free[core])
+        engine_free[core] = start[core, tile] + cycles[core, tile] + switch
+        out = start[core, tile] + cycles[core, tile] + depth
+        if serial:
+            done[core, tile] = max(out, fence[core]) + back
+            matrix_free[core] = done[core, tile] + matrix
+            fence[core] = free = matrix_free[core] + store
+        else:
+            done[core, tile] = free = out + back
+            matrix_free[core] = max(free, matrix_free[core]) + matrix
+        product[core, tile] = matrix_free[core]
+        if tile + ports < tiles:
+            heap, size = _push(heap, size, _event(free + send, core, tile + ports))
+        due = delay + (load if after_load else now)
+        other = next_prefetch[core]
+        while other < tiles and trigger[core, other] <= tile:
+            if other > tile and trigger[core, other] == tile:
+                heap, size = _push(heap, size, _event(due, core, other) | _PREFETCH)
+            other += 1
+        next_prefetch[core] = other
+    return demanded, prefetched, dropped
+
+
+@_compiled
+def _event(now: Any, core: Any, tile: Any) -> Any:
+    return (now << _TIME_SHIFT) | (core << _CORE_SHIFT) | tile
+
+
+@_compiled
+def _request(memory_free: Any, now: Any, lines: Any, line_time: Any, latency: Any) -> Any:
+    """When memory is free again, in units, and the cycle in which the lines have arrived."""
+    if not lines:
+        return memory_free, now
+    end = max(memory_free, now * UNITS) + lines * line_time
+    return end, -(-end // UNITS) + latency
+
+
+@_compiled
+def _push(heap: Any, size: Any, event: Any) -> Any:
+    if size == len(heap):
+        grown = np.empty(2 * size, np.int64)
+        grown[:size] = heap
+        heap = grown
+    place = size
+    while place and heap[(place - 1) >> 1] > event:
+        heap[place] = heap[(place - 1) >> 1]
+        place = (place - 1) >> 1
+    heap[place] = event
+    return heap, size + 1
+
+
+@_compiled
+def _pop(heap: Any, size: Any) -> Any:
+    top, size = heap[0], size - 1
+    last, place, child = heap[size], 0, 1
+    while child < size:
+        if child + 1 < size and heap[child + 1] < heap[child]:
+            child += 1
+        if last <= heap[child]:
+            break
+        heap[place] = heap[child]
+        place, child = child, 2 * child + 1
+    heap[place] = last
+    return top, size

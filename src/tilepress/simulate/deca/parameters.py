@@ -1,0 +1,44 @@
+"""Everything that the simulation of DECA is told: what was fitted, and to what, and what is structure."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A constant that the paper does not print, and the cells that it was set by."""
+
+    value: float
+    unit: str
+    fitted_to: str
+
+
+# The whole list. Table 6 and all speed-ups are held out: nothing here was set by them. The counted operations of
+# libxsmm's sequences, which table 2 implies, are in `roofsurface.decompressors`.
+FITTED: dict[str, Fitted] = {
+    "memory_latency": Fitted(150, "cycle", "table 5, TFLOPS without weight prefetching and with degree 1"),
+    "memory_share": Fitted(0.94, "", "MEM of DECA in table 4 at 100, 50 and 20 %; table 5, TFLOPS with degree 5"),
+    "one_way": Fitted(3, "cycle", "MEM, TMUL and DECA of DECA in table 4 at 5 %"),
+    "tile_switch": Fitted(1, "cycle", "the DECA column of table 4, all four rows"),
+    "software_memory_share": Fitted(0.74, "", "MEM, TMUL and AVX of software-only in table 4 at 100 %"),
+    "software_vector_share": Fitted(0.89, "", "AVX of software-only in table 4 at 50, 20 and 5 %"),
+    "l2_prefetch_lines": Fitted(8, "line", "table 5, TFLOPS, misses and prefetches of the default L2 prefetcher"),
+    "l2_prefetch_delay": Fitted(120, "cycle", "table 5, TFLOPS, misses and prefetches of the default L2 prefetcher"),
+    "other_layer_time": Fitted(0.212e-3, "s", "table 1, all twelve cells: what a layer takes beside its GeMMs"),
+    "other_sequence_time": Fitted(2.2e-6, "s", "table 1, all twelve cells: more for each sequence of the batch"),
+    "cache_read_rate": Fitted(85e9, "B/s", "table 1, all twelve cells: bytes of the KV cache that attention reads"),
+}
+
+
+def fitted(name: str) -> float:
+    return FITTED[name].value
+
+
+LOADERS = 2  # DECA, section 5.2: two loaders, two output registers
+QUEUE = 8  # DECA, section 7: entries of the TEPL queue
+STAGES = 3  # DECA, section 6.1: dequantise, expand, scale
+TILE_LINES = 16  # rows of a decompressed tile, 64 bytes each; DECA, section 2.3
+PAGE_LINES = 64  # of 64 bytes in a page of 4 KiB
+TRAINING = 2  # accesses in a page before Intel's L2 streamer prefetches; Intel Optimization Reference Manual
+DEGREE = 5  # DECA, section 8.3: tiles ahead, the degree of its evaluation
+INSTRUCTIONS_PER_VECTOR_OPERATION = 2.7  # DECA, section 4.2: 40 to 80 % of six commit slots are in use
+MEMORY_OPERATIONS_PER_ROW = 3  # codes, mask and store of a row: libxsmm's sequence as section 2.4 tells it

@@ -1,0 +1,199 @@
+"""The systems that are compared: weights as they are, decompressed by software, or by DECA, however integrated."""
+
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...hardware import Caches, Machine, MachineError
+from ...roofsurface import Deca, Libxsmm
+from .parameters import (
+    DEGREE,
+    INSTRUCTIONS_PER_VECTOR_OPERATION,
+    LOADERS,
+    MEMORY_OPERATIONS_PER_ROW,
+    PAGE_LINES,
+    QUEUE,
+    STAGES,
+    TILE_LINES,
+    TRAINING,
+    fitted,
+)
+from .plan import UNITS, Plan
+from .workload import Workload
+
+PUBLISHED = Deca()  # section 7: 32 weights wide, eight tables
+Prefetcher = Literal["none", "l2", "deca"]
+Vectors = Literal["as they are", "more", "wider"]
+Ints = NDArray[np.int64]
+
+
+class System(Protocol):
+    """What turns a workload on a machine into a plan."""
+
+    def plan(self, machine: Machine, work: Workload) -> Plan: ...
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The matrix unit loads bf16 weights as they lie: sixteen lines a tile, far ahead."""
+
+    def __str__(self) -> str:
+        return "baseline"
+
+    def plan(self, machine: Machine, work: Workload) -> Plan:
+        ahead = _caches(machine).l2_misses // TILE_LINES + LOADERS
+        return _plan(machine, work, np.ones_like(work.lines), _nowhere(work), fitted("memory_share"), ports=ahead)
+
+
+@dataclass(frozen=True)
+class Software:
+    """libxsmm: vector instructions write tiles into a double buffer from which the matrix unit reads. `vectors`: the
+    units as they are, four times as many, or four times as wide; the core around them stays as it is."""
+
+    vectors: Vectors = "as they are"
+
+    def __str__(self) -> str:
+        return "software" if self.vectors == "as they are" else f"software, vector units: {self.vectors}"
+
+    def cycles(self, machine: Machine, work: Workload) -> int:
+        """Of one core for one tile."""
+        operations = Libxsmm().operations(work.format, work.density)
+        if not operations:
+            raise ValueError(f"{work.format} needs no decompression; take the baseline")
+        instructions = INSTRUCTIONS_PER_VECTOR_OPERATION * operations
+        units = machine.vector_rate / machine.cycles_per_second
+        if self.vectors == "more":
+            units *= 4
+        elif self.vectors == "wider":
+            memory = MEMORY_OPERATIONS_PER_ROW * TILE_LINES
+            operations, instructions = operations / 4, memory + (instructions - memory) / 4
+        return round(max(operations / units, instructions / (machine.issue or 1)) / fitted("software_vector_share"))
+
+    def plan(self, machine: Machine, work: Workload) -> Plan:
+        cycles = np.full_like(work.lines, self.cycles(machine, work))
+        ahead = np.maximum(np.arange(work.tiles) - _caches(machine).l2_misses, 0)
+        trigger = np.broadcast_to(ahead, work.lines.shape)
+        return _plan(machine, work, cycles, trigger, fitted("software_memory_share"), ports=LOADERS)
+
+
+@dataclass(frozen=True)
+class Accelerated:
+    """DECA beside each core, as section 8.3 takes it apart.
+
+    `l2`: it reads through the L2 cache rather than the last level. `prefetcher`: who fetches weights ahead; its own
+    goes `degree` tiles ahead in each loader's sequence. `registers`: tiles come back through the output registers, not
+    through the L2 cache. `tepl`: called out of order rather than by a store, a fence and a load. `flush_every`: of so
+    many tiles one is squashed and called again, `flush_time` cycles later; 0 is none.
+    """
+
+    engine: Deca = PUBLISHED
+    l2: bool = True
+    prefetcher: Prefetcher = "deca"
+    degree: int = DEGREE
+    registers: bool = True
+    tepl: bool = True
+    flush_every: int = 0
+    flush_time: int = 20
+
+    def __post_init__(self) -> None:
+        if self.degree < 1 or self.flush_every < 0 or self.flush_time < 1:
+            raise ValueError("a degree and the time of a flush are at least 1; flush_every is 0 for never")
+        if not self.l2 and self.prefetcher != "none":
+            raise ValueError("prefetchers bring weights to the L2 cache; without l2 there is none")
+
+    def __str__(self) -> str:
+        return str(self.engine)
+
+    def cycles(self, work: Workload) -> Ints:
+        """[cores, tiles]: a vector operation takes a cycle for each lot of codes that the tables look up at once."""
+        windows = work.windows(self.engine.width)
+        lookups = self.engine.lookups(work.format.element.bits)
+        cycles = np.maximum(-(-windows // lookups), 1).sum(-1)
+        return np.broadcast_to(cycles, work.lines.shape)
+
+    def trigger(self, work: Workload) -> Ints:
+        if self.prefetcher == "none":
+            return _nowhere(work)
+        if self.prefetcher == "l2":
+            return page_triggers(work.code_ends, round(fitted("l2_prefetch_lines")))
+        ahead = np.maximum(np.arange(work.tiles) - LOADERS * self.degree, 0)
+        return np.broadcast_to(ahead, work.lines.shape)
+
+    def plan(self, machine: Machine, work: Workload) -> Plan:
+        way, hit = round(fitted("one_way")), round(_caches(machine).l2_latency)
+        own = self.prefetcher == "deca"
+        plan = _plan(machine, work, self.cycles(work), self.trigger(work), fitted("memory_share"), ports=LOADERS)
+        return replace(
+            plan,
+            ports=min(LOADERS, QUEUE),
+            send=way,
+            delay=0 if own else round(fitted("l2_prefetch_delay")),
+            after_load=own,
+            switch=round(fitted("tile_switch")),
+            depth=STAGES + (0 if self.registers else hit),
+            back=self._back(way, hit),
+            serial=not self.tepl,
+            store=0 if self.tepl else way,
+            flush_every=self.flush_every,
+            flush_time=self.flush_time,
+        )
+
+    def _back(self, way: int, hit: int) -> int:
+        """Cycles from a tile in its register, or in the L2 cache, to one in the core. A TEPL takes rows as they come; a
+        load asks for them when all are there."""
+        if self.tepl:
+            return way if self.registers else hit
+        return TILE_LINES + (2 * way if self.registers else hit)
+
+
+def page_triggers(code_ends: Ints, lines_ahead: int) -> Ints:
+    """Which tile sets off the L2 prefetcher for which: the first in the same page, after those that it learns from,
+    that is not more than `lines_ahead` behind; -1 where there is none. Physical addresses end with their page."""
+    return np.stack([_page_triggers(ends, lines_ahead) for ends in code_ends])
+
+
+def _page_triggers(ends: Ints, lines_ahead: int) -> Ints:
+    tiles = np.arange(len(ends))
+    pages = np.maximum(ends - 1, 0) // PAGE_LINES
+    first_of_page = np.searchsorted(pages, pages, side="left")
+    near = np.searchsorted(ends, ends - lines_ahead, side="left")
+    trigger = np.maximum(near, first_of_page + TRAINING - 1)
+    return np.where(trigger < tiles, trigger, -1)
+
+
+def _nowhere(work: Workload) -> Ints:
+    return np.broadcast_to(np.int64(-1), work.lines.shape)
+
+
+def _plan(machine: Machine, work: Workload, cycles: Ints, trigger: Ints, share: float, ports: int) -> Plan:
+    caches = _caches(machine)
+    if machine.matrix is None or machine.matrix.cycles is None:
+        raise MachineError(f"{machine.name} does not say how many cycles its matrix unit takes: add matrix.cycles")
+    bytes_a_cycle = share * machine.memory.bandwidth / machine.frequency
+    return Plan(
+        lines=work.lines,
+        cycles=np.asarray(cycles),
+        trigger=np.asarray(trigger),
+        line_time=max(round(caches.line / bytes_a_cycle * UNITS), 1),
+        ports=ports,
+        send=0,
+        hit=round(caches.l2_latency),
+        latency=round(fitted("memory_latency")),
+        delay=0,
+        after_load=False,
+        misses=caches.l2_misses,
+        switch=0,
+        depth=0,
+        back=0,
+        matrix=round(machine.matrix.cycles),
+        serial=False,
+        store=0,
+    )
+
+
+def _caches(machine: Machine) -> Caches:
+    if machine.caches is None:
+        raise MachineError(f"{machine.name} says nothing of its caches: add caches to its description")
+    return machine.caches

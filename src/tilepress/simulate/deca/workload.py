@@ -1,0 +1,117 @@
+"""What there is to do: for each core its tiles, with the lines that each takes and the codes that each window holds."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...formats import WeightFormat
+from ...formats.weight import SCALE_BITS, ZERO_POINT_BITS
+from ...hardware.machine import TILE_WEIGHTS
+from ...tiles import PackedMatrix, unpack_codes
+from ...tiles.layout import BLOCK_NEURONS, element_order
+
+LINE_BITS = 512
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """`kept` [cores, tiles, parts]: codes in each of the equal parts that a tile is cut into, the whole tile if it is
+    dense. Every core has as many tiles."""
+
+    format: WeightFormat
+    density: float
+    kept: Ints
+
+    @property
+    def cores(self) -> int:
+        return int(self.kept.shape[0])
+
+    @property
+    def tiles(self) -> int:
+        """Of each core."""
+        return int(self.kept.shape[1])
+
+    @property
+    def sparse(self) -> bool:
+        return self.density < 1
+
+    def windows(self, width: int) -> Ints:
+        """[cores, tiles, operations]: codes that each vector operation of `width` weights takes in."""
+        parts = self.kept.shape[2]
+        if TILE_WEIGHTS // width == parts:
+            return self.kept
+        if TILE_WEIGHTS // width < parts:
+            return np.asarray(self.kept.reshape(self.cores, self.tiles, TILE_WEIGHTS // width, -1).sum(-1))
+        if self.sparse:
+            raise ValueError(f"bitmasks were counted {TILE_WEIGHTS // parts} weights at a time, not {width}")
+        return np.full((self.cores, self.tiles, TILE_WEIGHTS // width), width)
+
+    @cached_property
+    def code_ends(self) -> Ints:
+        """[cores, tiles]: lines of codes that a core has begun when a tile is done."""
+        bits = np.cumsum(self.kept.sum(-1) * self.format.element.bits, axis=1)
+        return -(-bits // LINE_BITS)
+
+    @cached_property
+    def lines(self) -> Ints:
+        """[cores, tiles]: lines of codes, bitmask and scales that no earlier tile has brought."""
+        lines = np.diff(self.code_ends, axis=1, prepend=0)
+        lines = lines + TILE_WEIGHTS // LINE_BITS if self.sparse else lines
+        return lines + _new_lines(self._group_bits, self.tiles)
+
+    @property
+    def bits(self) -> float:
+        """All that is stored."""
+        return float(self.kept.sum()) * self.format.element.bits + self.cores * self.tiles * (
+            TILE_WEIGHTS * self.sparse + self._group_bits
+        )
+
+    @property
+    def _group_bits(self) -> float:
+        """Bits of scales and zero points a tile; a whole row's are read once and cost nothing."""
+        scaling = self.format.scaling
+        if scaling is None or scaling.group is None:
+            return 0.0
+        zero = ZERO_POINT_BITS if self.format.has_zero_point else 0
+        return TILE_WEIGHTS / scaling.group * (SCALE_BITS[scaling.type] + zero)
+
+
+def random_workload(
+    format: WeightFormat, density: float, tiles: int, cores: int, width: int = 32, seed: int = 0
+) -> Workload:
+    """`tiles` tiles for each of `cores`, with the windows that bits set at random, independently, would have."""
+    if tiles < 1 or cores < 1:
+        raise ValueError(f"at least one tile and one core are needed, not {tiles} and {cores}")
+    if not 0 < density <= 1:
+        raise ValueError(f"a density is above 0 and at most 1, not {density:g}")
+    if density == 1:
+        return Workload(format, density, np.full((cores, tiles, 1), TILE_WEIGHTS))
+    shape = (cores, tiles, TILE_WEIGHTS // width)
+    return Workload(format, density, np.random.default_rng(seed).binomial(width, density, shape))
+
+
+def packed_workload(matrix: PackedMatrix, cores: int, width: int = 32) -> Workload:
+    """The tiles of a packed matrix, its own bitmasks counted; blocks of 16 neurons go to the cores in turn, and those
+    that do not fill all cores are left out."""
+    blocks = matrix.rows // BLOCK_NEURONS // cores * cores
+    if not blocks or matrix.cols % 32:
+        raise ValueError(f"{matrix.rows}×{matrix.cols} does not give each of {cores} cores a block of 16 × 32 tiles")
+    if matrix.mask is None:
+        return random_workload(matrix.format, 1.0, blocks // cores * matrix.cols // 32, cores)
+    keep = unpack_codes(matrix)[1]
+    assert keep is not None
+    tiles = keep.numpy()[: blocks * BLOCK_NEURONS].reshape(blocks, BLOCK_NEURONS, -1, 32).transpose(0, 2, 1, 3)
+    ordered = np.empty((*tiles.shape[:2], TILE_WEIGHTS), bool)
+    ordered[..., element_order(16).ravel()] = tiles.reshape(*tiles.shape[:2], -1)
+    kept = ordered.reshape(*tiles.shape[:2], -1, width).sum(-1)
+    shared = kept.reshape(blocks // cores, cores, *kept.shape[1:]).swapaxes(0, 1)
+    return Workload(matrix.format, matrix.density, shared.reshape(cores, -1, kept.shape[-1]).astype(np.int64))
+
+
+def _new_lines(bits: float, tiles: int) -> Ints:
+    """Lines that each of `tiles` consecutive tiles begins in an array of which it takes `bits`."""
+    ends = np.ceil(np.arange(1, tiles + 1) * bits / LINE_BITS).astype(np.int64)
+    return np.diff(ends, prepend=0)

@@ -1,0 +1,132 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from tilepress.formats import parse_weight
+from tilepress.hardware import MachineError, read_machine
+from tilepress.roofsurface import Deca, predict
+from tilepress.simulate.deca import (
+    FITTED,
+    Accelerated,
+    Baseline,
+    Software,
+    engine,
+    packed_workload,
+    random_workload,
+    simulate,
+)
+from tilepress.simulate.deca.plan import UNITS
+from tilepress.simulate.deca.systems import page_triggers
+from tilepress.tiles import pack
+
+HBM = read_machine("spr-hbm").changed(cores=8, memory={"bandwidth": 850e9 / 7})  # an eighth of it, as fast a core
+BF8, BF16, MXFP4 = map(parse_weight, ("bf8", "bf16", "mxfp4"))
+SMALL = 8 * 512 * 600
+
+
+def per_tile(system, format=BF8, density=1.0):
+    return simulate(HBM, system, format, density, weights=SMALL).cycles_per_tile
+
+
+@pytest.mark.parametrize("density", [1.0, 0.5, 0.2, 0.05])
+@pytest.mark.parametrize("deca", [Deca(8, 4), Deca(32, 8), Deca(64, 64)])
+def test_without_latencies_it_is_the_analytic_model(density, deca):
+    work = random_workload(BF8, density, 1500, 8, width=min(deca.width, 32))
+    system = Accelerated(deca)
+    nothing = {"send": 0, "hit": 1, "latency": 0, "switch": 0, "depth": 0, "back": 0}
+    line_time = round(64 * HBM.frequency / HBM.memory.bandwidth * UNITS)
+    ahead = np.broadcast_to(np.maximum(np.arange(1500) - 16, 0), work.lines.shape)
+    free = replace(
+        system.plan(HBM, work), **nothing, line_time=line_time, ports=8, misses=1 << 12, trigger=ahead, after_load=False
+    )
+    expected = predict(HBM, BF8, density, deca).surface.rate
+    found = 8 * 1500 / (engine.run(free).cycles / HBM.frequency)
+    assert found == pytest.approx(expected, rel=0.03) and found < 1.005 * expected
+
+
+def test_each_feature_of_the_integration_helps():
+    steps = [
+        Accelerated(l2=False, prefetcher="none", registers=False, tepl=False),
+        Accelerated(prefetcher="l2", registers=False, tepl=False),
+        Accelerated(registers=False, tepl=False),
+        Accelerated(tepl=False),
+        Accelerated(),
+    ]
+    times = [per_tile(step, density=0.05) for step in steps]
+    assert times == sorted(times, reverse=True) and times[0] > 4 * times[-1]
+
+
+def test_squashed_calls_cost_time_and_lose_nothing():
+    calm, flushed = (simulate(HBM, Accelerated(flush_every=n), BF8, 0.05, weights=SMALL) for n in (0, 10))
+    assert flushed.seconds > 1.02 * calm.seconds
+    assert sum(flushed.lines.values()) - flushed.lines["dropped"] == sum(calm.lines.values()) - calm.lines["dropped"]
+
+
+def test_shares_and_lines_add_up():
+    found = simulate(HBM, Accelerated(), MXFP4, weights=SMALL)
+    assert found.lines["demanded"] + found.lines["prefetched"] == found.plan.lines.sum()
+    assert found.plan.lines.sum() * 64 == pytest.approx(8 * 600 * 272, rel=1e-3)
+    assert found.memory == pytest.approx(272 * 8 * 600 / found.seconds / HBM.memory.bandwidth)
+    assert found.matrix == pytest.approx(16 / found.cycles_per_tile) and 0 < found.decompressor < 1
+    idle = sum(found.stalls.values()) + 17
+    assert idle == pytest.approx(found.cycles_per_tile, rel=0.05)
+
+
+def test_more_and_wider_vector_units_help_less_than_deca():
+    times = {vectors: per_tile(Software(vectors), density=0.05) for vectors in ("as they are", "more", "wider")}
+    assert times["as they are"] > times["more"] > times["wider"] > per_tile(Accelerated(), density=0.05)
+
+
+def test_a_packed_matrix_brings_its_own_bitmasks():
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(512, 256, generator=generator)
+    mask = torch.rand(512, 256, generator=generator) < torch.linspace(0.1, 0.9, 512)[:, None]
+    work = packed_workload(pack(weight, "bf8", mask=mask), cores=8)
+    assert work.kept.sum() == mask.sum() and work.kept.shape == (8, 32, 16)
+    assert work.kept[0, :8].sum() == mask[:16].sum() and work.kept[1, :8].sum() == mask[16:32].sum()
+    found = simulate(HBM, Accelerated(), BF8, work=work)
+    assert found.plan.cycles.sum() == np.maximum(-(-work.kept // 8), 1).sum()
+    with pytest.raises(ValueError, match="does not give each of 64 cores"):
+        packed_workload(pack(weight, "bf8"), cores=64)
+
+
+def test_random_windows_follow_the_density():
+    work = random_workload(BF8, 0.3, 500, 4)
+    assert work.kept.mean() == pytest.approx(9.6, abs=0.05)
+    assert work.lines.sum() * 512 == pytest.approx(work.kept.sum() * 8 + 2000 * 512, rel=0.001)
+    assert work.windows(64).shape == (4, 500, 8) and random_workload(BF8, 1.0, 5, 4).windows(8).shape == (4, 5, 64)
+    with pytest.raises(ValueError, match="32 weights at a time, not 8"):
+        work.windows(8)
+
+
+def test_the_l2_prefetcher_stops_at_a_page():
+    ends = np.arange(1, 41)[None] * 4  # tiles of four lines, 16 a page
+    found = page_triggers(ends, 8)[0]
+    assert (found[[0, 1, 16, 17, 32, 33]] == -1).all()
+    assert found[2] == 1 and found[5] == 3 and found[18] == 17 and found[20] == 18
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: simulate(HBM, Baseline(), BF8, weights=SMALL), "the baseline multiplies dense bf16"),
+        (lambda: simulate(HBM, Software(), BF16, weights=SMALL), "take the baseline"),
+        (lambda: simulate(HBM, Software(), MXFP4, 0.5, weights=SMALL), "nobody has counted"),
+        (lambda: simulate(HBM, Accelerated(), BF8, 1.5), "a density is above 0"),
+        (lambda: simulate(HBM, Accelerated(), BF8, weights=0), "at least one tile"),
+        (lambda: Accelerated(l2=False), "without l2 there is none"),
+        (lambda: Accelerated(degree=0), "at least 1"),
+    ],
+)
+def test_what_cannot_be_simulated(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+    with pytest.raises(MachineError, match="says nothing of its caches"):
+        simulate(read_machine("h100-80gb-pcie"), Accelerated(), BF8)
+
+
+def test_every_fitted_parameter_says_by_what():
+    assert all("table" in one.fitted_to for one in FITTED.values())
+    assert not any("table 6" in one.fitted_to for one in FITTED.values())
