@@ -32,6 +32,8 @@ def records(item, **options):
         (3.0, "ms", 3.1, "<", 0.1 / 3, "deviates"),
         (3.0, "ms", 9.0, ">", 2.0, "matches"),
         (3.0, "ms", 2.9, ">", -0.1 / 3, "deviates"),
+        (0.0, "schemes", 2, ">", None, "matches"),
+        (0.0, "schemes", 0, ">", None, "deviates"),
         ("W=32", "", "W=32", "=", None, "matches"),
         ("W=32", "", "W=64", "=", None, "deviates"),
         (3.0, "ms", None, "=", None, "not possible here"),
@@ -42,7 +44,7 @@ def test_a_cell(value, unit, ours, relation, deviation, state):
     (found,) = records(item(published, Ours("r", "c", ours)))
     assert found.deviation == (None if deviation is None else pytest.approx(deviation))
     assert (found.state, found.unit, found.item, found.name) == (state, unit, "mine/table1", "mine/table1.r.c")
-    assert found.paper == (value if relation == "=" else f"{relation} 3")
+    assert found.paper == (value if relation == "=" else f"{relation} {value:g}")
 
 
 def test_cells_come_in_the_papers_order_and_ours_alone_after_them():

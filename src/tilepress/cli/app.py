@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import bench, compress, demo, doctor, eval, formats, generate, inspect, reproduce, roofsurface
+from . import bench, compress, demo, doctor, eval, formats, generate, inspect, reproduce, roofsurface, simulate
 
 app = typer.Typer(
     name="tilepress",
@@ -26,6 +26,7 @@ app.command()(inspect.inspect)
 app.command()(roofsurface.roofsurface)
 app.command()(reproduce.reproduce)
 app.add_typer(bench.app, name="bench")
+app.add_typer(simulate.app, name="simulate")
 
 
 def _print_version(wanted: bool) -> None:

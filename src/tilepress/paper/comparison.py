@@ -29,8 +29,8 @@ def worst(records: Sequence[Reproduction]) -> State | None:
 
 
 def deviation(ours: Value, theirs: Published) -> float | None:
-    """As `Reproduction` defines it; None of words, and of ours if there is none."""
-    if isinstance(ours, str) or ours is None or isinstance(theirs.value, str):
+    """As `Reproduction` defines it; None of words, of nothing, and from nothing."""
+    if isinstance(ours, str) or ours is None or isinstance(theirs.value, str) or not theirs.value:
         return None
     return ours - theirs.value if theirs.unit == "%" else ours / theirs.value - 1
 
@@ -38,12 +38,12 @@ def deviation(ours: Value, theirs: Published) -> float | None:
 def state(ours: Value, theirs: Published) -> State:
     if ours is None:
         return "not possible here"
-    distance = deviation(ours, theirs)
-    if distance is None:
+    if isinstance(ours, str) or isinstance(theirs.value, str):
         return "matches" if ours == theirs.value else "deviates"
-    too_high = theirs.relation in "=<" and distance > (theirs.within if theirs.relation == "=" else 0)
-    too_low = theirs.relation in "=>" and distance < (-theirs.within if theirs.relation == "=" else 0)
-    return "deviates" if too_high or too_low else "matches"
+    if theirs.relation != "=":
+        holds = ours < theirs.value if theirs.relation == "<" else ours > theirs.value
+        return "matches" if holds else "deviates"
+    return "matches" if abs(deviation(ours, theirs) or 0) <= theirs.within else "deviates"
 
 
 def _record(item: Item, ours: Ours, theirs: Published | None, command: str) -> Reproduction:
@@ -51,7 +51,7 @@ def _record(item: Item, ours: Ours, theirs: Published | None, command: str) -> R
         name=f"{item.name}.{ours.row}.{ours.column}",
         value=ours.value,
         unit=theirs.unit if theirs else ours.unit,
-        origin=ORIGINS[item.kind],
+        origin=ours.origin or ORIGINS[item.kind],
         machine=machine(),
         command=command,
         item=item.name,

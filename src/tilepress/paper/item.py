@@ -56,13 +56,15 @@ class Published:
 
 @dataclass(frozen=True)
 class Ours:
-    """Our value for a cell. None is one that cannot be had here, and `note` says why."""
+    """Our value for a cell. None is one that cannot be had here, and `note` says why. `origin`: where it differs from
+    that of the item's kind."""
 
     row: str
     column: str
     value: Value
     unit: str = ""
     note: str = ""
+    origin: Origin | None = None
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,11 @@ FITTED: dict[str, Fitted] = {
     "software_vector_share": Fitted(0.89, "", "AVX of software-only in table 4 at 50, 20 and 5 %"),
     "l2_prefetch_lines": Fitted(8, "line", "table 5, TFLOPS, misses and prefetches of the default L2 prefetcher"),
     "l2_prefetch_delay": Fitted(120, "cycle", "table 5, TFLOPS, misses and prefetches of the default L2 prefetcher"),
-    "other_layer_time": Fitted(0.212e-3, "s", "table 1, all twelve cells: what a layer takes beside its GeMMs"),
-    "other_sequence_time": Fitted(2.2e-6, "s", "table 1, all twelve cells: more for each sequence of the batch"),
-    "cache_read_rate": Fitted(85e9, "B/s", "table 1, all twelve cells: bytes of the KV cache that attention reads"),
+    "other_layer_time": Fitted(0.236e-3, "s", "table 1, all twelve cells: what a layer takes beside its GeMMs"),
+    "other_sequence_time": Fitted(1.4e-6, "s", "table 1, all twelve cells: more for each sequence of the batch"),
+    "attention_rate": Fitted(
+        730e9, "B/s", "table 1, all twelve cells: keys and values of all query heads that it reads"
+    ),
 }
 
 

@@ -30,7 +30,9 @@ Ints = NDArray[np.int64]
 
 
 class System(Protocol):
-    """What turns a workload on a machine into a plan."""
+    """What turns a workload on a machine into a plan; equal ones do the same."""
+
+    def __hash__(self) -> int: ...
 
     def plan(self, machine: Machine, work: Workload) -> Plan: ...
 

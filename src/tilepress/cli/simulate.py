@@ -1,0 +1,190 @@
+"""`tilepress simulate`: hardware that is not at hand, to the cycle."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .machines import MachineName, find_machine
+from .output import Json, Recorder, print_table, progress
+
+if TYPE_CHECKING:
+    from ..formats import WeightFormat
+    from ..hardware import Machine
+    from ..simulate.deca import Result, System
+    from ..simulate.deca.systems import Prefetcher
+
+
+class SystemName(StrEnum):
+    deca = "deca"
+    software = "software"
+    more_vectors = "software-more-vectors"
+    wider_vectors = "software-wider-vectors"
+    baseline = "baseline"
+
+
+class Prefetch(StrEnum):
+    none = "none"
+    l2 = "l2"
+    deca = "deca"
+
+
+app = typer.Typer(help="Simulate hardware.", no_args_is_help=True)
+
+
+@app.callback()
+def _group() -> None:
+    """Simulate hardware."""
+
+
+@app.command()
+def deca(
+    machine: MachineName = "spr-hbm",
+    system: Annotated[SystemName, typer.Option(help="What decompresses.")] = SystemName.deca,
+    engine: Annotated[str, typer.Option(help="The engine: deca:wWIDTH:lTABLES.")] = "deca:w32:l8",
+    weights: Annotated[str, typer.Option(help="The weight format.")] = "mxfp4",
+    density: Annotated[float, typer.Option(help="Share of weights kept; 1 is dense.")] = 1.0,
+    batch: Annotated[int, typer.Option(min=1, max=16, help="Rows of activations.")] = 1,
+    parameters: Annotated[int, typer.Option(min=1, help="Weights of the GeMM.")] = 250_000_000,
+    prefetcher: Annotated[Prefetch, typer.Option(help="Who brings weights ahead.")] = Prefetch.deca,
+    degree: Annotated[int, typer.Option(min=1, help="Tiles that DECA's prefetcher runs ahead.")] = 5,
+    l2: Annotated[bool, typer.Option("--l2/--llc", help="Where DECA reads weights.")] = True,
+    registers: Annotated[bool, typer.Option("--registers/--through-l2", help="How tiles come to the core.")] = True,
+    tepl: Annotated[bool, typer.Option("--tepl/--fence", help="How the core calls DECA.")] = True,
+    flush_every: Annotated[int, typer.Option(min=0, help="One of so many calls is squashed; 0 is none.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the random bitmasks.")] = 0,
+    model: Annotated[str | None, typer.Option(help="Also the next token of llama2-70b or opt-66b.")] = None,
+    timeline: Annotated[Path | None, typer.Option(help="Write the first tiles of a core to this page.")] = None,
+    fitted: Annotated[bool, typer.Option("--fitted", help="Only list what was fitted, and to what.")] = False,
+    json: Json = False,
+) -> None:
+    """Simulate a GeMM with compressed weights: DECA beside each core, software that decompresses, or neither.
+
+    Every core has its tiles and shares the memory with all. Shares are of what memory, matrix units and decompressors
+    could do at most. Stalls are cycles a tile in which the decompressor had nothing to do.
+
+    Example: tilepress simulate deca --weights bf8 --density 0.05 --timeline tiles.html
+    """
+    recorder = Recorder()
+    if fitted:
+        _fitted(recorder, json)
+        return
+    from ..formats import parse_weight
+
+    found, format = find_machine(machine, quiet=json), parse_weight(weights)
+    made = _system(system, engine, prefetcher, degree, l2, registers, tepl, flush_every)
+    result = _run(found, made, format, density, batch, parameters, seed, json)
+    name = f"{machine}.{made}.{format}@{100 * density:g}%"
+    _record(recorder, name, result)
+    if model:
+        _next_token(recorder, name, found, made, format, density, batch, model, json)
+    if timeline:
+        from ..simulate.deca.timeline import write_timeline
+
+        write_timeline(timeline, f"{found.title}: {made}, {format} at {100 * density:g} %", result)
+    _show(recorder, name, json)
+
+
+def _system(
+    name: SystemName,
+    engine: str,
+    prefetcher: Prefetch,
+    degree: int,
+    l2: bool,
+    registers: bool,
+    tepl: bool,
+    flush_every: int,
+) -> "System":
+    from ..roofsurface import Deca, parse_decompressor
+    from ..simulate.deca import Accelerated, Baseline, Software
+
+    if name is SystemName.baseline:
+        return Baseline()
+    if name is SystemName.deca:
+        made = parse_decompressor(engine)
+        if not isinstance(made, Deca):
+            raise ValueError(f"an engine is written deca:w32:l8, say, not {engine!r}")
+        ahead: Prefetcher = prefetcher.value if l2 else "none"
+        return Accelerated(made, l2, ahead, degree, registers, tepl, flush_every)
+    if name is SystemName.software:
+        return Software()
+    return Software("more" if name is SystemName.more_vectors else "wider")
+
+
+def _run(
+    machine: "Machine",
+    system: "System",
+    format: "WeightFormat",
+    density: float,
+    batch: int,
+    parameters: int,
+    seed: int,
+    quiet: bool,
+) -> "Result":
+    from ..simulate.deca import simulate
+
+    with progress(quiet) as bar:
+        bar.add_task("simulating", total=None)
+        return simulate(machine, system, format, density, batch, parameters, seed)
+
+
+def _record(recorder: Recorder, name: str, result: "Result") -> None:
+    figures = [
+        ("time", result.seconds * 1e3, "ms"),
+        ("rate", result.flops / 1e12, "TFLOPS"),
+        ("cycles_per_tile", result.cycles_per_tile, "cycle"),
+        ("memory", 100 * result.memory, "%"),
+        ("matrix", 100 * result.matrix, "%"),
+        ("decompressor", 100 * result.decompressor, "%"),
+        *((f"stall.{cause}", cycles, "cycle") for cause, cycles in result.stalls.items()),
+        *((f"lines.{who}", count, "line") for who, count in result.lines.items()),
+    ]
+    for what, value, unit in figures:
+        recorder.add(f"{name}.{what}", value, unit, "simulated")
+
+
+def _next_token(
+    recorder: Recorder,
+    name: str,
+    machine: "Machine",
+    system: "System",
+    format: "WeightFormat",
+    density: float,
+    batch: int,
+    model: str,
+    quiet: bool,
+) -> None:
+    from ..simulate.deca.next_token import MODELS, next_token
+
+    if model.lower() not in MODELS:
+        raise ValueError(f"no model {model!r}; there are {', '.join(MODELS)}")
+    with progress(quiet) as bar:
+        bar.add_task("simulating the model", total=None)
+        found = next_token(machine, system, MODELS[model.lower()], format, density, batch)
+    recorder.add(f"{name}.{model}.next_token", found.total * 1e3, "ms", "simulated")
+    recorder.add(f"{name}.{model}.next_token.gemms", found.gemms * 1e3, "ms", "simulated")
+
+
+def _fitted(recorder: Recorder, json: bool) -> None:
+    from ..simulate.deca import FITTED
+
+    for name, one in FITTED.items():
+        recorder.add(f"deca.fitted.{name}", one.value, one.unit, "model")
+    if json:
+        recorder.print_json()
+    else:
+        rows = [[name, one.fitted_to, f"{one.value:g}", one.unit] for name, one in FITTED.items()]
+        print_table("Fitted parameters", ["parameter", "fitted to", "value", "unit"], rows, words=2)
+
+
+def _show(recorder: Recorder, name: str, json: bool) -> None:
+    if json:
+        recorder.print_json()
+        return
+    rows = [[record.name.removeprefix(f"{name}."), _text(record.value), record.unit] for record in recorder.records]
+    print_table(name, ["what", "value", "unit"], rows)
+
+
+def _text(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

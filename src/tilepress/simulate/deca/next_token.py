@@ -1,0 +1,108 @@
+"""Time to the next token of a whole model: its GeMMs simulated, the rest by a plain model.
+
+Beside its GeMMs a layer takes a fixed time (norms, rotation, attention's small kernels, threads that wait for each
+other), more for each sequence of the batch, and attention reads keys and values of every query head. The constants of
+these three are fitted to table 1.
+
+More than 16 rows are several lots. The paper does not say how a GeMM goes through them, and contradicts itself: section
+12.2 has a tile decompressed once for all lots, but in table 6 compressed weights take about four times as long with 64
+rows as with 16, and uncompressed ones half of that. So here a compressed GeMM runs once for each lot, and an
+uncompressed one reads its tiles again from the last level of cache. This reading was chosen with table 6 in sight.
+"""
+
+from dataclasses import dataclass
+
+from ...formats import WeightFormat
+from ...hardware import Machine
+from ...hardware.machine import TILE_WEIGHTS
+from ...roofsurface import lots
+from .parameters import fitted
+from .simulation import WEIGHTS, simulate
+from .systems import Baseline, System
+
+CACHE_BYTES = 2  # of a number in the KV cache: 16 bits
+
+
+@dataclass(frozen=True)
+class Model:
+    """`matrices`: (neurons, inputs) of the GeMMs of one layer; `head`: of the last one, over the vocabulary; `width` of
+    all query heads together."""
+
+    name: str
+    layers: int
+    matrices: tuple[tuple[int, int], ...]
+    head: tuple[int, int]
+    width: int
+    source: str
+
+    @property
+    def weights(self) -> int:
+        return self.layers * sum(rows * cols for rows, cols in self.matrices) + self.head[0] * self.head[1]
+
+    @property
+    def tiles(self) -> float:
+        return self.weights / TILE_WEIGHTS
+
+
+LLAMA2_70B = Model(
+    "Llama2-70B",
+    80,
+    ((8192, 8192), (1024, 8192), (1024, 8192), (8192, 8192), (28672, 8192), (28672, 8192), (8192, 28672)),
+    (32000, 8192),
+    8192,
+    "config.json of meta-llama/Llama-2-70b-hf",
+)
+OPT_66B = Model(
+    "OPT-66B",
+    64,
+    ((9216, 9216), (9216, 9216), (9216, 9216), (9216, 9216), (36864, 9216), (9216, 36864)),
+    (50272, 9216),
+    9216,
+    "config.json of facebook/opt-66b",
+)
+MODELS = {model.name.lower(): model for model in (LLAMA2_70B, OPT_66B)}
+
+
+@dataclass(frozen=True)
+class NextToken:
+    """Seconds."""
+
+    gemms: float
+    other: float
+
+    @property
+    def total(self) -> float:
+        return self.gemms + self.other
+
+
+def next_token(
+    machine: Machine,
+    system: System,
+    model: Model,
+    format: WeightFormat,
+    density: float = 1.0,
+    batch: int = 1,
+    tokens: float = 192,
+    weights: int = WEIGHTS,
+) -> NextToken:
+    """`tokens` in each sequence's cache: 192 is the mean while 128 are written after 128. A GeMM of `weights` weights
+    is simulated for all."""
+    first = simulate(machine, system, format, density, weights=weights).cycles_per_tile
+    others = lots(batch, machine) - 1
+    again = first
+    if others and isinstance(system, Baseline):
+        again = simulate(_from_cache(machine), system, format, density, weights=weights).cycles_per_tile
+    gemms = model.tiles / machine.cores * (first + others * again) / machine.frequency
+    return NextToken(gemms, other_time(model, batch, tokens))
+
+
+def other_time(model: Model, batch: int, tokens: float) -> float:
+    cache = model.layers * 2 * model.width * CACHE_BYTES * tokens * batch
+    layer = fitted("other_layer_time") + fitted("other_sequence_time") * batch
+    return model.layers * layer + cache / fitted("attention_rate")
+
+
+def _from_cache(machine: Machine) -> Machine:
+    """The same machine with the last level of cache for its memory."""
+    assert machine.caches is not None
+    return machine.changed(memory={"bandwidth": machine.caches.llc_rate * machine.cycles_per_second})

@@ -1,0 +1,48 @@
+"""The first tiles of a core, step by step, as a page to look at."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from .simulation import Result
+
+STEPS = {  # step: colour, of Okabe and Ito's
+    "waiting for memory": "#009E73",
+    "on its way from the cache": "#56B4E9",
+    "in the decompressor": "#E69F00",
+    "on its way to the core": "#CC79A7",
+    "multiplied": "#0072B2",
+}
+
+
+def steps(result: Result, core: int, tile: int) -> dict[str, tuple[int, int]]:
+    """Step → first cycle and length."""
+    trace, plan = result.trace, result.plan
+    issue, arrive, start, done, end = (
+        int(one[core, tile]) for one in (trace.issue, trace.arrive, trace.start, trace.done, trace.product)
+    )
+    out = start + int(plan.cycles[core, tile])
+    there = max(issue, arrive)
+    spans = ((issue, there), (there, start), (start, out), (out, done), (end - plan.matrix, end))
+    return {name: (first, last - first) for name, (first, last) in zip(STEPS, spans, strict=True)}
+
+
+def write_timeline(path: Path, title: str, result: Result, tiles: int = 40, core: int = 0) -> None:
+    """Write the page beside `path` and rename it."""
+    beside = path.with_name(path.name + ".part")
+    figure(title, result, tiles, core).write_html(beside, include_plotlyjs=True)
+    os.replace(beside, path)
+
+
+def figure(title: str, result: Result, tiles: int, core: int) -> Any:
+    import plotly.graph_objects as go
+
+    shown = range(min(tiles, result.trace.issue.shape[1]))
+    found = [steps(result, core, tile) for tile in shown]
+    made = go.Figure()
+    for name, colour in STEPS.items():
+        bases, lengths = [one[name][0] for one in found], [one[name][1] for one in found]
+        made.add_bar(y=list(shown), x=lengths, base=bases, orientation="h", name=name, marker_color=colour)
+    made.update_layout(title=title, barmode="overlay", template="plotly_white", legend={"orientation": "h"})
+    made.update_xaxes(title="cycle").update_yaxes(title="tile of core 0", autorange="reversed")
+    return made
