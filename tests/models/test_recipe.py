@@ -2,7 +2,7 @@
 
 import pytest
 
-from tilepress.formats import parse_weight
+from tilepress.formats import AndaSearch, parse_weight
 from tilepress.models import Recipe, RecipeError, read_recipe
 
 EXAMPLE = """
@@ -39,7 +39,7 @@ def test_a_recipe_from_toml(tmp_path):
     (tmp_path / "r.toml").write_text(EXAMPLE)
     recipe = read_recipe(tmp_path / "r.toml")
     assert recipe.weights.lm_head == "compress" and recipe.calibration.sequences == 16
-    assert recipe.kernel_activations == "bfp:g32:m8"
+    assert recipe.activations.format == "bfp:g32:m8"
     assert recipe.needs_calibration and recipe.needs_hessian
     assert read_recipe(recipe) is recipe
     assert read_recipe(recipe.model_dump(mode="json")) == recipe
@@ -56,7 +56,7 @@ def test_overrides_by_name(tmp_path):
 
 def test_the_default_needs_no_calibration():
     recipe = Recipe()
-    assert not recipe.needs_calibration and recipe.kernel_activations == "float"
+    assert not recipe.needs_calibration and recipe.activations.format == "fp"
     assert recipe.plan("any").format == parse_weight("int4:g32")
 
 
@@ -89,7 +89,22 @@ def test_what_a_recipe_needs(weights, calibration, hessian):
         ({"weights": {"override": [{"density": 0.5}]}}, "weights.override.0.match: Field required"),
         ({"weights": {"prune": "wanda", "prune_scope": "layer"}}, "prune_scope 'layer' goes with prune 'magnitude'"),
         ({"weights": {"format": "bf16", "quantize": "learned-clip"}}, "learned-clip trains the scales of groups"),
-        ({"activations": {"format": "anda:7,7,6,5"}}, "activations.format: 'anda:7,7,6,5' is not available yet"),
+        ({"activations": {"format": "anda:7,7,6"}}, "activations.format: 'anda:7,7,6': Anda's mantissas are four"),
+        ({"activations": {"format": "anda:17,7,6,5"}}, "activations.format: 'anda:17,7,6,5': BFP mantissa must be an"),
+        ({"activations": {"format": "float"}}, "activations that stay as they are are written fp"),
+        (
+            {"activations": {"types": {"*.wi": "up"}}},
+            "activations.types.*.wi: Input should be 'qkv', 'o', 'u', 'd' or 'fp'",
+        ),
+        (
+            {"weights": {"format": "mxfp4"}, "activations": {"format": "anda:1%"}},
+            "anda:1% wants integer weights, and weights.format is mxfp4: take int4:g32 or int8:row, say, or "
+            "activations fp; `tilepress eval --acts` judges them on any weights",
+        ),
+        (
+            {"activations": {"format": "anda:1%"}, "calibration": {"sequences": 0}},
+            "anda:1% looks at calibration inputs, and calibration.sequences is 0",
+        ),
         ({"activations": {"format": "bfp:g32:m9"}}, "activations.format: activations are float, int8 or bfp:gN:mN"),
         (
             {"weights": {"format": "mxfp4"}, "activations": {"format": "int8"}},
@@ -126,3 +141,16 @@ def test_errors_name_the_file(tmp_path):
         read_recipe(tmp_path / "r.toml")
     with pytest.raises(OSError, match="nowhere"):
         read_recipe(tmp_path / "nowhere.toml")
+
+
+def test_activations_by_tensor_type():
+    recipe = read_recipe({"activations": {"format": "anda:G64:7,7,6,5", "types": {"*.wi": "u", "*.router": "fp"}}})
+    assert recipe.activations.format == "anda:7,7,6,5" and recipe.activations.search is None
+    assert not recipe.looks_at_text
+    assert read_recipe(recipe.model_dump(mode="json")) == recipe
+
+
+def test_mantissas_to_be_found():
+    recipe = read_recipe({"activations": {"format": "anda:g32:0.5%"}})
+    assert recipe.activations.search == AndaSearch(0.005, 32)
+    assert recipe.looks_at_text and not recipe.needs_calibration

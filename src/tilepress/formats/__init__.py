@@ -1,5 +1,6 @@
 """What a number is: frozen descriptors with a plain reference encode and decode, and fast tensor versions."""
 
+from .activations import TENSOR_TYPES, Anda, AndaSearch, TensorType, parse_activations, parse_tolerance
 from .bfp import BFP
 from .element import Element
 from .floats import BF8, BF16, E2M1, E2M3, E3M2, E4M3, FLOATS, FP16, Float
@@ -11,6 +12,7 @@ from .weight import SCALE_TYPES, Scaling, WeightFormat
 
 __all__ = [
     "BF8", "BF16", "BFP", "E2M1", "E2M3", "E3M2", "E4M3", "FLOATS", "FP16", "NF4", "SCALE_TYPES", "SIGNED",
-    "UNSIGNED", "Element", "Float", "FormatError", "Integer", "Quantized", "Scaling", "Table", "WeightFormat",
-    "decode", "dequantize", "encode", "parse", "parse_weight", "quantize", "read_table", "weight_names",
+    "TENSOR_TYPES", "UNSIGNED", "Anda", "AndaSearch", "Element", "Float", "FormatError", "Integer", "Quantized",
+    "Scaling", "Table", "TensorType", "WeightFormat", "decode", "dequantize", "encode", "parse", "parse_activations",
+    "parse_tolerance", "parse_weight", "quantize", "read_table", "weight_names",
 ]  # fmt: skip

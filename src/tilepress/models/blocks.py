@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator
 
 from torch import Tensor, nn
 
+from ..nn import PackedLinear
+
 REST = "rest"  # the stage of what lies outside the blocks
 
 
@@ -16,10 +18,19 @@ def linear_layers(module: nn.Module, prefix: str = "") -> dict[str, nn.Linear]:
     }
 
 
+def all_linear_layers(module: nn.Module) -> dict[str, nn.Linear | PackedLinear]:
+    """Name → layer, for packed ones too."""
+    return {
+        name: layer
+        for name, layer in module.named_modules()
+        if type(layer) is nn.Linear or isinstance(layer, PackedLinear)
+    }
+
+
 def find_blocks(model: nn.Module) -> dict[str, nn.Module]:
     """Name → block, in order: the entries of the module list that holds the most weights of linear layers, of those
     lists that are not inside another's entry. Empty where there is no such list."""
-    lists = [(name, module) for name, module in _outermost_lists(model) if all(map(linear_layers, module))]
+    lists = [(name, module) for name, module in _outermost_lists(model) if all(map(all_linear_layers, module))]
     if not lists:
         return {}
     name, blocks = max(lists, key=lambda found: _linear_weights(found[1]))
@@ -54,4 +65,4 @@ def _outermost_lists(module: nn.Module, prefix: str = "") -> Iterator[tuple[str,
 
 
 def _linear_weights(module: nn.Module) -> int:
-    return sum(layer.weight.numel() for layer in linear_layers(module).values())
+    return sum(layer.in_features * layer.out_features for layer in all_linear_layers(module).values())

@@ -12,12 +12,15 @@ from torch import Tensor, nn
 
 from .. import __version__
 from ..compress import InputStatistics, WeightPlan, compress_weight
+from ..compress.search import Step
 from ..nn import PackedLinear
 from ..tiles import pack_codes
 from .blocks import REST, find_blocks, linear_layers, output_layer
 from .calibration import Chain, find_chain, first_inputs, in_float32, run_around, statistics_of, token_windows
+from .precision import Evaluations, Judge, Precision, find_precision
 from .recipe import Recipe, read_recipe
 from .registration import TilepressConfig, attach, packed_layers, replace_layer
+from .tensor_types import classify, layer_activations, products
 from .texts import calibration_text
 
 
@@ -100,6 +103,8 @@ def compress_model(
 ) -> nn.Module:
     """Put packed layers in the place of `model`'s linear layers, in place, as the recipe says; returns the model.
 
+    Where the recipe leaves Anda's mantissas to be found (`anda:1%`), they are, on the calibration text, last of all.
+
     Args:
         model: any module tree with `nn.Linear` on the CPU; one of transformers' can then be saved by `save_pretrained`.
         recipe: a Recipe, nested mappings like it, or the path of a TOML file.
@@ -107,9 +112,13 @@ def compress_model(
         windows: instead of a tokenizer: inputs of the model, [sequences, length] of tokens for a language model.
     """
     recipe = read_recipe(recipe)
-    if recipe.needs_calibration and windows is None:
+    if recipe.looks_at_text and windows is None:
         windows = read_windows(recipe, tokenizer)
     layers = Compression(model, recipe, windows, InMemory()).run(progress)
+    if recipe.activations.search is not None:
+        assert windows is not None
+        recipe, _ = choose_mantissas(model, recipe, windows, Evaluations())
+        layers = with_activations_of(model, layers)
     if hasattr(model, "config"):
         attach(model, describe(layers, recipe))
     return model
@@ -118,14 +127,44 @@ def compress_model(
 def read_windows(recipe: Recipe, tokenizer: Any, text: str | None = None) -> Tensor:
     """[sequences, length] tokens of the recipe's calibration text."""
     if tokenizer is None:
+        looking = recipe.activations.format if recipe.activations.search else None
+        looking = looking or f"{recipe.weights.prune} and {recipe.weights.quantize}"
         raise ValueError(
-            f"{recipe.weights.prune} and {recipe.weights.quantize} look at calibration inputs: give a tokenizer for "
-            "the recipe's text, or windows of tokens"
+            f"{looking} look at calibration inputs: give a tokenizer for the recipe's text, or windows of tokens"
         )
     wanted = recipe.calibration
     text = calibration_text(wanted.text)[1] if text is None else text
     tokens = torch.tensor(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
     return token_windows(tokens, wanted.sequences, wanted.length, wanted.seed)
+
+
+def choose_mantissas(
+    model: nn.Module,
+    recipe: Recipe,
+    windows: Tensor,
+    evaluations: Evaluations,
+    track: Callable[[Step], None] = lambda _: None,
+) -> tuple[Recipe, Precision]:
+    """Find the mantissas that the recipe leaves open, on the packed model, and give them to its layers: the recipe with
+    them, and how they were found."""
+    wanted = recipe.activations.search
+    assert wanted is not None
+    types = classify(model, recipe.activations.types)
+    precision = find_precision(
+        Judge(model, types, windows, wanted.group, evaluations), products(model, types), wanted, track=track
+    )
+    activations = recipe.activations.model_copy(update={"format": str(precision.format)})
+    for name, format in layer_activations(model, activations.format, activations.types).items():
+        layer = model.get_submodule(name)
+        if isinstance(layer, PackedLinear):
+            layer.set_activations(format)
+    return recipe.model_copy(update={"activations": activations}), precision
+
+
+def with_activations_of(model: nn.Module, layers: list[Layer]) -> list[Layer]:
+    """`layers` as those of `model` are now."""
+    now = {name: layer.activations for name, layer in packed_layers(model)}
+    return [replace(layer, activations=now[layer.name]) for layer in layers]
 
 
 def describe(layers: list[Layer], recipe: Recipe, source: str | None = None) -> TilepressConfig:
@@ -146,6 +185,7 @@ class Compression:
         self.windows = windows if recipe.needs_calibration else None
         self.blocks = find_blocks(model)
         self.output = output_layer(model)
+        self.activations = layer_activations(model, recipe.activations.format, recipe.activations.types)
         self.chain: Chain | None = None
 
     @property
@@ -237,7 +277,9 @@ class Compression:
     ) -> list[Layer]:
         found = []
         for name, layer in layers.items():
-            packed, result = pack_layer(name, layer, types[name], self.recipe, statistics.pop(name, None))
+            packed, result = pack_layer(
+                name, layer, types[name], self.recipe, self.activations[name], statistics.pop(name, None)
+            )
             replace_layer(self.model, name, packed)
             found.append(result)
         return found
@@ -252,7 +294,12 @@ class Compression:
 
 
 def pack_layer(
-    name: str, layer: nn.Linear, dtype: torch.dtype, recipe: Recipe, statistics: InputStatistics | None
+    name: str,
+    layer: nn.Linear,
+    dtype: torch.dtype,
+    recipe: Recipe,
+    activations: str,
+    statistics: InputStatistics | None,
 ) -> tuple[PackedLinear, Layer]:
     """The packed layer, its bias of type `dtype`, and what became of it."""
     plan = recipe.plan(name)
@@ -261,12 +308,10 @@ def pack_layer(
     weight = compress_weight(layer.weight.detach(), plan, statistics)
     matrix = pack_codes(weight.quantized, plan.format, mask=weight.mask)
     bias = None if layer.bias is None else layer.bias.to(dtype)
-    packed = PackedLinear(matrix, bias, recipe.kernel_activations)
+    packed = PackedLinear(matrix, bias, activations)
     streams = {stream: str(array.dtype).removeprefix("torch.") for stream, array in matrix.streams.items()}
     size = matrix.shape, matrix.nbytes, matrix.bits_per_weight
-    return packed, Layer(
-        name, str(plan.format), matrix.density, weight.error, *size, recipe.kernel_activations, streams
-    )
+    return packed, Layer(name, str(plan.format), matrix.density, weight.error, *size, activations, streams)
 
 
 def _blind(plan: WeightPlan) -> WeightPlan:

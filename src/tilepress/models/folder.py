@@ -11,9 +11,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from .compress import Compression, Layer, Progress, describe, read_windows
+from ..compress.search import Step
+from .compress import Compression, Layer, Progress, choose_mantissas, describe, read_windows, with_activations_of
 from .loading import Announce, load_model, load_tokenizer, model_folder, say
 from .partial import Partial, is_compressed, refuse_foreign
+from .precision import Evaluations, Precision
 from .recipe import Recipe, read_recipe
 from .registration import TilepressConfig
 from .shards import INDEX, Shards
@@ -25,13 +27,15 @@ COMPANIONS = {".json", ".txt", ".model", ".jinja", ".tiktoken"}
 @dataclass(frozen=True)
 class Outcome:
     """What was written to `folder`. `source_bytes`, `nbytes`: files of weights before and after. `seconds`: of this
-    run; of one that went on with an interrupted one, without what had been finished."""
+    run; of one that went on with an interrupted one, without what had been finished. `precision`: how Anda's mantissas
+    were found, where they were searched for."""
 
     folder: Path
     layers: list[Layer]
     source_bytes: int
     nbytes: int
     seconds: float
+    precision: Precision | None = None
 
     @property
     def bits_per_weight(self) -> float:
@@ -46,26 +50,34 @@ def compress_folder(
     recipe: Recipe | Mapping[str, Any] | str | Path,
     *,
     progress: Callable[[Progress], None] = lambda _: None,
+    track: Callable[[Step], None] = lambda _: None,
     announce: Announce = say,
 ) -> Outcome:
     """Compress the model called `name`, see `model_folder`, into the folder `out`, one block in memory at a time.
 
     Each finished block is written at once, to `out`.partial; interrupted, the same call goes on from there, and gives
-    the same bytes. `out` appears when all is done.
+    the same bytes. `out` appears when all is done. `track` sees the steps of a search for Anda's mantissas.
     """
     start, out, recipe = time.monotonic(), Path(out), read_recipe(recipe)
     refuse_foreign(out)
     folder = model_folder(name, announce)
     if is_compressed(folder):
         raise ValueError(f"{name} is compressed already: compress the model it was made from")
-    windows = read_windows(recipe, load_tokenizer(folder)) if recipe.needs_calibration else None
+    windows = read_windows(recipe, load_tokenizer(folder)) if recipe.looks_at_text else None
     out.parent.mkdir(parents=True, exist_ok=True)
     shards = Shards(folder)
     model, source = _model(folder, shards, announce)
     with closing(Partial(out, _job(folder, shards, recipe, windows), model, source)) as partial:
-        layers = Compression(model, recipe, windows, partial).run(progress)
-        partial.publish(_config(folder, describe(layers, recipe, name)), _companions(folder))
-    return Outcome(out, layers, shards.nbytes(), _weight_bytes(out), time.monotonic() - start)
+        layers, precision = Compression(model, recipe, windows, partial).run(progress), None
+        written = partial.complete(_config(folder, describe(layers, recipe, name)), _companions(folder))
+        if recipe.activations.search is not None:
+            assert windows is not None
+            packed = load_model(str(written), announce=announce).model
+            recipe, precision = choose_mantissas(packed, recipe, windows, Evaluations(partial.evaluations), track)
+            layers = with_activations_of(packed, layers)
+            partial.complete(_config(folder, describe(layers, recipe, name)), _companions(folder))
+        partial.publish()
+    return Outcome(out, layers, shards.nbytes(), _weight_bytes(out), time.monotonic() - start, precision)
 
 
 def _model(folder: Path, shards: Shards, announce: Announce) -> tuple[nn.Module, Skeleton | None]:

@@ -4,6 +4,7 @@
     OUT.partial/model/       the files of the finished folder, one for each stage
     OUT.partial/finished/    the layers of each finished stage, written when its file is whole
     OUT.partial/hidden/      the inputs of the next stage
+    OUT.partial/search.json  perplexities of combinations of mantissas, where those are searched for
 
 At the end `model` takes OUT's place. A stage lost to an interrupt is done again from the inputs that were kept.
 """
@@ -97,13 +98,23 @@ class Partial:
         for path in (self._root / "hidden").glob(f"{self._number(stage)}.*"):
             path.unlink()
 
-    def publish(self, config: dict[str, Any], companions: list[Path]) -> None:
-        """Add what makes the files a model, and give the folder its name."""
+    @property
+    def evaluations(self) -> Path:
+        """Where a search keeps what it has computed."""
+        return self._root / "search.json"
+
+    def complete(self, config: dict[str, Any], companions: list[Path]) -> Path:
+        """Add what makes the files a model, to the folder returned."""
         model = self._root / "model"
         for path in companions:
             shutil.copyfile(path, model / path.name)
         _write(model / INDEX, json.dumps(self._index(), indent=2, sort_keys=True))
         _write(model / "config.json", json.dumps(config, indent=2))
+        return model
+
+    def publish(self) -> None:
+        """Give the folder its name."""
+        model = self._root / "model"
         if self._out.exists():
             os.replace(self._out, self._root / "replaced")
         os.replace(model, self._out)

@@ -12,8 +12,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from ..compress import WeightPlan
 from ..compress.plan import Prune, Quantize
 from ..compress.prune import PruneScope
-from ..formats import Integer, WeightFormat, parse_weight
+from ..formats import BFP, Anda, AndaSearch, Integer, WeightFormat, parse_activations, parse_weight
+from ..formats.activations import ActivationFormat
 from ..kernels.linear import integer_format
+from .tensor_types import LayerType
 
 LmHead = Literal["keep", "compress"]
 KV_FORMATS = ("model", "fp16", "bf16")
@@ -28,12 +30,17 @@ def _weight_format(name: str) -> str:
 
 
 def _activation_format(name: str) -> str:
-    if name.startswith("anda"):
-        raise ValueError(f"{name!r} is not available yet: take fp, int8 or bfp:gN:mN")
-    integer_format("float" if name == "fp" else name)
-    if name == "float":
-        raise ValueError("activations that stay as they are are written fp")
-    return name
+    """Its canonical spelling; mantissas longer than kernels take are refused."""
+    format = parse_activations(name)
+    for block in _blocks(format):
+        integer_format(str(block))
+    return str(format)
+
+
+def _blocks(format: ActivationFormat) -> list[BFP]:
+    if isinstance(format, Anda):
+        return list(format.formats.values())
+    return [format] if isinstance(format, BFP) else []
 
 
 def _kv_format(name: str) -> str:
@@ -71,9 +78,17 @@ class Weights(_Section):
 
 
 class Activations(_Section):
-    """What the inputs of packed layers are rounded to: fp (not at all), int8 or bfp:gN:mN."""
+    """What the inputs of packed layers are rounded to: see `formats.activations`. `types`: which of Anda's tensor types
+    layers take whose names we do not know, see `tensor_types`."""
 
     format: Annotated[str, AfterValidator(_activation_format)] = "fp"
+    types: dict[str, LayerType] = {}
+
+    @property
+    def search(self) -> AndaSearch | None:
+        """What is still to be found, if anything is."""
+        format = parse_activations(self.format)
+        return format if isinstance(format, AndaSearch) else None
 
 
 class KVCache(_Section):
@@ -98,8 +113,9 @@ class Recipe(_Section):
     @model_validator(mode="after")
     def _is_possible(self) -> "Recipe":
         _refuse_float_weights_under_integers(self)
-        if self.needs_calibration and not self.calibration.sequences:
-            method = self.weights.quantize if self.weights.quantize != "rtn" else self.weights.prune
+        if self.looks_at_text and not self.calibration.sequences:
+            method: str = self.weights.quantize if self.weights.quantize != "rtn" else self.weights.prune
+            method = method if self.needs_calibration else self.activations.format
             raise ValueError(
                 f"{method} looks at calibration inputs, and calibration.sequences is 0: set it to 128, say"
             )
@@ -111,6 +127,11 @@ class Recipe(_Section):
         return any(plan.needs_statistics for plan in self._plans)
 
     @property
+    def looks_at_text(self) -> bool:
+        """Whether there is something to do for which the calibration text is read."""
+        return self.needs_calibration or self.activations.search is not None
+
+    @property
     def needs_hessian(self) -> bool:
         """Whether norms of inputs are not enough."""
         return any(plan.needs_hessian for plan in self._plans)
@@ -118,11 +139,6 @@ class Recipe(_Section):
     @property
     def _plans(self) -> list[WeightPlan]:
         return [self._plan(()), *(self._plan((override,)) for override in self.weights.override)]
-
-    @property
-    def kernel_activations(self) -> str:
-        """As `tilepress.kernels.linear` calls them."""
-        return "float" if self.activations.format == "fp" else self.activations.format
 
     def plan(self, layer: str) -> WeightPlan:
         """What becomes of the layer of that name; of several overrides that match it, the last counts."""
@@ -155,7 +171,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
 
 
 def _refuse_float_weights_under_integers(recipe: Recipe) -> None:
-    if integer_format(recipe.kernel_activations) is None:
+    if recipe.activations.format == "fp":
         return
     named = {"weights.format": recipe.weights.format}
     named |= {f"weights.override[{i}].format": o.format for i, o in enumerate(recipe.weights.override) if o.format}
@@ -163,7 +179,7 @@ def _refuse_float_weights_under_integers(recipe: Recipe) -> None:
         if not _takes_integers(parse_weight(format)):
             raise ValueError(
                 f"activations.format {recipe.activations.format} wants integer weights, and {key} is {format}: "
-                "take int4:g32 or int8:row, say, or activations fp"
+                "take int4:g32 or int8:row, say, or activations fp; `tilepress eval --acts` judges them on any weights"
             )
 
 

@@ -1,6 +1,7 @@
 """Torch modules that own packed tiles."""
 
 from .decoding import decode_by_modules, decode_natively
+from .emulation import emulated, with_activations
 from .linear import PackedLinear
 
-__all__ = ["PackedLinear", "decode_by_modules", "decode_natively"]
+__all__ = ["PackedLinear", "decode_by_modules", "decode_natively", "emulated", "with_activations"]

@@ -62,6 +62,11 @@ class PackedLinear(nn.Module):
         """
         self._take(_restore(name, self._buffers, self._shape))
 
+    def set_activations(self, activations: str) -> None:
+        """Compute with other activations from now on."""
+        integer_format(activations)
+        self.activations = activations
+
     def _begin(self, rows: int, cols: int, bias: Tensor | None, activations: str) -> None:
         integer_format(activations)
         _native.keep_freed_memory()

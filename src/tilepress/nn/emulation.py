@@ -1,0 +1,67 @@
+"""Activations in block floating point on any model, packed or not, on any device, whatever its weights are.
+
+Packed layers that have native kernels for it compute with integers. Elsewhere the inputs of linear layers are rounded
+to the same values, and the layers compute with them as they always do: emulation. Both give the same result but for
+the order in which float32 sums are added.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..formats import BFP, Integer
+from ..formats.bfp import FP16_MAX, rounded
+from ..kernels.linear import WIDEST_MANTISSA
+from .linear import PackedLinear
+
+Rounding = Callable[[Tensor], Tensor]
+
+
+def to_fp16(x: Tensor) -> Tensor:
+    """Rounded to FP16, saturated, in its own type."""
+    return x.clamp(-FP16_MAX, FP16_MAX).to(torch.float16).to(x.dtype)
+
+
+@contextmanager
+def emulated(model: nn.Module, roundings: Mapping[str, Rounding | BFP]) -> Iterator[nn.Module]:
+    """`model` with the inputs of the layers named rounded, for as long as this lasts, by emulation everywhere."""
+    with ExitStack() as stack:
+        for name, rounding in roundings.items():
+            function = partial(rounded, format=rounding) if isinstance(rounding, BFP) else rounding
+            stack.callback(model.get_submodule(name).register_forward_pre_hook(_hook(function)).remove)
+        yield model
+
+
+@contextmanager
+def with_activations(model: nn.Module, formats: Mapping[str, BFP]) -> Iterator[nn.Module]:
+    """`model` with the inputs of the layers named in block floating point, for as long as this lasts: natively where a
+    layer can, by emulation elsewhere."""
+    natively = {name: layer for name in formats if (layer := _native_layer(model, name, formats[name])) is not None}
+    before = {name: layer.activations for name, layer in natively.items()}
+    try:
+        for name, layer in natively.items():
+            layer.set_activations(str(formats[name]))
+        with emulated(model, {name: format for name, format in formats.items() if name not in natively}):
+            yield model
+    finally:
+        for name, layer in natively.items():
+            layer.set_activations(before[name])
+
+
+def _native_layer(model: nn.Module, name: str, format: BFP) -> PackedLinear | None:
+    layer = model.get_submodule(name)
+    if not isinstance(layer, PackedLinear) or layer.matrix is None or format.mantissa > WIDEST_MANTISSA:
+        return None
+    is_integer = isinstance(layer.matrix.format.element, Integer) and layer.matrix.operand_bits == 8
+    return layer if is_integer else None
+
+
+def _hook(rounding: Rounding) -> Callable[[nn.Module, tuple[Any, ...]], tuple[Any, ...]]:
+    def round_first(_: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        return rounding(arguments[0]), *arguments[1:]
+
+    return round_first
