@@ -10,6 +10,9 @@ from tests.evaluate.tiny import tiny_model, tiny_tokenizer
 from transformers import LlamaForCausalLM
 
 from tilepress.evaluate import Windowing, accuracy, divergence, perplexity, read_task, tokenize
+from tilepress.formats import Anda
+from tilepress.models.tensor_types import classify, layer_formats
+from tilepress.nn import emulated
 
 TEXT = "Text of a few lines,\nall of them short,\nto be read by a small model again and again.\n" * 4
 ITEM = {"goal": "Boil an egg", "sol1": "in water", "sol2": "in a paper bag, outside, at night", "label": 0}
@@ -123,3 +126,19 @@ def test_texts_too_short_are_refused(call, tmp_path):
 
 def test_help(call):
     assert "Example: tilepress eval" in call("eval", "--help").stdout
+
+
+def test_activations_are_rounded_on_weights_of_any_kind(ours, call, call_for_records):
+    (model, _), tokens = ours
+    plain = call_for_records("eval", "one", "--data", "text", "--windows", 1)["one.text.perplexity"]
+    found = call_for_records("eval", "one", "--data", "text", "--windows", 1, "--acts", "anda:4,4,4,4")
+    formats = layer_formats(classify(model), Anda((4, 4, 4, 4)))
+    with emulated(model, formats):
+        expected = perplexity(model, tokens, Windowing(limit=1)).perplexity.value
+    assert found["one.text.perplexity"] == pytest.approx(expected, rel=1e-6) and expected != plain
+    fine = call_for_records("eval", "one", "--data", "text", "--windows", 1, "--acts", "bfp:g64:m16")
+    assert fine["one.text.perplexity"] == pytest.approx(plain, rel=1e-4)
+    assert_refused(
+        call("eval", "one", "--data", "text", "--acts", "anda:1%"), "activations are rounded to bfp:gN:mN or"
+    )
+    assert_refused(call("eval", "one", "--data", "text", "--device", "nonsense"), "'nonsense' is no device")

@@ -4,6 +4,7 @@ import pytest
 
 from tilepress.formats import AndaSearch, parse_weight
 from tilepress.models import Recipe, RecipeError, read_recipe
+from tilepress.models.recipe import to_toml
 
 EXAMPLE = """
 [weights]
@@ -154,3 +155,13 @@ def test_mantissas_to_be_found():
     recipe = read_recipe({"activations": {"format": "anda:g32:0.5%"}})
     assert recipe.activations.search == AndaSearch(0.005, 32)
     assert recipe.looks_at_text and not recipe.needs_calibration
+
+
+def test_a_recipe_written_is_the_one_read(tmp_path):
+    (tmp_path / "r.toml").write_text(EXAMPLE)
+    recipe = read_recipe(tmp_path / "r.toml")
+    types = {"activations": {"format": "anda:7,7,6,5", "types": {'*.ü"x': "u", "router": "fp"}}}
+    for one in (recipe, Recipe(), read_recipe(types)):
+        (tmp_path / "again.toml").write_text(to_toml(one), "utf-8")
+        assert read_recipe(tmp_path / "again.toml") == one
+    assert '[activations]\nformat = "fp"' in to_toml(Recipe())

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import bench, compress, demo, doctor, eval, formats, generate, inspect, reproduce, roofsurface, simulate
+from . import bench, compress, demo, doctor, eval, formats, generate, inspect, reproduce, roofsurface, search, simulate
 
 app = typer.Typer(
     name="tilepress",
@@ -19,6 +19,7 @@ app = typer.Typer(
 app.command()(demo.demo)
 app.command()(compress.compress)
 app.command()(generate.generate)
+app.command()(search.search)
 app.command()(doctor.doctor)
 app.command("eval")(eval.evaluate)
 app.command()(formats.formats)

@@ -9,7 +9,9 @@ from .output import Json, Recorder, hush_transformers, print_table, progress
 
 if TYPE_CHECKING:
     from ..bench.linear import Result
+    from ..compress.search import Step
     from ..models import Outcome, Recipe
+    from ..models.precision import Precision
 
 WORST = 5
 
@@ -23,7 +25,9 @@ def compress(
     prune: Annotated[str | None, typer.Option(help="magnitude, wanda or sparsegpt.")] = None,
     quantize: Annotated[str | None, typer.Option(help="rtn, gptq or learned-clip.")] = None,
     lm_head: Annotated[str | None, typer.Option(help="keep or compress the layer that gives logits.")] = None,
-    acts: Annotated[str | None, typer.Option(help="Activations: fp, int8 or bfp:gN:mN.")] = None,
+    acts: Annotated[
+        str | None, typer.Option(help="Activations: fp, int8, bfp:gN:mN, anda:7,7,6,5, or anda:1% to find those.")
+    ] = None,
     calibration: Annotated[str | None, typer.Option(help="Text to calibrate with: a file, wikitext2 or pydoc.")] = None,
     sequences: Annotated[int | None, typer.Option(help="Windows of the text to take.")] = None,
     length: Annotated[int | None, typer.Option(help="Tokens of a window.")] = None,
@@ -43,7 +47,7 @@ def compress(
         "activations": {"format": acts},
         "calibration": {"text": calibration, "sequences": sequences, "length": length, "seed": seed},
     }
-    chosen = _recipe(recipe, options)
+    chosen = read_options(recipe, options)
     outcome = _compress(model, out, chosen, json)
     recorder = Recorder()
     _record(recorder, outcome)
@@ -54,15 +58,21 @@ def compress(
         recorder.print_json()
     else:
         _print(outcome)
+    if outcome.precision is not None and not outcome.precision.found.within:
+        typer.echo(tolerance_warning(outcome.precision), err=True)
     if race is not None and not _pays(race):
         typer.echo(_warning(race), err=True)
 
 
-def _recipe(path: Path | None, options: dict[str, dict[str, Any]]) -> "Recipe":
-    """The file's recipe with the options that were given in place of its own."""
+def read_options(
+    path: Path | None, options: dict[str, dict[str, Any]], defaults: dict[str, dict[str, Any]] | None = None
+) -> "Recipe":
+    """The file's recipe with the options that were given in place of its own; `defaults` where neither says a word."""
     from ..models.recipe import read_recipe, read_toml
 
     merged = read_toml(path) if path is not None else {}
+    for section, values in (defaults or {}).items():
+        merged[section] = {**values, **merged.get(section, {})}
     for section, values in options.items():
         given = {key: value for key, value in values.items() if value is not None}
         if given:
@@ -80,8 +90,11 @@ def _compress(model: str, out: Path, recipe: "Recipe", quiet: bool) -> "Outcome"
         def show(state: Progress) -> None:
             bar.update(task, completed=state.done, total=state.total)
 
+        def tell(step: "Step") -> None:
+            bar.update(task, description=f"searching: {list(step.mantissas)} {100 * step.loss:+.2f} %")
+
         try:
-            return compress_folder(model, out, recipe, progress=show)
+            return compress_folder(model, out, recipe, progress=show, track=tell)
         except KeyboardInterrupt:
             typer.echo(f"Finished blocks are kept in {out}.partial; the same command goes on from there.", err=True)
             raise
@@ -93,6 +106,13 @@ def _record(recorder: Recorder, outcome: "Outcome") -> None:
     recorder.add("compression", outcome.source_bytes / outcome.nbytes, "x")
     recorder.add("bits_per_weight", outcome.bits_per_weight, "bit")
     recorder.add("time", outcome.seconds, "s")
+    if outcome.precision is not None:
+        found = outcome.precision.found
+        recorder.add("search.activations", str(outcome.precision.format))
+        recorder.add("search.within_tolerance", found.within)
+        recorder.add("search.loss", 100 * found.loss, "%")
+        recorder.add("search.bops_saving", found.saving, "x", "model")
+        recorder.add("search.time", outcome.precision.seconds, "s")
     for layer in outcome.layers:
         recorder.add(f"{layer.name}.error", layer.error)
 
@@ -106,9 +126,21 @@ def _print(outcome: "Outcome") -> None:
         ["bits a weight, in them", f"{outcome.bits_per_weight:.2f}"],
         ["time", f"{outcome.seconds:.1f} s"],
     ]
+    if outcome.precision is not None:
+        found, format = outcome.precision.found, outcome.precision.format
+        said = f"{format}: {100 * found.loss:+.3f} % perplexity, {found.saving:.2f} × fewer bit operations"
+        rows += [["activations found", said], ["time of the search", f"{outcome.precision.seconds:.1f} s"]]
     worst = sorted(outcome.layers, key=lambda layer: -layer.error)[:WORST]
     rows += [[f"error of {layer.name}", f"{100 * layer.error:.3f} %"] for layer in worst]
     print_table(str(outcome.folder), ["", ""], rows)
+
+
+def tolerance_warning(precision: "Precision") -> str:
+    found = precision.found
+    return (
+        f"warning: no combination keeps within {100 * found.tolerance:g} % on this text; {precision.format}, the most "
+        f"precise one tried, loses {100 * found.loss:.3f} %: allow more, or keep activations as they are"
+    )
 
 
 def _race(recipe: "Recipe", outcome: "Outcome", quiet: bool) -> "Result | None":

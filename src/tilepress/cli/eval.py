@@ -43,6 +43,10 @@ def evaluate(
     batch: Annotated[
         int | None, typer.Option(min=1, help="Windows (1 if not given) or choices (8) computed at once.")
     ] = None,
+    acts: Annotated[
+        str | None, typer.Option(help="Round activations: bfp:gN:mN or anda:7,7,6,5, on weights of any kind.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu, or cuda, where packed layers are unpacked.")] = "cpu",
     bos: Annotated[bool, typer.Option("--bos", help="Begin the text with the tokenizer's token for that.")] = False,
     json: Json = False,
 ) -> None:
@@ -50,22 +54,26 @@ def evaluate(
 
     The text is tokenised whole, as it is, and cut into windows; the last one may be shorter. Errors are standard errors
     of the mean over tokens or items. With --against: KL divergence from the reference's predictions, and how often both
-    hold the same token most likely. A task is measured alone unless --data or --against asks for the text too.
+    hold the same token most likely. A task is measured alone unless --data or --against asks for the text too. --acts
+    rounds the inputs of linear layers, as packed layers of the same format would, for judging a format by itself.
 
     Example: tilepress eval smollm2-135m --data wikitext2 --windows 4
     """
     from ..evaluate import Windowing, read_task
     from ..models import load_model
+    from ..models.subject import on_device, round_activations
     from ..models.texts import evaluation_text
 
     # What can be missing is looked for before the model is loaded, which takes longer.
     questions = read_task(task)[:items] if task else []
     text = evaluation_text(data) if data or against or not task else None
     hush_transformers()
-    loaded = load_model(model)
+    loaded = on_device(load_model(model), device)
+    if acts:
+        round_activations(loaded.model, acts)
     recorder = Recorder()
     if text:
-        reference = load_model(against) if against else None
+        reference = on_device(load_model(against), device) if against else None
         windowing = Windowing(window, stride, windows, batch or 1)
         _show(recorder, model, text[0], _text_figures(loaded, reference, text[1], windowing, bos, json), json)
     if task:

@@ -54,11 +54,12 @@ def _compare(logits: Tensor, reference: Tensor, targets: Tensor) -> Tensor:
     if logits.shape != reference.shape:
         sizes = f"{logits.shape[-1]} and {reference.shape[-1]}"
         raise ValueError(f"the two models have vocabularies of {sizes} tokens, so their predictions cannot be compared")
+    reference, targets = reference.to(logits.device), targets.to(logits.device)
     parts = [
         _compare_chunk(logits[:, part].float(), reference[:, part].float(), targets[:, part])
         for part in position_chunks(logits)
     ]
-    return checked(torch.cat(parts, dim=2)).flatten(1)
+    return checked(torch.cat(parts, dim=2).cpu()).flatten(1)
 
 
 def _compare_chunk(q: Tensor, p: Tensor, targets: Tensor) -> Tensor:

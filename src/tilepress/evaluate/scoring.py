@@ -24,13 +24,14 @@ def predictions(model: PreTrainedModel, tokens: Tensor, scored: int, mask: Tenso
         options["logits_to_keep"] = scored + 1
     with torch.inference_mode():
         logits: Tensor = model(input_ids=tokens.to(model.device), **options).logits
-    return logits[:, -scored - 1 : -1].cpu()
+    return logits[:, -scored - 1 : -1]
 
 
 def losses(logits: Tensor, targets: Tensor) -> Tensor:
     """−log p of `targets` [batch, count] in nats, float32; logits: [batch, count, vocabulary]."""
+    targets = targets.to(logits.device)
     parts = [target_losses(logits[:, part].float(), targets[:, part]) for part in position_chunks(logits)]
-    return checked(torch.cat(parts, dim=1))
+    return checked(torch.cat(parts, dim=1).cpu())
 
 
 def target_losses(logits: Tensor, targets: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """What to do to a model: a recipe, read from TOML, that says everything and refuses what it does not know."""
 
+import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
@@ -168,6 +169,33 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         return tomllib.loads(Path(path).read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise RecipeError(f"{path} is not TOML: {error}") from error
+
+
+def to_toml(recipe: Recipe) -> str:
+    """The recipe as a file that `read_recipe` reads; what is as it is anyway is left out, but not the formats."""
+    stated = recipe.model_dump(mode="json", exclude_defaults=True)
+    for section in ("weights", "activations"):
+        stated[section] = {"format": getattr(recipe, section).format, **stated.get(section, {})}
+    return "\n".join(_toml_section(name, values) for name, values in sorted(stated.items()))
+
+
+def _toml_section(name: str, values: Mapping[str, Any]) -> str:
+    plain = {key: value for key, value in values.items() if not isinstance(value, dict | list)}
+    lines = [
+        f"[{name}]",
+        *(f"{_toml_key(key)} = {json.dumps(value, ensure_ascii=False)}" for key, value in plain.items()),
+        "",
+    ]
+    for key, value in values.items():
+        if isinstance(value, dict):
+            lines.append(_toml_section(f"{name}.{key}", value))
+        for entry in value if isinstance(value, list) else ():
+            lines.append(_toml_section(f"{name}.{key}", entry).replace(f"[{name}.{key}]", f"[[{name}.{key}]]", 1))
+    return "\n".join(lines)
+
+
+def _toml_key(key: str) -> str:
+    return key if key.isascii() and key.replace("_", "").isalnum() else json.dumps(key, ensure_ascii=False)
 
 
 def _refuse_float_weights_under_integers(recipe: Recipe) -> None:

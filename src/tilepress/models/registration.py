@@ -13,7 +13,7 @@ from transformers.quantizers.auto import register_quantization_config, register_
 from transformers.quantizers.base import HfQuantizer
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
-from ..nn import PackedLinear, decode_natively
+from ..nn import PackedLinear, decode_by_modules, decode_natively
 from ..tiles import unpack
 
 METHOD = "tilepress"
@@ -83,9 +83,7 @@ class TilepressQuantizer(HfQuantizer):
         return model
 
     def _dequantize(self, model: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
-        for name, layer in list(packed_layers(model)):
-            replace_layer(model, name, dense_layer(layer, dtype or torch.float32))
-        return model
+        return unpack_layers(model, dtype or torch.float32)
 
     def is_serializable(self, **_: Any) -> bool:
         return True
@@ -116,6 +114,14 @@ def replace_layer(model: nn.Module, name: str, layer: nn.Module) -> None:
     """Put `layer` in the place of the one called `name`."""
     parent, _, last = name.rpartition(".")
     setattr(model.get_submodule(parent), last, layer)
+
+
+def unpack_layers(model: nn.Module, dtype: torch.dtype = torch.float32) -> nn.Module:
+    """Put ordinary layers, with the weights that the packed ones stand for, in their places; returns the model."""
+    decode_by_modules(model)
+    for name, layer in list(packed_layers(model)):
+        replace_layer(model, name, dense_layer(layer, dtype))
+    return model
 
 
 def dense_layer(layer: PackedLinear, dtype: torch.dtype) -> nn.Linear:

@@ -26,30 +26,38 @@ def to_fp16(x: Tensor) -> Tensor:
     return x.clamp(-FP16_MAX, FP16_MAX).to(torch.float16).to(x.dtype)
 
 
+def round_inputs(model: nn.Module, roundings: Mapping[str, Rounding | BFP]) -> ExitStack:
+    """Round the inputs of the layers named from now on, by emulation everywhere; closing what is returned ends it."""
+    stack = ExitStack()
+    for name, rounding in roundings.items():
+        function = partial(rounded, format=rounding) if isinstance(rounding, BFP) else rounding
+        stack.callback(model.get_submodule(name).register_forward_pre_hook(_hook(function)).remove)
+    return stack
+
+
+def set_activations(model: nn.Module, formats: Mapping[str, BFP]) -> ExitStack:
+    """Inputs of the layers named in block floating point from now on: natively where a layer can, by emulation
+    elsewhere. Closing what is returned makes everything as it was."""
+    natively = {name: layer for name in formats if (layer := _native_layer(model, name, formats[name])) is not None}
+    stack = round_inputs(model, {name: format for name, format in formats.items() if name not in natively})
+    for name, layer in natively.items():
+        stack.callback(layer.set_activations, layer.activations)
+        layer.set_activations(str(formats[name]))
+    return stack
+
+
 @contextmanager
 def emulated(model: nn.Module, roundings: Mapping[str, Rounding | BFP]) -> Iterator[nn.Module]:
-    """`model` with the inputs of the layers named rounded, for as long as this lasts, by emulation everywhere."""
-    with ExitStack() as stack:
-        for name, rounding in roundings.items():
-            function = partial(rounded, format=rounding) if isinstance(rounding, BFP) else rounding
-            stack.callback(model.get_submodule(name).register_forward_pre_hook(_hook(function)).remove)
+    """`round_inputs` for as long as this lasts."""
+    with round_inputs(model, roundings):
         yield model
 
 
 @contextmanager
 def with_activations(model: nn.Module, formats: Mapping[str, BFP]) -> Iterator[nn.Module]:
-    """`model` with the inputs of the layers named in block floating point, for as long as this lasts: natively where a
-    layer can, by emulation elsewhere."""
-    natively = {name: layer for name in formats if (layer := _native_layer(model, name, formats[name])) is not None}
-    before = {name: layer.activations for name, layer in natively.items()}
-    try:
-        for name, layer in natively.items():
-            layer.set_activations(str(formats[name]))
-        with emulated(model, {name: format for name, format in formats.items() if name not in natively}):
-            yield model
-    finally:
-        for name, layer in natively.items():
-            layer.set_activations(before[name])
+    """`set_activations` for as long as this lasts."""
+    with set_activations(model, formats):
+        yield model
 
 
 def _native_layer(model: nn.Module, name: str, format: BFP) -> PackedLinear | None:

@@ -1,0 +1,291 @@
+"""`tilepress search`: Anda's mantissas for a model, within a tolerance."""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .compress import read_options, tolerance_warning
+from .output import Json, Recorder, hush_transformers, print_table, progress
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+
+    from ..compress.search import Step
+    from ..evaluate.precision import Cost
+    from ..models import Recipe
+    from ..models.precision import Judge, Precision
+    from ..models.subject import Subject
+
+VALIDATION = ("wikitext2", "ptb")
+
+
+def search(
+    model: Annotated[str, typer.Argument(help="A model's folder, compressed or not, smollm2-135m, or a hub name.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The recipe to write, for `tilepress compress --recipe`.")],
+    tolerance: Annotated[str, typer.Option(help="The share of perplexity that may be lost.")] = "1%",
+    recipe: Annotated[Path | None, typer.Option(help="What to do to the weights; options override it.")] = None,
+    weights: Annotated[str | None, typer.Option(help="Format of weights; int4:g32 if nothing says otherwise.")] = None,
+    quantize: Annotated[str | None, typer.Option(help="rtn, gptq or learned-clip.")] = None,
+    group: Annotated[int, typer.Option(help="Values that share an exponent: 16, 32, 64 or 128.")] = 64,
+    calibration: Annotated[str | None, typer.Option(help="Text to search on: a file, wikitext2-train, pydoc.")] = None,
+    sequences: Annotated[int | None, typer.Option(help="Windows of the text to take; 8 if nothing says else.")] = None,
+    length: Annotated[int | None, typer.Option(help="Tokens of a window; 512 if nothing says otherwise.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Chooses the windows.")] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Windows computed at once.")] = 1,
+    device: Annotated[str, typer.Option(help="cpu, or cuda to emulate there.")] = "cpu",
+    brute_force: Annotated[
+        bool, typer.Option("--brute-force", help="Then find the optimum by trying all that are cheaper.")
+    ] = False,
+    validate: Annotated[
+        list[str] | None, typer.Option(help="Texts to check on; wikitext2 and ptb where found. Repeat for several.")
+    ] = None,
+    windows: Annotated[int, typer.Option(min=0, help="Windows of each text to check on; 0 checks nothing.")] = 2,
+    time_gptq: Annotated[bool, typer.Option("--time-gptq", help="Time GPTQ on the same model and text too.")] = False,
+    json: Json = False,
+) -> None:
+    """Find the cheapest mantissas of Anda's activations that lose no more perplexity than the tolerance.
+
+    One of four mantissas is shortened at a time, cheapest combination first, at most 32 of them tried. Weights are
+    compressed first, in memory, unless the model is compressed already. Beside the recipe R.toml, R.search.json keeps
+    every evaluation as it is made, so that the same command, interrupted, goes on; R.search.html shows the search.
+
+    Example: tilepress search smollm2-135m --tolerance 1% -o anda.toml
+    """
+    from ..formats import AndaSearch, parse_tolerance
+    from ..models.precision import Evaluations, Judge, find_precision
+    from ..models.subject import load_subject
+
+    wanted = AndaSearch(parse_tolerance(tolerance), group)
+    chosen = _recipe(recipe, weights, quantize, (calibration, sequences, length, seed), str(wanted))
+    texts = _texts(validate) if windows else {}
+    hush_transformers()
+    with progress(json) as bar:
+        given = None if _is_compressed(model) and weights is None and recipe is None else chosen
+        subject = load_subject(model, given, device, progress=_compressing(bar))
+        chosen = _with_weights_of(subject, chosen)
+        tokens = _windows(chosen, subject)
+        evaluations = Evaluations(out.with_suffix(".search.json"), _job(subject, chosen, tokens, device))
+        judge = Judge(subject.model, subject.types, tokens, group, evaluations, batch)
+        track = _searching(bar, judge)
+        precision = find_precision(judge, subject.products, wanted, prove=brute_force, track=track)
+        costs = {name: _costs(subject, text, precision, windows, bar) for name, text in texts.items()}
+        gptq = _gptq_seconds(model, chosen, subject, bar) if time_gptq or _is_gptq(subject) else None
+    _write(out, chosen, precision, subject)
+    recorder = Recorder()
+    _record(recorder, precision, subject, costs, gptq)
+    if json:
+        recorder.print_json()
+    else:
+        _print(out, precision, subject, costs, gptq)
+    if not precision.found.within:
+        typer.echo(tolerance_warning(precision), err=True)
+
+
+def _recipe(
+    path: Path | None, weights: str | None, quantize: str | None, calibration: tuple[Any, ...], activations: str
+) -> "Recipe":
+    text, sequences, length, seed = calibration
+    options: dict[str, dict[str, Any]] = {
+        "weights": {"format": weights, "quantize": quantize},
+        "activations": {"format": activations},
+        "calibration": {"text": text, "sequences": sequences, "length": length, "seed": seed},
+    }
+    return read_options(path, options, {"calibration": {"sequences": 8, "length": 512}})
+
+
+def _is_compressed(model: str) -> bool:
+    from ..models import model_folder
+    from ..models.partial import is_compressed
+
+    return is_compressed(model_folder(model))
+
+
+def _with_weights_of(subject: "Subject", recipe: "Recipe") -> "Recipe":
+    """The recipe, with what the model's weights have gone through, where they had before."""
+    assert subject.recipe is not None
+    types = recipe.activations.types or subject.recipe.activations.types
+    activations = recipe.activations.model_copy(update={"types": types})
+    return subject.recipe.model_copy(update={"activations": activations, "calibration": recipe.calibration})
+
+
+def _windows(recipe: "Recipe", subject: "Subject") -> Any:
+    from ..models.compress import read_windows
+
+    if not recipe.calibration.sequences:
+        raise ValueError("a search looks at calibration text, and sequences is 0: set it to 8, say")
+    return read_windows(recipe, subject.tokenizer)
+
+
+def _job(subject: "Subject", recipe: "Recipe", windows: Any, device: str) -> dict[str, Any]:
+    """All that a perplexity depends on."""
+    from ..models.compress import describe
+    from ..models.precision import fingerprint
+
+    activations = {**recipe.activations.model_dump(mode="json"), "format": recipe.activations.search.group}  # type: ignore[union-attr]
+    stated = describe([], recipe)
+    return {
+        "weights": subject.fingerprint,
+        "recipe": {**stated.recipe, "activations": activations},
+        "versions": stated.versions,
+        "windows": fingerprint(windows),
+        "device": device,
+    }
+
+
+def _compressing(bar: "Bar") -> "Callable[[Any], None]":
+    task = bar.add_task("compressing weights", total=None)
+
+    def show(state: Any) -> None:
+        bar.update(task, completed=state.done, total=state.total, visible=state.done < state.total)
+
+    return show
+
+
+def _searching(bar: "Bar", judge: "Judge") -> "Callable[[Step], None]":
+    """Shows how far an evaluation is, and what the last one gave."""
+    task = bar.add_task("searching", total=len(judge.windows))
+
+    def show(done: int, total: int) -> None:
+        bar.update(task, completed=done, total=total)
+
+    def tell(step: "Step") -> None:
+        verdict = "taken" if step.accepted else "not taken"
+        bar.update(task, description=f"{step.number}: {list(step.mantissas)} {100 * step.loss:+.2f} % {verdict}")
+
+    judge.progress = show
+    return tell
+
+
+def _texts(names: Sequence[str] | None) -> dict[str, str]:
+    """Name → text to check on: those named, or those of the usual ones that are here."""
+    from ..models.texts import TextUnavailableError, read_text
+
+    found = {}
+    for name in names or VALIDATION:
+        try:
+            found[name] = read_text(name)
+        except TextUnavailableError:
+            if names:
+                raise
+    return found
+
+
+def _costs(subject: "Subject", text: str, precision: "Precision", windows: int, bar: "Bar") -> "list[Cost]":
+    from ..evaluate import Windowing, tokenize
+    from ..evaluate.precision import BASELINES, Scheme, compare_schemes
+
+    task = bar.add_task("checking", total=(1 + len(BASELINES)) * windows)
+
+    def track(batches: Sequence[Any]) -> Any:
+        for batch in batches:
+            yield batch
+            bar.advance(task)
+
+    schemes = [*BASELINES, Scheme(f"Anda {100 * precision.found.tolerance:g} %", precision.format)]
+    tokens = tokenize(subject.tokenizer, text)
+    windowing = Windowing(limit=windows)
+    return list(compare_schemes(subject.model, subject.types, subject.products, tokens, schemes, windowing, track))
+
+
+def _is_gptq(subject: "Subject") -> bool:
+    return subject.seconds is not None and subject.recipe is not None and subject.recipe.weights.quantize == "gptq"
+
+
+def _gptq_seconds(model: str, recipe: "Recipe", subject: "Subject", bar: "Bar") -> float | None:
+    """What GPTQ takes on the same text: as it did just now, or run for it."""
+    from ..models.subject import load_subject
+
+    if _is_gptq(subject):
+        return subject.seconds
+    if _is_compressed(model):
+        raise ValueError(f"GPTQ cannot be timed on {model}, which is compressed already: leave --time-gptq out")
+    weights = recipe.weights.model_copy(update={"quantize": "gptq"})
+    return load_subject(model, recipe.model_copy(update={"weights": weights}), progress=_compressing(bar)).seconds
+
+
+def _write(out: Path, recipe: "Recipe", precision: "Precision", subject: "Subject") -> None:
+    from ..models.recipe import to_toml
+    from ..report import write_page
+    from ..report.precision import trace_charts
+
+    activations = recipe.activations.model_copy(update={"format": str(precision.format)})
+    beside = out.with_name(out.name + ".part")
+    beside.write_text(to_toml(recipe.model_copy(update={"activations": activations})), "utf-8")
+    os.replace(beside, out)
+    write_page(
+        out.with_suffix(".search.html"), f"Search for {out.name}", trace_charts(precision.found, subject.products)
+    )
+
+
+def _record(
+    recorder: Recorder,
+    precision: "Precision",
+    subject: "Subject",
+    costs: "dict[str, list[Cost]]",
+    gptq: float | None,
+) -> None:
+    found = precision.found
+    recorder.add("activations", str(precision.format))
+    recorder.add("within_tolerance", found.within)
+    recorder.add("iterations", len(found.steps))
+    recorder.add("perplexity.fp", found.reference)
+    recorder.add("perplexity", found.perplexity)
+    recorder.add("loss", 100 * found.loss, "%")
+    recorder.add("bops_saving", found.saving, "x", "model")
+    recorder.add("time", precision.seconds, "s")
+    for kind, share in zip(("qkv", "o", "u", "d"), subject.products, strict=True):
+        recorder.add(f"share_of_products.{kind}", share / sum(subject.products), "", "model")
+    if gptq is not None:
+        recorder.add("gptq.time", gptq, "s")
+    if precision.optimum is not None:
+        recorder.add("brute_force.activations", ",".join(map(str, precision.optimum.mantissas)))
+        recorder.add("brute_force.bops_saving", precision.optimum.saving, "x", "model")
+        recorder.add("brute_force.tried", len(precision.optimum.steps))
+    for step in found.steps:
+        name = f"step.{step.number}"
+        recorder.add(f"{name}.mantissas", ",".join(map(str, step.mantissas)))
+        recorder.add(f"{name}.loss", 100 * step.loss, "%")
+        recorder.add(f"{name}.accepted", step.accepted)
+    for text, rows in costs.items():
+        for cost in rows:
+            name = f"{text}.{cost.scheme.name}"
+            recorder.add(f"{name}.perplexity", cost.perplexity.perplexity.value)
+            recorder.add(f"{name}.loss", 100 * cost.loss, "%")
+            recorder.add(f"{name}.bops_saving", cost.saving, "x", "model")
+
+
+def _print(
+    out: Path, precision: "Precision", subject: "Subject", costs: "dict[str, list[Cost]]", gptq: float | None
+) -> None:
+    from ..evaluate.precision import cost_table
+
+    found = precision.found
+    rows = [
+        [
+            str(step.number),
+            str(list(step.mantissas)),
+            f"{step.perplexity:.4f}",
+            f"{100 * step.loss:+.3f}",
+            _verdict(step),
+        ]
+        for step in found.steps
+    ]
+    columns = ["iteration", "qkv, o, u, d", "perplexity", "loss, %", ""]
+    print_table(f"{precision.format} on the calibration text", columns, rows)
+    for text, costs_of_text in costs.items():
+        columns = ["activations", "format", "perplexity", "loss, %", "BOP saving, ×"]
+        print_table(f"{text}, weights alike", columns, cost_table(costs_of_text), words=2)
+    if precision.optimum is not None:
+        best = precision.optimum
+        print(f"brute force: {list(best.mantissas)}, {best.saving:.2f} × after {len(best.steps)} combinations")
+    beside = "" if gptq is None else f"; GPTQ on the same text: {gptq:.1f} s"
+    print(f"{found.saving:.2f} times fewer bit operations than FP16, {100 * found.loss:+.3f} % perplexity")
+    print(f"time: {precision.seconds:.1f} s for {len(found.steps)} iterations{beside}")
+    print(f"written: {out}, {out.with_suffix('.search.html')}, {out.with_suffix('.search.json')}")
+
+
+def _verdict(step: "Step") -> str:
+    return "taken" if step.accepted else ""

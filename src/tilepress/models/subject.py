@@ -1,0 +1,110 @@
+"""A model made ready for studies of its activations: weights compressed or as they come, here or on another device."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..compress.search import Products
+from ..formats import BFP, Anda, AndaSearch, parse_activations
+from ..nn.emulation import set_activations
+from .blocks import all_linear_layers, output_layer
+from .compress import Progress, compress_model
+from .loading import Announce, LoadedModel, load_model, model_folder, say
+from .partial import is_compressed
+from .recipe import Activations, Recipe, read_recipe
+from .registration import packed_layers, unpack_layers
+from .shards import Shards
+from .tensor_types import LayerType, classify, layer_formats, products
+
+
+@dataclass(frozen=True)
+class Subject:
+    """`model`: with activations as they are; `types` of the inputs of its layers and the `products` they take part in.
+
+    recipe: how its weights were compressed, None if they are as they come. seconds: what that took, if it was now.
+    fingerprint: of the files it came from.
+    """
+
+    model: Any
+    tokenizer: Any
+    types: dict[str, LayerType]
+    products: Products
+    recipe: Recipe | None
+    seconds: float | None
+    fingerprint: list[str]
+
+
+def load_subject(
+    name: str,
+    recipe: Recipe | None = None,
+    device: str = "cpu",
+    *,
+    progress: Callable[[Progress], None] = lambda _: None,
+    announce: Announce = say,
+) -> Subject:
+    """The model called `name`, see `model_folder`: a compressed one as it is, another with its weights compressed by
+    `recipe`, in memory, or as they come without one. On the CPU packed layers stay packed; on any other device they
+    are unpacked, since packed ones compute on the CPU alone."""
+    check_device(device)
+    folder = model_folder(name, announce)
+    if is_compressed(folder) and recipe is not None:
+        raise ValueError(f"{name} is compressed already: leave its weights as they are, or name what it was made from")
+    loaded = load_model(name, dtype=torch.float32, announce=announce)
+    model, seconds = loaded.model, None
+    if is_compressed(folder):
+        recipe = read_recipe(model.config.quantization_config.recipe)
+    elif recipe is not None:
+        start = time.monotonic()
+        compress_model(model, _weights_only(recipe), tokenizer=loaded.tokenizer, progress=progress)
+        seconds = time.monotonic() - start
+    for _, layer in packed_layers(model):
+        layer.set_activations("float")
+    mapping = recipe.activations.types if recipe is not None else {}
+    types = classify(model, mapping)
+    counted = products(model, types)
+    return Subject(
+        _moved(model, device), loaded.tokenizer, types, counted, recipe, seconds, Shards(folder).fingerprint()
+    )
+
+
+def _weights_only(recipe: Recipe) -> Recipe:
+    return recipe.model_copy(update={"activations": Activations(types=recipe.activations.types)})
+
+
+def on_device(loaded: LoadedModel, device: str) -> LoadedModel:
+    """The model there; packed layers are unpacked, since they compute on the CPU alone."""
+    check_device(device)
+    return replace(loaded, model=_moved(loaded.model, device))
+
+
+def round_activations(model: nn.Module, format: str) -> None:
+    """Round the activations of `model` from now on, in every linear layer but the output layer, natively where packed
+    layers can and by emulation elsewhere. The format: fp, bfp:gN:mN or Anda's."""
+    wanted = parse_activations(format)
+    if wanted == "int8" or isinstance(wanted, AndaSearch):
+        raise ValueError(f"activations are rounded to bfp:gN:mN or anda:7,7,6,5, not {format}")
+    for _, layer in packed_layers(model):
+        layer.set_activations("float")
+    formats: dict[str, BFP] = {}
+    if isinstance(wanted, Anda):
+        formats = layer_formats(classify(model), wanted)
+    elif isinstance(wanted, BFP):
+        formats = {name: wanted for name in all_linear_layers(model) if name != output_layer(model)}
+    set_activations(model, formats)
+
+
+def _moved(model: Any, device: str) -> Any:
+    return model if torch.device(device).type == "cpu" else unpack_layers(model).to(device)
+
+
+def check_device(device: str) -> None:
+    try:
+        kind = torch.device(device).type
+    except RuntimeError as error:
+        raise ValueError(f"{device!r} is no device: take cpu, or cuda where there is one") from error
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ValueError("there is no CUDA device here: take --device cpu")

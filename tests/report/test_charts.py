@@ -1,0 +1,27 @@
+"""Plots: what they show, and that a page needs nothing else."""
+
+from tilepress.compress.search import search
+from tilepress.report import Series, line_chart, write_page
+from tilepress.report.precision import trace_charts
+
+
+def test_a_page_holds_every_figure_and_its_script_once(tmp_path):
+    figures = [line_chart(f"title {n}", "x", "y", [Series("line", [1, 2], [3.0, None])]) for n in (1, 2)]
+    write_page(tmp_path / "page.html", "a <b> page", figures)
+    page = (tmp_path / "page.html").read_text()
+    assert "title 1" in page and "title 2" in page and "<title>a &lt;b&gt; page</title>" in page
+    assert 'src="http' not in page and not list(tmp_path.glob("*.part"))
+    figures[0].update_layout(title="other")
+    write_page(tmp_path / "half.html", "one", figures[:1])
+    assert (tmp_path / "half.html").stat().st_size > 0.9 * len(page.encode())
+
+
+def test_the_trace_of_a_search():
+    found = search(lambda m: 1.0 if m is None or min(m) >= 6 else 2.0, (3, 1, 4, 4), 0.01)
+    cost, loss = trace_charts(found, (3, 1, 4, 4))
+    tried, best = cost.data
+    assert list(tried.x) == [step.number for step in found.steps] and tried.y[0] == 25
+    assert best.y[0] is None and best.y[-1] == 100 * 6 / 16
+    assert "[6, 6, 6, 6]: 37.5 % of FP16's bit operations" in cost.layout.title.text
+    assert list(loss.data[1].y) == [1.0] * len(found.steps)
+    assert tried.marker.symbol[2] == "circle" and tried.marker.symbol[0] == "circle-open"
