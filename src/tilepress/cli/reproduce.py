@@ -27,6 +27,7 @@ def reproduce(
     records: Annotated[
         Path | None, typer.Option(help="Keep records in this file; items that it holds already are not run again.")
     ] = None,
+    page: Annotated[Path | None, typer.Option(help="Write plots of what can be plotted to this HTML file.")] = None,
     json: Json = False,
 ) -> None:
     """Run the papers' experiments and show each value that they print, ours, and the deviation.
@@ -57,6 +58,8 @@ def reproduce(
                 _write(records, kept)
         if not json:
             _print_item(item, kept[item.name])
+    if page:
+        _write_page(page, chosen, kept)
     _finish([one for item in chosen for one in kept.get(item.name, [])], chosen, failures, json)
 
 
@@ -107,6 +110,13 @@ def _write(path: Path, kept: "Mapping[str, Sequence[Reproduction]]") -> None:
     beside = path.with_name(path.name + ".part")
     beside.write_text(to_json(one for records in kept.values() for one in records) + "\n", "utf-8")
     os.replace(beside, path)
+
+
+def _write_page(path: Path, chosen: "Sequence[Item]", kept: "Mapping[str, Sequence[Reproduction]]") -> None:
+    from ..report import item_charts, write_page
+
+    found = [chart for item in chosen for chart in item_charts(f"{item.name}: {item.title}", kept.get(item.name, []))]
+    write_page(path, "Reproductions", found)
 
 
 def _print_list(chosen: "Sequence[Item]", kept: "Mapping[str, Sequence[Reproduction]]", json: bool) -> None:

@@ -21,7 +21,7 @@ from .shards import Shards
 from .tensor_types import LayerType, classify, layer_formats, products
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Subject:
     """`model`: with activations as they are; `types` of the inputs of its layers and the `products` they take part in.
 

@@ -3,10 +3,10 @@
 import difflib
 from collections.abc import Sequence
 
-from . import deca
+from . import anda, deca
 from .item import Item
 
-PAPERS: tuple[Sequence[Item], ...] = (deca.ITEMS,)
+PAPERS: tuple[Sequence[Item], ...] = (deca.ITEMS, anda.ITEMS)
 
 
 def items() -> list[Item]:

@@ -1,0 +1,104 @@
+"""A model under formats of activations: what the studies of Anda's and Harmonia's papers are made of."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+
+from ..compress.search import Found, relative_loss, search
+from ..evaluate import Windowing, tokenize
+from ..evaluate.precision import BASELINES, FP16, Cost, Scheme, compare_schemes
+from ..formats import Anda
+from ..models import ModelUnavailableError, read_recipe
+from ..models.calibration import token_windows
+from ..models.precision import Evaluations, Judge
+from ..models.subject import Subject, load_subject
+from ..models.texts import TextUnavailableError, read_text
+from .item import NotPossible, Track
+
+# Where a text has a part for training, that is searched on; else the first half of it, and the second is for checking.
+TRAINING = {"wikitext2": "wikitext2-train"}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """`windows` of `tokens` to check on; `sequences` of `length` to search on; `batch` of either at once."""
+
+    windows: int = 2
+    tokens: int = 512
+    sequences: int = 8
+    length: int = 512
+    batch: int = 1
+
+
+@dataclass(frozen=True)
+class Study:
+    """A model with activations as they are, and a text: cut in a part to search on and one to check on."""
+
+    subject: Subject
+    searched: str
+    checked: str
+    sizes: Sizes
+
+    def losses(self, formats: Sequence[Anda], track: Track, what: str) -> list[float]:
+        """Per cent of perplexity that each format loses against FP16 on the part to check on."""
+        schemes = [FP16, *(Scheme(str(format), format) for format in formats)]
+        return [100 * cost.loss for cost in self.costs(schemes, track, what)][1:]
+
+    def costs(self, schemes: Iterable[Scheme], track: Track, what: str) -> list[Cost]:
+        subject, sizes = self.subject, self.sizes
+        tokens = tokenize(subject.tokenizer, self.checked)
+        windowing = Windowing(window=sizes.tokens, limit=sizes.windows, batch=sizes.batch)
+        compare = partial(compare_schemes, subject.model, subject.types, subject.products, tokens)
+        # One scheme after another: the first is what the others are compared with.
+        found: list[Cost] = []
+        for scheme in track(list(schemes), what):
+            (cost,) = compare([scheme], windowing)
+            first = found[0] if found else cost
+            loss = relative_loss(cost.perplexity.perplexity.value, first.perplexity.perplexity.value)
+            found.append(Cost(scheme, cost.perplexity, loss, cost.saving))
+        return found
+
+    def search(self, tolerance: float, track: Track) -> Found:
+        """Anda's search on the part to search on; what another tolerance asked for is not computed again."""
+        judge = _judge(self)
+        judge.progress = lambda done, total: None
+        steps = iter(track(range(10**6), f"searching within {100 * tolerance:g} %"))
+        return search(judge, self.subject.products, tolerance, track=lambda _: next(steps, None))
+
+
+def table_schemes(found: Iterable[Found], group: int = 64) -> list[Scheme]:
+    """The rows of a table like Anda's: FP16 and the baselines, then what searches found."""
+    ours = [Scheme(f"Anda {100 * one.tolerance:g} %", Anda(one.mantissas, group)) for one in found]
+    return [*BASELINES, *ours]
+
+
+def load_study(model: str, weights: str, quantize: str, text: str, device: str, sizes: Sizes) -> Study:
+    """`weights`: a format that they are compressed to first, or "" to leave them as they come. NotPossible where the
+    model or the text is not here."""
+    try:
+        searched, checked = _parts(text)
+        return Study(_subject(model, weights, quantize, device), searched, checked, sizes)
+    except (TextUnavailableError, ModelUnavailableError) as error:
+        raise NotPossible(str(error)) from error
+
+
+def _parts(text: str) -> tuple[str, str]:
+    whole = read_text(text)
+    if text in TRAINING:
+        return read_text(TRAINING[text]), whole
+    middle = whole.find("\n", len(whole) // 2) + 1 or len(whole) // 2
+    return whole[:middle], whole[middle:]
+
+
+@lru_cache(maxsize=1)
+def _subject(model: str, weights: str, quantize: str, device: str) -> Subject:
+    recipe = read_recipe({"weights": {"format": weights, "quantize": quantize}}) if weights else None
+    return load_subject(model, recipe, device)
+
+
+@lru_cache(maxsize=4)
+def _judge(study: Study) -> Judge:
+    subject, sizes = study.subject, study.sizes
+    tokens = tokenize(subject.tokenizer, study.searched)
+    windows = token_windows(tokens, sizes.sequences, sizes.length, seed=0)
+    return Judge(subject.model, subject.types, windows, 64, Evaluations(), sizes.batch)
