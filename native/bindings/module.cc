@@ -16,6 +16,7 @@
 #include "dispatch/linear.h"
 #include "dispatch/matrix.h"
 #include "dispatch/planes.h"
+#include "dispatch/parallel.h"
 #include "dispatch/registry.h"
 
 namespace nb = nanobind;
@@ -534,5 +535,6 @@ NB_MODULE(_native, m) {
   m.def("advise_huge_pages",
         [](ConstBytes data) { advise_huge_pages(data.data(), static_cast<int64_t>(data.size())); });
   m.def("keep_freed_memory", &keep_freed_memory);
+  m.def("thread_runtime", &thread_runtime);
   m.def("read_bandwidth", &py_read_bandwidth, array("data"), "threads"_a);
 }

@@ -148,13 +148,24 @@ struct OpenMp {
   int (*thread_number)() = nullptr;
 };
 
-// The runtime that somebody has loaded into this process already; torch brings its own, under a name of its own.
-OpenMp find_open_mp() {
+// The library of that name that somebody has loaded into this process already, whatever follows the name; null where
+// there is none.
+void* loaded_library(const char* name) {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
     const size_t path = line.find('/');
-    if (path == std::string::npos || line.find("libgomp", path) == std::string::npos) continue;
-    void* library = dlopen(line.c_str() + path, RTLD_LAZY | RTLD_NOLOAD);
+    if (path == std::string::npos || line.find(name, path) == std::string::npos) continue;
+    if (void* library = dlopen(line.c_str() + path, RTLD_LAZY | RTLD_NOLOAD)) return library;
+  }
+  return nullptr;
+}
+
+// The runtime that torch computes with, under whatever name: there may be several in a process, one for each package
+// that brings its own, and threads of another would fight torch's for cores. Symbols of a library are looked up in
+// those that it was linked with too. Without torch, any.
+OpenMp find_open_mp() {
+  for (const char* name : {"/libtorch_cpu.so", "/libgomp"}) {
+    void* library = loaded_library(name);
     if (!library) continue;
     OpenMp found;
     found.parallel = reinterpret_cast<decltype(found.parallel)>(dlsym(library, "GOMP_parallel"));
@@ -204,6 +215,13 @@ void run_on_workers(int workers, void (*run)(void* context, int worker), void* c
     return shared->parallel(member, &team, static_cast<unsigned>(workers), 0);
   }
   if (!pool().run(workers, run, context)) run(context, 0);
+}
+
+std::string thread_runtime() {
+  const OpenMp* shared = open_mp();
+  Dl_info where{};
+  if (!shared || !dladdr(reinterpret_cast<void*>(shared->parallel), &where)) return "";
+  return where.dli_fname;
 }
 
 void run_with_crew(int workers, void (*run)(void* context), void* context) {

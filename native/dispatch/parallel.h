@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
+#include <string>
 
 namespace tilepress {
 
@@ -13,6 +14,9 @@ namespace tilepress {
 // its threads stay awake for a while after each of torch's own operations, and threads of ours beside them would wait
 // for cores. Elsewhere they come from a pool of our own.
 void run_on_workers(int workers, void (*run)(void* context, int worker), void* context);
+
+// The file of the runtime whose threads those are; empty where they are our own.
+std::string thread_runtime();
 
 // Calls run(context) on this thread with up to `workers - 1` others standing by, awake: until it returns, they take
 // part in whatever this thread gives to run_on_workers, each as soon as it can. So many short jobs in a row cost little

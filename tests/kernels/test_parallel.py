@@ -1,6 +1,8 @@
 """The thread pool: many sizes, many callers, and processes that fork."""
 
 import os
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -45,3 +47,18 @@ def test_a_forked_process_has_threads_of_its_own():
     if not child:
         os._exit(0 if torch.equal(pack(2).codes, alone.codes) else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+# Packages bring OpenMP runtimes of their own: scikit-learn's comes in with transformers where both are installed.
+ANOTHER_RUNTIME = """
+import ctypes, shutil, sys
+import torch
+(runtime,) = {line.split()[-1] for line in open("/proc/self/maps") if "libgomp" in line}
+ctypes.CDLL(shutil.copy(runtime, sys.argv[1]))
+from tilepress import _native
+assert _native.thread_runtime() == runtime, _native.thread_runtime()
+"""
+
+
+def test_threads_are_those_of_torch(tmp_path):
+    subprocess.run([sys.executable, "-c", ANOTHER_RUNTIME, tmp_path / "libgomp-another.so"], check=True)

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from ..formats import BFP, Integer
 from ..formats.bfp import FP16_MAX, rounded
-from ..kernels.linear import WIDEST_MANTISSA
 from .linear import PackedLinear
 
 Rounding = Callable[[Tensor], Tensor]
@@ -38,7 +37,7 @@ def round_inputs(model: nn.Module, roundings: Mapping[str, Rounding | BFP]) -> E
 def set_activations(model: nn.Module, formats: Mapping[str, BFP]) -> ExitStack:
     """Inputs of the layers named in block floating point from now on: natively where a layer can, by emulation
     elsewhere. Closing what is returned makes everything as it was."""
-    natively = {name: layer for name in formats if (layer := _native_layer(model, name, formats[name])) is not None}
+    natively = {name: layer for name in formats if (layer := _native_layer(model, name)) is not None}
     stack = round_inputs(model, {name: format for name, format in formats.items() if name not in natively})
     for name, layer in natively.items():
         stack.callback(layer.set_activations, layer.activations)
@@ -60,9 +59,9 @@ def with_activations(model: nn.Module, formats: Mapping[str, BFP]) -> Iterator[n
         yield model
 
 
-def _native_layer(model: nn.Module, name: str, format: BFP) -> PackedLinear | None:
+def _native_layer(model: nn.Module, name: str) -> PackedLinear | None:
     layer = model.get_submodule(name)
-    if not isinstance(layer, PackedLinear) or layer.matrix is None or format.mantissa > WIDEST_MANTISSA:
+    if not isinstance(layer, PackedLinear) or layer.matrix is None:
         return None
     is_integer = isinstance(layer.matrix.format.element, Integer) and layer.matrix.operand_bits == 8
     return layer if is_integer else None

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ...formats import BF16, Element, Quantized
 from ...formats.tensors import decode_table, scale_values
+from ...formats.zero_points import zero_values
 from ...roofsurface import Deca
 from ...tiles import PackedMatrix, unpack_codes
 from ...tiles.layout import BLOCK_NEURONS, element_order
@@ -90,7 +91,9 @@ class ProcessingElement:
         scales = self._cut(scale_values(quantized.scales)[:, of_input], block, tile).numpy()[self._places]
         if quantized.zeros is None:
             return scales, np.zeros(self._size, np.float32)
-        return scales, self._cut(quantized.zeros[:, of_input].float(), block, tile).numpy()[self._places]
+        return scales, self._cut(
+            zero_values(quantized.zeros, self.matrix.format.element)[:, of_input], block, tile
+        ).numpy()[self._places]
 
     @property
     def _size(self) -> int:

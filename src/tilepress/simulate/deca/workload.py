@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...formats import WeightFormat
-from ...formats.weight import SCALE_BITS, ZERO_POINT_BITS
+from ...formats.weight import SCALE_BITS
+from ...formats.zero_points import ZERO_POINT_BITS
 from ...hardware.machine import TILE_WEIGHTS
 from ...tiles import PackedMatrix, unpack_codes
 from ...tiles.layout import BLOCK_NEURONS, element_order
