@@ -6,7 +6,7 @@ import pytest
 import torch
 from tests.cli import test_cli
 from tests.cli.test_cli import assert_refused
-from tests.evaluate.tiny import tiny_model, tiny_tokenizer
+from tests.evaluate.tiny import tiny_model, tiny_tokenizer, write_lm_eval_tasks
 from transformers import LlamaForCausalLM
 
 from tilepress.evaluate import Windowing, accuracy, divergence, perplexity, read_task, tokenize
@@ -89,6 +89,28 @@ def test_a_task_alone(ours, call_for_records):
     assert found["one.piqa.accuracy"] == expected.plain.value
     assert found["one.piqa.accuracy_normalised.error"] == pytest.approx(expected.normalised.error)
     assert found["one.piqa.items"] == 3 and not any("perplexity" in name for name in found)
+
+
+@pytest.fixture
+def lm_eval_tasks(tmp_path):
+    pytest.importorskip("lm_eval")
+    pytest.importorskip("accelerate", reason="lm-eval's models need accelerate")
+    return ("--lm-eval-folder", write_lm_eval_tasks(tmp_path))
+
+
+def test_tasks_of_lm_eval(lm_eval_tasks, call_for_records, call):
+    found = call_for_records("eval", "one", "--lm-eval", "eggs,answers", *lm_eval_tasks, "--items", 4, "--batch", 3)
+    assert {name.removeprefix("one.") for name in found} == {
+        *("eggs.acc", "eggs.acc.error", "eggs.acc_norm", "eggs.acc_norm.error", "eggs.items"),
+        *("answers.exact_match", "answers.exact_match.error", "answers.items"),
+    }
+    assert found["one.eggs.items"] == found["one.answers.items"] == 4 and 0 <= found["one.eggs.acc"] <= 1
+    done = call("eval", "one", "--lm-eval", "eggs", *lm_eval_tasks, "--data", "text")
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    assert "one on text" in done.stdout and "one on eggs" in done.stdout and "acc_norm" in done.stdout
+    assert_refused(call("eval", "one", "--lm-eval", "eggs,", *lm_eval_tasks), "names of tasks with commas between")
+    assert_refused(call("eval", "one", "--lm-eval", "eggs", "--lm-eval-folder", "nowhere"), "nowhere is no folder")
+    assert_refused(call("eval", "one", *lm_eval_tasks), "holds tasks for --lm-eval: name some of them there")
 
 
 def test_text_and_task_as_tables(call):

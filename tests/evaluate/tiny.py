@@ -1,5 +1,7 @@
 """Small random models, and a tokenizer with tokens of several bytes."""
 
+import json
+
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import (
@@ -50,3 +52,35 @@ def tiny_tokenizer(bos=False):
     if bos:
         tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")
+
+
+GOALS = ["Boil an egg" + ", and another" * count for count in range(5)]
+DATA = """
+dataset_path: json
+dataset_kwargs: {data_files: {test: FOLDER/eggs.jsonl}, cache_dir: FOLDER/cache}
+test_split: test
+doc_to_text: "Question: {{goal}}\\nAnswer:"
+"""
+CHOICE = """
+task: eggs
+output_type: multiple_choice
+doc_to_target: label
+doc_to_choice: ["in water", "in a bag"]
+metric_list: [{metric: acc}, {metric: acc_norm}]
+"""
+GENERATION = """
+task: answers
+output_type: generate_until
+doc_to_target: "in water"
+generation_kwargs: {until: ["?"], max_gen_toks: 4, do_sample: false}
+metric_list: [{metric: exact_match}]
+"""
+
+
+def write_lm_eval_tasks(folder):
+    """Two tasks of lm-eval on GOALS: "eggs", whose answers are 0 and 1 in turn, and "answers", freely written."""
+    items = [{"goal": goal, "label": number % 2} for number, goal in enumerate(GOALS)]
+    (folder / "eggs.jsonl").write_text("\n".join(map(json.dumps, items)))
+    for name, task in (("eggs", CHOICE), ("answers", GENERATION)):
+        (folder / f"{name}.yaml").write_text(task + DATA.replace("FOLDER", str(folder)))
+    return folder

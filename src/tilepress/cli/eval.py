@@ -3,14 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .output import Json, Recorder, hush_transformers, print_table, progress
+from .output import Json, Recorder, hush_transformers, hushed, print_table, progress
 
 if TYPE_CHECKING:
-    from ..evaluate import Divergence, Estimate, Perplexity, Question, Windowing
+    from ..evaluate import Divergence, Estimate, Perplexity, Question, Score, Windowing
     from ..models import LoadedModel
 
 
@@ -31,6 +33,12 @@ def evaluate(
         str | None, typer.Option(help="A text file, wikitext2, ptb or pydoc; wikitext2 where found, else pydoc.")
     ] = None,
     task: Annotated[str | None, typer.Option(help="A task instead of a text: piqa.")] = None,
+    lm_eval: Annotated[
+        str | None, typer.Option(metavar="TASK[,TASK…]", help="Tasks of lm-eval (pip install 'tilepress[lm-eval]').")
+    ] = None,
+    lm_eval_folder: Annotated[
+        Path | None, typer.Option(help="A folder with tasks of your own for lm-eval, in YAML files.")
+    ] = None,
     against: Annotated[str | None, typer.Option(help="A reference model to compare with on the text.")] = None,
     window: Annotated[
         int | None, typer.Option(min=2, help="Tokens seen at once; 2048, or what the model takes if less.")
@@ -39,7 +47,7 @@ def evaluate(
         int | None, typer.Option(min=1, help="Tokens from window to window; only new ones count. As long as a window.")
     ] = None,
     windows: Annotated[int | None, typer.Option(min=1, help="Only the first windows of the text.")] = None,
-    items: Annotated[int | None, typer.Option(min=1, help="Only the first items of the task.")] = None,
+    items: Annotated[int | None, typer.Option(min=1, help="Only the first items of each task.")] = None,
     batch: Annotated[
         int | None, typer.Option(min=1, help="Windows (1 if not given) or choices (8) computed at once.")
     ] = None,
@@ -50,11 +58,12 @@ def evaluate(
     bos: Annotated[bool, typer.Option("--bos", help="Begin the text with the tokenizer's token for that.")] = False,
     json: Json = False,
 ) -> None:
-    """Measure a model: perplexity on a text, divergence from a reference model, accuracy on a task.
+    """Measure a model: perplexity on a text, divergence from a reference model, accuracy on tasks.
 
     The text is tokenised whole, as it is, and cut into windows; the last one may be shorter. Errors are standard errors
     of the mean over tokens or items. With --against: KL divergence from the reference's predictions, and how often both
-    hold the same token most likely. A task is measured alone unless --data or --against asks for the text too. --acts
+    hold the same token most likely. Tasks are measured alone unless --data or --against asks for the text too; those
+    of lm-eval fetch their data from the Hugging Face hub unless their YAML file names a file that is here. --acts
     rounds the inputs of linear layers, as packed layers of the same format would, for judging a format by itself.
 
     Example: tilepress eval smollm2-135m --data wikitext2 --windows 4
@@ -64,10 +73,13 @@ def evaluate(
     from ..models.subject import on_device, round_activations
     from ..models.texts import evaluation_text
 
+    if lm_eval_folder is not None and lm_eval is None:
+        raise ValueError(f"{lm_eval_folder} holds tasks for --lm-eval: name some of them there")
     # What can be missing is looked for before the model is loaded, which takes longer.
     questions = read_task(task)[:items] if task else []
-    text = evaluation_text(data) if data or against or not task else None
+    text = evaluation_text(data) if data or against or not (task or lm_eval) else None
     hush_transformers()
+    harness_tasks = _harness_tasks(_names(lm_eval), lm_eval_folder, json) if lm_eval else None
     loaded = on_device(load_model(model), device)
     if acts:
         round_activations(loaded.model, acts)
@@ -78,6 +90,9 @@ def evaluate(
         _show(recorder, model, text[0], _text_figures(loaded, reference, text[1], windowing, bos, json), json)
     if task:
         _show(recorder, model, task, _task_figures(loaded, questions, batch or 8, json), json)
+    if harness_tasks:
+        for name, figures in _harness_figures(loaded, harness_tasks, items, batch or 8, json).items():
+            _show(recorder, model, name, figures, json)
     if json:
         recorder.print_json()
 
@@ -108,6 +123,37 @@ def _task_figures(loaded: "LoadedModel", questions: "Sequence[Question]", batch:
         _figure("accuracy_normalised", "accuracy, by likelihood a character", found.normalised),
         Figure("items", "items", found.questions),
     ]
+
+
+def _harness_tasks(names: list[str], folder: Path | None, quiet: bool) -> Any:
+    from ..evaluate import read_lm_eval_tasks
+
+    with hushed(quiet), progress(quiet) as bar:
+        bar.add_task("looking for tasks", total=None)
+        return read_lm_eval_tasks(names, folder)
+
+
+def _harness_figures(
+    loaded: "LoadedModel", tasks: Any, items: int | None, batch: int, quiet: bool
+) -> dict[str, list[Figure]]:
+    """Task → figures."""
+    from ..evaluate import lm_eval_scores
+
+    with hushed(quiet):
+        scores = lm_eval_scores(loaded.model, loaded.tokenizer, tasks, items, batch)
+    return {task: _score_figures(list(found)) for task, found in groupby(scores, key=lambda score: score.task)}
+
+
+def _score_figures(scores: "Sequence[Score]") -> list[Figure]:
+    figures = [_figure(score.metric, score.metric, score.estimate) for score in scores]
+    return [*figures, Figure("items", "items", scores[0].items)]
+
+
+def _names(listed: str) -> list[str]:
+    names = [name.strip() for name in listed.split(",")]
+    if not all(names):
+        raise ValueError(f"--lm-eval takes names of tasks with commas between them, not {listed!r}")
+    return names
 
 
 def _perplexity_figures(found: "Perplexity") -> list[Figure]:

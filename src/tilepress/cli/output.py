@@ -1,7 +1,9 @@
 """What subcommands share: options, records for machines, tables for people."""
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr
+from io import StringIO
 from typing import Annotated
 
 import typer
@@ -64,6 +66,16 @@ def hush_transformers() -> None:
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def hushed(quiet: bool = False) -> Iterator[None]:
+    """Progress bars of other people's on standard error only where a terminal shows them."""
+    if not quiet and sys.stderr.isatty():
+        yield
+    else:
+        with redirect_stderr(StringIO()):
+            yield
 
 
 def _console() -> Console:

@@ -6,7 +6,7 @@ Every figure comes from the model's own forward with its own cache: what is time
 from .accuracy import Accuracy, accuracy
 from .divergence import Divergence, divergence
 from .estimate import Estimate
-from .harness import lm_eval_model
+from .harness import Score, lm_eval_model, lm_eval_scores, read_lm_eval_tasks
 from .perplexity import Perplexity, perplexity
 from .tasks import Question, read_task
 from .tokens import check_same_tokenizer, tokenize
@@ -18,12 +18,15 @@ __all__ = [
     "Estimate",
     "Perplexity",
     "Question",
+    "Score",
     "Windowing",
     "accuracy",
     "check_same_tokenizer",
     "divergence",
     "lm_eval_model",
+    "lm_eval_scores",
     "perplexity",
+    "read_lm_eval_tasks",
     "read_task",
     "tokenize",
 ]
