@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.compress.layers import calibration, layer, statistics
 from tests.tiles.cases import FORMATS, table_format
-from tilepress.compress import InputStatistics, WeightPlan, compress_weight, decompress_weight, output_error
+from tilepress.compress import InputStatistics, WeightPlan, compress_weight, decompress_weight, grid, output_error
 from tilepress.compress import weight as compressing
 from tilepress.formats import decode, dequantize, parse_weight, weight_names
 from tilepress.formats.zero_points import whole
@@ -41,6 +41,24 @@ def test_every_method_serves_every_format(name):
         assert not bool(values[~got.mask].any())
         assert int(got.mask.sum()) == 6 * 36
         assert got.error == pytest.approx(true_error(weight, values, x), rel=1e-3), plan
+
+
+@pytest.mark.parametrize("name", ["uint4:g32", "mxfp4", "bf16"])
+def test_some_rows_at_a_time_is_all_at_once(name, monkeypatch):
+    format, weight, seen = parse_weight(name), layer(24, 72).bfloat16(), InputStatistics(72)
+    seen.add(calibration(72))
+    for plan in (WeightPlan(format), WeightPlan(format, 0.5, prune_scope="layer"), *plans(format, 0.5)):
+        whole = compress_weight(weight.float(), plan, seen)
+        with monkeypatch.context() as patch:
+            patch.setattr(grid, "CHUNK_WEIGHTS", 5 * 72)
+            parts = compress_weight(weight, plan, seen)
+        for mine, other in zip(arrays(parts), arrays(whole), strict=True):
+            assert mine is other is None or torch.equal(mine, other), plan
+        assert parts.error == pytest.approx(whole.error, rel=1e-6)
+
+
+def arrays(result):
+    return (*vars(result.quantized).values(), result.mask)
 
 
 @settings(deadline=None, max_examples=60)

@@ -152,11 +152,14 @@ def test_progress_tells_stages_and_the_time_left():
 
 
 def test_what_cannot_be_compressed_is_refused():
-    from transformers import GPT2Config, GPT2Model
+    from transformers import GPT2Config, GPT2LMHeadModel, GPT2Model
 
     gpt2 = GPT2Model(GPT2Config(n_embd=32, n_layer=1, n_head=2, vocab_size=8))
     with pytest.raises(ValueError, match=r"GPT2Model has no nn.Linear layer.*Conv1D layers, as in GPT-2, are not"):
         compress_model(gpt2, {})
+    head = GPT2LMHeadModel(GPT2Config(n_embd=32, n_layer=1, n_head=2, vocab_size=8, bos_token_id=1, eos_token_id=2))
+    with pytest.raises(ValueError, match=r"has no nn.Linear layer but lm_head, which lm_head keep leaves as it is"):
+        compress_model(head, {})
     model = compress_model(tiny.make("llama"), {})
     with pytest.raises(ValueError, match="the model is compressed already"):
         compress_model(model, {})

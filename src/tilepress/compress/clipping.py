@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ..formats import Quantized, WeightFormat
-from .grid import Grid, concatenated, grouped, per_stored, spanning, ungrouped
+from .grid import Grid, concatenated, grouped, per_stored, row_spans, spanning, ungrouped
 
 # Plain nearest rounding first, which wins where another is no better.
 FACTORS = tuple(1 - step / 40 for step in range(28))
@@ -58,8 +58,9 @@ def error_counts(weight: Tensor, mask: Tensor | None, importance: Tensor | None)
 
 def quantized_groups(grid: Grid, groups: Tensor, inputs: int) -> Quantized:
     """`groups` [neurons, groups, n] rounded to `grid` [neurons, groups, 1]."""
+    parts = [_rows(grid, span).encode(groups[span]) for span in row_spans(groups)]
     stored = per_stored(grid, lambda per_group: per_group.squeeze(-1))
-    return Quantized(ungrouped(grid.encode(groups), inputs).contiguous(), stored.scales, stored.zeros)
+    return Quantized(ungrouped(torch.cat(parts), inputs).contiguous(), stored.scales, stored.zeros)
 
 
 def _search_rows(
@@ -73,6 +74,10 @@ def _search_rows(
     best = errors.nan_to_num_(nan=torch.inf).argmin(0, keepdim=True)
     shares = factors.expand_as(errors).gather(0, best)
     return per_stored(grids, lambda stored: stored.gather(0, best).squeeze(0)), shares.squeeze(0)
+
+
+def _rows(grid: Grid, span: slice) -> Grid:
+    return per_stored(grid, lambda stored: stored[span])
 
 
 def _factors(format: WeightFormat, clip_search: bool) -> tuple[float, ...]:

@@ -11,6 +11,8 @@ from ..formats import Element, Float, Integer, Table, WeightFormat, decode, enco
 from ..formats.tensors import decode_table, encode_table, scale_values, scales_of
 from ..formats.zero_points import zero_values, zeros_of
 
+CHUNK_WEIGHTS = 1 << 20  # what temporaries are made of at a time: 4 MB as float32
+
 
 @dataclass(frozen=True, eq=False)
 class Grid:
@@ -97,6 +99,12 @@ def concatenated(grids: Sequence[Grid], dim: int = 0) -> Grid:
     return Grid(grids[0].element, torch.cat(scales, dim) if scales else None, torch.cat(zeros, dim) if zeros else None)
 
 
+def row_spans(matrix: Tensor) -> list[slice]:
+    """Rows of [rows, ...] that are worked on at a time where rows do not depend on each other."""
+    rows = max(1, CHUNK_WEIGHTS // max(1, matrix[:1].numel()))
+    return [slice(start, start + rows) for start in range(0, len(matrix), rows)]
+
+
 def group_size(inputs: int, format: WeightFormat) -> int:
     """Inputs in a whole group; all of them where there is no scale."""
     return inputs if format.scaling is None else format.scaling.group_inputs(inputs)
@@ -107,7 +115,8 @@ def grouped(per_input: Tensor, format: WeightFormat) -> Tensor:
     inputs = per_input.shape[-1]
     size = group_size(inputs, format)
     groups = -(-inputs // size)
-    padded = torch.nn.functional.pad(per_input, (0, groups * size - inputs))
+    missing = groups * size - inputs
+    padded = torch.nn.functional.pad(per_input, (0, missing)) if missing else per_input.contiguous()
     return padded.view(*per_input.shape[:-1], groups, size)
 
 

@@ -1,7 +1,5 @@
 """The triangular factor of a Hessian that compensation works with."""
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor
 
@@ -14,27 +12,34 @@ def upper_factor(hessian: Tensor) -> Tensor:
     GPTQ and SparseGPT use the Cholesky factor of the inverse, which is the inverse of this one; of a block of
     columns they need only that block's inverse. So the Hessian is never inverted.
     """
-    for damped in dampings(hessian):
-        # Cholesky gives lower factors: of the matrix with its inputs in reverse, the upper one of this.
-        factor, failure = torch.linalg.cholesky_ex(damped.flip((0, 1)))
-        if not int(failure):
-            upper: Tensor = factor.flip((0, 1)).to(torch.float32)
-            return upper
+    for share in DAMPINGS:
+        factor = _reversed_factor(hessian, share)
+        if factor is not None:
+            return factor.flip((0, 1))
     raise ValueError(
         f"the Hessian of {len(hessian)} inputs has no Cholesky factor, even with {DAMPINGS[-1]:g} times its mean "
         "diagonal added: it is not a mean of x xᵀ; gather the statistics anew"
     )
 
 
-def dampings(hessian: Tensor) -> Iterator[Tensor]:
-    """float64 Hessians with ever more of their mean diagonal added to each input.
+def damped(hessian: Tensor, share: float = DAMPINGS[0]) -> Tensor:
+    """float64 copy of a Hessian with a share of its mean diagonal added to each input.
 
     The mean, as in GPTQ, though one huge input makes it large: shares of each input's own power let the weights of
     inputs that are hardly ever used run away, and held-out text pays for it. An input that was always zero gets the
     damping alone, so that its weights are rounded by themselves.
     """
     mean = float(hessian.diagonal().mean(dtype=torch.float64)) or 1.0
-    for share in DAMPINGS:
-        damped = hessian.to(torch.float64, copy=True)
-        damped.diagonal().add_(share * mean)
-        yield damped
+    copy = hessian.to(torch.float64, copy=True)
+    copy.diagonal().add_(share * mean)
+    return copy
+
+
+def _reversed_factor(hessian: Tensor, share: float) -> Tensor | None:
+    """float32 lower factor of the damped Hessian with its inputs in reverse, which is the upper one of the Hessian in
+    reverse; None if there is none. In place, for which LAPACK wants columns: the Hessian of a wide layer is the largest
+    thing in memory."""
+    columns = damped(hessian.flip((0, 1)), share).T
+    failure = torch.empty((), dtype=torch.int32, device=columns.device)
+    torch.linalg.cholesky_ex(columns, out=(columns, failure))
+    return None if int(failure) else columns.to(torch.float32)

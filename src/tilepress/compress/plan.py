@@ -45,6 +45,11 @@ class WeightPlan:
         return self.density < 1
 
     @property
+    def rows_are_independent(self) -> bool:
+        """Whether what becomes of a row does not depend on the others."""
+        return not self.needs_hessian and not (self.prunes and self.prune_scope == "layer")
+
+    @property
     def needs_hessian(self) -> bool:
         """Whether calibration must have gathered the Hessian."""
         return self.quantize != "rtn" or (self.prunes and self.prune == "sparsegpt")

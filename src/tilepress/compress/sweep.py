@@ -84,6 +84,7 @@ class _Sweep:
         for block in column_blocks(len(self.weight), None if self.columns is None else self.columns.format):
             self._sweep_block(block)
         values = self.values.T.contiguous()
+        del self.weight, self.values, self.lost  # codes take memory too
         mask = None if self.mask is None else self.mask.T.contiguous()
         return Swept(values, mask, None if self.columns is None else self.columns.quantized(values))
 

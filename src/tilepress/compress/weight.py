@@ -1,7 +1,8 @@
 """One weight matrix compressed as planned."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -9,6 +10,7 @@ from torch import Tensor
 from ..formats import Quantized, WeightFormat, dequantize
 from ..formats.tensors import check_weight
 from .clipping import rtn
+from .grid import row_spans
 from .hessian import upper_factor
 from .learned import learned_clip
 from .plan import WeightPlan
@@ -38,16 +40,16 @@ def compress_weight(weight: Tensor, plan: WeightPlan, statistics: InputStatistic
 
     Statistics that a plan does not need still help: clipping weighs errors by the norms of the inputs.
     """
-    weight = check_weight(weight).detach().to(torch.float32)
-    if not bool(torch.isfinite(weight).all()):
+    weight = check_weight(weight).detach()
+    if not all(bool(torch.isfinite(weight[span]).all()) for span in row_spans(weight)):
         raise ValueError(f"weights must be finite: {int((~torch.isfinite(weight)).sum())} are not")
     plan.check_statistics(statistics, weight.shape[1])
     statistics = statistics if statistics is not None and statistics.count else None
     with torch.no_grad():
-        quantized, mask = _compress(weight, plan, statistics)
-        result = CompressedWeight(quantized, mask, math.nan)
-        error = output_error(weight, decompress_weight(result, plan.format), statistics)
-    return CompressedWeight(quantized, mask, error)
+        spans = row_spans(weight) if plan.rows_are_independent else [slice(None)]
+        parts = [_compress(weight[span].to(torch.float32), plan, statistics) for span in spans]
+        result = CompressedWeight(*_joined(parts), math.nan)
+        return replace(result, error=_error(weight, result, plan.format, statistics))
 
 
 def decompress_weight(compressed: CompressedWeight, format: WeightFormat) -> Tensor:
@@ -62,9 +64,42 @@ def output_error(weight: Tensor, approximation: Tensor, statistics: InputStatist
     H is the Hessian; the diagonal of squared norms where statistics have no more; the identity without them. Infinite
     where an output that was zero no longer is.
     """
-    lost = _output_power(approximation - weight, statistics)
-    whole = _output_power(weight, statistics) if lost else 1.0
-    return lost / whole if whole else math.inf
+    return _share(_output_power(approximation - weight, statistics), _output_power(weight, statistics))
+
+
+def _error(weight: Tensor, result: CompressedWeight, format: WeightFormat, statistics: InputStatistics | None) -> float:
+    """`output_error` of a result, some rows at a time."""
+    powers = []
+    for span in row_spans(weight):
+        rows = weight[span].to(torch.float32)
+        lost = decompress_weight(_rows(result, span), format).sub_(rows)
+        powers.append((_output_power(lost, statistics), _output_power(rows, statistics)))
+    return _share(*map(sum, zip(*powers, strict=True)))
+
+
+def _share(lost: float, whole: float) -> float:
+    return lost / whole if whole else math.inf if lost else 0.0
+
+
+def _rows(result: CompressedWeight, span: slice) -> CompressedWeight:
+    quantized = result.quantized
+    arrays = (quantized.codes, quantized.scales, quantized.zeros, result.mask)
+    codes, scales, zeros, mask = (None if array is None else array[span] for array in arrays)
+    assert codes is not None
+    return CompressedWeight(Quantized(codes, scales, zeros), mask, math.nan)
+
+
+def _joined(parts: Sequence[tuple[Quantized, Tensor | None]]) -> tuple[Quantized, Tensor | None]:
+    """Results of some rows each, put together."""
+    if len(parts) == 1:
+        return parts[0]
+    every = [(quantized.codes, quantized.scales, quantized.zeros, mask) for quantized, mask in parts]
+    codes, scales, zeros, mask = (
+        torch.cat(found) if (found := [array for array in arrays if array is not None]) else None
+        for arrays in zip(*every, strict=True)
+    )
+    assert codes is not None
+    return Quantized(codes, scales, zeros), mask
 
 
 def _compress(weight: Tensor, plan: WeightPlan, statistics: InputStatistics | None) -> tuple[Quantized, Tensor | None]:

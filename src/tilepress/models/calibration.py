@@ -113,7 +113,10 @@ def statistics_of(
                 leaders[name] = next((other for tensor, other in seen if tensor is x), name)
                 seen.append((x, name))
             if leaders[name] == name:
-                found.setdefault(name, InputStatistics(layer.in_features, hessian)).add(x)
+                try:
+                    found.setdefault(name, InputStatistics(layer.in_features, hessian)).add(x)
+                except ValueError as error:
+                    raise CalibrationError(f"{name}: {error}") from error
 
         return look
 
@@ -152,14 +155,19 @@ def run_around(
 @contextmanager
 def in_float32(module: nn.Module) -> Iterator[None]:
     """The module's floats widened to float32, in which every CPU computes, and narrowed again at the end."""
-    types = {tensor: tensor.dtype for tensor in (*module.parameters(), *module.buffers()) if tensor.is_floating_point()}
-    for tensor in types:
+    types = {name: tensor.dtype for name, tensor in _floats(module)}
+    for _, tensor in _floats(module):
         tensor.data = tensor.data.to(torch.float32)
     try:
         yield
     finally:
-        for tensor, dtype in types.items():
-            tensor.data = tensor.data.to(dtype)
+        for name, tensor in _floats(module):  # what has been replaced meanwhile is not held in memory for this
+            tensor.data = tensor.data.to(types.get(name, tensor.dtype))
+
+
+def _floats(module: nn.Module) -> list[tuple[str, Tensor]]:
+    tensors = (*module.named_parameters(), *module.named_buffers())
+    return [(name, tensor) for name, tensor in tensors if tensor.is_floating_point()]
 
 
 def _run(model: nn.Module, tokens: Tensor) -> None:

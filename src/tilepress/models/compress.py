@@ -180,7 +180,9 @@ class Compression:
     """One model, one recipe, stage after stage."""
 
     def __init__(self, model: nn.Module, recipe: Recipe, windows: Tensor | None, storage: Storage) -> None:
-        _refuse(model)
+        _refuse(model, recipe)
+        if windows is not None:
+            _refuse_length(model, windows)
         self.model, self.recipe, self.storage = model, recipe, storage
         self.windows = windows if recipe.needs_calibration else None
         self.blocks = find_blocks(model)
@@ -230,13 +232,12 @@ class Compression:
         self.storage.fetch(stage)
         block, layers = self.blocks[stage], linear_layers(self.blocks[stage], stage)
         types = {name: layer.weight.dtype for name, layer in layers.items()}
+        if self.chain is None:
+            return self._pack(layers, types, {})
         with torch.no_grad(), in_float32(block):
-            statistics: dict[str, InputStatistics] = {}
-            if self.chain is not None:
-                statistics = statistics_of(layers, self._block_runs(stage), self.recipe.needs_hessian)
+            statistics = statistics_of(layers, self._block_runs(stage), self.recipe.needs_hessian)
             found = self._pack(layers, types, statistics)
-            if self.chain is not None:
-                self._hand_on(stage)
+            self._hand_on(stage)
         return found
 
     def _block_runs(self, stage: str) -> Iterator[Callable[[], Tensor]]:
@@ -273,12 +274,13 @@ class Compression:
             yield partial(run_around, self.model, self.chain, output, window, last)
 
     def _pack(
-        self, layers: Mapping[str, nn.Linear], types: Mapping[str, torch.dtype], statistics: dict[str, InputStatistics]
+        self, layers: dict[str, nn.Linear], types: Mapping[str, torch.dtype], statistics: dict[str, InputStatistics]
     ) -> list[Layer]:
+        """Empties `layers` and `statistics` on the way: a layer that is packed is not held in memory any more."""
         found = []
-        for name, layer in layers.items():
+        for name, dtype in types.items():
             packed, result = pack_layer(
-                name, layer, types[name], self.recipe, self.activations[name], statistics.pop(name, None)
+                name, layers.pop(name), dtype, self.recipe, self.activations[name], statistics.pop(name, None)
             )
             replace_layer(self.model, name, packed)
             found.append(result)
@@ -305,7 +307,10 @@ def pack_layer(
     plan = recipe.plan(name)
     if statistics is None and recipe.needs_calibration:
         plan = _blind(plan)
-    weight = compress_weight(layer.weight.detach(), plan, statistics)
+    try:
+        weight = compress_weight(layer.weight.detach(), plan, statistics)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
     matrix = pack_codes(weight.quantized, plan.format, mask=weight.mask)
     bias = None if layer.bias is None else layer.bias.to(dtype)
     packed = PackedLinear(matrix, bias, activations)
@@ -325,10 +330,20 @@ def _untie(model: Any) -> None:
     model.all_tied_weights_keys = {}
 
 
-def _refuse(model: nn.Module) -> None:
+def _refuse(model: nn.Module, recipe: Recipe) -> None:
     if any(True for _ in packed_layers(model)):
         raise ValueError("the model is compressed already: compress the one it was made from")
-    if not linear_layers(model):
+    kept = output_layer(model) if recipe.weights.lm_head == "keep" else None
+    if not linear_layers(model).keys() - {kept}:
         found = sorted({type(module).__name__ for module in model.modules() if "Conv1D" in type(module).__name__})
         hint = f"; its {', '.join(found)} layers, as in GPT-2, are not supported" if found else ""
-        raise ValueError(f"{type(model).__name__} has no nn.Linear layer, so there is nothing to compress{hint}")
+        but = f" but {kept}, which lm_head keep leaves as it is" if kept in linear_layers(model) else ""
+        raise ValueError(f"{type(model).__name__} has no nn.Linear layer{but}, so there is nothing to compress{hint}")
+
+
+def _refuse_length(model: Any, windows: Tensor) -> None:
+    limit, length = getattr(getattr(model, "config", None), "max_position_embeddings", None), windows.shape[1]
+    if limit and length > limit:
+        raise ValueError(
+            f"the model takes {limit} tokens at once, and calibration.length is {length}: give {limit} or less"
+        )

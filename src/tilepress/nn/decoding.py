@@ -29,6 +29,7 @@ SPARE_SHARE = 2  # room for half as many tokens as there are
 
 def decode_natively(model: nn.Module) -> int:
     """Let what of `model` can decode natively do so; returns how many layers that are."""
+    _native.keep_freed_memory()
     modules: Iterable[Any] = model.modules()
     found = [module for module in modules if type(module).__name__ in MODELS and _is_packed(module)]
     for decoder in found:

@@ -60,6 +60,7 @@ class PackedLinear(nn.Module):
 
         DamagedError, with `name` in it, if they are not what was once saved.
         """
+        _native.keep_freed_memory()
         self._take(_restore(name, self._buffers, self._shape))
 
     def set_activations(self, activations: str) -> None:
@@ -69,7 +70,6 @@ class PackedLinear(nn.Module):
 
     def _begin(self, rows: int, cols: int, bias: Tensor | None, activations: str) -> None:
         integer_format(activations)
-        _native.keep_freed_memory()
         self.in_features, self.out_features = cols, rows
         self.activations = activations
         self.matrix = None
