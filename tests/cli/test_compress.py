@@ -44,6 +44,16 @@ def test_what_is_wrong_is_said(model, tmp_path, call):
     out = ("-o", tmp_path / "out")
     assert_refused(call("compress", model[0], *out, "--weights", "int44:g32"), "weights.format: unknown format 'int44")
     assert_refused(call("compress", model[0], *out, "--weights", "bf16", "--acts", "int8"), "wants integer weights")
+    (tmp_path / "r.toml").write_text("weights = 3")
+    assert_refused(call("compress", model[0], *out, "--recipe", tmp_path / "r.toml", "--weights", "bf16"), "weights: ")
+    assert_refused(call("compress", model[0], *out, "--recipe", tmp_path / "none"), "none: No such file or directory")
+    assert_refused(call("compress", model[0], *out, "--acts", "zz"), "activations.format: unknown format 'zz': take fp")
+    assert_refused(
+        call("compress", model[0], *out, "--density", "0"), "weights.density: Input should be greater than 0"
+    )
+    assert_refused(
+        call("compress", model[0], *out, "--seed", str(2**63)), "calibration.seed: Input should be less than"
+    )
     assert not (tmp_path / "out").exists()
 
 

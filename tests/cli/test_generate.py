@@ -24,6 +24,10 @@ def test_text_on_one_stream_and_speed_on_the_other(model, call_for_records):
     assert found["speed"] == pytest.approx(found["tokens"] / found["time"])
 
 
+def test_a_text_ends_where_the_model_does(model, call_for_records):
+    assert call_for_records("generate", model, " ".join(["w5"] * 60), "--tokens", 100)["tokens"] <= 4
+
+
 def test_a_seed_chooses(model, call_for_records):
     warm = ("generate", model, "w5", "--temperature", 2, "--tokens", 12)
     assert call_for_records(*warm, "--seed", 1)["text"] == call_for_records(*warm, "--seed", 1)["text"]
@@ -32,4 +36,6 @@ def test_a_seed_chooses(model, call_for_records):
 def test_what_is_wrong_is_said(model, call):
     assert_refused(call("generate", model, "w5", "--chat"), "has no chat template: leave --chat out")
     assert_refused(call("generate", model, ""), "the prompt is empty")
+    long = call("generate", model, " ".join(["w5"] * 64), "--tokens", 3)
+    assert_refused(long, "the prompt has 64 tokens, and the model takes 64 at once: give a shorter one")
     assert_refused(call("generate", "/no/such/model", "w5"), "'/no/such/model' is neither a folder or a GGUF file here")

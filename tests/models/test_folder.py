@@ -1,5 +1,6 @@
 """Compression from folder to folder: streamed, interrupted, resumed, refused."""
 
+import errno
 import json
 import os
 import shutil
@@ -8,13 +9,14 @@ import sys
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.models import tiny
-from tilepress.models import compress_folder, compress_model, load_model
+from tilepress.models import ModelUnavailableError, compress_folder, compress_model, load_model, partial
 from tilepress.models.folder import read_windows
-from tilepress.models.partial import OutputError, is_compressed
+from tilepress.models.partial import OutputError, Partial, is_compressed
 from tilepress.models.recipe import read_recipe
 from tilepress.models.skeleton import Skeleton
 
@@ -101,6 +103,59 @@ def test_killed_while_writing_a_block_loses_only_that(llama_folder, tmp_path, re
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
+@pytest.mark.parametrize("step", ["os.replace", "shutil.rmtree"])
+def test_interrupted_while_the_folder_gets_its_place(llama_folder, tmp_path, recipe, monkeypatch, step):
+    """Before the finished folder is renamed, and after, when what is left of the work is being deleted."""
+    out, (module, name) = tmp_path / "out", step.split(".")
+    real, stages, finish = getattr(getattr(partial, module), name), [], Partial.finish
+
+    def interrupt(path, *arguments, **options):
+        if str(path).endswith((".partial/model", ".partial")):
+            raise Stop
+        return real(path, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(getattr(partial, module), name, interrupt)
+        with pytest.raises(Stop):
+            compress_folder(str(llama_folder[0]), out, recipe)
+    assert out.exists() == (step == "shutil.rmtree")
+    monkeypatch.setattr(Partial, "finish", lambda *arguments: stages.append(arguments[1]) or finish(*arguments))
+    compress_folder(str(llama_folder[0]), out, recipe)
+    assert len(stages) == (0 if step == "os.replace" else 4) and not (tmp_path / "out.partial").exists()
+    compress_folder(str(llama_folder[0]), tmp_path / "whole", recipe)
+    assert contents(out) == contents(tmp_path / "whole")
+
+
+def test_a_full_disc_loses_nothing(llama_folder, tmp_path, recipe, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "posix_fallocate", no_room)
+        with pytest.raises(
+            OutputError, match=r"hidden/1.* cannot be 0 MB large \(No space left on device\): make room"
+        ):
+            compress_folder(str(llama_folder[0]), tmp_path / "out", recipe)
+    save = partial.save_file
+    for broken in (1, 3):
+        written = []
+
+        def fail(*arguments, broken=broken, written=written):
+            written.append(1)
+            if len(written) == broken:
+                raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+            save(*arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(partial, "save_file", fail)
+            with pytest.raises(OutputError, match=r"cannot be written to .*out.partial \(.*No space left.*make room"):
+                compress_folder(str(llama_folder[0]), tmp_path / "out", recipe)
+    compress_folder(str(llama_folder[0]), tmp_path / "out", recipe)
+    compress_folder(str(llama_folder[0]), tmp_path / "whole", recipe)
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+def no_room(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 def test_another_job_in_the_same_place_is_refused(llama_folder, tmp_path, recipe):
     with pytest.raises(Stop):
         compress_folder(str(llama_folder[0]), tmp_path / "out", recipe, progress=stop_after(1))
@@ -140,6 +195,19 @@ def test_only_our_own_output_is_replaced(llama_folder, tmp_path):
     assert (tmp_path / "mine/thesis.txt").read_text() == "years of work"
     with pytest.raises(ValueError, match="out is compressed already: compress the model it was made from"):
         compress_folder(str(out), tmp_path / "again", {})
+
+
+def test_outputs_that_cannot_be_are_refused(llama_folder, tmp_path):
+    folder = shutil.copytree(llama_folder[0], tmp_path / "model")
+    with pytest.raises(OutputError, match=r"lie one in the other: choose another output"):
+        compress_folder(str(folder), folder / "out", {})
+    compress_folder(str(folder), tmp_path / "out", {})
+    inner = shutil.move(folder, tmp_path / "out" / "model")
+    with pytest.raises(OutputError, match=r"lie one in the other"):  # to replace `out` would be to lose the model
+        compress_folder(str(inner), tmp_path / "out", {})
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match=r"file/x.partial cannot be made \(.*\): choose another output"):
+        compress_folder(str(llama_folder[0]), tmp_path / "file" / "x", {})
 
 
 def test_a_tied_head_can_stay(llama_folder, tmp_path):
@@ -184,3 +252,36 @@ def test_a_folder_without_safetensors_is_refused(tmp_path, llama_folder):
     (folder / "model.safetensors").unlink()
     with pytest.raises(ValueError, match=r"holds neither model.safetensors nor"):
         compress_folder(str(folder), tmp_path / "out", {})
+    (folder / "model.safetensors.index.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"model.safetensors.index.json is no index of tensors"):
+        compress_folder(str(folder), tmp_path / "out", {})
+
+
+def test_weights_of_other_shapes_than_the_config_says_are_refused(tmp_path, llama_folder):
+    folder = shutil.copytree(llama_folder[0], tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"intermediate_size": 96}))
+    with pytest.raises(
+        ModelUnavailableError, match=r"gate_proj.weight is \[128, 64\] in the files .* and \[96, 64\] by its"
+    ):
+        compress_folder(str(folder), tmp_path / "out", {})
+    with pytest.raises(ModelUnavailableError, match=r"holds weights of other shapes than its config.json says"):
+        load_model(str(folder))
+    assert not (tmp_path / "out.partial").exists()
+
+
+def test_weights_that_are_no_numbers_are_named(tmp_path, llama_folder, recipe):
+    folder = shutil.copytree(llama_folder[0], tmp_path / "model")
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.layers.1.mlp.up_proj.weight"][0, 0] = torch.nan
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ValueError, match=r"model.layers.1.mlp.up_proj: weights must be finite: 1 are not"):
+        compress_folder(str(folder), tmp_path / "out", {})
+    with pytest.raises(ValueError, match=r"model.layers.1.mlp.down_proj: calibration inputs must be finite"):
+        compress_folder(str(folder), tmp_path / "other", recipe)
+
+
+def test_windows_longer_than_the_model_takes_are_refused(tmp_path, llama_folder, recipe):
+    long = recipe | {"calibration": recipe["calibration"] | {"length": 65}}
+    with pytest.raises(ValueError, match=r"takes 64 tokens at once, and calibration.length is 65: give 64 or less"):
+        compress_folder(str(llama_folder[0]), tmp_path / "out", long)

@@ -42,11 +42,61 @@ def test_what_is_no_model_is_refused(tmp_path, monkeypatch):
     (tmp_path / "model.bin").write_text("")
     with pytest.raises(ModelUnavailableError, match="is a file, but not a GGUF one"):
         model_folder(str(tmp_path / "model.bin"))
+    with pytest.raises(ModelUnavailableError, match="the model's name is empty"):
+        model_folder("")
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(
         ModelUnavailableError, match=r"'/no/such/model' is neither a folder or a GGUF file here nor smoll"
     ):
         model_folder("/no/such/model")
+
+
+def test_models_that_do_not_write_are_refused(tmp_path):
+    from transformers import BertConfig, BertForMaskedLM, T5Config
+
+    sizes = {"vocab_size": 8, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 32}
+    BertForMaskedLM(BertConfig(**sizes, num_hidden_layers=1)).save_pretrained(tmp_path / "bert")
+    T5Config(vocab_size=8).save_pretrained(tmp_path / "t5")
+    for name, kind in (("bert", "BertForMaskedLM"), ("t5", "t5")):
+        with pytest.raises(ModelUnavailableError, match=f"holds a {kind} model, which does not write text") as error:
+            load_model(str(tmp_path / name))
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["{nope", "[1]", "{}", '{"model_type": "no_such_model"}'])
+def test_configs_that_say_nothing_are_refused(tmp_path, text):
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(ModelUnavailableError, match=r"transformers cannot read .*/config.json: ") as error:
+        load_model(str(tmp_path))
+    assert "\n" not in str(error.value)
+
+
+def test_a_truncated_file_of_weights(tmp_path):
+    folder, _ = tiny.save(tmp_path / "model")
+    weights = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(weights[: len(weights) // 2])
+    with pytest.raises(ModelUnavailableError, match=r"the weights of .*model cannot be read: "):
+        load_model(str(folder))
+
+
+def write_hub_cache(cache, name):
+    """A model as huggingface_hub keeps what it has downloaded; returns the folder with its files."""
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    root = cache / f"models--{name.replace('/', '--')}"
+    (root / "refs").mkdir(parents=True)
+    (root / "refs/main").write_text(commit)
+    return tiny.save(root / "snapshots" / commit)[0]
+
+
+def test_a_name_of_the_hub_that_was_downloaded_before(tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    folder = write_hub_cache(tmp_path, "someone/some-model")
+    assert model_folder("someone/some-model") == folder
+    assert load_model("someone/some-model").name == "someone/some-model"
+    with pytest.raises(ModelUnavailableError, match=r"'someone/another' is neither .*: check the spelling") as error:
+        model_folder("someone/another")
+    assert "\n" not in str(error.value)
 
 
 def test_a_name_of_the_hub_without_a_network(monkeypatch):
@@ -121,7 +171,10 @@ def test_a_broken_gguf_file(tmp_path, monkeypatch):
     pytest.importorskip("gguf")
     pytest.importorskip("accelerate")
     monkeypatch.setenv("TILEPRESS_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "x.gguf").write_bytes(b"no such thing")
-    with pytest.raises(ModelUnavailableError, match=r"transformers cannot read .*x.gguf"):
-        model_folder(str(tmp_path / "x.gguf"), announce=lambda _: None)
+    write_gguf(tmp_path / "toy.gguf")
+    whole = (tmp_path / "toy.gguf").read_bytes()
+    for content in (b"no such thing", whole[:30], whole[:100], whole[: len(whole) // 2], whole[:-100]):
+        (tmp_path / "x.gguf").write_bytes(content)
+        with pytest.raises(ModelUnavailableError, match=r"transformers cannot read .*x.gguf; is the file whole\?"):
+            model_folder(str(tmp_path / "x.gguf"), announce=lambda _: None)
     assert not list((tmp_path / "cache").iterdir())

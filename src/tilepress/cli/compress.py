@@ -75,8 +75,8 @@ def read_options(
         merged[section] = {**values, **merged.get(section, {})}
     for section, values in options.items():
         given = {key: value for key, value in values.items() if value is not None}
-        if given:
-            merged[section] = {**merged.get(section, {}), **given}
+        if given and isinstance(merged.setdefault(section, {}), dict):  # else it is refused below, by its name
+            merged[section] = {**merged[section], **given}
     return read_recipe(merged)
 
 

@@ -1,5 +1,6 @@
 """`tilepress generate`: text from a model, token by token."""
 
+import sys
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,11 +17,11 @@ if TYPE_CHECKING:
 def generate(
     model: Annotated[str, typer.Argument(help="A model's folder, a GGUF file, smollm2-135m, or a name on the hub.")],
     prompt: Annotated[str, typer.Argument(help="What the text begins with.")],
-    tokens: Annotated[int, typer.Option(min=1, help="Tokens to generate at most.")] = 64,
+    tokens: Annotated[int, typer.Option(min=1, help="Tokens to generate at most; the model may take fewer.")] = 64,
     temperature: Annotated[
         float, typer.Option(min=0.0, help="0 takes the likeliest token; higher ones choose more freely.")
     ] = 0.0,
-    seed: Annotated[int, typer.Option(min=0, help="Chooses tokens where the temperature is not 0.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Chooses tokens where the temperature is not 0.")] = 0,
     chat: Annotated[bool, typer.Option("--chat", help="Put the prompt as a question to a chat model.")] = False,
     json: Json = False,
 ) -> None:
@@ -36,10 +37,11 @@ def generate(
     hush_transformers()
     loaded = load_model(model)
     inputs = _inputs(loaded, prompt, chat)
+    room = _room(loaded, inputs["input_ids"].shape[1])
     torch.manual_seed(seed)
     streamer = None if json else TextStreamer(loaded.tokenizer, skip_prompt=True, skip_special_tokens=True)
     start = time.perf_counter()
-    produced = _generate(loaded, inputs, tokens, temperature, streamer)
+    produced = _generate(loaded, inputs, min(tokens, room), temperature, streamer)
     seconds = time.perf_counter() - start
     if json:
         text = loaded.tokenizer.decode(produced, skip_special_tokens=True)
@@ -63,6 +65,14 @@ def _inputs(loaded: "LoadedModel", prompt: str, chat: bool) -> Any:
     if not inputs["input_ids"].numel():
         raise ValueError("the prompt is empty: give at least one word")
     return inputs
+
+
+def _room(loaded: "LoadedModel", prompt: int) -> int:
+    """How many tokens the model can add to a prompt of so many."""
+    limit: int = getattr(loaded.model.config, "max_position_embeddings", None) or sys.maxsize
+    if prompt >= limit:
+        raise ValueError(f"the prompt has {prompt} tokens, and the model takes {limit} at once: give a shorter one")
+    return limit - prompt
 
 
 def _generate(loaded: "LoadedModel", inputs: Any, tokens: int, temperature: float, streamer: Any) -> "Tensor":

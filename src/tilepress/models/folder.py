@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from ..compress.search import Step
 from .compress import Compression, Layer, Progress, choose_mantissas, describe, read_windows, with_activations_of
-from .loading import Announce, load_model, load_tokenizer, model_folder, say
-from .partial import Partial, is_compressed, refuse_foreign
+from .loading import Announce, load_model, load_tokenizer, model_folder, read_config, say
+from .partial import Partial, is_compressed, refuse_foreign, refuse_nested
 from .precision import Evaluations, Precision
 from .recipe import Recipe, read_recipe
 from .registration import TilepressConfig
@@ -63,8 +63,9 @@ def compress_folder(
     folder = model_folder(name, announce)
     if is_compressed(folder):
         raise ValueError(f"{name} is compressed already: compress the model it was made from")
+    read_config(folder)
+    refuse_nested(out, folder)
     windows = read_windows(recipe, load_tokenizer(folder)) if recipe.looks_at_text else None
-    out.parent.mkdir(parents=True, exist_ok=True)
     shards = Shards(folder)
     model, source = _model(folder, shards, announce)
     with closing(Partial(out, _job(folder, shards, recipe, windows), model, source)) as partial:

@@ -8,6 +8,7 @@ import hashlib
 import importlib.util
 import os
 import shutil
+import struct
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -38,8 +39,8 @@ def _convert(path: Path, folder: Path) -> None:
         tokenizer = AutoTokenizer.from_pretrained(**source)
         dense = GgufConfig(dequantize=True)
         model = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32, quantization_config=dense)
-    except (ValueError, KeyError, NotImplementedError, OSError) as error:
-        raise ModelUnavailableError(f"transformers cannot read {path}: {error}") from error
+    except (ValueError, LookupError, NotImplementedError, OSError, struct.error) as error:
+        raise ModelUnavailableError(f"transformers cannot read {path}; is the file whole? ({error})") from error
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 

@@ -7,12 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
 from ..kernels import cpu_features
 from .embedded import ModelUnavailableError, embedded_model_path, is_cached
 from .gguf import gguf_folder
 
 EMBEDDED = "smollm2-135m"
+OTHER_HEADS = (
+    "ForMaskedLM", "ForPreTraining", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering",
+    "ForMultipleChoice",
+)  # fmt: skip
 Announce = Callable[[str], None]
 
 
@@ -35,12 +40,8 @@ def load_model(name: str, *, dtype: torch.dtype | None = None, announce: Announc
     dtype: of what is not packed; if not given, the type it is stored in, but float32 for halves that this processor
     could only multiply by emulation.
     """
-    from transformers import AutoModelForCausalLM
-
     folder = model_folder(name, announce)
-    dtype = dtype or _native_dtype(folder)
-    loaded: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, output_loading_info=True)
-    model, found = loaded
+    model, found = _load(name, folder, dtype or _native_dtype(read_config(folder)))
     if found["missing_keys"]:
         first = sorted(found["missing_keys"])[0]
         raise ModelUnavailableError(
@@ -50,19 +51,45 @@ def load_model(name: str, *, dtype: torch.dtype | None = None, announce: Announc
     return LoadedModel(model.eval(), load_tokenizer(folder), name)
 
 
+def read_config(folder: Path) -> Any:
+    """The config of the causal language model in `folder`; ModelUnavailableError if there is none."""
+    from transformers import AutoConfig
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    try:
+        config = AutoConfig.from_pretrained(folder)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelUnavailableError(f"transformers cannot read {folder}/config.json: {first_line(error)}") from error
+    made_as = next((name for name in config.architectures or [] if name.endswith(OTHER_HEADS)), None)
+    if made_as is not None or config.model_type not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        raise ModelUnavailableError(
+            f"{folder} holds a {made_as or config.model_type} model, which does not write text token after token: "
+            "give a causal language model"
+        )
+    return config
+
+
 def load_tokenizer(folder: Path) -> Any:
     from transformers import AutoTokenizer
 
     try:
         return AutoTokenizer.from_pretrained(folder)
     except (OSError, ValueError) as error:
-        raise ModelUnavailableError(f"{folder} holds no tokenizer that transformers can read: {error}") from error
+        raise ModelUnavailableError(
+            f"{folder} holds no tokenizer that transformers can read: put its files there ({first_line(error)})"
+        ) from error
+
+
+def first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def model_folder(name: str, announce: Announce = say) -> Path:
     """The folder of the model called `name`, fetched or converted first where it must be: a folder, a GGUF file,
     "smollm2-135m", or the name of a model on the Hugging Face hub."""
     path = Path(name)
+    if not name:
+        raise ModelUnavailableError(f"the model's name is empty: give a folder, a GGUF file or {EMBEDDED}, say")
     if path.is_dir():
         if not (path / "config.json").is_file():
             raise ModelUnavailableError(f"{name} is a folder without a config.json, so it holds no model")
@@ -76,10 +103,26 @@ def model_folder(name: str, announce: Announce = say) -> Path:
     return _hub_folder(name)
 
 
-def _native_dtype(folder: Path) -> torch.dtype:
-    from transformers import AutoConfig
+def _load(name: str, folder: Path, dtype: torch.dtype) -> tuple[Any, dict[str, Any]]:
+    """The model, and what transformers found amiss."""
+    from transformers import AutoModelForCausalLM
 
-    stored = AutoConfig.from_pretrained(folder).dtype or torch.float32
+    try:
+        loaded: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, output_loading_info=True)
+    except (SafetensorError, KeyError) as error:
+        raise ModelUnavailableError(f"the weights of {name} cannot be read: {first_line(error)}") from error
+    except RuntimeError as error:
+        if "mismatched" not in str(error):
+            raise
+        raise ModelUnavailableError(
+            f"{name} holds weights of other shapes than its config.json says: fetch or save the model again"
+        ) from error
+    model, found = loaded
+    return model, found
+
+
+def _native_dtype(config: Any) -> torch.dtype:
+    stored = config.dtype or torch.float32
     has_bf16 = {"avx512_bf16", "amx_bf16", "bf16"} & set(cpu_features())
     return torch.bfloat16 if stored == torch.bfloat16 and has_bf16 else torch.float32
 
@@ -98,8 +141,7 @@ def _hub_folder(name: str) -> Path:
     try:
         return Path(snapshot_download(name, allow_patterns=wanted))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ModelUnavailableError(
             f"{name!r} is neither a folder or a GGUF file here nor {EMBEDDED}, and the Hugging Face hub did not give "
-            f"it ({reason}): check the spelling or the path, or fetch it where there is a network"
+            f"it ({first_line(error)}): check the spelling or the path, or fetch it where there is a network"
         ) from error

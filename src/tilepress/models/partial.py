@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -28,6 +29,8 @@ from .compress import Layer
 from .registration import packed_layers, replace_layer
 from .shards import INDEX
 from .skeleton import Skeleton
+
+MAKE_ROOM = "make room there, and the same command goes on from the finished blocks"
 
 
 class OutputError(ValueError):
@@ -43,8 +46,7 @@ class Partial:
         self._blocks = list(find_blocks(model))
         self._hidden: dict[str, Tensor] = {}
         refuse_foreign(out)
-        for folder in ("model", "finished", "hidden"):
-            (self._root / folder).mkdir(parents=True, exist_ok=True)
+        _make_folders(self._root)
         self._lock = _lock(self._root)
         try:
             self._accept(json.dumps(job, indent=1, sort_keys=True))
@@ -58,11 +60,9 @@ class Partial:
 
     def finished(self, stage: str) -> list[Layer] | None:
         mark = self._mark(stage)
-        return (
-            [Layer(**{**layer, "shape": tuple(layer["shape"])}) for layer in json.loads(mark.read_text())]
-            if mark.exists()
-            else None
-        )
+        if not mark.exists() or not (self._root / "model" / self._file(stage)).exists():
+            return None  # the files are gone where a run was interrupted after it had given them their place
+        return [Layer(**{**layer, "shape": tuple(layer["shape"])}) for layer in json.loads(mark.read_text())]
 
     def fetch(self, stage: str) -> None:
         if self._source is not None:
@@ -82,6 +82,7 @@ class Partial:
             if kept is not None and len(shape) == 1:
                 shape = tuple(map(int, kept.suffix.removeprefix(".").split("x")))
             path = self._root / "hidden" / f"{self._number(stage)}.{'x'.join(map(str, shape))}"
+            _reserve(path, prod(shape) * torch.float32.itemsize)
             self._hidden[stage] = torch.from_file(str(path), shared=True, size=prod(shape)).view(shape)
         return self._hidden[stage]
 
@@ -89,7 +90,10 @@ class Partial:
         for path in (self._root / "hidden").iterdir():
             _sync(path)
         tensors = {key: tensor.detach() for key, tensor in stage_state(self._model, stage, self._blocks).items()}
-        save_file(tensors, self._root / "part", {"format": "pt"})
+        try:
+            save_file(tensors, self._root / "part", {"format": "pt"})
+        except SafetensorError as error:
+            raise OutputError(f"a block cannot be written to {self._root} ({error}): {MAKE_ROOM}") from error
         _sync(self._root / "part")
         os.replace(self._root / "part", self._root / "model" / self._file(stage))
         _write(self._mark(stage), json.dumps([asdict(layer) for layer in layers]))
@@ -158,6 +162,13 @@ def refuse_foreign(out: Path) -> None:
         raise OutputError(f"{out} exists and is not a model that tilepress wrote: choose another output, or move it")
 
 
+def refuse_nested(out: Path, source: Path) -> None:
+    """A folder inside the other would be copied with it, or lost when it is replaced."""
+    ours, theirs = out.resolve(), source.resolve()
+    if theirs in ours.parents or ours in theirs.parents:
+        raise OutputError(f"{out} and the model's folder {source} lie one in the other: choose another output")
+
+
 def is_compressed(folder: Path) -> bool:
     """Whether tilepress wrote the model in `folder`."""
     config = folder / "config.json"
@@ -179,6 +190,25 @@ def _lock(root: Path) -> Any:
         file.close()
         raise OutputError(f"another tilepress is writing {root}: wait for it, or choose another output") from error
     return file
+
+
+def _make_folders(root: Path) -> None:
+    try:
+        for folder in ("model", "finished", "hidden"):
+            (root / folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{root} cannot be made ({error.strerror}): choose another output") from error
+
+
+def _reserve(path: Path, size: int) -> None:
+    """A file of `size` bytes with room on the disc for all of them: writing to a mapped one without would kill us."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        os.posix_fallocate(file, 0, size)
+    except OSError as error:
+        raise OutputError(f"{path} cannot be {size / 1e6:.0f} MB large ({error.strerror}): {MAKE_ROOM}") from error
+    finally:
+        os.close(file)
 
 
 def _write(path: Path, text: str) -> None:

@@ -102,7 +102,7 @@ class Calibration(_Section):
     text: str | None = None
     sequences: Annotated[int, Field(ge=0)] = 128
     length: Annotated[int, Field(ge=1)] = 512
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
 
 
 class Recipe(_Section):

@@ -16,7 +16,9 @@ class Shards:
 
     def __init__(self, folder: Path) -> None:
         self.paths = _paths(folder)
-        self._places = {name: path for path in self.paths for name in _names(path)}
+        contents = {path: _shapes(path) for path in self.paths}
+        self.shapes = {name: shape for shapes in contents.values() for name, shape in shapes.items()}
+        self._places = {name: path for path, shapes in contents.items() for name in shapes}
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._places)
@@ -39,17 +41,20 @@ def _paths(folder: Path) -> list[Path]:
         return [folder / SINGLE]
     if not (folder / INDEX).exists():
         raise ValueError(f"{folder} holds neither {SINGLE} nor {INDEX}: save the model there as safetensors first")
-    files = sorted(set(json.loads((folder / INDEX).read_text())["weight_map"].values()))
+    try:
+        files = sorted(set(json.loads((folder / INDEX).read_text())["weight_map"].values()))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{folder / INDEX} is no index of tensors: fetch or save the model again") from error
     missing = [name for name in files if not (folder / name).is_file()]
     if missing:
         raise ValueError(f"{folder} lacks {', '.join(missing)}, which {INDEX} names: fetch the model again")
     return [folder / name for name in files]
 
 
-def _names(path: Path) -> list[str]:
+def _shapes(path: Path) -> dict[str, tuple[int, ...]]:
     try:
         with safe_open(path, "pt") as file:
-            return list(file.keys())
+            return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(f"{path} is not a whole safetensors file: {error}") from error
 

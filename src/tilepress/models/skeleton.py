@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .embedded import ModelUnavailableError
+from .loading import read_config
 from .shards import Shards
 
 
@@ -15,18 +17,28 @@ class Skeleton:
     """`model` has its buffers but no weights; `fetch` fills some from the folder's files, `release` empties them."""
 
     def __init__(self, folder: Path, shards: Shards) -> None:
-        from transformers import AutoConfig, AutoModelForCausalLM
+        from transformers import AutoModelForCausalLM
 
         self._shards = shards
-        config = AutoConfig.from_pretrained(folder)
+        config = read_config(folder)
         with _parameters_on_meta():
             self.model: Any = AutoModelForCausalLM.from_config(config).eval()  # type: ignore[no-untyped-call]
         self._stored = _stored_names(self.model, shards)
+        self._check_shapes(folder)
 
     @property
     def complete(self) -> bool:
         """Whether the files hold each of the model's tensors as it is, if under another name."""
         return not self.model.state_dict().keys() - self._stored.keys() - set(self.model.all_tied_weights_keys)
+
+    def _check_shapes(self, folder: Path) -> None:
+        for name, tensor in self.model.state_dict().items():
+            stored = self._shards.shapes.get(self._stored.get(name, ""), tuple(tensor.shape))
+            if stored != tuple(tensor.shape):
+                raise ModelUnavailableError(
+                    f"{name} is {list(stored)} in the files of {folder} and {list(tensor.shape)} by its config.json: "
+                    "fetch or save the model again"
+                )
 
     def fetch(self, keys: Iterable[str]) -> None:
         """Fill the parameters and buffers `keys`; those that are full stay as they are."""
