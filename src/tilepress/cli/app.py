@@ -1,15 +1,41 @@
-"""The `tilepress` command: its subcommands, and how failures reach the user."""
+"""The `tilepress` command: its subcommands."""
 
-import sys
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from .. import __version__
 from . import bench, compress, demo, doctor, eval, formats, generate, inspect, reproduce, roofsurface, search, simulate
 
+
+class _Interrupted(BaseException):
+    """A KeyboardInterrupt, which typer would keep to itself."""
+
+
+@contextmanager
+def _interrupts() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        raise _Interrupted from error
+
+
+class _Commands(TyperGroup):
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        with _interrupts():
+            return super().make_context(*arguments, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _interrupts():
+            return super().invoke(ctx)
+
+
 app = typer.Typer(
     name="tilepress",
+    cls=_Commands,
     help="Make large language models small, and run them small.",
     no_args_is_help=True,
     add_completion=False,
@@ -45,13 +71,9 @@ def _options(
     """Make large language models small, and run them small."""
 
 
-def main() -> None:
-    """Run the command line. What the user can mend is one line on standard error and exit code 1, no traceback."""
+def run() -> None:
+    """Run the command that was typed; errors come out as they are."""
     try:
         app()
-    except (ValueError, OSError, RuntimeError) as error:
-        print(f"tilepress: error: {error}", file=sys.stderr)
-        sys.exit(1)
-    except KeyboardInterrupt:
-        print("tilepress: interrupted", file=sys.stderr)
-        sys.exit(130)
+    except _Interrupted as error:
+        raise KeyboardInterrupt from error
