@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tilepress import kernels, tiles
+from tilepress.roofsurface.kernels import COUNTS
 
 KEYS = {"name", "value", "unit", "origin", "machine", "command"}
 
@@ -57,6 +58,7 @@ def test_doctor():
     assert found["kernel.pack.chosen"] in found["kernel.pack.registered"].split()
     assert found["read_bandwidth.threads_1"] > 0.1
     assert f"read_bandwidth.threads_{found['threads']}" in found
+    assert 0.3 < found["cpu.frequency"] < 8 and found["vector_rate"] > found["cpu.frequency"]
     assert "read_bandwidth.threads_1" in run("doctor").stdout
 
 
@@ -115,6 +117,19 @@ def test_bench_linear():
     assert found["mxfp4.256x512.b1.kernel"].split("/")[1] in kernels.supported_isas()
     assert found["int4:g32@50%+int8.256x512.b1.over.torch float32"] > 0
     assert_refused(run("bench", "linear", "mxfp4+int8", *small), "integer weights")
+
+
+def test_bench_linear_foretells():
+    small = ("--shape", "256x512", "--repeats", 2)
+    found = records("bench", "linear", "int8:row+int8", "--predict", *small)
+    name = "int8:row+int8.256x512.b1"
+    counted = [
+        one.kernel for one in COUNTS if (one.weights, one.sparse, one.activations) == ("int8:row", False, "int8")
+    ]
+    assert (f"{name}.predicted_time" in found) == (found[f"{name}.kernel"] in counted)
+    if f"{name}.predicted_time" in found:
+        ratio = found[f"{name}.time"] / found[f"{name}.predicted_time"]
+        assert found[f"{name}.over.prediction"] == pytest.approx(ratio)
 
 
 def test_bench_threads():

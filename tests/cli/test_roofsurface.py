@@ -17,6 +17,12 @@ def test_this_machine(call_for_records):
     assert found["here.bf8@20%.bound_by"] in ("memory", "vector", "matrix")
 
 
+def test_what_another_decompressor_would_buy(call, call_for_records):
+    arguments = ["--weights", "bf8", "--density", 0.05, "--instead", "deca"]
+    assert call_for_records("roofsurface", *arguments)["spr-hbm.bf8@5%.instead"] == pytest.approx(142 / 32, rel=1e-3)
+    assert "× with deca" in call("roofsurface", *arguments).stdout
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [

@@ -8,6 +8,7 @@ import typer
 
 from . import bench_model
 from .output import Json, Recorder, Threads, print_table, progress
+from .predict import show_predictions
 
 if TYPE_CHECKING:
     import torch
@@ -152,6 +153,9 @@ def linear(
     ] = None,
     batch: Annotated[list[int] | None, typer.Option(min=1, help="Rows of activations; may be repeated.")] = None,
     dtype: Annotated[Dtype, typer.Option(help="Type of the activations.")] = Dtype.auto,
+    predict: Annotated[
+        bool, typer.Option("--predict", help="Also what counted operations and measured limits foretell.")
+    ] = False,
     sweep: Annotated[bool, typer.Option("--sweep", help="Each contestant dense and at 50, 30, 20 and 10 %.")] = False,
     repeats: Annotated[int, typer.Option(min=1, help="Calls at most; the median counts.")] = 50,
     seconds: Annotated[float, typer.Option(min=0.0, help="Time for the calls of one contestant at one batch.")] = 0.25,
@@ -175,7 +179,7 @@ def linear(
     shapes = parse_shapes(shape or ["4096x4096"])
     batches = list(dict.fromkeys(batch or [1]))
     settings = Settings(batches, _torch_dtype(dtype), repeats, seconds, threads, peers=not sweep)
-    (_sweep if sweep else _compare)(shapes, specs, settings, json)
+    (_sweep if sweep else _compare)(shapes, specs, settings, predict, json)
 
 
 @app.command()
@@ -241,13 +245,17 @@ def _measured(
         return [list(measure(shape, contestants, settings, step)) for shape in shapes]
 
 
-def _compare(shapes: "Sequence[Shape]", contestants: "Sequence[Contestant]", settings: "Settings", json: bool) -> None:
+def _compare(
+    shapes: "Sequence[Shape]", contestants: "Sequence[Contestant]", settings: "Settings", predict: bool, json: bool
+) -> None:
     recorder, refused = Recorder(), dict[str, str]()
     for results in _measured(shapes, contestants, settings, json):
         _record(recorder, results)
         refused |= results[0].refused
         if not json:
             _print_results(results)
+        if predict:
+            show_predictions(recorder, results, settings.threads, json)
     for name, reason in refused.items():
         recorder.add(f"peer.{name}.refused", reason)
         if not json:
@@ -288,7 +296,9 @@ def _row(result: "Result", index: int) -> list[str]:
     return [timing.name, timing.kernel, str(result.batch), *(f"{figure:.1f}" for figure in figures), *ratios]
 
 
-def _sweep(shapes: "Sequence[Shape]", contestants: "Sequence[Contestant]", settings: "Settings", json: bool) -> None:
+def _sweep(
+    shapes: "Sequence[Shape]", contestants: "Sequence[Contestant]", settings: "Settings", predict: bool, json: bool
+) -> None:
     from ..bench.linear import sweep
 
     recorder = Recorder()
@@ -299,6 +309,8 @@ def _sweep(shapes: "Sequence[Shape]", contestants: "Sequence[Contestant]", setti
         for result in results:
             for contestant, densities in swept.items():
                 _sweep_result(recorder, result, contestant, densities, json)
+        if predict:
+            show_predictions(recorder, results, settings.threads, json)
     if json:
         recorder.print_json()
 

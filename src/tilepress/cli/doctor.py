@@ -1,5 +1,6 @@
 """`tilepress doctor`: what this machine has, what would run on it, and how fast it reads memory."""
 
+from .machines import measured_machine
 from .output import Json, Recorder, Threads, print_table, progress
 
 
@@ -63,7 +64,23 @@ def _bandwidth(recorder: Recorder, threads: int | None, quiet: bool) -> None:
     counts = sorted({1, threads or torch.get_num_threads()})
     with progress(quiet) as bar:
         for count in bar.track(counts, description="reading memory"):
-            recorder.add(f"read_bandwidth.threads_{count}", bench.read_bandwidth(count) / 1e9, "GB/s")
+            rate = bench.read_bandwidth(count)
+            recorder.add(f"read_bandwidth.threads_{count}", rate / 1e9, "GB/s")
+    _rates(recorder, counts[-1], rate)
+
+
+def _rates(recorder: Recorder, threads: int, bandwidth: float) -> None:
+    """What `roofsurface --machine here` takes the machine for; nothing where its cores are not known."""
+    from ..hardware import MachineError
+
+    try:
+        found = measured_machine(threads, bandwidth)
+    except MachineError:
+        return
+    recorder.add("cpu.cores", found.cores, "cores")
+    recorder.add("cpu.frequency", found.frequency / 1e9, "GHz")
+    recorder.add("vector_rate", found.vector_rate / 1e9, "Goperation/s", "model")
+    recorder.add("matrix_rate", found.matrix_rate / 1e9, "Goperation/s", "model")
 
 
 def _text(value: object) -> str:

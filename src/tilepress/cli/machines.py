@@ -24,8 +24,8 @@ def find_machine(name: str, threads: int | None = None, quiet: bool = False) -> 
         return measured_machine(threads)
 
 
-def measured_machine(threads: int | None = None) -> "Machine":
-    """The machine at hand, its bandwidth and frequency measured now."""
+def measured_machine(threads: int | None = None, bandwidth: float | None = None) -> "Machine":
+    """The machine at hand, its frequency measured now, and its bandwidth unless that is given."""
     import torch
 
     from .. import bench, kernels
@@ -33,4 +33,5 @@ def measured_machine(threads: int | None = None) -> "Machine":
     from ..records import machine
 
     count = threads or torch.get_num_threads()
-    return machine_here(machine(), kernels.cpu_features(), bench.read_bandwidth(count), count, measure_frequency())
+    reads = bandwidth or bench.read_bandwidth(count)
+    return machine_here(machine(), kernels.cpu_features(), reads, count, measure_frequency())

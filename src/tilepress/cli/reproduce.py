@@ -148,7 +148,7 @@ def _summary(records: "Sequence[Reproduction] | None") -> str:
 def _verb(state: str, records: "Sequence[Reproduction]") -> str:
     if state != "deviates":
         return state
-    furthest = max(records, key=lambda one: abs(one.deviation or 0))
+    furthest = max(records, key=lambda one: abs(one.deviation or 0) / (100 if one.unit == "%" else 1))
     return f"deviates (by up to {_deviation(furthest)})" if furthest.deviation else state
 
 

@@ -1,6 +1,7 @@
 """`tilepress roofsurface`: what bounds compressed weights on a machine, real or not."""
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,6 +32,9 @@ def roofsurface(
     activations: Annotated[
         str, typer.Option(help="Of our kernels: float, int8 or bfp:gN:mN; auto fits the weights.")
     ] = "auto",
+    instead: Annotated[
+        str | None, typer.Option(help="Also what another decompressor would give: deca on this machine, say.")
+    ] = None,
     batch: Annotated[int, typer.Option(min=1, help="Rows of activations.")] = 1,
     search: Annotated[bool, typer.Option("--search", help="Find the smallest DECA that binds none of them.")] = False,
     plot: Annotated[
@@ -53,16 +57,17 @@ def roofsurface(
     if not weights and name == "libxsmm":
         kernels = [kernel for kernel in kernels if _is_counted(*kernel)]
     predictions = [_predict(found, *kernel, name, activations, batch) for kernel in kernels]
+    others = [_predict(found, *kernel, instead, activations, batch) for kernel in kernels] if instead else []
     if plot:
         _plot(plot, found, predictions, name)
     recorder = Recorder()
-    _record(recorder, found, predictions)
+    _record(recorder, found, predictions, others)
     if search:
         _search(recorder, found, kernels)
     if json:
         recorder.print_json()
     else:
-        _print(found, name, batch, predictions)
+        _print(found, name, batch, predictions, instead, others)
         for record in recorder.records if search else []:
             if record.name.endswith(".smallest_deca"):
                 print(f"the smallest DECA that costs none of them 1 %: {record.value}")
@@ -106,9 +111,13 @@ def _decompressor(name: str, machine: "Machine", format: "WeightFormat", activat
     return Kernel(kernels.active_isa(), "int8" if integers else "float" if activations == "auto" else activations)
 
 
-def _record(recorder: Recorder, machine: "Machine", predictions: "Sequence[Prediction]") -> None:
-    for one in predictions:
+def _record(
+    recorder: Recorder, machine: "Machine", predictions: "Sequence[Prediction]", others: "Sequence[Prediction]"
+) -> None:
+    for one, other in zip_longest(predictions, others):
         name = f"{machine.name}.{one.format}@{100 * one.density:g}%"
+        if other:
+            recorder.add(f"{name}.instead", other.flops / one.flops, "x", "model")
         for domain, demand in one.demands.items():
             recorder.add(f"{name}.{domain}.demand", demand, "byte" if domain == "memory" else "operation", "model")
             recorder.add(f"{name}.{domain}.limit", one.surface.limits[domain], "tile/s", "model")
@@ -119,7 +128,14 @@ def _record(recorder: Recorder, machine: "Machine", predictions: "Sequence[Predi
         recorder.add(f"{name}.weights_read", one.bandwidth / 1e9, "GB/s", "model")
 
 
-def _print(machine: "Machine", name: str, batch: int, predictions: "Sequence[Prediction]") -> None:
+def _print(
+    machine: "Machine",
+    name: str,
+    batch: int,
+    predictions: "Sequence[Prediction]",
+    instead: str | None,
+    others: "Sequence[Prediction]",
+) -> None:
     rows = [
         [
             str(one.format),
@@ -131,11 +147,12 @@ def _print(machine: "Machine", name: str, batch: int, predictions: "Sequence[Pre
             f"{one.flops / 1e12:.2f}",
             f"{one.roofline_flops / 1e12:.2f}",
             f"{one.bandwidth / 1e9:.1f}",
+            *([f"{other.flops / one.flops:.2f}"] if other else []),
         ]
-        for one in predictions
+        for one, other in zip_longest(predictions, others)
     ]
     figures = ["bytes a tile", "vector operations", "TFLOPS", "roofline", "GB/s of weights"]
-    columns = ["weights", "density", "bound by", "to leave it", *figures]
+    columns = ["weights", "density", "bound by", "to leave it", *figures, *([f"× with {instead}"] if instead else [])]
     print_table(f"{machine.title}, {name}, {batch} rows", columns, rows, words=4)
 
 

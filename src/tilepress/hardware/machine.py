@@ -60,7 +60,7 @@ class Caches(_Part):
 
 
 class Machine(_Part):
-    """`issue`: instructions a cycle that a core takes in; `window`: instructions that it looks at together.
+    """`issue`: instructions a cycle that a core takes in.
 
     `sources`: dotted name of a field or of the part it is in → where its value comes from. All constants have one.
     """
@@ -70,7 +70,6 @@ class Machine(_Part):
     cores: Count = 1
     frequency: Positive = 1e9
     issue: Positive | None = None
-    window: Count | None = None
     memory: Memory
     vector: Vector | None = None
     matrix: Matrix | None = None

@@ -91,9 +91,8 @@ class ProcessingElement:
         scales = self._cut(scale_values(quantized.scales)[:, of_input], block, tile).numpy()[self._places]
         if quantized.zeros is None:
             return scales, np.zeros(self._size, np.float32)
-        return scales, self._cut(
-            zero_values(quantized.zeros, self.matrix.format.element)[:, of_input], block, tile
-        ).numpy()[self._places]
+        zeros = zero_values(quantized.zeros, self.matrix.format.element)
+        return scales, self._cut(zeros[:, of_input], block, tile).numpy()[self._places]
 
     @property
     def _size(self) -> int:

@@ -75,6 +75,7 @@ class Software:
 
     def plan(self, machine: Machine, work: Workload) -> Plan:
         cycles = np.full_like(work.lines, self.cycles(machine, work))
+        # What its loads and the L2 prefetcher lose together is in the share of bandwidth that they reach.
         ahead = np.maximum(np.arange(work.tiles) - _caches(machine).l2_misses, 0)
         trigger = np.broadcast_to(ahead, work.lines.shape)
         return _plan(machine, work, cycles, trigger, fitted("software_memory_share"), ports=LOADERS)

@@ -7,8 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...formats import WeightFormat
-from ...formats.weight import SCALE_BITS
-from ...formats.zero_points import ZERO_POINT_BITS
 from ...hardware.machine import TILE_WEIGHTS
 from ...tiles import PackedMatrix, unpack_codes
 from ...tiles.layout import BLOCK_NEURONS, element_order
@@ -76,8 +74,7 @@ class Workload:
         scaling = self.format.scaling
         if scaling is None or scaling.group is None:
             return 0.0
-        zero = ZERO_POINT_BITS if self.format.has_zero_point else 0
-        return TILE_WEIGHTS / scaling.group * (SCALE_BITS[scaling.type] + zero)
+        return TILE_WEIGHTS / scaling.group * self.format.group_bits
 
 
 def random_workload(

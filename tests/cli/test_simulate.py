@@ -1,0 +1,44 @@
+import pytest
+
+SMALL = ("--parameters", 56 * 512 * 40)
+
+
+def test_deca(call, call_for_records, tmp_path):
+    page = tmp_path / "t.html"
+    found = call_for_records("simulate", "deca", "--weights", "bf8", "--density", 0.2, "--timeline", page, *SMALL)
+    name = "spr-hbm.deca:w32:l8.bf8@20%"
+    assert found[f"{name}.rate"] > 0 and 0 < found[f"{name}.decompressor"] < 100
+    assert found[f"{name}.lines.demanded"] + found[f"{name}.lines.prefetched"] > 0
+    assert "in the decompressor" in page.read_text()
+    done = call("simulate", "deca", "--system", "software", *SMALL)
+    assert done.returncode == 0 and "stall.memory" in done.stdout
+
+
+def test_features_cost_what_they_should(call_for_records):
+    def rate(*arguments):
+        found = call_for_records("simulate", "deca", "--weights", "bf8", "--density", 0.05, *SMALL, *arguments)
+        return next(value for name, value in found.items() if name.endswith(".rate"))
+
+    whole = rate()
+    for less in (["--fence"], ["--through-l2"], ["--prefetcher", "none"], ["--llc"], ["--flush-every", 4]):
+        assert rate(*less) < whole
+
+
+def test_the_list_of_fitted_parameters(call, call_for_records):
+    assert call_for_records("simulate", "deca", "--fitted")["deca.fitted.memory_latency"] == 150
+    assert "fitted to" in call("simulate", "deca", "--fitted").stdout
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--machine", "h100-80gb-pcie"], "says nothing of its caches"),
+        (["--engine", "libxsmm"], "an engine is written deca:w32:l8"),
+        (["--system", "baseline"], "the baseline multiplies dense bf16"),
+        (["--density", "0"], "a density is above 0"),
+        (["--model", "gpt-2"], "no model 'gpt-2'; there are llama2-70b, opt-66b"),
+    ],
+)
+def test_errors(call, arguments, message):
+    done = call("simulate", "deca", *SMALL, *arguments)
+    assert done.returncode == 1 and message in done.stderr and not done.stdout
