@@ -39,8 +39,9 @@ def assert_refused(done, *messages):
 
 @pytest.mark.parametrize(
     "command",
-    ["", "demo", "doctor", "formats", "inspect", "bench", "bench pack", "bench planes", "bench linear", "bench model"],
-)
+    ["", "demo", "doctor", "formats", "inspect", "bench", "bench pack", "bench planes", "bench linear", "bench model",
+     "reproduce", "roofsurface", "simulate deca"],
+)  # fmt: skip
 def test_help(command):
     done = run(*command.split(), "--help")
     assert done.returncode == 0 and "Usage" in done.stdout

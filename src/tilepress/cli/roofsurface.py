@@ -59,7 +59,7 @@ def roofsurface(
     predictions = [_predict(found, *kernel, name, activations, batch) for kernel in kernels]
     others = [_predict(found, *kernel, instead, activations, batch) for kernel in kernels] if instead else []
     if plot:
-        _plot(plot, found, predictions, name)
+        _plot(plot, found, predictions, _decompressor(name, found, kernels[0][0], activations))
     recorder = Recorder()
     _record(recorder, found, predictions, others)
     if search:
@@ -156,16 +156,13 @@ def _print(
     print_table(f"{machine.title}, {name}, {batch} rows", columns, rows, words=4)
 
 
-def _plot(path: Path, machine: "Machine", predictions: "Sequence[Prediction]", name: str) -> None:
-    from ..roofsurface import Deca, parse_decompressor
+def _plot(path: Path, machine: "Machine", predictions: "Sequence[Prediction]", decompressor: "Decompressor") -> None:
     from ..roofsurface.plot import write_plot
 
-    if name == "none" or machine.matrix is None:
+    rates = decompressor.rates(machine)
+    if not {"memory", "vector", "matrix"} <= rates.keys():
         raise ValueError("a surface has memory, vector and matrix units: take libxsmm or deca, and a machine with all")
-    rates = (parse_decompressor(name) if name != "kernels" else Deca()).rates(machine)
-    if name == "kernels":
-        rates["vector"] = machine.vector_rate
-    write_plot(path, f"{machine.title}: {name}", rates, predictions)
+    write_plot(path, f"{machine.title}: {decompressor}", rates, predictions)
 
 
 def _search(recorder: Recorder, machine: "Machine", kernels: "Sequence[tuple[WeightFormat, float]]") -> None:

@@ -5,9 +5,10 @@ from statistics import mean
 from typing import TYPE_CHECKING
 
 from ..item import Item, Ours, Published, Track
-from .runs import Q4, Q8, Q8_5, Q8_SPARSE, Q16, Q16_SPARSE, SCHEMES, WEIGHTS, prediction, speed
+from .runs import Q4, Q8, Q8_5, Q8_SPARSE, Q16, Q16_SPARSE, SCHEMES, WEIGHTS, prediction, speed, token_time
 
 if TYPE_CHECKING:
+    from ...roofsurface import Decompressor
     from ...simulate.deca import System
 
 FIGURE_3_SCHEMES = [Q16, Q4, Q8, *Q8_SPARSE]
@@ -66,7 +67,7 @@ def figure_5(track: Track) -> Iterator[Ours]:
         yield from found
 
 
-def _regions(row: str, machine: str, decompressor, batch: int) -> Iterator[Ours]:  # type: ignore[no-untyped-def]
+def _regions(row: str, machine: str, decompressor: "Decompressor", batch: int) -> Iterator[Ours]:
     for scheme in SCHEMES:
         yield Ours(row, scheme.name, prediction(machine, scheme, decompressor, batch).surface.binding)
 
@@ -208,11 +209,9 @@ FIGURE_17 = [
 
 
 def figure_17(track: Track, *, weights: int = WEIGHTS) -> Iterator[Ours]:
-    from .tables import _token_time
-
     times = {}
     for batch in track((1, 2, 4, 8, 16, 32, 64), "batches"):
-        times[batch] = _token_time("Llama2-70B", "software", Q16, batch, weights)
+        times[batch] = token_time("Llama2-70B", "software", Q16, batch, weights)
         yield Ours("next token", f"N={batch}", times[batch], "ms")
         yield Ours("throughput", f"N={batch}", 1e3 * batch / times[batch], "token/s")
     yield Ours("next token, N=16 over N=1", "Q16", times[16] / times[1])

@@ -72,3 +72,14 @@ def prediction(machine: str, scheme: Scheme, decompressor: "Decompressor", batch
     from ...roofsurface import predict
 
     return predict(read_machine(machine), scheme.format, scheme.density, decompressor, batch)
+
+
+def token_time(model: str, name: str, scheme: Scheme, batch: int, weights: int) -> float:
+    """Milliseconds, with 128 tokens before and 128 written: 192 in the cache on average."""
+    from ...hardware import read_machine
+    from ...simulate.deca import Accelerated, Baseline, Software
+    from ...simulate.deca.next_token import MODELS, next_token
+
+    system = Baseline() if scheme == Q16 else Software() if name == "software" else Accelerated()
+    machine, found = read_machine("spr-hbm"), MODELS[model.lower()]
+    return 1e3 * next_token(machine, system, found, scheme.format, scheme.density, batch, 192, weights).total

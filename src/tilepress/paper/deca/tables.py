@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ..item import Item, Ours, Published, Track, published_table
-from .runs import Q4, Q8, Q8_30, Q8_SPARSE, Q16, Q16_SPARSE, WEIGHTS, Scheme, prediction, speed
+from .runs import Q4, Q8, Q8_30, Q8_SPARSE, Q16, Q16_SPARSE, WEIGHTS, prediction, speed, token_time
 
 MACHINES = {"DDR": "spr-ddr", "HBM": "spr-hbm"}
 BATCHES = (1, 4, 16)
@@ -185,21 +185,10 @@ def table_6(track: Track, *, weights: int = WEIGHTS) -> Iterator[Ours]:
         for batch in track((1, 16, 64), f"batches of {model.name}"):
             for scheme in _SCHEMES_6:
                 for name in ("software", "DECA") if scheme != Q16 else ("software",):
-                    found = _token_time(model.name, name, scheme, batch, weights)
+                    found = token_time(model.name, name, scheme, batch, weights)
                     times[model.name, name, batch, scheme.name] = found
                     yield Ours(f"{model.name}, {name}", f"N={batch}, {scheme.name}", found)
     yield from _spread(times)
-
-
-def _token_time(model: str, name: str, scheme: Scheme, batch: int, weights: int) -> float:
-    """Milliseconds, with 128 tokens before and 128 written: 192 in the cache on average."""
-    from ...hardware import read_machine
-    from ...simulate.deca import Accelerated, Baseline, Software
-    from ...simulate.deca.next_token import MODELS, next_token
-
-    system = Baseline() if scheme == Q16 else Software() if name == "software" else Accelerated()
-    machine, found = read_machine("spr-hbm"), MODELS[model.lower()]
-    return 1e3 * next_token(machine, system, found, scheme.format, scheme.density, batch, 192, weights).total
 
 
 def _spread(times: dict[tuple[str, str, int, str], float]) -> Iterator[Ours]:
@@ -230,8 +219,8 @@ def table_7(track: Track, *, weights: int = WEIGHTS) -> Iterator[Ours]:
     from ...simulate.deca.next_token import LLAMA2_70B
 
     bytes = LLAMA2_70B.tiles * tile_bytes(Q4.format, 1.0)
-    yield Ours("next token", "SPR HBM", _token_time("Llama2-70B", "software", Q4, 1, weights))
-    deca = _token_time("Llama2-70B", "DECA", Q4, 1, weights)
+    yield Ours("next token", "SPR HBM", token_time("Llama2-70B", "software", Q4, 1, weights))
+    deca = token_time("Llama2-70B", "DECA", Q4, 1, weights)
     yield Ours("next token", "SPR HBM + DECA", deca)
     for column, name in track(list(GPUS.items()), "GPUs"):
         yield Ours(

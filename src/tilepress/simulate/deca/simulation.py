@@ -10,7 +10,7 @@ from ...hardware.machine import TILE_WEIGHTS
 from ...roofsurface import lots
 from . import engine
 from .plan import Plan, Trace
-from .systems import Accelerated, Baseline, Software, System
+from .systems import Accelerated, Baseline, System
 from .workload import Workload, random_workload
 
 WEIGHTS = 250_000_000  # DECA, section 7: "about", as in the large layers of Llama-2-70B
@@ -61,20 +61,13 @@ def simulate(
 def _result(machine: Machine, system: System, work: Workload, plan: Plan, trace: Trace, batch: int) -> Result:
     cycles, tiles = trace.cycles, work.cores * work.tiles
     seconds = cycles / machine.frequency
-    busy = float((plan.cycles + plan.switch).sum()) / work.cores
-    if isinstance(system, Software):
-        # Issue slots lost between vector operations are not work that the units do.
-        from ...roofsurface import Libxsmm
-
-        operations = Libxsmm().operations(work.format, work.density)
-        busy = operations * work.tiles * machine.cycles_per_second / machine.vector_rate
     return Result(
         seconds=seconds,
         flops=TILE_WEIGHTS * batch / lots(batch, machine) * tiles / seconds,
         cycles_per_tile=cycles / work.tiles,
         memory=work.bits / 8 / seconds / machine.memory.bandwidth,
         matrix=plan.matrix * work.tiles / cycles,
-        decompressor=0.0 if isinstance(system, Baseline) else busy / cycles,
+        decompressor=system.busy(machine, work) / cycles,
         stalls=_stalls(plan, trace),
         lines={"demanded": trace.demanded, "prefetched": trace.prefetched, "dropped": trace.dropped},
         plan=plan,

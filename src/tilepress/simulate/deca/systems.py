@@ -36,6 +36,9 @@ class System(Protocol):
 
     def plan(self, machine: Machine, work: Workload) -> Plan: ...
 
+    def busy(self, machine: Machine, work: Workload) -> float:
+        """Cycles in which a core's decompressor works."""
+
 
 @dataclass(frozen=True)
 class Baseline:
@@ -47,6 +50,9 @@ class Baseline:
     def plan(self, machine: Machine, work: Workload) -> Plan:
         ahead = _caches(machine).l2_misses // TILE_LINES + LOADERS
         return _plan(machine, work, np.ones_like(work.lines), _nowhere(work), fitted("memory_share"), ports=ahead)
+
+    def busy(self, machine: Machine, work: Workload) -> float:
+        return 0.0
 
 
 @dataclass(frozen=True)
@@ -79,6 +85,11 @@ class Software:
         ahead = np.maximum(np.arange(work.tiles) - _caches(machine).l2_misses, 0)
         trigger = np.broadcast_to(ahead, work.lines.shape)
         return _plan(machine, work, cycles, trigger, fitted("software_memory_share"), ports=LOADERS)
+
+    def busy(self, machine: Machine, work: Workload) -> float:
+        """Slots lost between vector operations are not work that the units do."""
+        operations = Libxsmm().operations(work.format, work.density)
+        return operations * work.tiles * machine.cycles_per_second / machine.vector_rate
 
 
 @dataclass(frozen=True)
@@ -142,6 +153,9 @@ class Accelerated:
             flush_every=self.flush_every,
             flush_time=self.flush_time,
         )
+
+    def busy(self, machine: Machine, work: Workload) -> float:
+        return float(self.cycles(work).sum()) / work.cores + fitted("tile_switch") * work.tiles
 
     def _back(self, way: int, hit: int) -> int:
         """Cycles from a tile in its register, or in the L2 cache, to one in the core. A TEPL takes rows as they come; a
