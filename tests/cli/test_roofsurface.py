@@ -7,8 +7,8 @@ def test_the_papers_machine(call, call_for_records, tmp_path):
     assert found["spr-hbm.mxfp4@100%.bound_by"] == "vector" and found["spr-hbm.bf8@100%.bound_by"] == "memory"
     assert found["spr-hbm.mxfp4@100%.rate"] == pytest.approx(11.47, abs=0.01)
     assert page.exists()
-    done = call("roofsurface", "--machine", "spr-ddr", "--decompressor", "deca", "--search")
-    assert done.returncode == 0 and "the smallest DECA that costs none of them 1 %: deca:w" in done.stdout
+    done = call("roofsurface", "--decompressor", "deca", "--search", "--bandwidth", 1, "--bandwidth", 0.25)
+    assert done.returncode == 0 and "deca:w32:l8" in done.stdout and "× bandwidth" in done.stdout
 
 
 def test_this_machine(call_for_records):
@@ -30,6 +30,7 @@ def test_what_another_decompressor_would_buy(call, call_for_records):
         (["--weights", "mxfp5"], "unknown format 'mxfp5'"),
         (["--density", "2"], "a density is above 0"),
         (["--decompressor", "dec"], "no decompressor"),
+        (["--search", "--cores", "0"], "numbers above 0"),
         (["--weights", "mxfp4", "--density", "0.5"], "nobody has counted"),
         (["--decompressor", "none", "--plot", "x.html"], "a surface has memory, vector and matrix"),
     ],

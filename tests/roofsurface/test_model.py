@@ -2,7 +2,7 @@ import pytest
 
 from tilepress.formats import parse_weight
 from tilepress.hardware import read_machine
-from tilepress.roofsurface import Deca, Libxsmm, Space, predict, smallest, sweep
+from tilepress.roofsurface import Deca, Libxsmm, Space, designs, predict, smallest, sweep
 from tilepress.roofsurface.plot import write_plot
 
 HBM, DDR = read_machine("spr-hbm"), read_machine("spr-ddr")
@@ -55,6 +55,17 @@ def test_the_search_finds_the_papers_engine():
     assert smallest(HBM, KERNELS, Space(widths=(8,))) is None
     with pytest.raises(ValueError, match="at least one kernel"):
         sweep(HBM, [], Space())
+
+
+def test_each_variant_of_a_machine_has_its_smallest_engine():
+    space = Space(bandwidths=(0.25, 1, 4), cores=(1, 2))
+    found = {(one.bandwidth, one.cores): one.engine for one in designs(HBM, KERNELS, space)}
+    assert len(found) == 6 and found[1, 1] == Deca(32, 8)
+    slow, fast = found[0.25, 1], found[4, 1]
+    assert slow.width * slow.tables < 32 * 8 and (fast is None or fast.width * fast.tables > 32 * 8)
+    for (bandwidth, cores), engine in found.items():
+        machine = HBM.changed(cores=56 * cores, memory={"bandwidth": 850e9 * bandwidth})
+        assert engine == smallest(machine, KERNELS)
 
 
 def test_a_sweep_is_each_point_alone():

@@ -13,7 +13,7 @@ from .output import Json, Recorder, Threads, print_table
 if TYPE_CHECKING:
     from ..formats import WeightFormat
     from ..hardware import Machine
-    from ..roofsurface import Decompressor, Prediction
+    from ..roofsurface import Decompressor, Design, Prediction
 
 DEFAULT_WEIGHTS = ["mxfp4", "bf8", "bf16"]
 DEFAULT_DENSITIES = [1.0, 0.5, 0.3, 0.2, 0.1, 0.05]
@@ -37,6 +37,9 @@ def roofsurface(
     ] = None,
     batch: Annotated[int, typer.Option(min=1, help="Rows of activations.")] = 1,
     search: Annotated[bool, typer.Option("--search", help="Find the smallest DECA that binds none of them.")] = False,
+    bandwidth: Annotated[list[float] | None, typer.Option(help="In the search: × this bandwidth; repeatable.")] = None,
+    cores: Annotated[list[float] | None, typer.Option(help="In the search: × this many cores; repeatable.")] = None,
+    frequency: Annotated[list[float] | None, typer.Option(help="In the search: × this clock; repeatable.")] = None,
     plot: Annotated[
         Path | None, typer.Option(help="Write the 3-D surface and the bounding regions to this page.")
     ] = None,
@@ -62,15 +65,13 @@ def roofsurface(
         _plot(plot, found, predictions, _decompressor(name, found, kernels[0][0], activations))
     recorder = Recorder()
     _record(recorder, found, predictions, others)
-    if search:
-        _search(recorder, found, kernels)
+    found_designs = _search(recorder, found, kernels, (bandwidth, cores, frequency)) if search else []
     if json:
         recorder.print_json()
     else:
         _print(found, name, batch, predictions, instead, others)
-        for record in recorder.records if search else []:
-            if record.name.endswith(".smallest_deca"):
-                print(f"the smallest DECA that costs none of them 1 %: {record.value}")
+        if search:
+            _print_designs(found_designs)
 
 
 def _kernels(weights: Sequence[str] | None, densities: Sequence[float] | None) -> "list[tuple[WeightFormat, float]]":
@@ -165,8 +166,28 @@ def _plot(path: Path, machine: "Machine", predictions: "Sequence[Prediction]", d
     write_plot(path, f"{machine.title}: {decompressor}", rates, predictions)
 
 
-def _search(recorder: Recorder, machine: "Machine", kernels: "Sequence[tuple[WeightFormat, float]]") -> None:
-    from ..roofsurface import smallest
+def _search(
+    recorder: Recorder,
+    machine: "Machine",
+    kernels: "Sequence[tuple[WeightFormat, float]]",
+    factors: Sequence[Sequence[float] | None],
+) -> "list[Design]":
+    from ..roofsurface import Space, designs
 
-    found = smallest(machine, kernels)
-    recorder.add(f"{machine.name}.smallest_deca", str(found) if found else "none of those tried", "", "model")
+    if any(factor <= 0 for axis in factors for factor in axis or []):
+        raise ValueError("bandwidth, cores and frequency are multiplied by numbers above 0")
+    bandwidths, cores, frequencies = (axis or [1.0] for axis in factors)
+    found = designs(machine, kernels, Space(bandwidths=bandwidths, cores=cores, frequencies=frequencies))
+    for one in found:
+        name = f"{machine.name}.bandwidth×{one.bandwidth:g}.cores×{one.cores:g}.frequency×{one.frequency:g}"
+        recorder.add(f"{name}.smallest_deca", _engine(one), "", "model")
+    return found
+
+
+def _print_designs(found: "Sequence[Design]") -> None:
+    rows = [[_engine(one), f"{one.bandwidth:g}", f"{one.cores:g}", f"{one.frequency:g}"] for one in found]
+    print_table("The smallest DECA that costs none of them 1 %", ["engine", "× bandwidth", "× cores", "× clock"], rows)
+
+
+def _engine(design: "Design") -> str:
+    return str(design.engine or "none of those tried")

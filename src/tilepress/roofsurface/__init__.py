@@ -4,10 +4,10 @@ from .bord import Bord, bord
 from .decompressors import Deca, Decompressor, Libxsmm, Nothing, bubbles, parse_decompressor, tile_bytes
 from .domains import FRONT_END, MATRIX, MEMORY, VECTOR, Bound, bound, bounds
 from .model import Prediction, lots, predict
-from .search import Space, Swept, smallest, sweep
+from .search import Design, Space, Swept, designs, smallest, sweep
 
 __all__ = [
-    "FRONT_END", "MATRIX", "MEMORY", "VECTOR", "Bord", "Bound", "Deca", "Decompressor", "Libxsmm", "Nothing",
-    "Prediction", "Space", "Swept", "bord", "bound", "bounds", "bubbles", "lots", "parse_decompressor", "predict",
-    "smallest", "sweep", "tile_bytes",
+    "FRONT_END", "MATRIX", "MEMORY", "VECTOR", "Bord", "Bound", "Deca", "Decompressor", "Design", "Libxsmm", "Nothing",
+    "Prediction", "Space", "Swept", "bord", "bound", "bounds", "bubbles", "designs", "lots", "parse_decompressor",
+    "predict", "smallest", "sweep", "tile_bytes",
 ]  # fmt: skip

@@ -81,9 +81,30 @@ def sweep(machine: Machine, kernels: Sequence[Kernel], space: Space) -> Swept:
     return Swept(engines, found, binding, domains, limits(rates, asked)[VECTOR], others)
 
 
+@dataclass(frozen=True)
+class Design:
+    """Factors on a machine's bandwidth, cores and frequency, and the smallest engine that is enough there, if any."""
+
+    bandwidth: float
+    cores: float
+    frequency: float
+    engine: Deca | None
+
+
+def designs(machine: Machine, kernels: Sequence[Kernel], space: Space) -> list[Design]:
+    """For every variant of the machine, the engine with the fewest tables, then the least width, that costs none of
+    `kernels` anything. Tables are what an engine's area is made of."""
+    swept = sweep(machine, kernels, space)
+    variants = product(enumerate(space.bandwidths), enumerate(space.cores), enumerate(space.frequencies))
+    found = []
+    for (b, bandwidth), (c, cores), (f, frequency) in variants:
+        enough = [engine for e, engine in enumerate(swept.engines) if swept.leaves_vector[e, b, c, f]]
+        engine = min(enough, key=lambda one: (one.tables, one.width), default=None)
+        found.append(Design(bandwidth, cores, frequency, engine))
+    return found
+
+
 def smallest(machine: Machine, kernels: Sequence[Kernel], space: Space | None = None) -> Deca | None:
-    """The engine with the fewest tables, then the least width, that binds none of `kernels` on the machine as it is;
-    None where there is no such engine. Tables are what an engine's area is made of."""
-    swept = sweep(machine, kernels, space or Space())
-    enough = [engine for engine, leaves in zip(swept.engines, swept.leaves_vector[:, 0, 0, 0], strict=True) if leaves]
-    return min(enough, key=lambda engine: (engine.tables, engine.width), default=None)
+    """The smallest engine for the machine as it is, of `space`; None where none is enough."""
+    engines = space or Space()
+    return designs(machine, kernels, Space(engines.widths, engines.tables))[0].engine

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from ...roofsurface.decompressors import LIBXSMM_COUNTS
+
 
 @dataclass(frozen=True)
 class Fitted:
@@ -12,9 +14,18 @@ class Fitted:
     fitted_to: str
 
 
-# The whole list. Table 6 and all speed-ups are held out: nothing here was set by them. The counted operations of
-# libxsmm's sequences, which table 2 implies, are in `roofsurface.decompressors`.
+def _libxsmm() -> dict[str, Fitted]:
+    """The operations of libxsmm's sequences, whose home is `roofsurface.decompressors`."""
+    return {
+        f"libxsmm_operations_{bits}_bit{'_sparse' if sparse else ''}": Fitted(count.operations, "", count.source)
+        for (bits, sparse), count in LIBXSMM_COUNTS.items()
+    }
+
+
+# The whole list. Table 6 and all speed-ups are held out: nothing here was set by them.
 FITTED: dict[str, Fitted] = {
+    **_libxsmm(),
+    "instructions_per_vector_operation": Fitted(2.7, "", "section 4.2: 40 to 80 % of six commit slots are in use"),
     "memory_latency": Fitted(150, "cycle", "table 5, TFLOPS without weight prefetching and with degree 1"),
     "memory_share": Fitted(0.94, "", "MEM of DECA in table 4 at 100, 50 and 20 %; table 5, TFLOPS with degree 5"),
     "one_way": Fitted(3, "cycle", "MEM, TMUL and DECA of DECA in table 4 at 5 %"),
@@ -42,5 +53,4 @@ TILE_LINES = 16  # rows of a decompressed tile, 64 bytes each; DECA, section 2.3
 PAGE_LINES = 64  # of 64 bytes in a page of 4 KiB
 TRAINING = 2  # accesses in a page before Intel's L2 streamer prefetches; Intel Optimization Reference Manual
 DEGREE = 5  # DECA, section 8.3: tiles ahead, the degree of its evaluation
-INSTRUCTIONS_PER_VECTOR_OPERATION = 2.7  # DECA, section 4.2: 40 to 80 % of six commit slots are in use
-MEMORY_OPERATIONS_PER_ROW = 3  # codes, mask and store of a row: libxsmm's sequence as section 2.4 tells it
+MEMORY_OPERATIONS_PER_ROW = 3  # assumed: codes, mask and store of a row, from what section 2.4 tells of libxsmm

@@ -10,7 +10,6 @@ from ...hardware import Caches, Machine, MachineError
 from ...roofsurface import Deca, Libxsmm
 from .parameters import (
     DEGREE,
-    INSTRUCTIONS_PER_VECTOR_OPERATION,
     LOADERS,
     MEMORY_OPERATIONS_PER_ROW,
     PAGE_LINES,
@@ -70,7 +69,7 @@ class Software:
         operations = Libxsmm().operations(work.format, work.density)
         if not operations:
             raise ValueError(f"{work.format} needs no decompression; take the baseline")
-        instructions = INSTRUCTIONS_PER_VECTOR_OPERATION * operations
+        instructions = fitted("instructions_per_vector_operation") * operations
         units = machine.vector_rate / machine.cycles_per_second
         if self.vectors == "more":
             units *= 4

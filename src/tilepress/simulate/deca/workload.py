@@ -12,7 +12,8 @@ from ...tiles import PackedMatrix, unpack_codes
 from ...tiles.layout import BLOCK_NEURONS, element_order
 
 LINE_BITS = 512
-Ints = NDArray[np.int64]
+MOST_TILES = 20_000_000
+Ints = NDArray[np.signedinteger]
 
 
 @dataclass(frozen=True)
@@ -85,10 +86,14 @@ def random_workload(
         raise ValueError(f"at least one tile and one core are needed, not {tiles} and {cores}")
     if not 0 < density <= 1:
         raise ValueError(f"a density is above 0 and at most 1, not {density:g}")
+    if tiles * cores > MOST_TILES:
+        raise ValueError(f"{tiles} tiles for each of {cores} cores are more than can be simulated: {MOST_TILES} in all")
     if density == 1:
         return Workload(format, density, np.full((cores, tiles, 1), TILE_WEIGHTS))
-    shape = (cores, tiles, TILE_WEIGHTS // width)
-    return Workload(format, density, np.random.default_rng(seed).binomial(width, density, shape))
+    generator, shape = np.random.default_rng(seed), (tiles, TILE_WEIGHTS // width)
+    return Workload(
+        format, density, np.stack([generator.binomial(width, density, shape).astype(np.int16) for _ in range(cores)])
+    )
 
 
 def packed_workload(matrix: PackedMatrix, cores: int, width: int = 32) -> Workload:
