@@ -17,6 +17,13 @@ def test_this_machine(call_for_records):
     assert found["here.bf8@20%.bound_by"] in ("memory", "vector", "matrix")
 
 
+def test_our_kernels_on_this_machine(call):
+    done = call("roofsurface", "--machine", "here", "--json")
+    counted = "was not counted" not in done.stderr
+    assert (done.returncode == 0) == counted and ("here.int8:row@100%.bound_by" in done.stdout) == counted
+    assert "rows of activations, not 99" in call("roofsurface", "--machine", "here", "--batch", 99).stderr
+
+
 def test_what_another_decompressor_would_buy(call, call_for_records):
     arguments = ["--weights", "bf8", "--density", 0.05, "--instead", "deca"]
     assert call_for_records("roofsurface", *arguments)["spr-hbm.bf8@5%.instead"] == pytest.approx(142 / 32, rel=1e-3)

@@ -67,17 +67,17 @@ def test_names():
 
 
 def test_our_kernels():
-    kernel = Kernel("neon_dotprod", "int8")
+    kernel = Kernel("linear_f32_i8_int/neon_dotprod", "int8")
     assert kernel.demands(parse_weight("int4:g32"), 0.5) == {"memory": 224, "vector": 203, "front end": 623}
     assert kernel.demands(parse_weight("int4:g32"), 0.1)["vector"] == pytest.approx(177.4)
     assert Kernel("linear_f32_bf16_tiles/amx").demands(MXFP4, 1)["matrix"] == 1
-    assert Kernel("neon_dotprod", "bfp:g32:m8").demands(parse_weight("int4:g32"), 1)["vector"] == 130
+    assert Kernel("linear_f32_i8_int/neon_dotprod", "bfp:g32:m8").demands(parse_weight("int4:g32"), 1)["vector"] == 130
     with pytest.raises(ValueError, match=r"was not counted for mxfp4\+float; there are int4:g32\+int8"):
-        Kernel("neon_dotprod").demands(MXFP4, 1)
+        Kernel("linear_f32_i8_int/neon_dotprod").demands(MXFP4, 1)
     with pytest.raises(ValueError, match="there are none of this kernel"):
         Kernel("linear_f32_f32_any/avx2").demands(MXFP4, 1)
     with pytest.raises(ValueError, match="activations are float, int8 or bfp"):
-        Kernel("neon_dotprod", "mxfp4").demands(MXFP4, 1)
+        Kernel("linear_f32_i8_int/neon_dotprod", "mxfp4").demands(MXFP4, 1)
 
 
 def test_each_kernel_is_counted_once():

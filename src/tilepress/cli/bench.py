@@ -178,7 +178,7 @@ def linear(
     specs = list(dict.fromkeys(map(parse_contestant, given)))
     shapes = parse_shapes(shape or ["4096x4096"])
     batches = list(dict.fromkeys(batch or [1]))
-    settings = Settings(batches, _torch_dtype(dtype), repeats, seconds, threads, peers=not sweep)
+    settings = Settings(batches, torch_dtype(dtype), repeats, seconds, threads, peers=not sweep)
     (_sweep if sweep else _compare)(shapes, specs, settings, predict, json)
 
 
@@ -215,11 +215,12 @@ def model(
     from ..bench.model import Settings
 
     settings = Settings(prompt, tokens, depth or (), batch or (1,), repeats, threads)
-    kind = None if dtype is Dtype.auto else _torch_dtype(dtype)
+    kind = None if dtype is Dtype.auto else torch_dtype(dtype)
     bench_model.compare(list(dict.fromkeys(models)), settings, kind, base, peers, json)
 
 
-def _torch_dtype(dtype: Dtype) -> "torch.dtype":
+def torch_dtype(dtype: Dtype) -> "torch.dtype":
+    """The type that activations have by this name on this machine."""
     import torch
 
     from ..kernels import cpu_features

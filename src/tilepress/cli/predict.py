@@ -47,11 +47,12 @@ def foretell(machine: "Machine", result: "Result", timing: "Timing") -> Foretold
     from ..roofsurface import predict
     from ..roofsurface.kernels import Kernel
 
-    counted_rows = 16 if timing.kernel.endswith("/amx") else 1
-    if timing.is_peer or result.batch > counted_rows:
+    if timing.is_peer:
         return None
     contestant = parse_contestant(timing.name)
     kernel = Kernel(timing.kernel, contestant.activations)
+    if result.batch > kernel.rows:
+        return None
     limited = machine.changed(memory={"bandwidth": result.bandwidth})
     try:
         found = predict(limited, contestant.format, contestant.density, kernel).surface

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from ..formats import WeightFormat
     from ..hardware import Machine
     from ..roofsurface import Decompressor, Design, Prediction
+    from ..roofsurface.kernels import Kernel
 
-DEFAULT_WEIGHTS = ["mxfp4", "bf8", "bf16"]
+DEFAULT_WEIGHTS = {"kernels": ["int4:g32", "int8:row"], "libxsmm": ["mxfp4", "bf8", "bf16"]}
 DEFAULT_DENSITIES = [1.0, 0.5, 0.3, 0.2, 0.1, 0.05]
 
 
@@ -55,14 +56,12 @@ def roofsurface(
     Example: tilepress roofsurface --machine spr-hbm --weights mxfp4 --weights bf8 --density 0.2 --plot surface.html
     """
     found = find_machine(machine, threads, json)
-    kernels = _kernels(weights, density)
     name = decompressor or ("kernels" if machine == "here" else "libxsmm")
-    if not weights and name == "libxsmm":
-        kernels = [kernel for kernel in kernels if _is_counted(*kernel)]
+    kernels = _kernels(name, weights, density)
     predictions = [_predict(found, *kernel, name, activations, batch) for kernel in kernels]
     others = [_predict(found, *kernel, instead, activations, batch) for kernel in kernels] if instead else []
     if plot:
-        _plot(plot, found, predictions, _decompressor(name, found, kernels[0][0], activations))
+        _plot(plot, found, predictions, _decompressor(name, *kernels[0], activations, batch))
     recorder = Recorder()
     _record(recorder, found, predictions, others)
     found_designs = _search(recorder, found, kernels, (bandwidth, cores, frequency)) if search else []
@@ -74,21 +73,22 @@ def roofsurface(
             _print_designs(found_designs)
 
 
-def _kernels(weights: Sequence[str] | None, densities: Sequence[float] | None) -> "list[tuple[WeightFormat, float]]":
+def _kernels(
+    name: str, weights: Sequence[str] | None, densities: Sequence[float] | None
+) -> "list[tuple[WeightFormat, float]]":
+    """What was asked for; what the paper shows, or what our kernels were counted with, if nothing was."""
     from ..formats import parse_weight
+    from ..roofsurface.decompressors import LIBXSMM_COUNTS
     from ..roofsurface.model import check_density
 
     for density in densities or []:
         check_density(density)
-    formats = [parse_weight(name) for name in weights or DEFAULT_WEIGHTS]
+    formats = [parse_weight(one) for one in weights or DEFAULT_WEIGHTS.get(name, DEFAULT_WEIGHTS["libxsmm"])]
     chosen = densities or ([1.0] if weights else DEFAULT_DENSITIES)
-    return [(format, density) for format in formats for density in chosen]
-
-
-def _is_counted(format: "WeightFormat", density: float) -> bool:
-    from ..roofsurface.decompressors import LIBXSMM_COUNTS
-
-    return (format.element.bits, density < 1) in LIBXSMM_COUNTS
+    pairs = [(format, density) for format in formats for density in chosen]
+    if weights or name == "kernels":
+        return pairs
+    return [(format, density) for format, density in pairs if (format.element.bits, density < 1) in LIBXSMM_COUNTS]
 
 
 def _predict(
@@ -96,20 +96,34 @@ def _predict(
 ) -> "Prediction":
     from ..roofsurface import predict
 
-    return predict(machine, format, density, _decompressor(name, machine, format, activations), batch)
+    return predict(machine, format, density, _decompressor(name, format, density, activations, batch), batch)
 
 
-def _decompressor(name: str, machine: "Machine", format: "WeightFormat", activations: str) -> "Decompressor":
+def _decompressor(name: str, format: "WeightFormat", density: float, activations: str, batch: int) -> "Decompressor":
+    from ..formats import Integer
     from ..roofsurface import parse_decompressor
 
     if name != "kernels":
         return parse_decompressor(name)
-    from .. import kernels
-    from ..formats import Integer
-    from ..roofsurface.kernels import Kernel
-
     integers = activations == "auto" and isinstance(format.element, Integer)
-    return Kernel(kernels.active_isa(), "int8" if integers else "float" if activations == "auto" else activations)
+    chosen = "int8" if integers else "float" if activations == "auto" else activations
+    return _kernel(format, density, chosen, batch)
+
+
+def _kernel(format: "WeightFormat", density: float, activations: str, batch: int) -> "Kernel":
+    """The kernel that would run now, asked with a matrix of the kind."""
+    import torch
+
+    from ..kernels import linear_kernel
+    from ..roofsurface.kernels import Kernel
+    from ..tiles import pack
+    from .bench import Dtype, torch_dtype
+
+    sample = pack(torch.ones(16, 256), format, sparse=density < 1)
+    found = Kernel(linear_kernel(sample, batch, torch_dtype(Dtype.auto), activations=activations), activations)
+    if batch > found.rows:
+        raise ValueError(f"{found.name} was counted with {found.rows} rows of activations, not {batch}")
+    return found
 
 
 def _record(
@@ -145,8 +159,8 @@ def _print(
             one.advice,
             f"{one.demands['memory']:.1f}",
             f"{one.demands['vector']:.1f}" if "vector" in one.demands else "",
-            f"{one.flops / 1e12:.2f}",
-            f"{one.roofline_flops / 1e12:.2f}",
+            f"{one.flops / 1e12:.3g}",
+            f"{one.roofline_flops / 1e12:.3g}",
             f"{one.bandwidth / 1e9:.1f}",
             *([f"{other.flops / one.flops:.2f}"] if other else []),
         ]

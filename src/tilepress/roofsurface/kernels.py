@@ -69,8 +69,8 @@ COUNTS = (
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel of ours as a decompressor. `name`: operation/instruction set, as `kernels.linear_kernel` gives it, or an
-    instruction set alone, which takes the first that was counted on it. `activations`: as `kernels.linear` wants."""
+    """A kernel of ours as a decompressor. `name`: operation/instruction set, as `kernels.linear_kernel` gives it;
+    `activations`: as `kernels.linear` wants them."""
 
     name: str
     activations: str = "float"
@@ -78,10 +78,15 @@ class Kernel:
     def __str__(self) -> str:
         return f"{self.name}+{self.activations}"
 
+    @property
+    def rows(self) -> int:
+        """Of activations, that it was counted with."""
+        return 16 if self.name.endswith("/amx") else 1
+
     def counted(self, format: WeightFormat, density: float) -> Counted:
         wanted = (str(format), density < 1, activation_class(self.activations))
         for count in COUNTS:
-            if self._is_of(count) and (count.weights, count.sparse, count.activations) == wanted:
+            if (count.kernel, count.weights, count.sparse, count.activations) == (self.name, *wanted):
                 return count
         raise ValueError(f"{self.name} was not counted for {_words(*wanted)}; there are {self._listing()}")
 
@@ -98,11 +103,10 @@ class Kernel:
             found[FRONT_END] = machine.cycles_per_second * machine.issue
         return found if machine.matrix is None else {**found, MATRIX: machine.matrix_rate}
 
-    def _is_of(self, count: Counted) -> bool:
-        return self.name in (count.kernel, count.kernel.partition("/")[2])
-
     def _listing(self) -> str:
-        found = dict.fromkeys(_words(one.weights, one.sparse, one.activations) for one in COUNTS if self._is_of(one))
+        found = dict.fromkeys(
+            _words(one.weights, one.sparse, one.activations) for one in COUNTS if one.kernel == self.name
+        )
         return ", ".join(found) or "none of this kernel"
 
 
