@@ -32,6 +32,8 @@ def records(item, **options):
         (3.0, "ms", 3.1, "<", 0.1 / 3, "deviates"),
         (3.0, "ms", 9.0, ">", 2.0, "matches"),
         (3.0, "ms", 2.9, ">", -0.1 / 3, "deviates"),
+        (0.0, "lines", 0, "=", None, "matches"),
+        (0.0, "lines", 1, "=", None, "deviates"),
         (0.0, "schemes", 2, ">", None, "matches"),
         (0.0, "schemes", 0, ">", None, "deviates"),
         ("W=32", "", "W=32", "=", None, "matches"),

@@ -38,12 +38,12 @@ def deviation(ours: Value, theirs: Published) -> float | None:
 def state(ours: Value, theirs: Published) -> State:
     if ours is None:
         return "not possible here"
-    if isinstance(ours, str) or isinstance(theirs.value, str):
-        return "matches" if ours == theirs.value else "deviates"
-    if theirs.relation != "=":
+    if theirs.relation != "=" and not isinstance(ours, str) and not isinstance(theirs.value, str):
         holds = ours < theirs.value if theirs.relation == "<" else ours > theirs.value
         return "matches" if holds else "deviates"
-    return "matches" if abs(deviation(ours, theirs) or 0) <= theirs.within else "deviates"
+    distance = deviation(ours, theirs)
+    near = ours == theirs.value if distance is None else abs(distance) <= theirs.within
+    return "matches" if near else "deviates"
 
 
 def _record(item: Item, ours: Ours, theirs: Published | None, command: str) -> Reproduction:

@@ -17,6 +17,7 @@ from tilepress.simulate.deca import (
     random_workload,
     simulate,
 )
+from tilepress.simulate.deca.oracle import Oracle
 from tilepress.simulate.deca.plan import UNITS
 from tilepress.simulate.deca.systems import page_triggers
 from tilepress.tiles import pack
@@ -56,6 +57,25 @@ def test_each_feature_of_the_integration_helps():
     ]
     times = [per_tile(step, density=0.05) for step in steps]
     assert times == sorted(times, reverse=True) and times[0] > 4 * times[-1]
+
+
+@pytest.mark.parametrize(
+    "system, format, density",
+    [
+        (Accelerated(), BF8, 0.3),
+        (Accelerated(Deca(8, 4), degree=15), MXFP4, 1.0),
+        (Accelerated(prefetcher="l2", registers=False, tepl=False, flush_every=7), BF8, 1.0),
+        (Software(), BF8, 0.5),
+        (Baseline(), BF16, 1.0),
+    ],
+)
+def test_real_systems_are_equal_to_the_cycle_in_both_engines(system, format, density):
+    machine = HBM.changed(cores=3)
+    plan = system.plan(machine, random_workload(format, density, 30, 3, width=32 if density < 1 else 512))
+    slow, fast = Oracle(plan).run(), engine.run(plan)
+    for name in ("issue", "arrive", "start", "done", "product"):
+        np.testing.assert_array_equal(getattr(fast, name), getattr(slow, name), err_msg=name)
+    assert (fast.demanded, fast.prefetched, fast.dropped) == (slow.demanded, slow.prefetched, slow.dropped)
 
 
 def test_squashed_calls_cost_time_and_lose_nothing():
