@@ -9,6 +9,7 @@ def test_deca(call, call_for_records, tmp_path):
     name = "spr-hbm.deca:w32:l8.bf8@20%"
     assert found[f"{name}.rate"] > 0 and 0 < found[f"{name}.decompressor"] < 100
     assert found[f"{name}.lines.demanded"] + found[f"{name}.lines.prefetched"] > 0
+    assert found[f"{name}.area"] == pytest.approx(2.53, abs=0.01) and found[f"{name}.power"] > 1
     assert "in the decompressor" in page.read_text()
     done = call("simulate", "deca", "--system", "software", *SMALL)
     assert done.returncode == 0 and "stall.memory" in done.stdout

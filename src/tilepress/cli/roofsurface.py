@@ -199,8 +199,14 @@ def _search(
 
 
 def _print_designs(found: "Sequence[Design]") -> None:
-    rows = [[_engine(one), f"{one.bandwidth:g}", f"{one.cores:g}", f"{one.frequency:g}"] for one in found]
-    print_table("The smallest DECA that costs none of them 1 %", ["engine", "× bandwidth", "× cores", "× clock"], rows)
+    from ..simulate.deca.area import area
+
+    def row(one: "Design") -> list[str]:
+        size = f"{sum(area(one.engine).values()):.3f}" if one.engine else ""
+        return [_engine(one), f"{one.bandwidth:g}", f"{one.cores:g}", f"{one.frequency:g}", size]
+
+    columns = ["engine", "× bandwidth", "× cores", "× clock", "mm² a core, 7 nm"]
+    print_table("The smallest DECA that costs none of them 1 %", columns, map(row, found))
 
 
 def _engine(design: "Design") -> str:

@@ -12,7 +12,7 @@ from .output import Json, Recorder, print_table, progress
 if TYPE_CHECKING:
     from ..formats import WeightFormat
     from ..hardware import Machine
-    from ..simulate.deca import Result, System
+    from ..simulate.deca import Accelerated, Result, System
     from ..simulate.deca.systems import Prefetcher
 
 
@@ -71,12 +71,15 @@ def deca(
         _fitted(recorder, json)
         return
     from ..formats import parse_weight
+    from ..simulate.deca import Accelerated
 
     found, format = find_machine(machine, quiet=json), parse_weight(weights)
     made = _system(system, engine, prefetcher, degree, l2, registers, tepl, flush_every)
     result = _run(found, made, format, density, batch, parameters, seed, json)
     name = f"{machine}.{made}.{format}@{100 * density:g}%"
     _record(recorder, name, result)
+    if isinstance(made, Accelerated):
+        _record_cost(recorder, name, made, found)
     if model:
         _next_token(recorder, name, found, made, format, density, batch, model, json)
     if timeline:
@@ -142,6 +145,16 @@ def _record(recorder: Recorder, name: str, result: "Result") -> None:
     ]
     for what, value, unit in figures:
         recorder.add(f"{name}.{what}", value, unit, "simulated")
+
+
+def _record_cost(recorder: Recorder, name: str, system: "Accelerated", machine: "Machine") -> None:
+    """Of the engines of all cores, at 7 nm."""
+    from ..simulate.deca.area import area, power
+
+    total = machine.cores * sum(area(system.engine).values())
+    recorder.add(f"{name}.area", total, "mm2", "model")
+    busy = machine.cores * sum(power(system.engine, machine.frequency).values())
+    recorder.add(f"{name}.power", busy, "W", "model")
 
 
 def _next_token(

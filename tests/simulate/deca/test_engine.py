@@ -115,6 +115,12 @@ def test_serial_invocation_costs_what_it_exposes():
     assert serial.cycles / 40 == pytest.approx(16 + 3 + 6, rel=0.05) and free.cycles / 40 == pytest.approx(16, rel=0.05)
 
 
+@settings(max_examples=40, deadline=None)
+@given(plans())
+def test_no_plan_takes_longer_than_is_thought_possible(made):
+    assert engine.run(made).cycles <= engine.longest(made)
+
+
 def test_plans_that_are_none():
     for lines, cycles, message in (
         ([], [], "and some"),
@@ -125,3 +131,5 @@ def test_plans_that_are_none():
             plan(lines, cycles)
     with pytest.raises(ValueError, match="in the cycle in which it is asked for"):
         plan([1], [1], hit=0)
+    with pytest.raises(ValueError, match="more cycles than can be counted"):
+        engine.run(plan([1 << 20], [1], line_time=UNITS << 12))

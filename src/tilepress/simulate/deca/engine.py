@@ -26,6 +26,8 @@ def run(plan: Plan) -> Trace:
     cores, tiles = plan.lines.shape
     if cores > MOST_CORES or tiles > MOST_TILES:
         raise ValueError(f"at most {MOST_CORES} cores with {MOST_TILES} tiles each, not {cores} with {tiles}")
+    if longest(plan) >= 1 << (63 - _TIME_SHIFT):
+        raise ValueError("this would take more cycles than can be counted: fewer tiles, or a faster memory")
     issue, arrive, start, done, product = (np.full(plan.lines.shape, -1, np.int64) for _ in range(5))
     times = (issue, arrive, start, done, product)
     arrays = (np.ascontiguousarray(one) for one in (plan.lines, plan.cycles, plan.trigger))
@@ -33,6 +35,13 @@ def run(plan: Plan) -> Trace:
     more = (plan.switch, plan.depth, plan.back, plan.matrix, plan.serial, plan.store, plan.flush_every, plan.flush_time)
     demanded, prefetched, dropped = map(int, _run(*arrays, *times, *numbers, *more))
     return Trace(*times, demanded, prefetched, dropped)
+
+
+def longest(plan: Plan) -> int:
+    """Cycles that a plan cannot take more than: every step of every tile of a core after the one before."""
+    steps = plan.send + plan.hit + plan.latency + plan.delay + plan.switch + plan.depth + plan.back + plan.store
+    a_tile = int(plan.cycles.max()) + int(plan.lines.max()) + steps + plan.matrix + plan.flush_time
+    return int(plan.lines.shape[1]) * a_tile + int(plan.lines.sum()) * plan.line_time // UNITS
 
 
 @_compiled
