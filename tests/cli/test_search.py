@@ -25,7 +25,7 @@ def options(model, monkeypatch, tmp_path):
 
 
 def test_a_recipe_that_compress_takes(model, options, tmp_path, call_for_records):
-    out = tmp_path / "anda.toml"
+    out = tmp_path / "new" / "anda.toml"
     texts = ("--validate", model[1], "--windows", 1, "--time-gptq")
     found = call_for_records("search", model[0], "-o", out, "--tolerance", "5%", *options, *texts)
     assert found["within_tolerance"] and found["loss"] <= 5 and found["bops_saving"] > 1.23
@@ -38,7 +38,7 @@ def test_a_recipe_that_compress_takes(model, options, tmp_path, call_for_records
         assert found[f"{model[1]}.{scheme}.bops_saving"] == pytest.approx(saving)
     assert found[f"{model[1]}.FP16.loss"] == 0 < abs(found[f"{model[1]}.VS-Quant.loss"])
     assert found[f"{model[1]}.Anda 5 %.perplexity"] > 1
-    page = (tmp_path / "anda.search.html").read_text()
+    page = out.with_suffix(".search.html").read_text()
     assert "<!doctype html>" in page and "iteration" in page and 'src="http' not in page
     call_for_records("compress", model[0], "-o", tmp_path / "out", "--recipe", out)
     layers = dict(packed_layers(load_model(str(tmp_path / "out")).model))

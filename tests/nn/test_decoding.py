@@ -17,6 +17,7 @@ from transformers import (
 
 from tilepress import nn as packed_nn
 from tilepress import tiles
+from tilepress.formats import BFP
 
 FAMILIES = {
     "llama": (LlamaForCausalLM, LlamaConfig, {}),
@@ -101,6 +102,20 @@ def test_integer_activations(activations, calls):
     """A value on the edge between two integers may fall to either side."""
     compare(packed_model(activations=activations), 0.02)
     assert calls
+
+
+def test_activations_that_differ_from_layer_to_layer(calls):
+    model = packed_model()
+    for layer in model.model.layers:
+        for name, mantissa in (("k_proj", 8), ("o_proj", 7)):
+            getattr(layer.self_attn, name).set_activations(f"bfp:g64:m{mantissa}")
+        layer.mlp.down_proj.set_activations("bfp:g64:m5")
+    compare(model, 0.02)
+    assert calls
+    kept = len(calls)
+    with packed_nn.with_activations(model, {"model.layers.0.mlp.up_proj": BFP(64, 6)}):
+        compare(model, 0.02)
+    assert len(calls) > kept
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -103,6 +103,13 @@ def test_the_search_and_the_table(model):
     assert values == sorted(values)
 
 
+def test_the_time_of_a_search_beside_gptq(model):
+    found = reproduced("anda/search-time", model=model[0], text=model[1], sequences=2, length=32)
+    search, gptq = (found[model[0], name].value for name in ("search", "GPTQ"))
+    assert found["any model", "times as fast as GPTQ"].value == pytest.approx(gptq / search)
+    assert found["any model", "times as fast as Omniquant"].state == "not possible here"
+
+
 def test_without_the_text(model, tmp_path, monkeypatch):
     monkeypatch.setenv("TILEPRESS_DATA", str(tmp_path))
     monkeypatch.setenv("TILEPRESS_CACHE", str(tmp_path))

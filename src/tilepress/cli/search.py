@@ -61,6 +61,7 @@ def search(
     wanted = AndaSearch(parse_tolerance(tolerance), group)
     chosen = _recipe(recipe, weights, quantize, (calibration, sequences, length, seed), str(wanted))
     texts = _texts(validate) if windows else {}
+    out.parent.mkdir(parents=True, exist_ok=True)
     hush_transformers()
     with progress(json) as bar:
         given = None if _is_compressed(model) and weights is None and recipe is None else chosen

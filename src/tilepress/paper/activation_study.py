@@ -1,10 +1,11 @@
 """A model under formats of activations: what the studies of Anda's and Harmonia's papers are made of."""
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
-from ..compress.search import Found, relative_loss, search
+from ..compress.search import LIMIT, Found, relative_loss, search
 from ..evaluate import Windowing, tokenize
 from ..evaluate.precision import BASELINES, FP16, Cost, Scheme, compare_schemes
 from ..formats import Anda
@@ -60,16 +61,30 @@ class Study:
 
     def search(self, tolerance: float, track: Track) -> Found:
         """Anda's search on the part to search on; what another tolerance asked for is not computed again."""
-        judge = _judge(self)
-        judge.progress = lambda done, total: None
-        steps = iter(track(range(10**6), f"searching within {100 * tolerance:g} %"))
-        return search(judge, self.subject.products, tolerance, track=lambda _: next(steps, None))
+        steps = iter(track(range(LIMIT), f"searching within {100 * tolerance:g} %"))
+        return search(_judge(self), self.subject.products, tolerance, track=lambda _: next(steps, None))
+
+    def search_seconds(self, tolerance: float, track: Track) -> float:
+        """What the search takes when nothing is known before."""
+        _judge.cache_clear()
+        start = time.monotonic()
+        self.search(tolerance, track)
+        return time.monotonic() - start
 
 
 def table_schemes(found: Iterable[Found], group: int = 64) -> list[Scheme]:
     """The rows of a table like Anda's: FP16 and the baselines, then what searches found."""
     ours = [Scheme(f"Anda {100 * one.tolerance:g} %", Anda(one.mantissas, group)) for one in found]
     return [*BASELINES, *ours]
+
+
+def gptq_seconds(model: str, text: str, sizes: Sizes) -> float:
+    """What GPTQ takes to give a model int4:g128 weights, calibrated with the windows that a search would see."""
+    calibration = {"text": TRAINING.get(text, text), "sequences": sizes.sequences, "length": sizes.length}
+    recipe = {"weights": {"format": "int4:g128", "quantize": "gptq"}, "calibration": calibration}
+    seconds = load_subject(model, read_recipe(recipe)).seconds
+    assert seconds is not None
+    return seconds
 
 
 def load_study(model: str, weights: str, quantize: str, text: str, device: str, sizes: Sizes) -> Study:
