@@ -13,9 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from ..compress import WeightPlan
 from ..compress.plan import Prune, Quantize
 from ..compress.prune import PruneScope
-from ..formats import BFP, Anda, AndaSearch, Integer, WeightFormat, parse_activations, parse_weight
-from ..formats.activations import ActivationFormat
-from ..kernels.linear import integer_format
+from ..formats import AndaSearch, Integer, WeightFormat, parse_activations, parse_weight
 from .tensor_types import LayerType
 
 LmHead = Literal["keep", "compress"]
@@ -31,17 +29,7 @@ def _weight_format(name: str) -> str:
 
 
 def _activation_format(name: str) -> str:
-    """Its canonical spelling; mantissas longer than kernels take are refused."""
-    format = parse_activations(name)
-    for block in _blocks(format):
-        integer_format(str(block))
-    return str(format)
-
-
-def _blocks(format: ActivationFormat) -> list[BFP]:
-    if isinstance(format, Anda):
-        return list(format.formats.values())
-    return [format] if isinstance(format, BFP) else []
+    return str(parse_activations(name))
 
 
 def _kv_format(name: str) -> str:
