@@ -106,7 +106,7 @@ def test_what_a_recipe_needs(weights, calibration, hessian):
             {"activations": {"format": "anda:1%"}, "calibration": {"sequences": 0}},
             "anda:1% looks at calibration inputs, and calibration.sequences is 0",
         ),
-        ({"activations": {"format": "bfp:g32:m9"}}, "activations.format: activations are float, int8 or bfp:gN:mN"),
+        ({"activations": {"format": "bfp:g32:m17"}}, "BFP mantissa must be an int from 1 to 16, got 17; did you mean"),
         (
             {"weights": {"format": "mxfp4"}, "activations": {"format": "int8"}},
             "activations.format int8 wants integer weights, and weights.format is mxfp4",
