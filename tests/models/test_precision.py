@@ -1,5 +1,6 @@
 """The search on a model: what it is judged by, and what it does to packed layers."""
 
+import json
 import math
 
 import pytest
@@ -120,10 +121,12 @@ def test_an_interrupted_search_inside_compress_goes_on(llama_folder, tmp_path, m
     monkeypatch.setattr(precision.Judge, "_compute", interrupt)
     with pytest.raises(KeyboardInterrupt):
         compress_folder(str(folder), tmp_path / "out", recipe)
-    assert not (tmp_path / "out").exists() and (tmp_path / "out.partial/search.json").exists()
+    assert not (tmp_path / "out").exists() and (tmp_path / "out.partial/model/search.json").exists()
     outcome = compress_folder(str(folder), tmp_path / "out", recipe, track=steps.append)
     assert computed[3] == computed[4] and len(set(computed)) == len(computed) - 1
     assert outcome.precision.found.steps == tuple(steps) and outcome.precision.found.within
+    kept = json.loads((tmp_path / "out/search.json").read_text())["perplexities"]
+    assert len(kept) == 1 + len(steps)
 
 
 def test_evaluations_are_kept(tmp_path):

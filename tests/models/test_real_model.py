@@ -78,7 +78,7 @@ def test_anda_natively_and_by_emulation_on_real_activations(base, block):
     for name, (weight, x) in inputs_of_layers(base.model, tokens, block).items():
         matrix = tiles.pack(weight, "int4:g32")
         dense = tiles.unpack(matrix)
-        for mantissa in (5, 8):
+        for mantissa in (5, 8, 13):
             format = BFP(64, mantissa)
             native = kernels.linear(x, matrix, activations=str(format))
             assert torch.equal(native[:6], reference.linear_integer(x[:6], matrix, format)), name

@@ -29,7 +29,7 @@ def inputs_of(model, tokens):
     return found
 
 
-@pytest.mark.parametrize("mantissa", [1, 4, 7, 8])
+@pytest.mark.parametrize("mantissa", [1, 4, 7, 8, 9, 13, 16])
 def test_layers_give_the_same_either_way(mantissa):
     torch.manual_seed(mantissa)
     matrix = tiles.pack(torch.randn(48, 320) / 16, "int4:g32")

@@ -1,10 +1,10 @@
 """A compressed model that is being written: beside its place, stage by stage, so that an interrupted run can go on.
 
     OUT.partial/job.json     what is being made of what; a run with anything else is refused
-    OUT.partial/model/       the files of the finished folder, one for each stage
+    OUT.partial/model/       the files of the finished folder, one for each stage; and search.json, the perplexities of
+                             combinations of mantissas, where those are searched for
     OUT.partial/finished/    the layers of each finished stage, written when its file is whole
     OUT.partial/hidden/      the inputs of the next stage
-    OUT.partial/search.json  perplexities of combinations of mantissas, where those are searched for
 
 At the end `model` takes OUT's place. A stage lost to an interrupt is done again from the inputs that were kept.
 """
@@ -104,8 +104,8 @@ class Partial:
 
     @property
     def evaluations(self) -> Path:
-        """Where a search keeps what it has computed."""
-        return self._root / "search.json"
+        """Where a search keeps what it has computed; it stays with the model."""
+        return self._root / "model" / "search.json"
 
     def complete(self, config: dict[str, Any], companions: list[Path]) -> Path:
         """Add what makes the files a model, to the folder returned."""
