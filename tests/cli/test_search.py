@@ -150,3 +150,12 @@ def test_search_inside_compress(model, tmp_path, call_for_records):
     bits = found["search.activations"].removeprefix("anda:").split(",")
     assert loaded.model.layers[1].mlp.down_proj.activations == f"bfp:g64:m{bits[3]}"
     assert not (tmp_path / "out.partial").exists()
+
+
+def test_another_tolerance_goes_on_with_what_is_known(model, options, tmp_path, call_for_records):
+    out = tmp_path / "anda.toml"
+    call_for_records("search", model[0], "-o", out, "--tolerance", "20%", *options)
+    known = json.loads((tmp_path / "anda.search.json").read_text())["perplexities"]
+    found = call_for_records("search", model[0], "-o", out, "--tolerance", "5%", *options)
+    assert json.loads((tmp_path / "anda.search.json").read_text())["perplexities"].items() >= known.items()
+    assert found["loss"] <= 5 and read_recipe(out).activations.format == found["activations"]

@@ -80,7 +80,7 @@ def search(
     if json:
         recorder.print_json()
     else:
-        _print(out, precision, subject, costs, gptq)
+        _print(out, precision, costs, gptq)
     if not precision.found.within:
         typer.echo(tolerance_warning(precision), err=True)
 
@@ -121,15 +121,17 @@ def _windows(recipe: "Recipe", subject: "Subject") -> Any:
 
 
 def _job(subject: "Subject", recipe: "Recipe", windows: Any, device: str) -> dict[str, Any]:
-    """All that a perplexity depends on."""
+    """All that a perplexity depends on; of the recipe's activations that is the group, and not the tolerance."""
     from ..models.compress import describe
     from ..models.precision import fingerprint
 
-    activations = {**recipe.activations.model_dump(mode="json"), "format": recipe.activations.search.group}  # type: ignore[union-attr]
-    stated = describe([], recipe)
+    wanted, stated = recipe.activations.search, describe([], recipe)
+    assert wanted is not None
     return {
-        "weights": subject.fingerprint,
-        "recipe": {**stated.recipe, "activations": activations},
+        "files": subject.fingerprint,
+        "weights": stated.recipe["weights"],
+        "types": subject.types,
+        "group": wanted.group,
         "versions": stated.versions,
         "windows": fingerprint(windows),
         "device": device,
@@ -258,9 +260,7 @@ def _record(
             recorder.add(f"{name}.bops_saving", cost.saving, "x", "model")
 
 
-def _print(
-    out: Path, precision: "Precision", subject: "Subject", costs: "dict[str, list[Cost]]", gptq: float | None
-) -> None:
+def _print(out: Path, precision: "Precision", costs: "dict[str, list[Cost]]", gptq: float | None) -> None:
     from ..evaluate.precision import cost_table
 
     found = precision.found

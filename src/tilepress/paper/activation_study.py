@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
+from transformers.utils import logging
+
 from ..compress.search import LIMIT, Found, relative_loss, search
 from ..evaluate import Windowing, tokenize
 from ..evaluate.precision import BASELINES, FP16, Cost, Scheme, compare_schemes
@@ -90,6 +92,7 @@ def gptq_seconds(model: str, text: str, sizes: Sizes) -> float:
 def load_study(model: str, weights: str, quantize: str, text: str, device: str, sizes: Sizes) -> Study:
     """`weights`: a format that they are compressed to first, or "" to leave them as they come. NotPossible where the
     model or the text is not here."""
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # ours is enough
     try:
         searched, checked = _parts(text)
         return Study(_subject(model, weights, quantize, device), searched, checked, sizes)
