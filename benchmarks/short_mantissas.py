@@ -1,0 +1,80 @@
+"""Whether activations of one to four bits can be multiplied faster than those of seven on a CPU with NEON dots.
+
+    python benchmarks/short_mantissas.py                  one row and 64, normal and heavy-tailed activations
+    python benchmarks/short_mantissas.py --json           records to standard output instead of benchmarks/results
+
+Compiles short_mantissas.cc beside it (c++ must be there) and runs it; times the package's own layer with seven bits in
+turn with it, CPU time of one thread. docs/short-mantissas.md says what the ways are and what was found.
+"""
+
+import argparse
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+from rich.progress import track
+
+from run import keep
+from tilepress import kernels
+from tilepress.records import Record, machine, to_json
+from tilepress.tiles import pack
+
+SOURCE = Path(__file__).with_suffix(".cc")
+COMPILE = ["c++", "-std=c++20", "-O3", "-ffp-contract=off", "-march=armv8.2-a+dotprod", "-mtune=neoverse-n1"]
+SIZE, COPIES = 4096, 6
+CALLS = {1: 61, 64: 3}  # rows: calls of each way
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print the records instead of keeping them")
+    arguments = parser.parse_args()
+    if platform.machine() != "aarch64":
+        sys.exit("the ways are written for NEON; run this on an aarch64 machine")
+    records = measure()
+    print(to_json(records)) if arguments.json else keep(json.loads(to_json(records)), whole=False)
+
+
+def measure() -> list[Record]:
+    command, here = " ".join(["python", *sys.argv]), machine()
+    weights = [pack(torch.randn(SIZE, SIZE), "int4:g64") for _ in range(COPIES)]
+    figures: list[tuple[str, float, str]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "short_mantissas"
+        subprocess.run([*COMPILE, str(SOURCE), "-o", str(program)], check=True)
+        runs = [(rows, kind) for rows in CALLS for kind in ("normal", "heavy")]
+        for rows, kind in track(runs, description="short mantissas", disable=not sys.stderr.isatty()):
+            figures.append((f"short_mantissas.{kind}.b{rows}.layer of seven bits", seven_bits(weights, rows), "us"))
+            figures += run(program, rows, kind)
+    return [Record(name, value, unit, "measured", here, command) for name, value, unit in figures]
+
+
+def run(program: Path, rows: int, kind: str) -> list[tuple[str, float, str]]:
+    """Microseconds of every way at every mantissa, and the share of activations that were zero."""
+    done = subprocess.run([program, str(rows), str(CALLS[rows]), kind], check=True, capture_output=True, text=True)
+    figures = []
+    for line in done.stdout.splitlines():
+        way, mantissa, _, zeros, microseconds = line.split(";")
+        name = f"short_mantissas.{kind}.b{rows}.m{mantissa}.{way}"
+        figures += [(name, float(microseconds), "us"), (f"{name}.zeros", float(zeros), "")]
+    return figures
+
+
+def seven_bits(weights: list, rows: int) -> float:
+    """Microseconds of CPU time that the package's layer takes, the median."""
+    x, times = torch.randn(rows, SIZE), []
+    for call in range(CALLS[rows] + 1):
+        start = time.thread_time()
+        kernels.linear(x, weights[call % COPIES], activations="bfp:g64:m7", threads=1)
+        times.append(time.thread_time() - start)
+    return 1e6 * statistics.median(times[1:])
+
+
+if __name__ == "__main__":
+    main()
