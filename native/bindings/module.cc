@@ -11,6 +11,7 @@
 #include <string>
 #include <tuple>
 
+#include "bindings/kv.h"
 #include "dispatch/decoder.h"
 #include "dispatch/isa.h"
 #include "dispatch/linear.h"
@@ -532,6 +533,7 @@ NB_MODULE(_native, m) {
       .def(nb::init<const std::string&, int64_t, int64_t, int64_t, float, float, uintptr_t, uintptr_t,
                     const nb::list&>());
   nb::class_<PyDecoder>(m, "Decoder").def(nb::init<const nb::list&>()).def("decode", &PyDecoder::decode);
+  bind_kv_cache(m);
   m.def("advise_huge_pages",
         [](ConstBytes data) { advise_huge_pages(data.data(), static_cast<int64_t>(data.size())); });
   m.def("keep_freed_memory", &keep_freed_memory);

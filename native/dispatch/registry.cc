@@ -45,6 +45,12 @@ const Kernel kKernels[] = {
     entry(kAttend, Isa::avx2, avx2::attend_head),
     entry(kSilu, Isa::avx512, avx512::silu_floats),
     entry(kSilu, Isa::avx2, avx2::silu_floats),
+    entry(kKvScores, Isa::avx512, avx512::kv_scores),
+    entry(kKvScores, Isa::avx2, avx2::kv_scores),
+    entry(kKvMix, Isa::avx512, avx512::kv_mix),
+    entry(kKvMix, Isa::avx2, avx2::kv_mix),
+    entry(kKvWeigh, Isa::avx512, avx512::kv_weigh),
+    entry(kKvWeigh, Isa::avx2, avx2::kv_weigh),
     entry(kRead, Isa::avx512, avx512::read_bytes),
     entry(kRead, Isa::avx2, avx2::read_bytes),
 #elif defined(__aarch64__)
@@ -55,6 +61,8 @@ const Kernel kKernels[] = {
     entry(kLinearInteger, Isa::neon_i8mm, neon_i8mm::linear_integer_span),
     entry(kLinearInteger, Isa::neon_dotprod, neon_dotprod::linear_integer_span),
     entry(kLinearF32, Isa::neon_dotprod, neon_dotprod::linear_f32_span),
+    entry(kKvScores, Isa::neon_dotprod, neon_dotprod::kv_scores),
+    entry(kKvMix, Isa::neon_dotprod, neon_dotprod::kv_mix),
 #endif
     entry(kQuantize, Isa::portable, portable::quantize_row),
     entry(kDequantize, Isa::portable, portable::dequantize_row),
@@ -75,6 +83,9 @@ const Kernel kKernels[] = {
     entry(kLinearInt8Pair, Isa::portable, portable::linear_int8_pair),
     entry(kAttend, Isa::portable, portable::attend_head),
     entry(kSilu, Isa::portable, portable::silu_floats),
+    entry(kKvScores, Isa::portable, portable::kv_scores),
+    entry(kKvMix, Isa::portable, portable::kv_mix),
+    entry(kKvWeigh, Isa::portable, portable::kv_weigh),
     entry(kRead, Isa::portable, portable::read_bytes),
 };
 

@@ -6,6 +6,7 @@
 
 #include "dispatch/isa.h"
 #include "tilepress/kernels.h"
+#include "tilepress/kv.h"
 
 namespace tilepress {
 
@@ -43,6 +44,9 @@ inline constexpr Operation<MultiplyInt8> kMultiplyInt8{"multiply_f32_i8_i8"};
 inline constexpr Operation<LinearInt8Pair> kLinearInt8Pair{"linear_f32_i8_tiles"};
 inline constexpr Operation<AttendHead> kAttend{"attend"};
 inline constexpr Operation<SiluFloats> kSilu{"silu"};
+inline constexpr Operation<KvScores> kKvScores{"scores_f32_bfp_bfp"};
+inline constexpr Operation<KvMix> kKvMix{"mix_f32_bfp_bfp"};
+inline constexpr Operation<KvWeigh> kKvWeigh{"weights_u8_f32"};
 inline constexpr Operation<ReadBytes> kRead{"read"};
 
 // All kernels of this build; of one operation, the one to prefer comes first.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "tilepress/kernels.h"
+#include "tilepress/kv.h"
 
 namespace tilepress {
 
@@ -26,6 +27,9 @@ LinearInt8Pair linear_int8_pair;
 AttendHead attend_head;
 SiluFloats silu_floats;
 ReadBytes read_bytes;
+KvScores kv_scores;
+KvMix kv_mix;
+KvWeigh kv_weigh;
 }  // namespace portable
 
 namespace neon_dotprod {
@@ -35,6 +39,8 @@ PackBlock pack_block;
 UnpackBlock unpack_block;
 LinearInteger linear_integer_span;
 LinearF32 linear_f32_span;
+KvScores kv_scores;
+KvMix kv_mix;
 }  // namespace neon_dotprod
 
 namespace neon_i8mm {
@@ -52,6 +58,9 @@ LinearF32 linear_f32_span;
 AttendHead attend_head;
 SiluFloats silu_floats;
 ReadBytes read_bytes;
+KvScores kv_scores;
+KvMix kv_mix;
+KvWeigh kv_weigh;
 }  // namespace avx2
 
 namespace avx512 {
@@ -71,6 +80,9 @@ DecodeInt8 decode_int8_span;
 AttendHead attend_head;
 SiluFloats silu_floats;
 ReadBytes read_bytes;
+KvScores kv_scores;
+KvMix kv_mix;
+KvWeigh kv_weigh;
 }  // namespace avx512
 
 namespace amx {

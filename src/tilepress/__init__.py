@@ -13,7 +13,7 @@ from typing import Any as _Any
 from ._after_import import after_import as _after_import
 
 __version__ = _version("tilepress")
-__all__ = ["__version__", "compress"]
+__all__ = ["__version__", "compress", "kv_cache", "load_kv_cache"]
 
 
 class _CallablePackage(_ModuleType):
@@ -30,9 +30,11 @@ def _register(_: _ModuleType) -> None:
     _import_module("tilepress.models.registration")
 
 
-def __getattr__(name: str) -> _ModuleType:
+def __getattr__(name: str) -> _Any:
     if name == "compress":
         return _import_module("tilepress.compress")
+    if name in ("kv_cache", "load_kv_cache"):
+        return getattr(_import_module("tilepress.nn.kv_cache"), name)
     raise AttributeError(f"module 'tilepress' has no attribute {name!r}")
 
 

@@ -48,6 +48,45 @@ class Matrix:
     def integer_way(self, batch: int, group: int, mantissa: int, /) -> str: ...
     def linear_float(self, x: int, type: str, batch: int, bias: int, y: int, way: str, threads: int, /) -> None: ...
 
+class KvCache:
+    def __init__(
+        self,
+        batch: int,
+        heads: int,
+        channels: int,
+        mantissa: int,
+        high: int,
+        initial: int,
+        local: int,
+        window: int,
+        smoothed: int,
+    ) -> None: ...
+    @staticmethod
+    def load(
+        batch: int,
+        heads: int,
+        channels: int,
+        mantissa: int,
+        high: int,
+        initial: int,
+        local: int,
+        window: int,
+        smoothed: int,
+        lengths: list[int],
+        parts: list[tuple[str, bytes]],
+    ) -> KvCache: ...
+    def append(self, keys: Array, values: Array, kept: Array, threads: int) -> None: ...
+    def attend(
+        self, keys: Array, values: Array, kept: Array, queries: Array, scaling: float, out: Array, threads: int
+    ) -> None: ...
+    def crop(self, lengths: list[int]) -> None: ...
+    def select(self, sequences: list[int]) -> KvCache: ...
+    def save(self) -> list[tuple[str, bytes]]: ...
+    @property
+    def lengths(self) -> list[int]: ...
+    @property
+    def allocated(self) -> int: ...
+
 class DecoderLayer:
     def __init__(
         self,

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 from tests.tiles.cases import assert_same_bytes, matrix, table_format
 from tilepress import tiles
-from tilepress.tiles import DamagedError, container
+from tilepress.tiles import DamagedError, container, sealed
 
 CORRUPTIONS = 10_000
 
@@ -75,7 +75,7 @@ def test_a_failed_save_leaves_the_old_file_and_nothing_else(path, monkeypatch):
     def disk_full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(container, "_seal", disk_full)
+    monkeypatch.setattr(sealed, "_seal", disk_full)
     with pytest.raises(OSError, match="No space left"):
         tiles.save(path, some_matrices())
     assert path.read_bytes() == before
@@ -158,10 +158,10 @@ def forge(path, matrices, arrays, edit) -> None:
     header = {"version": container.VERSION, "digest": "0" * 64, "matrices": described}
     for key, array in arrays.items():
         name, _, part = key.rpartition(".")
-        header["matrices"][name]["sha256"][part] = container._sha256(array)
+        header["matrices"][name]["sha256"][part] = sealed.sha256(array)
     edit(header)
     save_file(arrays, path, {"tilepress": json.dumps(header)})
-    container._seal(path)
+    sealed._seal(path)
 
 
 def forged(path, edit_arrays=lambda arrays: None, edit_header=lambda header: None):

@@ -1,0 +1,126 @@
+// Python's door to KV caches.
+#include "bindings/kv.h"
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <stdexcept>
+
+#include "dispatch/kv_cache.h"
+
+namespace nb = nanobind;
+
+namespace tilepress {
+namespace {
+
+using Floats = nb::ndarray<float, nb::ndim<4>, nb::c_contig, nb::device::cpu>;
+using ConstFloats = nb::ndarray<const float, nb::ndim<4>, nb::c_contig, nb::device::cpu>;
+using ConstFlags = nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Parts = std::vector<std::pair<std::string, nb::bytes>>;
+
+void require(bool condition, const std::string& message) {
+  if (!condition) throw std::invalid_argument(message);
+}
+
+template <class Array>
+void require_shape(const Array& array, std::initializer_list<int64_t> shape, const char* name) {
+  size_t axis = 0;
+  for (int64_t wanted : shape) {
+    const auto found = static_cast<int64_t>(array.shape(axis++));
+    require(found == wanted, std::string(name) + " have " + std::to_string(found) + " along axis " +
+                                 std::to_string(axis - 1) + ", not " + std::to_string(wanted));
+  }
+}
+
+KvStep check_step(const KvCache& cache, const ConstFloats& keys, const ConstFloats& values, const ConstFlags& kept) {
+  const KvShape& shape = cache.shape();
+  const auto count = static_cast<int64_t>(keys.shape(2));
+  require_shape(keys, {shape.batch, shape.heads, count, shape.channels}, "keys");
+  require_shape(values, {shape.batch, shape.heads, count, shape.channels}, "values");
+  if (kept.size()) require_shape(kept, {shape.batch, count}, "kept");
+  require(count >= 1, "a step has at least one token");
+  return {keys.data(), values.data(), kept.size() ? kept.data() : nullptr, count, nullptr, 0, 0.0f, nullptr};
+}
+
+void append(KvCache& cache, ConstFloats keys, ConstFloats values, ConstFlags kept, int threads) {
+  const KvStep step = check_step(cache, keys, values, kept);
+  require(threads >= 1, "at least one thread is needed");
+  nb::gil_scoped_release release;
+  cache.attend(step, threads);
+}
+
+void attend(KvCache& cache, ConstFloats keys, ConstFloats values, ConstFlags kept, ConstFloats queries, float scaling,
+            Floats out, int threads) {
+  KvStep step = check_step(cache, keys, values, kept);
+  const KvShape& shape = cache.shape();
+  const auto heads = static_cast<int64_t>(queries.shape(1));
+  require(threads >= 1, "at least one thread is needed");
+  require(heads >= 1 && heads % shape.heads == 0, "heads of keys must divide those of queries");
+  require_shape(queries, {shape.batch, heads, step.count, shape.channels}, "queries");
+  require_shape(out, {shape.batch, heads, step.count, shape.channels}, "outputs");
+  step.queries = queries.data();
+  step.query_heads = heads;
+  step.scaling = scaling;
+  step.out = out.data();
+  nb::gil_scoped_release release;
+  cache.attend(step, threads);
+}
+
+std::vector<int64_t> lengths(const KvCache& cache) {
+  std::vector<int64_t> all;
+  for (int64_t i = 0; i < cache.shape().batch; ++i) all.push_back(cache.length(i));
+  return all;
+}
+
+Parts save(const KvCache& cache) {
+  Parts parts;
+  for (const auto& [name, bytes] : cache.save()) parts.emplace_back(name, nb::bytes(bytes.data(), bytes.size()));
+  return parts;
+}
+
+KvShape make_shape(int64_t batch, int64_t heads, int64_t channels, int mantissa, int high, int64_t initial,
+                   int64_t local, int64_t window, int64_t smoothed) {
+  return {batch, heads, channels, mantissa, high, initial, local, window, smoothed};
+}
+
+std::unique_ptr<KvCache> load(int64_t batch, int64_t heads, int64_t channels, int mantissa, int high, int64_t initial,
+                              int64_t local, int64_t window, int64_t smoothed, const std::vector<int64_t>& lengths,
+                              const Parts& parts) {
+  std::vector<std::pair<std::string, std::vector<uint8_t>>> copies;
+  for (const auto& [name, bytes] : parts) {
+    const auto* data = static_cast<const uint8_t*>(bytes.data());
+    copies.emplace_back(name, std::vector<uint8_t>(data, data + bytes.size()));
+  }
+  return KvCache::load(make_shape(batch, heads, channels, mantissa, high, initial, local, window, smoothed), lengths,
+                       std::move(copies));
+}
+
+}  // namespace
+
+void bind_kv_cache(nb::module_& m) {
+  using namespace nb::literals;
+  const auto array = [](const char* name) { return nb::arg(name).noconvert(); };
+  nb::class_<KvCache>(m, "KvCache")
+      .def(
+          "__init__",
+          [](KvCache* self, int64_t batch, int64_t heads, int64_t channels, int mantissa, int high, int64_t initial,
+             int64_t local, int64_t window, int64_t smoothed) {
+            new (self) KvCache(make_shape(batch, heads, channels, mantissa, high, initial, local, window, smoothed));
+          },
+          "batch"_a, "heads"_a, "channels"_a, "mantissa"_a, "high"_a, "initial"_a, "local"_a, "window"_a, "smoothed"_a)
+      .def_static("load", &load, "batch"_a, "heads"_a, "channels"_a, "mantissa"_a, "high"_a, "initial"_a, "local"_a,
+                  "window"_a, "smoothed"_a, "lengths"_a, "parts"_a)
+      .def("append", &append, array("keys"), array("values"), array("kept"), "threads"_a)
+      .def("attend", &attend, array("keys"), array("values"), array("kept"), array("queries"), "scaling"_a,
+           array("out"), "threads"_a)
+      .def("crop", &KvCache::crop, "lengths"_a)
+      .def("select", &KvCache::select, "sequences"_a)
+      .def("save", &save)
+      .def_prop_ro("lengths", &lengths)
+      .def_prop_ro("allocated", &KvCache::allocated);
+}
+
+}  // namespace tilepress

@@ -1,0 +1,329 @@
+#include "dispatch/kv_cache.h"
+
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <stdexcept>
+
+#include "dispatch/matrix.h"
+
+namespace tilepress {
+namespace {
+
+constexpr int64_t kChunkBlocks = 2;  // how far a sequence grows at a time, and so the most that is not in use
+
+size_t size(int64_t count) { return static_cast<size_t>(count); }
+int64_t blocks_of(int64_t tokens) { return (tokens + kKvTokens - 1) / kKvTokens; }
+
+void require(bool condition, const std::string& message) {
+  if (!condition) throw std::invalid_argument(message);
+}
+
+// Blocks that the last `local` tokens can lie in.
+int64_t blocks_touched(int64_t local) { return local ? (local + kKvTokens - 2) / kKvTokens + 1 : 0; }
+
+}  // namespace
+
+KvMemory::KvMemory(int64_t size) : size_(size) {
+  constexpr int64_t kAlignment = 64, kHuge = int64_t{2} << 20;
+  if (!size) return;
+  const int64_t alignment = size >= kHuge ? kHuge : kAlignment;
+  const int64_t whole = (size + kAlignment - 1) / kAlignment * kAlignment;
+  void* memory = nullptr;
+  if (posix_memalign(&memory, tilepress::size(alignment), tilepress::size(whole))) throw std::bad_alloc();
+  data_.reset(static_cast<uint8_t*>(memory));
+  if (size >= kHuge) advise_huge_pages(data_.get(), size);
+  std::memset(data_.get(), 0, tilepress::size(whole));
+}
+
+KvMemory::KvMemory(const KvMemory& other) : KvMemory(other.size_) {
+  if (size_) std::memcpy(data_.get(), other.data_.get(), tilepress::size(size_));
+}
+
+KvCache::KvCache(const KvShape& shape) : shape_(shape) {
+  require(shape.batch >= 1 && shape.heads >= 1 && shape.batch <= 1 << 20 && shape.heads <= 1 << 16,
+          "a cache has at least one sequence and one head");
+  require(shape.channels >= kKvGroup && shape.channels % kKvGroup == 0 && shape.channels <= 1 << 16,
+          "heads of " + std::to_string(shape.channels) + " channels cannot be cut in groups of 32");
+  require(shape.mantissa >= 1 && shape.mantissa <= shape.high && shape.high <= 8, "magnitudes have 1 to 8 bits");
+  require(shape.initial >= 0 && shape.local >= 0 && shape.initial <= 1 << 20 && shape.local <= 1 << 20,
+          "tokens of more bits are 0 to 2^20");
+  require(shape.window >= 0 && shape.smoothed >= 0 && shape.smoothed <= shape.channels,
+          "a window has tokens, and at most all channels an offset");
+  initial_blocks_ = has_ring() ? blocks_of(shape.initial) : 0;
+  ring_blocks_ = has_ring() ? blocks_touched(shape.local) : 0;
+  const int64_t all = shape.batch * shape.heads, group = all * kKvTokens * shape.channels;
+  require(initial_blocks_ + ring_blocks_ <= kMostTokens / all, "the cache is too large");
+  lengths_.assign(size(shape.batch), 0);
+  smooth_.assign(size(shape.batch), shape.smoothed == 0);
+  ring_ = KvMemory(all * (initial_blocks_ + ring_blocks_) * unit_count() * kKvUnitLows);
+  open_values_ = KvMemory(group * 2);
+  if (shape.smoothed) {
+    first_keys_ = KvMemory(group * 2);
+    offsets_ = KvMemory(all * shape.channels * 4);
+  }
+}
+
+int64_t KvCache::chunk_bytes(int64_t blocks) const {
+  const int64_t of_unit = kKvUnitCodes + kKvUnitExponents + (is_wide_everywhere() ? kKvUnitLows : 0);
+  return shape_.batch * shape_.heads * blocks * unit_count() * of_unit;
+}
+
+int64_t KvCache::allocated() const {
+  int64_t total = ring_.size() + open_values_.size() + first_keys_.size() + offsets_.size();
+  for (const Chunk& chunk : chunks_) total += chunk.memory.size();
+  return total;
+}
+
+int KvCache::bits_of(int64_t token, int64_t length) const {
+  return token < shape_.initial || token >= length - shape_.local ? shape_.high : shape_.mantissa;
+}
+
+uint8_t* KvCache::ring_place(int64_t sequence, int64_t head, int64_t block) const {
+  const int64_t place = block < initial_blocks_ ? block : initial_blocks_ + block % ring_blocks_;
+  const int64_t places = initial_blocks_ + ring_blocks_;
+  return ring_.data() + (head_index(sequence, head) * places + place) * unit_count() * kKvUnitLows;
+}
+
+uint8_t* KvCache::lows(const Chunk& chunk, int64_t sequence, int64_t head, int64_t block, int64_t length) const {
+  if (is_wide_everywhere()) {
+    const int64_t codes = shape_.batch * shape_.heads * chunk.blocks * unit_count() * kKvUnitCodes;
+    const int64_t before = head_index(sequence, head) * chunk.blocks + block - chunk.first;
+    return chunk.memory.data() + codes + before * unit_count() * kKvUnitLows;
+  }
+  const bool wide = block < initial_blocks_ || (ring_blocks_ && block >= first_wide(length));
+  return wide ? ring_place(sequence, head, block) : nullptr;
+}
+
+KvUnits KvCache::units(int64_t sequence, int64_t head, int64_t block, int64_t length, int part) const {
+  const Chunk& chunk = chunks_[chunk_of_[size(block)]];
+  const int64_t count = unit_count(), all = shape_.batch * shape_.heads * chunk.blocks * count;
+  const int64_t at = (head_index(sequence, head) * chunk.blocks + block - chunk.first) * count;
+  uint8_t* codes = chunk.memory.data();
+  uint8_t* exponents = codes + all * (kKvUnitCodes + (is_wide_everywhere() ? kKvUnitLows : 0));
+  uint8_t* low = lows(chunk, sequence, head, block, length);
+  const KvUnits both = {codes + at * kKvUnitCodes, low, exponents + at * kKvUnitExponents};
+  return both.unit(part * count / 2);
+}
+
+// Room for the step's tokens: what a prompt needs at once, and then a little at a time.
+void KvCache::reserve(const KvStep& step) {
+  int64_t longest = 0;
+  for (int64_t length : lengths_) longest = std::max(longest, length);
+  require(step.count <= kMostTokens - longest, "a cache holds 2^30 tokens of a sequence at most");
+  const auto blocks = static_cast<int64_t>(chunk_of_.size());
+  allocate(blocks, blocks_of(longest + step.count) - blocks);
+}
+
+// Memory for so many blocks more, from `first` on, and a few to spare; none for those before it that have none yet. In
+// small pieces where they will be given back one by one.
+void KvCache::allocate(int64_t first, int64_t blocks) {
+  const auto add = [this](int64_t at, int64_t count, int64_t bytes) {
+    chunks_.push_back({KvMemory(bytes), at, count});
+    chunk_of_.resize(size(at + count), chunks_.size() - 1);
+  };
+  const auto present = static_cast<int64_t>(chunk_of_.size());
+  if (first > present) add(present, first - present, 0);
+  for (int64_t end = first + blocks; first < end;) {
+    const int64_t left = (end - first + kChunkBlocks - 1) / kChunkBlocks * kChunkBlocks;
+    const int64_t count = shape_.window ? kChunkBlocks : left;
+    add(first, count, chunk_bytes(count));
+    first += count;
+  }
+}
+
+// The first block that a cache whose shortest sequence is this long has memory for.
+int64_t KvCache::first_live_block(int64_t shortest) const {
+  return first_seen(shortest + 1) / kKvTokens / kChunkBlocks * kChunkBlocks;
+}
+
+// After a step: the new lengths, final offsets, and memory given back that no query will see or need any more.
+void KvCache::settle(const KvStep& step) {
+  int64_t shortest = kMostTokens;
+  bool all_smooth = true;
+  for (int64_t sequence = 0; sequence < shape_.batch; ++sequence) {
+    int64_t& length = lengths_[size(sequence)];
+    for (int64_t i = 0; i < step.count; ++i) length += !step.kept || step.kept[sequence * step.count + i];
+    if (length >= kKvTokens) smooth_[size(sequence)] = true;
+    all_smooth = all_smooth && smooth_[size(sequence)];
+    shortest = std::min(shortest, length);
+  }
+  const int64_t seen = first_live_block(shortest);
+  if (all_smooth) first_keys_ = KvMemory();
+  for (Chunk& chunk : chunks_) {
+    if (chunk.first + chunk.blocks <= seen && chunk.memory.size()) chunk.memory = KvMemory();
+  }
+}
+
+// Zeroes the block of the token after `length`: it may hold what a longer sequence left, and its place in the ring
+// does.
+void KvCache::begin_block(int64_t sequence, int64_t head, int64_t length) {
+  const int64_t count = unit_count();
+  const KvUnits all = keys(sequence, head, length / kKvTokens, length + 1);
+  std::memset(all.codes, 0, size(count * kKvUnitCodes));
+  std::memset(all.exponents, 0, size(count * kKvUnitExponents));
+  if (all.lows) std::memset(all.lows, 0, size(count * kKvUnitLows));
+}
+
+void KvCache::append(int64_t sequence, int64_t head, int64_t length, const float* key, const float* value) {
+  // A token that nobody sees any more may have no memory any more.
+  const int64_t leaving = length - shape_.local, least = std::max(shape_.initial, first_seen(length));
+  const bool demotes = shape_.local && shape_.high > shape_.mantissa;
+  if (demotes && leaving >= least) demote(sequence, head, leaving, length);
+  if (length % kKvTokens == 0) begin_block(sequence, head, length);
+  append_key(sequence, head, length, key);
+  append_value(sequence, head, length, value);
+}
+
+// Cuts a token to the bits that most have.
+void KvCache::demote(int64_t sequence, int64_t head, int64_t token, int64_t length) {
+  const int64_t block = token / kKvTokens, groups = shape_.channels / kKvGroup;
+  const int place = static_cast<int>(token % kKvTokens), lane = place % kKvLanes;
+  const KvUnits k = keys(sequence, head, block, length), v = values(sequence, head, block, length);
+  const auto cut = [this](const KvUnits& unit, int at, int depth) {
+    set_kv_value(unit, at, depth, kv_truncated(kv_value(unit, at, depth), shape_.mantissa));
+  };
+  for (int64_t group = 0; group < groups; ++group) {
+    const KvUnits unit = k.unit(place / kKvLanes * groups + group);
+    for (int depth = 0; depth < kKvGroup; ++depth) cut(unit, lane, depth);
+  }
+  for (int64_t channel = 0; channel < shape_.channels; ++channel) {
+    cut(v.unit(channel / kKvLanes), static_cast<int>(channel % kKvLanes), place);
+  }
+}
+
+void KvCache::append_key(int64_t sequence, int64_t head, int64_t length, const float* key) {
+  const int64_t channels = shape_.channels, index = head_index(sequence, head);
+  static thread_local std::vector<uint16_t> halves;
+  halves.resize(size(channels));
+  float* offsets = shape_.smoothed ? offsets_.as<float>() + index * channels : nullptr;
+  const auto set = [&](int64_t token) {
+    for (int64_t i = 0; offsets && i < channels; ++i) {
+      halves[size(i)] = float_to_fp16(fp16_to_float(halves[size(i)]) - offsets[i]);
+    }
+    set_key(sequence, head, token, length + 1, halves.data());
+  };
+  for (int64_t i = 0; i < channels; ++i) halves[size(i)] = float_to_fp16(key[i]);
+  if (smooth_[size(sequence)] || length >= kKvTokens) return set(length);
+  // Offsets change with every one of the first tokens, and with them all that came before.
+  uint16_t* first = first_keys_.as<uint16_t>() + index * kKvTokens * channels;
+  std::copy(halves.begin(), halves.end(), first + length * channels);
+  find_offsets(first, length + 1, offsets);
+  for (int64_t token = 0; token <= length; ++token) {
+    std::copy(first + token * channels, first + (token + 1) * channels, halves.begin());
+    set(token);
+  }
+}
+
+void KvCache::set_key(int64_t sequence, int64_t head, int64_t token, int64_t length, const uint16_t* key) {
+  const int64_t groups = shape_.channels / kKvGroup;
+  const int place = static_cast<int>(token % kKvTokens), lane = place % kKvLanes, bits = bits_of(token, length);
+  const KvUnits all = keys(sequence, head, token / kKvTokens, length);
+  for (int64_t group = 0; group < groups; ++group, key += kKvGroup) {
+    const KvUnits unit = all.unit(place / kKvLanes * groups + group);
+    int exponent = 0;
+    for (int i = 0; i < kKvGroup; ++i) exponent = std::max(exponent, kv_field(key[i]));
+    set_kv_exponent(unit.exponents, lane, exponent);
+    for (int i = 0; i < kKvGroup; ++i) set_kv_value(unit, lane, i, kv_integer(key[i], exponent, bits));
+  }
+}
+
+// Half of the extremes of the channels with the largest, the first of equals; 0 elsewhere.
+void KvCache::find_offsets(const uint16_t* keys, int64_t count, float* offsets) const {
+  const int64_t channels = shape_.channels;
+  std::vector<int64_t> order(size(channels));
+  std::iota(order.begin(), order.end(), 0);
+  for (int64_t i = 0; i < channels; ++i) {
+    float extreme = fp16_to_float(keys[i]);
+    for (int64_t token = 1; token < count; ++token) {
+      const float value = fp16_to_float(keys[token * channels + i]);
+      if (std::abs(value) > std::abs(extreme)) extreme = value;
+    }
+    offsets[i] = extreme / 2;
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t a, int64_t b) { return std::abs(offsets[a]) > std::abs(offsets[b]); });
+  for (int64_t i = shape_.smoothed; i < channels; ++i) offsets[order[size(i)]] = 0;
+}
+
+void KvCache::append_value(int64_t sequence, int64_t head, int64_t length, const float* value) {
+  const int64_t channels = shape_.channels;
+  const int place = static_cast<int>(length % kKvTokens), bits = bits_of(length, length + 1);
+  uint16_t* open = open_values_.as<uint16_t>() + head_index(sequence, head) * kKvTokens * channels;
+  const KvUnits all = values(sequence, head, length / kKvTokens, length + 1);
+  for (int64_t channel = 0; channel < channels; ++channel) {
+    const uint16_t half = float_to_fp16(value[channel]);
+    open[place * channels + channel] = half;
+    const KvUnits unit = all.unit(channel / kKvLanes);
+    const int lane = static_cast<int>(channel % kKvLanes), shared = kv_exponent(unit.exponents, lane);
+    if (kv_field(half) > shared) {
+      set_channel(sequence, head, length + 1, channel);
+    } else {
+      set_kv_value(unit, lane, place, kv_integer(half, shared, bits));
+    }
+  }
+}
+
+// Rounds a channel of the last group anew.
+void KvCache::set_channel(int64_t sequence, int64_t head, int64_t length, int64_t channel) {
+  const int64_t channels = shape_.channels, first = (length - 1) / kKvTokens * kKvTokens;
+  const uint16_t* open = open_values_.as<uint16_t>() + head_index(sequence, head) * kKvTokens * channels + channel;
+  const KvUnits unit = values(sequence, head, first / kKvTokens, length).unit(channel / kKvLanes);
+  const int lane = static_cast<int>(channel % kKvLanes);
+  int exponent = 0;
+  for (int64_t i = first; i < length; ++i) exponent = std::max(exponent, kv_field(open[(i - first) * channels]));
+  set_kv_exponent(unit.exponents, lane, exponent);
+  for (int64_t i = first; i < length; ++i) {
+    const int value = kv_integer(open[(i - first) * channels], exponent, bits_of(i, length));
+    set_kv_value(unit, lane, static_cast<int>(i - first), value);
+  }
+}
+
+void KvCache::crop(const std::vector<int64_t>& lengths) {
+  require(static_cast<int64_t>(lengths.size()) == shape_.batch, "a length is wanted for each sequence");
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    require(lengths[i] >= 0, "lengths are not negative");
+    require(lengths[i] >= lengths_[i] || first_seen(lengths[i] + 1) / kKvTokens >= live().first,
+            "tokens that left the window are gone: the cache cannot be shortened so far");
+  }
+  for (int64_t sequence = 0; sequence < shape_.batch; ++sequence) {
+    const int64_t wanted = lengths[size(sequence)];
+    if (wanted >= lengths_[size(sequence)]) continue;
+    for (int64_t head = 0; head < shape_.heads; ++head) shorten(sequence, head, wanted);
+    lengths_[size(sequence)] = wanted;
+    if (!wanted && shape_.smoothed) {
+      smooth_[size(sequence)] = false;
+      if (!first_keys_.size()) first_keys_ = KvMemory(shape_.batch * shape_.heads * kKvTokens * shape_.channels * 2);
+    }
+  }
+}
+
+void KvCache::shorten(int64_t sequence, int64_t head, int64_t length) {
+  const int64_t before = lengths_[size(sequence)], last = (length - 1) / kKvTokens;
+  if (!length) return;
+  const bool is_open = (before - 1) / kKvTokens == last;
+  if (length % kKvTokens && !is_open) reopen(sequence, head, length);
+  // Blocks that the last tokens lie in again have no lows any more: others took their places.
+  for (int64_t block = std::max(first_wide(length), initial_blocks_); ring_blocks_ && block <= last; ++block) {
+    if (block < first_wide(before)) std::memset(ring_place(sequence, head, block), 0, size(unit_count() * kKvUnitLows));
+  }
+  for (int64_t channel = 0; length % kKvTokens && channel < shape_.channels; ++channel) {
+    set_channel(sequence, head, length, channel);
+  }
+}
+
+// Takes the last group of a sequence of `length` tokens, which is full, for open: FP16 values from what was kept.
+void KvCache::reopen(int64_t sequence, int64_t head, int64_t length) {
+  const int64_t channels = shape_.channels;
+  uint16_t* open = open_values_.as<uint16_t>() + head_index(sequence, head) * kKvTokens * channels;
+  const KvUnits all = values(sequence, head, length / kKvTokens, lengths_[size(sequence)]);
+  for (int64_t channel = 0; channel < channels; ++channel) {
+    const KvUnits unit = all.unit(channel / kKvLanes);
+    const int lane = static_cast<int>(channel % kKvLanes), shared = kv_exponent(unit.exponents, lane);
+    for (int i = 0; i < length % kKvTokens; ++i) {
+      open[i * channels + channel] = kv_half(kv_value(unit, lane, i), shared);
+    }
+  }
+}
+
+}  // namespace tilepress

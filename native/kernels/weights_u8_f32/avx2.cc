@@ -1,0 +1,9 @@
+#include "kernels/weights_u8_f32/weigh_groups.h"
+
+namespace tilepress {
+
+void avx2::kv_weigh(const float* scores, int64_t count, float largest, uint8_t* values, int32_t* sums, float* units) {
+  weigh_groups(scores, count, largest, values, sums, units);
+}
+
+}  // namespace tilepress

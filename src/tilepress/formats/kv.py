@@ -1,0 +1,155 @@
+"""What a KV cache keeps of keys and values: block floating point, halves, and any of them thinned out.
+
+Names are parts joined by `+`, of which `str(parse_kv(name))` is canonical:
+
+    fp16, bf16                               halves
+    bfp:mM[:hiH:initialI:localL][:gG]        block floating point with M bits of magnitude; the first I tokens and the
+                                             last L keep H
+    bfp8                                     bfp:m8:g32
+    bfp4                                     bfp:m4:hi8:initial32:local64:g32, Harmonia's
+    sparse:kK,vV                             the smallest K % of a token's keys and V % of its values become zero
+
+Keys are grouped along the channels of a token and a head, values along the tokens of a channel. A token that leaves the
+last L is truncated to M bits; so is each value of a group, which keeps its exponent.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from .bfp import GROUPS
+from .names import FormatError
+
+WIDEST = 8  # bits of magnitude: what attention multiplies with
+MOST_TOKENS = 1 << 20
+_EXPONENT_BITS = 5
+_SPELLING = "write fp16, bf16, bfp8, bfp4, bfp:m4:hi8:initial32:local64:g32, sparse:k30,v50, or two of them with +"
+
+Half = Literal["fp16", "bf16"]
+
+
+@dataclass(frozen=True)
+class KvBfp:
+    """`mantissa` bits of magnitude, `high` for the first `initial` tokens and the last `local`; groups of `group`."""
+
+    mantissa: int
+    high: int
+    initial: int = 0
+    local: int = 0
+    group: int = 32
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.mantissa <= self.high <= WIDEST:
+            raise ValueError(
+                f"magnitudes have 1 to {WIDEST} bits, hi not fewer than m: not m{self.mantissa}:hi{self.high}"
+            )
+        if self.group not in GROUPS:
+            raise ValueError(f"a group is one of {GROUPS}, not {self.group}")
+        if not (0 <= self.initial <= MOST_TOKENS and 0 <= self.local <= MOST_TOKENS):
+            raise ValueError(f"initial and local are 0 to {MOST_TOKENS} tokens, not {self.initial} and {self.local}")
+        if (self.high > self.mantissa) != (self.initial + self.local > 0):
+            raise ValueError("hi wants tokens that have it (initial or local), and they want hi above m")
+
+    def __str__(self) -> str:
+        for name, preset in PRESETS.items():
+            if self == preset:
+                return name
+        wide = f":hi{self.high}:initial{self.initial}:local{self.local}" if self.high > self.mantissa else ""
+        return f"bfp:m{self.mantissa}{wide}:g{self.group}"
+
+    def bits(self, tokens: int) -> float:
+        """Bits a channel of `tokens` tokens takes: signs, magnitudes, and its share of exponents."""
+        wide = min(tokens, self.initial + self.local)
+        return tokens * (1 + self.mantissa + _EXPONENT_BITS / self.group) + wide * (self.high - self.mantissa)
+
+
+PRESETS = {"bfp8": KvBfp(8, 8), "bfp4": KvBfp(4, 8, initial=32, local=64)}
+
+
+@dataclass(frozen=True)
+class KvFormat:
+    """How numbers are kept, and how many % of a token's keys and values are zero instead."""
+
+    number: KvBfp | Half
+    key_sparsity: int = 0
+    value_sparsity: int = 0
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.key_sparsity < 100 and 0 <= self.value_sparsity < 100):
+            raise ValueError(f"sparsity is 0 to 99 %, not {self.key_sparsity} and {self.value_sparsity}")
+
+    def __str__(self) -> str:
+        if not self.is_sparse:
+            return str(self.number)
+        sparse = f"sparse:k{self.key_sparsity},v{self.value_sparsity}"
+        return sparse if self.number == "fp16" else f"{self.number}+{sparse}"
+
+    @property
+    def is_sparse(self) -> bool:
+        return self.key_sparsity + self.value_sparsity > 0
+
+    @property
+    def bfp(self) -> KvBfp | None:
+        return self.number if isinstance(self.number, KvBfp) else None
+
+    def bits(self, tokens: int) -> float:
+        """Bits that a channel's key and value of each of `tokens` tokens take."""
+        kept = (2 - (self.key_sparsity + self.value_sparsity) / 100) / 2
+        if isinstance(self.number, KvBfp):
+            return 2 * self.number.bits(tokens)
+        return 2 * tokens * (16 * kept + self.is_sparse)
+
+
+def parse_kv(name: "str | KvFormat") -> KvFormat:
+    """The cache format called `name`, or a FormatError that says how one is written."""
+    if isinstance(name, KvFormat):
+        return name
+    if not isinstance(name, str):
+        raise TypeError(f"a cache format is a string, not {type(name).__name__}")
+    try:
+        return _join([_part(text) for text in name.strip().lower().split("+")])
+    except ValueError as error:
+        raise FormatError(f"{name!r} is no cache format: {error}; {_SPELLING}") from error
+
+
+def _join(parts: "list[KvBfp | Half | tuple[int, int]]") -> KvFormat:
+    numbers = [part for part in parts if not isinstance(part, tuple)]
+    sparse = [part for part in parts if isinstance(part, tuple)]
+    if len(numbers) > 1 or len(sparse) > 1:
+        raise ValueError("it names two formats of the same kind")
+    return KvFormat(numbers[0] if numbers else "fp16", *(sparse[0] if sparse else (0, 0)))
+
+
+def _part(text: str) -> "KvBfp | Half | tuple[int, int]":
+    if text in PRESETS:
+        return PRESETS[text]
+    if text in ("fp16", "bf16"):
+        return "fp16" if text == "fp16" else "bf16"
+    head, *options = text.split(":")
+    if head == "bfp":
+        return _bfp(options)
+    if head == "sparse" and len(options) == 1:
+        found = _numbers(options[0].split(","), ("k", "v"))
+        return found.get("k", 0), found.get("v", 0)
+    raise ValueError(f"{text!r} is not known")
+
+
+def _bfp(options: list[str]) -> KvBfp:
+    found = _numbers(options, ("initial", "local", "hi", "m", "g"))
+    if "m" not in found:
+        raise ValueError("bfp wants mN, the bits of a magnitude")
+    mantissa = found["m"]
+    return KvBfp(
+        mantissa, found.get("hi", mantissa), found.get("initial", 0), found.get("local", 0), found.get("g", 32)
+    )
+
+
+def _numbers(options: list[str], keys: tuple[str, ...]) -> dict[str, int]:
+    """Options like m4, each at most once."""
+    found: dict[str, int] = {}
+    for option in options:
+        key = next((key for key in keys if option.startswith(key)), "")
+        digits = option.removeprefix(key)
+        if not key or key in found or not (digits.isascii() and digits.isdigit()):
+            raise ValueError(f"{option!r} is not one of {', '.join(f'{key}N' for key in keys)}, each once")
+        found[key] = int(digits)
+    return found

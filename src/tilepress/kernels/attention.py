@@ -1,0 +1,134 @@
+"""Attention over a cache in block floating point, native."""
+
+from copy import copy
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .. import _native
+from ..formats import FormatError
+from ..formats.kv import KvBfp
+from ..tiles.packing import thread_count
+
+GROUP = 32  # values that share an exponent in a packed cache
+_ALL: np.ndarray[tuple[int, int], np.dtype[np.uint8]] = np.empty((0, 0), np.uint8)
+
+
+class PackedKv:
+    """Keys and values of one attention layer: [batch, heads, tokens, channels] in block floating point, growing.
+
+    What it gives is, to the bit, what `attention_reference.attend` gives for each token and its predecessors, on every
+    instruction set, with any number of threads, and however tokens are divided among calls.
+
+    Args:
+        window: tokens that a query sees, its own included; those before are given up. All if None.
+        smoothed_channels: channels of each head's keys that have an offset.
+    """
+
+    def __init__(
+        self,
+        format: KvBfp,
+        batch: int,
+        heads: int,
+        channels: int,
+        *,
+        window: int | None = None,
+        smoothed_channels: int = 0,
+    ) -> None:
+        check_channels(format, channels)
+        self.format, self.window, self.smoothed_channels = format, window, smoothed_channels
+        self.heads, self.channels = heads, channels
+        self._native = _native.KvCache(batch, *self._shape())
+
+    def _shape(self) -> tuple[int, int, int, int, int, int, int, int]:
+        format = self.format
+        bits = (format.mantissa, format.high, format.initial, format.local)
+        return (self.heads, self.channels, *bits, self.window or 0, self.smoothed_channels)
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each sequence, padding not among them."""
+        return self._native.lengths
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes allocated."""
+        return self._native.allocated
+
+    def append(self, keys: Tensor, values: Tensor, kept: Tensor | None = None, *, threads: int | None = None) -> None:
+        """Add tokens [batch, heads, count, channels]; those where `kept`, bool [batch, count], is false are padding."""
+        self._native.append(_floats(keys), _floats(values), _flags(kept), thread_count(threads))
+
+    def attend(
+        self,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        scaling: float,
+        kept: Tensor | None = None,
+        *,
+        threads: int | None = None,
+    ) -> Tensor:
+        """Add tokens as `append` does, and let the query of each attend to all up to its own.
+
+        queries: [batch, query heads, count, channels]; each head of keys serves as many heads of queries. The result is
+        shaped like them and of their type; of padding it is 0.
+        """
+        if queries.ndim != 4:
+            raise ValueError(f"queries are [batch, heads, tokens, channels], not {list(queries.shape)}")
+        out = np.empty(tuple(queries.shape), np.float32)
+        arrays = (_floats(keys), _floats(values), _flags(kept), _floats(queries))
+        self._native.attend(*arrays, scaling, out, thread_count(threads))
+        return torch.from_numpy(out).to(queries.dtype)
+
+    def crop(self, lengths: list[int]) -> None:
+        """Shorten each sequence to at most so many tokens.
+
+        What was truncated stays so, and the last group of values goes on from what it was rounded to.
+        """
+        self._native.crop(lengths)
+
+    def select(self, sequences: list[int]) -> None:
+        """Keep the sequences with these numbers, in this order, each as often as it is named."""
+        self._native = self._native.select(sequences)
+
+    def __deepcopy__(self, _: dict[int, Any]) -> "PackedKv":
+        twin = copy(self)
+        twin.select(list(range(len(self.lengths))))
+        return twin
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything but format and lengths, as bytes: what `restore` takes."""
+        return {
+            name: torch.frombuffer(bytearray(data), dtype=torch.uint8) for name, data in self._native.save() if data
+        }
+
+    def restore(self, lengths: list[int], state: dict[str, Tensor]) -> None:
+        """Take up a saved state; ValueError where it is not one of a cache like this."""
+        parts = [(name, array.numpy().tobytes()) for name, array in state.items()]
+        parts += [(name, b"") for name, data in _native.KvCache(len(lengths), *self._shape()).save() if not data]
+        self._native = _native.KvCache.load(len(lengths), *self._shape(), lengths, _first_of_each(parts))
+
+
+def check_channels(format: KvBfp, channels: int) -> None:
+    """FormatError where heads of so many channels cannot be kept in `format`."""
+    if format.group != GROUP:
+        raise FormatError(f"a packed cache has groups of {GROUP}, not {format.group}: write {format} with g{GROUP}")
+    if channels % GROUP:
+        raise FormatError(f"heads of {channels} channels cannot be cut in groups of {GROUP}: take fp16 or bf16")
+
+
+def _first_of_each(parts: list[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
+    return list({name: (name, data) for name, data in reversed(parts)}.values())
+
+
+def _floats(x: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    if not x.is_cpu:
+        raise TypeError(f"a packed cache computes on the CPU, not on {x.device}")
+    return x.detach().to(torch.float32).contiguous().numpy()
+
+
+def _flags(kept: Tensor | None) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
+    return _ALL if kept is None else kept.to(torch.uint8).contiguous().numpy()

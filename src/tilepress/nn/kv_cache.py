@@ -1,0 +1,233 @@
+"""KV caches for transformers' models that keep keys and values small, and attend to them as they are.
+
+    cache = tilepress.kv_cache(model, "bfp4")
+    model.generate(prompt, past_key_values=cache)
+
+The cache's `update` hands the packed layer itself to the attention function "tilepress", which `kv_cache` sets in the
+model and which does whatever transformers' "sdpa" does where keys and values are tensors.
+"""
+
+import copy
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.cache_utils import Cache, DynamicCache
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+from ..formats import FormatError
+from ..formats.kv import KvFormat, parse_kv
+from ..kernels.attention import check_channels
+from ..tiles import DamagedError
+from ..tiles.sealed import open_sealed, read_sealed, sha256, write_sealed
+from .kv_layers import HalfLayer, PackedLayer, PackedTokens
+
+ATTENTION = "tilepress"
+VERSION = 1
+SMOOTHED_SHARE = 16  # one channel in so many has an offset
+
+Smoothing = Literal["none", "online"]
+
+
+class KvCache(Cache):
+    """A cache of transformers' whose layers keep keys and values in `format`; see `kv_cache`."""
+
+    layers: list[Any]
+
+    def __init__(self, format: KvFormat, smoothing: Smoothing, layers: list[Any]) -> None:
+        super().__init__(layers=layers)
+        self.format, self.smoothing = format, smoothing
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "KvCache":
+        return KvCache(self.format, self.smoothing, [copy.deepcopy(layer, memo) for layer in self.layers])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes allocated."""
+        return sum(layer.nbytes for layer in self.layers)
+
+    def save(self, path: str | Path) -> None:
+        """Write everything to a safetensors file, to be taken up by `load_kv_cache`."""
+        layers = [_describe(layer) for layer in self.layers]
+        arrays = {f"{i}.{name}": array for i, (_, state) in enumerate(layers) for name, array in state.items()}
+        header = {
+            "version": VERSION,
+            "kv_cache": str(self.format),
+            "smoothing": self.smoothing,
+            "layers": [description for description, _ in layers],
+        }
+        write_sealed(path, arrays or {"nothing": torch.zeros(1)}, header)
+
+
+def kv_cache(model: Any, format: str | KvFormat = "bfp4", smoothing: str = "none") -> KvCache:
+    """An empty cache in `format` for `model`, a causal language model of transformers, and its attention set to use it.
+
+    Args:
+        format: fp16, bf16, bfp8, bfp4, sparse:k30,v50 …; see `tilepress.formats.kv`.
+        smoothing: "online" (or "hybrid", whose other half is in the weights) subtracts half of the extremes of the
+            channels with the largest from keys; "none" (or "offline") does not. No attention changes by it but in
+            what rounding loses.
+    """
+    parsed = parse_kv(format)
+    plain = DynamicCache(config=model.config).layers
+    _check_model(model, parsed, plain)
+    online = _online(smoothing)
+    if parsed.bfp is None:
+        return KvCache(parsed, "none", [HalfLayer(parsed, layer) for layer in plain])
+    model.set_attn_implementation(ATTENTION)
+    smoothed = _head_channels(model) // SMOOTHED_SHARE if online else 0
+    layers = [PackedLayer(parsed, smoothed, _window(layer)) for layer in plain]
+    return KvCache(parsed, "online" if online else "none", layers)
+
+
+def load_kv_cache(model: Any, path: str | Path) -> KvCache:
+    """A cache that was saved, for the same model; DamagedError or ValueError if it is not that."""
+    header = read_sealed(path, VERSION)
+    try:
+        name, smoothing, layers = str(header["kv_cache"]), str(header["smoothing"]), list(header["layers"])
+    except (KeyError, TypeError) as error:
+        raise DamagedError(f"{path} holds no KV cache") from error
+    cache = kv_cache(model, name, smoothing)
+    if len(layers) != len(cache.layers):
+        raise ValueError(f"{path} is another model's cache: it has {len(layers)} layers, not {len(cache.layers)}")
+    heads, channels = _heads(model), _head_channels(model)
+    with open_sealed(path) as file:
+        for i, (layer, description) in enumerate(zip(cache.layers, layers, strict=True)):
+            _restore(f"{path}: layer {i}", layer, description, _Arrays(file, f"{i}."), heads, channels)
+    return cache
+
+
+def attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Any,
+    value: Any,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **options: Any,
+) -> tuple[Tensor, None]:
+    """transformers' attention function "tilepress"."""
+    if not isinstance(key, PackedTokens):
+        return sdpa_attention_forward(
+            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **options
+        )
+    unknown = [name for name in ("softcap", "s_aux", "position_bias") if options.get(name) is not None]
+    if unknown or dropout:
+        raise ValueError(f"packed caches know no {' or '.join(unknown) or 'dropout'}: use another cache for this model")
+    layer = key.layer
+    out = layer.attend(query, attention_mask, query.shape[-1] ** -0.5 if scaling is None else scaling)
+    return out.transpose(1, 2).contiguous(), None
+
+
+class _Arrays:
+    """Arrays of a file whose names begin alike."""
+
+    def __init__(self, file: Any, prefix: str) -> None:
+        self.file, self.prefix = file, prefix
+
+    def __getitem__(self, name: str) -> Tensor:
+        array: Tensor = self.file.get_tensor(self.prefix + name)
+        return array
+
+
+def _describe(layer: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What makes a layer beside its arrays, with their checksums; and the arrays."""
+    if not isinstance(layer, PackedLayer):
+        raise ValueError("only caches in block floating point are saved; halves are ordinary tensors")
+    layer._store()
+    if layer.store is None:
+        return {"columns": 0, "lengths": [], "sha256": {}}, {}
+    state = layer.store.state()
+    if layer.kept is not None:
+        state["kept"] = layer.kept.to(torch.uint8)
+    description = {
+        "columns": layer.columns,
+        "lengths": layer.store.lengths,
+        "heads": layer.store.heads,
+        "channels": layer.store.channels,
+        "window": layer.window,
+        "sha256": {name: sha256(array) for name, array in state.items()},
+    }
+    return description, state
+
+
+def _restore(where: str, layer: PackedLayer, description: Any, arrays: _Arrays, heads: int, channels: int) -> None:
+    """Make `layer`, which is empty, what `description` and its arrays say."""
+    try:
+        columns, lengths = int(description["columns"]), [int(length) for length in description["lengths"]]
+        digests = {str(name): str(digest) for name, digest in description["sha256"].items()}
+        found = (description["heads"], description["channels"], description["window"]) if lengths else None
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DamagedError(f"{where}: the header cannot be understood: {error!r}") from error
+    if not lengths:
+        return
+    if found != (heads, channels, layer.window):
+        raise ValueError(
+            f"{where} is another model's: {found[0] if found else 0} heads of {found[1] if found else 0} channels, not "
+            f"{heads} of {channels}"
+        )
+    state = {name: arrays[name].contiguous() for name in digests}
+    for name, digest in digests.items():
+        if state[name].dtype != torch.uint8 or sha256(state[name]) != digest:
+            raise DamagedError(f"{where}.{name} is damaged: its checksum does not match")
+    kept = state.pop("kept", None)
+    empty = torch.empty(len(lengths), heads, 0, channels)
+    try:
+        layer.lazy_initialization(empty, empty)
+        assert layer.store is not None
+        layer.store.restore(lengths, state)
+        layer.columns, layer.kept = columns, _checked_kept(kept, columns, lengths)
+    except (ValueError, OverflowError) as error:
+        raise DamagedError(f"{where} is damaged: {error}") from error
+
+
+def _checked_kept(kept: Tensor | None, columns: int, lengths: list[int]) -> Tensor | None:
+    tokens = [columns] * len(lengths) if kept is None else kept.to(torch.bool).sum(-1).tolist()
+    if (kept is not None and tuple(kept.shape) != (len(lengths), columns)) or tokens != lengths:
+        raise ValueError("its lengths and its padding do not agree")
+    return None if kept is None else kept.to(torch.bool)
+
+
+def _online(smoothing: str) -> bool:
+    if smoothing not in ("none", "offline", "online", "hybrid"):
+        raise ValueError(f"smoothing is none, offline, online or hybrid, not {smoothing!r}")
+    return smoothing in ("online", "hybrid")
+
+
+def _check_model(model: Any, format: KvFormat, layers: list[Any]) -> None:
+    odd = {type(layer).__name__ for layer in layers} - {"DynamicLayer", "DynamicSlidingWindowLayer"}
+    if odd or not layers:
+        raise ValueError(f"{type(model).__name__} has caches that cannot be packed: {', '.join(sorted(odd)) or 'none'}")
+    if format.bfp is None:
+        return
+    if next(model.parameters()).device.type != "cpu":
+        raise ValueError(
+            "packed caches compute on the CPU, and the model is elsewhere: move it, or use `tilepress eval`"
+        )
+    try:
+        check_channels(format.bfp, _head_channels(model))
+    except FormatError as error:
+        raise FormatError(f"{type(model).__name__} cannot have a cache in {format}: {error}") from error
+
+
+def _head_channels(model: Any) -> int:
+    config = model.config.get_text_config(decoder=True)
+    return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+
+
+def _heads(model: Any) -> int:
+    config = model.config.get_text_config(decoder=True)
+    return int(getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
+
+
+def _window(layer: Any) -> int | None:
+    window: int | None = getattr(layer, "sliding_window", None)
+    return window
+
+
+AttentionInterface.register(ATTENTION, attention)
+AttentionMaskInterface.register(ATTENTION, sdpa_mask)

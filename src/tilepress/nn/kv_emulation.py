@@ -1,0 +1,239 @@
+"""Attention of a whole sequence at once, with the numbers that a packed cache gives token by token; on any device.
+
+For measuring quality: nothing is packed, and memory grows with queries times tokens, a few queries at a time. Whatever
+`kernels/attention_reference.py` says of one query is here computed for many, to the bit: products of integers are exact
+in float32, and sums are taken in the same order.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+from ..formats.bfp import BFP, encode
+from ..formats.kv import WIDEST, KvBfp, KvFormat, parse_kv
+from ..kernels.attention_reference import SEGMENT, SMOOTHED, exponential
+from .pruning import prune_tokens
+
+ATTENTION = "tilepress-emulated"
+QUERIES = 256  # at a time; divides SEGMENT, and groups divide it
+SMOOTHED_SHARE = 16
+
+
+@dataclass(frozen=True)
+class Emulation:
+    """What the attention of a module is to give."""
+
+    format: KvFormat
+    smoothed_channels: int = 0
+
+
+def emulate_kv(model: nn.Module, format: str | KvFormat, smoothing: str = "none") -> None:
+    """Let `model` attend as if its cache were in `format`, whole sequences at a time; "none" ends it."""
+    if format == "none":
+        for module in model.modules():
+            module.__dict__.pop("tilepress_kv", None)
+        model.set_attn_implementation("sdpa")  # type: ignore[operator]
+        return
+    parsed = parse_kv(format)
+    for module in model.modules():
+        if "layer_idx" in module.__dict__ and "head_dim" in module.__dict__:
+            smoothed = int(module.__dict__["head_dim"]) // SMOOTHED_SHARE if smoothing in ("online", "hybrid") else 0
+            module.__dict__["tilepress_kv"] = Emulation(parsed, smoothed)
+    model.set_attn_implementation(ATTENTION)  # type: ignore[operator]
+
+
+def attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    **options: Any,
+) -> tuple[Tensor, None]:
+    """transformers' attention function "tilepress-emulated"."""
+    wanted: Emulation | None = module.__dict__.get("tilepress_kv")
+    if wanted is None:
+        raise ValueError(f"{type(module).__name__} does not know which cache to emulate: call emulate_kv on the model")
+    keys = prune_tokens(key, wanted.format.key_sparsity)
+    values = prune_tokens(value, wanted.format.value_sparsity)
+    if wanted.format.bfp is None:
+        half = torch.float16 if wanted.format.number == "fp16" else torch.bfloat16
+        keys, values = (part.to(half).to(part.dtype) for part in (keys, values))
+        return sdpa_attention_forward(module, query, keys, values, attention_mask, scaling=scaling, **options)
+    if key.shape[-2] != query.shape[-2]:
+        raise ValueError("emulation takes whole sequences: use a packed cache to go on from one")
+    if attention_mask is not None and not bool(attention_mask[:, 0, 0, 0].all()):
+        raise ValueError("emulation takes padding on the right only")
+    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
+    out = emulate(
+        query,
+        keys,
+        values,
+        wanted.format.bfp,
+        scaling,
+        window=options.get("sliding_window"),
+        smoothed_channels=wanted.smoothed_channels,
+    )
+    return out.transpose(1, 2).contiguous(), None
+
+
+def emulate(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    format: KvBfp,
+    scaling: float,
+    *,
+    window: int | None = None,
+    smoothed_channels: int = 0,
+) -> Tensor:
+    """query [batch, query heads, tokens, channels], each token over those up to its own of keys and values [batch, heads,
+    tokens, channels]: shaped like it. `window` and `smoothed_channels`: see `PackedKv`."""
+    batch, heads, tokens, channels = keys.shape
+    rows = query.reshape(batch, heads, -1, tokens, channels)
+    whole = _Sequence(keys, values, format, smoothed_channels)
+    parts = [
+        whole.attend(rows[..., first : first + QUERIES, :], first, scaling, window)
+        for first in range(0, tokens, QUERIES)
+    ]
+    return torch.cat(parts, -2).reshape(query.shape).to(query.dtype)
+
+
+class _Sequence:
+    """Keys and values of whole sequences, rounded once."""
+
+    def __init__(self, keys: Tensor, values: Tensor, format: KvBfp, smoothed_channels: int) -> None:
+        self.format, self.smoothed_channels = format, smoothed_channels
+        self.halves = _as_halves(keys)
+        self.keys = _integers(self.halves - self._offsets(keys.shape[-2]), format.group, -1)
+        self.raw = _as_halves(values)
+        self.values = _integers(self.raw, format.group, -2)
+
+    def _offsets(self, tokens: int) -> Tensor:
+        """Of keys after `tokens` tokens: [batch, heads, 1, channels]."""
+        first = self.halves[..., : min(tokens, SMOOTHED), :]
+        extremes = first.gather(-2, first.abs().argmax(-2, keepdim=True))
+        order = extremes.abs().argsort(dim=-1, descending=True, stable=True)
+        chosen = torch.zeros_like(extremes).scatter(-1, order[..., : self.smoothed_channels], 1.0)
+        return chosen * (extremes / 2)
+
+    def attend(self, query: Tensor, first: int, scaling: float, window: int | None) -> Tensor:
+        """Queries [batch, heads, rows, count, channels] of the tokens from `first` on, over all up to their own."""
+        count, device = query.shape[-2], query.device
+        last = first + count
+        own = torch.arange(first, last, device=device)[:, None]
+        token = torch.arange(last, device=device)[None]
+        wide = (token < self.format.initial) | (token > own - self.format.local)
+        seen = token <= own if window is None else (token <= own) & (token > own - window)
+        scores = self._scores(_integers(query, self.format.group, -1), wide, last)
+        if self.smoothed_channels and first < SMOOTHED:
+            self._set_first_scores(scores, query, first)
+        scores = (scores * scaling).masked_fill(~seen, -1e30)
+        weights = exponential(scores - scores.amax(-1, keepdim=True))
+        return self._mix(weights, wide, first, last)
+
+    def _scores(self, query: tuple[Tensor, Tensor], wide: Tensor, last: int) -> Tensor:
+        """[batch, heads, rows, count, last], not yet scaled."""
+        k, units = self.keys[0][:, :, :last], self.keys[1][:, :, :last]
+        high = self._products(query, _cut(k, self.format.high), units)
+        if self.format.high == self.format.mantissa:
+            return high
+        return torch.where(wide, high, self._products(query, _cut(k, self.format.mantissa), units))
+
+    @staticmethod
+    def _products(query: tuple[Tensor, Tensor], k: Tensor, k_units: Tensor) -> Tensor:
+        q, q_units = query
+        total = torch.zeros((*q.shape[:4], k.shape[2]), device=q.device)
+        for group in range(q.shape[-2]):
+            product = q[..., group, :] @ k[:, :, None, :, group].transpose(-1, -2)
+            total = total + product * (q_units[..., group, None] * k_units[:, :, None, None, :, group])
+        return total
+
+    def _set_first_scores(self, scores: Tensor, query: Tensor, first: int) -> None:
+        """Before SMOOTHED tokens have come, every query has offsets of its own."""
+        for token in range(first, min(first + query.shape[-2], SMOOTHED - 1)):
+            keys, units = _integers(self.halves[..., : token + 1, :] - self._offsets(token + 1), self.format.group, -1)
+            index = torch.arange(token + 1, device=keys.device)
+            wide = (index < self.format.initial) | (index > token - self.format.local)
+            bits = torch.where(wide, self.format.high, self.format.mantissa)[:, None, None]
+            mine = _integers(query[..., token - first, None, :], self.format.group, -1)
+            scores[..., token - first, : token + 1] = self._products(mine, _cut(keys, bits), units)[..., 0, :]
+
+    def _mix(self, weights: Tensor, wide: Tensor, first: int, last: int) -> Tensor:
+        group = self.format.group
+        p, p_units = _integers(weights, group, -1)  # [..., count, groups, group], [..., count, groups]
+        bits = torch.where(wide, self.format.high, self.format.mantissa)
+        bits = _grouped(bits, group, WIDEST)  # [count, groups, group]
+        groups_before = (torch.arange(first, last, device=weights.device) // group)[:, None]
+        total, sum = torch.zeros_like(weights[..., :1]), torch.zeros_like(weights[..., :1])
+        for segment in range(0, last, SEGMENT):
+            part, share = torch.zeros_like(sum), torch.zeros_like(sum)
+            for g in range(segment // group, min(-(-last // group), (segment + SEGMENT) // group)):
+                term = self._full_group(p[..., g, :], bits[:, g], g)
+                term = term.masked_fill(groups_before <= g, 0.0)
+                unit = p_units[..., g, None]
+                part = part + term * (unit * self.values[1][:, :, None, None, :, g])
+                share = share + p[..., g, :].sum(-1, keepdim=True) * unit
+            if segment <= first < segment + SEGMENT:
+                part = part + self._open_groups(p, p_units, bits, first, last)
+            total, sum = total + part, sum + share
+        return total / sum
+
+    def _full_group(self, p: Tensor, bits: Tensor, g: int) -> Tensor:
+        """Weights [batch, heads, rows, count, group] times values of a full group: [..., count, channels]."""
+        v = self.values[0][:, :, None, :, g].transpose(-1, -2)  # [batch, heads, 1, group, channels]
+        narrow, wide = self.format.mantissa, self.format.high
+        if narrow == wide:
+            return p @ _cut(v, wide)
+        is_wide = (bits == wide).to(p.dtype)
+        return (p * is_wide) @ _cut(v, wide) + (p * (1 - is_wide)) @ _cut(v, narrow)
+
+    def _open_groups(self, p: Tensor, p_units: Tensor, bits: Tensor, first: int, last: int) -> Tensor:
+        """What each query gets from its own group, of which it knows the tokens up to itself."""
+        group = self.format.group
+        found = []
+        for begin in range(first, last, group):
+            count = min(group, last - begin)
+            mine = slice(begin - first, begin - first + count)
+            raw = self.raw[:, :, begin : begin + count]
+            known = torch.ones(count, count, device=raw.device).tril()[..., None]
+            v, units = _integers(raw[:, :, None] * known, group, -2)  # [batch, heads, count, channels, 1, group]
+            v = _cut(v[..., 0, :], bits[mine, begin // group][:, None])
+            product = torch.einsum("bhrqt,bhqct->bhrqc", p[..., mine, begin // group, :], v)
+            found.append(product * (p_units[..., mine, begin // group, None] * units[:, :, None, :, :, 0]))
+        return torch.cat(found, -2)
+
+
+def _as_halves(x: Tensor) -> Tensor:
+    return x.to(torch.float32).clamp(-65504.0, 65504.0).to(torch.float16).to(torch.float32)
+
+
+def _integers(x: Tensor, group: int, axis: int) -> tuple[Tensor, Tensor]:
+    """As `attention_reference.integers`, in float32, which holds them."""
+    rounded = encode(x, BFP(group, WIDEST), axis)
+    magnitude = rounded.magnitude.to(torch.float32)
+    power = rounded.exponent.to(torch.int32).clamp(min=1) - 15 - (WIDEST - 1)
+    units = ((power + 127) << 23).view(torch.float32)
+    return torch.where(rounded.sign, -magnitude, magnitude), units
+
+
+def _cut(whole: Tensor, bits: int | Tensor) -> Tensor:
+    """Integers truncated to `bits`."""
+    step = 2.0 ** (WIDEST - bits)
+    return (whole / step).trunc() * step
+
+
+def _grouped(x: Tensor, group: int, fill: int) -> Tensor:
+    """[count, tokens] cut in groups: [count, groups, group]."""
+    missing = -x.shape[-1] % group
+    return torch.nn.functional.pad(x, (0, missing), value=fill).reshape(len(x), -1, group)
+
+
+AttentionInterface.register(ATTENTION, attention)
+AttentionMaskInterface.register(ATTENTION, sdpa_mask)

@@ -1,0 +1,237 @@
+"""Layers of a transformers cache that keep keys and values small."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import CacheLayerMixin
+
+from ..formats.kv import KvBfp, KvFormat
+from ..kernels.attention import PackedKv
+from .pruning import prune_tokens
+
+HOW = "make the cache by tilepress.kv_cache(model, …), which sees to the model's attention"
+
+
+class PackedTokens:
+    """What a layer's `update` gives instead of keys and values: a promise that only our attention can keep."""
+
+    def __init__(self, layer: "PackedLayer") -> None:
+        object.__setattr__(self, "layer", layer)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"keys and values in a packed cache have no {name!r}: {HOW}")
+
+
+class PackedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
+    """Keys and values of one attention layer in block floating point, never to be seen unpacked.
+
+    `update` only takes note of new tokens; they are stored when the attention function asks for its result, since only
+    then is it known which of them are padding. Columns are tokens with padding, which transformers counts in.
+    """
+
+    is_croppable = True
+    is_compileable = False
+    supports_early_init = False
+
+    def __init__(self, format: KvFormat, smoothed_channels: int = 0, window: int | None = None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        assert format.bfp is not None
+        self.format, self.smoothed_channels, self.window = format, smoothed_channels, window
+        self.is_sliding = window is not None
+        self.reset()
+
+    def reset(self) -> None:
+        self.store: PackedKv | None = None
+        self.columns = 0
+        self.kept: Tensor | None = None  # bool [batch, columns]; None where there is no padding
+        self._new: tuple[Tensor, Tensor] | None = None
+        self.is_initialized = False
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        batch, heads, _, channels = key_states.shape
+        assert isinstance(self.format.number, KvBfp)
+        self.store = PackedKv(
+            self.format.number, batch, heads, channels, window=self.window, smoothed_channels=self.smoothed_channels
+        )
+        self.is_initialized = True
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Any, Any]:
+        self._store()
+        if self.store is None:
+            self.lazy_initialization(key_states, value_states)
+        self._check(key_states, value_states)
+        self._new = (
+            prune_tokens(key_states, self.format.key_sparsity),
+            prune_tokens(value_states, self.format.value_sparsity),
+        )
+        self.columns += key_states.shape[-2]
+        return PackedTokens(self), PackedTokens(self)
+
+    def _check(self, keys: Tensor, values: Tensor) -> None:
+        assert self.store is not None
+        wanted = (len(self.store.lengths), self.store.heads, keys.shape[-2], self.store.channels)
+        if tuple(keys.shape) != wanted or tuple(values.shape) != wanted:
+            raise ValueError(
+                f"the cache holds {wanted[0]} sequences of {wanted[1]} heads with {wanted[3]} channels, and the model "
+                f"gives keys {list(keys.shape)} and values {list(values.shape)}: it is another model's cache or another batch"
+            )
+
+    def attend(self, query: Tensor, mask: Tensor | None, scaling: float) -> Tensor:
+        """Attention of the tokens that `update` was given: query [batch, heads, new, channels], shaped alike.
+
+        mask: bool [batch or 1, 1, new, columns seen]; None is all up to the query's own.
+        """
+        if self.store is None or self._new is None:
+            raise RuntimeError("the cache has no tokens that have not been attended to")
+        keys, values = self._new
+        kept = None if mask is None else self._kept(mask, len(keys), keys.shape[-2])
+        out = self.store.attend(query, keys, values, scaling, kept)
+        self._note(kept)
+        return out
+
+    def _kept(self, mask: Tensor, batch: int, new: int) -> Tensor | None:
+        """Which new tokens are not padding: those that see themselves. The rest of the mask must be what follows."""
+        assert self.store is not None
+        visible = mask if mask.dtype == torch.bool else mask == 0
+        visible = visible.expand(batch, -1, -1, -1)[:, 0, :, : (self.columns if self.window is None else None)]
+        own = visible[:, :, visible.shape[-1] - new :].diagonal(dim1=1, dim2=2)
+        before = torch.tensor(self.store.lengths)[:, None]
+        wanted = before + own.cumsum(1)
+        if self.window is not None:
+            wanted = wanted.clamp(max=self.window)
+        if not torch.equal(torch.where(own, visible.sum(-1), 0), torch.where(own, wanted, 0)):
+            raise ValueError(
+                "a packed cache takes causal masks with padding, and this one shows a token other tokens than all "
+                "before it: do not mix sides of padding from call to call, nor hide tokens that were seen"
+            )
+        return None if bool(own.all()) else own
+
+    def _store(self) -> None:
+        """Store what was noted and never attended to."""
+        if self._new is not None and self.store is not None:
+            self.store.append(*self._new)
+            self._note(None)
+
+    def _note(self, kept: Tensor | None) -> None:
+        assert self._new is not None
+        batch, _, new, _ = self._new[0].shape
+        if kept is not None or self.kept is not None:
+            past = self.columns - new
+            old = torch.ones(batch, past, dtype=torch.bool) if self.kept is None else self.kept
+            now = torch.ones(batch, new, dtype=torch.bool) if kept is None else kept
+            self.kept = torch.cat([old, now], 1)
+        self._new = None
+
+    def get_seq_length(self) -> int:
+        return self.columns
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        if self.window is None:
+            return self.columns + query_length, 0
+        offset = max(self.columns - self.window + 1, 0)
+        return self.columns - offset + query_length, offset
+
+    def get_max_length(self) -> int:
+        return self.window or -1
+
+    @property
+    def batch_size(self) -> int:
+        return len(self.store.lengths) if self.store is not None else -1
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes allocated."""
+        return self.store.nbytes if self.store is not None else 0
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Remove the last -tokens_to_remove columns; a positive number, as transformers once had it, are to remain."""
+        self._store()
+        left = tokens_to_remove if tokens_to_remove > 0 else self.columns + tokens_to_remove
+        if self.store is None or left >= self.columns:
+            return
+        left = max(left, 0)
+        kept = self.kept
+        removed = [self.columns - left] * self.batch_size if kept is None else kept[:, left:].sum(1).tolist()
+        self.store.crop([length - n for length, n in zip(self.store.lengths, removed, strict=True)])
+        self.columns, self.kept = left, None if kept is None else kept[:, :left]
+
+    def _select(self, sequences: Tensor) -> None:
+        self._store()
+        if self.store is not None:
+            self.store.select(sequences.tolist())
+            self.kept = None if self.kept is None else self.kept[sequences.to("cpu")]
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        self._select(beam_idx)
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        self._select(torch.arange(self.batch_size)[indices])
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        self._select(torch.arange(self.batch_size).repeat_interleave(repeats))
+
+    def offload(self) -> None:
+        """It is on the CPU already."""
+
+    def prefetch(self) -> None:
+        """It is on the CPU already."""
+
+
+class HalfLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
+    """Keys and values of one attention layer as halves, pruned where the format says so."""
+
+    is_croppable = True
+    is_compileable = False
+
+    def __init__(self, format: KvFormat, plain: Any) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.format, self.plain = format, plain
+        self.dtype = torch.float16 if format.number == "fp16" else torch.bfloat16
+        self.is_sliding = plain.is_sliding
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        pruned = (
+            prune_tokens(key_states, self.format.key_sparsity),
+            prune_tokens(value_states, self.format.value_sparsity),
+        )
+        keys, values = self.plain.update(*(part.to(self.dtype) for part in pruned))
+        self.is_initialized = True
+        return keys.to(key_states.dtype), values.to(value_states.dtype)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in (self.plain.keys, self.plain.values) if part is not None)
+
+    @property
+    def batch_size(self) -> int:
+        return -1 if self.plain.keys is None else len(self.plain.keys)
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        self.plain.lazy_initialization(key_states.to(self.dtype), value_states.to(self.dtype))
+        self.is_initialized = True
+
+    def get_seq_length(self) -> int:
+        return int(self.plain.get_seq_length())
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        sizes: tuple[int, int] = self.plain.get_mask_sizes(query_length)
+        return sizes
+
+    def get_max_length(self) -> int:
+        return int(self.plain.get_max_length())
+
+    def reset(self) -> None:
+        self.plain.reset()
+
+    def crop(self, tokens_to_remove: int) -> None:
+        self.plain.crop(tokens_to_remove)
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        self.plain.reorder_cache(beam_idx)
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        self.plain.batch_select_indices(indices)
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        self.plain.batch_repeat_interleave(repeats)

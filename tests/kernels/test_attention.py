@@ -1,0 +1,268 @@
+"""Attention over packed caches: to the bit what the specification says, on every instruction set."""
+
+from functools import cache
+
+import pytest
+import torch
+
+from tilepress.formats import FormatError
+from tilepress.formats.kv import KvBfp, parse_kv
+from tilepress.kernels import attention_reference as reference
+from tilepress.kernels.attention import PackedKv
+
+BFP4 = parse_kv("bfp4").bfp
+BFP8 = parse_kv("bfp8").bfp
+
+
+def tensors(tokens, *, batch=1, heads=2, rows=2, channels=64, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    shape = (batch, heads * rows, tokens, channels), (batch, heads, tokens, channels), (batch, heads, tokens, channels)
+    queries, keys, values = (torch.randn(size, generator=generator) for size in shape)
+    # Values whose exponents grow and shrink, so that groups are rounded anew; and an outlier.
+    values *= torch.exp2(torch.randint(-6, 6, (tokens, 1), generator=generator).float())
+    keys[..., 5] += 12.0
+    return queries, keys, values
+
+
+def expected(queries, keys, values, format, **options):
+    """Every query over the tokens up to its own."""
+    out = torch.empty_like(queries)
+    rows = queries.shape[1] // keys.shape[1]
+    window = options.pop("window", None)
+    for b, h in [(b, h) for b in range(len(keys)) for h in range(keys.shape[1])]:
+        for t in range(keys.shape[2]):
+            first = max(0, t + 1 - window) if window else 0
+            mine = slice(h * rows, (h + 1) * rows)
+            out[b, mine, t] = reference.attend(
+                queries[b, mine, t], keys[b, h, : t + 1], values[b, h, : t + 1], format, 0.125, first=first, **options
+            )
+    return out
+
+
+def by_steps(packed, queries, keys, values, kept=None, sizes=None):
+    out = []
+    for part in torch.arange(keys.shape[2]).split(sizes or 1):
+        chosen = None if kept is None else kept[:, part]
+        out.append(packed.attend(queries[:, :, part], keys[:, :, part], values[:, :, part], 0.125, chosen))
+    return torch.cat(out, 2)
+
+
+@cache
+def expected_of(name):
+    return expected(*tensors(115, heads=1), parse_kv(name).bfp)
+
+
+FORMATS = [
+    "bfp4",
+    "bfp8",
+    "bfp:m4",
+    "bfp:m3:hi6:initial7:local5",
+    "bfp:m2:hi4:initial0:local33",
+    "bfp:m5:hi7:initial3:local0",
+]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_bit_is_the_specifications(name, isa):
+    arrays, wanted = tensors(115, heads=1), expected_of(name)
+    format = parse_kv(name).bfp
+    assert torch.equal(by_steps(PackedKv(format, 1, 1, 64), *arrays), wanted)
+    assert torch.equal(by_steps(PackedKv(format, 1, 1, 64), *arrays, sizes=[1, 50, 1, 1, 56, 6]), wanted)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 4, 5, 9])
+def test_any_number_of_heads_shares_keys(rows, isa):
+    arrays = tensors(40, rows=rows, heads=1, channels=32)
+    assert torch.equal(by_steps(PackedKv(BFP8, 1, 1, 32), *arrays, sizes=40), expected(*arrays, BFP8))
+
+
+def test_long_contexts_are_cut_in_segments():
+    queries, keys, values = tensors(2300, rows=1, heads=1, channels=32)
+    packed = PackedKv(BFP4, 1, 1, 32)
+    packed.append(keys[:, :, :-1], values[:, :, :-1])
+    found = [packed.attend(queries[:, :, -1:], keys[:, :, -1:], values[:, :, -1:], 0.125, threads=2)]
+    other = PackedKv(BFP4, 1, 1, 32)
+    other.append(keys[:, :, :-2], values[:, :, :-2])
+    found.append(other.attend(queries[:, :, -2:], keys[:, :, -2:], values[:, :, -2:], 0.125, threads=1)[:, :, 1:])
+    wanted = reference.attend(queries[0, :, -1], keys[0, 0], values[0, 0], BFP4, 0.125)
+    assert torch.equal(found[0][0, :, 0], wanted) and torch.equal(found[1][0, :, 0], wanted)
+
+
+def test_windows(isa):
+    arrays = tensors(190, rows=1, heads=1, channels=32)
+    packed = PackedKv(BFP4, 1, 1, 32, window=50)
+    found = by_steps(packed, *arrays, sizes=[1, 100, 1, 88])
+    assert torch.equal(found, expected(*arrays, BFP4, window=50))
+    assert packed.nbytes < 6 * 32 * 32 * 2 * 2  # blocks that nobody sees any more are given back
+
+
+@pytest.mark.parametrize("sizes", [1, [20, 1, 80], [101]])
+def test_offsets_of_keys(sizes):
+    arrays = tensors(101, heads=1)
+    packed = PackedKv(BFP4, 1, 1, 64, smoothed_channels=4)
+    assert torch.equal(by_steps(packed, *arrays, sizes=sizes), expected(*arrays, BFP4, smoothed_channels=4))
+
+
+def test_padding_is_not_stored():
+    queries, keys, values = tensors(50, batch=2)
+    kept = torch.ones(2, 50, dtype=torch.bool)
+    kept[1, :13] = False
+    kept[1, 30] = False
+    packed = PackedKv(BFP4, 2, 2, 64)
+    found = by_steps(packed, queries, keys, values, kept, sizes=[40, 1, 9])
+    assert packed.lengths == [50, 36]
+    assert torch.equal(found[:1], expected(queries[:1], keys[:1], values[:1], BFP4))
+    real = [x[1:, :, kept[1]] for x in (queries, keys, values)]
+    assert torch.equal(found[1:, :, kept[1]], expected(*real, BFP4))
+    assert not found[1:, :, ~kept[1]].any()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_halves_in_halves_out(dtype):
+    arrays = [x.to(dtype) for x in tensors(33)]
+    found = by_steps(PackedKv(BFP8, 1, 2, 64), *arrays, sizes=33)
+    assert found.dtype == dtype
+    assert torch.equal(found, expected(*(x.float() for x in arrays), BFP8).to(dtype))
+
+
+@pytest.mark.parametrize(("name", "limit"), [("bfp4", 3.05), ("bfp8", 1.748), ("bfp:m4", 3.1)])
+def test_memory_is_what_the_formula_says(name, limit):
+    format = parse_kv(name)
+    packed = PackedKv(format.bfp, 1, 2, 64)
+    generator = torch.Generator().manual_seed(0)
+    keys = torch.randn(1, 2, 4000, 64, generator=generator)
+    packed.append(keys, keys)
+    for _ in range(96):
+        packed.append(keys[:, :, :1], keys[:, :, :1])
+    formula = format.bits(4096) / 8 * 2 * 64
+    assert packed.lengths == [4096]
+    assert formula <= packed.nbytes <= 1.03 * formula
+    assert 2 * 2 * 2 * 64 * 4096 / packed.nbytes > limit / 1.03
+
+
+def test_growth_is_in_small_pieces():
+    packed = PackedKv(BFP4, 1, 1, 64)
+    token = torch.ones(1, 1, 1, 64)
+    sizes = []
+    for _ in range(300):
+        packed.append(token, token)
+        sizes.append(packed.nbytes)
+    assert len(set(sizes)) == 5
+
+
+def test_sequences_are_chosen_and_repeated():
+    queries, keys, values = tensors(70, batch=3)
+    whole = PackedKv(BFP4, 3, 2, 64).attend(queries, keys, values, 0.125)
+    packed = PackedKv(BFP4, 3, 2, 64)
+    packed.append(keys[:, :, :69], values[:, :, :69])
+    order = [2, 0, 0, 1]
+    packed.select(order)
+    last = [x[order][:, :, 69:] for x in (queries, keys, values)]
+    assert torch.equal(packed.attend(*last, 0.125), whole[order][:, :, 69:])
+
+
+def test_cropped_tokens_leave_no_trace_where_nothing_was_truncated():
+    queries, keys, values = tensors(80)
+    wanted = expected(queries, keys, values, BFP8)
+    packed = PackedKv(BFP8, 1, 2, 64)
+    packed.append(keys[:, :, :75], values[:, :, :75])
+    packed.crop([66])
+    assert packed.lengths == [66]
+    parts = [x[:, :, 66:] for x in (queries, keys, values)]
+    assert torch.equal(packed.attend(*parts, 0.125), wanted[:, :, 66:])
+
+
+def test_a_deep_crop_goes_on_from_what_was_kept():
+    queries, keys, values = tensors(160, heads=1, rows=1)
+    packed = PackedKv(BFP4, 1, 1, 64)
+    packed.append(keys, values)
+    packed.crop([110])
+    tail = [x[:, :, 110:] for x in (queries, keys, values)]
+    found = packed.attend(*tail, 0.125)
+    # Tokens that were truncated to four bits meanwhile stay so: worse than bfp4, but no worse than if all were.
+    exact, narrow = (expected(queries, keys, values, format)[:, :, 110:] for format in (BFP8, KvBfp(4, 4)))
+    assert (found - exact).norm() < (narrow - exact).norm()
+    packed.crop([0])
+    assert packed.lengths == [0]
+    again, fresh = (cache.attend(queries, keys, values, 0.125) for cache in (packed, PackedKv(BFP4, 1, 1, 64)))
+    assert torch.equal(again, fresh)
+
+
+@pytest.mark.parametrize("options", [{}, {"smoothed_channels": 4}, {"window": 40}])
+@pytest.mark.parametrize("name", ["bfp4", "bfp8"])
+@pytest.mark.parametrize("tokens", [0, 20, 139])
+def test_state_is_saved_and_taken_up(tokens, name, options):
+    format = parse_kv(name).bfp
+    queries, keys, values = tensors(tokens + 9)
+    packed, other = (PackedKv(format, 1, 2, 64, **options) for _ in range(2))
+    if tokens:
+        packed.append(keys[:, :, :tokens], values[:, :, :tokens])
+    other.restore(packed.lengths, packed.state())
+    parts = [x[:, :, tokens:] for x in (queries, keys, values)]
+    assert torch.equal(other.attend(*parts, 0.125), packed.attend(*parts, 0.125))
+    assert other.lengths == packed.lengths
+
+
+def test_a_state_that_cannot_be_is_refused():
+    packed = PackedKv(BFP4, 1, 2, 64)
+    keys = torch.randn(1, 2, 100, 64)
+    packed.append(keys, keys)
+    state = packed.state()
+    for lengths, change, why in [
+        ([101, 3], {}, "not the blocks of such sequences|bytes, not"),
+        ([-1], {}, "cannot have -1 tokens"),
+        ([1 << 40], {}, "cannot have"),
+        ([200], {}, "not the blocks of such sequences"),
+        ([100], {"codes": state["codes"][:-1]}, "not the blocks of such sequences"),
+        ([100], {"exponents": state["exponents"][:-1]}, "exponents has .* bytes, not"),
+        ([100], {"ring": state["ring"][:7]}, "ring has 7 bytes"),
+        ([100], {"more": state["ring"]}, "arrays, not"),
+        ([100], {"smooth": torch.zeros(1, dtype=torch.uint8)}, "final offsets"),
+    ]:
+        with pytest.raises(ValueError, match=why):
+            PackedKv(BFP4, 1, 2, 64).restore(lengths, {**state, **change})
+
+
+def test_any_bytes_can_be_computed_with():
+    """What arrays say can do no harm, whatever it is."""
+    packed = PackedKv(BFP4, 1, 2, 64)
+    queries, keys, values = tensors(100)
+    packed.append(keys, values)
+    generator = torch.Generator().manual_seed(0)
+    noise = {
+        name: torch.randint(0, 256, array.shape, generator=generator, dtype=torch.uint8)
+        for name, array in packed.state().items()
+        if name != "smooth"
+    }
+    packed.restore(packed.lengths, {**noise, "smooth": packed.state()["smooth"]})
+    packed.attend(queries[:, :, :40], keys[:, :, :40], values[:, :, :40], 0.125)
+    packed.crop([77])
+    packed.attend(queries[:, :, :40], keys[:, :, :40], values[:, :, :40], 0.125)
+
+
+def test_wrong_arguments():
+    with pytest.raises(FormatError, match="heads of 80 channels cannot be cut in groups of 32"):
+        PackedKv(BFP4, 1, 2, 80)
+    with pytest.raises(FormatError, match="groups of 32, not 64"):
+        PackedKv(KvBfp(4, 4, group=64), 1, 2, 64)
+    packed = PackedKv(BFP4, 1, 2, 64)
+    ok = torch.zeros(1, 2, 3, 64)
+    with pytest.raises(ValueError, match="keys have 3 along axis 1, not 2"):
+        packed.append(torch.zeros(1, 3, 3, 64), ok)
+    with pytest.raises(ValueError, match="values have 4 along axis 2, not 3"):
+        packed.append(ok, torch.zeros(1, 2, 4, 64))
+    with pytest.raises(ValueError, match="must divide"):
+        packed.attend(torch.zeros(1, 3, 3, 64), ok, ok, 1.0)
+    with pytest.raises(ValueError, match="queries are"):
+        packed.attend(torch.zeros(3, 64), ok, ok, 1.0)
+    with pytest.raises(ValueError, match="must be finite"):
+        packed.append(ok / 0, ok)
+    with pytest.raises(ValueError, match="at least one token"):
+        packed.append(ok[:, :, :0], ok[:, :, :0])
+    with pytest.raises(ValueError, match="kept have 2 along axis 1"):
+        packed.append(ok, ok, torch.ones(1, 2, dtype=torch.bool))
+    with pytest.raises(ValueError, match="no such sequence"):
+        packed.select([1])
+    with pytest.raises(ValueError, match="a length is wanted for each"):
+        packed.crop([1, 2])
+    assert packed.lengths == [0]

@@ -1,0 +1,87 @@
+"""Whole sequences at once: the numbers of the packed cache, token by token."""
+
+import pytest
+import torch
+from tests.nn.test_kv_cache import close, logits, make, prompt
+
+import tilepress
+from tilepress.formats.kv import parse_kv
+from tilepress.kernels import attention_reference as reference
+from tilepress.kernels.attention import PackedKv
+from tilepress.nn import kv_emulation
+from tilepress.nn.kv_emulation import emulate, emulate_kv
+
+
+def tensors(tokens, heads=2, rows=2, channels=64):
+    generator = torch.Generator().manual_seed(0)
+    queries = torch.randn(2, heads * rows, tokens, channels, generator=generator)
+    keys, values = (torch.randn(2, heads, tokens, channels, generator=generator) for _ in range(2))
+    values *= torch.exp2(torch.randint(-6, 6, (tokens, 1), generator=generator).float())
+    keys[..., 5] += 12.0
+    return queries, keys, values
+
+
+@pytest.mark.parametrize("options", [{}, {"smoothed_channels": 4}, {"window": 50}])
+@pytest.mark.parametrize("name", ["bfp4", "bfp8", "bfp:m4", "bfp:m2:hi6:initial7:local5"])
+def test_every_bit_is_the_packed_caches(name, options):
+    format, arrays = parse_kv(name).bfp, tensors(300)
+    stepped = PackedKv(format, 2, 2, 64, **options)
+    wanted = torch.cat([stepped.attend(*(x[:, :, t : t + 1] for x in arrays), 0.125) for t in range(300)], 2)
+    assert torch.equal(emulate(*arrays, format, 0.125, **options), wanted)
+
+
+def test_beyond_a_segment():
+    arrays = [x[:1, :1] for x in tensors(1100, channels=32)]
+    format = parse_kv("bfp4").bfp
+    assert torch.equal(emulate(*arrays, format, 0.1), PackedKv(format, 1, 1, 32).attend(*arrays, 0.1))
+
+
+@pytest.mark.parametrize("group", [16, 64])
+def test_other_groups(group):
+    queries, keys, values = tensors(100, heads=1, rows=1)
+    format = parse_kv(f"bfp:m4:hi8:initial32:local64:g{group}").bfp
+    found = emulate(queries, keys, values, format, 0.125)
+    for t in (0, 40, 99):
+        wanted = reference.attend(queries[0, :, t], keys[0, 0, : t + 1], values[0, 0, : t + 1], format, 0.125)
+        assert torch.equal(found[0, :, t], wanted)
+
+
+@pytest.mark.parametrize("family", ["llama", "sliding", "mixed"])
+@pytest.mark.parametrize(("name", "smoothing"), [("bfp4", "online"), ("bfp8", "none"), ("bfp4+sparse:k30,v50", "none")])
+def test_models_give_the_same_logits_as_with_the_cache(family, name, smoothing):
+    model, tokens = make(family), prompt(90)
+    cached = logits(model, tokens, tilepress.kv_cache(model, name, smoothing), sizes=1)
+    emulate_kv(model, name, smoothing)
+    with torch.no_grad():
+        assert close(model(tokens).logits, cached, 0.01)
+
+
+def test_halves_and_an_end():
+    model, tokens = make(), prompt(60)
+    with torch.no_grad():
+        plain = model(tokens).logits
+        emulate_kv(model, "sparse:k30,v50")
+        pruned = model(tokens).logits
+        emulate_kv(model, "fp16")
+        halves = model(tokens).logits
+        emulate_kv(model, "none")
+        assert torch.equal(model(tokens).logits, plain)
+    assert close(halves, plain, 0.01) and not torch.equal(halves, plain)
+    assert not close(pruned, plain, 0.01)
+
+
+@torch.no_grad()
+def test_what_it_does_not_take():
+    model = make()
+    emulate_kv(model, "bfp4")
+    seen = model(prompt(10), use_cache=True).past_key_values
+    with pytest.raises(ValueError, match="emulation takes whole sequences"):
+        model(prompt(1), past_key_values=seen)
+    mask = torch.ones(1, 10, dtype=torch.long)
+    mask[0, 0] = 0
+    with pytest.raises(ValueError, match="padding on the right only"):
+        model(prompt(10), attention_mask=mask)
+    model.model.layers[0].self_attn.__dict__.pop("tilepress_kv")
+    with pytest.raises(ValueError, match="does not know which cache to emulate"):
+        model(prompt(10))
+    assert kv_emulation.QUERIES % 128 == 0 and reference.SEGMENT % kv_emulation.QUERIES == 0
