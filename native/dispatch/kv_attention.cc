@@ -52,7 +52,8 @@ struct Queries {
     QuantizeBfp* quantize = choose(kQuantizeBfp);
     for (int64_t row = 0; row < rows; ++row) {
       quantize({queries + row * stride, channels, kKvGroup, 8, kKvGroup},
-               {high.data() + row * channels, low.data() + row * channels, sums.data() + row * groups,
+               {{high.data() + row * channels, low.data() + row * channels},
+                sums.data() + row * groups,
                 units.data() + row * groups});
     }
   }

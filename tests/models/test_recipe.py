@@ -118,8 +118,12 @@ def test_what_a_recipe_needs(weights, calibration, hessian):
             },
             "activations.format bfp:g32:m8 wants integer weights, and weights.override[0].format is bf16",
         ),
-        ({"kv_cache": {"format": "bfp4"}}, "kv_cache.format: 'bfp4' is not available yet"),
-        ({"kv_cache": {"smoothing": "hybrid"}}, "unknown key kv_cache.smoothing"),
+        ({"kv_cache": {"format": "bfp5"}}, "kv_cache.format: 'bfp5' is no cache format"),
+        ({"kv_cache": {"smoothing": "some"}}, "kv_cache.smoothing: Input should be 'none' or 'online'"),
+        (
+            {"kv_cache": {"format": "fp16", "smoothing": "online"}},
+            "kv_cache: smoothing is for caches in block floating point, and the format is fp16",
+        ),
         (
             {"weights": {"quantize": "gptq"}, "calibration": {"sequences": 0}},
             "gptq looks at calibration inputs, and calibration.sequences is 0",

@@ -28,7 +28,7 @@ struct KvBlock {
   const uint8_t *codes, *lows, *exponents;  // lows may be null
 };
 
-// Queries as integers 2 * high + low; of each group of channels their sum and what 1 stands for.
+// Queries as integers, 128 * high + low (digits of quantize_bfp); of each group of channels their sum and what 1 stands for.
 struct KvQueries {
   const int8_t *high, *low;  // [rows, channels]
   const int32_t* sums;       // [rows, channels / 32], units alike

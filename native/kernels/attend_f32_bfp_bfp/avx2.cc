@@ -91,7 +91,7 @@ struct Avx2Unit {
   static void multiply(__m256i codes, const KvQueries& q, int64_t q_stride, int r, __m256i* sums) {
     for (int row = 0; row < rows; ++row) {
       const int64_t at = row * q_stride + 4 * r;
-      const __m256i high = _mm256_slli_epi32(dot(codes, four(q.high + at)), 1);
+      const __m256i high = _mm256_slli_epi32(dot(codes, four(q.high + at)), kDigitBits);
       sums[row] = _mm256_add_epi32(sums[row], _mm256_add_epi32(high, dot(codes, four(q.low + at))));
     }
   }

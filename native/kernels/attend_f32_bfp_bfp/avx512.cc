@@ -94,7 +94,9 @@ struct Avx512Unit {
     return _mm512_dpbusd_epi32(sum, four(p.values + row * p.stride + 4 * r), codes);
   }
 
-  static __m512i joined(__m512i high, __m512i low) { return _mm512_add_epi32(_mm512_slli_epi32(high, 1), low); }
+  static __m512i joined(__m512i high, __m512i low) {
+    return _mm512_add_epi32(_mm512_slli_epi32(high, kDigitBits), low);
+  }
   static __m512i widened(__m512i sum, __m512i lows) { return _mm512_add_epi32(_mm512_slli_epi32(sum, 4), lows); }
 
   static void add(__m512i sums, const float* units, float unit, float* out) {

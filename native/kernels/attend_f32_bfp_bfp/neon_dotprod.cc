@@ -116,7 +116,7 @@ struct NeonUnit {
       dot_four<rows, 2>(codes[4 * half + 2], x, y, high, low);
       dot_four<rows, 3>(codes[4 * half + 3], x, y, high, low);
     }
-    for (int row = 0; row < rows; ++row) sums[row] = vaddq_s32(vshlq_n_s32(high[row], 1), low[row]);
+    for (int row = 0; row < rows; ++row) sums[row] = vaddq_s32(vshlq_n_s32(high[row], kDigitBits), low[row]);
   }
 
   template <int rows, int four>

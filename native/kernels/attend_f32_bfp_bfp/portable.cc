@@ -39,7 +39,7 @@ struct PlainUnit {
         part ? unpack_lows(unit.lows, r, bytes) : unpack(unit.codes, r, bytes);
         const int32_t factor = part || !unit.lows ? 1 : 16;
         for (int row = 0; row < rows; ++row) {
-          dot(bytes, q.high + row * q_stride + 4 * r, 2 * factor, sums[row]);
+          dot(bytes, q.high + row * q_stride + 4 * r, factor << kDigitBits, sums[row]);
           dot(bytes, q.low + row * q_stride + 4 * r, factor, sums[row]);
         }
       }

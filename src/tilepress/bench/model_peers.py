@@ -18,6 +18,7 @@ from ..models.blocks import linear_layers
 from ..models.loading import EMBEDDED
 from ..models.partial import is_compressed
 from ..models.registration import replace_layer
+from ..nn.kv_cache import set_default_cache
 from . import llama_cpp_model
 from .model import Entrant, Settings, TransformersWriter, check_length, parameter_bytes
 from .peers import PEERS, TorchPeer
@@ -27,18 +28,24 @@ WEIGHT_ONLY = ("_weight_int8pack_mm", "_dyn_quant_matmul_4bit", "_weight_int4pac
 Found = tuple[list[Entrant], dict[str, str]]
 
 
-def entrant(name: str, settings: Settings, dtype: torch.dtype | None) -> Entrant:
+def entrant(name: str, settings: Settings, dtype: torch.dtype | None, kv: str | None = None) -> Entrant:
     """The model called `name`, of any kind that `load_model` takes, a peer if it is not compressed.
 
     dtype: of what is not packed; if not given, what the folder of a compressed one says, else `best_dtype`.
+    kv: the cache it writes with; if not given, what it remembers, else transformers' own.
     """
+    change = partial(set_default_cache, format=kv) if kv else _as_it_is
+    shown = f"{name}, kv {kv}" if kv else name
     folder = model_folder(name)
     check_length(name, _config(folder), settings)
     if is_compressed(folder):
         files = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-        return Entrant(name, files, partial(_load, name, dtype, _as_it_is), is_peer=False)
+        return Entrant(shown, files, partial(_load, name, dtype, change), is_peer=False)
     dtype = dtype or best_dtype()
-    return Entrant(name, parameter_bytes(_without_weights(folder), dtype), partial(_load, name, dtype, _as_it_is))
+    is_peer = kv is None
+    return Entrant(
+        shown, parameter_bytes(_without_weights(folder), dtype), partial(_load, name, dtype, change), is_peer=is_peer
+    )
 
 
 def vocabulary(name: str) -> int:

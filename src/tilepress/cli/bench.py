@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from . import bench_model
+from . import bench_attention, bench_model
 from .output import Json, Recorder, Threads, print_table, progress
 from .predict import show_predictions
 
@@ -199,6 +199,9 @@ def model(
         str | None, typer.Option(help="The model that peers run; the first MODEL that is not compressed.")
     ] = None,
     dtype: Annotated[Dtype, typer.Option(help="Type of what is not packed.")] = Dtype.auto,
+    kv: Annotated[
+        str | None, typer.Option(help="KV cache of the MODELs: bfp4, bfp8, fp16 …; what they remember if not given.")
+    ] = None,
     json: Json = False,
     threads: Threads = None,
 ) -> None:
@@ -216,7 +219,33 @@ def model(
 
     settings = Settings(prompt, tokens, depth or (), batch or (1,), repeats, threads)
     kind = None if dtype is Dtype.auto else torch_dtype(dtype)
-    bench_model.compare(list(dict.fromkeys(models)), settings, kind, base, peers, json)
+    bench_model.compare(list(dict.fromkeys(models)), settings, kind, base, peers, json, kv)
+
+
+@app.command()
+def attention(
+    heads: Annotated[
+        list[str] | None, typer.Argument(help="Heads: llama3-8b, smollm2, or QUERIES/KEYSxCHANNELS; both models.")
+    ] = None,
+    kv: Annotated[list[str] | None, typer.Option(help="A packed cache, bfp4 say; may be repeated.")] = None,
+    depth: Annotated[list[int] | None, typer.Option(min=1, help="Tokens in the cache; may be repeated.")] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Steps; the median counts.")] = 15,
+    peers: Annotated[bool, typer.Option("--peers/--no-peers", help="Whether to measure torch beside it.")] = True,
+    dtype: Annotated[Dtype, typer.Option(help="Type of torch's cache: the fastest here.")] = Dtype.auto,
+    json: Json = False,
+    threads: Threads = None,
+) -> None:
+    """Time the attention of one token over a long cache: packed, and by torch, taking turns with the same threads.
+
+    A step adds the token and attends to all. Caches are rotated through four times the last-level cache. The share is
+    of the memory limit: bytes of the cache over the time of a step, over the read bandwidth measured in the same run.
+
+    Example: tilepress bench attention llama3-8b --depth 16384
+    """
+    from ..bench.attention import DEPTHS, FORMATS, MODELS, Settings
+
+    settings = Settings(kv or FORMATS, depth or DEPTHS, torch_dtype(dtype), repeats, peers, threads)
+    bench_attention.compare(heads or list(MODELS), settings, json)
 
 
 def torch_dtype(dtype: Dtype) -> "torch.dtype":

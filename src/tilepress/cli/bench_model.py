@@ -18,10 +18,11 @@ def compare(
     base: str | None,
     with_peers: bool,
     json: bool,
+    kv: str | None = None,
 ) -> None:
     """`models`, by name, and the peers that run `base` if wanted: records for machines or a table for people."""
     hush_transformers()
-    entrants, refused = _entrants(models, settings, dtype, base, with_peers)
+    entrants, refused = _entrants(models, settings, dtype, base, with_peers, kv)
     result = measured(entrants, settings, models[0], json)
     recorder = Recorder()
     record(recorder, result)
@@ -36,12 +37,17 @@ def compare(
 
 
 def _entrants(
-    models: Sequence[str], settings: "Settings", dtype: "torch.dtype | None", base: str | None, with_peers: bool
+    models: Sequence[str],
+    settings: "Settings",
+    dtype: "torch.dtype | None",
+    base: str | None,
+    with_peers: bool,
+    kv: str | None,
 ) -> "tuple[list[Entrant], dict[str, str]]":
     from ..bench.model_peers import base_of, best_dtype, entrant, peers
     from ..models import model_folder
 
-    ours = [entrant(name, settings, dtype) for name in models]
+    ours = [entrant(name, settings, dtype, kv) for name in models]
     if not with_peers:
         return ours, {}
     if base is not None:

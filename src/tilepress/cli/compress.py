@@ -19,7 +19,9 @@ WORST = 5
 def compress(
     model: Annotated[str, typer.Argument(help="A model's folder, a GGUF file, smollm2-135m, or a name on the hub.")],
     out: Annotated[Path, typer.Option("-o", "--out", help="The folder to write.")],
-    recipe: Annotated[Path | None, typer.Option(help="A recipe in TOML; the options below override it.")] = None,
+    recipe: Annotated[
+        Path | None, typer.Option(help="A recipe in TOML, or harmonia; the options below override it.")
+    ] = None,
     weights: Annotated[str | None, typer.Option(help="Format of weights; see `tilepress formats`.")] = None,
     density: Annotated[float | None, typer.Option(help="Share of weights kept, above 0 and up to 1.")] = None,
     prune: Annotated[str | None, typer.Option(help="magnitude, wanda or sparsegpt.")] = None,
@@ -28,6 +30,10 @@ def compress(
     acts: Annotated[
         str | None, typer.Option(help="Activations: fp, int8, bfp:gN:mN, anda:7,7,6,5, or anda:1% to find those.")
     ] = None,
+    kv: Annotated[
+        str | None, typer.Option(help="KV cache of `generate`: model, fp16, bf16, bfp8, bfp4, sparse:k30,v50 …")
+    ] = None,
+    smoothing: Annotated[str | None, typer.Option(help="Of keys in a bfp cache: none or online.")] = None,
     calibration: Annotated[str | None, typer.Option(help="Text to calibrate with: a file, wikitext2 or pydoc.")] = None,
     sequences: Annotated[int | None, typer.Option(help="Windows of the text to take.")] = None,
     length: Annotated[int | None, typer.Option(help="Tokens of a window.")] = None,
@@ -45,6 +51,7 @@ def compress(
     options: dict[str, dict[str, Any]] = {
         "weights": {"format": weights, "density": density, "prune": prune, "quantize": quantize, "lm_head": lm_head},
         "activations": {"format": acts},
+        "kv_cache": {"format": kv, "smoothing": smoothing},
         "calibration": {"text": calibration, "sequences": sequences, "length": length, "seed": seed},
     }
     chosen = read_options(recipe, options)

@@ -54,6 +54,11 @@ def evaluate(
     acts: Annotated[
         str | None, typer.Option(help="Round activations: bfp:gN:mN or anda:7,7,6,5, on weights of any kind.")
     ] = None,
+    kv: Annotated[
+        str | None,
+        typer.Option(help="KV cache: fp16, bfp8, bfp4, sparse:k30,v50 …; what the model remembers if not given."),
+    ] = None,
+    smoothing: Annotated[str, typer.Option(help="Of keys in a bfp cache: none or online.")] = "none",
     device: Annotated[str, typer.Option(help="cpu, or cuda, where packed layers are unpacked.")] = "cpu",
     bos: Annotated[bool, typer.Option("--bos", help="Begin the text with the tokenizer's token for that.")] = False,
     json: Json = False,
@@ -64,13 +69,14 @@ def evaluate(
     of the mean over tokens or items. With --against: KL divergence from the reference's predictions, and how often both
     hold the same token most likely. Tasks are measured alone unless --data or --against asks for the text too; those
     of lm-eval fetch their data from the Hugging Face hub unless their YAML file names a file that is here. --acts
-    rounds the inputs of linear layers, as packed layers of the same format would, for judging a format by itself.
+    rounds the inputs of linear layers, as packed layers of the same format would, for judging a format by itself; --kv
+    does the same to attention, with the numbers that a packed cache gives token by token.
 
     Example: tilepress eval smollm2-135m --data wikitext2 --windows 4
     """
     from ..evaluate import Windowing, read_task
     from ..models import load_model
-    from ..models.subject import on_device, round_activations
+    from ..models.subject import on_device, round_activations, round_cache
     from ..models.texts import evaluation_text
 
     if lm_eval_folder is not None and lm_eval is None:
@@ -83,6 +89,7 @@ def evaluate(
     loaded = on_device(load_model(model), device)
     if acts:
         round_activations(loaded.model, acts)
+    round_cache(loaded.model, kv, smoothing)
     recorder = Recorder()
     if text:
         reference = on_device(load_model(against), device) if against else None

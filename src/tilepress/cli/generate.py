@@ -22,6 +22,10 @@ def generate(
         float, typer.Option(min=0.0, help="0 takes the likeliest token; higher ones choose more freely.")
     ] = 0.0,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Chooses tokens where the temperature is not 0.")] = 0,
+    kv: Annotated[
+        str | None, typer.Option(help="KV cache: fp16, bf16, bfp8, bfp4 …; what the model remembers if not given.")
+    ] = None,
+    smoothing: Annotated[str, typer.Option(help="Of keys in a bfp cache: none or online.")] = "none",
     chat: Annotated[bool, typer.Option("--chat", help="Put the prompt as a question to a chat model.")] = False,
     json: Json = False,
 ) -> None:
@@ -33,9 +37,12 @@ def generate(
     from transformers import TextStreamer
 
     from ..models import load_model
+    from ..nn.kv_cache import set_default_cache
 
     hush_transformers()
     loaded = load_model(model)
+    if kv:
+        set_default_cache(loaded.model, kv, smoothing)
     inputs = _inputs(loaded, prompt, chat)
     room = _room(loaded, inputs["input_ids"].shape[1])
     torch.manual_seed(seed)

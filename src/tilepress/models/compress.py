@@ -19,7 +19,7 @@ from .blocks import REST, find_blocks, linear_layers, output_layer
 from .calibration import Chain, find_chain, first_inputs, in_float32, run_around, statistics_of, token_windows
 from .precision import Evaluations, Judge, Precision, find_precision
 from .recipe import Recipe, read_recipe
-from .registration import TilepressConfig, attach, packed_layers, replace_layer
+from .registration import TilepressConfig, attach, check_cache_of, packed_layers, replace_layer
 from .tensor_types import classify, layer_activations, products
 from .texts import calibration_text
 
@@ -183,6 +183,7 @@ class Compression:
         _refuse(model, recipe)
         if windows is not None:
             _refuse_length(model, windows)
+        check_cache_of(model, recipe.model_dump())
         self.model, self.recipe, self.storage = model, recipe, storage
         self.windows = windows if recipe.needs_calibration else None
         self.blocks = find_blocks(model)

@@ -1,5 +1,6 @@
 """What to do to a model: a recipe, read from TOML, that says everything and refuses what it does not know."""
 
+import copy
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -14,10 +15,20 @@ from ..compress import WeightPlan
 from ..compress.plan import Prune, Quantize
 from ..compress.prune import PruneScope
 from ..formats import AndaSearch, Integer, WeightFormat, parse_activations, parse_weight
+from ..formats.kv import parse_kv
 from .tensor_types import LayerType
 
 LmHead = Literal["keep", "compress"]
-KV_FORMATS = ("model", "fp16", "bf16")
+Smoothing = Literal["none", "online"]
+
+# Recipes that have a name: what a paper sets, whole.
+NAMED: dict[str, dict[str, Any]] = {
+    "harmonia": {
+        "weights": {"format": "int4:g32"},
+        "activations": {"format": "bfp:g32:m8"},
+        "kv_cache": {"format": "bfp4", "smoothing": "online"},
+    },
+}
 
 
 class RecipeError(ValueError):
@@ -33,9 +44,7 @@ def _activation_format(name: str) -> str:
 
 
 def _kv_format(name: str) -> str:
-    if name not in KV_FORMATS:
-        raise ValueError(f"{name!r} is not available yet: the cache stays as the model has it; leave the section out")
-    return name
+    return name if name == "model" else str(parse_kv(name))
 
 
 FormatName = Annotated[str, AfterValidator(_weight_format)]
@@ -81,7 +90,17 @@ class Activations(_Section):
 
 
 class KVCache(_Section):
+    """What `generate` keeps keys and values in: as the model has them, or as `formats.kv` says. `smoothing`: see
+    `tilepress.kv_cache`."""
+
     format: Annotated[str, AfterValidator(_kv_format)] = "model"
+    smoothing: Smoothing = "none"
+
+    @model_validator(mode="after")
+    def _is_possible(self) -> "KVCache":
+        if self.smoothing != "none" and (self.format == "model" or parse_kv(self.format).bfp is None):
+            raise ValueError(f"smoothing is for caches in block floating point, and the format is {self.format}")
+        return self
 
 
 class Calibration(_Section):
@@ -142,7 +161,8 @@ class Recipe(_Section):
 
 
 def read_recipe(source: "Recipe | Mapping[str, Any] | str | Path") -> Recipe:
-    """A recipe as it is, from nested mappings, or from a TOML file; RecipeError names the key that is wrong."""
+    """A recipe as it is, from nested mappings, from a TOML file, or of a name; RecipeError names the key that is
+    wrong."""
     if isinstance(source, Recipe):
         return source
     where = "the recipe" if isinstance(source, Mapping) else str(source)
@@ -153,6 +173,9 @@ def read_recipe(source: "Recipe | Mapping[str, Any] | str | Path") -> Recipe:
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
+    """What the file says; a name of `NAMED` where there is no such file."""
+    if str(path) in NAMED and not Path(path).exists():
+        return copy.deepcopy(NAMED[str(path)])
     try:
         return tomllib.loads(Path(path).read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

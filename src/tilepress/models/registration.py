@@ -80,6 +80,7 @@ class TilepressQuantizer(HfQuantizer):
         for name, layer in packed_layers(model):
             layer.complete(name)
         decode_natively(model)
+        use_cache_of(model, self.quantization_config.recipe)
         return model
 
     def _dequantize(self, model: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
@@ -104,6 +105,33 @@ def attach(model: Any, config: TilepressConfig) -> None:
     model.is_quantized = True
     model.quantization_method = METHOD
     decode_natively(model)
+    use_cache_of(model, config.recipe)
+
+
+def cache_of(recipe: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Format and smoothing of the cache that a recipe sets; None where it stays as the model has it."""
+    section = recipe.get("kv_cache", {})
+    format = section.get("format", "model")
+    return None if format == "model" else (format, section.get("smoothing", "none"))
+
+
+# `nn.kv_cache` is imported where it is needed: transformers is not whole yet when this module is imported.
+def use_cache_of(model: Any, recipe: Mapping[str, Any]) -> None:
+    """Let `generate` take the cache that the recipe sets, if it sets one."""
+    cache = cache_of(recipe)
+    if cache is not None and hasattr(model, "generate"):
+        from ..nn.kv_cache import set_default_cache
+
+        set_default_cache(model, *cache)
+
+
+def check_cache_of(model: Any, recipe: Mapping[str, Any]) -> None:
+    """FormatError or ValueError where `model` cannot have the cache that the recipe sets."""
+    cache = cache_of(recipe)
+    if cache is not None:
+        from ..nn.kv_cache import check_kv_cache
+
+        check_kv_cache(model, cache[0])
 
 
 def packed_layers(model: nn.Module) -> Iterator[tuple[str, PackedLinear]]:

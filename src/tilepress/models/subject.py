@@ -11,12 +11,13 @@ from torch import nn
 from ..compress.search import Products
 from ..formats import BFP, Anda, AndaSearch, parse_activations
 from ..nn.emulation import set_activations
+from ..nn.kv_emulation import emulate_kv
 from .blocks import all_linear_layers, output_layer
 from .compress import Progress, compress_model
 from .loading import Announce, LoadedModel, load_model, model_folder, say
 from .partial import is_compressed
 from .recipe import Activations, Recipe, read_recipe
-from .registration import packed_layers, unpack_layers
+from .registration import cache_of, packed_layers, unpack_layers
 from .shards import Shards
 from .tensor_types import LayerType, classify, layer_formats, products
 
@@ -79,6 +80,17 @@ def on_device(loaded: LoadedModel, device: str) -> LoadedModel:
     """The model there; packed layers are unpacked, since they compute on the CPU alone."""
     check_device(device)
     return replace(loaded, model=_moved(loaded.model, device))
+
+
+def round_cache(model: nn.Module, format: str | None, smoothing: str = "none") -> None:
+    """Let `model` attend from now on as if it kept keys and values in `format`, by emulation; if not given, in what a
+    compressed model remembers, else as it comes."""
+    config = getattr(model.config, "quantization_config", None)
+    remembered = cache_of(getattr(config, "recipe", {}))
+    if format:
+        emulate_kv(model, format, smoothing)
+    elif remembered:
+        emulate_kv(model, *remembered)
 
 
 def round_activations(model: nn.Module, format: str) -> None:

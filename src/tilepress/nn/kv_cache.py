@@ -83,6 +83,36 @@ def kv_cache(model: Any, format: str | KvFormat = "bfp4", smoothing: str = "none
     return KvCache(parsed, "online" if online else "none", layers)
 
 
+def set_default_cache(model: Any, format: str | KvFormat, smoothing: str = "none") -> None:
+    """Let `model.generate` begin with an empty cache like that wherever it is given none; "model" ends it."""
+    model.__dict__.pop("_prepare_cache_for_generation", None)
+    if format != "model":
+        check_kv_cache(model, format)
+        model._prepare_cache_for_generation = _Caching(model, parse_kv(format), smoothing)
+
+
+def check_kv_cache(model: Any, format: str | KvFormat) -> None:
+    """FormatError or ValueError where `model` cannot have a cache in `format`."""
+    _check_model(model, parse_kv(format), DynamicCache(config=model.config).layers)
+
+
+class _Caching:
+    """A model's `_prepare_cache_for_generation`: what `generate` calls to get a cache."""
+
+    def __init__(self, model: Any, format: KvFormat, smoothing: str) -> None:
+        self.model, self.format, self.smoothing = model, format, smoothing
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "_Caching":
+        return _Caching(memo.get(id(self.model), self.model), self.format, self.smoothing)
+
+    def __call__(self, generation_config: Any, model_kwargs: dict[str, Any], *others: Any, **options: Any) -> Any:
+        is_open = generation_config.cache_implementation is None and generation_config.use_cache is not False
+        if is_open and model_kwargs.get("past_key_values") is None:
+            model_kwargs["past_key_values"] = kv_cache(self.model, self.format, self.smoothing)
+        plain = type(self.model)._prepare_cache_for_generation
+        return plain(self.model, generation_config, model_kwargs, *others, **options)
+
+
 def load_kv_cache(model: Any, path: str | Path) -> KvCache:
     """A cache that was saved, for the same model; DamagedError or ValueError if it is not that."""
     header = read_sealed(path, VERSION)
@@ -204,7 +234,7 @@ def _check_model(model: Any, format: KvFormat, layers: list[Any]) -> None:
         raise ValueError(f"{type(model).__name__} has caches that cannot be packed: {', '.join(sorted(odd)) or 'none'}")
     if format.bfp is None:
         return
-    if next(model.parameters()).device.type != "cpu":
+    if next(model.parameters()).device.type not in ("cpu", "meta"):
         raise ValueError(
             "packed caches compute on the CPU, and the model is elsewhere: move it, or use `tilepress eval`"
         )

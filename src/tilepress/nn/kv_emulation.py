@@ -93,8 +93,8 @@ def emulate(
     window: int | None = None,
     smoothed_channels: int = 0,
 ) -> Tensor:
-    """query [batch, query heads, tokens, channels], each token over those up to its own of keys and values [batch, heads,
-    tokens, channels]: shaped like it. `window` and `smoothed_channels`: see `PackedKv`."""
+    """query [batch, query heads, tokens, channels], each token's over keys and values [batch, heads, tokens, channels]
+    up to its own: shaped like it. `window` and `smoothed_channels`: see `PackedKv`."""
     batch, heads, tokens, channels = keys.shape
     rows = query.reshape(batch, heads, -1, tokens, channels)
     whole = _Sequence(keys, values, format, smoothed_channels)

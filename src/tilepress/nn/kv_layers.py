@@ -73,8 +73,9 @@ class PackedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
         wanted = (len(self.store.lengths), self.store.heads, keys.shape[-2], self.store.channels)
         if tuple(keys.shape) != wanted or tuple(values.shape) != wanted:
             raise ValueError(
-                f"the cache holds {wanted[0]} sequences of {wanted[1]} heads with {wanted[3]} channels, and the model "
-                f"gives keys {list(keys.shape)} and values {list(values.shape)}: it is another model's cache or another batch"
+                f"the cache holds {wanted[0]} sequences of {wanted[1]} heads with {wanted[3]} channels, and the "
+                f"model gives keys {list(keys.shape)} and values {list(values.shape)}: it is another "
+                "model's cache or another batch"
             )
 
     def attend(self, query: Tensor, mask: Tensor | None, scaling: float) -> Tensor:

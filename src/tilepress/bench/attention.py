@@ -1,0 +1,197 @@
+"""How fast one token attends to a long cache, packed and beside other people's, in one interleaved run.
+
+A step is what a layer does with a new token: its key and value are added to the cache, and its queries attend to all of
+it. Every entrant goes through copies of its cache that fill the last-level cache four times over, as the layers of a
+model do; their bytes over the time of a step are held against the read bandwidth of the same run.
+"""
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import cycle
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from ..formats.kv import KvBfp, parse_kv
+from ..kernels.attention import PackedKv
+from .bandwidth import last_level_cache_bytes, read_bandwidth
+from .linear import Step, _free_memory, _torch_threads
+
+DEPTHS = (1024, 4096, 16384, 32768)
+FORMATS = ("bfp4", "bfp8")
+ROTATED = 4  # times the last-level cache
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Heads of queries, heads of keys and values, and channels of each."""
+
+    queries: int
+    keys: int
+    channels: int
+
+    def __str__(self) -> str:
+        return f"{self.queries}/{self.keys}x{self.channels}"
+
+
+MODELS = {"llama3-8b": Heads(32, 8, 128), "smollm2": Heads(9, 3, 64)}
+
+
+def parse_heads(text: str) -> Heads:
+    """A model of MODELS, or 32/8x128."""
+    if text in MODELS:
+        return MODELS[text]
+    numbers = text.replace("/", "x").split("x")
+    if len(numbers) != 3 or not all(number.isascii() and number.isdigit() and int(number) for number in numbers):
+        raise ValueError(f"{text!r} is neither one of {', '.join(MODELS)} nor QUERIES/KEYSxCHANNELS, 32/8x128 say")
+    heads = Heads(*map(int, numbers))
+    if heads.queries % heads.keys:
+        raise ValueError(f"{heads.keys} heads of keys do not divide {heads.queries} of queries")
+    return heads
+
+
+@dataclass(frozen=True)
+class Settings:
+    formats: Sequence[str] = FORMATS
+    depths: Sequence[int] = DEPTHS
+    dtype: torch.dtype = torch.float32
+    repeats: int = 15
+    peers: bool = True
+    threads: int | None = None
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Median `seconds` of a step over a cache of `nbytes`."""
+
+    name: str
+    is_peer: bool
+    seconds: float
+    nbytes: int
+    share_of_bandwidth: float
+
+    @property
+    def rate(self) -> float:
+        """Bytes of the cache a second."""
+        return self.nbytes / self.seconds
+
+
+@dataclass(frozen=True)
+class Result:
+    """At one depth; `bandwidth` in bytes a second; `refused`: peer → why it is not there."""
+
+    heads: Heads
+    depth: int
+    bandwidth: float
+    timings: Sequence[Timing]
+    refused: dict[str, str]
+
+    def over(self, timing: Timing) -> dict[str, float]:
+        """Peer → how many times as long it takes."""
+        return {peer.name: peer.seconds / timing.seconds for peer in self.timings if peer.is_peer}
+
+
+@dataclass(frozen=True)
+class _Entrant:
+    name: str
+    is_peer: bool
+    nbytes: int
+    steps: Iterator[Callable[[], Any]]
+
+
+def measure(heads: Heads, settings: Settings, step: Step = lambda text: None) -> Iterator[Result]:
+    """One result for each depth."""
+    formats = {name: _bfp(name) for name in settings.formats}
+    with _torch_threads(settings.threads) as threads:
+        for depth in settings.depths:
+            step(f"{heads}, {depth} tokens")
+            bandwidth = read_bandwidth(threads)
+            token = [torch.randn(1, n, 1, heads.channels) for n in (heads.queries, heads.keys, heads.keys)]
+            past = [torch.randn(1, heads.keys, depth, heads.channels) for _ in range(2)]
+            entrants = [_packed(name, format, heads, past, token) for name, format in formats.items()]
+            refused = {}
+            if settings.peers:
+                entrants.append(_sdpa(past, token, settings.dtype))
+                refused = _refusals()
+            yield Result(heads, depth, bandwidth, _race(entrants, settings.repeats, bandwidth), refused)
+
+
+def _bfp(name: str) -> KvBfp:
+    format = parse_kv(name)
+    if format.bfp is None or format.is_sparse:
+        raise ValueError(f"packed attention is over block floating point, not {format}; fp16 and bf16 are torch's own")
+    return format.bfp
+
+
+def _packed(name: str, format: KvBfp, heads: Heads, past: list[Tensor], token: list[Tensor]) -> _Entrant:
+    cache = PackedKv(format, 1, heads.keys, heads.channels)
+    cache.append(*past)
+    query, key, value = token
+    scaling = heads.channels**-0.5
+
+    def step_on(mine: PackedKv) -> Callable[[], Any]:
+        return lambda: mine.attend(query, key, value, scaling)
+
+    copies = [cache, *(deepcopy(cache) for _ in range(_copies(cache.nbytes) - 1))]
+    return _Entrant(name, False, cache.nbytes, cycle([step_on(mine) for mine in copies]))
+
+
+def _sdpa(past: list[Tensor], token: list[Tensor], dtype: torch.dtype) -> _Entrant:
+    """torch's attention over keys and values that have room for one token more, so that adding it copies nothing."""
+    query, key, value = (part.to(dtype) for part in token)
+    keys, values = (torch.cat([part.to(dtype), part[:, :, :1].to(dtype)], 2) for part in past)
+
+    def step_on(k: Tensor, v: Tensor) -> Callable[[], Any]:
+        def step() -> None:
+            k[:, :, -1:], v[:, :, -1:] = key, value
+            scaled_dot_product_attention(query, k, v, enable_gqa=True)
+
+        return step
+
+    nbytes = keys.nbytes + values.nbytes
+    copies = [(keys, values), *((keys.clone(), values.clone()) for _ in range(_copies(nbytes) - 1))]
+    name = f"torch SDPA {str(dtype).removeprefix('torch.')}"
+    return _Entrant(name, True, nbytes, cycle([step_on(*mine) for mine in copies]))
+
+
+def _refusals() -> dict[str, str]:
+    backends = [name for name in ("optimum.quanto", "hqq") if _is_installed(name)]
+    if backends:
+        return {}
+    return {"transformers quantized cache": "neither optimum-quanto nor hqq is installed"}
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def _copies(nbytes: int) -> int:
+    wanted = math.ceil(ROTATED * last_level_cache_bytes() / nbytes)
+    return max(1, min(wanted, _free_memory() // (4 * nbytes)))
+
+
+def _race(entrants: Sequence[_Entrant], repeats: int, bandwidth: float) -> list[Timing]:
+    times: list[list[float]] = [[] for _ in entrants]
+    for turn in range(repeats + 1):
+        for entrant, found in zip(entrants, times, strict=True):
+            call = next(entrant.steps)
+            start = time.perf_counter()
+            call()
+            if turn:  # the first wakes threads
+                found.append(time.perf_counter() - start)
+    timings = []
+    for entrant, found in zip(entrants, times, strict=True):
+        seconds = statistics.median(found)
+        share = entrant.nbytes / seconds / bandwidth
+        timings.append(Timing(entrant.name, entrant.is_peer, seconds, entrant.nbytes, share))
+    return timings

@@ -1,0 +1,94 @@
+"""Caches in recipes: a compressed model remembers its own, and `generate` and `eval` take it."""
+
+import copy
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, DynamicCache
+
+import tilepress
+from tests.cli.conftest import call, call_for_records  # noqa: F401
+from tests.cli.test_cli import assert_refused
+from tests.models import tiny
+from tilepress.formats import FormatError
+from tilepress.models import compress_folder
+from tilepress.models.recipe import read_recipe
+from tilepress.nn.kv_cache import KvCache, set_default_cache
+
+SIZES = {"head_dim": 32, "max_position_embeddings": 256}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A model, and the same compressed by the recipe `harmonia`."""
+    folder, text = tiny.save(tmp_path_factory.mktemp("kv") / "model", **SIZES)
+    compress_folder(str(folder), folder.parent / "out", "harmonia")
+    return str(folder), str(folder.parent / "out"), str(text)
+
+
+def caches_of(model, **options):
+    """The cache that `generate` ended with."""
+    found = model.generate(tiny.windows(1, 40), max_new_tokens=3, return_dict_in_generate=True, **options)
+    return found.past_key_values
+
+
+def test_harmonia_is_a_recipe():
+    recipe = read_recipe("harmonia")
+    assert (recipe.weights.format, recipe.activations.format) == ("int4:g32", "bfp:g32:m8")
+    assert (recipe.kv_cache.format, recipe.kv_cache.smoothing) == ("bfp4", "online")
+
+
+def test_a_compressed_model_remembers_its_cache(folders):
+    model = AutoModelForCausalLM.from_pretrained(folders[1]).eval()
+    cache = caches_of(model)
+    assert isinstance(cache, KvCache) and (str(cache.format), cache.smoothing) == ("bfp4", "online")
+    assert cache.layers[0].store.lengths == [42]
+    assert isinstance(caches_of(copy.deepcopy(model)), KvCache)
+    assert isinstance(caches_of(model, past_key_values=DynamicCache(config=model.config)), DynamicCache)
+    assert caches_of(model, use_cache=False) is None
+    set_default_cache(model, "model")
+    assert not isinstance(caches_of(model), KvCache)
+
+
+def test_in_memory_too():
+    model = tiny.make("llama", **SIZES)
+    tilepress.compress(model, {"kv_cache": {"format": "bfp8"}})
+    assert str(caches_of(model).format) == "bfp8"
+
+
+def test_a_model_that_cannot_have_it_is_refused_before_any_work(tmp_path):
+    with pytest.raises(FormatError, match="heads of 16 channels cannot be cut in groups of 32"):
+        tilepress.compress(tiny.make("llama"), {"kv_cache": {"format": "bfp4"}})
+
+
+def test_the_command_line(folders, call, call_for_records):  # noqa: F811
+    plain, small, text = folders
+    assert call_for_records("generate", plain, "w5 w6", "--tokens", 4, "--kv", "bfp4", "--smoothing", "online")["text"]
+    assert call_for_records("generate", small, "w5 w6", "--tokens", 4)["text"]
+    how = ("--data", text, "--window", 100, "--windows", 2)
+    values = {
+        kv: next(v for k, v in call_for_records("eval", plain, *how, "--kv", kv).items() if k.endswith(".perplexity"))
+        for kv in ("fp16", "bfp8", "bfp:m1")
+    }
+    assert abs(values["bfp8"] / values["fp16"] - 1) < 0.02 < abs(values["bfp:m1"] / values["fp16"] - 1)
+    assert_refused(call("eval", plain, *how, "--kv", "bfp5"), "'bfp5' is no cache format")
+    assert_refused(call("generate", plain, "w5", "--kv", "bfp5"), "'bfp5' is no cache format")
+
+
+def test_eval_takes_the_cache_that_the_model_remembers(folders, call_for_records):  # noqa: F811
+    _, small, text = folders
+    how = ("eval", small, "--data", text, "--window", 100, "--windows", 1)
+    remembered, said, plain = (
+        next(v for k, v in call_for_records(*how, *more).items() if k.endswith(".perplexity"))
+        for more in ((), ("--kv", "bfp4", "--smoothing", "online"), ("--kv", "fp16"))
+    )
+    assert remembered == said != plain
+
+
+def test_sequences_of_a_compressed_model(folders):
+    model = AutoModelForCausalLM.from_pretrained(folders[1]).eval()
+    prompt = tiny.windows(1, 30)
+    with torch.no_grad():
+        whole = model(prompt, past_key_values=tilepress.kv_cache(model, "bfp8")).logits
+        plain = model(prompt).logits
+    assert (whole - plain).norm() < 0.2 * plain.norm()
