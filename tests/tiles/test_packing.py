@@ -220,6 +220,17 @@ def test_transposed_and_gradient_carrying_weights_are_packed_as_they_read():
             ValueError,
             "needs zero points beside its scales",
         ),
+        (
+            lambda: tiles.pack(
+                torch.ones(4, 4),
+                "uint4:g32",
+                sparse=True,
+                scales=torch.ones(4, 1).half(),
+                zeros=torch.tensor([[0], [16], [8], [240]]).byte(),
+            ),
+            ValueError,
+            "zero points of a sparse uint4:g32 matrix must be whole, multiples of 16 as stored",
+        ),
         (lambda: tiles.pack_codes(Quantized(torch.full((4, 4), 16).byte()), "e2m1"), ValueError, "0 to 15, not 16"),
         (lambda: tiles.pack_codes(Quantized(torch.zeros(4, 4)), "e2m1"), ValueError, "codes of e2m1 are torch.uint8"),
         (

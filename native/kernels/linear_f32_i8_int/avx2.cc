@@ -184,6 +184,10 @@ inline __m256 side_scales(const SpanWeights& weights, int64_t group, int side) {
     const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(halves)));
     return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
   }
+  if (weights.format->scale == ScaleType::fp16) {
+    const auto* halves = static_cast<const uint16_t*>(weights.scales) + at;
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(halves)));
+  }
   if (weights.format->scale == ScaleType::fp32) {
     return _mm256_loadu_ps(static_cast<const float*>(weights.scales) + at);
   }

@@ -16,6 +16,10 @@ inline __m512 load_sixteen_scales(const SpanWeights& weights, int64_t group) {
     const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(halves)));
     return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
   }
+  if (weights.format->scale == ScaleType::fp16) {
+    const auto* halves = static_cast<const uint16_t*>(weights.scales) + at;
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(halves)));
+  }
   if (weights.format->scale == ScaleType::fp32) {
     return _mm512_loadu_ps(static_cast<const float*>(weights.scales) + at);
   }

@@ -1,7 +1,8 @@
 """Zero points of unsigned integers: a byte that covers the range of the codes.
 
 Beside codes of Q bits a byte stands for byte · 2^(Q-8): a whole number for uint8, sixteenths for uint4. So code - zero,
-counted in those steps, has eight bits and a sign.
+counted in those steps, has eight bits and a sign. A zero point that is a code, as in files of GPTQ and AWQ, is stored
+as that code times 2^(8-Q).
 
 A sparse matrix has whole zero points only: a dropped weight is exactly zero, and in arithmetic has the code of its
 group's zero point.

@@ -31,8 +31,8 @@ def pack(
         format: a weight format or its name, "int4:g32" say.
         mask: [neurons, inputs]; only weights where it is true are stored, the others become zero.
         sparse: without `mask`: store only the weights that are not zero.
-        scales, zeros: [neurons, groups] to use instead of those that each group's extremes give; both or neither
-            where the format has zero points.
+        scales, zeros: [neurons, groups], as `Quantized` has them, to use instead of those that each group's extremes
+            give; both or neither where the format has zero points, which of a sparse matrix are whole.
         operand_bits: 8 or 16, the tile's operand width; the format's own if not given.
         threads: as many as torch uses if not given.
     """
