@@ -28,7 +28,7 @@ class Sizes:
 
     windows: int = 2
     tokens: int = 512
-    sequences: int = 8
+    sequences: int = 4
     length: int = 512
     batch: int = 1
 
