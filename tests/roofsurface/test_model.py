@@ -38,9 +38,9 @@ def test_rows_beyond_one_matrix_operation():
 
 def test_following_the_advice_leaves_the_region():
     found = predict(HBM, MXFP4, 1.0, Libxsmm(), 16)
-    assert found.surface.binding == "vector" and "2.23× the vector rate or 89.6 vector operations" in found.advice
-    assert binding(HBM, MXFP4, 1.0, Libxsmm(faster=2.24)) == "memory"
-    assert binding(HBM, MXFP4, 1.0, Libxsmm(faster=2.22)) == "vector"
+    assert found.surface.binding == "vector" and "2.18× the vector rate or 89.6 vector operations" in found.advice
+    assert binding(HBM, MXFP4, 1.0, Libxsmm(faster=2.19)) == "memory"
+    assert binding(HBM, MXFP4, 1.0, Libxsmm(faster=2.17)) == "vector"
 
 
 @pytest.mark.parametrize("density", [0, -1, 1.5])
