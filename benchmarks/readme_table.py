@@ -10,7 +10,7 @@ README = Path(__file__).parents[1] / "README.md"
 RESULTS = Path(__file__).parent / "results"
 FORMATS = "<!-- tilepress formats --markdown -->\n"
 PACKING, SPEEDS = "<!-- packing -->\n", "<!-- speeds -->\n"
-QUALITY, MODELS = "<!-- quality -->\n", "<!-- models -->\n"
+QUALITY, MODELS, LARGE = "<!-- quality -->\n", "<!-- models -->\n", "<!-- llama3-8b -->\n"
 END = "<!-- end -->\n"
 
 SHAPE = "14336x4096"
@@ -78,6 +78,20 @@ def _rates(values: dict[str, float], name: str) -> list[str]:
     return [*rates, f"{values[f'{decode}.bytes_read'] / 1e6:.0f}", f"{100 * share:.0f}"]
 
 
+def large_model_table() -> str:
+    """A model of Llama-3-8B's shape, as `benchmarks/llama3_8b.py` measured it."""
+    start, values = "llama3-8b.32_layers.", _latest("xeon")
+    rows = []
+    for name in _named(values, ".decode"):
+        if name.startswith(start):
+            over = [values.get(f"{name}.{what}.over.bf16") for what in ("prefill", "decode")]
+            times = ["" if ratio is None else f"{ratio:.2f} ×" for ratio in over]
+            prefill, decode = (f"{values[f'{name}.{what}']:.1f}" for what in ("prefill", "decode"))
+            rows.append([f"`{name.removeprefix(start)}`", prefill, times[0], decode, times[1]])
+    head = ["model", "prefill, tokens/s", "of transformers", "decode, tokens/s", "of transformers"]
+    return _markdown([head, ["---", *["---:"] * 4], *rows])
+
+
 def quality_table() -> str:
     """Quality where it was measured first, and the speed of decoding on every machine."""
     machines = {
@@ -140,6 +154,7 @@ TABLES = {
     PACKING: packing_table,
     SPEEDS: speeds_table,
     MODELS: models_table,
+    LARGE: large_model_table,
     QUALITY: quality_table,
 }
 
