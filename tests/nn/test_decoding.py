@@ -97,7 +97,7 @@ def test_logits_and_cache_are_those_of_the_modules(family, format, calls):
     assert layers == len(model.model.layers) and len(calls) == 9
 
 
-@pytest.mark.parametrize("activations", ["int8", "bfp:g32:m8"])
+@pytest.mark.parametrize("activations", ["int8", "bfp:g32:m8", "bfp:g64:m15"])
 def test_integer_activations(activations, calls):
     """A value on the edge between two integers may fall to either side."""
     compare(packed_model(activations=activations), 0.02)

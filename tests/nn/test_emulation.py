@@ -88,8 +88,8 @@ def test_native_where_it_can_be_and_emulated_elsewhere():
     up, out = (name for name in layers if name.startswith("model.layers.0") and ("up" in name or "o_proj" in name))
     up, out = sorted((up, out), key=lambda name: "o_proj" in name)
     seen = {}
-    with with_activations(model, {up: BFP(64, 4), out: BFP(64, 4)}):
-        assert layers[up].activations == "bfp:g64:m4" and layers[out].activations == "float"
+    with with_activations(model, {up: BFP(64, 16), out: BFP(64, 4)}):
+        assert layers[up].activations == "bfp:g64:m16" and layers[out].activations == "float"
         layers[out].register_forward_hook(lambda _, x, y: seen.update(x=x[0], y=y))
         with torch.no_grad():
             model(tiny.windows())
