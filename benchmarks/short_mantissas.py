@@ -1,6 +1,7 @@
 """Whether activations of one to four bits can be multiplied faster than those of seven on a CPU with NEON dots.
 
     python benchmarks/short_mantissas.py                  one row and 64, normal and heavy-tailed activations
+    python benchmarks/short_mantissas.py --zeros MODEL    only how many activations of a model are zero, on any machine
     python benchmarks/short_mantissas.py --json           records to standard output instead of benchmarks/results
 
 Compiles short_mantissas.cc beside it (c++ must be there) and runs it; times the package's own layer with seven bits in
@@ -19,9 +20,16 @@ from pathlib import Path
 
 import torch
 from rich.progress import track
+from torch import Tensor
 
 from run import keep
 from tilepress import kernels
+from tilepress.evaluate.tokens import tokenize
+from tilepress.formats import BFP
+from tilepress.formats.bfp import rounded
+from tilepress.models.loading import load_model
+from tilepress.models.tensor_types import classify
+from tilepress.models.texts import evaluation_text
 from tilepress.records import Record, machine, to_json
 from tilepress.tiles import pack
 
@@ -29,22 +37,47 @@ SOURCE = Path(__file__).with_suffix(".cc")
 COMPILE = ["c++", "-std=c++20", "-O3", "-ffp-contract=off", "-march=armv8.2-a+dotprod", "-mtune=neoverse-n1"]
 SIZE, COPIES = 4096, 6
 CALLS = {1: 61, 64: 3}  # rows: calls of each way
+TOKENS = 192
+
+Figure = tuple[str, float, str]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--zeros", metavar="MODEL", help="count zeros among this model's activations, and do no more")
     parser.add_argument("--json", action="store_true", help="print the records instead of keeping them")
     arguments = parser.parse_args()
-    if platform.machine() != "aarch64":
+    if not arguments.zeros and platform.machine() != "aarch64":
         sys.exit("the ways are written for NEON; run this on an aarch64 machine")
-    records = measure()
+    command, here = " ".join(["python", *sys.argv]), machine()
+    figures = zeros(arguments.zeros) if arguments.zeros else times()
+    records = [Record(name, value, unit, "measured", here, command) for name, value, unit in figures]
     print(to_json(records)) if arguments.json else keep(json.loads(to_json(records)), whole=False)
 
 
-def measure() -> list[Record]:
-    command, here = " ".join(["python", *sys.argv]), machine()
+def zeros(name: str) -> list[Figure]:
+    """Of each tensor type, the mean over its layers of the shares of values, and of eights of them, that are zero."""
+    loaded = load_model(name, dtype=torch.float32)
+    tokens = tokenize(loaded.tokenizer, evaluation_text(None)[1][:20000])[:TOKENS]
+    shares: dict[str, list[float]] = {}
+
+    def count(kind: str, x: Tensor) -> None:
+        for mantissa in range(1, 8):
+            empty = rounded(x, BFP(64, mantissa)).eq(0).flatten()
+            eights = empty[: len(empty) // 8 * 8].view(-1, 8).all(-1)
+            for what, found in (("zeros", empty), ("zero_eights", eights)):
+                shares.setdefault(f"{name}.A_{kind}.m{mantissa}.{what}", []).append(float(found.float().mean()))
+
+    for layer, kind in classify(loaded.model).items():
+        loaded.model.get_submodule(layer).register_forward_pre_hook(lambda _, x, kind=kind: count(kind, x[0]))
+    with torch.no_grad():
+        loaded.model(tokens[None])
+    return [(f"short_mantissas.{what}", statistics.mean(found), "") for what, found in shares.items()]
+
+
+def times() -> list[Figure]:
     weights = [pack(torch.randn(SIZE, SIZE), "int4:g64") for _ in range(COPIES)]
-    figures: list[tuple[str, float, str]] = []
+    figures: list[Figure] = []
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "short_mantissas"
         subprocess.run([*COMPILE, str(SOURCE), "-o", str(program)], check=True)
@@ -52,10 +85,10 @@ def measure() -> list[Record]:
         for rows, kind in track(runs, description="short mantissas", disable=not sys.stderr.isatty()):
             figures.append((f"short_mantissas.{kind}.b{rows}.layer of seven bits", seven_bits(weights, rows), "us"))
             figures += run(program, rows, kind)
-    return [Record(name, value, unit, "measured", here, command) for name, value, unit in figures]
+    return figures
 
 
-def run(program: Path, rows: int, kind: str) -> list[tuple[str, float, str]]:
+def run(program: Path, rows: int, kind: str) -> list[Figure]:
     """Microseconds of every way at every mantissa, and the share of activations that were zero."""
     done = subprocess.run([program, str(rows), str(CALLS[rows]), kind], check=True, capture_output=True, text=True)
     figures = []
