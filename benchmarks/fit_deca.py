@@ -1,0 +1,61 @@
+"""How the constants of DECA's simulation were fitted: each alone, over values around the one that was kept.
+
+    python benchmarks/fit_deca.py [PARAMETER…]
+
+Prints, for every value, the root mean square of the deviations of tables 4 (points) and 5 (performance, per cent), or
+of table 1 (points) for what a token takes beside its GeMMs. No other table is looked at. Takes a few minutes.
+"""
+
+import sys
+from dataclasses import replace
+from math import sqrt
+
+from tilepress.paper import find, run
+from tilepress.paper.deca.runs import speed
+from tilepress.simulate.deca import FITTED
+
+WEIGHTS = 56 * 512 * 1500
+VALUES = {
+    "memory_latency": (130, 140, 150, 160, 170),
+    "memory_share": (0.92, 0.93, 0.94, 0.95, 0.96),
+    "one_way": (1, 2, 3, 4, 5),
+    "tile_switch": (0, 1, 2, 3),
+    "software_memory_share": (0.72, 0.74, 0.76, 0.78, 0.80),
+    "software_vector_share": (0.86, 0.88, 0.90, 0.92, 0.94),
+    "l2_prefetch_lines": (4, 8, 12, 16),
+    "l2_prefetch_delay": (80, 100, 120, 140),
+    "other_layer_time": (0.216e-3, 0.226e-3, 0.236e-3, 0.246e-3, 0.256e-3),
+    "other_sequence_time": (0.0, 0.7e-6, 1.4e-6, 2.1e-6, 2.8e-6),
+    "attention_rate": (600e9, 670e9, 730e9, 800e9, 900e9),
+}
+
+
+def error(*items: str) -> float:
+    """Root mean square of the deviations of these items, in points and per cent."""
+    speed.cache_clear()
+    squares = []
+    for item in find(items):
+        for record in run(item, lambda sequence, _: sequence, {"weights": WEIGHTS}, ""):
+            if record.unit == "%" and record.deviation is not None:
+                squares.append(record.deviation**2)
+            elif record.column == "performance" and record.deviation is not None:
+                squares.append((100 * record.deviation) ** 2)
+    return sqrt(sum(squares) / len(squares))
+
+
+def main(names: list[str]) -> None:
+    unknown = set(names) - set(VALUES)
+    if unknown:
+        sys.exit(f"not fitted here: {', '.join(sorted(unknown))}; there are {', '.join(VALUES)}")
+    for name in names or VALUES:
+        kept = FITTED[name]
+        items = ["deca/table1"] if "table 1" in kept.fitted_to else ["deca/table4", "deca/table5"]
+        for value in VALUES[name]:
+            FITTED[name] = replace(kept, value=value)
+            mark = "  <- kept" if value == kept.value else ""
+            print(f"{name:24} {value:>12g}  {error(*items):6.2f}{mark}", flush=True)
+        FITTED[name] = kept
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
