@@ -21,7 +21,7 @@ VALUES = {
     "one_way": (1, 2, 3, 4, 5),
     "tile_switch": (0, 1, 2, 3),
     "software_memory_share": (0.72, 0.74, 0.76, 0.78, 0.80),
-    "software_vector_share": (0.86, 0.88, 0.90, 0.92, 0.94),
+    "software_vector_share": (0.87, 0.89, 0.91, 0.93, 0.95),
     "l2_prefetch_lines": (4, 8, 12, 16),
     "l2_prefetch_delay": (80, 100, 120, 140),
     "other_layer_time": (0.216e-3, 0.226e-3, 0.236e-3, 0.246e-3, 0.256e-3),

@@ -31,7 +31,7 @@ FITTED: dict[str, Fitted] = {
     "one_way": Fitted(3, "cycle", "MEM, TMUL and DECA of DECA in table 4 at 5 %"),
     "tile_switch": Fitted(1, "cycle", "the DECA column of table 4, all four rows"),
     "software_memory_share": Fitted(0.76, "", "MEM, TMUL and AVX of software-only in table 4 at 100 %"),
-    "software_vector_share": Fitted(0.90, "", "AVX of software-only in table 4 at 50, 20 and 5 %"),
+    "software_vector_share": Fitted(0.91, "", "AVX of software-only in table 4 at 50, 20 and 5 %"),
     "l2_prefetch_lines": Fitted(8, "line", "table 5, TFLOPS, misses and prefetches of the default L2 prefetcher"),
     "l2_prefetch_delay": Fitted(120, "cycle", "table 5, TFLOPS, misses and prefetches of the default L2 prefetcher"),
     "other_layer_time": Fitted(0.236e-3, "s", "table 1, all twelve cells: what a layer takes beside its GeMMs"),
