@@ -59,7 +59,7 @@ def compare_schemes(
 ) -> Iterator[Cost]:
     """The cost of each of `schemes`, the first of which is FP16, on `tokens` [count]; `types`: of the layers' inputs.
 
-    Native kernels compute where `model` has packed layers for it; everything else is emulated.
+    By emulation, but for packed layers, which have native kernels for it.
     """
     reference: float | None = None
     for scheme in schemes:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,7 @@ from .blocks import REST, find_blocks, linear_layers, output_layer
 from .calibration import Chain, find_chain, first_inputs, in_float32, run_around, statistics_of, token_windows
 from .precision import Evaluations, Judge, Precision, find_precision
 from .recipe import Recipe, read_recipe
-from .registration import TilepressConfig, attach, check_cache_of, packed_layers, replace_layer
+from .registration import TilepressConfig, attach, check_cache_of, packed_layers, replace_layer, unpack_layers
 from .tensor_types import classify, layer_activations, products
 from .texts import calibration_text
 
@@ -117,8 +118,12 @@ def compress_model(
     layers = Compression(model, recipe, windows, InMemory()).run(progress)
     if recipe.activations.search is not None:
         assert windows is not None
-        recipe, _ = choose_mantissas(model, recipe, windows, Evaluations())
-        layers = with_activations_of(model, layers)
+        recipe, _ = choose_mantissas(unpack_layers(deepcopy(model)).float(), recipe, windows, Evaluations())
+        layers = with_activations_of(model, layers, recipe)
+        for layer in layers:
+            packed = model.get_submodule(layer.name)
+            assert isinstance(packed, PackedLinear)
+            packed.set_activations(layer.activations)
     if hasattr(model, "config"):
         attach(model, describe(layers, recipe))
     return model
@@ -145,8 +150,8 @@ def choose_mantissas(
     evaluations: Evaluations,
     track: Callable[[Step], None] = lambda _: None,
 ) -> tuple[Recipe, Precision]:
-    """Find the mantissas that the recipe leaves open, on the packed model, and give them to its layers: the recipe with
-    them, and how they were found."""
+    """Find the mantissas that the recipe leaves open, on the packed model's weights in ordinary layers (see
+    `subject.load_subject` for why): the recipe with them, and how they were found."""
     wanted = recipe.activations.search
     assert wanted is not None
     types = classify(model, recipe.activations.types)
@@ -154,17 +159,13 @@ def choose_mantissas(
         Judge(model, types, windows, wanted.group, evaluations), products(model, types), wanted, track=track
     )
     activations = recipe.activations.model_copy(update={"format": str(precision.format)})
-    for name, format in layer_activations(model, activations.format, activations.types).items():
-        layer = model.get_submodule(name)
-        if isinstance(layer, PackedLinear):
-            layer.set_activations(format)
     return recipe.model_copy(update={"activations": activations}), precision
 
 
-def with_activations_of(model: nn.Module, layers: list[Layer]) -> list[Layer]:
-    """`layers` as those of `model` are now."""
-    now = {name: layer.activations for name, layer in packed_layers(model)}
-    return [replace(layer, activations=now[layer.name]) for layer in layers]
+def with_activations_of(model: nn.Module, layers: list[Layer], recipe: Recipe) -> list[Layer]:
+    """`layers` with the activations that the recipe has for them."""
+    wanted = layer_activations(model, recipe.activations.format, recipe.activations.types)
+    return [replace(layer, activations=wanted[layer.name]) for layer in layers]
 
 
 def describe(layers: list[Layer], recipe: Recipe, source: str | None = None) -> TilepressConfig:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ..compress.search import Step
@@ -17,7 +18,7 @@ from .loading import Announce, load_model, load_tokenizer, model_folder, read_co
 from .partial import Partial, is_compressed, refuse_foreign, refuse_nested
 from .precision import Evaluations, Precision
 from .recipe import Recipe, read_recipe
-from .registration import TilepressConfig
+from .registration import TilepressConfig, unpack_layers
 from .shards import INDEX, Shards
 from .skeleton import Skeleton
 
@@ -73,9 +74,9 @@ def compress_folder(
         written = partial.complete(_config(folder, describe(layers, recipe, name)), _companions(folder))
         if recipe.activations.search is not None:
             assert windows is not None
-            packed = load_model(str(written), announce=announce).model
-            recipe, precision = choose_mantissas(packed, recipe, windows, Evaluations(partial.evaluations), track)
-            layers = with_activations_of(packed, layers)
+            judged = unpack_layers(load_model(str(written), dtype=torch.float32, announce=announce).model)
+            recipe, precision = choose_mantissas(judged, recipe, windows, Evaluations(partial.evaluations), track)
+            layers = with_activations_of(judged, layers, recipe)
             partial.complete(_config(folder, describe(layers, recipe, name)), _companions(folder))
         partial.publish()
     return Outcome(out, layers, shards.nbytes(), _weight_bytes(out), time.monotonic() - start, precision)

@@ -48,8 +48,8 @@ def load_subject(
     announce: Announce = say,
 ) -> Subject:
     """The model called `name`, see `model_folder`: a compressed one as it is, another with its weights compressed by
-    `recipe`, in memory, or as they come without one. On the CPU packed layers stay packed; on any other device they
-    are unpacked, since packed ones compute on the CPU alone."""
+    `recipe`, in memory, or as they come without one. Packed layers are unpacked: on some processors they compute floats
+    with weights rounded to bf16, and a study must give the same everywhere."""
     check_device(device)
     folder = model_folder(name, announce)
     if is_compressed(folder) and recipe is not None:
@@ -62,14 +62,11 @@ def load_subject(
         start = time.monotonic()
         compress_model(model, _weights_only(recipe), tokenizer=loaded.tokenizer, progress=progress)
         seconds = time.monotonic() - start
-    for _, layer in packed_layers(model):
-        layer.set_activations("float")
     mapping = recipe.activations.types if recipe is not None else {}
     types = classify(model, mapping)
     counted = products(model, types)
-    return Subject(
-        _moved(model, device), loaded.tokenizer, types, counted, recipe, seconds, Shards(folder).fingerprint()
-    )
+    model, files = unpack_layers(model).to(device), Shards(folder).fingerprint()
+    return Subject(model, loaded.tokenizer, types, counted, recipe, seconds, files)
 
 
 def _weights_only(recipe: Recipe) -> Recipe:

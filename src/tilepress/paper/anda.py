@@ -84,6 +84,7 @@ def figure6(
     enough = [bits for bits in sweep if all(losses[more] <= 1 for more in sweep if more >= bits)]
     note = f"of FP16's {SIGNIFICAND}, the hidden bit included"
     yield Ours(model, REMOVED, SIGNIFICAND - min(enough) if enough else None, "bit", note)
+    yield from (Ours(absent, REMOVED, None, "bit", ABSENT) for absent in MODELS)
 
 
 def figure7(
@@ -108,6 +109,7 @@ def figure7(
         if bits == SWEEP[0]:
             worst[TENSOR_TYPES[place]] = loss
     yield Ours(model, SENSITIVE, max(worst, key=worst.__getitem__), "", f"at {SWEEP[0]} bits")
+    yield from (Ours(absent, SENSITIVE, None, "", ABSENT) for absent in ONE_BY_ONE)
 
 
 def figure9(
@@ -292,6 +294,7 @@ SENSITIVE = "most sensitive type"
 COMBINATION = "combination"
 FASTER = "times as fast as GPTQ"
 ITERATIONS = "iterations"
+ONE_BY_ONE = ("OPT-6.7B", "LLaMA-7B", "LLaMA2-7B")
 LESS_SENSITIVE = ("OPT-2.7B", "OPT-6.7B", "OPT-13B", "OPT-30B")
 
 HERE = f"Ours is {EMBEDDED} unless told otherwise, with weights as they come (4 bits); the paper's models are larger."
@@ -318,7 +321,7 @@ ITEMS: tuple[Item, ...] = (
         "anda/fig7",
         "sensitivity of one tensor type at a time",
         "same study, smaller model",
-        [Published(model, SENSITIVE, "qkv", "", "Section II-C") for model in ("OPT-6.7B", "LLaMA-7B", "LLaMA2-7B")],
+        [Published(model, SENSITIVE, "qkv", "", "Section II-C") for model in ONE_BY_ONE],
         figure7,
         (HERE,),
     ),
