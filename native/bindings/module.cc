@@ -424,7 +424,27 @@ class PyDecoder {
     std::vector<TokenCache> places;
     for (const auto& [keys, values] : caches) {
       require(keys && values, "all must have memory");
-      places.push_back({as<uint8_t>(keys), as<uint8_t>(values), length, room});
+      places.push_back({as<uint8_t>(keys), as<uint8_t>(values), length, room, nullptr});
+    }
+    nb::gil_scoped_release release;
+    decode_token(plain_, as<const uint8_t>(hidden), as<const uint8_t>(cosines), as<const uint8_t>(sines), places,
+                 as<uint8_t>(out), threads);
+  }
+
+  // `caches`: of each layer a packed one of one sequence.
+  void decode_packed(uintptr_t hidden, uintptr_t cosines, uintptr_t sines, const nb::list& caches, uintptr_t out,
+                     int threads) const {
+    require(hidden && cosines && sines && out, "all must have memory");
+    require(caches.size() == plain_.size(), "every layer has a cache");
+    require(threads >= 1, "at least one thread is needed");
+    std::vector<TokenCache> places;
+    for (nb::handle one : caches) {
+      auto& cache = nb::cast<KvCache&>(one);
+      const DecoderLayer& layer = *plain_[places.size()];
+      require(
+          cache.shape().batch == 1 && cache.shape().heads == layer.kv_heads && cache.shape().channels == layer.head_dim,
+          "a packed cache is another model's, or of several sequences");
+      places.push_back({nullptr, nullptr, 0, 0, &cache});
     }
     nb::gil_scoped_release release;
     decode_token(plain_, as<const uint8_t>(hidden), as<const uint8_t>(cosines), as<const uint8_t>(sines), places,
@@ -532,7 +552,10 @@ NB_MODULE(_native, m) {
   nb::class_<PyDecoderLayer>(m, "DecoderLayer")
       .def(nb::init<const std::string&, int64_t, int64_t, int64_t, float, float, uintptr_t, uintptr_t,
                     const nb::list&>());
-  nb::class_<PyDecoder>(m, "Decoder").def(nb::init<const nb::list&>()).def("decode", &PyDecoder::decode);
+  nb::class_<PyDecoder>(m, "Decoder")
+      .def(nb::init<const nb::list&>())
+      .def("decode", &PyDecoder::decode)
+      .def("decode_packed", &PyDecoder::decode_packed);
   bind_kv_cache(m);
   m.def("advise_huge_pages",
         [](ConstBytes data) { advise_huge_pages(data.data(), static_cast<int64_t>(data.size())); });

@@ -142,10 +142,17 @@ void attention(const DecoderLayer& layer, Values& x, const Token& token, const T
   rotate(dim, token.cosines, token.sines, queries);
   rotate(dim, token.cosines, token.sines, keys);
   round_to(layer.type, queries);
-  append(layer, cache, keys, cache.keys);
-  append(layer, cache, v.floats(), cache.values);
-  for (float& query : queries) query *= layer.scaling;
-  attend_heads(layer, queries, cache, mixed, threads);
+  if (cache.packed) {
+    round_to(layer.type, keys);
+    const std::vector<float> values = v.floats();
+    cache.packed->attend(
+        {keys.data(), values.data(), nullptr, 1, queries.data(), layer.heads, layer.scaling, mixed.data()}, threads);
+  } else {
+    append(layer, cache, keys, cache.keys);
+    append(layer, cache, v.floats(), cache.values);
+    for (float& query : queries) query *= layer.scaling;
+    attend_heads(layer, queries, cache, mixed, threads);
+  }
   Values attended(layer.type, layer.heads * dim);
   attended = mixed;
   multiply({{layer.o, out}}, attended, layer.type, threads);

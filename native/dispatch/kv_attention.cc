@@ -11,7 +11,7 @@
 namespace tilepress {
 namespace {
 
-constexpr int64_t kSegmentBlocks = 32, kSegment = kSegmentBlocks * kKvTokens;  // SEGMENT of attention_reference.py
+constexpr int64_t kSegmentBlocks = kKvSegmentBlocks, kSegment = kKvSegment;  // SEGMENT of attention_reference.py
 
 size_t size(int64_t count) { return static_cast<size_t>(count); }
 int64_t segments_of(int64_t tokens) { return (tokens + kSegment - 1) / kSegment; }
@@ -38,26 +38,27 @@ float largest_of(const float* values, int64_t count) {
 
 // Queries of the heads that share keys and values, as integers.
 struct Queries {
-  std::vector<int8_t> high, low;
+  std::vector<int8_t> digits;
   std::vector<int32_t> sums;
   std::vector<float> units;
 
   // Row r begins at queries + r * stride.
   void set(const float* queries, int64_t rows, int64_t stride, int64_t channels) {
     const int64_t groups = channels / kKvGroup;
-    high.resize(size(rows * channels));
-    low.resize(high.size());
+    digits.resize(size(2 * rows * channels));
     sums.resize(size(rows * groups));
     units.resize(sums.size());
     QuantizeBfp* quantize = choose(kQuantizeBfp);
-    for (int64_t row = 0; row < rows; ++row) {
-      quantize({queries + row * stride, channels, kKvGroup, 8, kKvGroup},
-               {{high.data() + row * channels, low.data() + row * channels},
-                sums.data() + row * groups,
-                units.data() + row * groups});
+    for (int64_t group = 0; group < groups; ++group) {
+      for (int64_t row = 0; row < rows; ++row) {
+        const int64_t at = group * rows + row;
+        int8_t* high = digits.data() + at * 2 * kKvGroup;
+        quantize({queries + row * stride + group * kKvGroup, kKvGroup, kKvGroup, 8, kKvGroup},
+                 {{high, high + kKvGroup}, sums.data() + at, units.data() + at});
+      }
     }
   }
-  KvQueries view(int64_t rows) const { return {high.data(), low.data(), sums.data(), units.data(), rows}; }
+  KvQueries view(int64_t rows) const { return {digits.data(), sums.data(), units.data(), rows}; }
 };
 
 // A segment's weights as integers.
@@ -184,7 +185,7 @@ class KvAttention {
     for (int64_t block = part.first_block; part.first < part.last && block < part.last_block; ++block) {
       const KvUnits keys = cache_.keys(at / heads_, at % heads_, block, length);
       kernel(block_of(keys), channels_, queries.view(rows_), step_.scaling,
-             scores + (block - segment * kSegmentBlocks) * kKvTokens, kSegment);
+             scores + (block - segment * kSegmentBlocks) * kKvTokens);
     }
     for (int64_t row = 0; row < rows_; ++row) {
       const float* of_row = scores + row * kSegment + part.first - segment * kSegment;
@@ -215,9 +216,7 @@ class KvAttention {
     for (int64_t i = 0; i < count; ++i) {
       const KvUnits values = cache_.values(at / heads_, at % heads_, part.first_block + i, length);
       kernel(block_of(values), channels_,
-             {weights.values.data() + i * kKvTokens, kSegment, weights.sums.data() + i, weights.units.data() + i,
-              kSegmentBlocks, rows_},
-             parts);
+             {weights.values.data() + i * kKvTokens, weights.sums.data() + i, weights.units.data() + i, rows_}, parts);
       for (int64_t row = 0; row < rows_; ++row) {
         const size_t group = size(row * kSegmentBlocks + i);
         shares[row] += static_cast<float>(weights.sums[group]) * weights.units[group];
@@ -239,16 +238,18 @@ class KvAttention {
     return largest;
   }
 
+  // Parts are [channels / 16, rows, 16]; `to` of each row [channels].
   void join(int64_t base, int64_t segments, float* to, bool kept) const {
     for (int64_t row = 0; row < rows_; ++row, to += step_.count * channels_) {
       std::fill(to, to + channels_, 0.0f);
       if (!kept) continue;
       float share = 0;
       for (int64_t s = 0; s < segments; ++s) {
-        const int64_t at = (base + s) * rows_ + row;
-        const float* part = parts_ + at * channels_;
-        for (int64_t i = 0; i < channels_; ++i) to[i] += part[i];
-        share += shares_[at];
+        const float* part = parts_ + (base + s) * rows_ * channels_;
+        for (int64_t i = 0; i < channels_; ++i) {
+          to[i] += part[(i / kKvLanes * rows_ + row) * kKvLanes + i % kKvLanes];
+        }
+        share += shares_[(base + s) * rows_ + row];
       }
       for (int64_t i = 0; i < channels_; ++i) to[i] /= share;
     }

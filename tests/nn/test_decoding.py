@@ -15,6 +15,7 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
+import tilepress
 from tilepress import nn as packed_nn
 from tilepress import tiles
 from tilepress.formats import BFP
@@ -223,6 +224,39 @@ def test_attentions_and_hidden_states_can_be_had():
     model.set_attn_implementation("eager")
     found = model(prompt(1), past_key_values=cache, output_attentions=True)
     assert len(found.attentions) == len(model.model.layers)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_packed_caches(dtype, monkeypatch):
+    """One native call with a packed cache, and what modules give with it."""
+    monkeypatch.setitem(GATED, "head_dim", 32)
+    model, results, calls = packed_model(dtype=dtype), [], []
+    decode = packed_nn.decoding._NativeLayers.decode_packed
+    monkeypatch.setattr(
+        packed_nn.decoding._NativeLayers, "decode_packed", lambda *arguments: calls.append(1) or decode(*arguments)
+    )
+    for natively in (True, False):
+        packed_nn.decode_natively(model) if natively else packed_nn.decode_by_modules(model)
+        cache = tilepress.kv_cache(model, "bfp8")
+        model(prompt(), past_key_values=cache)
+        results.append(step_logits(model, prompt(40), cache))
+        assert cache.get_seq_length() == 47 and cache.layers[1].store.lengths == [47]
+    assert (results[0] - results[1]).float().norm() <= 0.05 * results[1].float().norm()
+    assert len(calls) == 40
+
+
+@torch.no_grad()
+def test_a_packed_cache_is_left_whole_by_a_token_that_is_refused(monkeypatch):
+    monkeypatch.setitem(GATED, "head_dim", 32)
+    model = packed_model()
+    packed_nn.decode_natively(model)
+    cache = tilepress.kv_cache(model, "bfp8")
+    model(prompt(), past_key_values=cache)
+    model.model.layers[1].self_attn.k_proj.register_buffer("bias", torch.full((64,), torch.inf))
+    with pytest.raises(ValueError, match="must be finite"):
+        model(prompt(1), past_key_values=cache)
+    assert [layer.store.lengths for layer in cache.layers] == [[7]] * 3 and cache.get_seq_length() == 7
 
 
 def test_layers_that_are_not_wholly_packed_are_left_alone():

@@ -28,28 +28,31 @@ struct KvBlock {
   const uint8_t *codes, *lows, *exponents;  // lows may be null
 };
 
-// Queries as integers, 128 * high + low (digits of quantize_bfp); of each group of channels their sum and what 1 stands for.
+// Distances that kernels take for granted, so that they need not compute addresses: rows of scores and weights lie a
+// segment of tokens apart, sums and units of weights a segment's blocks.
+inline constexpr int64_t kKvSegmentBlocks = 32, kKvSegment = kKvSegmentBlocks * kKvTokens;
+
+// Queries as integers, 128 * high + low (digits of quantize_bfp); of each group of channels their sum and what 1 stands
+// for.
 struct KvQueries {
-  const int8_t *high, *low;  // [rows, channels]
-  const int32_t* sums;       // [rows, channels / 32], units alike
+  const int8_t* digits;  // [channels / 32, rows, 2, 32]: first the high ones
+  const int32_t* sums;   // [channels / 32, rows], units alike
   const float* units;
   int64_t rows;
 };
 
 // Weights of one block's tokens; of each row their sum and what 1 stands for.
 struct KvWeights {
-  const uint8_t* values;  // [rows, stride], 32 of each row
-  int64_t stride;
-  const int32_t* sums;  // [rows, unit_stride], one of each row; units alike
+  const uint8_t* values;
+  const int32_t* sums;
   const float* units;
-  int64_t unit_stride, rows;
+  int64_t rows;
 };
 
-// scores [rows, stride]: 32 of each row = scaling * query · key, group after group.
-using KvScores = void(const KvBlock& keys, int64_t channels, const KvQueries&, float scaling, float* scores,
-                      int64_t stride);
+// scores: 32 of each row = scaling * query · key, group after group.
+using KvScores = void(const KvBlock& keys, int64_t channels, const KvQueries&, float scaling, float* scores);
 
-// out [rows, channels] += weights · values.
+// out [channels / 16, rows, 16] += weights · values.
 using KvMix = void(const KvBlock& values, int64_t channels, const KvWeights&, float* out);
 
 // Weights e^(score - largest), in groups of 32 of which `count` is a multiple, as integers; of each group their sum and

@@ -43,43 +43,40 @@ void in_fours(int64_t rows, const Work& work) {
 }
 
 template <class Unit>
-void score_block(const KvBlock& keys, int64_t channels, const KvQueries& queries, float scaling, float* scores,
-                 int64_t stride) {
-  const int64_t groups = channels / kKvGroup;
+void score_block(const KvBlock& keys, int64_t channels, const KvQueries& queries, float scaling, float* scores) {
+  const int64_t groups = channels / kKvGroup, all = queries.rows;
   for (int half = 0; half < 2; ++half, scores += kKvLanes) {
-    for (int64_t row = 0; row < queries.rows; ++row) {
-      for (int lane = 0; lane < kKvLanes; ++lane) scores[row * stride + lane] = 0;
+    for (int64_t row = 0; row < all; ++row) {
+      for (int lane = 0; lane < kKvLanes; ++lane) scores[row * kKvSegment + lane] = 0;
     }
     for (int64_t group = 0; group < groups; ++group) {
       const KvBlock unit = unit_of(keys, half * groups + group);
       float units[kKvLanes];
       Unit::lane_units(unit.exponents, unit.lows != nullptr, units);
-      in_fours(queries.rows, [&]<int rows>(int64_t row) {
-        const int64_t at = row * channels + group * kKvGroup;
+      in_fours(all, [&]<int rows>(int64_t row) {
+        const int64_t at = group * all + row;
         Unit::template score<rows>(unit, units,
-                                   {queries.high + at, queries.low + at, queries.sums + row * groups + group,
-                                    queries.units + row * groups + group, rows},
-                                   channels, scores + row * stride, stride);
+                                   {queries.digits + at * 2 * kKvGroup, queries.sums + at, queries.units + at, rows},
+                                   scores + row * kKvSegment);
       });
     }
-    for (int64_t row = 0; row < queries.rows; ++row) {
-      for (int lane = 0; lane < kKvLanes; ++lane) scores[row * stride + lane] *= scaling;
+    for (int64_t row = 0; row < all; ++row) {
+      for (int lane = 0; lane < kKvLanes; ++lane) scores[row * kKvSegment + lane] *= scaling;
     }
   }
 }
 
 template <class Unit>
 void mix_block(const KvBlock& values, int64_t channels, const KvWeights& weights, float* out) {
-  for (int64_t set = 0; set < kv_units(channels); ++set) {
+  for (int64_t set = 0; set < kv_units(channels); ++set, out += weights.rows * kKvLanes) {
     const KvBlock unit = unit_of(values, set);
     float units[kKvLanes];
     Unit::lane_units(unit.exponents, unit.lows != nullptr, units);
     in_fours(weights.rows, [&]<int rows>(int64_t row) {
-      const int64_t at = row * weights.unit_stride;
+      const int64_t at = row * kKvSegmentBlocks;
       Unit::template mix<rows>(unit, units,
-                               {weights.values + row * weights.stride, weights.stride, weights.sums + at,
-                                weights.units + at, weights.unit_stride, rows},
-                               out + row * channels + set * kKvLanes, channels);
+                               {weights.values + row * kKvSegment, weights.sums + at, weights.units + at, rows},
+                               out + row * kKvLanes);
     });
   }
 }

@@ -13,34 +13,32 @@ struct Avx2Unit {
 
   // Keys are raised by 16, for which the queries' sums make up.
   template <int rows>
-  static void score(const KvBlock& unit, const float* units, const KvQueries& q, int64_t q_stride, float* scores,
-                    int64_t stride) {
-    const int64_t groups = q_stride / kKvGroup;
+  static void score(const KvBlock& unit, const float* units, const KvQueries& q, float* scores) {
     for (int half = 0; half < 2; ++half) {
       __m256i sums[rows];
       for (int row = 0; row < rows; ++row) sums[row] = _mm256_setzero_si256();
       const __m256i signs = load(unit.codes + 256 + 32 * half);
       for (int r = 0; r < kKvRows; ++r) {
         const __m256i positive = _mm256_andnot_si256(negative(signs, r), _mm256_set1_epi8(16));
-        multiply<rows>(_mm256_or_si256(nibbles_of(unit.codes + 32 * half, r), positive), q, q_stride, r, sums);
+        multiply<rows>(_mm256_or_si256(nibbles_of(unit.codes + 32 * half, r), positive), q, r, sums);
       }
       for (int row = 0; row < rows; ++row) {
-        sums[row] = _mm256_sub_epi32(sums[row], _mm256_set1_epi32(16 * q.sums[row * groups]));
+        sums[row] = _mm256_sub_epi32(sums[row], _mm256_set1_epi32(16 * q.sums[row]));
       }
       if (unit.lows) {
         for (int row = 0; row < rows; ++row) sums[row] = _mm256_slli_epi32(sums[row], 4);
         for (int r = 0; r < kKvRows; ++r) {
-          multiply<rows>(nibbles_of(unit.lows + 32 * half, r), q, q_stride, r, sums);
+          multiply<rows>(nibbles_of(unit.lows + 32 * half, r), q, r, sums);
         }
       }
       for (int row = 0; row < rows; ++row) {
-        add(sums[row], units + 8 * half, q.units[row * groups], scores + row * stride + 8 * half);
+        add(sums[row], units + 8 * half, q.units[row], scores + row * kKvSegment + 8 * half);
       }
     }
   }
 
   template <int rows>
-  static void mix(const KvBlock& unit, const float* units, const KvWeights& p, float* out, int64_t stride) {
+  static void mix(const KvBlock& unit, const float* units, const KvWeights& p, float* out) {
     for (int half = 0; half < 2; ++half) {
       __m256i sums[rows];
       for (int row = 0; row < rows; ++row) sums[row] = _mm256_setzero_si256();
@@ -58,7 +56,7 @@ struct Avx2Unit {
         }
       }
       for (int row = 0; row < rows; ++row) {
-        add(sums[row], units + 8 * half, p.units[row * p.unit_stride], out + row * stride + 8 * half);
+        add(sums[row], units + 8 * half, p.units[row * kKvSegmentBlocks], out + row * kKvLanes + 8 * half);
       }
     }
   }
@@ -88,16 +86,16 @@ struct Avx2Unit {
   }
 
   template <int rows>
-  static void multiply(__m256i codes, const KvQueries& q, int64_t q_stride, int r, __m256i* sums) {
+  static void multiply(__m256i codes, const KvQueries& q, int r, __m256i* sums) {
     for (int row = 0; row < rows; ++row) {
-      const int64_t at = row * q_stride + 4 * r;
-      const __m256i high = _mm256_slli_epi32(dot(codes, four(q.high + at)), kDigitBits);
-      sums[row] = _mm256_add_epi32(sums[row], _mm256_add_epi32(high, dot(codes, four(q.low + at))));
+      const int8_t* at = q.digits + 64 * row + 4 * r;
+      const __m256i high = _mm256_slli_epi32(dot(codes, four(at)), kDigitBits);
+      sums[row] = _mm256_add_epi32(sums[row], _mm256_add_epi32(high, dot(codes, four(at + 32))));
     }
   }
 
   static __m256i weighted(__m256i sum, const KvWeights& p, int row, int r, __m256i codes) {
-    return _mm256_add_epi32(sum, dot(four(p.values + row * p.stride + 4 * r), codes));
+    return _mm256_add_epi32(sum, dot(four(p.values + row * kKvSegment + 4 * r), codes));
   }
 
   static void add(__m256i sums, const float* units, float unit, float* out) {
@@ -108,9 +106,8 @@ struct Avx2Unit {
 
 }  // namespace
 
-void avx2::kv_scores(const KvBlock& keys, int64_t channels, const KvQueries& queries, float scaling, float* scores,
-                     int64_t stride) {
-  score_block<Avx2Unit>(keys, channels, queries, scaling, scores, stride);
+void avx2::kv_scores(const KvBlock& keys, int64_t channels, const KvQueries& queries, float scaling, float* scores) {
+  score_block<Avx2Unit>(keys, channels, queries, scaling, scores);
 }
 
 void avx2::kv_mix(const KvBlock& values, int64_t channels, const KvWeights& weights, float* out) {

@@ -20,31 +20,29 @@ struct Avx512Unit {
 
   // Keys are raised by 16, for which the queries' sums make up.
   template <int rows>
-  static void score(const KvBlock& unit, const float* units, const KvQueries& q, int64_t q_stride, float* scores,
-                    int64_t stride) {
-    const int64_t groups = q_stride / kKvGroup;
+  static void score(const KvBlock& unit, const float* units, const KvQueries& q, float* scores) {
     __m512i high[rows], low[rows];
     for (int row = 0; row < rows; ++row) high[row] = low[row] = _mm512_setzero_si512();
     const __m512i signs = load(unit.codes + 256), sixteen = _mm512_set1_epi8(16);
     for (int r = 0; r < kKvRows; ++r) {
       const __m512i nibbles = nibbles_of(unit.codes, r);
       const __mmask64 positive = _mm512_testn_epi8_mask(signs, _mm512_set1_epi8(static_cast<char>(1 << r)));
-      multiply<rows>(_mm512_mask_add_epi8(nibbles, positive, nibbles, sixteen), q, q_stride, r, high, low);
+      multiply<rows>(_mm512_mask_add_epi8(nibbles, positive, nibbles, sixteen), q, r, high, low);
     }
     __m512i sums[rows];
     for (int row = 0; row < rows; ++row) {
-      sums[row] = _mm512_sub_epi32(joined(high[row], low[row]), _mm512_set1_epi32(16 * q.sums[row * groups]));
+      sums[row] = _mm512_sub_epi32(joined(high[row], low[row]), _mm512_set1_epi32(16 * q.sums[row]));
     }
     if (unit.lows) {
       for (int row = 0; row < rows; ++row) high[row] = low[row] = _mm512_setzero_si512();
-      for (int r = 0; r < kKvRows; ++r) multiply<rows>(nibbles_of(unit.lows, r), q, q_stride, r, high, low);
+      for (int r = 0; r < kKvRows; ++r) multiply<rows>(nibbles_of(unit.lows, r), q, r, high, low);
       for (int row = 0; row < rows; ++row) sums[row] = widened(sums[row], joined(high[row], low[row]));
     }
-    for (int row = 0; row < rows; ++row) add(sums[row], units, q.units[row * groups], scores + row * stride);
+    for (int row = 0; row < rows; ++row) add(sums[row], units, q.units[row], scores + row * kKvSegment);
   }
 
   template <int rows>
-  static void mix(const KvBlock& unit, const float* units, const KvWeights& p, float* out, int64_t stride) {
+  static void mix(const KvBlock& unit, const float* units, const KvWeights& p, float* out) {
     __m512i sums[rows];
     for (int row = 0; row < rows; ++row) sums[row] = _mm512_setzero_si512();
     const __m512i signs = load(unit.codes + 256), sixteen = _mm512_set1_epi8(16);
@@ -63,7 +61,7 @@ struct Avx512Unit {
       }
       for (int row = 0; row < rows; ++row) sums[row] = widened(sums[row], lows[row]);
     }
-    for (int row = 0; row < rows; ++row) add(sums[row], units, p.units[row * p.unit_stride], out + row * stride);
+    for (int row = 0; row < rows; ++row) add(sums[row], units, p.units[row * kKvSegmentBlocks], out + row * kKvLanes);
   }
 
  private:
@@ -82,16 +80,16 @@ struct Avx512Unit {
   }
 
   template <int rows>
-  static void multiply(__m512i codes, const KvQueries& q, int64_t q_stride, int r, __m512i* high, __m512i* low) {
+  static void multiply(__m512i codes, const KvQueries& q, int r, __m512i* high, __m512i* low) {
     for (int row = 0; row < rows; ++row) {
-      const int64_t at = row * q_stride + 4 * r;
-      high[row] = _mm512_dpbusd_epi32(high[row], codes, four(q.high + at));
-      low[row] = _mm512_dpbusd_epi32(low[row], codes, four(q.low + at));
+      const int8_t* at = q.digits + 64 * row + 4 * r;
+      high[row] = _mm512_dpbusd_epi32(high[row], codes, four(at));
+      low[row] = _mm512_dpbusd_epi32(low[row], codes, four(at + 32));
     }
   }
 
   static __m512i weighted(__m512i sum, const KvWeights& p, int row, int r, __m512i codes) {
-    return _mm512_dpbusd_epi32(sum, four(p.values + row * p.stride + 4 * r), codes);
+    return _mm512_dpbusd_epi32(sum, four(p.values + row * kKvSegment + 4 * r), codes);
   }
 
   static __m512i joined(__m512i high, __m512i low) {
@@ -107,9 +105,8 @@ struct Avx512Unit {
 
 }  // namespace
 
-void avx512::kv_scores(const KvBlock& keys, int64_t channels, const KvQueries& queries, float scaling, float* scores,
-                       int64_t stride) {
-  score_block<Avx512Unit>(keys, channels, queries, scaling, scores, stride);
+void avx512::kv_scores(const KvBlock& keys, int64_t channels, const KvQueries& queries, float scaling, float* scores) {
+  score_block<Avx512Unit>(keys, channels, queries, scaling, scores);
 }
 
 void avx512::kv_mix(const KvBlock& values, int64_t channels, const KvWeights& weights, float* out) {

@@ -22,38 +22,46 @@ struct NeonUnit {
   }
 
   template <int rows>
-  static void score(const KvBlock& unit, const float* units, const KvQueries& q, int64_t q_stride, float* scores,
-                    int64_t stride) {
-    const int64_t groups = q_stride / kKvGroup;
+  static void score(const KvBlock& unit, const float* units, const KvQueries& q, float* scores) {
+    unit.lows ? score_as<rows, true>(unit, units, q, scores) : score_as<rows, false>(unit, units, q, scores);
+  }
+  template <int rows>
+  static void mix(const KvBlock& unit, const float* units, const KvWeights& p, float* out) {
+    unit.lows ? mix_as<rows, true>(unit, units, p, out) : mix_as<rows, false>(unit, units, p, out);
+  }
+
+ private:
+  template <int rows, bool wide>
+  static void score_as(const KvBlock& unit, const float* units, const KvQueries& q, float* scores) {
     for (int piece = 0; piece < 4; ++piece) {
       int8x16_t codes[kKvRows];
       int32x4_t sums[rows];
       unpack_signed(unit.codes + 16 * piece, codes);
-      dot<rows>(codes, q, q_stride, sums);
-      if (unit.lows) {
+      dot<rows>(codes, q, sums);
+      if constexpr (wide) {
         int32x4_t lows[rows];
         unpack_lows(unit.lows + 16 * piece, codes);
-        dot<rows>(codes, q, q_stride, lows);
+        dot<rows>(codes, q, lows);
         for (int row = 0; row < rows; ++row) sums[row] = vaddq_s32(vshlq_n_s32(sums[row], 4), lows[row]);
       }
       for (int row = 0; row < rows; ++row) {
-        add(sums[row], units + 4 * piece, q.units[row * groups], scores + row * stride + 4 * piece);
+        add(sums[row], units + 4 * piece, q.units[row], scores + row * kKvSegment + 4 * piece);
       }
     }
   }
 
   // Weights are not negative, so that values are raised by 16 and multiplied without signs, in one go.
-  template <int rows>
-  static void mix(const KvBlock& unit, const float* units, const KvWeights& p, float* out, int64_t stride) {
+  template <int rows, bool wide>
+  static void mix_as(const KvBlock& unit, const float* units, const KvWeights& p, float* out) {
     for (int piece = 0; piece < 4; ++piece) {
       uint8x16_t codes[kKvRows];
       int32x4_t sums[rows];
       unpack_raised(unit.codes + 16 * piece, codes);
       dot_weights<rows>(codes, p, sums);
       for (int row = 0; row < rows; ++row) {
-        sums[row] = vsubq_s32(sums[row], vdupq_n_s32(16 * p.sums[row * p.unit_stride]));
+        sums[row] = vsubq_s32(sums[row], vdupq_n_s32(16 * p.sums[row * kKvSegmentBlocks]));
       }
-      if (unit.lows) {
+      if constexpr (wide) {
         int8x16_t nibbles[kKvRows];
         int32x4_t lows[rows];
         unpack_lows(unit.lows + 16 * piece, nibbles);
@@ -62,12 +70,11 @@ struct NeonUnit {
         for (int row = 0; row < rows; ++row) sums[row] = vaddq_s32(vshlq_n_s32(sums[row], 4), lows[row]);
       }
       for (int row = 0; row < rows; ++row) {
-        add(sums[row], units + 4 * piece, p.units[row * p.unit_stride], out + row * stride + 4 * piece);
+        add(sums[row], units + 4 * piece, p.units[row * kKvSegmentBlocks], out + row * kKvLanes + 4 * piece);
       }
     }
   }
 
- private:
   static void store(float* units, uint32x4_t exponents) {
     vst1q_f32(units, vreinterpretq_f32_u32(vshlq_n_u32(exponents, 23)));
   }
@@ -104,13 +111,13 @@ struct NeonUnit {
 
   // Sums of all rows side by side: additions to one of them wait for each other.
   template <int rows>
-  static void dot(const int8x16_t* codes, const KvQueries& q, int64_t q_stride, int32x4_t* sums) {
+  static void dot(const int8x16_t* codes, const KvQueries& q, int32x4_t* sums) {
     int32x4_t high[rows], low[rows];
     for (int row = 0; row < rows; ++row) high[row] = low[row] = vdupq_n_s32(0);
     for (int half = 0; half < 2; ++half) {
       int8x16_t x[rows], y[rows];
-      for (int row = 0; row < rows; ++row) x[row] = vld1q_s8(q.high + row * q_stride + 16 * half);
-      for (int row = 0; row < rows; ++row) y[row] = vld1q_s8(q.low + row * q_stride + 16 * half);
+      for (int row = 0; row < rows; ++row) x[row] = vld1q_s8(q.digits + 64 * row + 16 * half);
+      for (int row = 0; row < rows; ++row) y[row] = vld1q_s8(q.digits + 64 * row + 32 + 16 * half);
       dot_four<rows, 0>(codes[4 * half], x, y, high, low);
       dot_four<rows, 1>(codes[4 * half + 1], x, y, high, low);
       dot_four<rows, 2>(codes[4 * half + 2], x, y, high, low);
@@ -131,7 +138,7 @@ struct NeonUnit {
     for (int row = 0; row < rows; ++row) positive[row] = vdupq_n_u32(0);
     for (int half = 0; half < 2; ++half) {
       uint8x16_t x[rows];
-      for (int row = 0; row < rows; ++row) x[row] = vld1q_u8(p.values + row * p.stride + 16 * half);
+      for (int row = 0; row < rows; ++row) x[row] = vld1q_u8(p.values + row * kKvSegment + 16 * half);
       weigh_four<rows, 0>(codes[4 * half], x, positive);
       weigh_four<rows, 1>(codes[4 * half + 1], x, positive);
       weigh_four<rows, 2>(codes[4 * half + 2], x, positive);
@@ -154,8 +161,8 @@ struct NeonUnit {
 }  // namespace
 
 void neon_dotprod::kv_scores(const KvBlock& keys, int64_t channels, const KvQueries& queries, float scaling,
-                             float* scores, int64_t stride) {
-  score_block<NeonUnit>(keys, channels, queries, scaling, scores, stride);
+                             float* scores) {
+  score_block<NeonUnit>(keys, channels, queries, scaling, scores);
 }
 
 void neon_dotprod::kv_mix(const KvBlock& values, int64_t channels, const KvWeights& weights, float* out) {

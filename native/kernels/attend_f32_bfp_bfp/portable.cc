@@ -30,8 +30,7 @@ struct PlainUnit {
   }
 
   template <int rows>
-  static void score(const KvBlock& unit, const float* units, const KvQueries& q, int64_t q_stride, float* scores,
-                    int64_t stride) {
+  static void score(const KvBlock& unit, const float* units, const KvQueries& q, float* scores) {
     int32_t sums[rows][kKvLanes] = {};
     for (int part = 0; part < (unit.lows ? 2 : 1); ++part) {
       for (int r = 0; r < kKvRows; ++r) {
@@ -39,28 +38,27 @@ struct PlainUnit {
         part ? unpack_lows(unit.lows, r, bytes) : unpack(unit.codes, r, bytes);
         const int32_t factor = part || !unit.lows ? 1 : 16;
         for (int row = 0; row < rows; ++row) {
-          dot(bytes, q.high + row * q_stride + 4 * r, factor << kDigitBits, sums[row]);
-          dot(bytes, q.low + row * q_stride + 4 * r, factor, sums[row]);
+          dot(bytes, q.digits + 64 * row + 4 * r, factor << kDigitBits, sums[row]);
+          dot(bytes, q.digits + 64 * row + 32 + 4 * r, factor, sums[row]);
         }
       }
     }
-    const int64_t groups = q_stride / kKvGroup;
-    for (int row = 0; row < rows; ++row) add(sums[row], units, q.units[row * groups], scores + row * stride);
+    for (int row = 0; row < rows; ++row) add(sums[row], units, q.units[row], scores + row * kKvSegment);
   }
 
   template <int rows>
-  static void mix(const KvBlock& unit, const float* units, const KvWeights& p, float* out, int64_t stride) {
+  static void mix(const KvBlock& unit, const float* units, const KvWeights& p, float* out) {
     int32_t sums[rows][kKvLanes] = {};
     for (int part = 0; part < (unit.lows ? 2 : 1); ++part) {
       for (int r = 0; r < kKvRows; ++r) {
         int8_t bytes[4 * kKvLanes];
         part ? unpack_lows(unit.lows, r, bytes) : unpack(unit.codes, r, bytes);
         for (int row = 0; row < rows; ++row) {
-          dot(bytes, p.values + row * p.stride + 4 * r, part || !unit.lows ? 1 : 16, sums[row]);
+          dot(bytes, p.values + row * kKvSegment + 4 * r, part || !unit.lows ? 1 : 16, sums[row]);
         }
       }
     }
-    for (int row = 0; row < rows; ++row) add(sums[row], units, p.units[row * p.unit_stride], out + row * stride);
+    for (int row = 0; row < rows; ++row) add(sums[row], units, p.units[row * kKvSegmentBlocks], out + row * kKvLanes);
   }
 
   static void add(const int32_t* sums, const float* units, float unit, float* out) {
@@ -70,9 +68,9 @@ struct PlainUnit {
 
 }  // namespace
 
-void portable::kv_scores(const KvBlock& keys, int64_t channels, const KvQueries& queries, float scaling, float* scores,
-                         int64_t stride) {
-  score_block<PlainUnit>(keys, channels, queries, scaling, scores, stride);
+void portable::kv_scores(const KvBlock& keys, int64_t channels, const KvQueries& queries, float scaling,
+                         float* scores) {
+  score_block<PlainUnit>(keys, channels, queries, scaling, scores);
 }
 
 void portable::kv_mix(const KvBlock& values, int64_t channels, const KvWeights& weights, float* out) {

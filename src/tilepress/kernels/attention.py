@@ -40,7 +40,7 @@ class PackedKv:
         check_channels(format, channels)
         self.format, self.window, self.smoothed_channels = format, window, smoothed_channels
         self.heads, self.channels = heads, channels
-        self._native = _native.KvCache(batch, *self._shape())
+        self.native = _native.KvCache(batch, *self._shape())
 
     def _shape(self) -> tuple[int, int, int, int, int, int, int, int]:
         format = self.format
@@ -50,16 +50,16 @@ class PackedKv:
     @property
     def lengths(self) -> list[int]:
         """Tokens of each sequence, padding not among them."""
-        return self._native.lengths
+        return self.native.lengths
 
     @property
     def nbytes(self) -> int:
         """Bytes allocated."""
-        return self._native.allocated
+        return self.native.allocated
 
     def append(self, keys: Tensor, values: Tensor, kept: Tensor | None = None, *, threads: int | None = None) -> None:
         """Add tokens [batch, heads, count, channels]; those where `kept`, bool [batch, count], is false are padding."""
-        self._native.append(_floats(keys), _floats(values), _flags(kept), thread_count(threads))
+        self.native.append(_floats(keys), _floats(values), _flags(kept), thread_count(threads))
 
     def attend(
         self,
@@ -80,7 +80,7 @@ class PackedKv:
             raise ValueError(f"queries are [batch, heads, tokens, channels], not {list(queries.shape)}")
         out = np.empty(tuple(queries.shape), np.float32)
         arrays = (_floats(keys), _floats(values), _flags(kept), _floats(queries))
-        self._native.attend(*arrays, scaling, out, thread_count(threads))
+        self.native.attend(*arrays, scaling, out, thread_count(threads))
         return torch.from_numpy(out).to(queries.dtype)
 
     def crop(self, lengths: list[int]) -> None:
@@ -88,11 +88,11 @@ class PackedKv:
 
         What was truncated stays so, and the last group of values goes on from what it was rounded to.
         """
-        self._native.crop(lengths)
+        self.native.crop(lengths)
 
     def select(self, sequences: list[int]) -> None:
         """Keep the sequences with these numbers, in this order, each as often as it is named."""
-        self._native = self._native.select(sequences)
+        self.native = self.native.select(sequences)
 
     def __deepcopy__(self, _: dict[int, Any]) -> "PackedKv":
         twin = copy(self)
@@ -101,15 +101,13 @@ class PackedKv:
 
     def state(self) -> dict[str, Tensor]:
         """Everything but format and lengths, as bytes: what `restore` takes."""
-        return {
-            name: torch.frombuffer(bytearray(data), dtype=torch.uint8) for name, data in self._native.save() if data
-        }
+        return {name: torch.frombuffer(bytearray(data), dtype=torch.uint8) for name, data in self.native.save() if data}
 
     def restore(self, lengths: list[int], state: dict[str, Tensor]) -> None:
         """Take up a saved state; ValueError where it is not one of a cache like this."""
         parts = [(name, array.numpy().tobytes()) for name, array in state.items()]
         parts += [(name, b"") for name, data in _native.KvCache(len(lengths), *self._shape()).save() if not data]
-        self._native = _native.KvCache.load(len(lengths), *self._shape(), lengths, _first_of_each(parts))
+        self.native = _native.KvCache.load(len(lengths), *self._shape(), lengths, _first_of_each(parts))
 
 
 def check_channels(format: KvBfp, channels: int) -> None:

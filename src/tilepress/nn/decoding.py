@@ -120,6 +120,8 @@ class _Decoding:
         if not self._takes(x):
             return None
         assert self.native is not None
+        if packed := _packed(cache, len(self.native.layers)):
+            return self._decode_packed(x, mask, position, packed)
         tokens = _tokens(cache, len(self.native.layers))
         if not tokens or not _is_all_seen(mask, tokens[0].keys.shape[2] + 1):
             return None
@@ -127,6 +129,17 @@ class _Decoding:
             position = torch.full((1, 1), tokens[0].keys.shape[2])
         embeddings = self.model.rotary_emb(x, position)
         return self.native.decode(x, tokens, embeddings) if self.native.fits(x, tokens, embeddings) else None
+
+    def _decode_packed(
+        self, x: Tensor, mask: Tensor | None, position: Tensor | None, layers: list[Any]
+    ) -> Tensor | None:
+        """The same with packed caches."""
+        assert self.native is not None
+        length = layers[0].columns
+        if not _is_all_seen(mask, length + 1):
+            return None
+        embeddings = self.model.rotary_emb(x, torch.full((1, 1), length) if position is None else position)
+        return self.native.decode_packed(x, layers, embeddings) if self.native.fits(x, [], embeddings) else None
 
     def _takes(self, x: Tensor) -> bool:
         """Whether the modules inside can be passed by, being packed as ever and watched by nobody."""
@@ -207,8 +220,7 @@ class _NativeLayers:
         for part in embeddings:
             if part.numel() != self.head_dim or part.dtype is not self.dtype or not part.is_contiguous():
                 return False
-        length = tokens[0].keys.shape[2]
-        shape = (1, self.kv_heads, length, self.head_dim)
+        shape = (1, self.kv_heads, tokens[0].keys.shape[2] if tokens else 0, self.head_dim)
         for one in tokens:
             keys, values = one.keys, one.values
             if not (keys.shape == values.shape == shape and keys.dtype is values.dtype is self.dtype):
@@ -231,6 +243,20 @@ class _NativeLayers:
             torch.get_num_threads(),
         )
         room.take_one_more(tokens)
+        return y
+
+    def decode_packed(self, x: Tensor, layers: list[Any], embeddings: tuple[Tensor, Tensor]) -> Tensor:
+        y = torch.empty_like(x)
+        addresses = (x.data_ptr(), embeddings[0].data_ptr(), embeddings[1].data_ptr())
+        stores = [layer.store.native for layer in layers]
+        try:
+            self.native.decode_packed(*addresses, stores, y.data_ptr(), torch.get_num_threads())
+        except ValueError:
+            for layer in layers:  # those before the one that refused have the token already
+                layer.store.crop([layer.columns])
+            raise
+        for layer in layers:
+            layer.columns += 1
         return y
 
 
@@ -296,6 +322,15 @@ def _tokens(cache: Any, count: int) -> list[Any]:
     layers = getattr(cache, "layers", [])
     for tokens in layers:
         if type(tokens).__name__ != "DynamicLayer" or not tokens.is_initialized:
+            return []
+    return layers if len(layers) == count else []
+
+
+def _packed(cache: Any, count: int) -> list[Any]:
+    """The layers of a packed cache of one sequence that holds tokens already, none of them padding or pruned."""
+    layers = getattr(cache, "layers", [])
+    for layer in layers:
+        if type(layer).__name__ != "PackedLayer" or not layer.is_plain:
             return []
     return layers if len(layers) == count else []
 

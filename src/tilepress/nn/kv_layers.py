@@ -48,6 +48,13 @@ class PackedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
         self._new: tuple[Tensor, Tensor] | None = None
         self.is_initialized = False
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it holds tokens of one sequence, all of them stored as they came."""
+        if self.store is None or self._new is not None or self.kept is not None or self.format.is_sparse:
+            return False
+        return self.window is None and len(self.store.lengths) == 1
+
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         batch, heads, _, channels = key_states.shape
         assert isinstance(self.format.number, KvBfp)
