@@ -24,7 +24,7 @@ inline int kv_field(uint16_t half) { return half >> 10 & 31; }
 // The 8-bit integer that an FP16 number is under a shared exponent, cut to `bits`.
 inline int kv_integer(uint16_t half, int exponent, int bits) {
   const int field = kv_field(half), significand = (half & 1023) | (field ? 1024 : 0);
-  const int shift = 3 + std::max(exponent, 1) - std::max(field, 1);
+  const int shift = std::min(3 + std::max(exponent, 1) - std::max(field, 1), 31);  // more is undefined
   const int magnitude = (significand >> shift) & -(1 << (8 - bits));
   return half & 0x8000 ? -magnitude : magnitude;
 }

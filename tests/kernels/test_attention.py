@@ -76,6 +76,19 @@ def test_any_number_of_heads_shares_keys(rows, isa):
     assert torch.equal(by_steps(PackedKv(BFP8, 1, 1, 32), *arrays, sizes=40), expected(*arrays, BFP8))
 
 
+def test_values_of_all_magnitudes():
+    queries, keys, values = tensors(70, heads=1)
+    generator = torch.Generator().manual_seed(1)
+    for part in (queries, keys, values):
+        part *= torch.exp2(torch.randint(-24, 15, part.shape, generator=generator).float())
+    arrays = (queries, keys, values)
+    found = PackedKv(BFP4, 1, 1, 64).attend(*arrays, 1e-9)
+    wanted = torch.stack(
+        [reference.attend(queries[0, :, t], keys[0, 0, : t + 1], values[0, 0, : t + 1], BFP4, 1e-9) for t in range(70)]
+    )
+    assert torch.equal(found[0], wanted.transpose(0, 1))
+
+
 def test_long_contexts_are_cut_in_segments():
     queries, keys, values = tensors(2300, rows=1, heads=1, channels=32)
     packed = PackedKv(BFP4, 1, 1, 32)
