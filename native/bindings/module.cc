@@ -16,8 +16,8 @@
 #include "dispatch/isa.h"
 #include "dispatch/linear.h"
 #include "dispatch/matrix.h"
-#include "dispatch/planes.h"
 #include "dispatch/parallel.h"
+#include "dispatch/planes.h"
 #include "dispatch/registry.h"
 
 namespace nb = nanobind;
