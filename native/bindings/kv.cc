@@ -1,29 +1,20 @@
 // Python's door to KV caches.
-#include "bindings/kv.h"
-
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
-#include <stdexcept>
-
+#include "bindings/arguments.h"
+#include "bindings/doors.h"
 #include "dispatch/kv_cache.h"
-
-namespace nb = nanobind;
 
 namespace tilepress {
 namespace {
 
-using Floats = nb::ndarray<float, nb::ndim<4>, nb::c_contig, nb::device::cpu>;
-using ConstFloats = nb::ndarray<const float, nb::ndim<4>, nb::c_contig, nb::device::cpu>;
+using Heads = nb::ndarray<float, nb::ndim<4>, nb::c_contig, nb::device::cpu>;
+using ConstHeads = nb::ndarray<const float, nb::ndim<4>, nb::c_contig, nb::device::cpu>;
 using ConstFlags = nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Parts = std::vector<std::pair<std::string, nb::bytes>>;
-
-void require(bool condition, const std::string& message) {
-  if (!condition) throw std::invalid_argument(message);
-}
 
 template <class Array>
 void require_shape(const Array& array, std::initializer_list<int64_t> shape, const char* name) {
@@ -35,7 +26,7 @@ void require_shape(const Array& array, std::initializer_list<int64_t> shape, con
   }
 }
 
-KvStep check_step(const KvCache& cache, const ConstFloats& keys, const ConstFloats& values, const ConstFlags& kept) {
+KvStep check_step(const KvCache& cache, const ConstHeads& keys, const ConstHeads& values, const ConstFlags& kept) {
   const KvShape& shape = cache.shape();
   const auto count = static_cast<int64_t>(keys.shape(2));
   require_shape(keys, {shape.batch, shape.heads, count, shape.channels}, "keys");
@@ -45,15 +36,15 @@ KvStep check_step(const KvCache& cache, const ConstFloats& keys, const ConstFloa
   return {keys.data(), values.data(), kept.size() ? kept.data() : nullptr, count, nullptr, 0, 0.0f, nullptr};
 }
 
-void append(KvCache& cache, ConstFloats keys, ConstFloats values, ConstFlags kept, int threads) {
+void append(KvCache& cache, ConstHeads keys, ConstHeads values, ConstFlags kept, int threads) {
   const KvStep step = check_step(cache, keys, values, kept);
   require(threads >= 1, "at least one thread is needed");
   nb::gil_scoped_release release;
   cache.attend(step, threads);
 }
 
-void attend(KvCache& cache, ConstFloats keys, ConstFloats values, ConstFlags kept, ConstFloats queries, float scaling,
-            Floats out, int threads) {
+void attend(KvCache& cache, ConstHeads keys, ConstHeads values, ConstFlags kept, ConstHeads queries, float scaling,
+            Heads out, int threads) {
   KvStep step = check_step(cache, keys, values, kept);
   const KvShape& shape = cache.shape();
   const auto heads = static_cast<int64_t>(queries.shape(1));
@@ -102,7 +93,6 @@ std::unique_ptr<KvCache> load(int64_t batch, int64_t heads, int64_t channels, in
 
 void bind_kv_cache(nb::module_& m) {
   using namespace nb::literals;
-  const auto array = [](const char* name) { return nb::arg(name).noconvert(); };
   nb::class_<KvCache>(m, "KvCache")
       .def(
           "__init__",
@@ -113,9 +103,9 @@ void bind_kv_cache(nb::module_& m) {
           "batch"_a, "heads"_a, "channels"_a, "mantissa"_a, "high"_a, "initial"_a, "local"_a, "window"_a, "smoothed"_a)
       .def_static("load", &load, "batch"_a, "heads"_a, "channels"_a, "mantissa"_a, "high"_a, "initial"_a, "local"_a,
                   "window"_a, "smoothed"_a, "lengths"_a, "parts"_a)
-      .def("append", &append, array("keys"), array("values"), array("kept"), "threads"_a)
-      .def("attend", &attend, array("keys"), array("values"), array("kept"), array("queries"), "scaling"_a,
-           array("out"), "threads"_a)
+      .def("append", &append, as_it_is("keys"), as_it_is("values"), as_it_is("kept"), "threads"_a)
+      .def("attend", &attend, as_it_is("keys"), as_it_is("values"), as_it_is("kept"), as_it_is("queries"), "scaling"_a,
+           as_it_is("out"), "threads"_a)
       .def("crop", &KvCache::crop, "lengths"_a)
       .def("select", &KvCache::select, "sequences"_a)
       .def("save", &save)

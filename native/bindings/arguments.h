@@ -1,0 +1,55 @@
+// What every door checks its arguments with.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <initializer_list>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "tilepress/kernels.h"
+
+namespace nb = nanobind;
+
+namespace tilepress {
+
+using Bytes = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using ConstBytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Floats = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using ConstFloats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Offsets = nb::ndarray<int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using ConstOffsets = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+inline void require(bool condition, const std::string& message) {
+  if (!condition) throw std::invalid_argument(message);
+}
+
+template <class Array>
+void require_size(const Array& array, int64_t size, const char* name) {
+  require(static_cast<int64_t>(array.size()) == size,
+          std::string(name) + " has " + std::to_string(array.size()) + " entries, not " + std::to_string(size));
+}
+
+template <class Choice>
+Choice pick(const std::string& name, std::initializer_list<std::pair<const char*, Choice>> known) {
+  for (const auto& [text, choice] : known) {
+    if (name == text) return choice;
+  }
+  throw std::invalid_argument("unknown choice " + name);
+}
+
+inline Real real_of(const std::string& type) {
+  return pick<Real>(type, {{"fp32", Real::f32}, {"bf16", Real::bf16}, {"fp16", Real::f16}});
+}
+
+// Of an argument that is never converted on the way in: a converted copy of an output would be filled and thrown away.
+inline auto as_it_is(const char* name) { return nb::arg(name).noconvert(); }
+
+template <class T>
+T* as(uintptr_t address) {
+  return reinterpret_cast<T*>(address);
+}
+
+}  // namespace tilepress

@@ -1,0 +1,19 @@
+// Python's doors, one file each.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include "dispatch/decoder.h"
+
+namespace tilepress {
+
+void bind_matrices(nanobind::module_& m);
+void bind_planes(nanobind::module_& m);
+void bind_decoder(nanobind::module_& m);
+void bind_kv_cache(nanobind::module_& m);
+
+// Of (matrix, address of its bias or 0, group, mantissa), with mantissa -1 for activations as they are. The matrix must
+// stay as long as the layer does.
+LinearLayer linear_layer(nanobind::handle parts);
+
+}  // namespace tilepress
