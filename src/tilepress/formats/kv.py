@@ -14,10 +14,14 @@ last L is truncated to M bits; so is each value of a group, which keeps its expo
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from .bfp import GROUPS
 from .names import FormatError
+
+Smoothing = Literal["none", "online"]  # online: half of the extremes of some channels are subtracted from keys
+SMOOTHINGS: tuple[Smoothing, ...] = get_args(Smoothing)
+SMOOTHED_SHARE = 16  # one channel in so many has an offset
 
 WIDEST = 8  # bits of magnitude: what attention multiplies with
 MOST_TOKENS = 1 << 20
@@ -153,3 +157,10 @@ def _numbers(options: list[str], keys: tuple[str, ...]) -> dict[str, int]:
             raise ValueError(f"{option!r} is not one of {', '.join(f'{key}N' for key in keys)}, each once")
         found[key] = int(digits)
     return found
+
+
+def smoothed_channels(smoothing: str, channels: int) -> int:
+    """How many of a head's `channels` of keys have an offset."""
+    if smoothing not in SMOOTHINGS:
+        raise FormatError(f"smoothing is {' or '.join(SMOOTHINGS)}, not {smoothing}")
+    return channels // SMOOTHED_SHARE if smoothing == "online" else 0

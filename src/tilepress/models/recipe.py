@@ -15,11 +15,10 @@ from ..compress import WeightPlan
 from ..compress.plan import Prune, Quantize
 from ..compress.prune import PruneScope
 from ..formats import AndaSearch, Integer, WeightFormat, parse_activations, parse_weight
-from ..formats.kv import parse_kv
+from ..formats.kv import Smoothing, parse_kv
 from .tensor_types import LayerType
 
 LmHead = Literal["keep", "compress"]
-Smoothing = Literal["none", "online"]
 
 # Recipes that have a name: what a paper sets, whole.
 NAMED: dict[str, dict[str, Any]] = {

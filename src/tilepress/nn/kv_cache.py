@@ -9,7 +9,7 @@ model and which does whatever transformers' "sdpa" does where keys and values ar
 
 import copy
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from ..formats import FormatError
-from ..formats.kv import KvFormat, parse_kv
+from ..formats.kv import KvFormat, parse_kv, smoothed_channels
 from ..kernels.attention import check_channels
 from ..tiles import DamagedError
 from ..tiles.sealed import open_sealed, read_sealed, sha256, write_sealed
@@ -27,9 +27,6 @@ from .kv_layers import HalfLayer, PackedLayer, PackedTokens
 
 ATTENTION = "tilepress"
 VERSION = 1
-SMOOTHED_SHARE = 16  # one channel in so many has an offset
-
-Smoothing = Literal["none", "online"]
 
 
 class KvCache(Cache):
@@ -37,7 +34,7 @@ class KvCache(Cache):
 
     layers: list[Any]
 
-    def __init__(self, format: KvFormat, smoothing: Smoothing, layers: list[Any]) -> None:
+    def __init__(self, format: KvFormat, smoothing: str, layers: list[Any]) -> None:
         super().__init__(layers=layers)
         self.format, self.smoothing = format, smoothing
 
@@ -67,20 +64,17 @@ def kv_cache(model: Any, format: str | KvFormat = "bfp4", smoothing: str = "none
 
     Args:
         format: fp16, bf16, bfp8, bfp4, sparse:k30,v50 …; see `tilepress.formats.kv`.
-        smoothing: "online" (or "hybrid", whose other half is in the weights) subtracts half of the extremes of the
-            channels with the largest from keys; "none" (or "offline") does not. No attention changes by it but in
-            what rounding loses.
+        smoothing: "online" subtracts half of the extremes of the channels with the largest from keys; "none" does not.
+            No attention changes by it but in what rounding loses.
     """
     parsed = parse_kv(format)
     plain = DynamicCache(config=model.config).layers
     _check_model(model, parsed, plain)
-    online = _online(smoothing)
+    smoothed = smoothed_channels(smoothing, _head_channels(model))
     if parsed.bfp is None:
         return KvCache(parsed, "none", [HalfLayer(parsed, layer) for layer in plain])
     model.set_attn_implementation(ATTENTION)
-    smoothed = _head_channels(model) // SMOOTHED_SHARE if online else 0
-    layers = [PackedLayer(parsed, smoothed, _window(layer)) for layer in plain]
-    return KvCache(parsed, "online" if online else "none", layers)
+    return KvCache(parsed, smoothing, [PackedLayer(parsed, smoothed, _window(layer)) for layer in plain])
 
 
 def set_default_cache(model: Any, format: str | KvFormat, smoothing: str = "none") -> None:
@@ -220,12 +214,6 @@ def _checked_kept(kept: Tensor | None, columns: int, lengths: list[int]) -> Tens
     if (kept is not None and tuple(kept.shape) != (len(lengths), columns)) or tokens != lengths:
         raise ValueError("its lengths and its padding do not agree")
     return None if kept is None else kept.to(torch.bool)
-
-
-def _online(smoothing: str) -> bool:
-    if smoothing not in ("none", "offline", "online", "hybrid"):
-        raise ValueError(f"smoothing is none, offline, online or hybrid, not {smoothing!r}")
-    return smoothing in ("online", "hybrid")
 
 
 def _check_model(model: Any, format: KvFormat, layers: list[Any]) -> None:

@@ -15,13 +15,12 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from ..formats.bfp import BFP, encode
-from ..formats.kv import WIDEST, KvBfp, KvFormat, parse_kv
+from ..formats.kv import WIDEST, KvBfp, KvFormat, parse_kv, smoothed_channels
 from ..kernels.attention_reference import SEGMENT, SMOOTHED, exponential
 from .pruning import prune_tokens
 
 ATTENTION = "tilepress-emulated"
 QUERIES = 256  # at a time; divides SEGMENT, and groups divide it
-SMOOTHED_SHARE = 16
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ def emulate_kv(model: nn.Module, format: str | KvFormat, smoothing: str = "none"
     parsed = parse_kv(format)
     for module in model.modules():
         if "layer_idx" in module.__dict__ and "head_dim" in module.__dict__:
-            smoothed = int(module.__dict__["head_dim"]) // SMOOTHED_SHARE if smoothing in ("online", "hybrid") else 0
+            smoothed = smoothed_channels(smoothing, int(module.__dict__["head_dim"]))
             module.__dict__["tilepress_kv"] = Emulation(parsed, smoothed)
     model.set_attn_implementation(ATTENTION)  # type: ignore[operator]
 
