@@ -72,15 +72,29 @@ inline uint8_t* operands_in(const SpanWeights& weights, uint8_t* scratch) {
   return scratch + (weights.tiles + 1) * kMaxTileBytes;
 }
 
-// A dropped weight is zero, and its operand therefore the zero point of its group, which is a code.
-inline void drop_to_zero_points(const SpanWeights& weights, int64_t tile, const uint8_t* keep, uint8_t* operands) {
+// The zero points of a group as operands of a tile row, four inputs of each neuron. Where there is a mask they are
+// codes.
+inline ByteVector zero_operands(const SpanWeights& weights, int64_t group) {
   const int shift = zero_shift(*weights.format);
+  uint32_t fours[kBlockNeurons];
+  for (int neuron = 0; neuron < kBlockNeurons; ++neuron) {
+    fours[neuron] = 0x01010101u * static_cast<uint8_t>(zero_of(weights, group, neuron) >> shift);
+  }
+  ByteVector operands;
+  std::memcpy(&operands, fours, sizeof(operands));
+  return operands;
+}
+
+// A dropped weight is zero, and its operand therefore the zero point of its group.
+inline void drop_to_zero_points(const SpanWeights& weights, int64_t tile, const uint8_t* keep, uint8_t* operands) {
+  int64_t last = -1;
+  ByteVector zeros{};
   for (int row = 0; row < kBlockNeurons; ++row, keep += kVectorBytes, operands += kVectorBytes) {
     const int64_t input = least<int64_t>(tile * kTileInputs + 4 * row, weights.inputs - 1);
     const int64_t group = (weights.first + input) / weights.format->group;
-    for (int i = 0; i < kVectorBytes; ++i) {
-      operands[i] = keep[i] ? operands[i] : static_cast<uint8_t>(zero_of(weights, group, i / 4) >> shift);
-    }
+    if (group != last) zeros = zero_operands(weights, last = group);
+    const ByteVector kept = load_bytes(operands), filled = load_bytes(keep) != 0 ? kept : zeros;
+    std::memcpy(operands, &filled, sizeof(filled));
   }
 }
 

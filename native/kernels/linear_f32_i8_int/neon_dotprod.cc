@@ -1,5 +1,5 @@
 // Two ways, with the same sums. A few rows of activations: dense 4- and 8-bit codes straight from their bytes, sparse
-// signed codes expanded in registers. Everything else: the span decoded to operands, which then are dense 8-bit codes.
+// codes expanded in registers. Everything else: the span decoded to operands, which then are dense 8-bit codes.
 #include "kernels/linear_f32_i8_int/neon_rows.h"
 #include "kernels/unpack/neon.h"
 
@@ -94,11 +94,19 @@ struct Places {
     total = static_cast<int64_t>(ends >> 56);
   }
 
+  // What was dropped becomes zero, or what it is in `instead`.
   int8x16_t expand(const uint8_t* kept, int quarter) const {
+    return vreinterpretq_s8_u8(vqtbl1q_u8(codes(kept, quarter), places(quarter)));
+  }
+  int8x16_t expand(const uint8_t* kept, int quarter, uint8x16_t instead) const {
+    return vreinterpretq_s8_u8(vqtbx1q_u8(instead, codes(kept, quarter), places(quarter)));
+  }
+
+  uint8x16_t codes(const uint8_t* kept, int quarter) const { return vld1q_u8(kept + (starts >> 16 * quarter & 0xff)); }
+  uint8x16_t places(int quarter) const {
     const uint8x16_t first = vld1q_u8(kWideShuffles.first[bits >> 16 * quarter & 0xff]);
     const uint8x16_t second = vld1q_u8(kWideShuffles.second[bits >> (16 * quarter + 8) & 0xff]);
-    const uint8x16_t codes = vld1q_u8(kept + (starts >> 16 * quarter & 0xff));
-    return vreinterpretq_s8_u8(vqtbl1q_u8(codes, vaddq_u8(first, second)));
+    return vaddq_u8(first, second);
   }
 
   uint64_t bits, starts;
@@ -125,9 +133,9 @@ void dense_rows(const SpanWeights& weights, const IntegerActivations& x, const u
   totals.add_to(out);
 }
 
-// Signed operands, 2^shift times too large, expanded a tile row at a time. Returns how many it took, or -1 where that
-// is more than there are; it never reads more than a vector past those.
-template <class Scales, int shift, int rows, int digits, bool units, bool anchored>
+// Operands, 2^shift times too large, expanded a tile row at a time. Returns how many it took, or -1 where that is more
+// than there are; it never reads more than a vector past those.
+template <class Scales, int shift, bool zero_points, int rows, int digits, bool units, bool anchored>
 int64_t sparse_rows(const SpanWeights& weights, const IntegerActivations& x, const Kept& operands, int64_t row,
                     float* out) {
   const uint8_t *mask = weights.mask, *kept = operands.codes, *end = kept + operands.count;
@@ -136,6 +144,11 @@ int64_t sparse_rows(const SpanWeights& weights, const IntegerActivations& x, con
   for_segments(weights, x, [&](const Segment& segment) {
     Sums<rows, digits, shift, anchored> sums;
     sums.clear();
+    uint8x16_t zeros[kQuarters] = {};
+    if constexpr (zero_points) {
+      const ByteVector all = zero_operands(weights, segment.group);
+      std::memcpy(zeros, &all, sizeof(zeros));
+    }
     for (int64_t input = segment.begin; input < segment.end; input += kStepInputs) {
       int8x16_t lanes[rows][digits];
       load_x<rows, digits>(x, row, input, lanes);
@@ -144,7 +157,9 @@ int64_t sparse_rows(const SpanWeights& weights, const IntegerActivations& x, con
       const auto tile_row = [&]<int lane>() {
         const Places places(mask);
         for (int quarter = 0; quarter < kQuarters; ++quarter) {
-          sums.template add<lane>(quarter, places.expand(kept, quarter), lanes);
+          const int8x16_t operands =
+              zero_points ? places.expand(kept, quarter, zeros[quarter]) : places.expand(kept, quarter);
+          sums.template add<lane>(quarter, operands, lanes);
         }
         kept += places.total;
         if (kept > end) [[unlikely]]
@@ -156,7 +171,7 @@ int64_t sparse_rows(const SpanWeights& weights, const IntegerActivations& x, con
       tile_row.template operator()<2>();
       tile_row.template operator()<3>();
     }
-    totals.template add<false, units, Scales>(weights, x, segment, row, sums);
+    totals.template add<zero_points, units, Scales>(weights, x, segment, row, sums);
   });
   totals.add_to(out);
   return over ? -1 : kept - operands.codes;
@@ -198,11 +213,11 @@ int64_t dense(const SpanWeights& weights, const IntegerActivations& x, const uin
   return 0;
 }
 
-template <class Scales, int shift, bool anchored>
+template <class Scales, int shift, bool anchored, bool zero_points = false>
 int64_t sparse_with(const SpanWeights& weights, const IntegerActivations& x, const Kept& operands, float* out) {
   int64_t taken = 0;
   in_steps(x, out, [&]<int rows, int digits, bool units>(int64_t row, float* to) {
-    taken = sparse_rows<Scales, shift, rows, digits, units, anchored>(weights, x, operands, row, to);
+    taken = sparse_rows<Scales, shift, zero_points, rows, digits, units, anchored>(weights, x, operands, row, to);
   });
   return taken;
 }
@@ -230,7 +245,8 @@ int64_t sparse(const SpanWeights& weights, const IntegerActivations& x, float* o
   const Kept kept = unpack_kept<Neon>(weights, scratch);
   if (kept.count < 0) return -1;
   to_operands(*weights.format, scratch, kept.count + 8);
-  return sparse_with<OtherScales, 0, false>(weights, x, kept, out);
+  return weights.zeros ? sparse_with<OtherScales, 0, false, true>(weights, x, kept, out)
+                       : sparse_with<OtherScales, 0, false>(weights, x, kept, out);
 }
 
 int64_t decoded(const SpanWeights& weights, const IntegerActivations& x, float* out, uint8_t* scratch) {
@@ -248,7 +264,8 @@ int64_t neon_dotprod::linear_integer_span(const SpanWeights& weights, const Inte
   constexpr int64_t kFewRows = 4;  // above, expanding anew for each four costs more than keeping what was expanded
   const int bits = weights.format->bits;
   const bool negative = !weights.zeros;
-  if (weights.mask && negative && x.batch * x.digit_count <= kFewRows) return sparse(weights, x, out, scratch);
+  const bool signed_bytes = negative || bits < 8;  // codes, as operands
+  if (weights.mask && signed_bytes && x.batch * x.digit_count <= kFewRows) return sparse(weights, x, out, scratch);
   if (!weights.mask && bits == 4 && negative) return dense<Dense4<true>>(weights, x, weights.packed, out);
   if (!weights.mask && bits == 4) return dense<Dense4<false>>(weights, x, weights.packed, out);
   if (!weights.mask && bits == 8 && negative) return dense<Dense8<false>>(weights, x, weights.packed, out);
