@@ -1,16 +1,19 @@
-"""`make readme`: put the table that `tilepress formats --markdown` prints, the speeds that `make bench` kept, and what
-`benchmarks/quality.py` kept, into README.md. What was never measured has no table."""
+"""`make readme`: put the table that `tilepress formats --markdown` prints, the speeds that `make bench` kept, what
+`benchmarks/quality.py` kept and the studies of `tilepress reproduce` into README.md. What was never measured has no
+table."""
 
 import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 README = Path(__file__).parents[1] / "README.md"
 RESULTS = Path(__file__).parent / "results"
 FORMATS = "<!-- tilepress formats --markdown -->\n"
 PACKING, SPEEDS = "<!-- packing -->\n", "<!-- speeds -->\n"
 QUALITY, MODELS, LARGE = "<!-- quality -->\n", "<!-- models -->\n", "<!-- llama3-8b -->\n"
+ANDA = "<!-- anda/table2 -->\n"
 END = "<!-- end -->\n"
 
 SHAPE = "14336x4096"
@@ -122,6 +125,27 @@ def _quality_row(name: str, values: dict[str, float], *others: dict[str, float])
     ]
 
 
+def anda_table() -> str:
+    """Table II's shape on our model: `tilepress reproduce anda/table2`."""
+    start, values, formats = "anda/table2.smollm2-135m, ", _latest("", RESULTS / "anda"), _notes("anda")
+    names = [name.removeprefix(start) for name in _named(values, ".perplexity")]
+    texts = list(dict.fromkeys(name.split(", ")[0] for name in names))
+    head = [
+        "activations",
+        *(f"{text}: {what}" for text in texts for what in ("mantissas", "perplexity", "loss", "saving")),
+    ]
+    rows = []
+    for scheme in dict.fromkeys(name.split(", ")[1] for name in names):
+        row = [scheme]
+        for text in texts:
+            cell = f"{start}{text}, {scheme}"
+            perplexity, loss, saving = (values[f"{cell}.{what}"] for what in ("perplexity", "loss", "BOP saving"))
+            row += [formats[f"{cell}.perplexity"].removeprefix("anda:"), f"{perplexity:.2f}"]
+            row += [f"{loss:.2f} %", f"{saving:.2f} ×"]
+        rows.append(row)
+    return _markdown([head, ["---", *["---:"] * (len(head) - 1)], *rows]) if rows else ""
+
+
 _PERPLEXITY = ".wikitext2.perplexity"
 
 
@@ -135,8 +159,16 @@ def _markdown(lines: list[list[str]]) -> str:
 
 def _latest(part: str, folder: Path = RESULTS) -> dict[str, float]:
     """Name → value of the latest records of a machine; none where it was never measured."""
+    return {record["name"]: record["value"] for record in _records(part, folder)}
+
+
+def _notes(study: str) -> dict[str, str]:
+    return {record["name"]: record["note"] for record in _records("", RESULTS / study)}
+
+
+def _records(part: str, folder: Path) -> list[dict[str, Any]]:
     path = max((path for path in folder.glob("*.json") if part in path.name), default=None)
-    return {record["name"]: record["value"] for record in json.loads(path.read_text())} if path else {}
+    return json.loads(path.read_text()) if path else []
 
 
 def _cell(values: dict[str, float], name: str, peer: str) -> str:
@@ -156,6 +188,7 @@ TABLES = {
     MODELS: models_table,
     LARGE: large_model_table,
     QUALITY: quality_table,
+    ANDA: anda_table,
 }
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -58,8 +59,16 @@ def _finite(record: dict[str, Value]) -> dict[str, Value]:
 
 
 def machine() -> str:
-    """This machine in words."""
-    return f"{cpu_model()}, {os.cpu_count()} CPUs, {platform.system()} {platform.machine()}"
+    """This machine in words, with the GPU if it was used."""
+    cpu = f"{cpu_model()}, {os.cpu_count()} CPUs, {platform.system()} {platform.machine()}"
+    gpu = _used_gpu()
+    return f"{cpu}, {gpu}" if gpu else cpu
+
+
+def _used_gpu() -> str | None:
+    """That of a torch which somebody else imported and set to work on one."""
+    torch = sys.modules.get("torch")
+    return torch.cuda.get_device_name() if torch and torch.cuda.is_initialized() else None
 
 
 @lru_cache(maxsize=1)

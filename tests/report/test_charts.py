@@ -1,7 +1,8 @@
 """Plots: what they show, and that a page needs nothing else."""
 
 from tilepress.compress.search import search
-from tilepress.report import Series, line_chart, write_page
+from tilepress.records import Reproduction
+from tilepress.report import Series, item_charts, line_chart, write_page
 from tilepress.report.precision import trace_charts
 
 
@@ -25,3 +26,16 @@ def test_the_trace_of_a_search():
     assert "[6, 6, 6, 6]: 37.5 % of FP16's bit operations" in cost.layout.title.text
     assert list(loss.data[1].y) == [1.0] * len(found.steps)
     assert tried.marker.symbol[2] == "circle" and tried.marker.symbol[0] == "circle-open"
+
+
+def test_losses_beyond_use_do_not_flatten_the_others():
+    def chart(values):
+        cells = [("a/b", "row", f"m{n}", None, None, None) for n in range(len(values))]
+        records = [Reproduction("", v, "%", "measured", "", "", *c) for v, c in zip(values, cells, strict=True)]
+        (found,) = item_charts("title", records)
+        return found
+
+    assert chart([90.0, 3.0, -1.0]).layout.yaxis.range is None
+    low, high = chart([90000.0, 3.0, -1.0]).layout.yaxis.range
+    assert low < -1 and high == 20
+    assert "more than 20 % lies above" in chart([90000.0, 3.0, -1.0]).layout.title.text

@@ -23,11 +23,10 @@ class Recorder:
 
     def __init__(self) -> None:
         self.records: list[Record] = []
-        self._machine = machine()
         self._command = " ".join(["tilepress", *sys.argv[1:]])
 
     def add(self, name: str, value: Value, unit: str = "", origin: Origin = "measured") -> None:
-        self.records.append(Record(name, value, unit, origin, self._machine, self._command))
+        self.records.append(Record(name, value, unit, origin, machine(), self._command))
 
     def print_json(self) -> None:
         print(to_json(self.records))

@@ -7,6 +7,7 @@ from ..records import Reproduction
 from .charts import Series, line_chart
 
 FEWEST = 3  # columns that make a line
+MOST = 20.0  # per cent that a plot of losses beyond all use still shows
 
 
 def item_charts(title: str, records: Sequence[Reproduction]) -> list[Any]:
@@ -15,8 +16,16 @@ def item_charts(title: str, records: Sequence[Reproduction]) -> list[Any]:
     for unit in dict.fromkeys(one.unit for one in records):
         series = [line for line in _lines([one for one in records if one.unit == unit]) if _is_line(line)]
         if series:
-            charts.append(line_chart(title, "", unit, series))
+            charts.append(_chart(title, unit, series))
     return charts
+
+
+def _chart(title: str, unit: str, series: Sequence[Series]) -> Any:
+    values = [value for line in series for value in line.y if value is not None]
+    if unit != "%" or max(values) <= 100:
+        return line_chart(title, "", unit, series)
+    chart = line_chart(f"{title} (more than {MOST:g} % lies above)", "", unit, series)
+    return chart.update_yaxes(range=[1.1 * min(0.0, *values) - 0.5, MOST])
 
 
 def _lines(records: Sequence[Reproduction]) -> list[Series]:
