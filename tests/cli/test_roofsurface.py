@@ -11,6 +11,10 @@ def test_the_papers_machine(call, call_for_records, tmp_path):
     assert done.returncode == 0 and "deca:w32:l8" in done.stdout and "× bandwidth" in done.stdout
 
 
+def test_a_machine_of_which_no_vector_unit_is_known(call_for_records):
+    assert call_for_records("roofsurface", "--machine", "h100-80gb-pcie")["h100-80gb-pcie.bf8@5%.bound_by"] == "memory"
+
+
 def test_this_machine(call_for_records):
     arguments = ["--machine", "here", "--weights", "bf8", "--density", 0.2]
     found = call_for_records("roofsurface", *arguments, "--decompressor", "deca")
@@ -38,7 +42,7 @@ def test_what_another_decompressor_would_buy(call, call_for_records):
         (["--density", "2"], "a density is above 0"),
         (["--decompressor", "dec"], "no decompressor"),
         (["--search", "--cores", "0"], "numbers above 0"),
-        (["--weights", "mxfp4", "--density", "0.5"], "nobody has counted"),
+        (["--weights", "int2:g32", "--density", "0.5"], "nobody has counted"),
         (["--decompressor", "none", "--plot", "x.html"], "a surface has memory, vector and matrix"),
     ],
 )

@@ -25,6 +25,17 @@ def test_features_cost_what_they_should(call_for_records):
         assert rate(*less) < whole
 
 
+def test_the_machine_that_the_doctor_has_measured(call, call_for_records, tmp_path):
+    file = tmp_path / "mine.yaml"
+    done = call("doctor", "--machine", file)
+    if "describe it in a YAML file" in done.stderr:
+        pytest.skip("a processor that nothing is known of")
+    found = call_for_records("simulate", "deca", "--machine", file, "--parameters", 10**6)
+    assert done.returncode == 0 and found["mine.deca:w32:l8.mxfp4@100%.rate"] > 0
+    refused = call("doctor", "--machine", tmp_path / "mine.txt")
+    assert refused.returncode == 1 and "ends in .yaml" in refused.stderr
+
+
 def test_the_list_of_fitted_parameters(call, call_for_records):
     assert call_for_records("simulate", "deca", "--fitted")["deca.fitted.memory_latency"] == 150
     assert "fitted to" in call("simulate", "deca", "--fitted").stdout

@@ -1,6 +1,6 @@
 import pytest
 
-from tilepress.hardware import MachineError, machine_names, read_machine
+from tilepress.hardware import MachineError, machine_names, read_machine, write_machine
 from tilepress.hardware.here import machine_here, measure_frequency, physical_cores
 
 MINIMAL = """
@@ -89,6 +89,13 @@ def test_the_machine_at_hand(feature, units, bits):
     assert machine.sources["memory"] == "measured, 1 threads"
     with pytest.raises(MachineError, match="describe it in a YAML file"):
         machine_here("this one", {"fpu"}, 36e9, threads=1, frequency=2.5e9)
+
+
+@pytest.mark.parametrize("name", machine_names())
+def test_a_written_machine_is_read_back(name, tmp_path):
+    write_machine(tmp_path / "m.yaml", read_machine(name))
+    assert read_machine(tmp_path / "m.yaml") == read_machine(name)
+    assert [path.name for path in tmp_path.iterdir()] == ["m.yaml"]
 
 
 def test_the_frequency_is_one_that_processors_have():

@@ -1,20 +1,33 @@
 """`tilepress doctor`: what this machine has, what would run on it, and how fast it reads memory."""
 
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
 from .machines import measured_machine
 from .output import Json, Recorder, Threads, print_table, progress
 
 
-def doctor(json: Json = False, threads: Threads = None) -> None:
+def doctor(
+    machine: Annotated[
+        Path | None, typer.Option(help="Also write this machine to a YAML file, for --machine elsewhere.")
+    ] = None,
+    json: Json = False,
+    threads: Threads = None,
+) -> None:
     """Show the processor, the kernels chosen for it, and the read bandwidth measured now.
 
     TILEPRESS_ISA in the environment forces an instruction set.
 
-    Example: tilepress doctor --json
+    Example: tilepress doctor --machine this.yaml
     """
+    if machine and machine.suffix not in (".yaml", ".yml"):
+        raise ValueError(f"a machine is written to a file that ends in .yaml, not to {machine}")
     recorder = Recorder()
     _processor(recorder, threads)
     _kernels(recorder)
-    _bandwidth(recorder, threads, json)
+    _bandwidth(recorder, threads, json, machine)
     if json:
         recorder.print_json()
     else:
@@ -56,7 +69,7 @@ def _chosen(operation: str) -> str:
         return "none"
 
 
-def _bandwidth(recorder: Recorder, threads: int | None, quiet: bool) -> None:
+def _bandwidth(recorder: Recorder, threads: int | None, quiet: bool, file: Path | None) -> None:
     import torch
 
     from .. import bench
@@ -66,17 +79,21 @@ def _bandwidth(recorder: Recorder, threads: int | None, quiet: bool) -> None:
         for count in bar.track(counts, description="reading memory"):
             rate = bench.read_bandwidth(count)
             recorder.add(f"read_bandwidth.threads_{count}", rate / 1e9, "GB/s")
-    _rates(recorder, counts[-1], rate)
+    _rates(recorder, counts[-1], rate, file)
 
 
-def _rates(recorder: Recorder, threads: int, bandwidth: float) -> None:
+def _rates(recorder: Recorder, threads: int, bandwidth: float, file: Path | None) -> None:
     """What `roofsurface --machine here` takes the machine for; nothing where its cores are not known."""
-    from ..hardware import MachineError
+    from ..hardware import MachineError, write_machine
 
     try:
         found = measured_machine(threads, bandwidth)
     except MachineError:
+        if file:
+            raise
         return
+    if file:
+        write_machine(file, found.model_copy(update={"name": file.stem}))
     recorder.add("cpu.cores", found.cores, "cores")
     recorder.add("cpu.frequency", found.frequency / 1e9, "GHz")
     recorder.add("vector_rate", found.vector_rate / 1e9, "Goperation/s", "model")

@@ -28,7 +28,7 @@ def roofsurface(
     ] = None,
     decompressor: Annotated[
         str | None,
-        typer.Option(help="libxsmm, kernels (ours), deca, deca:wW:lL or none; kernels here, else libxsmm."),
+        typer.Option(help="libxsmm, kernels (ours), deca, deca:wW:lL or none; if not given, what the machine has."),
     ] = None,
     activations: Annotated[
         str, typer.Option(help="Of our kernels: float, int8 or bfp:gN:mN; auto fits the weights.")
@@ -56,7 +56,7 @@ def roofsurface(
     Example: tilepress roofsurface --machine spr-hbm --weights mxfp4 --weights bf8 --density 0.2 --plot surface.html
     """
     found = find_machine(machine, threads, json)
-    name = decompressor or ("kernels" if machine == "here" else "libxsmm")
+    name = decompressor or _usual(found)
     kernels = _kernels(name, weights, density)
     predictions = [_predict(found, *kernel, name, activations, batch) for kernel in kernels]
     others = [_predict(found, *kernel, instead, activations, batch) for kernel in kernels] if instead else []
@@ -71,6 +71,13 @@ def roofsurface(
         _print(found, name, batch, predictions, instead, others)
         if search:
             _print_designs(found_designs)
+
+
+def _usual(machine: "Machine") -> str:
+    """What decompresses where nothing else is said: our kernels here; nothing where no vector unit is known."""
+    if machine.name == "here":
+        return "kernels"
+    return "libxsmm" if machine.vector else "none"
 
 
 def _kernels(
@@ -168,7 +175,8 @@ def _print(
     ]
     figures = ["bytes a tile", "vector operations", "TFLOPS", "roofline", "GB/s of weights"]
     columns = ["weights", "density", "bound by", "to leave it", *figures, *([f"× with {instead}"] if instead else [])]
-    print_table(f"{machine.title}, {name}, {batch} rows", columns, rows, words=4)
+    title = f"{machine.title}, {name}, {batch} {'row' if batch == 1 else 'rows'}"
+    print_table(title, columns, rows, words=4)
 
 
 def _plot(path: Path, machine: "Machine", predictions: "Sequence[Prediction]", decompressor: "Decompressor") -> None:

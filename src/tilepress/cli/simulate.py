@@ -76,7 +76,7 @@ def deca(
     found, format = find_machine(machine, quiet=json), parse_weight(weights)
     made = _system(system, engine, prefetcher, degree, l2, registers, tepl, flush_every)
     result = _run(found, made, format, density, batch, parameters, seed, json)
-    name = f"{machine}.{made}.{format}@{100 * density:g}%"
+    name = f"{found.name}.{made}.{format}@{100 * density:g}%"
     _record(recorder, name, result)
     if isinstance(made, Accelerated):
         _record_cost(recorder, name, made, found)

@@ -9,9 +9,11 @@ from typing import Any
 import yaml
 
 from .machine import Machine, MachineError
+from .reading import read_machine
 
 _CPUS = Path("/sys/devices/system/cpu")
 _STEPS = 2_000_000
+_LIKE = "spr-hbm"  # the machine whose caches are assumed
 _CYCLES_A_STEP = 2  # an addition and an exclusive or, each waiting for the one before
 
 
@@ -23,7 +25,9 @@ def machine_here(title: str, features: Collection[str], bandwidth: float, thread
     cores = min(physical_cores() or threads, threads)
     known = {key: value for key, value in core.items() if key not in ("feature", "source")}
     sources = dict.fromkeys(known, core["source"])
+    known["caches"] = read_machine(_LIKE).caches
     sources |= {"cores": "Linux' topology", "frequency": "measured", "memory": f"measured, {threads} threads"}
+    sources["caches"] = f"assumed: those of {_LIKE}, which only the simulation of DECA looks at"
     measured = {"cores": cores, "frequency": frequency, "memory": {"bandwidth": bandwidth}}
     return Machine.model_validate({"name": "here", "title": title, **measured, **known, "sources": sources})
 

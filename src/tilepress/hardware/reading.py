@@ -1,6 +1,7 @@
 """Machines from YAML: those that come with the package, by name, and a user's own files."""
 
 import difflib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,14 @@ def read_machine(name: str | Path) -> Machine:
         return Machine.model_validate(_mapping(path))
     except ValidationError as error:
         raise MachineError(f"{path}: {'; '.join(_in_words(one) for one in error.errors())}") from error
+
+
+def write_machine(path: Path, machine: Machine) -> None:
+    """A file that `read_machine` takes; written beside and renamed."""
+    beside = path.with_name(path.name + ".part")
+    fields = machine.model_dump(exclude_unset=True, exclude_none=True)
+    beside.write_text(yaml.safe_dump(fields, sort_keys=False, allow_unicode=True), "utf-8")
+    os.replace(beside, path)
 
 
 def _mapping(path: Path) -> dict[str, Any]:
