@@ -131,6 +131,7 @@ def test_bench_linear_foretells():
     if f"{name}.predicted_time" in found:
         ratio = found[f"{name}.time"] / found[f"{name}.predicted_time"]
         assert found[f"{name}.over.prediction"] == pytest.approx(ratio)
+        assert 0 < found[f"{name}.least_time"] < found[f"{name}.predicted_time"]
 
 
 def test_bench_threads():

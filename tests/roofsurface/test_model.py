@@ -2,7 +2,7 @@ import pytest
 
 from tilepress.formats import parse_weight
 from tilepress.hardware import read_machine
-from tilepress.roofsurface import Deca, Libxsmm, Space, designs, predict, smallest, sweep
+from tilepress.roofsurface import Bound, Deca, Libxsmm, Space, designs, expected_time, predict, smallest, sweep
 from tilepress.roofsurface.plot import write_plot
 
 HBM, DDR = read_machine("spr-hbm"), read_machine("spr-ddr")
@@ -41,6 +41,13 @@ def test_following_the_advice_leaves_the_region():
     assert found.surface.binding == "vector" and "2.18× the vector rate or 89.6 vector operations" in found.advice
     assert binding(HBM, MXFP4, 1.0, Libxsmm(faster=2.19)) == "memory"
     assert binding(HBM, MXFP4, 1.0, Libxsmm(faster=2.17)) == "vector"
+
+
+def test_times_hide_behind_each_other_as_far_as_they_do():
+    surface = Bound({"memory": 1 / 10, "vector": 1 / 6, "front end": 1 / 8})
+    assert expected_time(surface, 1) == 1 / surface.rate == 10
+    assert expected_time(surface, 0) == 18 and expected_time(surface, 0.75) == 12
+    assert expected_time(Bound({"memory": 1 / 10}), 0) == 10
 
 
 @pytest.mark.parametrize("density", [0, -1, 1.5])

@@ -22,6 +22,7 @@ from torch import Tensor
 from .. import kernels
 from ..formats import BFP, FormatError, Integer, WeightFormat, parse, parse_weight
 from ..tiles import PackedMatrix, pack
+from ..tiles.layout import BLOCK_NEURONS
 from ..tiles.native import own_copy
 from .bandwidth import read_bandwidth
 from .peers import PEERS, Call, Entrant, copies_of
@@ -167,6 +168,23 @@ def measure(
             times = _race([entrant.prepare(x) for entrant in entrants], [e.pool for e in entrants], settings)
             timings = [_timing(e, batch, seconds, bandwidth) for e, seconds in zip(entrants, times, strict=True)]
             yield Result(shape, batch, bandwidth, timings, refused)
+
+
+def call_times(
+    shape: Shape, contestants: Sequence[Contestant], settings: Settings
+) -> dict[tuple[Contestant, int], float]:
+    """By contestant and batch, seconds of a call with hardly any weights, a block of neurons for each thread: rounding
+    the activations, starting the threads, and what Python takes."""
+    with _torch_threads(settings.threads) as threads:
+        weight = torch.randn(BLOCK_NEURONS * threads, shape.inputs, generator=torch.Generator().manual_seed(0))
+        packed = [_packed(weight, contestant, settings.threads) for contestant in contestants]
+        entrants = [_entrant(c, cycle([one]), settings) for c, one in zip(contestants, packed, strict=True)]
+        found: dict[tuple[Contestant, int], float] = {}
+        for batch in settings.batches:
+            x = torch.ones(batch, shape.inputs, dtype=settings.dtype)
+            times = _race([entrant.prepare(x) for entrant in entrants], [e.pool for e in entrants], settings)
+            found |= {(one, batch): seconds for one, seconds in zip(contestants, times, strict=True)}
+        return found
 
 
 def _timing(entrant: Entrant, batch: int, seconds: float, bandwidth: float) -> Timing:

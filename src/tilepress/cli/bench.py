@@ -285,7 +285,7 @@ def _compare(
         if not json:
             _print_results(results)
         if predict:
-            show_predictions(recorder, results, settings.threads, json)
+            show_predictions(recorder, results, settings, json)
     for name, reason in refused.items():
         recorder.add(f"peer.{name}.refused", reason)
         if not json:
@@ -340,7 +340,7 @@ def _sweep(
             for contestant, densities in swept.items():
                 _sweep_result(recorder, result, contestant, densities, json)
         if predict:
-            show_predictions(recorder, results, settings.threads, json)
+            show_predictions(recorder, results, settings, json)
     if json:
         recorder.print_json()
 

@@ -8,7 +8,7 @@ from .machines import measured_machine
 from .output import Recorder, print_table
 
 if TYPE_CHECKING:
-    from ..bench.linear import Result, Timing
+    from ..bench.linear import Contestant, Result, Settings
     from ..formats import WeightFormat
     from ..hardware import Machine
     from ..roofsurface.kernels import Kernel
@@ -16,46 +16,54 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Foretold:
-    """Seconds that a call takes at least, and the domain that binds it."""
+    """Seconds that a call takes at least, by the domain that binds it, and those that are to be expected."""
 
-    seconds: float
+    least: float
     binding: str
+    expected: float
 
 
-def show_predictions(recorder: Recorder, results: "Sequence[Result]", threads: int | None, quiet: bool) -> None:
+def show_predictions(recorder: Recorder, results: "Sequence[Result]", settings: "Settings", quiet: bool) -> None:
     """Record and print the prediction of every timing that there is one for, beside the timing."""
+    from ..bench.linear import call_times, parse_contestant
+
     rows = []
-    machine = measured_machine(threads, results[0].bandwidth)
-    pairs = [(result, timing) for result in results for timing in result.timings]
-    for result, timing in pairs:
-        found = foretell(machine, result, timing)
-        if found is None:
-            continue
-        name, ratio = f"{timing.name}.{result.shape}.b{result.batch}", timing.seconds / found.seconds
-        recorder.add(f"{name}.predicted_time", found.seconds * 1e6, "us", "model")
-        recorder.add(f"{name}.predicted_bound", found.binding, "", "model")
-        recorder.add(f"{name}.over.prediction", ratio, "x")
-        times = (f"{1e6 * found.seconds:.1f}", f"{1e6 * timing.seconds:.1f}", f"{ratio:.2f}")
-        rows.append([timing.name, timing.kernel, found.binding, str(result.batch), *times])
+    machine = measured_machine(settings.threads, results[0].bandwidth)
+    ours = [parse_contestant(timing.name) for timing in results[0].timings if not timing.is_peer]
+    calls = call_times(results[0].shape, ours, settings)
+    for result in results:
+        mine = [timing for timing in result.timings if not timing.is_peer]
+        for contestant, timing in zip(ours, mine, strict=True):
+            found = foretell(machine, result, contestant, timing.kernel, calls[contestant, result.batch])
+            if found is None:
+                continue
+            name, ratio = f"{timing.name}.{result.shape}.b{result.batch}", timing.seconds / found.expected
+            recorder.add(f"{name}.least_time", found.least * 1e6, "us", "model")
+            recorder.add(f"{name}.predicted_time", found.expected * 1e6, "us", "model")
+            recorder.add(f"{name}.predicted_bound", found.binding, "", "model")
+            recorder.add(f"{name}.over.prediction", ratio, "x")
+            times = (f"{1e6 * one:.1f}" for one in (found.least, found.expected, timing.seconds))
+            rows.append([timing.name, timing.kernel, found.binding, str(result.batch), *times, f"{ratio:.2f}"])
     if not quiet:
-        columns = ["weights", "kernel", "bound by", "batch", "predicted, µs", "measured, µs", "× predicted"]
+        figures = ["at least, µs", "predicted, µs", "measured, µs", "× predicted"]
+        columns = ["weights", "kernel", "bound by", "batch", *figures]
         print_table(f"{results[0].shape.title}: from counted operations", columns, rows, words=3)
 
 
-def foretell(machine: "Machine", result: "Result", timing: "Timing") -> Foretold | None:
-    """None of peers and of what was not counted: other formats, and more rows than the kernel was counted with."""
-    from ..bench.linear import parse_contestant
+def foretell(
+    machine: "Machine", result: "Result", contestant: "Contestant", kernel_name: str, call: float
+) -> Foretold | None:
+    """None of what was not counted: other formats, and more rows than the kernel was counted with. `call`: seconds of a
+    call with a block of weights for each of the machine's cores."""
     from ..roofsurface.kernels import Kernel
+    from ..tiles.layout import BLOCK_NEURONS
 
-    if timing.is_peer:
-        return None
-    contestant = parse_contestant(timing.name)
-    kernel = Kernel(timing.kernel, contestant.activations)
+    kernel = Kernel(kernel_name, contestant.activations)
     if result.batch > kernel.rows:
         return None
     limited = machine.changed(memory={"bandwidth": result.bandwidth})
-    weights = result.shape.neurons * result.shape.inputs
-    return _layer(limited, contestant.format, contestant.density, kernel, weights)
+    left = max(result.shape.neurons - BLOCK_NEURONS * machine.cores, 0) * result.shape.inputs
+    return _layer(limited, contestant.format, contestant.density, kernel, left, call)
 
 
 def foretell_decoding(machine: "Machine", model: Any) -> float:
@@ -74,20 +82,22 @@ def foretell_decoding(machine: "Machine", model: Any) -> float:
         density = matrix.density if matrix.sparse else 1.0
         found = _layer(machine, matrix.format, density, kernel, matrix.rows * matrix.cols)
         if found is not None:
-            seconds += found.seconds
+            seconds += found.least
             counted += sum(array.nbytes for array in matrix.streams.values())
     return 1 / (seconds + (bytes_read(model) - counted) / machine.memory.bandwidth)
 
 
 def _layer(
-    machine: "Machine", format: "WeightFormat", density: float, kernel: "Kernel", weights: int
+    machine: "Machine", format: "WeightFormat", density: float, kernel: "Kernel", weights: int, call: float = 0.0
 ) -> Foretold | None:
     """None of what was not counted."""
     from ..hardware.machine import TILE_WEIGHTS
-    from ..roofsurface import predict
+    from ..roofsurface import expected_time, predict
 
     try:
         found = predict(machine, format, density, kernel).surface
     except ValueError:
         return None
-    return Foretold(weights / TILE_WEIGHTS / found.rate, found.binding)
+    tiles = weights / TILE_WEIGHTS
+    expected = call + tiles * expected_time(found, machine.overlap)
+    return Foretold(tiles / found.rate, found.binding, expected)

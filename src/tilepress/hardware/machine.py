@@ -60,7 +60,8 @@ class Caches(_Part):
 
 
 class Machine(_Part):
-    """`issue`: instructions a cycle that a core takes in.
+    """`issue`: instructions a cycle that a core takes in. `overlap`: how much of the shorter of the times that memory
+    and a core take hides behind the longer; 1 is all of it.
 
     `sources`: dotted name of a field or of the part it is in → where its value comes from. All constants have one.
     """
@@ -70,6 +71,7 @@ class Machine(_Part):
     cores: Count = 1
     frequency: Positive = 1e9
     issue: Positive | None = None
+    overlap: Annotated[float, Field(ge=0, le=1)] = 1.0
     memory: Memory
     vector: Vector | None = None
     matrix: Matrix | None = None

@@ -50,6 +50,14 @@ class Prediction:
         return f"{times:.2f}× the {binding} rate{wish}: then {next_one} binds"
 
 
+def expected_time(surface: Bound, overlap: float) -> float:
+    """Seconds of one operation where memory's time and the core's hide behind each other by `overlap`; 1 is the limit
+    itself. A core's own domains are busy together: its slowest counts."""
+    memory = 1 / surface.limits[MEMORY]
+    core = max((1 / limit for domain, limit in surface.limits.items() if domain != MEMORY), default=0.0)
+    return max(memory, core) + (1 - overlap) * min(memory, core)
+
+
 def lots(batch: int, machine: Machine) -> int:
     """Matrix operations that a weight tile takes part in: one for each lot of rows that the machine takes at once."""
     if batch < 1:
