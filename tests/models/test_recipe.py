@@ -119,10 +119,21 @@ def test_what_a_recipe_needs(weights, calibration, hessian):
             "activations.format bfp:g32:m8 wants integer weights, and weights.override[0].format is bf16",
         ),
         ({"kv_cache": {"format": "bfp5"}}, "kv_cache.format: 'bfp5' is no cache format"),
-        ({"kv_cache": {"smoothing": "some"}}, "kv_cache.smoothing: Input should be 'none' or 'online'"),
+        (
+            {"kv_cache": {"smoothing": "some"}},
+            "kv_cache.smoothing: Input should be 'none', 'offline', 'online' or 'hybrid'",
+        ),
         (
             {"kv_cache": {"format": "fp16", "smoothing": "online"}},
             "kv_cache: smoothing is for caches in block floating point, and the format is fp16",
+        ),
+        (
+            {"kv_cache": {"format": "bf16", "smoothing": "offline"}},
+            "kv_cache: smoothing is for caches in block floating point, and the format is bf16",
+        ),
+        (
+            {"kv_cache": {"format": "bfp4", "smoothing": "hybrid"}, "calibration": {"sequences": 0}},
+            "hybrid smoothing looks at calibration inputs, and calibration.sequences is 0",
         ),
         (
             {"weights": {"quantize": "gptq"}, "calibration": {"sequences": 0}},

@@ -33,7 +33,9 @@ def compress(
     kv: Annotated[
         str | None, typer.Option(help="KV cache of `generate`: model, fp16, bf16, bfp8, bfp4, sparse:k30,v50 …")
     ] = None,
-    smoothing: Annotated[str | None, typer.Option(help="Of keys in a bfp cache: none or online.")] = None,
+    smoothing: Annotated[
+        str | None, typer.Option(help="Of keys in a bfp cache: none, offline, online or hybrid.")
+    ] = None,
     calibration: Annotated[str | None, typer.Option(help="Text to calibrate with: a file, wikitext2 or pydoc.")] = None,
     sequences: Annotated[int | None, typer.Option(help="Windows of the text to take.")] = None,
     length: Annotated[int | None, typer.Option(help="Tokens of a window.")] = None,

@@ -1,19 +1,26 @@
 """Studies of KV caches: what each costs in quality, and whether a fact far back is still found.
 
-Perplexity and divergence come from emulation, which gives a packed cache's numbers for whole windows; retrieval comes
-from the cache itself, by `generate`.
+All of it comes from emulation, which gives a packed cache's numbers for whole windows, on any device.
 """
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..nn.kv_cache import kv_cache
+from ..formats import BFP, parse_activations
+from ..formats.kv import is_folded, of_cache, parse_kv
+from ..models.blocks import all_linear_layers, find_blocks, output_layer
+from ..models.smoothing import find_attention, find_rotary
+from ..nn import with_activations
+from ..nn.attention_rounding import round_attention
 from ..nn.kv_emulation import emulate_kv
+from ..nn.kv_smoothing import ATTENTION as SMOOTHING_ATTENTION
+from ..nn.kv_smoothing import Scaling
 from .divergence import Divergence, _compare, _summary
 from .estimate import Estimate
 from .scoring import predictions, stack
@@ -22,46 +29,122 @@ from .windows import Track, Windowing, plan
 
 @dataclass(frozen=True)
 class Cache:
-    """See `tilepress.kv_cache`."""
+    """What a model keeps keys and values in, see `formats.kv`; and its `activations`, inputs of linear layers.
+
+    smoothing: where it has a part that is folded into weights, a model that has it must be given. smoothed: how many
+    channels of a head have an offset, if not as many as `smoothing` says.
+    """
 
     format: str
     smoothing: str = "none"
+    activations: str = "fp"
+    smoothed: int | None = None
 
     def __str__(self) -> str:
-        return self.format if self.smoothing == "none" else f"{self.format}, {self.smoothing}"
+        offsets = None if self.smoothed is None else f"{self.smoothed} offsets"
+        smoothing = None if self.smoothing == "none" else self.smoothing
+        activations = None if self.activations == "fp" else self.activations
+        return ", ".join(part for part in (self.format, smoothing, offsets, activations) if part)
+
+    @contextmanager
+    def emulated(self, model: Any) -> Iterator[None]:
+        """`model` with it for as long as this lasts."""
+        with _linear_activations(model, parse_activations(self.activations)):
+            emulate_kv(model, self.format, of_cache(self.smoothing), smoothed=self.smoothed)
+            try:
+                yield
+            finally:
+                emulate_kv(model, "none")
 
 
+@dataclass(frozen=True)
+class Everywhere:
+    """All activations in one format: inputs of linear layers, queries, keys, weights of the softmax, values."""
+
+    format: BFP
+    smoothing = "none"
+
+    @contextmanager
+    def emulated(self, model: Any) -> Iterator[None]:
+        with _linear_activations(model, self.format):
+            round_attention(model, self.format)
+            try:
+                yield
+            finally:
+                round_attention(model, None)
+
+
+@dataclass(frozen=True, eq=False)
+class BeforeRotation:
+    """A cache of keys as they are before the rotary embedding; `scales`: block → [heads, channels], ones if not there.
+    There is no such packed cache."""
+
+    format: str
+    scales: Mapping[str, Tensor] = field(default_factory=dict)
+    smoothing = "none"
+
+    @contextmanager
+    def emulated(self, model: Any) -> Iterator[None]:
+        format, rotary = parse_kv(self.format).bfp, find_rotary(model)
+        if format is None:
+            raise ValueError(f"keys before rotation are studied in block floating point, not in {self.format}")
+        attentions = {name: find_attention(block, name) for name, block in find_blocks(model).items()}
+        for name, attention in attentions.items():
+            ones = torch.ones(1, int(attention.head_dim), device=model.device)
+            attention.__dict__["tilepress_scaling"] = Scaling(self.scales.get(name, ones), format, 0, rotary)
+        model.set_attn_implementation(SMOOTHING_ATTENTION)
+        try:
+            yield
+        finally:
+            model.set_attn_implementation("sdpa")
+            for attention in attentions.values():
+                del attention.__dict__["tilepress_scaling"]
+
+
+Setting = Cache | Everywhere | BeforeRotation
 PLAIN = Cache("fp16")
 
-# Harmonia, figure 5: all tokens alike, fewer and fewer bits.
-MANTISSAS = tuple(Cache(f"bfp:m{bits}") for bits in range(8, 0, -1))
-# Figure 8: without and with more bits for the first and the last tokens.
-ASYMMETRIC = tuple(
-    cache for bits in (5, 4, 3) for cache in (Cache(f"bfp:m{bits}"), Cache(f"bfp:m{bits}:hi8:initial32:local64"))
-)
-# Its ablation, of what is computed while text is written.
-ABLATION = (Cache("bfp:m4"), Cache("bfp4"), Cache("bfp4", "online"))
-# SparAMX, figures 17 and 18: % of keys by % of values that are zero, as halves and as 8 bits.
-SPARSITY = tuple(Cache(f"sparse:k{k},v{v}") for k in (0, 30, 50, 70) for v in (0, 30, 50, 70) if k or v)
-SPARSE_BFP8 = tuple(Cache(f"bfp8+{cache.format}") for cache in SPARSITY)
+
+def judge(
+    model: Any,
+    tokens: Tensor,
+    settings: Sequence[Setting],
+    windowing: Windowing | None = None,
+    track: Track = iter,
+    *,
+    smoothed: Mapping[str, Any] | None = None,
+) -> dict[Setting, Divergence]:
+    """Each setting against the same model with halves in its cache, on `tokens` [count].
+
+    smoothed: smoothing → the model that has it folded into its weights. Attention of all is as before then.
+    """
+    models = {setting: _folded(model, setting.smoothing, smoothed or {}) for setting in settings}
+    figures: dict[Setting, list[Tensor]] = {setting: [] for setting in settings}
+    batches = plan(len(tokens), windowing or Windowing(), model)
+    for batch, setting in track([(batch, setting) for batch in batches for setting in (PLAIN, *settings)]):
+        rows, targets = stack(tokens, batch)
+        if setting is PLAIN:
+            with PLAIN.emulated(model):
+                plain = predictions(model, rows, targets.shape[1])
+        else:
+            with setting.emulated(models[setting]):
+                found = predictions(models[setting], rows, targets.shape[1])
+            figures[setting].append(_compare(found, plain, targets))
+    return {setting: _summary(torch.cat(found, dim=1)) for setting, found in figures.items()}
 
 
-def judge_caches(
-    model: Any, tokens: Tensor, caches: Sequence[Cache], windowing: Windowing | None = None, track: Track = iter
-) -> dict[Cache, Divergence]:
-    """Each cache against the same model with halves, on `tokens` [count]. The model's attention is as before then."""
-    figures: dict[Cache, list[Tensor]] = {cache: [] for cache in caches}
-    try:
-        for batch in track(plan(len(tokens), windowing or Windowing(), model)):
-            rows, targets = stack(tokens, batch)
-            emulate_kv(model, PLAIN.format)
-            plain = predictions(model, rows, targets.shape[1])
-            for cache, found in figures.items():
-                emulate_kv(model, cache.format, cache.smoothing)
-                found.append(_compare(predictions(model, rows, targets.shape[1]), plain, targets))
-    finally:
-        emulate_kv(model, "none")
-    return {cache: _summary(torch.cat(found, dim=1)) for cache, found in figures.items()}
+def _folded(model: Any, smoothing: str, smoothed: Mapping[str, Any]) -> Any:
+    if is_folded(smoothing) and smoothing not in smoothed:
+        raise ValueError(f"{smoothing} smoothing is folded into weights, and no model was given that has it")
+    return smoothed[smoothing] if is_folded(smoothing) else model
+
+
+def _linear_activations(model: Any, format: Any) -> Any:
+    """Inputs of every linear layer but the output layer in `format`, a BFP; as they are if it is fp."""
+    if format != "fp" and not isinstance(format, BFP):
+        raise ValueError(f"a study of caches has activations fp or bfp:gN:mN, not {format}")
+    layers = () if format == "fp" else all_linear_layers(model)
+    return with_activations(model, {name: format for name in layers if name != output_layer(model)})
 
 
 @dataclass(frozen=True)
@@ -77,13 +160,13 @@ PLACES = ("garden", "harbour", "library", "market", "museum", "station", "theatr
 
 
 def make_fact(tokenizer: Any, tokens: int, depth: float, seed: int) -> Fact:
-    """A text of at most `tokens` tokens, with the fact at `depth` of it: 0 is its beginning, 1 its end."""
+    """A text of at most `tokens` tokens with its answer, the fact at `depth` of it: 0 is its beginning, 1 its end."""
     choice = random.Random(seed)
     name, code = choice.choice(NAMES), f"{choice.randrange(1000, 10000)}"
     fact, question = f"The door code of {name} is {code}.", f"The door code of {name} is"
     others = [other for other in NAMES if other != name]
     sentences: list[str] = []
-    length = len(tokenizer(f"{fact} {question}")["input_ids"])
+    length = len(tokenizer(f"{fact} {question} {code}")["input_ids"])
     while True:
         sentence = f"{choice.choice(others)} walks from the {choice.choice(PLACES)} to the {choice.choice(PLACES)}."
         length += len(tokenizer(" " + sentence, add_special_tokens=False)["input_ids"])
@@ -94,19 +177,29 @@ def make_fact(tokenizer: Any, tokens: int, depth: float, seed: int) -> Fact:
     return Fact(" ".join([*sentences, question]), code)
 
 
-@torch.inference_mode()
 def retrieval(
-    model: Any, tokenizer: Any, cache: Cache, tokens: int, items: int, seed: int = 0, track: Track = iter
+    model: Any,
+    tokenizer: Any,
+    setting: Setting,
+    tokens: int,
+    items: int,
+    seed: int = 0,
+    track: Track = iter,
+    *,
+    smoothed: Mapping[str, Any] | None = None,
 ) -> Estimate:
-    """Share of `items` facts at random depths of texts of `tokens` tokens that the model repeats to the letter."""
-    choice = random.Random(seed)
-    hits = []
-    for item in track([(choice.random(), choice.randrange(1 << 30)) for _ in range(items)]):
-        fact = make_fact(tokenizer, tokens, *item)
-        prompt = tokenizer(fact.text, return_tensors="pt")
-        wanted = len(tokenizer(" " + fact.answer, add_special_tokens=False)["input_ids"]) + 1
-        past = kv_cache(model, cache.format, cache.smoothing)
-        out = model.generate(**prompt, past_key_values=past, max_new_tokens=wanted, do_sample=False)
-        said = tokenizer.decode(out[0, prompt["input_ids"].shape[1] :], skip_special_tokens=True)
-        hits.append(float(said.strip().startswith(fact.answer)))
+    """Share of `items` facts at random depths of texts of `tokens` tokens whose answer is, token for token, what the
+    model holds most likely: what greedy decoding writes. `smoothed`: see `judge`."""
+    choice, hits = random.Random(seed), []
+    reader = _folded(model, setting.smoothing, smoothed or {})
+    with setting.emulated(reader):
+        for item in track([(choice.random(), choice.randrange(1 << 30)) for _ in range(items)]):
+            hits.append(float(_is_found(reader, tokenizer, make_fact(tokenizer, tokens, *item))))
     return Estimate.of(torch.tensor(hits))
+
+
+def _is_found(model: Any, tokenizer: Any, fact: Fact) -> bool:
+    prompt: list[int] = tokenizer(fact.text, verbose=False)["input_ids"]
+    answer: list[int] = tokenizer(" " + fact.answer, add_special_tokens=False)["input_ids"]
+    said = predictions(model, torch.tensor([prompt + answer]), len(answer)).argmax(-1)
+    return bool(said[0].tolist() == answer)

@@ -19,7 +19,9 @@ from typing import Literal, get_args
 from .bfp import GROUPS
 from .names import FormatError
 
-Smoothing = Literal["none", "online"]  # online: half of the extremes of some channels are subtracted from keys
+# offline: scales of channels, folded into a model's weights; online: half of the extremes of some channels are
+# subtracted from keys; hybrid: both. A cache itself knows none and online.
+Smoothing = Literal["none", "offline", "online", "hybrid"]
 SMOOTHINGS: tuple[Smoothing, ...] = get_args(Smoothing)
 SMOOTHED_SHARE = 16  # one channel in so many has an offset
 
@@ -160,7 +162,22 @@ def _numbers(options: list[str], keys: tuple[str, ...]) -> dict[str, int]:
 
 
 def smoothed_channels(smoothing: str, channels: int) -> int:
-    """How many of a head's `channels` of keys have an offset."""
+    """How many of a head's `channels` of keys have an offset in a cache with that smoothing."""
+    if smoothing in ("offline", "hybrid"):
+        raise FormatError(
+            f"{smoothing} smoothing is folded into weights: compress a model with it (`tilepress compress --smoothing "
+            f"{smoothing}`), and its cache has it; for a cache alone take none or online"
+        )
     if smoothing not in SMOOTHINGS:
-        raise FormatError(f"smoothing is {' or '.join(SMOOTHINGS)}, not {smoothing}")
+        raise FormatError(f"smoothing of a cache is none or online, not {smoothing}")
     return channels // SMOOTHED_SHARE if smoothing == "online" else 0
+
+
+def is_folded(smoothing: str) -> bool:
+    """Whether that smoothing has a part that is folded into weights."""
+    return smoothing in ("offline", "hybrid")
+
+
+def of_cache(smoothing: str) -> str:
+    """What is left for the cache of a model that has the folded part in its weights."""
+    return "online" if smoothing in ("online", "hybrid") else "none"

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from .. import __version__
 from ..compress import InputStatistics, WeightPlan, compress_weight
 from ..compress.search import Step
+from ..formats.kv import parse_kv
 from ..nn import PackedLinear
 from ..tiles import pack_codes
 from .blocks import REST, find_blocks, linear_layers, output_layer
@@ -21,6 +23,7 @@ from .calibration import Chain, find_chain, first_inputs, in_float32, run_around
 from .precision import Evaluations, Judge, Precision, find_precision
 from .recipe import Recipe, read_recipe
 from .registration import TilepressConfig, attach, check_cache_of, packed_layers, replace_layer, unpack_layers
+from .smoothing import SEQUENCES, check_smoothing, smooth_block
 from .tensor_types import classify, layer_activations, products
 from .texts import calibration_text
 
@@ -132,10 +135,9 @@ def compress_model(
 def read_windows(recipe: Recipe, tokenizer: Any, text: str | None = None) -> Tensor:
     """[sequences, length] tokens of the recipe's calibration text."""
     if tokenizer is None:
-        looking = recipe.activations.format if recipe.activations.search else None
-        looking = looking or f"{recipe.weights.prune} and {recipe.weights.quantize}"
         raise ValueError(
-            f"{looking} look at calibration inputs: give a tokenizer for the recipe's text, or windows of tokens"
+            f"{recipe.looking} looks at calibration inputs: give a tokenizer for the recipe's text, or windows of "
+            "tokens"
         )
     wanted = recipe.calibration
     text = calibration_text(wanted.text)[1] if text is None else text
@@ -185,6 +187,8 @@ class Compression:
         if windows is not None:
             _refuse_length(model, windows)
         check_cache_of(model, recipe.model_dump())
+        if recipe.folds_scales:
+            check_smoothing(model)
         self.model, self.recipe, self.storage = model, recipe, storage
         self.windows = windows if recipe.needs_calibration else None
         self.blocks = find_blocks(model)
@@ -237,10 +241,19 @@ class Compression:
         if self.chain is None:
             return self._pack(layers, types, {})
         with torch.no_grad(), in_float32(block):
+            if self.recipe.folds_scales:
+                runs = list(islice(self._block_runs(stage), SEQUENCES))
+                smooth_block(
+                    self.model, stage, runs, parse_kv(self.recipe.kv_cache.format), self.recipe.kv_cache.smoothing
+                )
             statistics = statistics_of(layers, self._block_runs(stage), self.recipe.needs_hessian)
             found = self._pack(layers, types, statistics)
             self._hand_on(stage)
         return found
+
+    def _smooth(self, stage: str) -> None:
+        runs, cache = list(islice(self._block_runs(stage), SEQUENCES)), self.recipe.kv_cache
+        smooth_block(self.model, stage, runs, parse_kv(cache.format), cache.smoothing)
 
     def _block_runs(self, stage: str) -> Iterator[Callable[[], Tensor]]:
         assert self.chain is not None

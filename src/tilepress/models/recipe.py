@@ -15,7 +15,7 @@ from ..compress import WeightPlan
 from ..compress.plan import Prune, Quantize
 from ..compress.prune import PruneScope
 from ..formats import AndaSearch, Integer, WeightFormat, parse_activations, parse_weight
-from ..formats.kv import Smoothing, parse_kv
+from ..formats.kv import Smoothing, is_folded, parse_kv
 from .tensor_types import LayerType
 
 LmHead = Literal["keep", "compress"]
@@ -89,8 +89,9 @@ class Activations(_Section):
 
 
 class KVCache(_Section):
-    """What `generate` keeps keys and values in: as the model has them, or as `formats.kv` says. `smoothing`: see
-    `tilepress.kv_cache`."""
+    """What `generate` keeps keys and values in: as the model has them, or as `formats.kv` says. `smoothing` of keys:
+    offline folds scales into weights, see `smoothing`; online subtracts offsets, see `tilepress.kv_cache`; hybrid does
+    both."""
 
     format: Annotated[str, AfterValidator(_kv_format)] = "model"
     smoothing: Smoothing = "none"
@@ -121,16 +122,30 @@ class Recipe(_Section):
     def _is_possible(self) -> "Recipe":
         _refuse_float_weights_under_integers(self)
         if self.looks_at_text and not self.calibration.sequences:
-            method: str = self.weights.quantize if self.weights.quantize != "rtn" else self.weights.prune
-            method = method if self.needs_calibration else self.activations.format
             raise ValueError(
-                f"{method} looks at calibration inputs, and calibration.sequences is 0: set it to 128, say"
+                f"{self.looking} looks at calibration inputs, and calibration.sequences is 0: set it to 128, say"
             )
         return self
 
     @property
     def needs_calibration(self) -> bool:
         """Whether a method that looks at inputs has something to do."""
+        return self.folds_scales or self._weights_need_statistics
+
+    @property
+    def folds_scales(self) -> bool:
+        """Whether keys are smoothed by weights."""
+        return is_folded(self.kv_cache.smoothing)
+
+    @property
+    def looking(self) -> str:
+        """What it is that looks at the calibration text, if `looks_at_text`."""
+        if self._weights_need_statistics:
+            return self.weights.quantize if self.weights.quantize != "rtn" else self.weights.prune
+        return f"{self.kv_cache.smoothing} smoothing" if self.folds_scales else self.activations.format
+
+    @property
+    def _weights_need_statistics(self) -> bool:
         return any(plan.needs_statistics for plan in self._plans)
 
     @property

@@ -13,6 +13,7 @@ from transformers.quantizers.auto import register_quantization_config, register_
 from transformers.quantizers.base import HfQuantizer
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
+from ..formats.kv import of_cache
 from ..nn import PackedLinear, decode_by_modules, decode_natively
 from ..tiles import unpack
 
@@ -109,10 +110,11 @@ def attach(model: Any, config: TilepressConfig) -> None:
 
 
 def cache_of(recipe: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Format and smoothing of the cache that a recipe sets; None where it stays as the model has it."""
+    """Format and smoothing of the cache that a recipe sets, without what is in the model's weights; None where it stays
+    as the model has it."""
     section = recipe.get("kv_cache", {})
     format = section.get("format", "model")
-    return None if format == "model" else (format, section.get("smoothing", "none"))
+    return None if format == "model" else (format, of_cache(section.get("smoothing", "none")))
 
 
 # `nn.kv_cache` is imported where it is needed: transformers is not whole yet when this module is imported.

@@ -31,8 +31,13 @@ class Emulation:
     smoothed_channels: int = 0
 
 
-def emulate_kv(model: nn.Module, format: str | KvFormat, smoothing: str = "none") -> None:
-    """Let `model` attend as if its cache were in `format`, whole sequences at a time; "none" ends it."""
+def emulate_kv(
+    model: nn.Module, format: str | KvFormat, smoothing: str = "none", *, smoothed: int | None = None
+) -> None:
+    """Let `model` attend as if its cache were in `format`, whole sequences at a time; "none" ends it.
+
+    smoothed: how many channels of a head have an offset, if not as many as `smoothing` says.
+    """
     if format == "none":
         for module in model.modules():
             module.__dict__.pop("tilepress_kv", None)
@@ -41,8 +46,8 @@ def emulate_kv(model: nn.Module, format: str | KvFormat, smoothing: str = "none"
     parsed = parse_kv(format)
     for module in model.modules():
         if "layer_idx" in module.__dict__ and "head_dim" in module.__dict__:
-            smoothed = smoothed_channels(smoothing, int(module.__dict__["head_dim"]))
-            module.__dict__["tilepress_kv"] = Emulation(parsed, smoothed)
+            usual = smoothed_channels(smoothing, int(module.__dict__["head_dim"]))
+            module.__dict__["tilepress_kv"] = Emulation(parsed, usual if smoothed is None else smoothed)
     model.set_attn_implementation(ATTENTION)  # type: ignore[operator]
 
 
@@ -224,7 +229,7 @@ def _integers(x: Tensor, group: int, axis: int) -> tuple[Tensor, Tensor]:
 
 def _cut(whole: Tensor, bits: int | Tensor) -> Tensor:
     """Integers truncated to `bits`."""
-    step = 2.0 ** (WIDEST - bits)
+    step = 1 << (WIDEST - bits)  # not a power by floats, which need not be exact on every device
     return (whole / step).trunc() * step
 
 

@@ -94,13 +94,14 @@ def load_study(model: str, weights: str, quantize: str, text: str, device: str, 
     model or the text is not here."""
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # ours is enough
     try:
-        searched, checked = _parts(text)
+        searched, checked = parts_of(text)
         return Study(_subject(model, weights, quantize, device), searched, checked, sizes)
     except (TextUnavailableError, ModelUnavailableError) as error:
         raise NotPossible(str(error)) from error
 
 
-def _parts(text: str) -> tuple[str, str]:
+def parts_of(text: str) -> tuple[str, str]:
+    """What of a text is searched or learned on, and what it is checked on."""
     whole = read_text(text)
     if text in TRAINING:
         return read_text(TRAINING[text]), whole

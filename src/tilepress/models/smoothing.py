@@ -1,0 +1,276 @@
+"""Offline smoothing of keys: scales of their channels, learned block by block and folded into weights.
+
+Keys times S and queries over S give the scores of before; S goes into the rows of the key and query projections, once
+and for all. The two channels that a rotary embedding turns into each other share a scale, or S would not pass through
+it. Scales are learned as Harmonia has it: the least squared error of the block's output on calibration text, with the
+cache rounded. They start from the best of a few powers of the keys' extremes, and go on by gradient descent through the
+rounding as if it were not there; a block keeps the best scales seen, which may be ones.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..formats.kv import KvBfp, KvFormat, of_cache, parse_kv, smoothed_channels
+from .blocks import find_blocks
+from .calibration import find_chain, first_inputs
+
+SEQUENCES = 8  # of the calibration text that scales are learned on
+STEPS = 48
+LEARNING_RATE = 0.1  # of exponents of two
+POWERS = (0.25, 0.5, 0.75)  # of the keys' extremes, to start from
+EXACT = 1e-3  # relative change of a block's output that float32 may make of folding
+INSTEAD = "take online smoothing, or none"
+
+Run = Callable[[], Tensor]  # computes a block's output on one sequence
+
+
+class SmoothingError(ValueError):
+    """A model whose keys cannot be scaled by its weights."""
+
+
+def smooth_model(
+    model: Any,
+    windows: Tensor,
+    format: str | KvFormat,
+    smoothing: str = "offline",
+    track: Callable[[Sequence[str]], Iterable[str]] = iter,
+) -> None:
+    """Fold scales into `model`, which keeps its outputs but for rounding; `windows` [sequences, length] of tokens.
+
+    `format`: of the cache that it shall have; `smoothing`: "hybrid" learns with offsets subtracted, too. Blocks are
+    given what the model itself gives them. The model, of float32, may be on any device.
+    """
+    check_smoothing(model)
+    for name, runs in block_runs(model, windows, track):
+        smooth_block(model, name, runs, parse_kv(format), smoothing)
+
+
+def learn_before_rotation(
+    model: Any,
+    windows: Tensor,
+    format: str | KvFormat,
+    track: Callable[[Sequence[str]], Iterable[str]] = iter,
+) -> dict[str, Tensor]:
+    """Name of a block → scales [heads, channels] for a cache of keys before they are rotated, as if there were one. No
+    weights can hold them: what is kept would be divided by them when it is read."""
+    found = {}
+    for name, runs in block_runs(model, windows, track):
+        found[name] = _learn(model, name, runs, _packed(parse_kv(format)), 0, rotary=find_rotary(model))
+    return found
+
+
+def block_runs(
+    model: Any, windows: Tensor, track: Callable[[Sequence[str]], Iterable[str]] = iter
+) -> Iterator[tuple[str, list[Run]]]:
+    """Each block's name and what computes it on the first of `windows`, given what the blocks before it give."""
+    blocks = find_blocks(model)
+    windows = windows[:SEQUENCES].to(next(model.parameters()).device)
+    chain = find_chain(model, list(blocks.values()), windows[0])
+    hidden = list(first_inputs(model, chain.blocks[0], windows))
+    for call, name in zip(chain.calls, track(list(blocks)), strict=True):
+        runs: list[Run] = [partial(call, blocks[name], one) for one in hidden]
+        yield name, runs
+        with torch.no_grad():
+            hidden = [run() for run in runs]
+
+
+def check_smoothing(model: Any) -> None:
+    """SmoothingError where scales cannot be folded into `model`."""
+    blocks = find_blocks(model)
+    if not blocks or not hasattr(model, "set_attn_implementation"):
+        raise SmoothingError(f"{type(model).__name__} is no model of transformers with decoder blocks: {INSTEAD}")
+    for name, block in blocks.items():
+        _check_projections(find_attention(block, name), name)
+
+
+def smooth_block(model: Any, name: str, runs: Sequence[Run], format: KvFormat, smoothing: str) -> Tensor:
+    """Learn scales [heads, channels] of the block called `name`, which `runs` compute in float32, and fold them."""
+    attention = find_attention(model.get_submodule(name), name)
+    offsets = smoothed_channels(of_cache(smoothing), int(attention.head_dim))
+    scales = _learn(model, name, runs, _packed(format), offsets)
+    with torch.no_grad():
+        before = runs[0]()
+        fold(attention, scales)
+        if float(_distance(runs[0](), before)) > EXACT**2:
+            fold(attention, 1 / scales)
+            raise SmoothingError(
+                f"{name}: scales of keys change its output, so it rotates them otherwise than Llama: {INSTEAD}"
+            )
+    return scales
+
+
+def find_attention(block: nn.Module, name: str) -> Any:
+    """The attention module of a block."""
+    found = [module for module in block.modules() if "head_dim" in module.__dict__ and "layer_idx" in module.__dict__]
+    if len(found) != 1:
+        raise SmoothingError(f"{name} has {len(found)} attention modules, and scales are learned for one: {INSTEAD}")
+    return found[0]
+
+
+def find_rotary(model: nn.Module) -> Any:
+    """What gives the model's cosines and sines."""
+    found = [module for name, module in model.named_modules() if name.rpartition(".")[2] == "rotary_emb"]
+    if len(found) != 1:
+        raise SmoothingError(
+            f"{type(model).__name__} has no rotary embedding of its own that keys could be kept before"
+        )
+    return found[0]
+
+
+@torch.no_grad()
+def fold(attention: Any, scales: Tensor) -> None:
+    """Multiply keys by `scales` [heads, channels] and divide queries by them, in the weights that make them."""
+    keys = scales.to(attention.k_proj.weight)
+    rows = attention.q_proj.out_features // attention.k_proj.out_features
+    _multiply_rows(attention.k_proj, keys.flatten())
+    _multiply_rows(attention.q_proj, 1 / keys.repeat_interleave(rows, 0).flatten())
+
+
+def _multiply_rows(layer: nn.Linear, factors: Tensor) -> None:
+    layer.weight.mul_(factors[:, None])
+    if layer.bias is not None:
+        layer.bias.mul_(factors)
+
+
+def _check_projections(attention: Any, name: str) -> None:
+    for part in ("q_proj", "k_proj"):
+        if type(getattr(attention, part, None)) is not nn.Linear:
+            raise SmoothingError(f"{name} has no linear {part} of its own to fold scales into: {INSTEAD}")
+    for part in ("q_norm", "k_norm"):
+        if getattr(attention, part, None) is not None:
+            raise SmoothingError(f"{name} normalises queries or keys ({part}), which undoes scales: {INSTEAD}")
+
+
+def _packed(format: KvFormat) -> KvBfp:
+    if format.bfp is None:
+        raise SmoothingError(f"smoothing is for caches in block floating point, and the format is {format}")
+    return format.bfp
+
+
+def _learn(
+    model: Any, name: str, runs: Sequence[Run], format: KvBfp, offsets: int, rotary: Any | None = None
+) -> Tensor:
+    block = model.get_submodule(name)
+    with torch.no_grad():
+        targets = [run() for run in runs]
+    with torch.inference_mode(False), torch.enable_grad(), _frozen(block), _rounding(model):
+        return _Learning(find_attention(block, name), runs, targets, format, offsets, rotary).run()
+
+
+class _Learning:
+    """One block's scales, as exponents of two: of each pair of channels that are rotated together, and of each other
+    channel, [heads, pairs and others]. `targets`: what `runs` give with nothing rounded."""
+
+    def __init__(
+        self,
+        attention: Any,
+        runs: Sequence[Run],
+        targets: Sequence[Tensor],
+        format: KvBfp,
+        offsets: int,
+        rotary: Any | None,
+    ) -> None:
+        self.attention, self.runs, self.targets = attention, runs, targets
+        self.format, self.offsets, self.rotary = format, offsets, rotary
+        self.channels = int(attention.head_dim)
+        self.heads = attention.k_proj.out_features // self.channels
+        self.pairs = 0 if rotary is not None else _rotated_channels(attention, self.channels) // 2
+
+    def run(self) -> Tensor:
+        """Scales [heads, channels]."""
+        extremes = self._extremes()
+        best = self._exponents(torch.ones_like(extremes))
+        least = self._judge(best)
+        for power in POWERS:
+            best, least = self._better(self._exponents(extremes**-power), best, least)
+        learned = best.clone().requires_grad_()
+        adam = torch.optim.Adam([learned], lr=LEARNING_RATE)
+        for step in range(1, STEPS + 1):
+            adam.zero_grad()
+            self._loss(learned, step % len(self.runs)).backward()  # type: ignore[no-untyped-call]
+            adam.step()
+            if step % (STEPS // 3) == 0:
+                best, least = self._better(learned.detach().clone(), best, least)
+        return self._scales(best)
+
+    def _better(self, candidate: Tensor, best: Tensor, least: float) -> tuple[Tensor, float]:
+        error = self._judge(candidate)
+        return (candidate, error) if error < least else (best, least)
+
+    @torch.no_grad()
+    def _judge(self, exponents: Tensor) -> float:
+        return sum(float(self._loss(exponents, number)) for number in range(len(self.runs)))
+
+    def _loss(self, exponents: Tensor, number: int) -> Tensor:
+        """Squared error of the block's output on one sequence, as a share of its power."""
+        # Imported here: transformers is not whole yet when this module is imported.
+        from ..nn.kv_smoothing import Scaling
+
+        scaling = Scaling(self._scales(exponents), self.format, self.offsets, self.rotary)
+        self.attention.__dict__["tilepress_scaling"] = scaling
+        try:
+            return _distance(self.runs[number](), self.targets[number])
+        finally:
+            del self.attention.__dict__["tilepress_scaling"]
+
+    @torch.no_grad()
+    def _extremes(self) -> Tensor:
+        """The largest magnitude of each channel of keys, before rotation, in all sequences: [heads, channels]."""
+        seen: list[Tensor] = []
+        handle = self.attention.k_proj.register_forward_hook(lambda _, __, keys: seen.append(keys.flatten(0, -2)))
+        ones = self.targets[0].new_ones(self.heads, self.channels)
+        self._judge(self._exponents(ones))
+        handle.remove()
+        return torch.cat(seen).abs().amax(0).view(self.heads, self.channels).clamp(min=1e-4)
+
+    def _exponents(self, scales: Tensor) -> Tensor:
+        """The two of a pair become their mean."""
+        logs = scales.log2()
+        pairs = (logs[:, : self.pairs] + logs[:, self.pairs : 2 * self.pairs]) / 2
+        return torch.cat([pairs, logs[:, 2 * self.pairs :]], 1)
+
+    def _scales(self, exponents: Tensor) -> Tensor:
+        return torch.cat([exponents[:, : self.pairs], exponents], 1).exp2()
+
+
+def _rotated_channels(attention: Any, channels: int) -> int:
+    """How many of a head's channels are rotated, the first half of them with the second."""
+    config = getattr(attention, "config", None)
+    share = (getattr(config, "rope_parameters", None) or {}).get("partial_rotary_factor")
+    share = share or getattr(config, "partial_rotary_factor", None) or 1.0
+    return int(channels * share) // 2 * 2
+
+
+def _distance(output: Tensor, target: Tensor) -> Tensor:
+    return (output - target).pow(2).sum() / target.pow(2).sum()
+
+
+@contextmanager
+def _rounding(model: Any) -> Iterator[None]:
+    """The model with an attention that rounds as its modules' "tilepress_scaling" says."""
+    from ..nn.kv_smoothing import ATTENTION
+
+    before = model.config._attn_implementation
+    model.set_attn_implementation(ATTENTION)
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)
+
+
+@contextmanager
+def _frozen(module: nn.Module) -> Iterator[None]:
+    """No gradient for the module's own parameters."""
+    learning = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    for parameter in learning:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in learning:
+            parameter.requires_grad_(True)

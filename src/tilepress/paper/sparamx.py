@@ -1,0 +1,140 @@
+"""SparAMX: a KV cache whose smallest values are zero; section 6.1 and appendix C.
+
+The studies run on a model that is here; the paper's Llama 3 8B stands beside it as printed. They take `device` (cuda
+where there is one) and how much text there shall be. A cache that grows is pruned token by token, where the paper
+prunes what the prompt left, once.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from .item import Item, Ours, Published, Track
+
+if TYPE_CHECKING:
+    from .kv_study import KvStudy
+
+EMBEDDED = "smollm2-135m"
+THEIRS = "Llama 3 8B"
+ABSENT = "its weights are not here"
+LEVELS = (0, 10, 30, 50, 70, 90)  # % of keys and of values
+CHOSEN = "K 30 %", "V 50 %"  # row and column of what the paper settles on
+
+
+def _study(model: str, weights: str, text: str, device: str, **sizes: int) -> "KvStudy":
+    from .kv_study import Sizes, load_kv_study
+
+    return load_kv_study(model, weights, text, device, Sizes(**sizes))
+
+
+def _cache(keys: int, values: int, number: str = "") -> Any:
+    from ..evaluate.kv_studies import Cache
+
+    sparse = f"sparse:k{keys},v{values}"
+    return Cache(f"{number}+{sparse}" if number else sparse)
+
+
+def figure14(
+    track: Track,
+    *,
+    model: str = EMBEDDED,
+    weights: str = "",
+    task: str = "piqa",
+    items: int = 20,
+    device: str = "cpu",
+    batch: int = 8,
+) -> Iterator[Ours]:
+    """Accuracy by how many keys and values are zero."""
+    study, dense = _study(model, weights, "wikitext2", device, batch=batch), 0.0
+    for keys in LEVELS:
+        for values in LEVELS:
+            found = study.accuracy(_cache(keys, values), task, items, track).plain
+            dense = dense or found.value
+            row, column = f"K {keys} %", f"V {values} %"
+            yield Ours(f"{model}, {task}, {row}", column, 100 * found.value, "%", f"± {100 * found.error:.2g}")
+            if (row, column) == CHOSEN:
+                yield Ours(f"{model}, {task}", DROP, 100 * (dense - found.value), "%")
+    yield Ours(f"{THEIRS}, six tasks", DROP, None, "%", ABSENT)
+
+
+def _perplexities(study: "KvStudy", model: str, number: str, track: Track) -> Iterator[Ours]:
+    caches = {(keys, values): _cache(keys, values, number) for keys in LEVELS for values in LEVELS}
+    found = dict(zip(caches, study.judge(list(caches.values()), track, "caches"), strict=True))
+    for (keys, values), one in found.items():
+        row, column = f"{model}, K {keys} %", f"V {values} %"
+        note = f"± {one.model.perplexity.error:.2g}"
+        yield Ours(f"{row}, perplexity", column, one.model.perplexity.value, "", note)
+        yield Ours(f"{row}, KL divergence", column, one.kl.value, "nat", f"± {one.kl.error:.2g}")
+    dense, sparse = (found[pair].model.perplexity.value for pair in ((0, 0), (30, 50)))
+    yield Ours(model, DENSE, dense, "")
+    yield Ours(model, SPARSE, sparse, "")
+    yield Ours(model, INCREASE, sparse - dense, "", "in perplexity")
+
+
+def figure17(
+    track: Track,
+    *,
+    model: str = EMBEDDED,
+    text: str = "wikitext2",
+    weights: str = "",
+    windows: int = 2,
+    tokens: int = 512,
+    device: str = "cpu",
+    batch: int = 1,
+) -> Iterator[Ours]:
+    """Perplexity by how many keys and values are zero."""
+    study = _study(model, weights, text, device, windows=windows, tokens=tokens, batch=batch)
+    yield from _perplexities(study, model, "", track)
+    yield from (Ours(THEIRS, column, None, "", ABSENT) for column in (DENSE, SPARSE))
+
+
+def figure18(
+    track: Track,
+    *,
+    model: str = EMBEDDED,
+    text: str = "wikitext2",
+    weights: str = "",
+    number: str = "bfp8",
+    windows: int = 2,
+    tokens: int = 512,
+    device: str = "cpu",
+    batch: int = 1,
+) -> Iterator[Ours]:
+    """The same of a cache in 8 bits, or in another format."""
+    study = _study(model, weights, text, device, windows=windows, tokens=tokens, batch=batch)
+    yield from _perplexities(study, f"{model}, {number}", number, track)
+    yield Ours(THEIRS, INCREASE, None, "", ABSENT)
+
+
+DENSE, SPARSE, INCREASE, DROP = "dense", "K 30 %, V 50 %", "increase at K 30 %, V 50 %", "drop at K 30 %, V 50 %"
+HERE = f"Ours is {EMBEDDED} unless told otherwise, with weights as they come (4 bits)."
+FIGURE = "The figure's other values are not in its text."
+
+ITEMS: tuple[Item, ...] = (
+    Item(
+        "sparamx/fig14",
+        "accuracy by sparsity of keys and values",
+        "same study, smaller model",
+        [Published(f"{THEIRS}, six tasks", DROP, 1, "%", "Section 6.1", relation="<")],
+        figure14,
+        (HERE, FIGURE, "The paper's is the geometric mean of six tasks; ours is PIQA, of which the items are here."),
+    ),
+    Item(
+        "sparamx/fig17",
+        "perplexity by sparsity of keys and values",
+        "same study, smaller model",
+        [
+            Published(THEIRS, DENSE, 6.136, "", "Appendix C"),
+            Published(THEIRS, SPARSE, 6.745, "", "Appendix C"),
+        ],
+        figure17,
+        (HERE, FIGURE),
+    ),
+    Item(
+        "sparamx/fig18",
+        "the same of keys and values of 8 bits",
+        "same study, smaller model",
+        [Published(THEIRS, INCREASE, 1, "", "Appendix C", relation="<")],
+        figure18,
+        (HERE, FIGURE, "Theirs are integers of 8 bits, ours block floating point of 8 and a sign."),
+    ),
+)

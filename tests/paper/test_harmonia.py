@@ -1,0 +1,115 @@
+"""Harmonia's and SparAMX' items: the studies on a tiny model, and the papers' own arithmetic."""
+
+import pytest
+
+from tests.models import tiny
+from tests.paper.test_anda import reproduced
+from tilepress.models import smoothing
+from tilepress.paper import harmonia
+from tilepress.paper.harmonia_published import MODELS, TABLE1, TABLE2, TABLE2_METHODS
+
+SIZES = {"windows": 1, "tokens": 100, "device": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder, text = tiny.save(
+        tmp_path_factory.mktemp("harmonia") / "model", head_dim=32, max_position_embeddings=256, num_hidden_layers=2
+    )
+    text.write_text("\n".join([text.read_text()] * 3))
+    return {"model": str(folder), "text": str(text)}
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(smoothing, "STEPS", 3)
+
+
+def values(found, row, columns):
+    return [found[row, column].value for column in columns]
+
+
+def test_every_table_is_complete():
+    assert all(len(row) == len(MODELS) == 5 for row in TABLE1.values())
+    assert all(len(row) == len(TABLE2_METHODS) == 5 for row in TABLE2.values())
+
+
+def test_storage_is_what_the_paper_says():
+    assert {one.state for one in reproduced("harmonia/storage").values()} == {"matches"}
+
+
+def test_means_of_table_2():
+    found = reproduced("harmonia/table2-means")
+    assert {one.column: one.state for one in found.values()} == {
+        "below Omniquant": "matches",
+        "above KIVI-q": "matches",
+        "above naive": "matches",
+    }
+
+
+def test_all_activations(model):
+    found = reproduced("harmonia/fig4", **model, **SIZES)
+    name = model["model"]
+    kl = values(found, f"{name}, g32, KL divergence", ["m10", "m8", "m6", "m4"])
+    assert kl == sorted(kl) and kl[0] < kl[3] / 20
+    assert found[f"{name}, g128, KL divergence", "m4"].value > found[f"{name}, g16, KL divergence", "m4"].value
+    assert found["most models, g32", "m8"].state == "not possible here"
+
+
+def test_mantissas_of_the_cache(model):
+    found = reproduced("harmonia/fig5", **model, **SIZES)
+    kl = values(found, f"{model['model']}, KL divergence", [f"m{bits}" for bits in range(8, 0, -1)])
+    assert kl[0] < kl[3] < kl[5] and found[f"{model['model']}, relative accuracy", "m8"].unit == "%"
+
+
+def test_more_bits_for_some_tokens(model):
+    found = reproduced("harmonia/fig8", **model, **SIZES)
+    without, with_ = (found[f"{model['model']}, {one}, KL divergence", "m2"].value for one in ("without", "with"))
+    assert with_ < without / 2
+
+
+def test_the_ablation_has_every_step(model):
+    found = reproduced("harmonia/ablation", **model, **SIZES, sequences=2, length=40, bits=2)
+    rows = [f"{model['model']}, {one}" for one in ("8 bits", "naive", "+ asymmetric", "+ offline", "+ online")]
+    recovered = [found[row, "share of the naive loss recovered"].value for row in rows]
+    assert recovered[:2] == [100, 0]
+    kl = [found[row, "KL divergence"].value for row in rows]
+    assert kl[0] < kl[2] < kl[1] and len(set(kl)) == 5
+
+
+def test_offsets_and_rotation(model):
+    found = reproduced("harmonia/offsets", **model, **SIZES, format="bfp:m3")
+    kl = values(found, f"{model['model']}, bfp:m3, KL divergence", ["0", "1", "16"])
+    assert len(set(kl)) == 3
+    found = reproduced("harmonia/rotation", **model, **SIZES, sequences=2, length=40, format="bfp:m3")
+    kl = [one.value for (_, column), one in found.items() if column == "KL divergence"]
+    assert len(set(kl)) == 4 and max(kl) < 3 * min(kl)
+
+
+def test_contexts_and_facts(model):
+    few = {"caches": "bfp8 bfp:m1 bfp4/offline", "sequences": 2, "length": 40}
+    found = reproduced("harmonia/context", **model, contexts="60 120", windows=1, **few)
+    for context in ("60", "120"):
+        wide, narrow = (found[f"{model['model']}, {one}, KL divergence", context].value for one in ("bfp8", "bfp:m1"))
+        assert wide < narrow
+    found = reproduced("harmonia/retrieval", **model, contexts="80", items=2, **few)
+    assert len(found) == 4 and {one.value for one in found.values()} == {0.0}  # it knows nothing
+
+
+def test_table_1(model):
+    found = reproduced("harmonia/table1", **model, **SIZES, sequences=2, length=40, weights="int8:g32")
+    ours = {row: one.value for (row, column), one in found.items() if column == f"{model['model']}, perplexity"}
+    assert list(ours) == ["Full", *harmonia.METHODS]
+    assert abs(ours["Anda-m8"] / ours["Omniquant"] - 1) < 0.01 < abs(ours["Anda-m4"] / ours["Omniquant"] - 1)
+    assert found["Full", "OPT-6.7B, perplexity"].paper == 10.86
+
+
+@pytest.mark.parametrize("figure", ["fig17", "fig18"])
+def test_sparse_caches(model, figure):
+    found = reproduced(f"sparamx/{figure}", **model, **SIZES)
+    name = model["model"] + (", bfp8" if figure == "fig18" else "")
+    kl = values(found, f"{name}, K 0 %, KL divergence", ["V 0 %", "V 30 %", "V 70 %", "V 90 %"])
+    assert kl == sorted(kl) and kl[0] < kl[1] / 10
+    dense, sparse = (found[name, column].value for column in ("dense", "K 30 %, V 50 %"))
+    assert found[name, "increase at K 30 %, V 50 %"].value == sparse - dense
+    assert all(one.state in (None, "not possible here") for one in found.values())
