@@ -1,0 +1,48 @@
+"""Floating point of hardware: exact numbers, rounded once, to nearest with ties to even.
+
+A Python float holds every FP16 and FP32 number. Exact sums and products are fractions whose denominators are powers of
+two.
+"""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+Intermediate = Literal["fp32", "fp16"]  # what a group's sum becomes before it is scaled and accumulated
+
+
+@dataclass(frozen=True)
+class Width:
+    """`digits` of significand, hidden bit included; the exponent of the smallest normal number; the largest number."""
+
+    digits: int
+    least: int
+    largest: float
+
+
+FP16 = Width(11, -14, 65504.0)
+FP32 = Width(24, -126, (2 - 2.0**-23) * 2.0**127)
+WIDTHS: dict[Intermediate, Width] = {"fp32": FP32, "fp16": FP16}
+
+
+def nearest(value: Fraction, width: Width) -> float:
+    """`value` in `width`; infinite where it rounds past the largest."""
+    exponent = value.numerator.bit_length() - value.denominator.bit_length()
+    unit = Fraction(2) ** (max(exponent, width.least) - width.digits + 1)
+    rounded = round(value / unit) * unit
+    size = math.inf if abs(rounded) > width.largest else float(abs(rounded))
+    return -size if value < 0 else size
+
+
+def multiply_add(a: float, b: float, c: float) -> float:
+    """a · b + c, rounded once to FP32; what is infinite stays so."""
+    if math.isinf(c):
+        return c
+    return nearest(Fraction(a) * Fraction(b) + Fraction(c), FP32)
+
+
+def convert(integer: int, power: int, width: Width) -> float:
+    """integer · 2^power in `width`, at most its largest number."""
+    found = nearest(integer * Fraction(2) ** power, width)
+    return max(-width.largest, min(found, width.largest))
