@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from . import simulate_unit
 from .machines import MachineName, find_machine
 from .output import Json, Recorder, print_table, progress
 
@@ -201,3 +202,6 @@ def _show(recorder: Recorder, name: str, json: bool) -> None:
 
 def _text(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+app.command()(simulate_unit.unit)

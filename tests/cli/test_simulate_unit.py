@@ -1,0 +1,76 @@
+import numpy as np
+import pytest
+
+UNITS = [
+    ("anda-apu", "anda-apu.m8.fp32", 16 * 9 + 3),
+    ("anda-compressor", "anda-compressor.m8", 9),
+    ("harmonia-pe", "harmonia-pe.m8w4.fp32", 16 + 3),
+    ("harmonia-converter", "harmonia-converter.channels.m8", 32 * 17),
+    ("harmonia-offsets", "harmonia-offsets.top4", 4 * 256 + 256),
+    ("figna", "figna.m14", 1026),
+]
+
+
+@pytest.mark.parametrize("unit, name, cycles", UNITS)
+def test_units(call_for_records, unit, name, cycles):
+    found = call_for_records("simulate", "unit", unit)
+    assert found[f"{name}.equal"] is True
+    assert found[f"{name}.cycles"] == found[f"{name}.cycles.formula"] == cycles
+    assert any(key.startswith(f"{name}.events.") and value > 0 for key, value in found.items())
+
+
+@pytest.mark.parametrize("mode, cycles", [("m8m4", 16 + 3), ("m8m8", 32 + 3)])
+def test_modes(call_for_records, mode, cycles):
+    found = call_for_records("simulate", "unit", "harmonia-pe", "--mode", mode)
+    assert found[f"harmonia-pe.{mode}.fp32.equal"] is True and found[f"harmonia-pe.{mode}.fp32.cycles"] == cycles
+
+
+def test_where_nothing_need_be_equal(call_for_records):
+    for arguments in (["fp-fp"], ["fp-int"], ["anda-apu", "--sums", "fp16"]):
+        found = call_for_records("simulate", "unit", *arguments)
+        assert not any(name.endswith(".equal") for name in found)
+        assert any(name.endswith(".total") for name in found)
+
+
+def test_given_data_and_words(call, tmp_path):
+    path = tmp_path / "x.npy"
+    np.save(path, np.linspace(-3, 3, 40 * 33, dtype=np.float32).reshape(40, 33))
+    for unit in ("anda-compressor", "harmonia-converter"):
+        done = call("simulate", "unit", unit, "--data", path, "--path", "tokens", "--mantissa", 4)
+        assert done.returncode == 0 and "every bit is that of formats" in done.stdout
+    np.save(path, np.ones((2, 70)))
+    assert "70.0" in call("simulate", "unit", "harmonia-pe", "--mode", "m8m8", "--data", path).stdout
+
+
+def test_a_wrong_bit_is_a_failure(call, monkeypatch):
+    monkeypatch.setattr("tilepress.kernels.attention_reference.SMOOTHED", 1)
+    done = call("simulate", "unit", "harmonia-offsets")
+    assert done.returncode == 1 and "DIFFERS from kernels" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["anda-apu", "--mantissa", 17], "mantissa must be an int from 1 to 16, got 17"),
+        (["anda-apu", "--groups", 33], "at most 2048 inputs, which kernels sum at a time, not 2112"),
+        (["harmonia-converter", "--mantissa", 9], "magnitudes of 1 to 8 bits, not 9"),
+        (["anda-apu", "--data", "absent.npy"], "No such file"),
+    ],
+)
+def test_errors(call, arguments, message):
+    done = call("simulate", "unit", *arguments)
+    assert done.returncode == 1 and message in done.stderr and not done.stdout
+
+
+def test_files_that_are_not_data(call, tmp_path):
+    path = tmp_path / "x.npy"
+    for content, message in [
+        (np.array([1e6, 2.0]), "values that FP16 does not hold"),
+        (np.array(["a"]), "has no numbers"),
+        (np.ones((2, 3)), r"one row of data, [inputs], not [2, 3]"),
+    ]:
+        np.save(path, content)
+        done = call("simulate", "unit", "anda-apu", "--data", path)
+        assert done.returncode == 1 and message in done.stderr
+    path.write_bytes(b"not an array")
+    assert "is no .npy file of numbers" in call("simulate", "unit", "anda-apu", "--data", path).stderr
