@@ -1,32 +1,53 @@
-"""Machines from YAML: those that come with the package, by name, and a user's own files."""
+"""Machines and accelerators from YAML: those that come with the package, by name, and a user's own files."""
 
 import difflib
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
+from .accelerator import Accelerator
 from .machine import Machine, MachineError
 
-_FOLDER = Path(__file__).parent / "machines"
+_MACHINES, _ACCELERATORS = (Path(__file__).parent / folder for folder in ("machines", "accelerators"))
+_Described = TypeVar("_Described", bound=BaseModel)
 
 
 def machine_names() -> list[str]:
     """Machines that come with the package."""
-    return sorted(path.stem for path in _FOLDER.glob("*.yaml"))
+    return _names(_MACHINES)
+
+
+def accelerator_names() -> list[str]:
+    """Accelerators that come with the package."""
+    return _names(_ACCELERATORS)
 
 
 def read_machine(name: str | Path) -> Machine:
     """The machine called `name`, or the one that the YAML file of that path describes."""
-    path = _FOLDER / f"{name}.yaml"
-    if str(name) not in machine_names():
+    return _read(Machine, "machine", name, _MACHINES, [*machine_names(), "here"])
+
+
+def read_accelerator(name: str | Path) -> Accelerator:
+    """The accelerator called `name`, or the one that the YAML file of that path describes."""
+    return _read(Accelerator, "accelerator", name, _ACCELERATORS, accelerator_names())
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(path.stem for path in folder.glob("*.yaml"))
+
+
+def _read(type: type[_Described], what: str, name: str | Path, folder: Path, known: Sequence[str]) -> _Described:
+    path = folder / f"{name}.yaml"
+    if str(name) not in _names(folder):
         path = Path(name)
         if path.suffix not in (".yaml", ".yml"):
-            raise MachineError(f"no machine {str(name)!r}{_hint(str(name))}")
+            raise MachineError(f"no {what} {str(name)!r}{_hint(str(name), known)}")
     try:
-        return Machine.model_validate(_mapping(path))
+        return type.model_validate(_whole(_mapping(path), folder))
     except ValidationError as error:
         raise MachineError(f"{path}: {'; '.join(_in_words(one) for one in error.errors())}") from error
 
@@ -51,6 +72,17 @@ def _mapping(path: Path) -> dict[str, Any]:
     return found
 
 
+def _whole(fields: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """With what `like: NAME` leaves to another machine of the package; sources are joined, all else replaced."""
+    name = fields.pop("like", None)
+    if name is None:
+        return fields
+    if name not in _names(folder):
+        raise MachineError(f"like: there is no {name!r}; there are {', '.join(_names(folder))}")
+    base = _whole(_mapping(folder / f"{name}.yaml"), folder)
+    return {**base, **fields, "sources": {**base["sources"], **(fields.get("sources") or {})}}
+
+
 def _in_words(error: Any) -> str:
     field = ".".join(map(str, error["loc"])) or "the machine"
     if error["type"] == "extra_forbidden":
@@ -60,7 +92,7 @@ def _in_words(error: Any) -> str:
     return f"{field}: {error['msg'].removeprefix('Value error, ')}"
 
 
-def _hint(name: str) -> str:
-    near = difflib.get_close_matches(name, machine_names(), n=1, cutoff=0.4)
-    known = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(machine_names())} and here,"
-    return f"{known} or give a file that ends in .yaml"
+def _hint(name: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+    there = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(known[:-1])} and {known[-1]},"
+    return f"{there} or give a file that ends in .yaml"

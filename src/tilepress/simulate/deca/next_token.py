@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from ...formats import WeightFormat
 from ...hardware import Machine
-from ...hardware.machine import TILE_WEIGHTS
 from ...roofsurface import lots
+from ..layers import TRANSFORMERS, Transformer
 from .parameters import fitted
 from .simulation import WEIGHTS, simulate
 from .systems import Baseline, System
@@ -23,43 +23,7 @@ from .systems import Baseline, System
 CACHE_BYTES = 2  # of a number in the KV cache: 16 bits
 
 
-@dataclass(frozen=True)
-class Model:
-    """`matrices`: (neurons, inputs) of the GeMMs of one layer; `head`: of the last one, over the vocabulary; `width` of
-    all query heads together."""
-
-    name: str
-    layers: int
-    matrices: tuple[tuple[int, int], ...]
-    head: tuple[int, int]
-    width: int
-    source: str
-
-    @property
-    def weights(self) -> int:
-        return self.layers * sum(rows * cols for rows, cols in self.matrices) + self.head[0] * self.head[1]
-
-    @property
-    def tiles(self) -> float:
-        return self.weights / TILE_WEIGHTS
-
-
-LLAMA2_70B = Model(
-    "Llama2-70B",
-    80,
-    ((8192, 8192), (1024, 8192), (1024, 8192), (8192, 8192), (28672, 8192), (28672, 8192), (8192, 28672)),
-    (32000, 8192),
-    8192,
-    "config.json of meta-llama/Llama-2-70b-hf",
-)
-OPT_66B = Model(
-    "OPT-66B",
-    64,
-    ((9216, 9216), (9216, 9216), (9216, 9216), (9216, 9216), (36864, 9216), (9216, 36864)),
-    (50272, 9216),
-    9216,
-    "config.json of facebook/opt-66b",
-)
+LLAMA2_70B, OPT_66B = TRANSFORMERS["llama2-70b"], TRANSFORMERS["opt-66b"]
 MODELS = {model.name.lower(): model for model in (LLAMA2_70B, OPT_66B)}
 
 
@@ -78,7 +42,7 @@ class NextToken:
 def next_token(
     machine: Machine,
     system: System,
-    model: Model,
+    model: Transformer,
     format: WeightFormat,
     density: float = 1.0,
     batch: int = 1,
@@ -96,7 +60,7 @@ def next_token(
     return NextToken(gemms, other_time(model, batch, tokens))
 
 
-def other_time(model: Model, batch: int, tokens: float) -> float:
+def other_time(model: Transformer, batch: int, tokens: float) -> float:
     cache = model.layers * 2 * model.width * CACHE_BYTES * tokens * batch
     layer = fitted("other_layer_time") + fitted("other_sequence_time") * batch
     return model.layers * layer + cache / fitted("attention_rate")

@@ -1,0 +1,88 @@
+"""What gates, flip-flops and memories cost, and how that scales from one technology to another.
+
+Constants are of 45 nm at 0.9 V. Scaling follows Stillmaker and Baas 2017, "Scaling equations for the accurate
+prediction of CMOS device performance": area factors, and a·V² + b·V + c for the energy of a switch. Nodes between
+theirs are interpolated on logarithmic axes.
+"""
+
+import bisect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+BASE_NODE, BASE_VOLTAGE = 45, 0.9
+
+AREA_FROM_45: dict[float, float] = {45: 1.0, 32: 0.46, 20: 0.059 / 0.28, 16: 0.19, 7: 0.059}
+ENERGY: dict[float, tuple[float, float, float]] = {
+    45: (1.018, -0.3107, 0.1539),
+    32: (0.8367, -0.4341, 0.1701),
+    16: (0.2958, -0.1241, 0.03024),
+    7: (0.1776, -0.09097, 0.02447),
+}
+
+DALLY = "Dally, NIPS 2015 tutorial: synthesised, 45 nm"
+HOROWITZ = "Horowitz, ISSCC 2014, 45 nm, 0.9 V"
+NANGATE = "Nangate 45 nm Open Cell Library"
+AS_ADDER = "as a bit of an adder: assumed, no source at hand"
+
+
+@dataclass(frozen=True)
+class Part:
+    """`area`: µm² and `energy`: pJ of one use, both at 45 nm and 0.9 V, each with its source."""
+
+    area: float
+    energy: float
+    area_source: str
+    energy_source: str
+
+
+# A bit of an adder or a register, a bit × bit of a multiplier, a whole unit of floats.
+PARTS: dict[str, Part] = {
+    "gate": Part(1.596, 0.00078, f"{NANGATE}, XOR2_X1", "a quarter of a bit of an adder: assumed"),
+    "multiplexer": Part(1.862, 0.00078, f"{NANGATE}, MUX2_X1", "a quarter of a bit of an adder: assumed"),
+    "flip_flop": Part(4.522, 0.0031, f"{NANGATE}, DFF_X1", AS_ADDER),
+    "add": Part(137 / 32, 0.1 / 32, f"{DALLY}: 32 bits in 137 µm²", f"{HOROWITZ}: 0.1 pJ for 32 bits"),
+    "multiply": Part(282 / 64, 0.2 / 64, f"{DALLY}: 8 × 8 bits in 282 µm²", f"{HOROWITZ}: 0.2 pJ for 8 × 8 bits"),
+    "fp16_add": Part(1360, 0.4, DALLY, HOROWITZ),
+    "fp16_multiply": Part(1640, 1.1, DALLY, HOROWITZ),
+    "fp32_add": Part(4184, 0.9, DALLY, HOROWITZ),
+}
+
+CACHE_BYTES, CACHE_BITS, CACHE_ENERGY = 8192, 64, 10.0  # Horowitz: 10 pJ for 64 bits of an 8 KB cache
+
+
+def area_scale(node: float) -> float:
+    """Area at `node` nm over that at 45 nm."""
+    return _between(node, {size: math.log(factor) for size, factor in AREA_FROM_45.items()})
+
+
+def energy_scale(node: float, voltage: float) -> float:
+    """Energy of a switch at `node` nm and `voltage` over that at 45 nm and 0.9 V."""
+    known = {size: math.log(_switch(polynomial, voltage)) for size, polynomial in ENERGY.items()}
+    return _between(node, known) / _switch(ENERGY[BASE_NODE], BASE_VOLTAGE)
+
+
+def sram_energy(bank: float) -> float:
+    """pJ a bit of a bank of `bank` bytes at 45 nm and 0.9 V; of other sizes, by the square root of their capacity."""
+    return CACHE_ENERGY / CACHE_BITS * math.sqrt(bank / CACHE_BYTES)
+
+
+def total(counts: Mapping[str, float], of: Callable[[Part], float]) -> float:
+    """The sum over `counts`, part → how many, of what `of` takes from each."""
+    return sum(count * of(PARTS[name]) for name, count in counts.items())
+
+
+def _switch(polynomial: tuple[float, float, float], voltage: float) -> float:
+    a, b, c = polynomial
+    return a * voltage**2 + b * voltage + c
+
+
+def _between(node: float, logarithms: Mapping[float, float]) -> float:
+    """Interpolated between the two known nodes around `node`."""
+    known = sorted(logarithms)
+    if not known[0] <= node <= known[-1]:
+        raise ValueError(f"technologies are from {known[0]} to {known[-1]} nm, not {node:g} nm")
+    place = min(max(bisect.bisect_left(known, node), 1), len(known) - 1)
+    low, high = known[place - 1], known[place]
+    share = math.log(node / low) / math.log(high / low)
+    return math.exp(logarithms[low] + share * (logarithms[high] - logarithms[low]))

@@ -1,0 +1,7 @@
+"""Accelerators for block floating point and their rivals: arrays of units, simulated to the cycle."""
+
+from .parameters import FITTED
+from .simulation import Product, Result, simulate
+from .workload import Gemm, Task
+
+__all__ = ["FITTED", "Gemm", "Product", "Result", "Task", "simulate"]

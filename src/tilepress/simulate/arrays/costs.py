@@ -1,0 +1,146 @@
+"""Area, and energy from counted events, of structures at constants of `hardware.technology`, scaled.
+
+What the constants leave out (clock, wires, control, the slack of a slow clock) is in two fitted factors, one for the
+area of logic and one for its energy. Leakage is not in it.
+"""
+
+import math
+from collections.abc import Mapping
+from functools import lru_cache
+
+from ...hardware import Accelerator, read_accelerator
+from ...hardware.technology import PARTS, area_scale, energy_scale, sram_energy
+from .parameters import fitted
+from .plan import Plan
+from .workload import Gemm
+
+ARRAY, AUXILIARY, ACTIVATIONS, WEIGHTS = "array", "auxiliary array", "activation buffer", "weight buffer"
+VECTOR, CONVERTER = "vector unit", "converter"
+COMPUTE, SRAM, DRAM = "compute", "SRAM", "DRAM"
+MM2 = 1e-6  # µm² to mm²
+FMA = ("fp16_multiply", "fp32_add")
+VECTOR_PARTS = {"fp16_multiply": 1, "fp16_add": 1}  # of each lane
+FP16_UNIT = "fp16-fp16"  # what stands beside arrays that do not attend (Harmonia, section V-D)
+
+
+def unit_area(machine: Accelerator) -> float:
+    """mm² of one unit."""
+    return _logic_area(machine.unit.cycle, machine.node) + _logic_area(machine.unit.group, machine.node)
+
+
+def area(machine: Accelerator, attention: bool = False) -> dict[str, float]:
+    """mm² by part; with the auxiliary array if `attention` shall be possible."""
+    parts = {ARRAY: machine.units * unit_area(machine)}
+    if attention and machine.auxiliary and not machine.attends:
+        parts[AUXILIARY] = parts[ARRAY] * fitted("auxiliary_share") * machine.auxiliary
+    density = fitted("sram_density") * area_scale(machine.node) / area_scale(16)
+    parts[ACTIVATIONS] = machine.buffers.activations / 2**20 * density
+    parts[WEIGHTS] = machine.buffers.weights / 2**20 * density
+    parts[VECTOR] = machine.vector * _logic_area(VECTOR_PARTS, machine.node)
+    if machine.converter:
+        parts[CONVERTER] = machine.converter.values * _logic_area(machine.converter.parts, machine.node)
+    return parts
+
+
+def auxiliary(machine: Accelerator) -> Accelerator:
+    """The FP16 array beside one that does not attend, with the same memories."""
+    share = fitted("auxiliary_share") * (machine.auxiliary or 1)
+    return fitted_to_area(_fp16(machine), share * machine.units * unit_area(machine))
+
+
+def fitted_to_area(machine: Accelerator, array_area: float) -> Accelerator:
+    """With as many units as fit `array_area` mm², near a square."""
+    units = int(array_area / unit_area(machine))
+    if units < 1:
+        raise ValueError(f"no unit of {machine.name} ({unit_area(machine):.2g} mm²) fits {array_area:.2g} mm²")
+    rows = 2 ** round(math.log2(math.sqrt(units)))
+    return machine.changed(array={"rows": rows, "columns": max(units // rows, 1)})
+
+
+def in_technology(machine: Accelerator, node: float, voltage: float, frequency: float) -> Accelerator:
+    return machine.changed(node=node, voltage=voltage, frequency=frequency)
+
+
+def group_energy(machine: Accelerator, cycles: float) -> float:
+    """pJ of one unit for one group that takes so many cycles."""
+    switched = cycles * _energy(machine.unit.cycle) + _energy(machine.unit.group)
+    return switched * _logic_energy(machine)
+
+
+def energy(plan: Plan) -> dict[str, float]:
+    """pJ of all of a plan's products, by part."""
+    machine, gemm = plan.machine, plan.gemm
+    groups = gemm.rows * gemm.columns * math.ceil(gemm.inputs / machine.array.group)
+    outputs = gemm.rows * gemm.columns
+    compute = groups * group_energy(machine, plan.group_cycles) + outputs * _output_energy(machine, gemm)
+    bits = sum(sram_bits(plan).values())
+    bank = sram_energy(fitted("sram_bank")) * energy_scale(machine.node, machine.voltage)
+    parts = {COMPUTE: compute, SRAM: bits * bank, DRAM: plan.traffic.total * machine.memory.energy}
+    return {name: gemm.count * value for name, value in parts.items()}
+
+
+def sram_bits(plan: Plan) -> dict[str, float]:
+    """Bits read or written by buffer, for one of the plan's products: every pass of the array reads its operands,
+    memory fills the buffers, outputs are written and sent off."""
+    gemm, array = plan.gemm, plan.machine.array
+    activations = gemm.rows * gemm.inputs * gemm.activations.bits * math.ceil(gemm.columns / array.columns)
+    other = gemm.inputs * gemm.columns * gemm.other.bits * math.ceil(gemm.rows / array.rows)
+    outputs = 2 * plan.traffic.outputs
+    return {ACTIVATIONS: activations + plan.traffic.activations + outputs, WEIGHTS: other + plan.traffic.other}
+
+
+def _output_energy(machine: Accelerator, gemm: Gemm) -> float:
+    """pJ of the vector unit and the converter, an output."""
+    operations = gemm.vector * PARTS["fp16_add"].energy
+    converted = 0.0
+    if machine.converter and gemm.out_mantissa and gemm.outputs:
+        cycles = machine.converter.cycles.fixed + machine.converter.cycles.per_bit * gemm.out_mantissa
+        converted = cycles * _energy(machine.converter.parts)
+    return (operations + converted) * _logic_energy(machine)
+
+
+def _fp16(machine: Accelerator) -> Accelerator:
+    unit = _named(FP16_UNIT)
+    return machine.changed(
+        name=f"{machine.name}'s auxiliary",
+        array=unit.array.model_dump(),
+        modes=[mode.model_dump() for mode in unit.modes],
+        unit={"cycle": unit.unit.cycle, "group": unit.unit.group},
+        stores="fp16",
+        converter=None,
+        auxiliary=None,
+    )
+
+
+@lru_cache(maxsize=8)
+def _named(name: str) -> Accelerator:
+    return read_accelerator(name)
+
+
+def _logic_area(counts: Mapping[str, float], node: float) -> float:
+    total = sum(count * _part_area(name) for name, count in counts.items())
+    return total * MM2 * fitted("logic_area") * area_scale(node)
+
+
+def _part_area(name: str) -> float:
+    if name == "fma":
+        return fitted("fma_area") * sum(PARTS[one].area for one in FMA)
+    return PARTS[name].area
+
+
+def _energy(counts: Mapping[str, float]) -> float:
+    """pJ at 45 nm and 0.9 V if all of them switch once."""
+    return sum(count * _part_energy(name) for name, count in counts.items())
+
+
+def _part_energy(name: str) -> float:
+    return sum(PARTS[one].energy for one in FMA) if name == "fma" else PARTS[name].energy
+
+
+@lru_cache(maxsize=256)
+def _scale(node: float, voltage: float) -> float:
+    return energy_scale(node, voltage)
+
+
+def _logic_energy(machine: Accelerator) -> float:
+    return fitted("logic_energy") * _scale(machine.node, machine.voltage)

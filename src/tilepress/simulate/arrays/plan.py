@@ -1,0 +1,180 @@
+"""One matrix product cut into steps: what each loads, computes and stores, and in which order.
+
+The tile of one operand stays on chip while the other's pass by (Harmonia, section IV-D). Column-major: the tile of
+weights stays, so activations [M, N] are read once for every k of K columns, M·N·K/k + N·K numbers in all. Row-major:
+activations stay, and weights are read once for every m of M rows, N·K·M/m + M·N. A step is a tile of each. A buffer
+holds two tiles, one that is computed with and one that is loaded; only tiles as small as the array may fill it alone.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from ...hardware import Accelerator, MachineError
+from ...hardware.accelerator import Mode
+from .workload import Gemm, Operand
+
+Order = Literal["column-major", "row-major"]
+ORDERS: tuple[Order, ...] = ("column-major", "row-major")
+
+
+@dataclass(frozen=True)
+class Step:
+    """Cycles of memory for what must be there first, of the array, of what follows it, and of memory for outputs."""
+
+    load: int
+    compute: int
+    post: int
+    store: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`rows` × `columns`: a tile. `group_cycles`: of the array for one group."""
+
+    machine: Accelerator
+    gemm: Gemm
+    order: Order
+    rows: int
+    columns: int
+    group_cycles: float
+
+    @property
+    def outer(self) -> int:
+        """Tiles that stay, one after the other."""
+        return self._column_tiles if self.order == "column-major" else self._row_tiles
+
+    @property
+    def inner(self) -> int:
+        """Tiles that pass by each."""
+        return self._row_tiles if self.order == "column-major" else self._column_tiles
+
+    @property
+    def steps(self) -> int:
+        return self.outer * self.inner
+
+    def step(self, outer: int, inner: int) -> Step:
+        row, column = (inner, outer) if self.order == "column-major" else (outer, inner)
+        rows = min(self.rows, self.gemm.rows - row * self.rows)
+        columns = min(self.columns, self.gemm.columns - column * self.columns)
+        loads = self._loads(rows, columns, first=inner == 0)
+        return Step(
+            self.transfer(loads),
+            self.compute(rows, columns),
+            self.post(rows * columns),
+            self.transfer(rows * columns * self.gemm.outputs),
+        )
+
+    def _loads(self, rows: int, columns: int, first: bool) -> float:
+        """Bits; the tile that stays is loaded with the first that passes."""
+        activations = rows * self.gemm.inputs * self.gemm.activations.bits
+        other = columns * self.gemm.inputs * self.gemm.other.bits
+        if first:
+            return activations + other
+        return activations if self.order == "column-major" else other
+
+    def transfer(self, bits: float) -> int:
+        """Cycles of memory."""
+        return math.ceil(bits / 8 * self.machine.frequency / self.machine.memory.bandwidth)
+
+    def compute(self, rows: int, columns: int) -> int:
+        """Passes of the array, which follow each other without a gap: each has its groups of the inputs."""
+        array = self.machine.array
+        passes = math.ceil(rows / array.rows) * math.ceil(columns / array.columns)
+        return math.ceil(passes * math.ceil(self.gemm.inputs / array.group) * self.group_cycles)
+
+    def post(self, outputs: int) -> int:
+        """The vector unit and the converter work on different outputs at the same time."""
+        if self.gemm.hidden:
+            return 0
+        vector = math.ceil(outputs * self.gemm.vector / self.machine.vector)
+        return max(vector, self.conversion(outputs))
+
+    def conversion(self, outputs: int) -> int:
+        converter = self.machine.converter
+        if converter is None or not self.gemm.out_mantissa or not self.gemm.outputs:
+            return 0
+        cycles = converter.cycles.fixed + converter.cycles.per_bit * self.gemm.out_mantissa
+        return math.ceil(math.ceil(outputs / converter.values) * cycles)
+
+    @property
+    def drain(self) -> int:
+        """Cycles until the last unit of the array is done, after the first."""
+        return self.machine.array.rows + self.machine.array.columns - 2
+
+    @property
+    def overlapped(self) -> bool:
+        return self.machine.converter is None or self.machine.converter.overlapped
+
+    @cached_property
+    def traffic(self) -> "Traffic":
+        gemm = self.gemm
+        activations = gemm.rows * gemm.inputs * gemm.activations.bits
+        other = gemm.inputs * gemm.columns * gemm.other.bits
+        if self.order == "column-major":
+            activations *= self._column_tiles
+        else:
+            other *= self._row_tiles
+        return Traffic(activations, other, gemm.rows * gemm.columns * gemm.outputs)
+
+    @property
+    def _row_tiles(self) -> int:
+        return math.ceil(self.gemm.rows / self.rows)
+
+    @property
+    def _column_tiles(self) -> int:
+        return math.ceil(self.gemm.columns / self.columns)
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bits between memory and chip."""
+
+    activations: float
+    other: float
+    outputs: float
+
+    @property
+    def total(self) -> float:
+        return self.activations + self.other + self.outputs
+
+
+def make_plan(machine: Accelerator, gemm: Gemm, order: Order | None = None) -> Plan:
+    """In the machine's order, or the given one; where it has a choice, in that of less traffic."""
+    mode = machine.mode(gemm.activations.kind, gemm.activations.mantissa, gemm.other.kind, gemm.other.mantissa)
+    rows = fitting("activations", machine, gemm, machine.tile.rows, machine.array.rows, gemm.rows)
+    columns = fitting("weights", machine, gemm, machine.tile.columns, machine.array.columns, gemm.columns)
+    cycles = group_cycles(mode, gemm.activations)
+    plans = [Plan(machine, gemm, one, rows, columns, cycles) for one in _orders(machine, order)]
+    return min(plans, key=lambda plan: plan.traffic.total)
+
+
+def group_cycles(mode: Mode, activations: Operand) -> float:
+    return mode.cycles.fixed + mode.cycles.per_bit * activations.mantissa
+
+
+def _orders(machine: Accelerator, order: Order | None) -> tuple[Order, ...]:
+    if order:
+        return (order,)
+    return ORDERS if machine.dataflow == "best" else (machine.dataflow,)
+
+
+def fitting(
+    side: Literal["activations", "weights"], machine: Accelerator, gemm: Gemm, wanted: int, least: int, needed: int
+) -> int:
+    """Rows or columns of a tile: as near to `wanted` as whole passes of the array come, or fewer passes until two tiles
+    fit the buffer, but one."""
+    operand = gemm.activations if side == "activations" else gemm.other
+    capacity = getattr(machine.buffers, side)
+    column = gemm.inputs * operand.bits / 8
+    passes = max(round(wanted / least), 1)
+    while passes > 1 and 2 * passes * least * column > capacity:
+        passes -= 1
+    size = min(passes * least, needed)
+    if size * column > capacity:
+        raise MachineError(
+            f"{machine.name}: a tile of {size} × {gemm.inputs} {side} of {operand.bits:g} bits ({gemm.name}) is larger "
+            f"than its buffer of {capacity} bytes: give it a larger buffers.{side}, or a smaller array"
+        )
+    return size
