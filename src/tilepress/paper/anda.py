@@ -254,15 +254,15 @@ def candidates(track: Track) -> Iterator[Ours]:
     for cell in track([cell for cell in cells() if cell.method in SAVING[cell.text]], "savings"):
         printed, products = cell.of(SAVING), products_of(cell.model)
         assert printed is not None
-        by_saving = _by_saving(products)
-        near = [one for saving, alike in by_saving.items() if abs(saving - printed) < ROUNDING for one in alike]
+        savings = combinations_by_saving(products)
+        near = [one for saving, alike in savings.items() if abs(saving - printed) < ROUNDING for one in alike]
         falling = [one for one in near if one[0] >= max(one[1:]) and one[3] == min(one)]
-        value = min(by_saving, key=partial(_distance, printed))
+        value = min(savings, key=partial(_distance, printed))
         yield Ours(cell.row, "BOP saving", value, "x", f"{len(near)} combinations; {_examples(falling)}")
 
 
 @lru_cache(maxsize=8)
-def _by_saving(products: Products) -> dict[float, list[Mantissas]]:
+def combinations_by_saving(products: Products) -> dict[float, list[Mantissas]]:
     """Saving → combinations of 4 to 13 bits that give it."""
     found: dict[float, list[Mantissas]] = {}
     for mantissas in cheapest_first(products, 4, 13):

@@ -110,7 +110,7 @@ def test_equal_areas():
 def test_costs_fall_with_the_node():
     small = ANDA.changed(node=7, voltage=0.7)
     assert area(small)[ARRAY] == pytest.approx(area(ANDA)[ARRAY] * 0.059 / 0.19)
-    before, after = (simulate(one, Task(LLAMA, tokens=64)).energy for one in (ANDA, small))
+    before, after = (simulate(one, Task(LLAMA, tokens=64)).breakdown for one in (ANDA, small))
     assert after["compute"] < before["compute"] and after["DRAM"] == before["DRAM"]
 
 
@@ -124,5 +124,5 @@ def test_every_machine_does_what_it_can():
 
     for name in accelerator_names():
         result = simulate(read_accelerator(name), Task(GROUPED, tokens=128))
-        assert result.seconds > 0 and 0 < result.utilisation <= 1 and all(result.energy.values())
+        assert result.seconds > 0 and 0 < result.utilisation <= 1 and all(result.breakdown.values())
         assert {one.bound for one in result.products} <= {"memory", "array", "outputs"}

@@ -72,10 +72,14 @@ def energy(plan: Plan) -> dict[str, float]:
     machine, gemm = plan.machine, plan.gemm
     groups = gemm.rows * gemm.columns * math.ceil(gemm.inputs / machine.array.group)
     outputs = gemm.rows * gemm.columns
-    compute = groups * group_energy(machine, plan.group_cycles) + outputs * _output_energy(machine, gemm)
-    bits = sum(sram_bits(plan).values())
-    bank = sram_energy(fitted("sram_bank")) * energy_scale(machine.node, machine.voltage)
-    parts = {COMPUTE: compute, SRAM: bits * bank, DRAM: plan.traffic.total * machine.memory.energy}
+    bit = sram_energy(fitted("sram_bank")) * _scale(machine.node, machine.voltage)
+    parts = {
+        ARRAY: groups * group_energy(machine, plan.group_cycles),
+        VECTOR: outputs * gemm.vector * PARTS["fp16_add"].energy * _logic_energy(machine),
+        CONVERTER: outputs * _conversion_energy(machine, gemm),
+        **{buffer: bits * bit for buffer, bits in sram_bits(plan).items()},
+        DRAM: plan.traffic.total * machine.memory.energy,
+    }
     return {name: gemm.count * value for name, value in parts.items()}
 
 
@@ -89,14 +93,18 @@ def sram_bits(plan: Plan) -> dict[str, float]:
     return {ACTIVATIONS: activations + plan.traffic.activations + outputs, WEIGHTS: other + plan.traffic.other}
 
 
-def _output_energy(machine: Accelerator, gemm: Gemm) -> float:
-    """pJ of the vector unit and the converter, an output."""
-    operations = gemm.vector * PARTS["fp16_add"].energy
-    converted = 0.0
-    if machine.converter and gemm.out_mantissa and gemm.outputs:
-        cycles = machine.converter.cycles.fixed + machine.converter.cycles.per_bit * gemm.out_mantissa
-        converted = cycles * _energy(machine.converter.parts)
-    return (operations + converted) * _logic_energy(machine)
+def breakdown(parts: Mapping[str, float]) -> dict[str, float]:
+    """Energies by part as both papers sum them up: compute, SRAM, DRAM."""
+    sram = parts[ACTIVATIONS] + parts[WEIGHTS]
+    return {COMPUTE: sum(parts.values()) - sram - parts[DRAM], SRAM: sram, DRAM: parts[DRAM]}
+
+
+def _conversion_energy(machine: Accelerator, gemm: Gemm) -> float:
+    """pJ of an output."""
+    if not (machine.converter and gemm.out_mantissa and gemm.outputs):
+        return 0.0
+    cycles = machine.converter.cycles.fixed + machine.converter.cycles.per_bit * gemm.out_mantissa
+    return cycles * _energy(machine.converter.parts) * _logic_energy(machine)
 
 
 def _fp16(machine: Accelerator) -> Accelerator:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ...hardware import Accelerator, MachineError
 from . import engine
-from .costs import area, auxiliary, energy
+from .costs import DRAM, area, auxiliary, breakdown, energy
 from .engine import Times
 from .plan import Order, Plan, make_plan
 from .workload import Gemm, Task, gemms
@@ -49,6 +49,16 @@ class Result:
     def energy(self) -> dict[str, float]:
         names = self.products[0].energy
         return {name: 1e-12 * sum(one.energy[name] for one in self.products) for name in names}
+
+    @property
+    def breakdown(self) -> dict[str, float]:
+        """Joules of compute, SRAM and DRAM."""
+        return breakdown(self.energy)
+
+    @property
+    def watts(self) -> float:
+        """Of the chip, without memory."""
+        return (self.joules - self.energy[DRAM]) / self.seconds
 
     @property
     def joules(self) -> float:
