@@ -4,7 +4,7 @@ import pytest
 UNITS = [
     ("anda-apu", "anda-apu.m8.fp32", 16 * 9 + 3),
     ("anda-compressor", "anda-compressor.m8", 9),
-    ("harmonia-pe", "harmonia-pe.m8w4.fp32", 16 + 3),
+    ("harmonia-pe", "harmonia-pe.m8w4.fp32", 16 + 4 + 2),
     ("harmonia-converter", "harmonia-converter.channels.m8", 32 * 17),
     ("harmonia-offsets", "harmonia-offsets.top4", 4 * 256 + 256),
     ("figna", "figna.m14", 1026),
@@ -19,7 +19,7 @@ def test_units(call_for_records, unit, name, cycles):
     assert any(key.startswith(f"{name}.events.") and value > 0 for key, value in found.items())
 
 
-@pytest.mark.parametrize("mode, cycles", [("m8m4", 16 + 3), ("m8m8", 32 + 3)])
+@pytest.mark.parametrize("mode, cycles", [("m8m4", 16 + 4 + 2), ("m8m8", 32 + 4 + 2)])
 def test_modes(call_for_records, mode, cycles):
     found = call_for_records("simulate", "unit", "harmonia-pe", "--mode", mode)
     assert found[f"harmonia-pe.{mode}.fp32.equal"] is True and found[f"harmonia-pe.{mode}.fp32.cycles"] == cycles

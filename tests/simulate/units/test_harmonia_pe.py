@@ -90,6 +90,25 @@ def test_128_products_take_four_cycles_and_64_of_wide_ones():
     assert harmonia_pe.events_per_group(Mode.m8m4).float_multiplies == 0
 
 
+@pytest.mark.parametrize(
+    "modes, expected",
+    [
+        ("4", 4 + 1 + 2),
+        ("4444", 4 + 4 + 2),
+        ("44444", 8 + 1 + 2),
+        ("8", 4 + 2 + 2),
+        ("888", 8 + 2 + 2),
+        ("8448", 12 + 2 + 2),  # a round has one mode
+    ],
+)
+def test_rounds(modes, expected):
+    ones = np.ones(32, np.int64)
+    pairs = [Pair({"4": Mode.m8m4, "8": Mode.m8m8}[mode], ones, ones, 0) for mode in modes]
+    found = Pe().dot(pairs)
+    assert found.total == 32 * len(pairs) and found.cycles == expected
+    assert_counted(found, pairs)
+
+
 def test_sums_in_halves():
     ones = np.full(32, 255)
     assert Pe("fp16").dot([Pair(Mode.m8m8, ones, ones, -10)]).total == 2032.0  # 2032.03…

@@ -1,13 +1,14 @@
 """Harmonia's processing element: dot products of 32 pairs, of eight-bit magnitudes with weights or other magnitudes.
 
 Two wrappers hold two sub-PEs each; a sub-PE multiplies 32 pairs of an eight-bit and a four-bit magnitude, with signs,
-and sums them in one cycle. In M8W4 and M8M4 each sub-PE has a group of its own; in M8M8 a group takes two, one of each
-wrapper: for the high and the low four bits of the second magnitude. The accumulator is all wrappers' and takes one
-sub-PE's sum a cycle, joining the two halves of M8M8 into one; then, a stage a cycle, it converts to floating point by
-the sum of both exponents, multiplies by the weights' scale (M8W4 only) and adds to the FP32 sum of all groups.
+and sums them: eight pairs a cycle, in four cycles. In M8W4 and M8M4 each sub-PE has a group of its own; in M8M8 a group
+takes two, one of each wrapper: for the high and the low four bits of the second magnitude. The accumulator is both
+wrappers': while sub-PEs go on with the next round, it takes one sum a cycle, joining the two halves of M8M8 into one;
+then, a stage a cycle, it converts to floating point by the sum of both exponents, multiplies by the weights' scale
+(M8W4 only) and adds to the FP32 sum of all groups.
 
 So 128 products take four cycles, and 64 of M8M8 as many: the rates that the paper's GOPS/W and W give. Modes may change
-from group to group, as they do where tokens of eight and of four bits meet in a cache.
+from group to group, as they do where tokens of eight and of four bits meet in a cache; a round has one.
 
 The paper converts each group's sum to FP16: `"fp16"` here, at most 65504. The default `"fp32"` is what our
 kernels compute, to the bit: `kernels.linear` over a span of 2048 inputs, and both products of `kernels.attention`.
@@ -17,6 +18,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import groupby
 
 import numpy as np
 
@@ -28,11 +30,13 @@ from .rounding import WIDTHS, Intermediate, convert, multiply_add
 
 PAIRS = 32
 SUB_PES = 4
+LANES = 8  # of a sub-PE
+ROUND = PAIRS // LANES  # cycles
 HALF_BITS, WHOLE_BITS = 4, 8
 SUM_BITS = 1 + WHOLE_BITS + HALF_BITS + 5
 FUSED_BITS = SUM_BITS + HALF_BITS
 FLOAT_BITS = 32
-TAIL = 3  # cycles beside those of the accumulator's input: the first products before, scaling and adding after
+TAIL = 2  # cycles after the accumulator took the last sum: scaling and adding
 
 
 class Mode(StrEnum):
@@ -63,25 +67,40 @@ class Pair:
         _check("second", self.right, WHOLE_BITS if self.mode is Mode.m8m8 else HALF_BITS)
 
 
-def cycles_per_group(mode: Mode) -> int:
-    """Of the accumulator, which all sub-PEs wait for."""
+def sums_per_group(mode: Mode) -> int:
+    """Sub-PEs that a group takes, and sums that the accumulator takes of it."""
     return 2 if mode is Mode.m8m8 else 1
+
+
+def groups_per_round(mode: Mode) -> int:
+    """Groups that all sub-PEs multiply in ROUND cycles."""
+    return SUB_PES // sums_per_group(mode)
+
+
+def rounds(modes: Sequence[Mode]) -> list[tuple[Mode, int]]:
+    """How groups, each in its mode, fall into rounds: the mode of each, and how many groups it has."""
+    found = []
+    for mode, run in groupby(modes):
+        count, most = len(list(run)), groups_per_round(mode)
+        found += [(mode, min(most, count - first)) for first in range(0, count, most)]
+    return found
 
 
 def cycles(modes: Sequence[Mode]) -> int:
     """From the operands of one group after another, each in its mode, to their sum."""
     if not modes:
         raise ValueError("a dot product wants at least one group")
-    return sum(map(cycles_per_group, modes)) + TAIL
+    found = rounds(modes)
+    mode, groups = found[-1]
+    return ROUND * len(found) + groups * sums_per_group(mode) + TAIL
 
 
 def events_per_group(mode: Mode) -> Events:
-    halves = cycles_per_group(mode)
-    fused = mode is Mode.m8m8
-    registers = PAIRS * (1 + WHOLE_BITS) + EXPONENT_BITS + _OPERAND_BITS[mode] + halves * SUM_BITS
+    halves, fused = sums_per_group(mode), mode is Mode.m8m8
+    registers = PAIRS * (1 + WHOLE_BITS) + EXPONENT_BITS + _OPERAND_BITS[mode] + halves * ROUND * SUM_BITS
     return Events(
         multiplies=halves * PAIRS,
-        adds=halves * (PAIRS - 1) + fused,
+        adds=halves * PAIRS + fused,
         shifts=int(fused),
         register_bits=registers + fused * FUSED_BITS + 3 * FLOAT_BITS,
         converts=1,
@@ -112,6 +131,25 @@ def narrowed(pair: Pair) -> Pair:
     return Pair(Mode.m8m4, pair.left, pair.right >> HALF_BITS, pair.power + HALF_BITS)
 
 
+@dataclass(eq=False)
+class _SubPe:
+    """Eight multipliers, an adder tree and a sum; `is_last` of those that a group takes."""
+
+    pair: Pair
+    right: Integers
+    is_last: bool
+    done: int = 0
+    sum: int = 0
+
+    def step(self) -> None:
+        now = slice(self.done, self.done + LANES)
+        products = self.pair.left[now] * self.right[now]
+        while len(products) > 1:
+            products = products[::2] + products[1::2]
+        self.done, self.sum = self.done + LANES, self.sum + int(products[0])
+        assert abs(self.sum) < 1 << SUM_BITS - 1
+
+
 class Pe(Counted):
     """One element, with one output. `dot` runs its clock until the sum of all groups stands."""
 
@@ -119,7 +157,8 @@ class Pe(Counted):
         super().__init__()
         self.width = WIDTHS[intermediate]
         self._waiting: deque[Pair] = deque()
-        self._sums: deque[tuple[int, Pair, bool]] = deque()  # of a round's sub-PEs; true of a group's last
+        self._working: list[_SubPe] = []
+        self._sums: deque[_SubPe] = deque()  # of the round before
         self._high, self._total = 0, 0.0
         self._converted: tuple[float, float] | None = None
         self._scaled: tuple[float, float] | None = None
@@ -129,7 +168,7 @@ class Pe(Counted):
         if not pairs:
             raise ValueError("a dot product wants at least one group")
         self._waiting.extend(pairs)
-        while self._waiting or self._sums or self._converted or self._scaled:
+        while self._waiting or self._working or self._sums or self._converted or self._scaled:
             self._clock()
         return Dot(self._total, self.cycles, self.events)
 
@@ -142,37 +181,36 @@ class Pe(Counted):
         self._scaled = self._converted  # the product stays exact: it is rounded with the sum
         self._count(register_bits=FLOAT_BITS * (self._converted is not None))
         self._converted = self._take() if self._sums else None
-        if not self._sums and self._waiting:
+        if not self._working and self._waiting:
+            self._begin_round()
+        if self._working:
             self._multiply()
 
-    def _multiply(self) -> None:
+    def _begin_round(self) -> None:
         """The sub-PEs take as many groups of one mode as they have room for."""
         mode = self._waiting[0].mode
-        for _ in range(SUB_PES // cycles_per_group(mode)):
-            if not self._waiting or self._waiting[0].mode is not mode:
-                break
+        while self._waiting and self._waiting[0].mode is mode and len(self._working) < SUB_PES:
             pair = self._waiting.popleft()
             self._count(register_bits=PAIRS * (1 + WHOLE_BITS) + EXPONENT_BITS + _OPERAND_BITS[mode])
             halves = _halves(pair.right) if mode is Mode.m8m8 else [pair.right]
-            for half in halves:
-                self._sums.append((self._sub_pe(pair.left, half), pair, half is halves[-1]))
+            self._working += [_SubPe(pair, half, half is halves[-1]) for half in halves]
 
-    def _sub_pe(self, left: Integers, right: Integers) -> int:
-        products = left * right
-        self._count(multiplies=PAIRS, register_bits=SUM_BITS)
-        while len(products) > 1:
-            self._count(adds=len(products) // 2)
-            products = products[::2] + products[1::2]
-        assert abs(int(products[0])) < 1 << SUM_BITS - 1
-        return int(products[0])
+    def _multiply(self) -> None:
+        for sub_pe in self._working:
+            sub_pe.step()
+            self._count(multiplies=LANES, adds=LANES, register_bits=SUM_BITS)
+        if self._working[0].done == PAIRS:
+            self._sums.extend(self._working)
+            self._working = []
 
     def _take(self) -> tuple[float, float] | None:
         """The next sub-PE's sum; nothing yet where its other half is still to come."""
-        total, pair, last = self._sums.popleft()
-        if not last:
-            self._high = total << HALF_BITS
+        sub_pe = self._sums.popleft()
+        if not sub_pe.is_last:
+            self._high = sub_pe.sum << HALF_BITS
             self._count(shifts=1, register_bits=FUSED_BITS)
             return None
+        total, pair = sub_pe.sum, sub_pe.pair
         if pair.mode is Mode.m8m8:
             total += self._high
             self._count(adds=1)
