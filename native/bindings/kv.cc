@@ -7,6 +7,7 @@
 #include "bindings/arguments.h"
 #include "bindings/doors.h"
 #include "dispatch/kv_cache.h"
+#include "dispatch/kv_sparse.h"
 
 namespace tilepress {
 namespace {
@@ -26,8 +27,9 @@ void require_shape(const Array& array, std::initializer_list<int64_t> shape, con
   }
 }
 
-KvStep check_step(const KvCache& cache, const ConstHeads& keys, const ConstHeads& values, const ConstFlags& kept) {
-  const KvShape& shape = cache.shape();
+template <class Cache>
+KvStep check_step(const Cache& cache, const ConstHeads& keys, const ConstHeads& values, const ConstFlags& kept) {
+  const auto& shape = cache.shape();
   const auto count = static_cast<int64_t>(keys.shape(2));
   require_shape(keys, {shape.batch, shape.heads, count, shape.channels}, "keys");
   require_shape(values, {shape.batch, shape.heads, count, shape.channels}, "values");
@@ -36,17 +38,19 @@ KvStep check_step(const KvCache& cache, const ConstHeads& keys, const ConstHeads
   return {keys.data(), values.data(), kept.size() ? kept.data() : nullptr, count, nullptr, 0, 0.0f, nullptr};
 }
 
-void append(KvCache& cache, ConstHeads keys, ConstHeads values, ConstFlags kept, int threads) {
+template <class Cache>
+void append(Cache& cache, ConstHeads keys, ConstHeads values, ConstFlags kept, int threads) {
   const KvStep step = check_step(cache, keys, values, kept);
   require(threads >= 1, "at least one thread is needed");
   nb::gil_scoped_release release;
   cache.attend(step, threads);
 }
 
-void attend(KvCache& cache, ConstHeads keys, ConstHeads values, ConstFlags kept, ConstHeads queries, float scaling,
+template <class Cache>
+void attend(Cache& cache, ConstHeads keys, ConstHeads values, ConstFlags kept, ConstHeads queries, float scaling,
             Heads out, int threads) {
   KvStep step = check_step(cache, keys, values, kept);
-  const KvShape& shape = cache.shape();
+  const auto& shape = cache.shape();
   const auto heads = static_cast<int64_t>(queries.shape(1));
   require(threads >= 1, "at least one thread is needed");
   require(heads >= 1 && heads % shape.heads == 0, "heads of keys must divide those of queries");
@@ -60,13 +64,15 @@ void attend(KvCache& cache, ConstHeads keys, ConstHeads values, ConstFlags kept,
   cache.attend(step, threads);
 }
 
-std::vector<int64_t> lengths(const KvCache& cache) {
+template <class Cache>
+std::vector<int64_t> lengths(const Cache& cache) {
   std::vector<int64_t> all;
   for (int64_t i = 0; i < cache.shape().batch; ++i) all.push_back(cache.length(i));
   return all;
 }
 
-Parts save(const KvCache& cache) {
+template <class Cache>
+Parts save(const Cache& cache) {
   Parts parts;
   for (const auto& [name, bytes] : cache.save()) parts.emplace_back(name, nb::bytes(bytes.data(), bytes.size()));
   return parts;
@@ -77,23 +83,54 @@ KvShape make_shape(int64_t batch, int64_t heads, int64_t channels, int mantissa,
   return {batch, heads, channels, mantissa, high, initial, local, window, smoothed};
 }
 
-std::unique_ptr<KvCache> load(int64_t batch, int64_t heads, int64_t channels, int mantissa, int high, int64_t initial,
-                              int64_t local, int64_t window, int64_t smoothed, const std::vector<int64_t>& lengths,
-                              const Parts& parts) {
+std::vector<std::pair<std::string, std::vector<uint8_t>>> copies_of(const Parts& parts) {
   std::vector<std::pair<std::string, std::vector<uint8_t>>> copies;
   for (const auto& [name, bytes] : parts) {
     const auto* data = static_cast<const uint8_t*>(bytes.data());
     copies.emplace_back(name, std::vector<uint8_t>(data, data + bytes.size()));
   }
+  return copies;
+}
+
+std::unique_ptr<KvCache> load(int64_t batch, int64_t heads, int64_t channels, int mantissa, int high, int64_t initial,
+                              int64_t local, int64_t window, int64_t smoothed, const std::vector<int64_t>& lengths,
+                              const Parts& parts) {
   return KvCache::load(make_shape(batch, heads, channels, mantissa, high, initial, local, window, smoothed), lengths,
-                       std::move(copies));
+                       copies_of(parts));
+}
+
+SparseKvShape make_sparse_shape(int64_t batch, int64_t heads, int64_t channels, const std::string& type,
+                                int64_t key_drop, int64_t value_drop, int64_t window) {
+  return {batch, heads, channels, real_of(type), key_drop, value_drop, window};
+}
+
+std::unique_ptr<SparseKvCache> load_sparse(int64_t batch, int64_t heads, int64_t channels, const std::string& type,
+                                           int64_t key_drop, int64_t value_drop, int64_t window,
+                                           const std::vector<int64_t>& lengths, const Parts& parts) {
+  return SparseKvCache::load(make_sparse_shape(batch, heads, channels, type, key_drop, value_drop, window), lengths,
+                             copies_of(parts));
+}
+
+// What both kinds of caches do.
+template <class Cache>
+void bind_growth(nb::class_<Cache>& door) {
+  using namespace nb::literals;
+  door.def("append", &append<Cache>, as_it_is("keys"), as_it_is("values"), as_it_is("kept"), "threads"_a)
+      .def("attend", &attend<Cache>, as_it_is("keys"), as_it_is("values"), as_it_is("kept"), as_it_is("queries"),
+           "scaling"_a, as_it_is("out"), "threads"_a)
+      .def("crop", &Cache::crop, "lengths"_a)
+      .def("select", &Cache::select, "sequences"_a)
+      .def("save", &save<Cache>)
+      .def_prop_ro("lengths", &lengths<Cache>)
+      .def_prop_ro("allocated", &Cache::allocated);
 }
 
 }  // namespace
 
 void bind_kv_cache(nb::module_& m) {
   using namespace nb::literals;
-  nb::class_<KvCache>(m, "KvCache")
+  auto packed = nb::class_<KvCache>(m, "KvCache");
+  packed
       .def(
           "__init__",
           [](KvCache* self, int64_t batch, int64_t heads, int64_t channels, int mantissa, int high, int64_t initial,
@@ -102,15 +139,20 @@ void bind_kv_cache(nb::module_& m) {
           },
           "batch"_a, "heads"_a, "channels"_a, "mantissa"_a, "high"_a, "initial"_a, "local"_a, "window"_a, "smoothed"_a)
       .def_static("load", &load, "batch"_a, "heads"_a, "channels"_a, "mantissa"_a, "high"_a, "initial"_a, "local"_a,
-                  "window"_a, "smoothed"_a, "lengths"_a, "parts"_a)
-      .def("append", &append, as_it_is("keys"), as_it_is("values"), as_it_is("kept"), "threads"_a)
-      .def("attend", &attend, as_it_is("keys"), as_it_is("values"), as_it_is("kept"), as_it_is("queries"), "scaling"_a,
-           as_it_is("out"), "threads"_a)
-      .def("crop", &KvCache::crop, "lengths"_a)
-      .def("select", &KvCache::select, "sequences"_a)
-      .def("save", &save)
-      .def_prop_ro("lengths", &lengths)
-      .def_prop_ro("allocated", &KvCache::allocated);
+                  "window"_a, "smoothed"_a, "lengths"_a, "parts"_a);
+  bind_growth(packed);
+  auto sparse = nb::class_<SparseKvCache>(m, "SparseKvCache");
+  sparse
+      .def(
+          "__init__",
+          [](SparseKvCache* self, int64_t batch, int64_t heads, int64_t channels, const std::string& type,
+             int64_t key_drop, int64_t value_drop, int64_t window) {
+            new (self) SparseKvCache(make_sparse_shape(batch, heads, channels, type, key_drop, value_drop, window));
+          },
+          "batch"_a, "heads"_a, "channels"_a, "type"_a, "key_drop"_a, "value_drop"_a, "window"_a)
+      .def_static("load", &load_sparse, "batch"_a, "heads"_a, "channels"_a, "type"_a, "key_drop"_a, "value_drop"_a,
+                  "window"_a, "lengths"_a, "parts"_a);
+  bind_growth(sparse);
 }
 
 }  // namespace tilepress

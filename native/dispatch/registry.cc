@@ -51,6 +51,10 @@ const Kernel kKernels[] = {
     entry(kKvMix, Isa::avx2, avx2::kv_mix),
     entry(kKvWeigh, Isa::avx512, avx512::kv_weigh),
     entry(kKvWeigh, Isa::avx2, avx2::kv_weigh),
+    entry(kMultiplySparse, Isa::avx512, avx512::multiply_sparse),
+    entry(kMultiplySparse, Isa::avx2, avx2::multiply_sparse),
+    entry(kSoftmaxWeights, Isa::avx512, avx512::softmax_weights),
+    entry(kSoftmaxWeights, Isa::avx2, avx2::softmax_weights),
     entry(kRead, Isa::avx512, avx512::read_bytes),
     entry(kRead, Isa::avx2, avx2::read_bytes),
 #elif defined(__aarch64__)
@@ -61,6 +65,7 @@ const Kernel kKernels[] = {
     entry(kLinearInteger, Isa::neon_i8mm, neon_i8mm::linear_integer_span),
     entry(kLinearInteger, Isa::neon_dotprod, neon_dotprod::linear_integer_span),
     entry(kLinearF32, Isa::neon_dotprod, neon_dotprod::linear_f32_span),
+    entry(kMultiplySparse, Isa::neon_dotprod, neon_dotprod::multiply_sparse),
     entry(kKvScores, Isa::neon_dotprod, neon_dotprod::kv_scores),
     entry(kKvMix, Isa::neon_dotprod, neon_dotprod::kv_mix),
 #endif
@@ -86,6 +91,8 @@ const Kernel kKernels[] = {
     entry(kKvScores, Isa::portable, portable::kv_scores),
     entry(kKvMix, Isa::portable, portable::kv_mix),
     entry(kKvWeigh, Isa::portable, portable::kv_weigh),
+    entry(kMultiplySparse, Isa::portable, portable::multiply_sparse),
+    entry(kSoftmaxWeights, Isa::portable, portable::softmax_weights),
     entry(kRead, Isa::portable, portable::read_bytes),
 };
 

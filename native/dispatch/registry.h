@@ -7,6 +7,7 @@
 #include "dispatch/isa.h"
 #include "tilepress/kernels.h"
 #include "tilepress/kv.h"
+#include "tilepress/kv_sparse.h"
 
 namespace tilepress {
 
@@ -47,6 +48,8 @@ inline constexpr Operation<SiluFloats> kSilu{"silu"};
 inline constexpr Operation<KvScores> kKvScores{"scores_f32_bfp_bfp"};
 inline constexpr Operation<KvMix> kKvMix{"mix_f32_bfp_bfp"};
 inline constexpr Operation<KvWeigh> kKvWeigh{"weights_u8_f32"};
+inline constexpr Operation<MultiplySparse> kMultiplySparse{"multiply_f32_f32_sparse"};
+inline constexpr Operation<SoftmaxWeights> kSoftmaxWeights{"softmax_f32"};
 inline constexpr Operation<ReadBytes> kRead{"read"};
 
 // All kernels of this build; of one operation, the one to prefer comes first.

@@ -3,6 +3,7 @@
 
 #include "tilepress/kernels.h"
 #include "tilepress/kv.h"
+#include "tilepress/kv_sparse.h"
 
 namespace tilepress {
 
@@ -30,6 +31,8 @@ ReadBytes read_bytes;
 KvScores kv_scores;
 KvMix kv_mix;
 KvWeigh kv_weigh;
+MultiplySparse multiply_sparse;
+SoftmaxWeights softmax_weights;
 }  // namespace portable
 
 namespace neon_dotprod {
@@ -39,6 +42,7 @@ PackBlock pack_block;
 UnpackBlock unpack_block;
 LinearInteger linear_integer_span;
 LinearF32 linear_f32_span;
+MultiplySparse multiply_sparse;
 KvScores kv_scores;
 KvMix kv_mix;
 }  // namespace neon_dotprod
@@ -61,6 +65,8 @@ ReadBytes read_bytes;
 KvScores kv_scores;
 KvMix kv_mix;
 KvWeigh kv_weigh;
+MultiplySparse multiply_sparse;
+SoftmaxWeights softmax_weights;
 }  // namespace avx2
 
 namespace avx512 {
@@ -83,6 +89,8 @@ ReadBytes read_bytes;
 KvScores kv_scores;
 KvMix kv_mix;
 KvWeigh kv_weigh;
+MultiplySparse multiply_sparse;
+SoftmaxWeights softmax_weights;
 }  // namespace avx512
 
 namespace amx {

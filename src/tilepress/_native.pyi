@@ -87,6 +87,34 @@ class KvCache:
     @property
     def allocated(self) -> int: ...
 
+class SparseKvCache:
+    def __init__(
+        self, batch: int, heads: int, channels: int, type: str, key_drop: int, value_drop: int, window: int
+    ) -> None: ...
+    @staticmethod
+    def load(
+        batch: int,
+        heads: int,
+        channels: int,
+        type: str,
+        key_drop: int,
+        value_drop: int,
+        window: int,
+        lengths: list[int],
+        parts: list[tuple[str, bytes]],
+    ) -> SparseKvCache: ...
+    def append(self, keys: Array, values: Array, kept: Array, threads: int) -> None: ...
+    def attend(
+        self, keys: Array, values: Array, kept: Array, queries: Array, scaling: float, out: Array, threads: int
+    ) -> None: ...
+    def crop(self, lengths: list[int]) -> None: ...
+    def select(self, sequences: list[int]) -> SparseKvCache: ...
+    def save(self) -> list[tuple[str, bytes]]: ...
+    @property
+    def lengths(self) -> list[int]: ...
+    @property
+    def allocated(self) -> int: ...
+
 class DecoderLayer:
     def __init__(
         self,

@@ -66,5 +66,5 @@ def test_harmonias_compression_at_four_thousand_tokens():
     halves = parse_kv("fp16").bits(4096)
     assert round(halves / parse_kv("bfp4").bits(4096), 2) == 3.05
     assert halves / parse_kv("bfp8").bits(4096) == 16 / (9 + 5 / 32)
-    assert parse_kv("sparse:k30,v50").bits(10) == 10 * (16 * 0.7 + 1 + 16 * 0.5 + 1)
+    assert parse_kv("sparse:k30,v50").bits(74) == 64 * (16 * 0.7 + 1 + 16 * 0.5 + 1) + 10 * 32  # the last ten are whole
     assert parse_kv("bfp4").bits(50) == 2 * 50 * (9 + 5 / 32)

@@ -107,37 +107,40 @@ def recomputed(model, tokens, name, **options):
     return found
 
 
+@pytest.mark.parametrize("name", ["bfp4", "sparse:k30,v50"])
 @pytest.mark.parametrize("options", [{}, {"num_beams": 3}, {"num_return_sequences": 2, "num_beams": 2}])
-def test_generation(options):
+def test_generation(name, options):
     model, tokens = make(), prompt(25, batch=2)
     options = {"max_new_tokens": 14, **options}
     plain = model.generate(tokens, do_sample=False, **options)
-    wanted = recomputed(model, tokens, "bfp4", **options)
-    cache = tilepress.kv_cache(model, "bfp4")
+    wanted = recomputed(model, tokens, name, **options)
+    cache = tilepress.kv_cache(model, name)
     assert torch.equal(model.generate(tokens, past_key_values=cache, do_sample=False, **options), wanted)
     assert type(cache.layers[0]) is PackedLayer and cache.get_seq_length() == 38
     assert torch.equal(model.generate(tokens, do_sample=False, **options), plain)  # the model is what it was
 
 
-def test_generation_with_padding():
+@pytest.mark.parametrize("name", ["bfp4", "sparse:k30,v50"])
+def test_generation_with_padding(name):
     model, tokens = make(), prompt(25, batch=2)
     mask = torch.ones(2, 25, dtype=torch.long)
     mask[1, :7] = 0
     options = {"max_new_tokens": 14, "do_sample": False}
-    found = model.generate(tokens, attention_mask=mask, past_key_values=tilepress.kv_cache(model, "bfp4"), **options)
+    found = model.generate(tokens, attention_mask=mask, past_key_values=tilepress.kv_cache(model, name), **options)
     for row, begin in enumerate((0, 7)):
         alone = tokens[row : row + 1, begin:]
-        wanted = model.generate(alone, past_key_values=tilepress.kv_cache(model, "bfp4"), **options)
+        wanted = model.generate(alone, past_key_values=tilepress.kv_cache(model, name), **options)
         assert torch.equal(found[row : row + 1, begin:], wanted)
 
 
-def test_a_talk_of_several_turns():
+@pytest.mark.parametrize("name", ["bfp4", "sparse:k30,v50"])
+def test_a_talk_of_several_turns(name):
     model = make()
-    cache = tilepress.kv_cache(model, "bfp4")
+    cache = tilepress.kv_cache(model, name)
     talk = prompt(30)
     for turn in range(3):
         talk = torch.cat([talk, prompt(7, seed=turn)], 1)
-        wanted = recomputed(model, talk, "bfp4", max_new_tokens=9)
+        wanted = recomputed(model, talk, name, max_new_tokens=9)
         model.set_attn_implementation("tilepress")
         options = {"attention_mask": torch.ones_like(talk), "max_new_tokens": 9, "do_sample": False}
         talk = model.generate(talk, past_key_values=cache, **options)
@@ -155,10 +158,11 @@ def test_a_cropped_cache_goes_on_from_where_it_was_cut():
     assert close(logits(model, prompt(5, seed=3), cut), logits(model, prompt(5, seed=3), fresh), 0.01)
 
 
-def test_assisted_decoding_crops_by_itself():
+@pytest.mark.parametrize("name", ["bfp8", "sparse:k0,v10"])
+def test_assisted_decoding_crops_by_itself(name):
     model, helper, tokens = make(), make("multi-query"), prompt(25)
-    wanted = recomputed(model, tokens, "bfp8", max_new_tokens=10)
-    cache = tilepress.kv_cache(model, "bfp8")
+    wanted = recomputed(model, tokens, name, max_new_tokens=10)
+    cache = tilepress.kv_cache(model, name)
     options = {"max_new_tokens": 10, "do_sample": False, "assistant_model": helper}
     assert torch.equal(model.generate(tokens, past_key_values=cache, **options), wanted)
 
@@ -173,14 +177,15 @@ def test_copies_go_their_own_ways():
     assert cache.get_seq_length() == twin.get_seq_length() == 45
 
 
-def test_sequences_are_repeated_and_chosen():
+@pytest.mark.parametrize("name", ["bfp4", "sparse:k30,v50"])
+def test_sequences_are_repeated_and_chosen(name):
     model = make()
-    cache = tilepress.kv_cache(model, "bfp4")
+    cache = tilepress.kv_cache(model, name)
     logits(model, prompt(40, batch=2), cache)
     cache.batch_repeat_interleave(2)
     assert cache.batch_size == 4
     cache.batch_select_indices(torch.tensor([0, 3]))
-    both = tilepress.kv_cache(model, "bfp4")
+    both = tilepress.kv_cache(model, name)
     logits(model, prompt(40, batch=2), both)
     assert torch.equal(logits(model, prompt(3, batch=2), cache), logits(model, prompt(3, batch=2), both))
     cache.reset()
@@ -194,9 +199,28 @@ def test_memory_is_a_third_of_halves():
         logits(model, tokens, cache)
     assert halves.nbytes == 2 * 2 * 2 * 2 * 32 * 300
     assert packed.nbytes < halves.nbytes / 1.9  # 32 + 64 tokens of 300 are wide, and a group is open
+    thin = tilepress.kv_cache(model, "sparse:k50,v70")
+    logits(model, tokens, thin)
+    assert thin.nbytes < halves.nbytes / 1.5  # a block is open, and one to spare
 
 
-@pytest.mark.parametrize("name", ["fp16", "bf16", "sparse:k30,v50", "bfp8+sparse:k10,v10"])
+def test_a_file_that_lies_is_refused(tmp_path):
+    """Sealed anew, with masks that ask for more values than there are."""
+    model, path = make(), tmp_path / "talk.safetensors"
+    cache = tilepress.kv_cache(model, "sparse:k30,v50")
+    logits(model, prompt(50), cache)
+    layer = cache.layers[1].store
+    state = layer.state()
+    layer.state = lambda: {**state, "masks": torch.full_like(state["masks"], 255)}
+    cache.save(path)
+    with pytest.raises(DamagedError, match="layer 1 is damaged: masks ask for more values than a block has"):
+        tilepress.load_kv_cache(model, path)
+
+
+SPARSE = ["sparse:k30,v50", "bf16+sparse:k10,v10", "bfp8+sparse:k10,v10"]
+
+
+@pytest.mark.parametrize("name", ["fp16", "bf16", *SPARSE])
 def test_halves_and_pruned_ones(name):
     model, tokens = make(), prompt(60)
     plain = logits(model, tokens, DynamicCache(config=model.config))
@@ -207,12 +231,15 @@ def test_halves_and_pruned_ones(name):
     assert model.generate(tokens, past_key_values=tilepress.kv_cache(model, name), **options).shape == (1, 65)
 
 
+SAVED = [("bfp4", "none"), ("bfp4", "online"), ("sparse:k30,v50", "none")]
+
+
 @pytest.mark.parametrize("family", ["llama", "sliding"])
-@pytest.mark.parametrize("smoothing", ["none", "online"])
+@pytest.mark.parametrize(("name", "smoothing"), SAVED)
 @pytest.mark.parametrize("tokens", [0, 20, 90])
-def test_a_saved_cache_goes_on(tmp_path, family, smoothing, tokens):
+def test_a_saved_cache_goes_on(tmp_path, family, name, smoothing, tokens):
     model = make(family)
-    cache = tilepress.kv_cache(model, "bfp4", smoothing)
+    cache = tilepress.kv_cache(model, name, smoothing)
     if tokens:
         mask = torch.ones(2, tokens, dtype=torch.long)
         mask[1, :6] = 0
@@ -226,9 +253,10 @@ def test_a_saved_cache_goes_on(tmp_path, family, smoothing, tokens):
         assert torch.equal(*more)
 
 
-def test_a_damaged_or_foreign_file_is_refused(tmp_path):
+@pytest.mark.parametrize("name", ["bfp4", "sparse:k30,v50"])
+def test_a_damaged_or_foreign_file_is_refused(tmp_path, name):
     model, path = make(), tmp_path / "talk.safetensors"
-    cache = tilepress.kv_cache(model, "bfp4")
+    cache = tilepress.kv_cache(model, name)
     logits(model, prompt(50), cache)
     cache.save(path)
     whole = path.read_bytes()
@@ -242,7 +270,7 @@ def test_a_damaged_or_foreign_file_is_refused(tmp_path):
     path.write_bytes(whole)
     with pytest.raises(ValueError, match="another model's: 2 heads of 32 channels, not 1 of 32"):
         tilepress.load_kv_cache(make("multi-query"), path)
-    with pytest.raises(ValueError, match="only caches in block floating point are saved"):
+    with pytest.raises(ValueError, match="only packed caches are saved"):
         tilepress.kv_cache(model, "fp16").save(path)
     assert path.read_bytes() == whole
 
@@ -256,6 +284,8 @@ def test_what_cannot_be_is_said(tmp_path):
     narrow = LlamaForCausalLM(LlamaConfig(**{**SIZES, "head_dim": 16}))
     with pytest.raises(FormatError, match="heads of 16 channels cannot be cut in groups of 32: take fp16"):
         tilepress.kv_cache(narrow, "bfp4")
+    with pytest.raises(FormatError, match="heads of 24 channels cannot be cut in lanes of 16"):
+        tilepress.kv_cache(LlamaForCausalLM(LlamaConfig(**{**SIZES, "head_dim": 24})), "sparse:k30,v50")
     cache = tilepress.kv_cache(model, "bfp4")
     logits(model, prompt(), cache)
     other = make("multi-query")

@@ -9,7 +9,7 @@ from tilepress.formats.kv import parse_kv
 from tilepress.kernels import attention_reference as reference
 from tilepress.kernels.attention import PackedKv
 from tilepress.nn import kv_emulation
-from tilepress.nn.kv_emulation import emulate, emulate_kv
+from tilepress.nn.kv_emulation import emulate, emulate_kv, emulate_sparse
 
 
 def tensors(tokens, heads=2, rows=2, channels=64):
@@ -46,14 +46,31 @@ def test_other_groups(group):
         assert torch.equal(found[0, :, t], wanted)
 
 
+BFP = [("bfp4", "online"), ("bfp8", "none"), ("bfp4+sparse:k30,v50", "none")]
+
+
 @pytest.mark.parametrize("family", ["llama", "sliding", "mixed"])
-@pytest.mark.parametrize(("name", "smoothing"), [("bfp4", "online"), ("bfp8", "none"), ("bfp4+sparse:k30,v50", "none")])
+@pytest.mark.parametrize(("name", "smoothing"), [*BFP, ("sparse:k30,v50", "none"), ("bf16+sparse:k50,v0", "none")])
 def test_models_give_the_same_logits_as_with_the_cache(family, name, smoothing):
     model, tokens = make(family), prompt(90)
     cached = logits(model, tokens, tilepress.kv_cache(model, name, smoothing), sizes=1)
     emulate_kv(model, name, smoothing)
     with torch.no_grad():
         assert close(model(tokens).logits, cached, 0.01)
+
+
+@pytest.mark.parametrize("window", [None, 50])
+@pytest.mark.parametrize("name", ["sparse:k30,v50", "bf16+sparse:k70,v20"])
+def test_sparse_caches_are_what_the_specification_says(name, window):
+    format = parse_kv(name)
+    queries, keys, values = tensors(300)
+    found = emulate_sparse(queries, keys, values, format, 0.125, window=window)
+    for t in (0, 31, 32, 95, 257, 299):
+        mine = queries[0, :, t].reshape(keys.shape[1], -1, keys.shape[3])
+        first = max(0, t + 1 - window) if window else 0
+        past = keys[0, :, : t + 1], values[0, :, : t + 1]
+        wanted = reference.attend_sparse(mine, *past, format, 0.125, first=first)
+        assert (found[0, :, t] - wanted.flatten(0, 1)).abs().max() < 1e-5 * values.abs().max()
 
 
 def test_halves_and_an_end():

@@ -7,10 +7,13 @@ Names are parts joined by `+`, of which `str(parse_kv(name))` is canonical:
                                              last L keep H
     bfp8                                     bfp:m8:g32
     bfp4                                     bfp:m4:hi8:initial32:local64:g32, Harmonia's
-    sparse:kK,vV                             the smallest K % of a token's keys and V % of its values become zero
+    sparse:kK,vV                             the smallest K % of keys and V % of values are left out, block by block
 
 Keys are grouped along the channels of a token and a head, values along the tokens of a channel. A token that leaves the
 last L is truncated to M bits; so is each value of a group, which keeps its exponent.
+
+A sparse cache has all of its tokens until BLOCK of them are full and the next one comes. Then the smallest of a layer's
+keys in that block, all heads taken together, are left out, and a bit for each says which; so for values.
 """
 
 from dataclasses import dataclass
@@ -25,6 +28,7 @@ Smoothing = Literal["none", "offline", "online", "hybrid"]
 SMOOTHINGS: tuple[Smoothing, ...] = get_args(Smoothing)
 SMOOTHED_SHARE = 16  # one channel in so many has an offset
 
+BLOCK = 32  # tokens of a layer that are thinned out together
 WIDEST = 8  # bits of magnitude: what attention multiplies with
 MOST_TOKENS = 1 << 20
 _EXPONENT_BITS = 5
@@ -73,7 +77,7 @@ PRESETS = {"bfp8": KvBfp(8, 8), "bfp4": KvBfp(4, 8, initial=32, local=64)}
 
 @dataclass(frozen=True)
 class KvFormat:
-    """How numbers are kept, and how many % of a token's keys and values are zero instead."""
+    """How numbers are kept, and how many % of keys and values are left out."""
 
     number: KvBfp | Half
     key_sparsity: int = 0
@@ -99,10 +103,11 @@ class KvFormat:
 
     def bits(self, tokens: int) -> float:
         """Bits that a channel's key and value of each of `tokens` tokens take."""
-        kept = (2 - (self.key_sparsity + self.value_sparsity) / 100) / 2
         if isinstance(self.number, KvBfp):
             return 2 * self.number.bits(tokens)
-        return 2 * tokens * (16 * kept + self.is_sparse)
+        closed = tokens // BLOCK * BLOCK if self.is_sparse else 0
+        kept = 2 - (self.key_sparsity + self.value_sparsity) / 100
+        return 2 * 16 * (tokens - closed) + closed * (16 * kept + 2)
 
 
 def parse_kv(name: "str | KvFormat") -> KvFormat:

@@ -1,4 +1,4 @@
-"""Attention over a cache in block floating point, native."""
+"""Attention over caches in block floating point, or thinned out, native."""
 
 from copy import copy
 from typing import Any
@@ -9,53 +9,40 @@ from torch import Tensor
 
 from .. import _native
 from ..formats import FormatError
-from ..formats.kv import KvBfp
+from ..formats.kv import KvBfp, KvFormat
 from ..tiles.packing import thread_count
 
 GROUP = 32  # values that share an exponent in a packed cache
+LANES = 16  # channels of a head are a multiple of it in a sparse cache
 _ALL: np.ndarray[tuple[int, int], np.dtype[np.uint8]] = np.empty((0, 0), np.uint8)
 
 
-class PackedKv:
-    """Keys and values of one attention layer: [batch, heads, tokens, channels] in block floating point, growing.
+class GrowingKv:
+    """Keys and values of one attention layer, [batch, heads, tokens, channels], that are kept small and grow.
 
-    What it gives is, to the bit, what `attention_reference.attend` gives for each token and its predecessors, on every
-    instruction set, with any number of threads, and however tokens are divided among calls.
-
-    Args:
-        window: tokens that a query sees, its own included; those before are given up. All if None.
-        smoothed_channels: channels of each head's keys that have an offset.
+    A query gets the same bits with any number of threads and however tokens are divided among calls.
     """
 
-    def __init__(
-        self,
-        format: KvBfp,
-        batch: int,
-        heads: int,
-        channels: int,
-        *,
-        window: int | None = None,
-        smoothed_channels: int = 0,
-    ) -> None:
-        check_channels(format, channels)
-        self.format, self.window, self.smoothed_channels = format, window, smoothed_channels
-        self.heads, self.channels = heads, channels
-        self.native = _native.KvCache(batch, *self._shape())
+    kind: Any  # of _native
+    heads: int
+    channels: int
+    native: Any
 
-    def _shape(self) -> tuple[int, int, int, int, int, int, int, int]:
-        format = self.format
-        bits = (format.mantissa, format.high, format.initial, format.local)
-        return (self.heads, self.channels, *bits, self.window or 0, self.smoothed_channels)
+    def _shape(self) -> tuple[Any, ...]:
+        """What the native cache wants to know beside the batch."""
+        raise NotImplementedError
 
     @property
     def lengths(self) -> list[int]:
         """Tokens of each sequence, padding not among them."""
-        return self.native.lengths
+        lengths: list[int] = self.native.lengths
+        return lengths
 
     @property
     def nbytes(self) -> int:
         """Bytes allocated."""
-        return self.native.allocated
+        allocated: int = self.native.allocated
+        return allocated
 
     def append(self, keys: Tensor, values: Tensor, kept: Tensor | None = None, *, threads: int | None = None) -> None:
         """Add tokens [batch, heads, count, channels]; those where `kept`, bool [batch, count], is false are padding."""
@@ -84,17 +71,14 @@ class PackedKv:
         return torch.from_numpy(out).to(queries.dtype)
 
     def crop(self, lengths: list[int]) -> None:
-        """Shorten each sequence to at most so many tokens.
-
-        What was truncated stays so, and the last group of values goes on from what it was rounded to.
-        """
+        """Shorten each sequence to at most so many tokens. What was rounded or left out stays so."""
         self.native.crop(lengths)
 
     def select(self, sequences: list[int]) -> None:
         """Keep the sequences with these numbers, in this order, each as often as it is named."""
         self.native = self.native.select(sequences)
 
-    def __deepcopy__(self, _: dict[int, Any]) -> "PackedKv":
+    def __deepcopy__(self, _: dict[int, Any]) -> "GrowingKv":
         twin = copy(self)
         twin.select(list(range(len(self.lengths))))
         return twin
@@ -106,8 +90,67 @@ class PackedKv:
     def restore(self, lengths: list[int], state: dict[str, Tensor]) -> None:
         """Take up a saved state; ValueError where it is not one of a cache like this."""
         parts = [(name, array.numpy().tobytes()) for name, array in state.items()]
-        parts += [(name, b"") for name, data in _native.KvCache(len(lengths), *self._shape()).save() if not data]
-        self.native = _native.KvCache.load(len(lengths), *self._shape(), lengths, _first_of_each(parts))
+        parts += [(name, b"") for name, data in self.kind(len(lengths), *self._shape()).save() if not data]
+        self.native = self.kind.load(len(lengths), *self._shape(), lengths, _first_of_each(parts))
+
+
+class PackedKv(GrowingKv):
+    """Keys and values of one attention layer: [batch, heads, tokens, channels] in block floating point, growing.
+
+    What it gives is, to the bit, what `attention_reference.attend` gives for each token and its predecessors, on every
+    instruction set, with any number of threads, and however tokens are divided among calls.
+
+    Args:
+        window: tokens that a query sees, its own included; those before are given up. All if None.
+        smoothed_channels: channels of each head's keys that have an offset.
+    """
+
+    kind = _native.KvCache
+
+    def __init__(
+        self,
+        format: KvBfp,
+        batch: int,
+        heads: int,
+        channels: int,
+        *,
+        window: int | None = None,
+        smoothed_channels: int = 0,
+    ) -> None:
+        check_channels(format, channels)
+        self.format, self.window, self.smoothed_channels = format, window, smoothed_channels
+        self.heads, self.channels = heads, channels
+        self.native = self.kind(batch, *self._shape())
+
+    def _shape(self) -> tuple[Any, ...]:
+        format = self.format
+        bits = (format.mantissa, format.high, format.initial, format.local)
+        return (self.heads, self.channels, *bits, self.window or 0, self.smoothed_channels)
+
+
+class SparseKv(GrowingKv):
+    """Keys and values as halves, the smallest of each block of tokens left out: bits that say which are there, and
+    those.
+
+    What it gives is, within a few roundings of float32, what `attention_reference.attend_sparse` gives.
+
+    Args:
+        format: fp16 or bf16, with sparsities.
+        window: see `PackedKv`.
+    """
+
+    kind = _native.SparseKvCache
+
+    def __init__(self, format: KvFormat, batch: int, heads: int, channels: int, *, window: int | None = None) -> None:
+        check_lanes(format, channels)
+        self.format, self.window = format, window
+        self.heads, self.channels = heads, channels
+        self.native = self.kind(batch, *self._shape())
+
+    def _shape(self) -> tuple[Any, ...]:
+        format = self.format
+        drops = (format.key_sparsity, format.value_sparsity)
+        return (self.heads, self.channels, format.number, *drops, self.window or 0)
 
 
 def check_channels(format: KvBfp, channels: int) -> None:
@@ -116,6 +159,14 @@ def check_channels(format: KvBfp, channels: int) -> None:
         raise FormatError(f"a packed cache has groups of {GROUP}, not {format.group}: write {format} with g{GROUP}")
     if channels % GROUP:
         raise FormatError(f"heads of {channels} channels cannot be cut in groups of {GROUP}: take fp16 or bf16")
+
+
+def check_lanes(format: KvFormat, channels: int) -> None:
+    """FormatError where heads of so many channels cannot be kept in `format`."""
+    if format.bfp is not None:
+        raise FormatError(f"a sparse cache holds fp16 or bf16, not {format}")
+    if channels % LANES:
+        raise FormatError(f"heads of {channels} channels cannot be cut in lanes of {LANES}: take fp16 or bf16")
 
 
 def _first_of_each(parts: list[tuple[str, bytes]]) -> list[tuple[str, bytes]]:

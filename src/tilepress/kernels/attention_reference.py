@@ -1,4 +1,6 @@
-"""Attention over a cache in block floating point, written to be read: the specification of the native one.
+"""Attention over small caches, written to be read: the specification of the native one.
+
+`attend` is over block floating point, `attend_sparse` over halves of which the smallest are left out.
 
 What a cache holds after T tokens is a function of their keys and values alone: with `offsets` of the first tokens taken
 from all keys, each key is rounded in groups of channels; each channel of the values in groups of tokens, of which the
@@ -20,7 +22,7 @@ import torch
 from torch import Tensor
 
 from ..formats.bfp import BFP, encode
-from ..formats.kv import WIDEST, KvBfp
+from ..formats.kv import BLOCK, WIDEST, KvBfp, KvFormat
 
 SEGMENT = 1024  # tokens
 SMOOTHED = 32  # first tokens, of which offsets are made
@@ -136,3 +138,39 @@ def _mix(weights: tuple[Tensor, Tensor], values: tuple[Tensor, Tensor], group: i
             share = share + p[:, g].sum(-1, keepdim=True).to(torch.float32) * p_units[:, g, None]
         total, sum = total + part, sum + share
     return total / sum
+
+
+def attend_sparse(
+    query: Tensor, keys: Tensor, values: Tensor, format: KvFormat, scaling: float, *, first: int = 0
+) -> Tensor:
+    """A layer's attention: query [heads, rows, channels] of the last token over keys and values [heads, tokens,
+    channels], all rounded to halves, those of full blocks thinned out: [heads, rows, channels], by plain float64.
+
+    Args:
+        first: the first token that is seen.
+    """
+    k = thinned(as_number(keys, format), format.key_sparsity)[:, first:].to(torch.float64)
+    v = thinned(as_number(values, format), format.value_sparsity)[:, first:].to(torch.float64)
+    weights = torch.softmax(query.to(torch.float64) @ k.transpose(-1, -2) * scaling, -1)
+    return weights @ v
+
+
+def as_number(x: Tensor, format: KvFormat) -> Tensor:
+    """x rounded to the halves of `format`; what is too large becomes the largest."""
+    half = torch.float16 if format.number == "fp16" else torch.bfloat16
+    largest = torch.finfo(half).max
+    return x.to(torch.float32).clamp(-largest, largest).to(half)
+
+
+def thinned(x: Tensor, percent: int) -> Tensor:
+    """x [heads, tokens, channels] with `percent` % of every BLOCK tokens zero, all heads taken together.
+
+    They are the smallest in magnitude, of equals the first. The block of the last token has all, be it full or not.
+    """
+    x = x.clone()
+    for begin in range(0, (x.shape[1] - 1) // BLOCK * BLOCK, BLOCK):
+        block = x[:, begin : begin + BLOCK].flatten().clone()
+        order = block.abs().argsort(stable=True)
+        block[order[: block.numel() * percent // 100]] = 0.0
+        x[:, begin : begin + BLOCK] = block.reshape(len(x), BLOCK, -1)
+    return x

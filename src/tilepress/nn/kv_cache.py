@@ -20,7 +20,7 @@ from transformers.masking_utils import sdpa_mask
 
 from ..formats import FormatError
 from ..formats.kv import KvFormat, parse_kv, smoothed_channels
-from ..kernels.attention import check_channels
+from ..kernels.attention import check_channels, check_lanes
 from ..tiles import DamagedError
 from ..tiles.sealed import open_sealed, read_sealed, sha256, write_sealed
 from .kv_layers import HalfLayer, PackedLayer, PackedTokens
@@ -71,9 +71,10 @@ def kv_cache(model: Any, format: str | KvFormat = "bfp4", smoothing: str = "none
     plain = DynamicCache(config=model.config).layers
     _check_model(model, parsed, plain)
     smoothed = smoothed_channels(smoothing, _head_channels(model))
-    if parsed.bfp is None:
+    if not _is_packed(parsed):
         return KvCache(parsed, "none", [HalfLayer(parsed, layer) for layer in plain])
     model.set_attn_implementation(ATTENTION)
+    smoothing = smoothing if parsed.bfp else "none"
     return KvCache(parsed, smoothing, [PackedLayer(parsed, smoothed, _window(layer)) for layer in plain])
 
 
@@ -161,7 +162,7 @@ class _Arrays:
 def _describe(layer: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """What makes a layer beside its arrays, with their checksums; and the arrays."""
     if not isinstance(layer, PackedLayer):
-        raise ValueError("only caches in block floating point are saved; halves are ordinary tensors")
+        raise ValueError("only packed caches are saved, in block floating point or sparse; halves are ordinary tensors")
     layer._store()
     if layer.store is None:
         return {"columns": 0, "lengths": [], "sha256": {}}, {}
@@ -220,16 +221,23 @@ def _check_model(model: Any, format: KvFormat, layers: list[Any]) -> None:
     odd = {type(layer).__name__ for layer in layers} - {"DynamicLayer", "DynamicSlidingWindowLayer"}
     if odd or not layers:
         raise ValueError(f"{type(model).__name__} has caches that cannot be packed: {', '.join(sorted(odd)) or 'none'}")
-    if format.bfp is None:
+    if not _is_packed(format):
         return
     if next(model.parameters()).device.type not in ("cpu", "meta"):
         raise ValueError(
             "packed caches compute on the CPU, and the model is elsewhere: move it, or use `tilepress eval`"
         )
     try:
-        check_channels(format.bfp, _head_channels(model))
+        if format.bfp is None:
+            check_lanes(format, _head_channels(model))
+        else:
+            check_channels(format.bfp, _head_channels(model))
     except FormatError as error:
         raise FormatError(f"{type(model).__name__} cannot have a cache in {format}: {error}") from error
+
+
+def _is_packed(format: KvFormat) -> bool:
+    return format.bfp is not None or format.is_sparse
 
 
 def _head_channels(model: Any) -> int:

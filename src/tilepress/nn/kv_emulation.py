@@ -1,8 +1,8 @@
 """Attention of a whole sequence at once, with the numbers that a packed cache gives token by token; on any device.
 
 For measuring quality: nothing is packed, and memory grows with queries times tokens, a few queries at a time. Whatever
-`kernels/attention_reference.py` says of one query is here computed for many, to the bit: products of integers are exact
-in float32, and sums are taken in the same order.
+`kernels/attention_reference.py` says of one query is here computed for many: of block floating point to the bit, since
+products of integers are exact in float32 and sums are taken in the same order; of sparse caches up to its roundings.
 """
 
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from ..formats.bfp import BFP, encode
-from ..formats.kv import WIDEST, KvBfp, KvFormat, parse_kv, smoothed_channels
-from ..kernels.attention_reference import SEGMENT, SMOOTHED, exponential
-from .pruning import prune_tokens
+from ..formats.kv import BLOCK, WIDEST, KvBfp, KvFormat, parse_kv, smoothed_channels
+from ..kernels.attention_reference import SEGMENT, SMOOTHED, as_number, exponential
+from .pruning import prune_blocks, prune_tokens
 
 ATTENTION = "tilepress-emulated"
 QUERIES = 256  # at a time; divides SEGMENT, and groups divide it
@@ -64,26 +64,22 @@ def attention(
     wanted: Emulation | None = module.__dict__.get("tilepress_kv")
     if wanted is None:
         raise ValueError(f"{type(module).__name__} does not know which cache to emulate: call emulate_kv on the model")
-    keys = prune_tokens(key, wanted.format.key_sparsity)
-    values = prune_tokens(value, wanted.format.value_sparsity)
-    if wanted.format.bfp is None:
-        half = torch.float16 if wanted.format.number == "fp16" else torch.bfloat16
-        keys, values = (part.to(half).to(part.dtype) for part in (keys, values))
+    if wanted.format.bfp is None and not wanted.format.is_sparse:
+        keys, values = (as_number(part, wanted.format).to(part.dtype) for part in (key, value))
         return sdpa_attention_forward(module, query, keys, values, attention_mask, scaling=scaling, **options)
     if key.shape[-2] != query.shape[-2]:
         raise ValueError("emulation takes whole sequences: use a packed cache to go on from one")
     if attention_mask is not None and not bool(attention_mask[:, 0, 0, 0].all()):
         raise ValueError("emulation takes padding on the right only")
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
-    out = emulate(
-        query,
-        keys,
-        values,
-        wanted.format.bfp,
-        scaling,
-        window=options.get("sliding_window"),
-        smoothed_channels=wanted.smoothed_channels,
-    )
+    window = options.get("sliding_window")
+    if wanted.format.bfp is None:
+        out = emulate_sparse(query, key, value, wanted.format, scaling, window=window)
+    else:
+        keys = prune_tokens(key, wanted.format.key_sparsity)
+        values = prune_tokens(value, wanted.format.value_sparsity)
+        smoothed = wanted.smoothed_channels
+        out = emulate(query, keys, values, wanted.format.bfp, scaling, window=window, smoothed_channels=smoothed)
     return out.transpose(1, 2).contiguous(), None
 
 
@@ -107,6 +103,35 @@ def emulate(
         for first in range(0, tokens, QUERIES)
     ]
     return torch.cat(parts, -2).reshape(query.shape).to(query.dtype)
+
+
+def emulate_sparse(
+    query: Tensor, keys: Tensor, values: Tensor, format: KvFormat, scaling: float, *, window: int | None = None
+) -> Tensor:
+    """As `emulate`, over a sparse cache: each query sees all of its own block, and what was kept of those before."""
+    batch, heads, tokens, channels = keys.shape
+    rows = query.reshape(batch, heads, -1, tokens, channels)
+    k, left_k = _thinned(as_number(keys, format), format.key_sparsity)
+    v, left_v = _thinned(as_number(values, format), format.value_sparsity)
+    token = torch.arange(tokens, device=query.device)
+    out = torch.empty_like(rows, dtype=torch.float32)
+    for first in range(0, tokens, QUERIES):
+        mine, seen = slice(first, first + QUERIES), slice(0, first + QUERIES)
+        own = token[mine, None]
+        is_open = (token[mine] // BLOCK == own // BLOCK).to(torch.float32)
+        visible = (token[seen] <= own) & (token[seen] > own - (window or tokens))
+        q = rows[..., mine, :].to(torch.float32) * scaling
+        scores = q @ k[..., seen, :].mT
+        scores[..., mine] += (q @ left_k[..., mine, :].mT) * is_open
+        weights = scores.masked_fill(~visible, -torch.inf).softmax(-1)
+        out[..., mine, :] = weights @ v[..., seen, :] + (weights[..., mine] * is_open) @ left_v[..., mine, :]
+    return out.reshape(query.shape).to(query.dtype)
+
+
+def _thinned(x: Tensor, percent: int) -> tuple[Tensor, Tensor]:
+    """What is kept of x [batch, heads, tokens, channels], and what is left out: [batch, heads, 1, tokens, channels]."""
+    kept = prune_blocks(x, percent)
+    return kept[:, :, None].to(torch.float32), (x - kept)[:, :, None].to(torch.float32)
 
 
 class _Sequence:

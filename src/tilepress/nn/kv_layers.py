@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import CacheLayerMixin
 
-from ..formats.kv import KvBfp, KvFormat
-from ..kernels.attention import PackedKv
+from ..formats.kv import KvFormat
+from ..kernels.attention import GrowingKv, PackedKv, SparseKv
 from .pruning import prune_tokens
 
 HOW = "make the cache by tilepress.kv_cache(model, …), which sees to the model's attention"
@@ -24,7 +24,7 @@ class PackedTokens:
 
 
 class PackedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
-    """Keys and values of one attention layer in block floating point, never to be seen unpacked.
+    """Keys and values of one attention layer, in block floating point or thinned out, never to be seen unpacked.
 
     `update` only takes note of new tokens; they are stored when the attention function asks for its result, since only
     then is it known which of them are padding. Columns are tokens with padding, which transformers counts in.
@@ -36,13 +36,13 @@ class PackedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
 
     def __init__(self, format: KvFormat, smoothed_channels: int = 0, window: int | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        assert format.bfp is not None
+        assert format.bfp is not None or format.is_sparse
         self.format, self.smoothed_channels, self.window = format, smoothed_channels, window
         self.is_sliding = window is not None
         self.reset()
 
     def reset(self) -> None:
-        self.store: PackedKv | None = None
+        self.store: GrowingKv | None = None
         self.columns = 0
         self.kept: Tensor | None = None  # bool [batch, columns]; None where there is no padding
         self._new: tuple[Tensor, Tensor] | None = None
@@ -57,10 +57,12 @@ class PackedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         batch, heads, _, channels = key_states.shape
-        assert isinstance(self.format.number, KvBfp)
-        self.store = PackedKv(
-            self.format.number, batch, heads, channels, window=self.window, smoothed_channels=self.smoothed_channels
-        )
+        if self.format.bfp is None:
+            self.store = SparseKv(self.format, batch, heads, channels, window=self.window)
+        else:
+            self.store = PackedKv(
+                self.format.bfp, batch, heads, channels, window=self.window, smoothed_channels=self.smoothed_channels
+            )
         self.is_initialized = True
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Any, Any]:
@@ -68,10 +70,12 @@ class PackedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
         if self.store is None:
             self.lazy_initialization(key_states, value_states)
         self._check(key_states, value_states)
-        self._new = (
-            prune_tokens(key_states, self.format.key_sparsity),
-            prune_tokens(value_states, self.format.value_sparsity),
-        )
+        self._new = key_states, value_states
+        if self.format.bfp is not None:
+            self._new = (
+                prune_tokens(key_states, self.format.key_sparsity),
+                prune_tokens(value_states, self.format.value_sparsity),
+            )
         self.columns += key_states.shape[-2]
         return PackedTokens(self), PackedTokens(self)
 
@@ -187,7 +191,7 @@ class PackedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
 
 
 class HalfLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
-    """Keys and values of one attention layer as halves, pruned where the format says so."""
+    """Keys and values of one attention layer as halves."""
 
     is_croppable = True
     is_compileable = False
@@ -199,11 +203,7 @@ class HalfLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
         self.is_sliding = plain.is_sliding
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        pruned = (
-            prune_tokens(key_states, self.format.key_sparsity),
-            prune_tokens(value_states, self.format.value_sparsity),
-        )
-        keys, values = self.plain.update(*(part.to(self.dtype) for part in pruned))
+        keys, values = self.plain.update(key_states.to(self.dtype), value_states.to(self.dtype))
         self.is_initialized = True
         return keys.to(key_states.dtype), values.to(value_states.dtype)
 

@@ -1,0 +1,51 @@
+// Keys and values as halves of which the smallest are left out: where their bits lie, and the kernel on them. No other
+// place knows.
+//
+// A unit is 16 lanes of values that are summed over, an even number of each: of keys 16 tokens by all channels, of
+// values 16 channels by 32 tokens. It is a row of vectors of 32 values, two of each lane, lane after lane, as dot
+// products take them. A vector has a mask of 32 bits, one for each value, lowest first; those whose bit is set are
+// stored, vector after vector and unit after unit.
+//
+// A block is 32 tokens of a head: two units of keys, and channels / 16 of values.
+#pragma once
+
+#include <cstdint>
+
+#include "tilepress/kernels.h"
+
+namespace tilepress {
+
+inline constexpr int kSparseLanes = 16, kSparseVector = 32;
+inline constexpr int64_t kSparseTokens = 32;  // of a block
+inline constexpr int64_t kSparseSlack = 64;   // bytes that may be read past the last value
+
+// Of a unit with so many values in each lane.
+constexpr int64_t sparse_vectors(int64_t depth) { return depth / 2; }
+
+// Place of a value in its unit.
+constexpr int64_t sparse_place(int64_t lane, int64_t depth) {
+  return depth / 2 * kSparseVector + lane * 2 + (depth & 1);
+}
+
+// Consecutive units of halves, bf16 or fp16.
+struct SparseUnits {
+  const uint32_t* masks;
+  const uint16_t* values;
+  Real type;
+  int64_t count, depth;
+  int64_t ahead;  // bytes from here to where the next units are about to be wanted; need not be exact
+};
+
+// What lanes are multiplied with: value d of row r is at r * stride + d.
+struct SparseFactors {
+  const float* values;
+  int64_t rows, stride;
+};
+
+// out [r * stride + 16 * unit + lane] += Σ over d: value d of the lane * factor d of row r.
+using MultiplySparse = void(const SparseUnits&, const SparseFactors&, float* out, int64_t stride);
+
+// values = e^(value - largest), of which it returns the sum; `largest` is not below any.
+using SoftmaxWeights = float(float* values, int64_t count, float largest);
+
+}  // namespace tilepress

@@ -1,0 +1,24 @@
+// In a nameless namespace for the reason that pack_block.h gives.
+#pragma once
+
+#include "kernels/exponential.h"
+
+namespace tilepress {
+namespace {
+
+inline float weigh_all(float* values, int64_t count, float largest) {
+  Floats sums = {};
+  int64_t at = 0;
+  for (; at + kLanes <= count; at += kLanes) {
+    const Floats powers = exponential(load<Floats>(values + at) - largest);
+    store(powers, values + at);
+    sums += powers;
+  }
+  float sum = 0;
+  for (int i = 0; i < kLanes; ++i) sum += sums[i];
+  for (; at < count; ++at) sum += values[at] = exponential(Floats{} + (values[at] - largest))[0];
+  return sum;
+}
+
+}  // namespace
+}  // namespace tilepress
