@@ -279,7 +279,7 @@ def test_what_cannot_be_is_said(tmp_path):
     model = make()
     with pytest.raises(FormatError, match="is no cache format"):
         tilepress.kv_cache(model, "bfp5")
-    with pytest.raises(ValueError, match="smoothing is none or online, not hybrid"):
+    with pytest.raises(ValueError, match="hybrid smoothing is folded into weights"):
         tilepress.kv_cache(model, "bfp4", "hybrid")
     narrow = LlamaForCausalLM(LlamaConfig(**{**SIZES, "head_dim": 16}))
     with pytest.raises(FormatError, match="heads of 16 channels cannot be cut in groups of 32: take fp16"):
