@@ -95,10 +95,11 @@ def designs(machine: Machine, kernels: Sequence[Kernel], space: Space) -> list[D
     """For every variant of the machine, the engine with the fewest tables, then the least width, that costs none of
     `kernels` anything. Tables are what an engine's area is made of."""
     swept = sweep(machine, kernels, space)
+    is_enough = swept.leaves_vector
     variants = product(enumerate(space.bandwidths), enumerate(space.cores), enumerate(space.frequencies))
     found = []
     for (b, bandwidth), (c, cores), (f, frequency) in variants:
-        enough = [engine for e, engine in enumerate(swept.engines) if swept.leaves_vector[e, b, c, f]]
+        enough = [engine for e, engine in enumerate(swept.engines) if is_enough[e, b, c, f]]
         engine = min(enough, key=lambda one: (one.tables, one.width), default=None)
         found.append(Design(bandwidth, cores, frequency, engine))
     return found

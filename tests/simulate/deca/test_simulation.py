@@ -31,20 +31,41 @@ def per_tile(system, format=BF8, density=1.0):
     return simulate(HBM, system, format, density, weights=SMALL).cycles_per_tile
 
 
+def without_latencies(machine, deca, density, tiles):
+    work = random_workload(BF8, density, tiles, machine.cores, width=min(deca.width, 32))
+    nothing = {"send": 0, "hit": 1, "latency": 0, "switch": 0, "depth": 0, "back": 0}
+    line_time = round(64 * machine.frequency / machine.memory.bandwidth * UNITS)
+    ahead = np.broadcast_to(np.maximum(np.arange(tiles) - 16, 0), work.lines.shape)
+    deep = {"line_time": line_time, "ports": 8, "misses": 1 << 12, "trigger": ahead, "after_load": False}
+    return replace(Accelerated(deca).plan(machine, work), **nothing, **deep)
+
+
 @pytest.mark.parametrize("density", [1.0, 0.5, 0.2, 0.05])
 @pytest.mark.parametrize("deca", [Deca(8, 4), Deca(32, 8), Deca(64, 64)])
 def test_without_latencies_it_is_the_analytic_model(density, deca):
-    work = random_workload(BF8, density, 1500, 8, width=min(deca.width, 32))
-    system = Accelerated(deca)
-    nothing = {"send": 0, "hit": 1, "latency": 0, "switch": 0, "depth": 0, "back": 0}
-    line_time = round(64 * HBM.frequency / HBM.memory.bandwidth * UNITS)
-    ahead = np.broadcast_to(np.maximum(np.arange(1500) - 16, 0), work.lines.shape)
-    free = replace(
-        system.plan(HBM, work), **nothing, line_time=line_time, ports=8, misses=1 << 12, trigger=ahead, after_load=False
-    )
     expected = predict(HBM, BF8, density, deca).surface.rate
-    found = 8 * 1500 / (engine.run(free).cycles / HBM.frequency)
+    found = 8 * 1500 / (engine.run(without_latencies(HBM, deca, density, 1500)).cycles / HBM.frequency)
     assert found == pytest.approx(expected, rel=0.03) and found < 1.005 * expected
+
+
+@pytest.mark.parametrize("density, tiles", [(1.0, 150), (0.2, 300), (0.05, 600)])
+def test_so_it_is_cycle_by_cycle(density, tiles):
+    pair = HBM.changed(cores=2, memory={"bandwidth": HBM.memory.bandwidth / 4})
+    plan = without_latencies(pair, Deca(), density, tiles)
+    rate = 2 * tiles / (Oracle(plan).run().cycles / pair.frequency)
+    assert rate == pytest.approx(predict(pair, BF8, density, Deca()).surface.rate, rel=0.05)
+
+
+def test_a_simulation_comes_closer_to_the_analytic_model_as_latencies_fall():
+    limit = predict(HBM, BF8, 0.05, Deca()).surface.rate
+    work = random_workload(BF8, 0.05, 600, 8)
+    plan = Accelerated().plan(HBM, work)
+    shares = []
+    for share in (1, 0.5, 0):
+        less = {name: round(share * getattr(plan, name)) for name in ("send", "latency", "switch", "depth", "back")}
+        run = engine.run(replace(plan, **less, hit=max(round(share * plan.hit), 1)))
+        shares.append(8 * 600 / (run.cycles / HBM.frequency) / limit)
+    assert shares == sorted(shares) and shares[0] < shares[-1] <= 1.005
 
 
 def test_each_feature_of_the_integration_helps():
@@ -133,7 +154,7 @@ def test_the_l2_prefetcher_stops_at_a_page():
     [
         (lambda: simulate(HBM, Baseline(), BF8, weights=SMALL), "the baseline multiplies dense bf16"),
         (lambda: simulate(HBM, Software(), BF16, weights=SMALL), "take the baseline"),
-        (lambda: simulate(HBM, Software(), MXFP4, 0.5, weights=SMALL), "nobody has counted"),
+        (lambda: simulate(HBM, Software(), parse_weight("int2:g32"), 0.5, weights=SMALL), "nobody has counted"),
         (lambda: simulate(HBM, Accelerated(), BF8, 1.5), "a density is above 0"),
         (lambda: simulate(HBM, Accelerated(), BF8, weights=0), "at least one tile"),
         (lambda: simulate(HBM, Accelerated(), BF8, 0.5, weights=10**12), "more than can be simulated"),

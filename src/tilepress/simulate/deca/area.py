@@ -26,11 +26,17 @@ class Constant:
 
 
 HOROWITZ = "Horowitz, ISSCC 2014, 45 nm, 0.9 V"
+CACTI = "CACTI 7, tech_params/22nm.dat of HewlettPackard/cacti"
 NANGATE = "Nangate 45 nm Open Cell Library"
 CONSTANTS: dict[str, Constant] = {
     "sram_2kb_1r1w": Constant(0.0259, "mm2", "CACTI-class, 22 nm: 2 KB, one read and one write port of 64 bytes"),
     "sram_512b_4r1w": Constant(
         0.0042, "mm2", "CACTI-class, 22 nm: 512 bytes, four read ports of 2 bytes and a write port"
+    ),
+    "cell": Constant(146.0, "F2", f"{CACTI}, area_cell of SRAM"),
+    "cell_aspect": Constant(1.46, "", f"{CACTI}, asp_ratio_cell of SRAM"),
+    "wire_pitch": Constant(
+        2.5, "F", f"{CACTI}, wire_pitch; a port beyond the first adds two to a cell's height and width"
     ),
     "flip_flop": Constant(4.522e-6, "mm2", f"{NANGATE}, DFF_X1"),
     "xor": Constant(1.596e-6, "mm2", f"{NANGATE}, XOR2_X1: compares a bit of a content-addressed entry"),
@@ -60,10 +66,11 @@ def area(engine: Deca = PUBLISHED) -> dict[str, float]:
 
 
 def power(engine: Deca = PUBLISHED, frequency: float = 2.5e9) -> dict[str, float]:
-    """Watts at 7 nm of one element that is never idle, by part; leakage is not in it."""
+    """Watts at 7 nm of one element that is never idle, by part. Leakage, and what the loaders' search and the registers
+    take, are not in it."""
     line = engine.width * 16 / 64  # words of 64 bits that a vector operation reads or writes
-    queues = 4 * line * _access(2048)  # codes in and out, a tile in and out
-    tables = engine.width * _access(512) * 16 / 64
+    queues = 4 * line * _access(2048, ports=2)  # codes in and out, a tile in and out
+    tables = engine.width * _access(512, ports=5) * 16 / 64
     rest = 2 * engine.width * _of("add_32") + engine.width * _of("multiply_fp16")
     scale = energy_scale() * 1e-12 * frequency
     return {QUEUES: queues * scale, TABLES: tables * scale, REST: rest * scale}
@@ -79,9 +86,17 @@ def shares(parts: Mapping[str, float]) -> dict[str, float]:
     return {name: value / total for name, value in parts.items()}
 
 
-def _access(size: int) -> float:
-    """pJ at 45 nm of 64 bits from an array of `size` bytes."""
-    return _of("cache_8kb_64b") * math.sqrt(size / 8192)
+def _access(size: int, ports: int) -> float:
+    """pJ at 45 nm of 64 bits from an array of `size` bytes: wires are what is charged, so it grows as the array's side
+    does, with its capacity and with the ports of its cells."""
+    return _of("cache_8kb_64b") * math.sqrt(size / 8192 * _cell(ports) / _cell(1))
+
+
+def _cell(ports: int) -> float:
+    """F² of an SRAM cell, as CACTI has it."""
+    more = 2 * _of("wire_pitch") * (ports - 1)
+    width = math.sqrt(_of("cell") / _of("cell_aspect"))
+    return (width + more) * (width * _of("cell_aspect") + more)
 
 
 def _of(name: str) -> float:
