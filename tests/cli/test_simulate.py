@@ -1,4 +1,8 @@
 import pytest
+import torch
+
+from tilepress.formats import parse_weight
+from tilepress.tiles import pack, save
 
 SMALL = ("--parameters", 56 * 512 * 40)
 
@@ -36,6 +40,28 @@ def test_the_machine_that_the_doctor_has_measured(call, call_for_records, tmp_pa
     assert refused.returncode == 1 and "ends in .yaml" in refused.stderr
 
 
+def test_the_bitmasks_of_a_packed_file(call, call_for_records, tmp_path):
+    weight = torch.randn(128, 256, generator=torch.Generator().manual_seed(0))
+    weight[:, 128:] = 0  # half of the tiles are full, half are empty
+    uneven = pack(weight, parse_weight("bf8"), mask=weight != 0)
+    save(tmp_path / "p.safetensors", {"other": pack(weight, parse_weight("int4:g32")), "uneven": uneven})
+    told = ("--packed", tmp_path / "p.safetensors", "--cores", 4, "--bandwidth", 2000)
+    found = call_for_records("simulate", "deca", *told, "--layer", "uneven")
+    random = call_for_records("simulate", "deca", *told[2:], "--weights", "bf8", "--density", 0.5,
+                              "--parameters", 128 * 256)  # fmt: skip
+    name = "spr-hbm.deca:w32:l8.bf8@50%.cycles_per_tile"
+    assert found[name] != random[name]
+    assert "spr-hbm.deca:w32:l8.int4:g32@100%.rate" in call_for_records("simulate", "deca", *told)
+    assert "has no matrix 'q'; there are other, uneven" in call("simulate", "deca", *told, "--layer", "q").stderr
+
+
+def test_a_slower_memory(call_for_records):
+    def rate(*arguments):
+        return call_for_records("simulate", "deca", *SMALL, *arguments)["spr-hbm.deca:w32:l8.mxfp4@100%.rate"]
+
+    assert rate("--bandwidth", 100) < rate() and rate("--latency", 2000) < rate() == rate("--latency", 150)
+
+
 def test_the_list_of_fitted_parameters(call, call_for_records):
     assert call_for_records("simulate", "deca", "--fitted")["deca.fitted.memory_latency"] == 150
     assert "fitted to" in call("simulate", "deca", "--fitted").stdout
@@ -48,6 +74,8 @@ def test_the_list_of_fitted_parameters(call, call_for_records):
         (["--engine", "libxsmm"], "an engine is written deca:w32:l8"),
         (["--system", "baseline"], "the baseline multiplies dense bf16"),
         (["--density", "0"], "a density is above 0"),
+        (["--bandwidth", "0"], "above 0"),
+        (["--packed", "none.safetensors"], "none.safetensors"),
         (["--model", "gpt-2"], "no model 'gpt-2'; there are llama2-70b, opt-66b"),
     ],
 )

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,7 +13,7 @@ from .output import Json, Recorder, print_table, progress
 if TYPE_CHECKING:
     from ..formats import WeightFormat
     from ..hardware import Machine
-    from ..simulate.deca import Accelerated, Result, System
+    from ..simulate.deca import Accelerated, Result, System, Workload
     from ..simulate.deca.systems import Prefetcher
 
 
@@ -46,7 +46,14 @@ def deca(
     engine: Annotated[str, typer.Option(help="The engine: deca:wWIDTH:lTABLES.")] = "deca:w32:l8",
     weights: Annotated[str, typer.Option(help="The weight format.")] = "mxfp4",
     density: Annotated[float, typer.Option(help="Share of weights kept; 1 is dense.")] = 1.0,
-    batch: Annotated[int, typer.Option(min=1, max=16, help="Rows of activations.")] = 1,
+    batch: Annotated[int, typer.Option(min=1, help="Rows of activations; more than 16 go in lots.")] = 1,
+    cores: Annotated[int | None, typer.Option(min=1, help="Cores, if not the machine's.")] = None,
+    bandwidth: Annotated[float | None, typer.Option(help="GB/s of memory, if not the machine's.")] = None,
+    latency: Annotated[float | None, typer.Option(help="Cycles from L2 to memory and back; the fitted ones.")] = None,
+    packed: Annotated[
+        Path | None, typer.Option(help="A packed file: take --layer's format and bitmasks from there.")
+    ] = None,
+    layer: Annotated[str | None, typer.Option(help="The matrix in it, as inspect names it; the first.")] = None,
     parameters: Annotated[int, typer.Option(min=1, help="Weights of the GeMM.")] = 250_000_000,
     prefetcher: Annotated[Prefetch, typer.Option(help="Who brings weights ahead.")] = Prefetch.deca,
     degree: Annotated[int, typer.Option(min=1, help="Tiles that DECA's prefetcher runs ahead.")] = 5,
@@ -63,9 +70,11 @@ def deca(
     """Simulate a GeMM with compressed weights: DECA beside each core, software that decompresses, or neither.
 
     Every core has its tiles and shares the memory with all. Shares are of what memory, matrix units and decompressors
-    could do at most. Stalls are cycles a tile in which the decompressor had nothing to do.
+    could do at most. Stalls are cycles a tile in which the decompressor had nothing to do. Lines are of
+    weights; those demanded are L2 misses. Bitmasks are random, or those of a packed file.
 
     Example: tilepress simulate deca --weights bf8 --density 0.05 --timeline tiles.html
+    Example: tilepress simulate deca --packed small/model.safetensors --cores 8 --bandwidth 100
     """
     recorder = Recorder()
     if fitted:
@@ -74,9 +83,12 @@ def deca(
     from ..formats import parse_weight
     from ..simulate.deca import Accelerated
 
-    found, format = find_machine(machine, quiet=json), parse_weight(weights)
+    found = _changed(find_machine(machine, quiet=json), cores, bandwidth, latency)
     made = _system(system, engine, prefetcher, degree, l2, registers, tepl, flush_every)
-    result = _run(found, made, format, density, batch, parameters, seed, json)
+    width = min(made.engine.width, 32) if isinstance(made, Accelerated) else 32
+    work = _packed(packed, layer, found, width) if packed else None
+    format, density = (work.format, work.density) if work else (parse_weight(weights), density)
+    result = _run(found, made, format, density, batch, parameters, seed, work, json)
     name = f"{found.name}.{made}.{format}@{100 * density:g}%"
     _record(recorder, name, result)
     if isinstance(made, Accelerated):
@@ -88,6 +100,29 @@ def deca(
 
         write_timeline(timeline, f"{found.title}: {made}, {format} at {100 * density:g} %", result)
     _show(recorder, name, json)
+
+
+def _changed(machine: "Machine", cores: int | None, bandwidth: float | None, latency: float | None) -> "Machine":
+    """With what the user says of it."""
+    if (bandwidth is not None and bandwidth <= 0) or (latency is not None and latency <= 0):
+        raise ValueError("a bandwidth and a latency are above 0")
+    fields: dict[str, Any] = {"cores": cores} if cores else {}
+    if bandwidth:
+        fields["memory"] = {"bandwidth": bandwidth * 1e9}
+    if latency and machine.caches:  # without any, the simulation says what is missing
+        fields["caches"] = {"memory_latency": latency}
+    return machine.changed(**fields)
+
+
+def _packed(path: Path, layer: str | None, machine: "Machine", width: int) -> "Workload":
+    from ..simulate.deca import packed_workload
+    from ..tiles import load, read_header
+
+    names = list(read_header(path))
+    chosen = layer or names[0]
+    if chosen not in names:
+        raise ValueError(f"{path} has no matrix {chosen!r}; there are {', '.join(names[:3])} …: see tilepress inspect")
+    return packed_workload(load(path, [chosen])[chosen], machine.cores, width)
 
 
 def _system(
@@ -124,13 +159,14 @@ def _run(
     batch: int,
     parameters: int,
     seed: int,
+    work: "Workload | None",
     quiet: bool,
 ) -> "Result":
     from ..simulate.deca import simulate
 
     with progress(quiet) as bar:
         bar.add_task("simulating", total=None)
-        return simulate(machine, system, format, density, batch, parameters, seed)
+        return simulate(machine, system, format, density, batch, parameters, seed, work)
 
 
 def _record(recorder: Recorder, name: str, result: "Result") -> None:

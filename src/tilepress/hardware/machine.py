@@ -51,12 +51,14 @@ class Matrix(_Part):
 
 class Caches(_Part):
     """The way from memory to a core: bytes of a `line`, the second level's latency in cycles and the misses that it
-    keeps outstanding at most, and the bytes a cycle that a core reads from the last level."""
+    keeps outstanding at most, the bytes a cycle that a core reads from the last level, and the cycles from the second
+    level to memory and back, where they are known."""
 
     line: Count = 64
     l2_latency: Positive
     l2_misses: Count
     llc_rate: Positive
+    memory_latency: Positive | None = None
 
 
 class Machine(_Part):

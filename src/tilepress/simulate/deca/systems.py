@@ -196,7 +196,7 @@ def _plan(machine: Machine, work: Workload, cycles: Ints, trigger: Ints, share: 
         ports=ports,
         send=0,
         hit=round(caches.l2_latency),
-        latency=round(fitted("memory_latency")),
+        latency=round(caches.memory_latency or fitted("memory_latency")),
         delay=0,
         after_load=False,
         misses=caches.l2_misses,
