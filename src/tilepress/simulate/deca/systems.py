@@ -211,5 +211,7 @@ def _plan(machine: Machine, work: Workload, cycles: Ints, trigger: Ints, share: 
 
 def _caches(machine: Machine) -> Caches:
     if machine.caches is None:
-        raise MachineError(f"{machine.name} says nothing of its caches: add caches to its description")
+        raise MachineError(
+            f"{machine.name} says nothing of its caches: add caches, with l2_latency, l2_misses and llc_rate"
+        )
     return machine.caches
