@@ -134,6 +134,8 @@ def test_wrong_rows():
     weights = Weights(torch.ones(64, dtype=torch.int64), torch.ones(2), 32)
     with pytest.raises(ValueError, match=r"rows in groups of 32, not \[64\] in bfp:g64:m8"):
         linear_pairs(encode(torch.ones(64), BFP(64, 8)), weights)
+    with pytest.raises(ValueError, match=r"\[64\] activations meet \[60\]: they must be as many"):
+        attention_pairs(encode(torch.ones(64), BFP(32, 8)), encode(torch.ones(60), BFP(32, 4)))
     with pytest.raises(ValueError, match="the first operand has 8 bits"):
         linear_pairs(encode(torch.ones(64), BFP(32, 9)), weights)
     with pytest.raises(ValueError, match="at least one group"):

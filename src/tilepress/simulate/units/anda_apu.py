@@ -20,7 +20,7 @@ from .halves import EXPONENT_BITS, Integers, unit_power
 from .rounding import WIDTHS, Intermediate, convert, multiply_add
 
 LANES = 64
-SUM_BITS = 1 + WEIGHT_BITS + 6 + 16  # a sign, and 64 products of a weight and a mantissa of 16 bits
+SUM_BITS = WEIGHT_BITS + 6 + 16  # of 64 products of a weight with its sign and a mantissa of 16 bits
 TAIL = 3  # cycles after a group's last plane: converted, scaled, accumulated
 FLOAT_BITS = 32
 

@@ -16,7 +16,7 @@ kernels compute, to the bit: `kernels.linear` over a span of 2048 inputs, and bo
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import groupby
 
@@ -119,6 +119,8 @@ def linear_pairs(activations: BFPTensor, weights: Weights) -> list[Pair]:
 
 def attention_pairs(first: BFPTensor, second: BFPTensor) -> list[Pair]:
     """M8M4 or M8M8, as the second has four bits or fewer, or more: two rows in groups of 32."""
+    if first.shape != second.shape:
+        raise ValueError(f"{list(first.shape)} activations meet {list(second.shape)}: they must be as many")
     mode = Mode.m8m4 if second.format.mantissa <= HALF_BITS else Mode.m8m8
     powers = [a + b for a, b in zip(_powers(first), _powers(second), strict=True)]
     return [Pair(mode, *one) for one in zip(_signed(first), _signed(second), powers, strict=True)]
@@ -128,7 +130,7 @@ def narrowed(pair: Pair) -> Pair:
     """In M8M4 where the second side's low four bits are all zero, which changes no value."""
     if pair.mode is not Mode.m8m8 or (pair.right & (1 << HALF_BITS) - 1).any():
         return pair
-    return Pair(Mode.m8m4, pair.left, pair.right >> HALF_BITS, pair.power + HALF_BITS)
+    return replace(pair, mode=Mode.m8m4, right=pair.right >> HALF_BITS, power=pair.power + HALF_BITS)
 
 
 @dataclass(eq=False)
