@@ -11,11 +11,13 @@ from tilepress.cli import main
 
 @pytest.fixture
 def call(monkeypatch, capsys):
-    """Runs `tilepress` with the arguments given; returncode, stdout and stderr, as of a subprocess."""
+    """Runs `tilepress` with arguments and environment as given: returncode, stdout and stderr, as of a subprocess."""
 
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["tilepress", *map(str, arguments)])
-        with pytest.raises(SystemExit) as end:
+    def run(*arguments, **environment):
+        with monkeypatch.context() as patch, pytest.raises(SystemExit) as end:
+            patch.setattr(sys, "argv", ["tilepress", *map(str, arguments)])
+            for name, value in environment.items():
+                patch.setenv(name, value)
             main()
             sys.exit(0)
         found = capsys.readouterr()

@@ -1,7 +1,7 @@
 """`tilepress bench model`, as a user types it, on a tiny model and a compressed one."""
 
 import pytest
-from tests.cli.test_cli import assert_refused, run
+from tests.cli.test_cli import assert_refused
 from tests.models import tiny
 
 from tilepress.models import compress_folder
@@ -30,8 +30,8 @@ def test_every_depth_and_batch_beside_peers(models, call_for_records):
     assert found["peer.llama.cpp Q4_0.refused"] == f"llama.cpp reads GGUF files, and {dense} is none"
 
 
-def test_a_table_for_people(models):
-    done = run("bench", "model", models[0], *SMALL, "--base", models[1])
+def test_a_table_for_people(models, call):
+    done = call("bench", "model", models[0], *SMALL, "--base", models[1])
     assert done.returncode == 0, done.stderr
     assert "no peer here: llama.cpp Q8_0: llama.cpp reads GGUF files" in done.stdout
     assert "transformers float32" in done.stdout or "transformers bfloat16" in done.stdout

@@ -1,7 +1,7 @@
 """`tilepress demo`: the whole journey, on a tiny model."""
 
 import pytest
-from tests.cli.test_cli import assert_refused, run
+from tests.cli.test_cli import assert_refused
 from tests.models import tiny
 
 VARIANTS = ("int4:g32+int8", "int8:row@50%+int8")
@@ -31,13 +31,13 @@ def test_every_model_is_compressed_judged_heard_and_timed(model, call_for_record
     assert found[f"{VARIANTS[1]}.kl_divergence"] > found[f"{VARIANTS[0]}.kl_divergence"]  # half its weights are gone
 
 
-def test_a_table_and_texts_for_people(model):
-    done = run("demo", model, "--windows", 1)
+def test_a_table_and_texts_for_people(model, call):
+    done = call("demo", model, "--windows", 1)
     assert done.returncode == 0, done.stderr
     assert f"{model} on wikitext2" in done.stdout and "same top-1, %" in done.stdout
     assert all(f"{name}: The most important thing" in done.stdout for name in (model, *VARIANTS))
 
 
-def test_without_the_model_and_without_a_network(tmp_path):
-    done = run("demo", TILEPRESS_CACHE=str(tmp_path), PIP_NO_INDEX="1", PIP_FIND_LINKS=str(tmp_path))
+def test_without_the_model_and_without_a_network(tmp_path, call):
+    done = call("demo", TILEPRESS_CACHE=str(tmp_path), PIP_NO_INDEX="1", PIP_FIND_LINKS=str(tmp_path))
     assert_refused(done, f"smollm2-135m is not in {tmp_path} and could not be downloaded")

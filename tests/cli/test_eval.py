@@ -47,7 +47,7 @@ def _in_the_folder(folder, monkeypatch):
 
 
 def test_a_process_of_its_own_prints_records_and_nothing_else():
-    found = test_cli.records("eval", "one", "--data", "text", "--windows", 1)
+    found = test_cli.checked(test_cli.run("eval", "one", "--data", "text", "--windows", 1, "--json"))
     assert set(found) == {"one.text.perplexity", "one.text.perplexity.error", "one.text.tokens"}
 
 

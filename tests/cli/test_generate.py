@@ -1,7 +1,7 @@
 """`tilepress generate`, as a user types it, on a tiny compressed model."""
 
 import pytest
-from tests.cli.test_cli import assert_refused, run
+from tests.cli.test_cli import assert_refused
 from tests.models import tiny
 
 from tilepress.models import compress_folder
@@ -14,8 +14,8 @@ def model(tmp_path_factory):
     return str(folder.parent / "out")
 
 
-def test_text_on_one_stream_and_speed_on_the_other(model, call_for_records):
-    done = run("generate", model, "w5 w6 w7", "--tokens", 8)
+def test_text_on_one_stream_and_speed_on_the_other(model, call, call_for_records):
+    done = call("generate", model, "w5 w6 w7", "--tokens", 8)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("w") and "w5 w6 w7" not in done.stdout
     assert "tokens, " in done.stderr and " a second" in done.stderr
