@@ -39,7 +39,7 @@ def test_smoothing_that_is_folded_wants_a_model_that_has_it():
         judge(model, tokens, [Cache("bfp4", "offline")])
     twin = copy.deepcopy(model)
     settings = [Cache("bfp4"), Cache("bfp4", "offline")]
-    found = judge(model, tokens, settings, smoothed={"offline": twin})
+    found = judge(model, tokens, settings, smoothed={settings[1]: twin})
     assert found[settings[0]] == found[settings[1]]  # nothing was folded
     with pytest.raises(ValueError, match="activations fp or bfp:gN:mN, not"):
         judge(model, tokens, [Cache("bfp4", activations="int8")])

@@ -67,7 +67,7 @@ def test_rotated_pairs_share_a_scale_and_large_channels_shrink(how):
 def test_scales_help_on_other_text():
     plain, smooth, tokens = uneven(), smoothed(), tiny.windows(1, 400)[0]
     settings = [Cache(FORMAT), Cache(FORMAT, "offline")]
-    found = judge(plain, tokens, settings, smoothed={"offline": smooth})
+    found = judge(plain, tokens, settings, smoothed={settings[1]: smooth})
     assert found[settings[1]].kl.value < 0.9 * found[settings[0]].kl.value
 
 

@@ -112,13 +112,13 @@ def judge(
     windowing: Windowing | None = None,
     track: Track = iter,
     *,
-    smoothed: Mapping[str, Any] | None = None,
+    smoothed: Mapping[Setting, Any] | None = None,
 ) -> dict[Setting, Divergence]:
     """Each setting against the same model with halves in its cache, on `tokens` [count].
 
-    smoothed: smoothing → the model that has it folded into its weights. Attention of all is as before then.
+    smoothed: setting → the model that has its smoothing folded into weights. Attention of all is as before then.
     """
-    models = {setting: _folded(model, setting.smoothing, smoothed or {}) for setting in settings}
+    models = {setting: _folded(model, setting, smoothed or {}) for setting in settings}
     figures: dict[Setting, list[Tensor]] = {setting: [] for setting in settings}
     batches = plan(len(tokens), windowing or Windowing(), model)
     for batch, setting in track([(batch, setting) for batch in batches for setting in (PLAIN, *settings)]):
@@ -133,10 +133,12 @@ def judge(
     return {setting: _summary(torch.cat(found, dim=1)) for setting, found in figures.items()}
 
 
-def _folded(model: Any, smoothing: str, smoothed: Mapping[str, Any]) -> Any:
-    if is_folded(smoothing) and smoothing not in smoothed:
-        raise ValueError(f"{smoothing} smoothing is folded into weights, and no model was given that has it")
-    return smoothed[smoothing] if is_folded(smoothing) else model
+def _folded(model: Any, setting: Setting, smoothed: Mapping[Setting, Any]) -> Any:
+    if not is_folded(setting.smoothing):
+        return model
+    if setting not in smoothed:
+        raise ValueError(f"{setting.smoothing} smoothing is folded into weights, and no model was given that has it")
+    return smoothed[setting]
 
 
 def _linear_activations(model: Any, format: Any) -> Any:
@@ -186,12 +188,12 @@ def retrieval(
     seed: int = 0,
     track: Track = iter,
     *,
-    smoothed: Mapping[str, Any] | None = None,
+    smoothed: Mapping[Setting, Any] | None = None,
 ) -> Estimate:
     """Share of `items` facts at random depths of texts of `tokens` tokens whose answer is, token for token, what the
     model holds most likely: what greedy decoding writes. `smoothed`: see `judge`."""
     choice, hits = random.Random(seed), []
-    reader = _folded(model, setting.smoothing, smoothed or {})
+    reader = _folded(model, setting, smoothed or {})
     with setting.emulated(reader):
         for item in track([(choice.random(), choice.randrange(1 << 30)) for _ in range(items)]):
             hits.append(float(_is_found(reader, tokenizer, make_fact(tokenizer, tokens, *item))))

@@ -40,8 +40,8 @@ def _cache(format: str, smoothing: str = "none", activations: str = "fp", smooth
     return Cache(format, smoothing, activations, smoothed)
 
 
-def _figures(row: str, found: "Divergence", column: str = "") -> Iterator[Ours]:
-    """A setting's figures as columns of a row; or, under a column that is given, as rows."""
+def _figures(row: str, found: "Divergence", column: str) -> Iterator[Ours]:
+    """A setting's figures, each in a row of its own."""
     values = (
         (ACCURACY, 100 / found.ratio.value, "%", f"± {100 * found.ratio.error / found.ratio.value**2:.2g}"),
         (PERPLEXITY, found.model.perplexity.value, "", f"± {found.model.perplexity.error:.2g}"),
@@ -49,7 +49,7 @@ def _figures(row: str, found: "Divergence", column: str = "") -> Iterator[Ours]:
         (TOP, 100 * found.same_top.value, "%", ""),
     )
     for name, value, unit, note in values:
-        yield Ours(f"{row}, {name}" if column else row, column or name, value, unit, note)
+        yield Ours(f"{row}, {name}", column, value, unit, note)
 
 
 def figure4(
@@ -152,9 +152,9 @@ def ablation(
     found = dict(zip(steps, study.judge(list(steps.values()), track, "caches"), strict=True))
     best, worst = found["8 bits"].model.loss.value, found["naive"].model.loss.value
     for name, one in found.items():
-        yield from _figures(f"{model}, {name}", one)
+        yield from _figures(model, one, name)
         recovered = 100 * (worst - one.model.loss.value) / (worst - best)
-        yield Ours(f"{model}, {name}", RECOVERED, recovered, "%", "of the loss in nats between naive and 8 bits")
+        yield Ours(f"{model}, {RECOVERED}", name, recovered, "%", "of the loss in nats between naive and 8 bits")
 
 
 def offsets(
@@ -203,7 +203,7 @@ def rotation(
         "before, learned scales": BeforeRotation(format, study.scales_before_rotation(format, track)),
     }
     for name, one in zip(settings, study.judge(list(settings.values()), track, "caches"), strict=True):
-        yield from _figures(f"{model}, {format}, {name}", one)
+        yield from _figures(f"{model}, {format}", one, name)
 
 
 def context(

@@ -45,14 +45,14 @@ class KvStudy:
     def judge(self, settings: Sequence[Setting], track: Track, what: str, tokens: int = 0) -> list[Divergence]:
         """Each setting against halves in the cache and activations as they are, in windows of `tokens`."""
         sizes = self.sizes
-        smoothed = {one.smoothing: self.smoothed(one, track) for one in settings if is_folded(one.smoothing)}
+        smoothed = {one: self.smoothed(one, track) for one in settings if is_folded(one.smoothing)}
         windowing = Windowing(window=tokens or sizes.tokens, limit=sizes.windows, batch=sizes.batch)
         track_settings = partial(_under, track, what)
         found = judge(self.subject.model, self.tokens, settings, windowing, track_settings, smoothed=smoothed)
         return [found[setting] for setting in settings]
 
     def retrieval(self, setting: Setting, tokens: int, items: int, track: Track) -> Estimate:
-        smoothed = {setting.smoothing: self.smoothed(setting, track)} if is_folded(setting.smoothing) else {}
+        smoothed = {setting: self.smoothed(setting, track)} if is_folded(setting.smoothing) else {}
         subject, what = self.subject, f"facts in {tokens} tokens"
         ask = partial(retrieval, subject.model, subject.tokenizer, setting, tokens, items, smoothed=smoothed)
         return ask(track=partial(_under, track, what))
