@@ -100,5 +100,7 @@ def test_the_working_set_is_of_the_layers_that_are_compressed():
     assert working_set(model, read_recipe(wanda)) == block + 4 * 16 * 64
     gptq = {"weights": {"quantize": "gptq"}, "calibration": calibration}
     assert working_set(model, read_recipe(gptq)) == block + 4 * (16 * 64 + 64**2 + 128**2)
+    smooth = {"kv_cache": {"format": "bfp4", "smoothing": "offline"}, "calibration": calibration}
+    assert working_set(model, read_recipe(smooth)) == block + 4 * 16 * 64 + 4 * 4 * 4 * 8**2
     head = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 32))
     assert working_set(head, read_recipe({})) == 4 * 8 * 32

@@ -3,8 +3,9 @@
 The working set is what must be in memory for the largest piece of work. Without calibration that is one linear layer:
 its weights in float32. With calibration it is a decoder layer, since its linear layers are given their inputs in one
 run (or all that lies outside the decoder layers): their weights in float32, a Hessian in float32 for each size of
-input where the recipe needs them, and the calibration inputs of that layer. Three times: what comes in, what goes out,
-and what is between.
+input where the recipe needs them, and the calibration inputs of that layer; where scales of keys are learned, the
+scores of one sequence, too, each of which takes part four times. Three times: what comes in, what goes out, and what is
+between.
 """
 
 from torch import nn
@@ -20,7 +21,7 @@ def working_set(model: nn.Module, recipe: Recipe) -> int:
     stages = _stages(model, recipe)
     if not recipe.needs_calibration:
         return max(_weights(layer) for layers in stages for layer in layers)
-    return max(_calibrated(layers, recipe) for layers in stages)
+    return max(_calibrated(layers, recipe) for layers in stages) + _scores(model, recipe)
 
 
 def _stages(model: nn.Module, recipe: Recipe) -> list[list[nn.Linear]]:
@@ -39,6 +40,13 @@ def _calibrated(layers: list[nn.Linear], recipe: Recipe) -> int:
     tokens = recipe.calibration.sequences * recipe.calibration.length
     hessians = sum(size**2 for size in sizes) if recipe.needs_hessian else 0
     return sum(map(_weights, layers)) + FLOAT32 * (hessians + tokens * min(sizes))
+
+
+def _scores(model: nn.Module, recipe: Recipe) -> int:
+    if not recipe.folds_scales:
+        return 0
+    heads = int(getattr(getattr(model, "config", None), "num_attention_heads", 1))
+    return 4 * FLOAT32 * heads * recipe.calibration.length**2
 
 
 def _weights(layer: nn.Linear) -> int:
