@@ -19,27 +19,48 @@ def test_heads_have_names_and_shapes():
 
 
 def test_every_entrant_is_timed_at_every_depth():
-    settings = Settings(["bfp4", "bfp8"], [64, 300], torch.float32, repeats=2, threads=1)
+    names = ["bfp4", "bfp8", "sparse:k30,v50"]
+    settings = Settings(names, [64, 300], [torch.float32, torch.bfloat16], repeats=2, threads=1)
     results = list(measure(Heads(4, 2, 32), settings))
     assert [result.depth for result in results] == [64, 300]
+    peers = ["torch SDPA float32", "torch SDPA bfloat16"]
     for result in results:
-        assert [timing.name for timing in result.timings] == ["bfp4", "bfp8", "torch SDPA float32"]
+        assert [timing.name for timing in result.timings] == [*names, *peers]
         assert all(timing.seconds > 0 and timing.rate > 0 for timing in result.timings)
-        assert set(result.over(result.timings[0])) == {"torch SDPA float32"}
-    assert results[1].timings[2].nbytes == 2 * 4 * 2 * 32 * 301
-    assert results[1].timings[0].nbytes < results[1].timings[1].nbytes < results[1].timings[2].nbytes
+        assert list(result.over(result.timings[0])) == peers
+        assert result.best_peer == min(result.timings[3:], key=lambda peer: peer.seconds)
+    sizes = [timing.nbytes for timing in results[1].timings]
+    assert sizes[3:] == [2 * 4 * 2 * 32 * 301, 2 * 2 * 2 * 32 * 301]
+    assert sizes[0] < sizes[1] < sizes[2] < sizes[4] < sizes[3]
 
 
-def test_only_block_floating_point_is_packed():
-    with pytest.raises(ValueError, match="packed attention is over block floating point, not fp16"):
-        next(measure(Heads(1, 1, 32), Settings(["fp16"], [8])))
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("fp16", "small caches are block floating point or sparse halves, not fp16"),
+        ("bfp4+sparse:k30,v50", "is stored as bfp4 is"),
+        ("sparse:30", "is no cache format"),
+    ],
+)
+def test_other_caches_are_not_measured(name, why):
+    with pytest.raises(ValueError, match=why):
+        next(measure(Heads(1, 1, 32), Settings([name], [8])))
 
 
 def test_the_command_prints_records_and_a_table():
-    command = ["bench", "attention", "4/2x32", "--depth", "64", "--kv", "bfp4", "--threads", "1", "--repeats", "1"]
-    records = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
+    command = ["bench", "attention", "4/2x32", "--kv", "bfp4", "--kv", "sparse:k30,v50", "--threads", "1"]
+    command += ["--repeats", "1", "--depth", "64"]
+    records = json.loads(CliRunner().invoke(app, [*command[:-1], "64,96", "--json"]).stdout)
     found = {record["name"]: record for record in records}
-    assert found["bfp4.4/2x32.depth_64.time"]["unit"] == "s"
-    assert any(name.startswith("bfp4.4/2x32.depth_64.over.torch SDPA") for name in found)
+    for name in ("bfp4", "sparse:k30,v50"):
+        assert found[f"{name}.4/2x32.depth_64.time"]["unit"] == "s" and f"{name}.4/2x32.depth_96.time" in found
+        assert f"{name}.4/2x32.depth_64.over.torch SDPA float32" in found
+    best = found["4/2x32.depth_96.best_peer"]["value"]
+    assert f"{best}.4/2x32.depth_96.time" in found
+    has_bfloat16 = "torch SDPA bfloat16.4/2x32.depth_64.time" in found
+    assert has_bfloat16 != ("peer.torch SDPA bfloat16.refused" in found)
+    assert "(best)" in CliRunner().invoke(app, command).stdout
     assert "% of read" in CliRunner().invoke(app, [*command, "--no-peers"]).stdout
     assert CliRunner().invoke(app, ["bench", "attention", "4/3x32"]).exit_code != 0
+    wrong = CliRunner().invoke(app, ["bench", "attention", "4/2x32", "--depth", "64,x"])
+    assert wrong.exit_code != 0 and "not 'x'" in str(wrong.exception)

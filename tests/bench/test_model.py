@@ -1,5 +1,6 @@
 """Whole models are timed as they are used: every token of every contestant, on tiny random models."""
 
+import importlib
 import json
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import torch
 from tests.models import tiny
 from tests.models.test_loading import write_gguf
 
-from tilepress.bench import llama_cpp_model, model, model_peers
+from tilepress.bench import kv_peers, llama_cpp_model, model, model_peers
 from tilepress.bench.llama_cpp_model import LlamaCppWriter
 from tilepress.bench.model import Entrant, Point, Rate, Settings, TransformersWriter, bytes_read, measure
 from tilepress.bench.model_peers import WeightOnlyLinear, base_of, entrant, peers, vocabulary
@@ -237,3 +238,26 @@ def test_llama_cpp_gets_the_same_weights_in_its_own_formats(toy_gguf):
     before = made.stat().st_mtime_ns
     assert llama_cpp_model.requantized(toy_gguf, "Q4_0").stat().st_mtime_ns == before
     assert sorted(path.name for path in made.parent.glob("*.gguf")) == ["Q4_0.gguf", "Q8_0.gguf"]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_llama_cpp_has_small_caches_for_heads_that_its_groups_divide(toy_gguf):
+    """The toy's heads of 16 channels are not among them: that is a refusal, and no crash in the middle of a race."""
+    found, refused = peers(str(toy_gguf), caches=True)
+    small = [one for one in found if ", kv q" in one.name and one.pool == "ggml"]
+    assert [one.name for one in small] == ["llama.cpp Q4_0, kv q8_0", "llama.cpp Q4_0, kv q4_0"]
+    for one in small:
+        with pytest.raises(RuntimeError, match=r"llama.cpp makes no cache in q\d_0 for this model"):
+            one.load(1)
+    assert not any("torch int" in one.name for one in found)  # layers are not what is asked about
+    quantized = [reason for name, reason in refused.items() if ", kv " in name]
+    assert all("is not installed" in reason or "refuses" in reason for reason in quantized)
+
+
+def test_quantized_caches_that_cannot_be_say_why():
+    config = tiny.make("llama").config
+    wrong = kv_peers.Quantized("nothing int4", "nothing", "nothing", (("nbits", 4),))
+    assert wrong.refusal(config) == "transformers refuses it: Unknown quantization backend `nothing`"
+    missing = kv_peers.Quantized("gone", "gone", "a-package", ())
+    object.__setattr__(missing, "make", lambda config: importlib.import_module("no_such_package"))
+    assert missing.refusal(config) == "it wants a-package, which is not installed"

@@ -3,7 +3,9 @@
 import pytest
 from tests.cli.test_cli import assert_refused
 from tests.models import tiny
+from transformers import DynamicCache
 
+from tilepress.bench import kv_peers
 from tilepress.models import compress_folder
 
 SMALL = ("--prompt", 8, "--tokens", 3, "--repeats", 2)
@@ -52,8 +54,38 @@ def test_alone(models, call_for_records):
     assert found[f"{models[0]}.decode.depth_8.batch_1.sigma"] is None
 
 
+def test_caches_beside_other_peoples(tmp_path, call_for_records, monkeypatch):
+    """Ours, at two depths, and the peers that are here; those that are not say why."""
+    monkeypatch.setattr(kv_peers.Quantized, "refusal", lambda self, config: None if self is FAKE else "gone")
+    monkeypatch.setattr(kv_peers, "QUANTIZED", (FAKE, kv_peers.QUANTIZED[0]))
+    dense = str(tiny.save(tmp_path / "dense", head_dim=32)[0])
+    caches = ("--kv", "bfp4", "--kv", "sparse:k30,v50")
+    found = call_for_records("bench", "model", dense, *SMALL, "--depth", "16,40", *caches)
+    plain = next(name for name in ("float32", "bfloat16") if f"transformers {name}.decode.depth_8.batch_1" in found)
+    ours = [f"{dense}, kv bfp4", f"{dense}, kv sparse:k30,v50"]
+    for name in (*ours, f"transformers {plain}", f"transformers {plain}, kv plain"):
+        for depth in (8, 16, 40):
+            assert found[f"{name}.decode.depth_{depth}.batch_1"] > 0
+    assert f"{ours[1]}.decode.depth_40.batch_1.over.transformers {plain}, kv plain" in found
+    assert found[f"peer.transformers {plain}, kv quanto int4.refused"] == "gone"
+    assert found["peer.llama.cpp's caches.refused"] == f"llama.cpp reads GGUF files, and {dense} is none"
+
+
+class Plain(kv_peers.Quantized):
+    """A cache that needs no package."""
+
+    def make(self, config):
+        return DynamicCache(config=config)
+
+
+FAKE = Plain("plain", "none", "nothing", ())
+
+
 def test_what_is_wrong_is_said(models, call):
     packed = models[0]
+    assert_refused(call("bench", "model", packed, *SMALL, "--kv", "sparse:30"), "'sparse:30' is no cache format")
+    assert_refused(call("bench", "model", packed, *SMALL, "--depth", "16,x"), "a depth is a number of tokens", "'x'")
+    assert_refused(call("bench", "model", packed, *SMALL, "--depth", "0"), "a depth is a number of tokens")
     assert_refused(call("bench", "model", packed, "--prompt", 80), "takes 64 tokens, and 80 of a prompt")
     assert_refused(call("bench", "model", packed, *SMALL, "--base", packed), "is compressed: --base is the model")
     assert_refused(call("bench", "model", packed, *SMALL, "--base", "/no/such"), "'/no/such' is neither a folder")

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from importlib.util import find_spec
 from itertools import cycle
 from typing import Any
 
@@ -19,13 +18,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from ..formats.kv import KvBfp, parse_kv
-from ..kernels.attention import PackedKv
+from ..formats.kv import KvFormat, parse_kv
+from ..kernels.attention import GrowingKv, PackedKv, SparseKv
 from .bandwidth import last_level_cache_bytes, read_bandwidth
 from .linear import Step, _free_memory, _torch_threads
 
 DEPTHS = (1024, 4096, 16384, 32768)
-FORMATS = ("bfp4", "bfp8")
+FORMATS = ("bfp4", "bfp8", "sparse:k30,v50")
 ROTATED = 4  # times the last-level cache
 
 
@@ -61,7 +60,7 @@ def parse_heads(text: str) -> Heads:
 class Settings:
     formats: Sequence[str] = FORMATS
     depths: Sequence[int] = DEPTHS
-    dtype: torch.dtype = torch.float32
+    dtypes: Sequence[torch.dtype] = (torch.float32,)
     repeats: int = 15
     peers: bool = True
     threads: int | None = None
@@ -85,13 +84,16 @@ class Timing:
 
 @dataclass(frozen=True)
 class Result:
-    """At one depth; `bandwidth` in bytes a second; `refused`: peer → why it is not there."""
+    """At one depth; `bandwidth` in bytes a second."""
 
     heads: Heads
     depth: int
     bandwidth: float
     timings: Sequence[Timing]
-    refused: dict[str, str]
+
+    @property
+    def best_peer(self) -> Timing | None:
+        return min((timing for timing in self.timings if timing.is_peer), key=lambda peer: peer.seconds, default=None)
 
     def over(self, timing: Timing) -> dict[str, float]:
         """Peer → how many times as long it takes."""
@@ -108,7 +110,7 @@ class _Entrant:
 
 def measure(heads: Heads, settings: Settings, step: Step = lambda text: None) -> Iterator[Result]:
     """One result for each depth."""
-    formats = {name: _bfp(name) for name in settings.formats}
+    formats = {name: _small(name) for name in settings.formats}
     with _torch_threads(settings.threads) as threads:
         for depth in settings.depths:
             step(f"{heads}, {depth} tokens")
@@ -116,27 +118,30 @@ def measure(heads: Heads, settings: Settings, step: Step = lambda text: None) ->
             token = [torch.randn(1, n, 1, heads.channels) for n in (heads.queries, heads.keys, heads.keys)]
             past = [torch.randn(1, heads.keys, depth, heads.channels) for _ in range(2)]
             entrants = [_packed(name, format, heads, past, token) for name, format in formats.items()]
-            refused = {}
             if settings.peers:
-                entrants.append(_sdpa(past, token, settings.dtype))
-                refused = _refusals()
-            yield Result(heads, depth, bandwidth, _race(entrants, settings.repeats, bandwidth), refused)
+                entrants += [_sdpa(past, token, dtype) for dtype in settings.dtypes]
+            yield Result(heads, depth, bandwidth, _race(entrants, settings.repeats, bandwidth))
 
 
-def _bfp(name: str) -> KvBfp:
+def _small(name: str) -> KvFormat:
     format = parse_kv(name)
-    if format.bfp is None or format.is_sparse:
-        raise ValueError(f"packed attention is over block floating point, not {format}; fp16 and bf16 are torch's own")
-    return format.bfp
+    if not (format.bfp or format.is_sparse):
+        raise ValueError(
+            f"small caches are block floating point or sparse halves, not {format}; fp16 and bf16 are torch's own"
+        )
+    if format.bfp and format.is_sparse:
+        raise ValueError(f"{format} is stored as {format.number} is, with zeros: measure that")
+    return format
 
 
-def _packed(name: str, format: KvBfp, heads: Heads, past: list[Tensor], token: list[Tensor]) -> _Entrant:
-    cache = PackedKv(format, 1, heads.keys, heads.channels)
+def _packed(name: str, format: KvFormat, heads: Heads, past: list[Tensor], token: list[Tensor]) -> _Entrant:
+    shape = (1, heads.keys, heads.channels)
+    cache: GrowingKv = PackedKv(format.bfp, *shape) if format.bfp else SparseKv(format, *shape)
     cache.append(*past)
     query, key, value = token
     scaling = heads.channels**-0.5
 
-    def step_on(mine: PackedKv) -> Callable[[], Any]:
+    def step_on(mine: GrowingKv) -> Callable[[], Any]:
         return lambda: mine.attend(query, key, value, scaling)
 
     copies = [cache, *(deepcopy(cache) for _ in range(_copies(cache.nbytes) - 1))]
@@ -159,20 +164,6 @@ def _sdpa(past: list[Tensor], token: list[Tensor], dtype: torch.dtype) -> _Entra
     copies = [(keys, values), *((keys.clone(), values.clone()) for _ in range(_copies(nbytes) - 1))]
     name = f"torch SDPA {str(dtype).removeprefix('torch.')}"
     return _Entrant(name, True, nbytes, cycle([step_on(*mine) for mine in copies]))
-
-
-def _refusals() -> dict[str, str]:
-    backends = [name for name in ("optimum.quanto", "hqq") if _is_installed(name)]
-    if backends:
-        return {}
-    return {"transformers quantized cache": "neither optimum-quanto nor hqq is installed"}
-
-
-def _is_installed(name: str) -> bool:
-    try:
-        return find_spec(name) is not None
-    except ModuleNotFoundError:
-        return False
 
 
 def _copies(nbytes: int) -> int:

@@ -20,6 +20,7 @@ from .peers import LlamaCppPeer
 from .shapes import Shape
 
 KINDS = {"Q4_0": 2, "Q8_0": 7}  # of llama_ftype
+CACHES = {"q8_0": 8, "q4_0": 2}  # of ggml_type
 
 
 def refusal() -> str | None:
@@ -64,15 +65,28 @@ _SILENCE = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p
 
 
 class LlamaCppWriter:
-    """The model in a GGUF file; the likeliest token is taken, as `generate` does without sampling."""
+    """The model in a GGUF file; the likeliest token is taken, as `generate` does without sampling.
 
-    def __init__(self, path: Path, threads: int) -> None:
-        self.threads = threads
+    Args:
+        cache: one of CACHES for keys and values, which llama.cpp takes with flash attention only; FP16 if None.
+    """
+
+    def __init__(self, path: Path, threads: int, cache: str | None = None) -> None:
+        self.threads, self.cache = threads, cache
         self.model = _library().llama_model_load_from_file(bytes(path), _library().llama_model_default_params())
         if not self.model:
             raise RuntimeError(f"llama.cpp cannot load {path}")
         weakref.finalize(self, _library().llama_model_free, self.model)
         self.bytes_read: int = _library().llama_model_size(self.model)
+        if cache is not None:
+            self._check_cache(cache)
+
+    def _check_cache(self, cache: str) -> None:
+        """RuntimeError where llama.cpp has no such cache for the model, whose heads its groups of 32 must divide."""
+        try:
+            _library().llama_free(self._context(1, 32, 32))
+        except RuntimeError as error:
+            raise RuntimeError(f"llama.cpp makes no cache in {cache} for this model") from error
 
     def write(self, prompt: Tensor, tokens: int) -> list[float]:
         return self.continued(prompt, tokens)[1]
@@ -97,6 +111,9 @@ class LlamaCppWriter:
         parameters.n_batch = batch * length
         parameters.n_seq_max = batch
         parameters.n_threads = parameters.n_threads_batch = self.threads
+        if self.cache is not None:
+            parameters.type_k = parameters.type_v = CACHES[self.cache]
+            parameters.flash_attn_type = _library().LLAMA_FLASH_ATTN_TYPE_ENABLED
         context = _library().llama_init_from_model(self.model, parameters)
         if not context:
             raise RuntimeError(f"llama.cpp has no memory for {batch} sequences of {length + tokens} tokens")

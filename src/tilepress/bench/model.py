@@ -116,17 +116,19 @@ class Result:
 
 
 class TransformersWriter:
-    """Any causal language model of transformers."""
+    """Any causal language model of transformers. `cache` makes an empty cache for each text; its own if None."""
 
-    def __init__(self, model: Any) -> None:
-        self.model = model
+    def __init__(self, model: Any, cache: Callable[[], Any] | None = None) -> None:
+        self.model, self.cache = model, cache
         self.bytes_read = bytes_read(model)
 
     def write(self, prompt: Tensor, tokens: int) -> list[float]:
         clock, mask = _Clock(), torch.ones_like(prompt)
         # An end that never comes: min_new_tokens would search the vocabulary for it at every step, which no user does.
         ends = {"eos_token_id": self.model.config.get_text_config().vocab_size, "pad_token_id": 0}
-        self.model.generate(prompt, attention_mask=mask, do_sample=False, max_new_tokens=tokens, streamer=clock, **ends)
+        past = {"past_key_values": self.cache()} if self.cache else {}
+        options = {"do_sample": False, "max_new_tokens": tokens, "streamer": clock, **ends, **past}
+        self.model.generate(prompt, attention_mask=mask, **options)
         return clock.times
 
 

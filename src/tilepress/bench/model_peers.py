@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..formats.kv import parse_kv
 from ..models import ModelUnavailableError, embedded_model_path, load_model, model_folder
 from ..models.blocks import linear_layers
 from ..models.loading import EMBEDDED
@@ -20,6 +21,7 @@ from ..models.partial import is_compressed
 from ..models.registration import replace_layer
 from ..nn.kv_cache import set_default_cache
 from . import llama_cpp_model
+from .kv_peers import llama_cpp_caches, quantized_caches
 from .model import Entrant, Settings, TransformersWriter, check_length, parameter_bytes
 from .peers import PEERS, TorchPeer
 from .shapes import Shape
@@ -34,6 +36,8 @@ def entrant(name: str, settings: Settings, dtype: torch.dtype | None, kv: str | 
     dtype: of what is not packed; if not given, what the folder of a compressed one says, else `best_dtype`.
     kv: the cache it writes with; if not given, what it remembers, else transformers' own.
     """
+    if kv is not None:
+        parse_kv(kv)
     change = partial(set_default_cache, format=kv) if kv else _as_it_is
     shown = f"{name}, kv {kv}" if kv else name
     folder = model_folder(name)
@@ -61,9 +65,10 @@ def base_of(names: Iterable[str]) -> str | None:
     return next(dense, None) or next(filter(None, map(_source, folders.values())), None)
 
 
-def peers(base: str | None, is_entered: bool = False) -> Found:
+def peers(base: str | None, is_entered: bool = False, *, caches: bool = False) -> Found:
     """The entrants that run the model called `base`, which is not compressed; peer → reason for those refused.
-    transformers is not among them where `base` in its `best_dtype` `is_entered` already."""
+    transformers is not among them where `base` in its `best_dtype` `is_entered` already. `caches`: small KV caches in
+    the place of other layers."""
     if base is None:
         return [], {"transformers, torch and llama.cpp": "it is not known what was compressed: name it with --base"}
     try:
@@ -75,7 +80,8 @@ def peers(base: str | None, is_entered: bool = False) -> Found:
     model = _without_weights(folder)
     found: list[Entrant] = []
     refused: dict[str, str] = {}
-    for entrants, reasons in (_transformers(base, model), _weight_only(base, model), _llama_cpp(base)):
+    around = _caches(base, model) if caches else _weight_only(base, model)
+    for entrants, reasons in (_transformers(base, model), around, _llama_cpp(base)):
         found += entrants
         refused |= reasons
     if is_entered:
@@ -85,10 +91,11 @@ def peers(base: str | None, is_entered: bool = False) -> Found:
 
 def best_dtype() -> torch.dtype:
     """The fastest type that this processor really multiplies."""
-    return torch.float32 if _bfloat16_refusal() else torch.bfloat16
+    return torch.float32 if bfloat16_refusal() else torch.bfloat16
 
 
-def _bfloat16_refusal() -> str | None:
+def bfloat16_refusal() -> str | None:
+    """Why torch's bfloat16 is no honest peer here, or None."""
     (peer,) = (peer for peer in PEERS if peer.name == "torch bfloat16")
     return peer.refusal(Shape(32, 32))
 
@@ -96,7 +103,7 @@ def _bfloat16_refusal() -> str | None:
 def _transformers(base: str, model: nn.Module) -> Found:
     dtype = best_dtype()
     name = f"transformers {str(dtype).removeprefix('torch.')}"
-    reason = _bfloat16_refusal()
+    reason = bfloat16_refusal()
     refused = {} if reason is None else {"transformers bfloat16": reason}
     return [Entrant(name, parameter_bytes(model, dtype), partial(_load, base, dtype, _as_it_is))], refused
 
@@ -152,13 +159,30 @@ def _refusal(peer: TorchPeer, layer: nn.Linear) -> str | None:
     return peer.refusal(Shape(layer.out_features, layer.in_features))
 
 
+def _caches(base: str, model: nn.Module) -> Found:
+    dtype = best_dtype()
+    found, refused = quantized_caches(base, _config(model_folder(base)), dtype, parameter_bytes(model, dtype))
+    reason = _llama_cpp_refusal(base)
+    if reason is not None:
+        return found, {**refused, "llama.cpp's caches": reason}
+    return [*found, *llama_cpp_caches(_gguf(base))], refused
+
+
+def _llama_cpp_refusal(base: str) -> str | None:
+    is_gguf = base == EMBEDDED or Path(base).is_file()
+    return llama_cpp_model.refusal() if is_gguf else f"llama.cpp reads GGUF files, and {base} is none"
+
+
+def _gguf(base: str) -> Path:
+    return embedded_model_path() if base == EMBEDDED else Path(base)
+
+
 def _llama_cpp(base: str) -> Found:
     names = {f"llama.cpp {kind}": kind for kind in llama_cpp_model.KINDS}
-    is_gguf = base == EMBEDDED or Path(base).is_file()
-    reason = llama_cpp_model.refusal() if is_gguf else f"llama.cpp reads GGUF files, and {base} is none"
+    reason = _llama_cpp_refusal(base)
     if reason is not None:
         return [], dict.fromkeys(names, reason)
-    path = embedded_model_path() if base == EMBEDDED else Path(base)
+    path = _gguf(base)
     size = 2 * path.stat().st_size  # whatever it is stored in, it gets no larger than that in eight bits
     return [Entrant(name, size, partial(_load_llama_cpp, path, kind), pool="ggml") for name, kind in names.items()], {}
 

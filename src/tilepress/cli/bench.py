@@ -190,7 +190,7 @@ def model(
     prompt: Annotated[int, typer.Option(min=1, help="Tokens of the prompt.")] = 121,
     tokens: Annotated[int, typer.Option(min=2, help="Tokens to write after it.")] = 32,
     depth: Annotated[
-        list[int] | None, typer.Option(min=1, help="Another length of prompt to decode after; may be repeated.")
+        list[str] | None, typer.Option(help="Other lengths of prompts to decode after, 1024,4096 say.")
     ] = None,
     batch: Annotated[list[int] | None, typer.Option(min=1, help="Sequences at once; may be repeated.")] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Runs, for mean and standard deviation.")] = 3,
@@ -200,7 +200,10 @@ def model(
     ] = None,
     dtype: Annotated[Dtype, typer.Option(help="Type of what is not packed.")] = Dtype.auto,
     kv: Annotated[
-        str | None, typer.Option(help="KV cache of the MODELs: bfp4, bfp8, fp16 …; what they remember if not given.")
+        list[str] | None,
+        typer.Option(
+            help="KV cache of the MODELs: bfp4, sparse:k30,v50 …; may be repeated; if none, what they remember"
+        ),
     ] = None,
     json: Json = False,
     threads: Threads = None,
@@ -211,15 +214,16 @@ def model(
     one, decoding the rate of those after it, for all sequences together. A depth is the number of tokens in the cache
     when decoding begins. All take turns with the same threads. The share is of the memory limit: bytes of weights that
     a step reads, times steps a second, over the read bandwidth measured in the same run. × is how many times as fast as
-    the first peer it decodes; records hold the ratios to all. A peer without a real kernel here is refused.
+    the first peer it decodes; records hold the ratios to all. A peer without a real kernel here is refused. With --kv
+    the peers' small caches take part: transformers' quantized ones, and llama.cpp's q8_0 and q4_0.
 
-    Example: tilepress bench model small smollm2-135m --depth 1024 --batch 1 --batch 4
+    Example: tilepress bench model small smollm2-135m --depth 1024,4096 --kv bfp4 --kv sparse:k30,v50
     """
     from ..bench.model import Settings
 
-    settings = Settings(prompt, tokens, depth or (), batch or (1,), repeats, threads)
+    settings = Settings(prompt, tokens, _depths(depth), batch or (1,), repeats, threads)
     kind = None if dtype is Dtype.auto else torch_dtype(dtype)
-    bench_model.compare(list(dict.fromkeys(models)), settings, kind, base, peers, json, kv)
+    bench_model.compare(list(dict.fromkeys(models)), settings, kind, base, peers, json, list(dict.fromkeys(kv or ())))
 
 
 @app.command()
@@ -227,25 +231,49 @@ def attention(
     heads: Annotated[
         list[str] | None, typer.Argument(help="Heads: llama3-8b, smollm2, or QUERIES/KEYSxCHANNELS; both models.")
     ] = None,
-    kv: Annotated[list[str] | None, typer.Option(help="A packed cache, bfp4 say; may be repeated.")] = None,
-    depth: Annotated[list[int] | None, typer.Option(min=1, help="Tokens in the cache; may be repeated.")] = None,
+    kv: Annotated[
+        list[str] | None, typer.Option(help="A small cache: bfp4, bfp8, sparse:k30,v50 …; may be repeated.")
+    ] = None,
+    depth: Annotated[
+        list[str] | None, typer.Option(help="Tokens in the cache, 1024,4096 say; 1K, 4K, 16K and 32K if not given.")
+    ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Steps; the median counts.")] = 15,
     peers: Annotated[bool, typer.Option("--peers/--no-peers", help="Whether to measure torch beside it.")] = True,
-    dtype: Annotated[Dtype, typer.Option(help="Type of torch's cache: the fastest here.")] = Dtype.auto,
+    dtype: Annotated[
+        Dtype, typer.Option(help="Type of torch's cache; auto: float32, and bfloat16 where the processor has it.")
+    ] = Dtype.auto,
     json: Json = False,
     threads: Threads = None,
 ) -> None:
-    """Time the attention of one token over a long cache: packed, and by torch, taking turns with the same threads.
+    """Time the attention of one token over a long cache: small ones, and torch's, taking turns with the same threads.
 
     A step adds the token and attends to all. Caches are rotated through four times the last-level cache. The share is
     of the memory limit: bytes of the cache over the time of a step, over the read bandwidth measured in the same run.
 
-    Example: tilepress bench attention llama3-8b --depth 16384
-    """
-    from ..bench.attention import DEPTHS, FORMATS, MODELS, Settings
+    × is how many times as fast as the faster of torch's it is.
 
-    settings = Settings(kv or FORMATS, depth or DEPTHS, torch_dtype(dtype), repeats, peers, threads)
-    bench_attention.compare(heads or list(MODELS), settings, json)
+    Example: tilepress bench attention llama3-8b --depth 4096,16384 --kv bfp4 --kv sparse:k30,v50
+    """
+    import torch
+
+    from ..bench.attention import DEPTHS, FORMATS, MODELS, Settings
+    from ..bench.model_peers import bfloat16_refusal
+
+    reason = bfloat16_refusal() if dtype is Dtype.auto else None
+    auto = [torch.float32] if reason else [torch.float32, torch.bfloat16]
+    dtypes = auto if dtype is Dtype.auto else [torch_dtype(dtype)]
+    settings = Settings(kv or FORMATS, _depths(depth) or DEPTHS, dtypes, repeats, peers, threads)
+    refused = {"torch SDPA bfloat16": reason} if reason and peers else {}
+    bench_attention.compare(heads or list(MODELS), settings, refused, json)
+
+
+def _depths(texts: Sequence[str] | None) -> list[int]:
+    """Numbers of tokens, each text one or several with commas."""
+    found = [text.strip() for given in texts or () for text in given.split(",")]
+    for text in found:
+        if not (text.isascii() and text.isdigit() and int(text)):
+            raise ValueError(f"a depth is a number of tokens, 4096 say, or several with commas; not {text!r}")
+    return [int(text) for text in found]
 
 
 def torch_dtype(dtype: Dtype) -> "torch.dtype":

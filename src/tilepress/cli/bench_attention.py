@@ -1,16 +1,16 @@
 """What `tilepress bench attention` measures, records and prints."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from .output import Recorder, print_table, progress
 
 if TYPE_CHECKING:
-    from ..bench.attention import Result, Settings
+    from ..bench.attention import Result, Settings, Timing
 
 
-def compare(shapes: Sequence[str], settings: "Settings", json: bool) -> None:
-    """All shapes at all depths: records for machines or tables for people."""
+def compare(shapes: Sequence[str], settings: "Settings", refused: Mapping[str, str], json: bool) -> None:
+    """All shapes at all depths: records for machines or tables for people. `refused`: peer → why it is not there."""
     from ..bench.attention import measure, parse_heads
 
     heads = [parse_heads(shape) for shape in shapes]
@@ -23,10 +23,14 @@ def compare(shapes: Sequence[str], settings: "Settings", json: bool) -> None:
                 results.append(result)
     for result in results:
         _record(recorder, result)
+    for peer, reason in refused.items():
+        recorder.add(f"peer.{peer}.refused", reason)
     if json:
         recorder.print_json()
     else:
         _print(results)
+        for peer, reason in refused.items():
+            print(f"no peer here: {peer}: {reason}")
 
 
 def _record(recorder: Recorder, result: "Result") -> None:
@@ -40,21 +44,19 @@ def _record(recorder: Recorder, result: "Result") -> None:
         recorder.add(f"{name}.share_of_read_bandwidth", timing.share_of_bandwidth)
         for peer, ratio in result.over(timing).items() if not timing.is_peer else ():
             recorder.add(f"{name}.over.{peer}", ratio, "x")
-    for peer, reason in result.refused.items():
-        recorder.add(f"peer.{peer}.refused", reason)
+    if (best := result.best_peer) is not None:
+        recorder.add(f"{where}.best_peer", best.name)
 
 
 def _print(results: "Sequence[Result]") -> None:
-    peer = next((timing.name for timing in results[0].timings if timing.is_peer), None)
-    columns = ["heads", "tokens", "cache", "step, ms", "MB", "GB/s", "% of read", *([f"× {peer}"] if peer else [])]
-    rows = []
-    for result in results:
-        for timing in result.timings:
-            ratio = [f"{result.over(timing)[peer]:.2f}"] if peer else []
-            size = [f"{timing.nbytes / 1e6:.2f}", f"{timing.rate / 1e9:.2f}", f"{100 * timing.share_of_bandwidth:.1f}"]
-            rows.append(
-                [str(result.heads), str(result.depth), timing.name, f"{1e3 * timing.seconds:.3f}", *size, *ratio]
-            )
-    print_table("One token's attention, medians, all taking turns", columns, rows)
-    for name, reason in results[0].refused.items():
-        print(f"no peer here: {name}: {reason}")
+    columns = ["heads", "tokens", "cache", "step, ms", "MB", "GB/s", "% of read", "× torch's best"]
+    rows = [_row(result, timing) for result in results for timing in result.timings]
+    has_peers = results[0].best_peer is not None
+    print_table("One token's attention, medians, all taking turns", columns if has_peers else columns[:-1], rows)
+
+
+def _row(result: "Result", timing: "Timing") -> list[str]:
+    best = result.best_peer
+    ratio = [] if best is None else [f"{best.seconds / timing.seconds:.2f}" + (" (best)" if timing is best else "")]
+    size = [f"{timing.nbytes / 1e6:.2f}", f"{timing.rate / 1e9:.2f}", f"{100 * timing.share_of_bandwidth:.1f}"]
+    return [str(result.heads), str(result.depth), timing.name, f"{1e3 * timing.seconds:.3f}", *size, *ratio]

@@ -18,9 +18,10 @@ def compare(
     base: str | None,
     with_peers: bool,
     json: bool,
-    kv: str | None = None,
+    kv: Sequence[str] = (),
 ) -> None:
-    """`models`, by name, and the peers that run `base` if wanted: records for machines or a table for people."""
+    """`models`, by name, each with every cache of `kv`, and the peers that run `base` if wanted: records for machines
+    or a table for people."""
     hush_transformers()
     entrants, refused = _entrants(models, settings, dtype, base, with_peers, kv)
     result = measured(entrants, settings, models[0], json)
@@ -42,18 +43,19 @@ def _entrants(
     dtype: "torch.dtype | None",
     base: str | None,
     with_peers: bool,
-    kv: str | None,
+    kv: Sequence[str],
 ) -> "tuple[list[Entrant], dict[str, str]]":
     from ..bench.model_peers import base_of, best_dtype, entrant, peers
     from ..models import model_folder
 
-    ours = [entrant(name, settings, dtype, kv) for name in models]
+    ours = [entrant(name, settings, dtype, cache) for name in models for cache in kv or (None,)]
     if not with_peers:
         return ours, {}
     if base is not None:
         model_folder(base)  # what the user names must be there; what a folder names may be gone
     base = base or base_of(models)
-    found, refused = peers(base, is_entered=base in models and dtype in (None, best_dtype()))
+    is_entered = base in models and dtype in (None, best_dtype()) and not kv
+    found, refused = peers(base, is_entered=is_entered, caches=bool(kv))
     return [*ours, *found], refused
 
 
