@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from . import simulate_unit
+from . import simulate_array, simulate_unit
 from .machines import MachineName, find_machine
 from .output import Json, Recorder, print_table, progress
 
@@ -241,3 +241,5 @@ def _text(value: object) -> str:
 
 
 app.command()(simulate_unit.unit)
+app.command()(simulate_array.array)
+app.command()(simulate_array.compare)

@@ -1,0 +1,45 @@
+"""What activations and caches in few bits cost smollm2-135m: benchmarks/results/activations/<date>-<processor>.json.
+
+Perplexity on WikiText-2's test part (TILEPRESS_DATA names its folder), one format at a time; `tilepress simulate
+compare --quality` joins them with what arrays take for the same formats. Every figure is kept as soon as it is there:
+interrupted, the same command goes on with those that are missing.
+"""
+
+import argparse
+import datetime
+import json
+import tempfile
+
+from run import RESULTS, processor, run, write
+
+# Activations, cache: as they are; FIGNA's; Anda's; Harmonia's.
+POINTS = [
+    ("", ""),
+    *((f"bfp:g64:m{bits}", "") for bits in (14, 11, 9, 8, 7, 6, 5, 4)),
+    *(("bfp:g32:m8", kv) for kv in ("bfp8", "bfp4")),
+    *((f"bfp:g32:m{bits}", "bfp4") for bits in (7, 6)),
+]
+
+
+def command(activations: str, kv: str, windows: int) -> list[str]:
+    found = ["eval", "smollm2-135m", "--data", "wikitext2", "--windows", str(windows)]
+    found += ["--acts", activations] if activations else []
+    return [*found, "--kv", kv] if kv else found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--windows", type=int, default=4, help="of 2048 tokens of WikiText-2")
+    arguments = parser.parse_args()
+    path = RESULTS / "activations" / f"{datetime.date.today()}-{processor()}.json"
+    for point in POINTS:
+        records = json.loads(path.read_text()) if path.exists() else []
+        asked = command(*point, arguments.windows)
+        if " ".join(["tilepress", *asked, "--json"]) in {record["command"] for record in records}:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            write(path, [*records, *run(asked, folder)])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,274 @@
+"""`tilepress simulate array` and `compare`: accelerators for block floating point and their rivals."""
+
+import json as json_lines
+import shlex
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .output import Json, Recorder, print_table, progress
+
+if TYPE_CHECKING:
+    from ..simulate.arrays import Result, Task
+    from ..simulate.arrays.compare import Figures, Point, Setting
+
+Model = Annotated[str, typer.Option(help="A model by its name, or a Hugging Face folder or config.json.")]
+Activations = Annotated[str, typer.Option("--acts", help="bfp:g32:m8, or anda:7,7,6,5, of arrays that take them.")]
+Weights = Annotated[str, typer.Option(help="int4:g128, say; of INT8 machines int8.")]
+Batch = Annotated[int, typer.Option(help="Sequences at once.")]
+
+
+class Stage(StrEnum):
+    prefill = "prefill"
+    decode = "decode"
+
+
+class Scope(StrEnum):
+    linear = "linear"
+    attention = "attention"
+    all = "all"
+
+
+class Order(StrEnum):
+    column = "column-major"
+    row = "row-major"
+
+
+def array(
+    machine: Annotated[str, typer.Argument(help="anda, harmonia, figna …, or a YAML file.")] = "anda",
+    model: Model = "llama-13b",
+    stage: Annotated[Stage, typer.Option(help="A whole prompt, or the token after it.")] = Stage.prefill,
+    tokens: Annotated[int, typer.Option(help="Of the prompt.")] = 2048,
+    batch: Batch = 1,
+    acts: Activations = "anda:8,8,8,8",
+    weights: Weights = "int4:g128",
+    kv: Annotated[str, typer.Option(help="Format of keys and values; the machine's own if not given.")] = "",
+    scope: Annotated[Scope, typer.Option(help="Which products count.")] = Scope.all,
+    head: Annotated[bool, typer.Option("--head", help="The last matrix, over the vocabulary, too.")] = False,
+    products_only: Annotated[
+        bool, typer.Option("--products-only", help="What follows the array takes no time, as in the papers.")
+    ] = False,
+    order: Annotated[Order | None, typer.Option(help="Of tiles, instead of the machine's own.")] = None,
+    each: Annotated[bool, typer.Option("--each", help="Show every product, and what bounds it.")] = False,
+    list_machines: Annotated[bool, typer.Option("--list", help="Only list machines.")] = False,
+    fitted: Annotated[bool, typer.Option("--fitted", help="Only list what was fitted, and to what.")] = False,
+    json: Json = False,
+) -> None:
+    """Simulate a model's matrix products on an accelerator: time, energy and area, by part.
+
+    A machine is a YAML file (src/tilepress/hardware/accelerators); `like: anda` in one of yours takes all that it does
+    not say from there. Attention goes to an FP16 array beside those that cannot do it.
+
+    Example: tilepress simulate array harmonia --model llama3.2-3b --tokens 8192 --each
+    """
+    recorder = Recorder()
+    if fitted or list_machines:
+        (_fitted if fitted else _machines)(recorder, json)
+        return
+    from ..hardware import read_accelerator
+    from ..simulate.arrays import Task, simulate
+    from ..simulate.layers import find_transformer
+
+    found = read_accelerator(machine)
+    formats = (acts, weights, kv)
+    task = Task(find_transformer(model), stage.value, tokens, batch, *formats, scope.value, head, products_only)
+    with progress(json) as bar:
+        bar.add_task("simulating", total=None)
+        result = simulate(found, task, order.value if order else None)
+    name = f"{found.name}.{task.model.name}.{stage.value}_{tokens}.batch_{batch}"
+    _record(recorder, name, result)
+    if each:
+        _record_each(recorder, name, result)
+    _show(recorder, name, json)
+
+
+def compare(
+    machines: Annotated[
+        list[str] | None, typer.Argument(help="Accelerators, and deca: a CPU with it. The four designs if none.")
+    ] = None,
+    model: Model = "llama3.2-3b",
+    tokens: Annotated[str, typer.Option(help="Lengths of prompts.")] = "2048,8192,32768,131072",
+    batch: Batch = 1,
+    acts: Activations = "anda:8,8,8,8",
+    weights: Weights = "int4:g128",
+    node: Annotated[float, typer.Option(help="nm of all arrays.")] = 16,
+    voltage: Annotated[float, typer.Option(help="Of all arrays.")] = 0.8,
+    frequency: Annotated[float, typer.Option(help="MHz of all arrays.")] = 285,
+    bandwidth: Annotated[float, typer.Option(help="GB/s of everybody's memory.")] = 256,
+    area: Annotated[float, typer.Option(help="mm² of every array; 0 leaves them as they come.")] = 0.41,
+    quality: Annotated[
+        Path | None, typer.Option(help="Records of `tilepress eval --acts … --kv …`: adds a Pareto front.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Accelerators and a CPU with DECA side by side: one model, one technology, arrays of one size, one memory.
+
+    The CPU keeps its 56 cores and its clock; what cores and caches cost in energy and area is not in its figures. With
+    --quality, formats whose loss was measured become points with time and energy of the first prompt, one for each
+    machine that takes them; the front is what no other point beats.
+
+    Example: tilepress simulate compare anda harmonia --tokens 2048,16384
+    """
+    from ..simulate.arrays.compare import DECA, Setting, points
+    from ..simulate.arrays.compare import compare as compare_all
+
+    names = machines or ["anda", "harmonia", "figna", DECA]
+    setting = Setting(node, voltage, 1e6 * frequency, 1e9 * bandwidth, area=area)
+    recorder, tasks = Recorder(), _tasks(model, tokens, batch, acts, weights)
+    losses = _losses(quality) if quality else []
+    with progress(json) as bar:
+        followed = bar.track(tasks, description="simulating")
+        figures = [one for task in followed for one in compare_all(names, [task], setting)]
+    _record_figures(recorder, tasks[0].model.name, figures)
+    if losses:
+        arrays = [name for name in names if name != DECA]
+        with progress(json) as bar:
+            bar.add_task("simulating formats", total=None)
+            _record_points(recorder, points(arrays, losses, tasks[0], setting), json)
+    if json:
+        recorder.print_json()
+    else:
+        _print_figures(tasks[0].model.name, figures, setting)
+
+
+def _tasks(model: str, tokens: str, batch: int, acts: str, weights: str) -> "list[Task]":
+    from ..simulate.arrays import Task
+    from ..simulate.layers import find_transformer
+
+    found = find_transformer(model)
+    lengths = [part.strip() for part in tokens.split(",")]
+    if not all(length.isdecimal() for length in lengths):
+        raise ValueError(f"--tokens wants lengths with commas between, 2048,8192 say, not {tokens!r}")
+    return [Task(found, stage.value, int(length), batch, acts, weights) for stage in Stage for length in lengths]
+
+
+def _losses(path: Path) -> list[tuple[str, str, float]]:
+    """Activations, cache, and % of perplexity lost, from records whose commands say which formats they had."""
+    try:
+        records = json_lines.loads(path.read_text("utf-8"))
+        found = {_formats(one["command"]): one["value"] for one in records if one["name"].endswith(".perplexity")}
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{path} holds no records of `tilepress eval`: {error}") from error
+    if ("", "") not in found:
+        raise ValueError(f"{path} lacks the perplexity without rounding, which losses are relative to")
+    plain = found[("", "")]
+    return [(acts, kv, 100 * (value / plain - 1)) for (acts, kv), value in found.items()]
+
+
+def _formats(command: str) -> tuple[str, str]:
+    words = shlex.split(command)
+    acts, kv = (words[words.index(option) + 1] if option in words else "" for option in ("--acts", "--kv"))
+    return acts, kv
+
+
+def _record(recorder: Recorder, name: str, result: "Result") -> None:
+    figures = [
+        ("time", 1e3 * result.seconds, "ms"),
+        ("rate", result.operations / result.seconds / 1e12, "TOPS"),
+        ("utilisation", 100 * result.utilisation, "%"),
+        ("dram", result.dram_bytes / 1e9, "GB"),
+        ("power", 1e3 * result.watts, "mW"),
+        ("energy", 1e3 * result.joules, "mJ"),
+        *((f"energy.{part}", 1e3 * value, "mJ") for part, value in result.energy.items()),
+        ("area", result.mm2, "mm2"),
+        *((f"area.{part}", value, "mm2") for part, value in result.area.items()),
+    ]
+    for what, value, unit in figures:
+        recorder.add(f"{name}.{what}", value, unit, "simulated")
+
+
+def _record_each(recorder: Recorder, name: str, result: "Result") -> None:
+    frequency = result.machine.frequency
+    for one in result.products:
+        label = f"{name}.{one.plan.gemm.name} {one.plan.gemm.rows}x{one.plan.gemm.inputs}x{one.plan.gemm.columns}"
+        recorder.add(f"{label}.time", 1e3 * one.cycles / frequency, "ms", "simulated")
+        recorder.add(f"{label}.bound", f"{one.bound} ({one.plan.machine.name}, {one.plan.order})", "", "simulated")
+
+
+def _record_figures(recorder: Recorder, model: str, figures: "Sequence[Figures]") -> None:
+    for one in figures:
+        name = f"{one.design}.{model}.{one.stage}_{one.tokens}"
+        recorder.add(f"{name}.time", 1e3 * one.seconds, "ms", "simulated")
+        recorder.add(f"{name}.energy", 1e3 * one.joules, "mJ", "simulated")
+        recorder.add(f"{name}.energy.DRAM", 1e3 * one.dram_joules, "mJ", "simulated")
+        recorder.add(f"{name}.area", one.mm2, "mm2", "simulated")
+
+
+def _record_points(recorder: Recorder, found: "Sequence[Point]", json: bool) -> None:
+    from ..simulate.arrays.compare import front
+
+    best = front(found)
+    rows = []
+    for one in sorted(found, key=lambda one: one.joules):
+        name, is_best = f"{one.machine}.{one.activations}.kv_{one.kv}", one in best
+        recorder.add(f"{name}.loss", one.loss, "%", "measured")
+        recorder.add(f"{name}.time", 1e3 * one.seconds, "ms", "simulated")
+        recorder.add(f"{name}.energy", 1e3 * one.joules, "mJ", "simulated")
+        recorder.add(f"{name}.area", one.mm2, "mm2", "simulated")
+        recorder.add(f"{name}.on_front", is_best, "", "simulated")
+        numbers = [f"{one.loss:+.2f}", f"{1e3 * one.seconds:.4g}", f"{1e3 * one.joules:.4g}", f"{one.mm2:.3f}"]
+        rows.append([one.machine, one.activations, one.kv, *numbers, "yes" if is_best else ""])
+    if not json:
+        columns = ["machine", "activations", "KV cache", "loss %", "ms", "mJ", "mm2", "on the front"]
+        print_table("Formats and machines, by energy", columns, rows, words=3)
+
+
+def _print_figures(model: str, figures: "Sequence[Figures]", setting: "Setting") -> None:
+    rows = [
+        [
+            f"{one.stage}, {one.tokens} tokens",
+            one.design,
+            f"{1e3 * one.seconds:.4g}",
+            f"{'> ' if one.partly else ''}{1e3 * one.joules:.4g}",
+            f"{1e3 * one.dram_joules:.4g}",
+            f"{'> ' if one.partly else ''}{one.mm2:.3g}",
+        ]
+        for one in figures
+    ]
+    title = f"{model}, {setting.node:g} nm, {setting.bandwidth / 1e9:g} GB/s"
+    print_table(title, ["task", "design", "ms", "mJ", "of memory", "mm2"], rows, words=2)
+    for design, note in {one.design: one.partly for one in figures if one.partly}.items():
+        print(f"  {design}: {note}")
+
+
+def _machines(recorder: Recorder, json: bool) -> None:
+    from ..hardware import accelerator_names, read_accelerator
+
+    found = [read_accelerator(name) for name in accelerator_names()]
+    for one in found:
+        recorder.add(f"{one.name}.title", one.title, "", "model")
+    if json:
+        recorder.print_json()
+        return
+    rows = [
+        [one.name, one.title, f"{one.array.rows} × {one.array.columns}", f"{one.node:g}", f"{one.frequency / 1e6:g}"]
+        for one in found
+    ]
+    print_table("Accelerators", ["name", "what", "units", "nm", "MHz"], rows, words=2)
+
+
+def _fitted(recorder: Recorder, json: bool) -> None:
+    from ..simulate.arrays import FITTED
+
+    for name, one in FITTED.items():
+        recorder.add(f"arrays.fitted.{name}", one.value, one.unit, "model")
+    if json:
+        recorder.print_json()
+        return
+    rows = [[name, one.fitted_to, f"{one.value:g}", one.unit] for name, one in FITTED.items()]
+    print_table("Fitted parameters", ["parameter", "fitted to", "value", "unit"], rows, words=2)
+
+
+def _show(recorder: Recorder, name: str, json: bool) -> None:
+    if json:
+        recorder.print_json()
+        return
+    rows = [[record.name.removeprefix(f"{name}."), _text(record.value), record.unit] for record in recorder.records]
+    print_table(name, ["what", "value", "unit"], rows)
+
+
+def _text(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

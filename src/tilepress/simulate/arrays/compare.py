@@ -1,0 +1,169 @@
+"""Designs side by side: arrays and a CPU with DECA on one task, one technology and one memory; and fronts of Pareto.
+
+Arrays are given the same area, technology, clock and memories. The CPU keeps its cores and clock and is given the same
+memory bandwidth; of its energy only what memory and its engines take is known, of its area the engines.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from ...formats import parse_weight
+from ...formats.kv import parse_kv
+from ...hardware import Accelerator, Machine, read_accelerator, read_machine
+from ...hardware.machine import TILE_WEIGHTS
+from ...hardware.technology import area_scale
+from ...roofsurface import lots
+from ..deca import Accelerated
+from ..deca import simulate as simulate_gemm
+from ..deca.area import area as engine_area
+from ..deca.area import power as engine_power
+from ..deca.parameters import fitted as deca_fitted
+from .costs import fitted_to_area, in_technology
+from .simulation import simulate
+from .workload import Stage, Task
+
+DECA = "deca"
+DECA_NODE = 7  # of its published area and power
+WEIGHTS = 20_000_000  # of the GeMM that stands for all
+PICOJOULE = 1e-12
+MATRIX_ROWS = 16  # that a matrix operation takes at once
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all designs share. `area`: mm² of an array; 0 leaves arrays as they come."""
+
+    node: float = 16
+    voltage: float = 0.8
+    frequency: float = 285e6
+    bandwidth: float = 256e9
+    dram_energy: float = 3.9
+    area: float = 0.41
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not (value > 0 or (name == "area" and value == 0)):
+                raise ValueError(f"{name} is above 0, not {value:g}")
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Seconds, joules and mm² of a design. `partly`: what energy and area leave out, if anything."""
+
+    design: str
+    stage: Stage
+    tokens: int
+    seconds: float
+    joules: float
+    dram_joules: float
+    mm2: float
+    partly: str = ""
+
+
+def compare(names: Sequence[str], tasks: Iterable[Task], setting: Setting | None = None) -> list[Figures]:
+    """Every design on every task; `deca` is the CPU."""
+    shared = setting or Setting()
+    designs = [None if name == DECA else shared_array(read_accelerator(name), shared) for name in names]
+    return [_cpu(task, shared) if design is None else _array(design, task) for task in tasks for design in designs]
+
+
+def shared_array(machine: Accelerator, setting: Setting) -> Accelerator:
+    moved = in_technology(machine, setting.node, setting.voltage, setting.frequency)
+    moved = moved.changed(memory={"bandwidth": setting.bandwidth, "energy": setting.dram_energy})
+    return fitted_to_area(moved, setting.area) if setting.area else moved
+
+
+def _array(machine: Accelerator, task: Task) -> Figures:
+    result = simulate(machine, task)
+    energy = result.joules
+    return Figures(machine.name, task.stage, task.tokens, result.seconds, energy, result.energy["DRAM"], result.mm2)
+
+
+def _cpu(task: Task, setting: Setting) -> Figures:
+    """Sapphire Rapids with DECA: its GeMMs once for every 16 rows (docs/deca.md), attention on its matrix units in 16
+    bits, or as fast as keys and values come from memory."""
+    machine = read_machine("spr-hbm").changed(memory={"bandwidth": setting.bandwidth})
+    format = parse_weight(task.weights)
+    one = simulate_gemm(machine, Accelerated(), format, 1.0, weights=WEIGHTS)
+    passes = lots(task.rows, machine)
+    weights = task.model.layers * sum(task.model.products) + (task.model.vocabulary * task.model.hidden) * task.head
+    linear = weights / TILE_WEIGHTS / machine.cores * one.cycles_per_tile * passes / machine.frequency
+    bits = weights * format.bits_per_weight() * passes
+    attention, cache = _cpu_attention(task, machine)
+    seconds = (linear if task.scope != "attention" else 0) + (attention if task.scope != "linear" else 0)
+    dram = (bits * (task.scope != "attention") + cache * (task.scope != "linear")) * setting.dram_energy * PICOJOULE
+    engines = machine.cores * sum(engine_power().values()) * seconds
+    mm2 = machine.cores * sum(engine_area().values()) * area_scale(setting.node) / area_scale(DECA_NODE)
+    left_out = "cores and caches are not in energy and area"
+    return Figures(DECA, task.stage, task.tokens, seconds, dram + engines, dram, mm2, left_out)
+
+
+def _cpu_attention(task: Task, machine: Machine) -> tuple[float, float]:
+    """Seconds, and bits of keys and values that are read."""
+    model = task.model
+    products = 2 * model.width * task.queries * task.tokens * task.batch * model.layers
+    rows = min(task.queries * model.heads // model.kv_heads, MATRIX_ROWS)  # queries that share keys
+    compute = products / (TILE_WEIGHTS * rows * machine.matrix_rate)
+    bits = parse_kv(task.kv or "fp16").bits(task.tokens) * model.kv_width * model.layers * task.batch
+    read = bits / 8 / (machine.memory.bandwidth * deca_fitted("memory_share"))
+    return max(compute, read), bits
+
+
+@dataclass(frozen=True)
+class Point:
+    """A machine with a format of activations and of keys and values, and what it takes. `loss`: of perplexity, in %,
+    measured."""
+
+    machine: str
+    activations: str
+    kv: str
+    loss: float
+    seconds: float
+    joules: float
+    mm2: float
+
+    @property
+    def costs(self) -> tuple[float, float, float, float]:
+        return self.loss, self.seconds, self.joules, self.mm2
+
+
+def front(points: Sequence[Point]) -> list[Point]:
+    """Those that no other beats in one thing without being worse in another."""
+    return [one for one in points if not any(_beats(other, one) for other in points)]
+
+
+def _beats(one: Point, other: Point) -> bool:
+    better = [mine < theirs for mine, theirs in zip(one.costs, other.costs, strict=True)]
+    worse = [mine > theirs for mine, theirs in zip(one.costs, other.costs, strict=True)]
+    return any(better) and not any(worse)
+
+
+def takes(machine: Accelerator, activations: str, kv: str) -> bool:
+    """Whether a loss measured with these formats is that of the machine: FIGNA's mantissas are its own, an FP16
+    machine's activations as they are; Anda attends with FP16; Harmonia in its own format."""
+    if machine.stores == "fp16":
+        return activations == OWN_FORMATS.get(machine.name, "") and not kv
+    attends = any(mode.other == "bfp" for mode in machine.modes)
+    group = f"bfp:g{machine.array.group}:"
+    return activations.startswith((group, "anda:")) and bool(kv) == attends
+
+
+# What FP16 machines round activations to on the way to the array.
+OWN_FORMATS = {"figna": "bfp:g64:m14", "figna-m11": "bfp:g64:m11", "figna-m8": "bfp:g64:m8", "figna-c": "bfp:g64:m8"}
+
+
+def points(
+    names: Sequence[str], losses: Iterable[tuple[str, str, float]], task: Task, setting: Setting | None = None
+) -> list[Point]:
+    """Machines on `task`, with every format that a loss was measured of (activations, cache, %) and that they take."""
+    shared, found = setting or Setting(), []
+    measured = list(losses)
+    for name in names:
+        machine = shared_array(read_accelerator(name), shared)
+        for activations, kv, loss in measured:
+            if takes(machine, activations, kv):
+                asked = replace(task, activations=activations or task.activations, kv=kv)
+                result = simulate(machine, asked)
+                figures = (loss, result.seconds, result.joules, result.mm2)
+                found.append(Point(name, activations or "fp16", kv or machine.kv, *figures))
+    return found

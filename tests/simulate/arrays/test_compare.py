@@ -1,0 +1,78 @@
+"""Designs side by side, and what no other beats."""
+
+import pytest
+
+from tilepress.hardware import MachineError, read_accelerator
+from tilepress.simulate.arrays import Task
+from tilepress.simulate.arrays.compare import Point, Setting, compare, front, points, shared_array, takes
+from tilepress.simulate.arrays.costs import ARRAY, area
+from tilepress.simulate.layers import find_transformer
+
+MODEL = find_transformer("smollm2-135m")
+DESIGNS = ["anda", "harmonia", "figna", "deca"]
+
+
+def test_arrays_share_technology_and_area():
+    setting = Setting(node=7, voltage=0.7, frequency=1e9, bandwidth=1e12, area=0.2)
+    for name in ("anda", "harmonia", "figna"):
+        machine = shared_array(read_accelerator(name), setting)
+        assert (machine.node, machine.frequency, machine.memory.bandwidth) == (7, 1e9, 1e12)
+        assert 0.1 < area(machine)[ARRAY] <= 0.2
+    assert shared_array(read_accelerator("anda"), Setting(area=0)).units == 256
+
+
+def test_four_designs_on_prompt_and_next_token():
+    tasks = [Task(MODEL, stage, tokens) for stage in ("prefill", "decode") for tokens in (256, 1024)]
+    found = {(one.design, one.stage, one.tokens): one for one in compare(DESIGNS, tasks)}
+    assert len(found) == 16
+    for design in DESIGNS:
+        for stage in ("prefill", "decode"):
+            short, long = found[design, stage, 256], found[design, stage, 1024]
+            assert short.seconds < long.seconds and 0 < short.dram_joules < short.joules < long.joules
+        assert found[design, "decode", 256].seconds < found[design, "prefill", 256].seconds
+        assert bool(found[design, "decode", 256].partly) == (design == "deca")
+    assert found["harmonia", "decode", 1024].dram_joules < found["anda", "decode", 1024].dram_joules
+
+
+def test_a_slower_memory_slows_decoding_on_the_cpu():
+    task = Task(MODEL, "decode", 1024)
+    slow, fast = (compare(["deca"], [task], Setting(bandwidth=rate))[0].seconds for rate in (20e9, 850e9))
+    assert slow > 5 * fast
+
+
+def test_machines_take_the_formats_that_are_theirs():
+    anda, harmonia, figna, plain = map(read_accelerator, ("anda", "harmonia", "figna", "fp-fp"))
+    assert takes(anda, "bfp:g64:m6", "") and takes(anda, "anda:7,7,6,5", "") and not takes(anda, "bfp:g64:m6", "bfp4")
+    assert takes(harmonia, "bfp:g32:m8", "bfp4") and not takes(harmonia, "bfp:g32:m8", "")
+    assert takes(figna, "bfp:g64:m14", "") and not takes(figna, "bfp:g64:m8", "")
+    assert takes(plain, "", "") and not takes(plain, "bfp:g64:m14", "")
+
+
+def test_points_join_losses_with_costs():
+    losses = [("", "", 0.0), ("bfp:g64:m8", "", 0.1), ("bfp:g64:m5", "", 4.0), ("bfp:g32:m8", "bfp4", 2.0)]
+    found = points(["fp-fp", "anda", "harmonia"], losses, Task(MODEL, tokens=256))
+    assert [(one.machine, one.activations, one.kv) for one in found] == [
+        ("fp-fp", "fp16", "fp16"),
+        ("anda", "bfp:g64:m8", "fp16"),
+        ("anda", "bfp:g64:m5", "fp16"),
+        ("harmonia", "bfp:g32:m8", "bfp4"),
+    ]
+    assert found[2].seconds < found[1].seconds and found[2].joules < found[1].joules
+
+
+def point(loss, seconds, joules=1.0, mm2=1.0):
+    return Point("any", "fp16", "fp16", loss, seconds, joules, mm2)
+
+
+def test_the_front_holds_what_nothing_beats():
+    good, fast, worse, twin = point(0, 5), point(2, 1), point(2, 6), point(0, 5)
+    assert front([good, fast, worse, twin]) == [good, fast, twin]
+
+
+def test_what_cannot_be_compared():
+    with pytest.raises(MachineError, match="no accelerator 'decca'"):
+        compare(["decca"], [])
+    with pytest.raises(ValueError, match="bandwidth is above 0, not -1"):
+        Setting(bandwidth=-1)
+    with pytest.raises(ValueError, match="technologies are from 7 to 45 nm, not 90 nm"):
+        compare(["anda"], [], Setting(node=90))
