@@ -10,13 +10,20 @@ from typer.testing import CliRunner
 
 from tilepress import kernels
 from tilepress.bench import linear, peers
-from tilepress.bench.linear import Contestant, Settings, measure, parse_contestant, pays_from, steps, sweep
+from tilepress.bench.linear import Contestant, Settings, call_times, measure, parse_contestant, pays_from, steps, sweep
 from tilepress.bench.shapes import MODELS, Shape, parse_shapes
 from tilepress.cli.app import app
 from tilepress.formats import parse_weight
 from tilepress.tiles import unpack
 
 QUICK = Settings(batches=(1, 3), repeats=1)
+
+
+def test_a_call_with_hardly_any_weights():
+    contestants = [parse_contestant(text) for text in ("int4:g32+int8", "int8:row@50%+int8", "bf16")]
+    found = call_times(Shape(4096, 256), contestants, QUICK)
+    assert set(found) == {(one, batch) for one in contestants for batch in QUICK.batches}
+    assert all(seconds > 0 for seconds in found.values())
 
 
 @pytest.mark.parametrize(
