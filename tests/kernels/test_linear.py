@@ -1,5 +1,7 @@
 """Linear layers on packed weights, against the plain torch that specifies them."""
 
+from functools import cache
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -53,14 +55,21 @@ def activations(*shape, seed=0, dtype=torch.float32):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
+@cache
+def case(format, density, rounding, batch):
+    """Arguments of `kernels.linear`, and what it is to give: the same for every instruction set."""
+    weight = matrix(37, 150, density=1.0 if density is None else density)
+    packed = tiles.pack(weight, format, sparse=density is not None)
+    arguments = activations(batch, 150), packed, activations(37, seed=1)
+    return arguments, reference_of(arguments[0], packed, rounding, arguments[2])
+
+
 @pytest.mark.parametrize("rounding", ROUNDINGS)
 @pytest.mark.parametrize("density", [None, 0.5, 0.0])
 @pytest.mark.parametrize("format", INTEGERS)
 def test_integer_products_are_the_reference_to_the_bit(format, density, rounding, isa):
-    weight = matrix(37, 150, density=1.0 if density is None else density)
-    packed = tiles.pack(weight, format, sparse=density is not None)
-    x, bias = activations(5, 150), activations(37, seed=1)
-    assert torch.equal(kernels.linear(x, packed, bias, activations=rounding), reference_of(x, packed, rounding, bias))
+    arguments, expected = case(format, density, rounding, 5)
+    assert torch.equal(kernels.linear(*arguments, activations=rounding), expected)
 
 
 @pytest.mark.parametrize("batch", [1, 5, 16, 17, 40, 70])
@@ -69,12 +78,9 @@ def test_integer_products_are_the_reference_to_the_bit(format, density, rounding
 @pytest.mark.parametrize("format", ["int4:g32", "int8:row", "uint4:g64", "uint8:g128:bf16", "int3:g32", "uint3:g32"])
 def test_tiles_give_the_same_bits(format, density, rounding, batch, isa):
     """What a matrix unit multiplies, or its twin in plain C++."""
-    weight = matrix(37, 150, density=1.0 if density is None else density)
-    packed = tiles.pack(weight, format, sparse=density is not None)
-    x, bias = activations(batch, 150), activations(37, seed=1)
-    for way in ways(packed, rounding):
-        y = kernels.linear(x, packed, bias, activations=rounding, way=way)
-        assert torch.equal(y, reference_of(x, packed, rounding, bias))
+    arguments, expected = case(format, density, rounding, batch)
+    for way in ways(arguments[1], rounding):
+        assert torch.equal(kernels.linear(*arguments, activations=rounding, way=way), expected), way
 
 
 def test_tiles_want_segments_that_fill_them():
@@ -115,16 +121,22 @@ def test_any_shape_batch_density_and_thread_count(
     assert torch.equal(y, reference_of(x, packed, rounding).to(dtype))
 
 
-@pytest.mark.parametrize("rounding", ROUNDINGS)
-def test_extreme_values_reach_the_ends_of_the_integers(rounding, isa):
+@cache
+def extremes(rounding):
+    """[(activations, packed weights, what `kernels.linear` is to give)]."""
     weight = torch.full((16, 2048), -1.0)
     weight[:, ::2] = 1.0
-    extremes = [torch.full((1, 2048), -3.0), torch.zeros(1, 2048), weight[:1] * 60000, weight[:1] * 1e-7]
-    for format in ("int8:row", "uint8:g1024", "int4:g128", "int8:g128", "uint8:g128:bf16"):
-        packed = tiles.pack(weight, format)
-        for x in [*extremes, *(weight[:1] * 1e30, weight[:1] * 1e-40)[: 2 * (rounding == "int8")]]:
-            y = kernels.linear(x, packed, activations=rounding)
-            assert torch.equal(y, reference_of(x, packed, rounding))
+    rows = [torch.full((1, 2048), -3.0), torch.zeros(1, 2048), weight[:1] * 60000, weight[:1] * 1e-7]
+    rows += [weight[:1] * 1e30, weight[:1] * 1e-40][: 2 * (rounding == "int8")]
+    formats = ("int8:row", "uint8:g1024", "int4:g128", "int8:g128", "uint8:g128:bf16")
+    packed = [tiles.pack(weight, format) for format in formats]
+    return [(x, one, reference_of(x, one, rounding)) for one in packed for x in rows]
+
+
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+def test_extreme_values_reach_the_ends_of_the_integers(rounding, isa):
+    for x, packed, expected in extremes(rounding):
+        assert torch.equal(kernels.linear(x, packed, activations=rounding), expected)
 
 
 @pytest.mark.parametrize("rounding", ["int8", "bfp:g32:m7", "bfp:g128:m8", "bfp:g128:m16"])
