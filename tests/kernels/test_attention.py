@@ -48,8 +48,10 @@ def by_steps(packed, queries, keys, values, kept=None, sizes=None):
 
 
 @cache
-def expected_of(name):
-    return expected(*tensors(115, heads=1), parse_kv(name).bfp)
+def case(name, tokens, rows=2, channels=64, **options):
+    """Tensors of one head and what attention to them is: the same for every instruction set."""
+    arrays = tensors(tokens, heads=1, rows=rows, channels=channels)
+    return arrays, expected(*arrays, parse_kv(name).bfp, **options)
 
 
 FORMATS = [
@@ -64,7 +66,7 @@ FORMATS = [
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_bit_is_the_specifications(name, isa):
-    arrays, wanted = tensors(115, heads=1), expected_of(name)
+    arrays, wanted = case(name, 115)
     format = parse_kv(name).bfp
     assert torch.equal(by_steps(PackedKv(format, 1, 1, 64), *arrays), wanted)
     assert torch.equal(by_steps(PackedKv(format, 1, 1, 64), *arrays, sizes=[1, 50, 1, 1, 56, 6]), wanted)
@@ -72,8 +74,8 @@ def test_every_bit_is_the_specifications(name, isa):
 
 @pytest.mark.parametrize("rows", [1, 3, 4, 5, 9])
 def test_any_number_of_heads_shares_keys(rows, isa):
-    arrays = tensors(40, rows=rows, heads=1, channels=32)
-    assert torch.equal(by_steps(PackedKv(BFP8, 1, 1, 32), *arrays, sizes=40), expected(*arrays, BFP8))
+    arrays, wanted = case("bfp8", 40, rows, 32)
+    assert torch.equal(by_steps(PackedKv(BFP8, 1, 1, 32), *arrays, sizes=40), wanted)
 
 
 def test_values_of_all_magnitudes():
@@ -102,10 +104,9 @@ def test_long_contexts_are_cut_in_segments():
 
 
 def test_windows(isa):
-    arrays = tensors(190, rows=1, heads=1, channels=32)
+    arrays, wanted = case("bfp4", 190, 1, 32, window=50)
     packed = PackedKv(BFP4, 1, 1, 32, window=50)
-    found = by_steps(packed, *arrays, sizes=[1, 100, 1, 88])
-    assert torch.equal(found, expected(*arrays, BFP4, window=50))
+    assert torch.equal(by_steps(packed, *arrays, sizes=[1, 100, 1, 88]), wanted)
     assert packed.nbytes < 6 * 32 * 32 * 2 * 2  # blocks that nobody sees any more are given back
 
 
