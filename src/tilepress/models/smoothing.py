@@ -19,11 +19,11 @@ from ..formats.kv import KvBfp, KvFormat, of_cache, parse_kv, smoothed_channels
 from .blocks import find_blocks
 from .calibration import find_chain, first_inputs
 
-SEQUENCES = 8  # of the calibration text that scales are learned on
-STEPS = 48
+SEQUENCES = 4  # of the calibration text that scales are learned on
+STEPS = 32
 LEARNING_RATE = 0.1  # of exponents of two
 POWERS = (0.25, 0.5, 0.75)  # of the keys' extremes, to start from
-EXACT = 1e-3  # relative change of a block's output that float32 may make of folding
+EXACT = 1e-3  # relative change of attention's output that float32 may make of folding
 INSTEAD = "take online smoothing, or none"
 
 Run = Callable[[], Tensor]  # computes a block's output on one sequence
@@ -93,14 +93,13 @@ def smooth_block(model: Any, name: str, runs: Sequence[Run], format: KvFormat, s
     attention = find_attention(model.get_submodule(name), name)
     offsets = smoothed_channels(of_cache(smoothing), int(attention.head_dim))
     scales = _learn(model, name, runs, _packed(format), offsets)
-    with torch.no_grad():
-        before = runs[0]()
-        fold(attention, scales)
-        if float(_distance(runs[0](), before)) > EXACT**2:
-            fold(attention, 1 / scales)
-            raise SmoothingError(
-                f"{name}: scales of keys change its output, so it rotates them otherwise than Llama: {INSTEAD}"
-            )
+    before = _output_of(attention, runs[0])
+    fold(attention, scales)
+    if float(_distance(_output_of(attention, runs[0]), before)) > EXACT**2:
+        fold(attention, 1 / scales)
+        raise SmoothingError(
+            f"{name}: scales of keys change its attention, so it rotates them otherwise than Llama: {INSTEAD}"
+        )
     return scales
 
 
@@ -183,19 +182,17 @@ class _Learning:
 
     def run(self) -> Tensor:
         """Scales [heads, channels]."""
-        extremes = self._extremes()
+        extremes, least = self._look()
         best = self._exponents(torch.ones_like(extremes))
-        least = self._judge(best)
         for power in POWERS:
             best, least = self._better(self._exponents(extremes**-power), best, least)
         learned = best.clone().requires_grad_()
         adam = torch.optim.Adam([learned], lr=LEARNING_RATE)
-        for step in range(1, STEPS + 1):
+        for step in range(STEPS):
             adam.zero_grad()
             self._loss(learned, step % len(self.runs)).backward()  # type: ignore[no-untyped-call]
             adam.step()
-            if step % (STEPS // 3) == 0:
-                best, least = self._better(learned.detach().clone(), best, least)
+        best, _ = self._better(learned.detach(), best, least)
         return self._scales(best)
 
     def _better(self, candidate: Tensor, best: Tensor, least: float) -> tuple[Tensor, float]:
@@ -218,15 +215,16 @@ class _Learning:
         finally:
             del self.attention.__dict__["tilepress_scaling"]
 
-    @torch.no_grad()
-    def _extremes(self) -> Tensor:
-        """The largest magnitude of each channel of keys, before rotation, in all sequences: [heads, channels]."""
+    def _look(self) -> tuple[Tensor, float]:
+        """The largest magnitude of each channel of keys, before rotation, [heads, channels]; and the error without
+        scales."""
         seen: list[Tensor] = []
         handle = self.attention.k_proj.register_forward_hook(lambda _, __, keys: seen.append(keys.flatten(0, -2)))
-        ones = self.targets[0].new_ones(self.heads, self.channels)
-        self._judge(self._exponents(ones))
-        handle.remove()
-        return torch.cat(seen).abs().amax(0).view(self.heads, self.channels).clamp(min=1e-4)
+        try:
+            error = self._judge(self._exponents(self.targets[0].new_ones(self.heads, self.channels)))
+        finally:
+            handle.remove()
+        return torch.cat(seen).abs().amax(0).view(self.heads, self.channels).clamp(min=1e-4), error
 
     def _exponents(self, scales: Tensor) -> Tensor:
         """The two of a pair become their mean."""
@@ -244,6 +242,18 @@ def _rotated_channels(attention: Any, channels: int) -> int:
     share = (getattr(config, "rope_parameters", None) or {}).get("partial_rotary_factor")
     share = share or getattr(config, "partial_rotary_factor", None) or 1.0
     return int(channels * share) // 2 * 2
+
+
+@torch.no_grad()
+def _output_of(module: nn.Module, run: Run) -> Tensor:
+    """What the module gives in a run: the first of it."""
+    seen: list[Tensor] = []
+    handle = module.register_forward_hook(lambda _, __, output: seen.append(output[0]))
+    try:
+        run()
+    finally:
+        handle.remove()
+    return seen[0]
 
 
 def _distance(output: Tensor, target: Tensor) -> Tensor:
