@@ -27,7 +27,7 @@ def test_mantissas_and_orders_change_time_and_traffic(call_for_records):
 
 
 def test_lists(call, call_for_records):
-    assert call_for_records("simulate", "array", "--fitted")["arrays.fitted.logic_energy"] == 2
+    assert call_for_records("simulate", "array", "--fitted")["arrays.fitted.logic_energy"] == 1.9
     assert "fitted to" in call("simulate", "array", "--fitted").stdout
     assert "figna-m11" in call("simulate", "array", "--list").stdout
     assert "tender.title" in call_for_records("simulate", "array", "--list")

@@ -1,0 +1,80 @@
+"""How the constants of the arrays' simulation were fitted: each alone, over values around the one that was kept.
+
+    python benchmarks/fit_arrays.py [PARAMETER…]
+
+Prints, for every value, the root mean square of the deviations, in per cent or points, of the cells that the constant
+was fitted to. No other cell is looked at. Takes a minute.
+"""
+
+import sys
+from dataclasses import replace
+from math import sqrt
+
+from tilepress.hardware import reading
+from tilepress.paper import find, run
+from tilepress.paper.arrays.runs import rivals
+from tilepress.simulate.arrays import FITTED
+
+AVERAGES = ("average of models, 0.1 %", "average of models, 1 %")
+# Parameter → values, and the cells: item, rows, columns.
+VALUES = {
+    "logic_area": (0.65, 0.7, 0.75, 0.8, 0.85),
+    "logic_energy": (1.7, 1.8, 1.9, 2.0, 2.1),
+    "fma_area": (1.8, 1.95, 2.07, 2.2, 2.35),
+    "sram_density": (0.7, 0.75, 0.79, 0.85, 0.9),
+    "sram_bank": (8192, 16384, 32768, 65536),
+    "tile": (16, 32, 64, 128, 256),
+    "auxiliary_share": (0.3, 0.4, 0.5, 0.6, 0.8, 1.0),
+}
+CELLS = {
+    "logic_area": [("anda/table3", ("MXU", "Total"), ("area",))],
+    "logic_energy": [("anda/table3", ("MXU", "Total"), ("power",))],
+    "fma_area": [("anda/fig16", AVERAGES, ("area efficiency",))],
+    "sram_density": [("anda/table3", ("Activation Buffer", "Weight Buffer"), ("area",))],
+    "sram_bank": [("anda/table3", ("Activation Buffer", "Weight Buffer"), ("power",))],
+    "tile": [("anda/fig16", AVERAGES, ("energy efficiency",))],
+    "auxiliary_share": [
+        ("harmonia/fig16-joint", ("least average",), ("speed-up",)),
+        ("harmonia/fig19", ("2K to 16K",), ("least speed-up",)),
+    ],
+}
+
+
+def error(name: str) -> float:
+    """Root mean square of the deviations of a constant's cells."""
+    rivals.cache_clear()
+    squares = []
+    for item, rows, columns in CELLS[name]:
+        for record in run(*find([item]), lambda sequence, _: sequence, {}, ""):
+            if record.row in rows and record.column in columns and record.deviation is not None:
+                squares.append((record.deviation * (1 if record.unit == "%" else 100)) ** 2)
+    return sqrt(sum(squares) / len(squares))
+
+
+def with_tile(size: float) -> None:
+    """Tiles are in the machines' descriptions: every one that is read from now on has this one."""
+    plain = reading._whole
+
+    def changed(*arguments):
+        return {**plain(*arguments), "tile": {"rows": int(size), "columns": int(size)}}
+
+    reading._whole = changed
+
+
+def main(names: list[str]) -> None:
+    if unknown := set(names) - set(VALUES):
+        sys.exit(f"not fitted here: {', '.join(sorted(unknown))}; there are {', '.join(VALUES)}")
+    for name in names or VALUES:
+        kept, whole = FITTED[name], reading._whole
+        for value in VALUES[name]:
+            FITTED[name] = replace(kept, value=value)
+            if name == "tile":
+                with_tile(value)
+            mark = "  <- kept" if value == kept.value else ""
+            print(f"{name:16} {value:>10g}  {error(name):6.2f}{mark}", flush=True)
+            reading._whole = whole
+        FITTED[name] = kept
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
