@@ -44,8 +44,10 @@ def test_compare_with_a_front(call, call_for_records, tmp_path):
     assert found["deca.SmolLM2-135M.decode_256.time"] > 0 and found["figna.SmolLM2-135M.prefill_128.energy"] > 0
     assert found["anda.bfp:g64:m4.kv_fp16.loss"] == pytest.approx(100 / 3)
     assert found["harmonia.bfp:g32:m8.kv_bfp4.on_front"] is True
-    shown = call("simulate", "compare", "anda", "harmonia", *options).stdout
+    page = tmp_path / "designs.html"
+    shown = call("simulate", "compare", "anda", "harmonia", *options, "--page", page).stdout
     assert "on the front" in shown and "prefill, 256 tokens" in shown
+    assert "filled: on the front" in page.read_text() and "decode: energy" in page.read_text()
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,7 @@ def compare(
     quality: Annotated[
         Path | None, typer.Option(help="Records of `tilepress eval --acts … --kv …`: adds a Pareto front.")
     ] = None,
+    page: Annotated[Path | None, typer.Option(help="Write plots to this HTML file.")] = None,
     json: Json = False,
 ) -> None:
     """Accelerators and a CPU with DECA side by side: one model, one technology, arrays of one size, one memory.
@@ -122,16 +123,24 @@ def compare(
     with progress(json) as bar:
         followed = bar.track(tasks, description="simulating")
         figures = [one for task in followed for one in compare_all(names, [task], setting)]
+    arrays = [name for name in names if name != DECA]
+    with progress(json) as bar:
+        bar.add_task("simulating formats", total=None, visible=bool(losses))
+        found = points(arrays, losses, tasks[0], setting)
     _record_figures(recorder, tasks[0].model.name, figures)
-    if losses:
-        arrays = [name for name in names if name != DECA]
-        with progress(json) as bar:
-            bar.add_task("simulating formats", total=None)
-            _record_points(recorder, points(arrays, losses, tasks[0], setting), json)
+    _record_points(recorder, found)
+    if page:
+        from ..report import write_page
+        from ..report.designs import design_charts, front_chart
+
+        charts = design_charts(tasks[0].model.name, figures)
+        write_page(page, "Designs side by side", [*charts, *([front_chart(found)] if found else [])])
     if json:
         recorder.print_json()
-    else:
-        _print_figures(tasks[0].model.name, figures, setting)
+        return
+    _print_figures(tasks[0].model.name, figures, setting)
+    if found:
+        _print_points(found)
 
 
 def _tasks(model: str, tokens: str, batch: int, acts: str, weights: str) -> "list[Task]":
@@ -197,23 +206,38 @@ def _record_figures(recorder: Recorder, model: str, figures: "Sequence[Figures]"
         recorder.add(f"{name}.area", one.mm2, "mm2", "simulated")
 
 
-def _record_points(recorder: Recorder, found: "Sequence[Point]", json: bool) -> None:
+def _record_points(recorder: Recorder, found: "Sequence[Point]") -> None:
     from ..simulate.arrays.compare import front
 
     best = front(found)
-    rows = []
-    for one in sorted(found, key=lambda one: one.joules):
-        name, is_best = f"{one.machine}.{one.activations}.kv_{one.kv}", one in best
+    for one in found:
+        name = f"{one.machine}.{one.activations}.kv_{one.kv}"
         recorder.add(f"{name}.loss", one.loss, "%", "measured")
         recorder.add(f"{name}.time", 1e3 * one.seconds, "ms", "simulated")
         recorder.add(f"{name}.energy", 1e3 * one.joules, "mJ", "simulated")
         recorder.add(f"{name}.area", one.mm2, "mm2", "simulated")
-        recorder.add(f"{name}.on_front", is_best, "", "simulated")
-        numbers = [f"{one.loss:+.2f}", f"{1e3 * one.seconds:.4g}", f"{1e3 * one.joules:.4g}", f"{one.mm2:.3f}"]
-        rows.append([one.machine, one.activations, one.kv, *numbers, "yes" if is_best else ""])
-    if not json:
-        columns = ["machine", "activations", "KV cache", "loss %", "ms", "mJ", "mm2", "on the front"]
-        print_table("Formats and machines, by energy", columns, rows, words=3)
+        recorder.add(f"{name}.on_front", one in best, "", "simulated")
+
+
+def _print_points(found: "Sequence[Point]") -> None:
+    from ..simulate.arrays.compare import front
+
+    best = front(found)
+    rows = [
+        [
+            one.machine,
+            one.activations,
+            one.kv,
+            f"{one.loss:+.2f}",
+            f"{1e3 * one.seconds:.4g}",
+            f"{1e3 * one.joules:.4g}",
+            f"{one.mm2:.3f}",
+            "yes" if one in best else "",
+        ]
+        for one in sorted(found, key=lambda one: one.joules)
+    ]
+    columns = ["machine", "activations", "KV cache", "loss %", "ms", "mJ", "mm2", "on the front"]
+    print_table("Formats and machines, by energy", columns, rows, words=3)
 
 
 def _print_figures(model: str, figures: "Sequence[Figures]", setting: "Setting") -> None:

@@ -40,6 +40,14 @@ def test_both_engines_agree(plan):
     assert engine.run(plan) == Oracle(plan).run()
 
 
+@settings(max_examples=100, deadline=None)
+@given(plans())
+def test_time_is_between_its_longest_part_and_all_parts_in_turn(plan):
+    times = engine.run(plan)
+    parts = (times.memory, times.array, times.post)
+    assert max(parts) <= times.total <= sum(parts) + plan.steps * plan.drain
+
+
 def product(rows=64, inputs=64, columns=64, **more):
     return Gemm("one", rows, inputs, columns, 1, Operand("bfp", 9, 7), INT4, 16.0, **more)
 
