@@ -1,12 +1,17 @@
-// Attention over a cache: a token of all heads at once, cut in segments of its context for as many threads as there
-// are, or the tokens of a prompt one after the other, each head by itself.
+// Attention over a cache, a wave of tokens at a time. Keys and values change while tokens come: those of the last
+// tokens are cut, and the last group of values is rounded anew. But blocks that were full and cut before a wave are the
+// same for all of its tokens, and nearly all of a long context. So each head's keys are added first, one after the
+// other, and each token's query multiplied with the blocks that change; then all queries with all other keys, and all
+// weights with all other values, in any order; at last values are added, and weighted where they change.
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <stdexcept>
 
 #include "dispatch/kv_cache.h"
+#include "dispatch/kv_queries.h"
 #include "dispatch/parallel.h"
-#include "dispatch/registry.h"
 
 namespace tilepress {
 namespace {
@@ -36,187 +41,187 @@ float largest_of(const float* values, int64_t count) {
   return largest;
 }
 
-// Queries of the heads that share keys and values, as integers.
-struct Queries {
-  std::vector<int8_t> digits;
-  std::vector<int32_t> sums;
-  std::vector<float> units;
-
-  // Row r begins at queries + r * stride.
-  void set(const float* queries, int64_t rows, int64_t stride, int64_t channels) {
-    const int64_t groups = channels / kKvGroup;
-    digits.resize(size(2 * rows * channels));
-    sums.resize(size(rows * groups));
-    units.resize(sums.size());
-    QuantizeBfp* quantize = choose(kQuantizeBfp);
-    for (int64_t group = 0; group < groups; ++group) {
-      for (int64_t row = 0; row < rows; ++row) {
-        const int64_t at = group * rows + row;
-        int8_t* high = digits.data() + at * 2 * kKvGroup;
-        quantize({queries + row * stride + group * kKvGroup, kKvGroup, kKvGroup, 8, kKvGroup},
-                 {{high, high + kKvGroup}, sums.data() + at, units.data() + at});
-      }
-    }
-  }
-  KvQueries view(int64_t rows) const { return {digits.data(), sums.data(), units.data(), rows}; }
-};
-
-// A segment's weights as integers.
-struct Weights {
-  std::vector<uint8_t> values;  // [rows, kSegment]
-  std::vector<int32_t> sums;    // [rows, kSegmentBlocks]
-  std::vector<float> units;
-
-  void make_room(int64_t rows) {
-    values.resize(size(rows * kSegment));
-    sums.resize(size(rows * kSegmentBlocks));
-    units.resize(sums.size());
-  }
-};
-
 }  // namespace
 
 class KvAttention {
  public:
-  KvAttention(KvCache& cache, const KvStep& step)
+  KvAttention(KvCache& cache, const KvStep& step, int threads)
       : cache_(cache),
         step_(step),
+        threads_(threads),
         heads_(cache.shape().heads),
+        all_(cache.shape().batch * heads_),
         channels_(cache.shape().channels),
-        rows_(step.queries ? step.query_heads / heads_ : 0) {}
+        rows_(step.queries ? step.query_heads / heads_ : 0),
+        lengths_(cache.lengths_) {}
 
-  // One token of every sequence.
-  void decode(int threads) {
-    const int64_t all = cache_.shape().batch * heads_;
-    int64_t longest = 0;
-    for (int64_t i = 0; i < cache_.shape().batch; ++i) longest = std::max(longest, cache_.length(i) + 1);
-    const int64_t segments = segments_of(longest), items = all * segments;
-    queries_.resize(size(all));
-    parallel_for(all, threads, [&](int, int64_t at) {
-      append(at, 0, cache_.length(at / heads_));
-      if (rows_) queries_[size(at)].set(query(at, 0), rows_, channels_, channels_);
-    });
-    if (!rows_) return;
-    make_room(items);
-    parallel_for(items, threads, [&](int, int64_t item) { score(item, segments); });
-    parallel_for(items, threads, [&](int, int64_t item) { mix(item, segments); });
-    for (int64_t at = 0; at < all; ++at) {
-      join(at * segments, segments_of(cache_.length(at / heads_) + 1), out(at, 0), is_kept(at, 0));
+  void run() {
+    for (int64_t first = 0; first < step_.count; first += tokens_) {
+      begin_wave(first);
+      const int64_t items = rows_ ? all_ * tokens_ * segments_ : 0;
+      parallel_for(all_, threads_, [this](int, int64_t at) { add_keys(at); });
+      parallel_for(items, threads_, [this](int, int64_t item) { score(item); });
+      parallel_for(items, threads_, [this](int, int64_t item) { mix(item); });
+      parallel_for(all_, threads_, [this](int, int64_t at) { add_values(at); });
+      end_wave();
     }
   }
 
-  // Tokens of every sequence one after the other, as if each were decoded.
-  void prefill(int threads) {
-    parallel_for(cache_.shape().batch * heads_, threads, [&](int, int64_t at) {
-      KvAttention mine(cache_, step_);
-      mine.walk(at);
-    });
+ private:
+  static constexpr int64_t kMostTokens = 32, kMostFloats = int64_t{2} << 20;  // of a wave, and of what it computes
+
+  // A token of the wave as one head has it: its place in the step, and the tokens of its sequence up to it.
+  struct Token {
+    int64_t head, place, length;
+    bool kept;
+  };
+
+  // As many tokens as there is room for, at least one.
+  void begin_wave(int64_t first) {
+    first_ = first;
+    tokens_ = std::min(step_.count - first, kMostTokens);
+    const int64_t longest = *std::max_element(lengths_.begin(), lengths_.end());
+    segments_ = segments_of(longest + tokens_);
+    if (!rows_) return;
+    const int64_t of_token = all_ * segments_ * rows_ * (kSegment + channels_ + 2);
+    tokens_ = std::min(tokens_, std::max<int64_t>(kMostFloats / of_token, 1));
+    queries_.resize(size(all_ * tokens_));
+    make_room(tokens_ * of_token);
   }
 
- private:
-  void walk(int64_t at) {
-    int64_t length = cache_.length(at / heads_);
-    queries_.resize(1);
-    for (int64_t i = 0; i < step_.count; ++i) {
-      const bool kept = is_kept(at, i);
-      if (kept) append(at, i, length++);
-      if (!rows_) continue;
-      const int64_t segments = segments_of(length);
-      make_room(segments);
-      if (kept) {
-        queries_[0].set(query(at, i), rows_, step_.count * channels_, channels_);
-        for (int64_t s = 0; s < segments; ++s) score_segment(at, s, length, queries_[0], s);
-        for (int64_t s = 0; s < segments; ++s) mix_segment(at, s, length, 0, segments, s);
-      }
-      join(0, segments, out(at, i), kept);
+  void end_wave() {
+    for (size_t i = 0; i < lengths_.size(); ++i) {
+      lengths_[i] = token(static_cast<int64_t>(i) * heads_, tokens_ - 1).length;
     }
   }
 
   // The calling thread keeps it for its next call: new memory would cost more to touch than scores to compute.
-  void make_room(int64_t items) {
+  void make_room(int64_t floats) {
     static thread_local std::vector<float> memory;
-    const int64_t of_item = rows_ * (kSegment + channels_ + 2);
-    if (static_cast<int64_t>(memory.size()) < items * of_item) memory.resize(size(items * of_item));
+    if (static_cast<int64_t>(memory.size()) < floats) memory.resize(size(floats));
+    const int64_t rows = all_ * tokens_ * segments_ * rows_;
     scores_ = memory.data();
-    parts_ = scores_ + items * rows_ * kSegment;
-    largest_ = parts_ + items * rows_ * channels_;
-    shares_ = largest_ + items * rows_;
+    parts_ = scores_ + rows * kSegment;
+    largest_ = parts_ + rows * channels_;
+    shares_ = largest_ + rows;
   }
 
-  bool is_kept(int64_t at, int64_t token) const { return !step_.kept || step_.kept[at / heads_ * step_.count + token]; }
-  int64_t offset(int64_t at, int64_t token) const { return (at * step_.count + token) * channels_; }
-  const float* query(int64_t at, int64_t token) const {
-    return step_.queries + (at * rows_ * step_.count + token) * channels_;
-  }
-  float* out(int64_t at, int64_t token) const { return step_.out + (at * rows_ * step_.count + token) * channels_; }
-
-  void append(int64_t at, int64_t token, int64_t length) {
-    if (!is_kept(at, token)) return;
-    cache_.append(at / heads_, at % heads_, length, step_.keys + offset(at, token), step_.values + offset(at, token));
+  Token token(int64_t head, int64_t index) const {
+    const int64_t sequence = head / heads_, place = first_ + index;
+    if (!step_.kept) return {head, place, lengths_[size(sequence)] + index + 1, true};
+    const uint8_t* kept = step_.kept + sequence * step_.count;
+    return {head, place, lengths_[size(sequence)] + std::count_if(kept + first_, kept + place + 1, std::identity()),
+            kept[place] != 0};
   }
 
-  void score(int64_t item, int64_t segments) {
-    const int64_t at = item / segments, length = cache_.length(at / heads_) + 1;
-    if (is_kept(at, 0)) score_segment(at, item % segments, length, queries_[size(at)], item);
+  Token token_of(int64_t item) const { return token(item / segments_ / tokens_, item / segments_ % tokens_); }
+  int64_t item_of(const Token& token, int64_t segment) const {
+    return (token.head * tokens_ + token.place - first_) * segments_ + segment;
+  }
+  const Queries& queries_of(const Token& token) const { return queries_[size(item_of(token, 0) / segments_)]; }
+  int64_t input(const Token& token) const { return (token.head * step_.count + token.place) * channels_; }
+  int64_t output(const Token& token) const { return (token.head * rows_ * step_.count + token.place) * channels_; }
+
+  // Blocks that were full before the wave, and all of their tokens cut.
+  int64_t stable_blocks(int64_t head) const {
+    return std::max<int64_t>(lengths_[size(head / heads_)] - cache_.changing_tokens(), 0) / kKvTokens;
   }
 
-  void mix(int64_t item, int64_t segments) {
-    const int64_t at = item / segments, length = cache_.length(at / heads_) + 1;
-    if (is_kept(at, 0)) mix_segment(at, item % segments, length, at * segments, segments_of(length), item);
+  void add_keys(int64_t head) {
+    for (int64_t i = 0; i < tokens_; ++i) {
+      const Token mine = token(head, i);
+      if (!mine.kept) continue;
+      cache_.append_key(head / heads_, head % heads_, mine.length - 1, step_.keys + input(mine));
+      if (!rows_) continue;
+      Queries& queries = queries_[size(head * tokens_ + i)];
+      queries.set(step_.queries + output(mine), rows_, step_.count * channels_, channels_);
+      for_changing(mine, [&](const Seen& part) { score_blocks(mine, part); });
+    }
   }
 
-  // Blocks and tokens of a segment that the query after `length` tokens sees.
+  void score(int64_t item) {
+    const Token mine = token_of(item);
+    if (!mine.kept) return;
+    score_blocks(mine, seen(mine, item % segments_, 0, stable_blocks(mine.head)));
+    const Seen part = seen(mine, item % segments_, 0, kAll);
+    for (int64_t row = item * rows_; row < (item + 1) * rows_; ++row) {
+      const float* scores = scores_ + row * kSegment + part.first - part.segment * kSegment;
+      largest_[row] = largest_of(scores, part.last - part.first);
+    }
+  }
+
+  void mix(int64_t item) {
+    const Token mine = token_of(item);
+    if (!mine.kept) return;
+    std::fill_n(parts_ + item * rows_ * channels_, rows_ * channels_, 0.0f);
+    std::fill_n(shares_ + item * rows_, rows_, 0.0f);
+    mix_blocks(mine, seen(mine, item % segments_, 0, stable_blocks(mine.head)));
+  }
+
+  void add_values(int64_t head) {
+    for (int64_t i = 0; i < tokens_; ++i) {
+      const Token mine = token(head, i);
+      if (mine.kept) cache_.append_value(head / heads_, head % heads_, mine.length - 1, step_.values + input(mine));
+      if (!rows_) continue;
+      if (mine.kept) for_changing(mine, [&](const Seen& part) { mix_blocks(mine, part); });
+      join(mine);
+    }
+  }
+
+  // Tokens of a segment that a query sees, and the blocks that they lie in.
   struct Seen {
-    int64_t first_block, last_block, first, last;
+    int64_t segment, first_block, last_block, first, last;
   };
-  Seen seen(int64_t segment, int64_t length) const {
-    const int64_t first = std::max(cache_.first_seen(length), segment * kSegment);
-    const int64_t last = std::max(first, std::min(length, (segment + 1) * kSegment));
-    return {first / kKvTokens, (last + kKvTokens - 1) / kKvTokens, first, last};
+  static constexpr int64_t kAll = tilepress::kMostTokens;  // blocks
+
+  // Those from block `begin` to `end`.
+  Seen seen(const Token& token, int64_t segment, int64_t begin, int64_t end) const {
+    const int64_t from = std::max({cache_.first_seen(token.length), segment * kSegment, begin * kKvTokens});
+    const int64_t to = std::min({token.length, (segment + 1) * kSegment, end * kKvTokens});
+    if (from >= to) return {segment, 0, 0, from, from};
+    return {segment, from / kKvTokens, (to + kKvTokens - 1) / kKvTokens, from, to};
+  }
+
+  // Those of blocks that change.
+  template <class Work>
+  void for_changing(const Token& token, const Work& work) const {
+    const int64_t stable = stable_blocks(token.head);
+    for (int64_t segment = stable / kSegmentBlocks; segment < segments_of(token.length); ++segment) {
+      work(seen(token, segment, stable, kAll));
+    }
   }
 
   static KvBlock block_of(const KvUnits& units) { return {units.codes, units.lows, units.exponents}; }
 
-  // Scores of a segment to place `item` of the scores, and the largest of each row.
-  void score_segment(int64_t at, int64_t segment, int64_t length, const Queries& queries, int64_t item) {
-    const Seen part = seen(segment, length);
-    KvScores* kernel = choose(kKvScores);
-    float* scores = scores_ + item * rows_ * kSegment;
-    for (int64_t block = part.first_block; part.first < part.last && block < part.last_block; ++block) {
-      const KvUnits keys = cache_.keys(at / heads_, at % heads_, block, length);
-      kernel(block_of(keys), channels_, queries.view(rows_), step_.scaling,
-             scores + (block - segment * kSegmentBlocks) * kKvTokens);
-    }
-    for (int64_t row = 0; row < rows_; ++row) {
-      const float* of_row = scores + row * kSegment + part.first - segment * kSegment;
-      largest_[item * rows_ + row] = largest_of(of_row, part.last - part.first);
+  void score_blocks(const Token& token, const Seen& part) {
+    const KvQueries queries = queries_of(token).view();
+    float* scores = scores_ + item_of(token, part.segment) * rows_ * kSegment - part.segment * kSegment;
+    for (int64_t block = part.first_block; block < part.last_block; ++block) {
+      const KvUnits keys = cache_.keys(token.head / heads_, token.head % heads_, block, token.length);
+      score_kernel_(block_of(keys), channels_, queries, step_.scaling, scores + block * kKvTokens);
     }
   }
 
-  // Weighted values of a segment to place `item` of the parts; the sequence's segments are those from `base` on.
-  void mix_segment(int64_t at, int64_t segment, int64_t length, int64_t base, int64_t segments, int64_t item) {
+  void mix_blocks(const Token& token, const Seen& part) {
     static thread_local Weights weights;
-    const Seen part = seen(segment, length);
+    const int64_t item = item_of(token, part.segment), count = part.last_block - part.first_block;
+    if (!count) return;
     float* parts = parts_ + item * rows_ * channels_;
     float* shares = shares_ + item * rows_;
-    std::fill(parts, parts + rows_ * channels_, 0.0f);
-    std::fill(shares, shares + rows_, 0.0f);
-    if (part.first >= part.last) return;
-    const int64_t first = part.first_block - segment * kSegmentBlocks, count = part.last_block - part.first_block;
-    float* scores = scores_ + item * rows_ * kSegment + first * kKvTokens;
     weights.make_room(rows_);
-    KvWeigh* weigh = choose(kKvWeigh);
     for (int64_t row = 0; row < rows_; ++row) {
-      hide_unseen(scores + row * kSegment, part);
-      weigh(scores + row * kSegment, count * kKvTokens, largest_of_all(row, base, segments),
-            weights.values.data() + row * kSegment, weights.sums.data() + row * kSegmentBlocks,
-            weights.units.data() + row * kSegmentBlocks);
+      float* scores =
+          scores_ + (item * rows_ + row) * kSegment - part.segment * kSegment + part.first_block * kKvTokens;
+      hide_unseen(scores, part);
+      weigh_kernel_(scores, count * kKvTokens, largest_of_all(token, row), weights.values.data() + row * kSegment,
+                    weights.sums.data() + row * kSegmentBlocks, weights.units.data() + row * kSegmentBlocks);
     }
-    KvMix* kernel = choose(kKvMix);
     for (int64_t i = 0; i < count; ++i) {
-      const KvUnits values = cache_.values(at / heads_, at % heads_, part.first_block + i, length);
-      kernel(block_of(values), channels_,
-             {weights.values.data() + i * kKvTokens, weights.sums.data() + i, weights.units.data() + i, rows_}, parts);
+      const KvUnits values =
+          cache_.values(token.head / heads_, token.head % heads_, part.first_block + i, token.length);
+      mix_kernel_(block_of(values), channels_,
+                  {weights.values.data() + i * kKvTokens, weights.sums.data() + i, weights.units.data() + i, rows_},
+                  parts);
       for (int64_t row = 0; row < rows_; ++row) {
         const size_t group = size(row * kSegmentBlocks + i);
         shares[row] += static_cast<float>(weights.sums[group]) * weights.units[group];
@@ -232,34 +237,44 @@ class KvAttention {
     std::fill(scores + part.last - begin, scores + end - begin, kHidden);
   }
 
-  float largest_of_all(int64_t row, int64_t base, int64_t segments) const {
+  float largest_of_all(const Token& token, int64_t row) const {
     float largest = -std::numeric_limits<float>::infinity();
-    for (int64_t s = 0; s < segments; ++s) largest = std::max(largest, largest_[(base + s) * rows_ + row]);
+    for (int64_t s = 0; s < segments_of(token.length); ++s) {
+      largest = std::max(largest, largest_[item_of(token, s) * rows_ + row]);
+    }
     return largest;
   }
 
-  // Parts are [channels / 16, rows, 16]; `to` of each row [channels].
-  void join(int64_t base, int64_t segments, float* to, bool kept) const {
+  // Parts are [channels / 16, rows, 16]; outputs of each row [channels].
+  void join(const Token& token) const {
+    float* to = step_.out + output(token);
     for (int64_t row = 0; row < rows_; ++row, to += step_.count * channels_) {
       std::fill(to, to + channels_, 0.0f);
-      if (!kept) continue;
+      if (!token.kept) continue;
       float share = 0;
-      for (int64_t s = 0; s < segments; ++s) {
-        const float* part = parts_ + (base + s) * rows_ * channels_;
-        for (int64_t i = 0; i < channels_; ++i) {
-          to[i] += part[(i / kKvLanes * rows_ + row) * kKvLanes + i % kKvLanes];
+      for (int64_t s = 0; s < segments_of(token.length); ++s) {
+        const float* part = parts_ + item_of(token, s) * rows_ * channels_ + row * kKvLanes;
+        for (int64_t i = 0; i < channels_; i += kKvLanes, part += rows_ * kKvLanes) {
+          for (int lane = 0; lane < kKvLanes; ++lane) to[i + lane] += part[lane];
         }
-        share += shares_[(base + s) * rows_ + row];
+        share += shares_[item_of(token, s) * rows_ + row];
       }
       for (int64_t i = 0; i < channels_; ++i) to[i] /= share;
     }
   }
 
+  KvScores* const score_kernel_ = choose(kKvScores);
+  KvMix* const mix_kernel_ = choose(kKvMix);
+  KvWeigh* const weigh_kernel_ = choose(kKvWeigh);
   KvCache& cache_;
   const KvStep& step_;
-  int64_t heads_, channels_, rows_;
-  std::vector<Queries> queries_;
-  // Of each item, a segment of a head: scores, which become weights, the largest of them, and the outputs' parts.
+  const int threads_;
+  const int64_t heads_, all_, channels_, rows_;
+  std::vector<int64_t> lengths_;  // before the wave
+  int64_t first_ = 0, tokens_ = 1, segments_ = 0;
+  std::vector<Queries> queries_;  // [heads, tokens]
+  // Of each item, which is a segment of what a token of the wave sees as a head has it: scores, the largest of them,
+  // and the outputs' parts.
   float *scores_ = nullptr, *largest_ = nullptr, *parts_ = nullptr, *shares_ = nullptr;
 };
 
@@ -270,8 +285,7 @@ void KvCache::attend(const KvStep& step, int threads) {
                       (!step.queries || all_finite(step.queries, per_head * step.query_heads));
   if (!finite) throw std::invalid_argument("queries, keys and values must be finite");
   reserve(step);
-  KvAttention attention(*this, step);
-  step.count == 1 ? attention.decode(threads) : attention.prefill(threads);
+  KvAttention(*this, step, threads).run();
   settle(step);
 }
 

@@ -155,45 +155,48 @@ void KvCache::settle(const KvStep& step) {
   }
 }
 
-// Zeroes the block of the token after `length`: it may hold what a longer sequence left, and its place in the ring
-// does.
-void KvCache::begin_block(int64_t sequence, int64_t head, int64_t length) {
-  const int64_t count = unit_count();
-  const KvUnits all = keys(sequence, head, length / kKvTokens, length + 1);
-  std::memset(all.codes, 0, size(count * kKvUnitCodes));
-  std::memset(all.exponents, 0, size(count * kKvUnitExponents));
-  if (all.lows) std::memset(all.lows, 0, size(count * kKvUnitLows));
+// Zeroes keys or values of the block of the token after `length`: it may hold what a longer sequence left, and its
+// place in the ring does.
+void KvCache::begin_block(const KvUnits& units) {
+  const int64_t count = unit_count() / 2;
+  std::memset(units.codes, 0, size(count * kKvUnitCodes));
+  std::memset(units.exponents, 0, size(count * kKvUnitExponents));
+  if (units.lows) std::memset(units.lows, 0, size(count * kKvUnitLows));
 }
 
-void KvCache::append(int64_t sequence, int64_t head, int64_t length, const float* key, const float* value) {
-  // A token that nobody sees any more may have no memory any more.
-  const int64_t leaving = length - shape_.local, least = std::max(shape_.initial, first_seen(length));
-  const bool demotes = shape_.local && shape_.high > shape_.mantissa;
-  if (demotes && leaving >= least) demote(sequence, head, leaving, length);
-  if (length % kKvTokens == 0) begin_block(sequence, head, length);
-  append_key(sequence, head, length, key);
-  append_value(sequence, head, length, value);
+// The token that is cut to the bits that most have when another comes after `length`; -1 where none is, or where nobody
+// sees it any more: then it may have no memory.
+int64_t KvCache::leaving(int64_t length) const {
+  const int64_t token = length - changing_tokens();
+  return changing_tokens() && token >= std::max(shape_.initial, first_seen(length)) ? token : -1;
 }
 
-// Cuts a token to the bits that most have.
-void KvCache::demote(int64_t sequence, int64_t head, int64_t token, int64_t length) {
-  const int64_t block = token / kKvTokens, groups = shape_.channels / kKvGroup;
-  const int place = static_cast<int>(token % kKvTokens), lane = place % kKvLanes;
-  const KvUnits k = keys(sequence, head, block, length), v = values(sequence, head, block, length);
-  const auto cut = [this](const KvUnits& unit, int at, int depth) {
-    set_kv_value(unit, at, depth, kv_truncated(kv_value(unit, at, depth), shape_.mantissa));
-  };
+void KvCache::demote_key(int64_t sequence, int64_t head, int64_t token, int64_t length) {
+  const int64_t groups = shape_.channels / kKvGroup, place = token % kKvTokens;
+  const KvUnits all = keys(sequence, head, token / kKvTokens, length).unit(place / kKvLanes * groups);
+  int32_t cut[kKvGroup];
   for (int64_t group = 0; group < groups; ++group) {
-    const KvUnits unit = k.unit(place / kKvLanes * groups + group);
-    for (int depth = 0; depth < kKvGroup; ++depth) cut(unit, lane, depth);
+    kv_lane(all.unit(group), static_cast<int>(place % kKvLanes), cut);
+    for (int32_t& value : cut) value = kv_truncated(value, shape_.mantissa);
+    set_kv_lane(all.unit(group), static_cast<int>(place % kKvLanes), cut);
   }
-  for (int64_t channel = 0; channel < shape_.channels; ++channel) {
-    cut(v.unit(channel / kKvLanes), static_cast<int>(channel % kKvLanes), place);
+}
+
+void KvCache::demote_value(int64_t sequence, int64_t head, int64_t token, int64_t length) {
+  const KvUnits all = values(sequence, head, token / kKvTokens, length);
+  const int place = static_cast<int>(token % kKvTokens);
+  int32_t cut[kKvLanes];
+  for (int64_t at = 0; at < kv_units(shape_.channels); ++at) {
+    kv_column(all.unit(at), place, cut);
+    for (int32_t& value : cut) value = kv_truncated(value, shape_.mantissa);
+    set_kv_column(all.unit(at), place, cut);
   }
 }
 
 void KvCache::append_key(int64_t sequence, int64_t head, int64_t length, const float* key) {
   const int64_t channels = shape_.channels, index = head_index(sequence, head);
+  if (leaving(length) >= 0) demote_key(sequence, head, leaving(length), length);
+  if (length % kKvTokens == 0) begin_block(keys(sequence, head, length / kKvTokens, length + 1));
   static thread_local std::vector<uint16_t> halves;
   halves.resize(size(channels));
   float* offsets = shape_.smoothed ? offsets_.as<float>() + index * channels : nullptr;
@@ -224,7 +227,9 @@ void KvCache::set_key(int64_t sequence, int64_t head, int64_t token, int64_t len
     int exponent = 0;
     for (int i = 0; i < kKvGroup; ++i) exponent = std::max(exponent, kv_field(key[i]));
     set_kv_exponent(unit.exponents, lane, exponent);
-    for (int i = 0; i < kKvGroup; ++i) set_kv_value(unit, lane, i, kv_integer(key[i], exponent, bits));
+    int32_t rounded[kKvGroup];
+    for (int i = 0; i < kKvGroup; ++i) rounded[i] = kv_integer(key[i], exponent, bits);
+    set_kv_lane(unit, lane, rounded);
   }
 }
 
@@ -251,15 +256,19 @@ void KvCache::append_value(int64_t sequence, int64_t head, int64_t length, const
   const int place = static_cast<int>(length % kKvTokens), bits = bits_of(length, length + 1);
   uint16_t* open = open_values_.as<uint16_t>() + head_index(sequence, head) * kKvTokens * channels;
   const KvUnits all = values(sequence, head, length / kKvTokens, length + 1);
-  for (int64_t channel = 0; channel < channels; ++channel) {
-    const uint16_t half = float_to_fp16(value[channel]);
-    open[place * channels + channel] = half;
-    const KvUnits unit = all.unit(channel / kKvLanes);
-    const int lane = static_cast<int>(channel % kKvLanes), shared = kv_exponent(unit.exponents, lane);
-    if (kv_field(half) > shared) {
-      set_channel(sequence, head, length + 1, channel);
-    } else {
-      set_kv_value(unit, lane, place, kv_integer(half, shared, bits));
+  if (leaving(length) >= 0) demote_value(sequence, head, leaving(length), length);
+  if (length % kKvTokens == 0) begin_block(all);
+  for (int64_t first = 0; first < channels; first += kKvLanes) {
+    const KvUnits unit = all.unit(first / kKvLanes);
+    uint16_t* halves = open + place * channels + first;
+    int32_t shared[kKvLanes], rounded[kKvLanes];
+    for (int i = 0; i < kKvLanes; ++i) halves[i] = float_to_fp16(value[first + i]);
+    for (int i = 0; i < kKvLanes; ++i) shared[i] = kv_exponent(unit.exponents, i);
+    for (int i = 0; i < kKvLanes; ++i)
+      rounded[i] = kv_integer(halves[i], std::max(shared[i], kv_field(halves[i])), bits);
+    set_kv_column(unit, place, rounded);
+    for (int i = 0; i < kKvLanes; ++i) {
+      if (kv_field(halves[i]) > shared[i]) set_channel(sequence, head, length + 1, first + i);
     }
   }
 }
@@ -271,12 +280,13 @@ void KvCache::set_channel(int64_t sequence, int64_t head, int64_t length, int64_
   const KvUnits unit = values(sequence, head, first / kKvTokens, length).unit(channel / kKvLanes);
   const int lane = static_cast<int>(channel % kKvLanes);
   int exponent = 0;
+  int32_t rounded[kKvGroup] = {};
   for (int64_t i = first; i < length; ++i) exponent = std::max(exponent, kv_field(open[(i - first) * channels]));
-  set_kv_exponent(unit.exponents, lane, exponent);
   for (int64_t i = first; i < length; ++i) {
-    const int value = kv_integer(open[(i - first) * channels], exponent, bits_of(i, length));
-    set_kv_value(unit, lane, static_cast<int>(i - first), value);
+    rounded[i - first] = kv_integer(open[(i - first) * channels], exponent, bits_of(i, length));
   }
+  set_kv_exponent(unit.exponents, lane, exponent);
+  set_kv_lane(unit, lane, rounded);
 }
 
 void KvCache::crop(const std::vector<int64_t>& lengths) {
@@ -320,9 +330,9 @@ void KvCache::reopen(int64_t sequence, int64_t head, int64_t length) {
   for (int64_t channel = 0; channel < channels; ++channel) {
     const KvUnits unit = all.unit(channel / kKvLanes);
     const int lane = static_cast<int>(channel % kKvLanes), shared = kv_exponent(unit.exponents, lane);
-    for (int i = 0; i < length % kKvTokens; ++i) {
-      open[i * channels + channel] = kv_half(kv_value(unit, lane, i), shared);
-    }
+    int32_t kept[kKvGroup];
+    kv_lane(unit, lane, kept);
+    for (int i = 0; i < length % kKvTokens; ++i) open[i * channels + channel] = kv_half(kept[i], shared);
   }
 }
 

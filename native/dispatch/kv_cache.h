@@ -105,6 +105,9 @@ class KvCache {
   int64_t head_index(int64_t sequence, int64_t head) const { return sequence * shape_.heads + head; }
   int bits_of(int64_t token, int64_t length) const;
 
+  // How many of a sequence's last tokens will be cut as others come.
+  int64_t changing_tokens() const { return shape_.high > shape_.mantissa ? shape_.local : 0; }
+
   // The first block but the initial ones that has lows.
   int64_t first_wide(int64_t length) const { return std::max<int64_t>(length - shape_.local, 0) / kKvTokens; }
 
@@ -113,9 +116,10 @@ class KvCache {
   uint8_t* ring_place(int64_t sequence, int64_t head, int64_t block) const;
   void reserve(const KvStep& step);
   void settle(const KvStep& step);
-  void begin_block(int64_t sequence, int64_t head, int64_t length);
-  void append(int64_t sequence, int64_t head, int64_t length, const float* key, const float* value);
-  void demote(int64_t sequence, int64_t head, int64_t token, int64_t length);
+  void begin_block(const KvUnits& units);
+  int64_t leaving(int64_t length) const;
+  void demote_key(int64_t sequence, int64_t head, int64_t token, int64_t length);
+  void demote_value(int64_t sequence, int64_t head, int64_t token, int64_t length);
   void append_key(int64_t sequence, int64_t head, int64_t length, const float* key);
   void set_key(int64_t sequence, int64_t head, int64_t token, int64_t length, const uint16_t* key);
   void append_value(int64_t sequence, int64_t head, int64_t length, const float* value);

@@ -68,6 +68,7 @@ const Kernel kKernels[] = {
     entry(kMultiplySparse, Isa::neon_dotprod, neon_dotprod::multiply_sparse),
     entry(kKvScores, Isa::neon_dotprod, neon_dotprod::kv_scores),
     entry(kKvMix, Isa::neon_dotprod, neon_dotprod::kv_mix),
+    entry(kKvWeigh, Isa::neon_dotprod, neon_dotprod::kv_weigh),
 #endif
     entry(kQuantize, Isa::portable, portable::quantize_row),
     entry(kDequantize, Isa::portable, portable::dequantize_row),

@@ -45,6 +45,7 @@ LinearF32 linear_f32_span;
 MultiplySparse multiply_sparse;
 KvScores kv_scores;
 KvMix kv_mix;
+KvWeigh kv_weigh;
 }  // namespace neon_dotprod
 
 namespace neon_i8mm {

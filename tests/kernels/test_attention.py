@@ -78,6 +78,36 @@ def test_any_number_of_heads_shares_keys(rows, isa):
     assert torch.equal(by_steps(PackedKv(BFP8, 1, 1, 32), *arrays, sizes=40), wanted)
 
 
+BOUNDARIES = [1, 2, 3, 31, 32, 33, 63, 64, 65, 66, 95, 96, 97, 98, 127, 128, 129, 161, 192, 225, 256, 257, 299, 300]
+
+
+@pytest.mark.parametrize(
+    ("channels", "rows"), [(32, 8), (64, 1), (64, 3), (96, 6), (128, 4), (128, 7), (256, 2), (288, 5)]
+)
+@pytest.mark.parametrize("name", ["bfp4", "bfp:m2:hi7:initial33:local31"])
+def test_heads_of_any_size_at_every_boundary(channels, rows, name, isa):
+    """Tokens come one by one or many at once, such that those after which a block or window ends are looked at."""
+    queries, keys, values = tensors(BOUNDARIES[-1], heads=1, rows=rows, channels=channels, seed=channels + rows)
+    format = parse_kv(name).bfp
+    packed = PackedKv(format, 1, 1, channels)
+    for before, length in zip([0, *BOUNDARIES], BOUNDARIES, strict=False):
+        found = packed.attend(*(x[:, :, before:length] for x in (queries, keys, values)), 0.125)
+        own = (queries[0, :, length - 1], keys[0, 0, :length], values[0, 0, :length])
+        assert torch.equal(found[0, :, -1], reference.attend(*own, format, 0.125)), length
+
+
+@pytest.mark.parametrize("rows", range(1, 9))
+def test_queries_at_the_ends_of_their_range(rows, isa):
+    """Every byte that stands for queries is used up to its last bit."""
+    generator = torch.Generator().manual_seed(rows)
+    queries, keys, values = tensors(40, rows=rows, heads=1, channels=64)
+    magnitudes = torch.tensor([255.0, 254.0, 253.0, 129.0, 128.0, 127.0, 1.0, 0.0])
+    chosen = torch.randint(0, len(magnitudes), queries.shape, generator=generator)
+    signs = torch.randint(0, 2, queries.shape, generator=generator) * 2 - 1
+    arrays = (magnitudes[chosen] * signs / 128, keys, values)
+    assert torch.equal(by_steps(PackedKv(BFP4, 1, 1, 64), *arrays, sizes=[39, 1]), expected(*arrays, BFP4))
+
+
 def test_values_of_all_magnitudes():
     queries, keys, values = tensors(70, heads=1)
     generator = torch.Generator().manual_seed(1)

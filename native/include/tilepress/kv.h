@@ -32,12 +32,17 @@ struct KvBlock {
 // segment of tokens apart, sums and units of weights a segment's blocks.
 inline constexpr int64_t kKvSegmentBlocks = 32, kKvSegment = kKvSegmentBlocks * kKvTokens;
 
-// Queries as integers, 128 * high + low (digits of quantize_bfp); of each group of channels their sum and what 1 stands
-// for.
+// Queries are integers from -255 to 255, a bit too many for bytes. A set of up to four rows is one vector of bytes more
+// than it has rows: row r = vector r + 3 * vector r + 1 (dispatch/kv_queries.h). So four rows are multiplied by five
+// products of bytes, not by eight.
+inline constexpr int kKvSet = 4, kKvVectors = kKvSet + 1;
+constexpr int64_t kv_sets(int64_t rows) { return (rows + kKvSet - 1) / kKvSet; }
+
+// Of each set and group of channels; a set that is not full has no use for its last vectors and units.
 struct KvQueries {
-  const int8_t* digits;  // [channels / 32, rows, 2, 32]: first the high ones
-  const int32_t* sums;   // [channels / 32, rows], units alike
-  const float* units;
+  const int8_t* bytes;  // [sets, channels / 32, kKvVectors, 32]
+  const int32_t* sums;  // [sets, channels / 32, kKvVectors]: of each vector's bytes
+  const float* units;   // [sets, channels / 32, kKvSet]: what 1 stands for in each row
   int64_t rows;
 };
 

@@ -1,5 +1,6 @@
-// Scores and outputs of one block, over units as `Unit` multiplies them; in a nameless namespace for the reason that
-// pack_block.h gives. Products are exact, so that only the order of additions counts: kernels/attention_reference.py.
+// Scores and outputs of one block, up to four rows at a time as `Unit` multiplies them; in a nameless namespace for the
+// reason that pack_block.h gives. Products are exact, so that only the order of additions counts:
+// kernels/attention_reference.py.
 #pragma once
 
 #include "kernels/scales.h"
@@ -22,10 +23,24 @@ inline KvBlock unit_of(const KvBlock& block, int64_t unit) {
           block.exponents + unit * kKvUnitExponents};
 }
 
+// One set's queries from a group of channels on.
+inline KvQueries queries_from(const KvQueries& all, int64_t group) {
+  return {all.bytes + group * kKvVectors * kKvGroup, all.sums + group * kKvVectors, all.units + group * kKvSet,
+          all.rows};
+}
+
+// Of codes and exponents at the same place two blocks on, as much as follows `codes`. Hardware does not see them
+// coming: of a block only keys or only values are read, `units` of them.
+inline void prefetch(const uint8_t* codes, int64_t bytes, const uint8_t* exponents, int64_t units) {
+  constexpr int64_t kAhead = 2 * 2;  // blocks have two kinds of units
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(codes + kAhead * units * kKvUnitCodes + i);
+  __builtin_prefetch(exponents + kAhead * units * kKvUnitExponents);
+}
+
 // Up to four rows at a time.
 template <class Work>
-void in_fours(int64_t rows, const Work& work) {
-  for (int64_t row = 0; row < rows; row += 4) {
+void in_sets(int64_t rows, const Work& work) {
+  for (int64_t row = 0; row < rows; row += kKvSet) {
     switch (rows - row) {
       case 1:
         work.template operator()<1>(row);
@@ -44,41 +59,22 @@ void in_fours(int64_t rows, const Work& work) {
 
 template <class Unit>
 void score_block(const KvBlock& keys, int64_t channels, const KvQueries& queries, float scaling, float* scores) {
-  const int64_t groups = channels / kKvGroup, all = queries.rows;
+  const int64_t groups = channels / kKvGroup;
   for (int half = 0; half < 2; ++half, scores += kKvLanes) {
-    for (int64_t row = 0; row < all; ++row) {
-      for (int lane = 0; lane < kKvLanes; ++lane) scores[row * kKvSegment + lane] = 0;
-    }
-    for (int64_t group = 0; group < groups; ++group) {
-      const KvBlock unit = unit_of(keys, half * groups + group);
-      float units[kKvLanes];
-      Unit::lane_units(unit.exponents, unit.lows != nullptr, units);
-      in_fours(all, [&]<int rows>(int64_t row) {
-        const int64_t at = group * all + row;
-        Unit::template score<rows>(unit, units,
-                                   {queries.digits + at * 2 * kKvGroup, queries.sums + at, queries.units + at, rows},
-                                   scores + row * kKvSegment);
-      });
-    }
-    for (int64_t row = 0; row < all; ++row) {
-      for (int lane = 0; lane < kKvLanes; ++lane) scores[row * kKvSegment + lane] *= scaling;
-    }
+    in_sets(queries.rows, [&]<int rows>(int64_t row) {
+      Unit::template score<rows>(unit_of(keys, half * groups), groups, queries_from(queries, row / kKvSet * groups),
+                                 scaling, scores + row * kKvSegment);
+    });
   }
 }
 
 template <class Unit>
 void mix_block(const KvBlock& values, int64_t channels, const KvWeights& weights, float* out) {
-  for (int64_t set = 0; set < kv_units(channels); ++set, out += weights.rows * kKvLanes) {
-    const KvBlock unit = unit_of(values, set);
-    float units[kKvLanes];
-    Unit::lane_units(unit.exponents, unit.lows != nullptr, units);
-    in_fours(weights.rows, [&]<int rows>(int64_t row) {
-      const int64_t at = row * kKvSegmentBlocks;
-      Unit::template mix<rows>(unit, units,
-                               {weights.values + row * kKvSegment, weights.sums + at, weights.units + at, rows},
-                               out + row * kKvLanes);
-    });
-  }
+  in_sets(weights.rows, [&]<int rows>(int64_t row) {
+    const int64_t at = row * kKvSegmentBlocks;
+    const KvWeights mine = {weights.values + row * kKvSegment, weights.sums + at, weights.units + at, rows};
+    Unit::template mix<rows>(values, kv_units(channels), mine, out + row * kKvLanes, weights.rows * kKvLanes);
+  });
 }
 
 }  // namespace

@@ -7,64 +7,86 @@ namespace {
 
 // All sixteen lanes at a time, by products of unsigned with signed bytes.
 struct Avx512Unit {
-  static void lane_units(const uint8_t* exponents, bool wide, float* units) {
-    const __m128i nibbles = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(exponents));
-    const __m128i both = _mm_unpacklo_epi64(nibbles, _mm_srli_epi16(nibbles, 4));
-    const __m512i low = _mm512_cvtepu8_epi32(_mm_and_si128(both, _mm_set1_epi8(15)));
-    const auto high = static_cast<__mmask16>(exponents[8] | exponents[9] << 8);
-    const __m512i field = _mm512_mask_add_epi32(low, high, low, _mm512_set1_epi32(16));
-    const __m512i least = _mm512_max_epi32(field, _mm512_set1_epi32(1));
-    const __m512i biased = _mm512_add_epi32(least, _mm512_set1_epi32(wide ? 127 - 22 : 127 - 18));
-    _mm512_storeu_si512(units, _mm512_slli_epi32(biased, 23));
-  }
-
-  // Keys are raised by 16, for which the queries' sums make up.
+  // Keys are raised by 16, for which sums begin below 0.
   template <int rows>
-  static void score(const KvBlock& unit, const float* units, const KvQueries& q, float* scores) {
-    __m512i high[rows], low[rows];
-    for (int row = 0; row < rows; ++row) high[row] = low[row] = _mm512_setzero_si512();
-    const __m512i signs = load(unit.codes + 256), sixteen = _mm512_set1_epi8(16);
-    for (int r = 0; r < kKvRows; ++r) {
-      const __m512i nibbles = nibbles_of(unit.codes, r);
-      const __mmask64 positive = _mm512_testn_epi8_mask(signs, _mm512_set1_epi8(static_cast<char>(1 << r)));
-      multiply<rows>(_mm512_mask_add_epi8(nibbles, positive, nibbles, sixteen), q, r, high, low);
-    }
-    __m512i sums[rows];
-    for (int row = 0; row < rows; ++row) {
-      sums[row] = _mm512_sub_epi32(joined(high[row], low[row]), _mm512_set1_epi32(16 * q.sums[row]));
-    }
-    if (unit.lows) {
-      for (int row = 0; row < rows; ++row) high[row] = low[row] = _mm512_setzero_si512();
-      for (int r = 0; r < kKvRows; ++r) multiply<rows>(nibbles_of(unit.lows, r), q, r, high, low);
-      for (int row = 0; row < rows; ++row) sums[row] = widened(sums[row], joined(high[row], low[row]));
-    }
-    for (int row = 0; row < rows; ++row) add(sums[row], units, q.units[row], scores + row * kKvSegment);
-  }
-
-  template <int rows>
-  static void mix(const KvBlock& unit, const float* units, const KvWeights& p, float* out) {
-    __m512i sums[rows];
-    for (int row = 0; row < rows; ++row) sums[row] = _mm512_setzero_si512();
-    const __m512i signs = load(unit.codes + 256), sixteen = _mm512_set1_epi8(16);
-    for (int r = 0; r < kKvRows; ++r) {
-      const __m512i nibbles = nibbles_of(unit.codes, r);
-      const __mmask64 negative = _mm512_test_epi8_mask(signs, _mm512_set1_epi8(static_cast<char>(1 << r)));
-      const __m512i codes = _mm512_mask_sub_epi8(nibbles, negative, nibbles, sixteen);
-      for (int row = 0; row < rows; ++row) sums[row] = weighted(sums[row], p, row, r, codes);
-    }
-    if (unit.lows) {
-      __m512i lows[rows];
-      for (int row = 0; row < rows; ++row) lows[row] = _mm512_setzero_si512();
-      for (int r = 0; r < kKvRows; ++r) {
-        const __m512i codes = nibbles_of(unit.lows, r);
-        for (int row = 0; row < rows; ++row) lows[row] = weighted(lows[row], p, row, r, codes);
+  static void score(const KvBlock& first, int64_t groups, const KvQueries& queries, float scaling, float* scores) {
+    __m512 totals[rows];
+    for (int row = 0; row < rows; ++row) totals[row] = _mm512_setzero_ps();
+    for (int64_t group = 0; group < groups; ++group) {
+      const KvBlock unit = unit_of(first, group);
+      const KvQueries q = queries_from(queries, group);
+      prefetch(unit.codes, kKvUnitCodes, unit.exponents, 2 * groups);
+      __m512i sums[rows + 1];
+      for (int i = 0; i <= rows; ++i) sums[i] = _mm512_set1_epi32(-16 * q.sums[i]);
+      add_raised<rows + 1>(unit.codes, q, sums);
+      if (unit.lows) {
+        for (int i = 0; i <= rows; ++i) sums[i] = _mm512_slli_epi32(sums[i], 4);
+        for (int r = 0; r < kKvRows; ++r) multiply<rows + 1>(nibbles_of(unit.lows, r), q, r, sums);
       }
-      for (int row = 0; row < rows; ++row) sums[row] = widened(sums[row], lows[row]);
+      const __m512 units = lane_units_of(unit);
+      for (int row = 0; row < rows; ++row) {
+        const __m512i thrice = _mm512_add_epi32(_mm512_slli_epi32(sums[row + 1], 1), sums[row + 1]);
+        totals[row] = added(totals[row], _mm512_add_epi32(sums[row], thrice), units, q.units[row]);
+      }
     }
-    for (int row = 0; row < rows; ++row) add(sums[row], units, p.units[row * kKvSegmentBlocks], out + row * kKvLanes);
+    for (int row = 0; row < rows; ++row) {
+      _mm512_storeu_ps(scores + row * kKvSegment, _mm512_mul_ps(totals[row], _mm512_set1_ps(scaling)));
+    }
+  }
+
+  template <int rows>
+  static void mix(const KvBlock& first, int64_t units, const KvWeights& p, float* out, int64_t stride) {
+    for (int64_t at = 0; at < units; ++at, out += stride) {
+      const KvBlock unit = unit_of(first, at);
+      prefetch(unit.codes, kKvUnitCodes, unit.exponents, units);
+      __m512i sums[rows];
+      for (int row = 0; row < rows; ++row) sums[row] = _mm512_setzero_si512();
+      add_weighted<rows>(unit.codes, p, sums);
+      if (unit.lows) {
+        for (int row = 0; row < rows; ++row) sums[row] = _mm512_slli_epi32(sums[row], 4);
+        for (int r = 0; r < kKvRows; ++r) weigh<rows>(nibbles_of(unit.lows, r), p, r, sums);
+      }
+      const __m512 of_lanes = lane_units_of(unit);
+      for (int row = 0; row < rows; ++row) {
+        float* to = out + row * kKvLanes;
+        _mm512_storeu_ps(to, added(_mm512_loadu_ps(to), sums[row], of_lanes, p.units[row * kKvSegmentBlocks]));
+      }
+    }
   }
 
  private:
+  // What 1 stands for in each lane.
+  static __m512 lane_units_of(const KvBlock& unit) {
+    const __m128i nibbles = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(unit.exponents));
+    const __m128i both = _mm_unpacklo_epi64(nibbles, _mm_srli_epi16(nibbles, 4));
+    const __m512i low = _mm512_cvtepu8_epi32(_mm_and_si128(both, _mm_set1_epi8(15)));
+    const auto high = static_cast<__mmask16>(unit.exponents[8] | unit.exponents[9] << 8);
+    const __m512i field = _mm512_mask_add_epi32(low, high, low, _mm512_set1_epi32(16));
+    const __m512i least = _mm512_max_epi32(field, _mm512_set1_epi32(1));
+    const __m512i biased = _mm512_add_epi32(least, _mm512_set1_epi32(unit.lows ? 127 - 22 : 127 - 18));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(biased, 23));
+  }
+
+  template <int vectors>
+  static void add_raised(const uint8_t* codes, const KvQueries& q, __m512i* sums) {
+    const __m512i signs = load(codes + 256), sixteen = _mm512_set1_epi8(16);
+    for (int r = 0; r < kKvRows; ++r) {
+      const __m512i nibbles = nibbles_of(codes, r);
+      const __mmask64 positive = _mm512_testn_epi8_mask(signs, _mm512_set1_epi8(static_cast<char>(1 << r)));
+      multiply<vectors>(_mm512_mask_add_epi8(nibbles, positive, nibbles, sixteen), q, r, sums);
+    }
+  }
+
+  template <int rows>
+  static void add_weighted(const uint8_t* from, const KvWeights& p, __m512i* sums) {
+    const __m512i signs = load(from + 256), sixteen = _mm512_set1_epi8(16);
+    for (int r = 0; r < kKvRows; ++r) {
+      const __m512i nibbles = nibbles_of(from, r);
+      const __mmask64 negative = _mm512_test_epi8_mask(signs, _mm512_set1_epi8(static_cast<char>(1 << r)));
+      weigh<rows>(_mm512_mask_sub_epi8(nibbles, negative, nibbles, sixteen), p, r, sums);
+    }
+  }
+
   static __m512i load(const uint8_t* from) { return _mm512_loadu_si512(from); }
 
   static __m512i nibbles_of(const uint8_t* from, int r) {
@@ -79,27 +101,21 @@ struct Avx512Unit {
     return _mm512_set1_epi32(bytes);
   }
 
+  template <int vectors>
+  static void multiply(__m512i codes, const KvQueries& q, int r, __m512i* sums) {
+    for (int i = 0; i < vectors; ++i)
+      sums[i] = _mm512_dpbusd_epi32(sums[i], codes, four(q.bytes + kKvGroup * i + 4 * r));
+  }
+
   template <int rows>
-  static void multiply(__m512i codes, const KvQueries& q, int r, __m512i* high, __m512i* low) {
+  static void weigh(__m512i codes, const KvWeights& p, int r, __m512i* sums) {
     for (int row = 0; row < rows; ++row) {
-      const int8_t* at = q.digits + 64 * row + 4 * r;
-      high[row] = _mm512_dpbusd_epi32(high[row], codes, four(at));
-      low[row] = _mm512_dpbusd_epi32(low[row], codes, four(at + 32));
+      sums[row] = _mm512_dpbusd_epi32(sums[row], four(p.values + row * kKvSegment + 4 * r), codes);
     }
   }
 
-  static __m512i weighted(__m512i sum, const KvWeights& p, int row, int r, __m512i codes) {
-    return _mm512_dpbusd_epi32(sum, four(p.values + row * kKvSegment + 4 * r), codes);
-  }
-
-  static __m512i joined(__m512i high, __m512i low) {
-    return _mm512_add_epi32(_mm512_slli_epi32(high, kDigitBits), low);
-  }
-  static __m512i widened(__m512i sum, __m512i lows) { return _mm512_add_epi32(_mm512_slli_epi32(sum, 4), lows); }
-
-  static void add(__m512i sums, const float* units, float unit, float* out) {
-    const __m512 scale = _mm512_mul_ps(_mm512_loadu_ps(units), _mm512_set1_ps(unit));
-    _mm512_storeu_ps(out, _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums), scale, _mm512_loadu_ps(out)));
+  static __m512 added(__m512 total, __m512i sums, __m512 units, float unit) {
+    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums), _mm512_mul_ps(units, _mm512_set1_ps(unit)), total);
   }
 };
 

@@ -4,10 +4,6 @@ namespace tilepress {
 namespace {
 
 struct PlainUnit {
-  static void lane_units(const uint8_t* exponents, bool wide, float* units) {
-    tilepress::lane_units(exponents, wide, units);
-  }
-
   // Row r of the codes, or of the lows, as bytes: 4 of each lane.
   static void unpack(const uint8_t* codes, int row, int8_t* bytes) {
     for (int i = 0; i < 4 * kKvLanes; ++i) {
@@ -19,9 +15,21 @@ struct PlainUnit {
     for (int i = 0; i < 4 * kKvLanes; ++i) bytes[i] = static_cast<int8_t>(lows[(row & 3) * 64 + i] >> (row & 4) & 15);
   }
 
-  // sums [16] += x[4r … 4r + 3] of each row · the unit's
-  template <class Number>
-  static void dot(const int8_t* bytes, const Number* x, int32_t factor, int32_t* sums) {
+  // sums [vectors, 16] += the unit's values · those of each vector, which lie `stride` apart
+  template <int vectors, class Byte>
+  static void dot(const KvBlock& unit, const Byte* x, int64_t stride, int32_t (*sums)[kKvLanes]) {
+    for (int part = 0; part < (unit.lows ? 2 : 1); ++part) {
+      const int32_t factor = part || !unit.lows ? 1 : 16;
+      for (int r = 0; r < kKvRows; ++r) {
+        int8_t bytes[4 * kKvLanes];
+        part ? unpack_lows(unit.lows, r, bytes) : unpack(unit.codes, r, bytes);
+        for (int i = 0; i < vectors; ++i) dot_four(bytes, x + i * stride + 4 * r, factor, sums[i]);
+      }
+    }
+  }
+
+  template <class Byte>
+  static void dot_four(const int8_t* bytes, const Byte* x, int32_t factor, int32_t* sums) {
     for (int lane = 0; lane < kKvLanes; ++lane) {
       int32_t sum = 0;
       for (int i = 0; i < 4; ++i) sum += bytes[4 * lane + i] * x[i];
@@ -30,38 +38,38 @@ struct PlainUnit {
   }
 
   template <int rows>
-  static void score(const KvBlock& unit, const float* units, const KvQueries& q, float* scores) {
-    int32_t sums[rows][kKvLanes] = {};
-    for (int part = 0; part < (unit.lows ? 2 : 1); ++part) {
-      for (int r = 0; r < kKvRows; ++r) {
-        int8_t bytes[4 * kKvLanes];
-        part ? unpack_lows(unit.lows, r, bytes) : unpack(unit.codes, r, bytes);
-        const int32_t factor = part || !unit.lows ? 1 : 16;
-        for (int row = 0; row < rows; ++row) {
-          dot(bytes, q.digits + 64 * row + 4 * r, factor << kDigitBits, sums[row]);
-          dot(bytes, q.digits + 64 * row + 32 + 4 * r, factor, sums[row]);
-        }
+  static void score(const KvBlock& first, int64_t groups, const KvQueries& queries, float scaling, float* scores) {
+    for (int row = 0; row < rows; ++row) {
+      for (int lane = 0; lane < kKvLanes; ++lane) scores[row * kKvSegment + lane] = 0;
+    }
+    for (int64_t group = 0; group < groups; ++group) {
+      const KvBlock unit = unit_of(first, group);
+      const KvQueries q = queries_from(queries, group);
+      int32_t sums[rows + 1][kKvLanes] = {};
+      dot<rows + 1>(unit, q.bytes, kKvGroup, sums);
+      for (int row = 0; row < rows; ++row) {
+        for (int lane = 0; lane < kKvLanes; ++lane) sums[row][lane] += 3 * sums[row + 1][lane];
+        add(sums[row], unit, q.units[row], scores + row * kKvSegment);
       }
     }
-    for (int row = 0; row < rows; ++row) add(sums[row], units, q.units[row], scores + row * kKvSegment);
+    for (int row = 0; row < rows; ++row) {
+      for (int lane = 0; lane < kKvLanes; ++lane) scores[row * kKvSegment + lane] *= scaling;
+    }
   }
 
   template <int rows>
-  static void mix(const KvBlock& unit, const float* units, const KvWeights& p, float* out) {
-    int32_t sums[rows][kKvLanes] = {};
-    for (int part = 0; part < (unit.lows ? 2 : 1); ++part) {
-      for (int r = 0; r < kKvRows; ++r) {
-        int8_t bytes[4 * kKvLanes];
-        part ? unpack_lows(unit.lows, r, bytes) : unpack(unit.codes, r, bytes);
-        for (int row = 0; row < rows; ++row) {
-          dot(bytes, p.values + row * kKvSegment + 4 * r, part || !unit.lows ? 1 : 16, sums[row]);
-        }
-      }
+  static void mix(const KvBlock& first, int64_t units, const KvWeights& p, float* out, int64_t stride) {
+    for (int64_t at = 0; at < units; ++at, out += stride) {
+      const KvBlock unit = unit_of(first, at);
+      int32_t sums[rows][kKvLanes] = {};
+      dot<rows>(unit, p.values, kKvSegment, sums);
+      for (int row = 0; row < rows; ++row) add(sums[row], unit, p.units[row * kKvSegmentBlocks], out + row * kKvLanes);
     }
-    for (int row = 0; row < rows; ++row) add(sums[row], units, p.units[row * kKvSegmentBlocks], out + row * kKvLanes);
   }
 
-  static void add(const int32_t* sums, const float* units, float unit, float* out) {
+  static void add(const int32_t* sums, const KvBlock& of, float unit, float* out) {
+    float units[kKvLanes];
+    lane_units(of.exponents, of.lows != nullptr, units);
     for (int lane = 0; lane < kKvLanes; ++lane) out[lane] += static_cast<float>(sums[lane]) * (units[lane] * unit);
   }
 };

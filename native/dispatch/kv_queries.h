@@ -1,0 +1,98 @@
+// Queries and weights of the heads that share keys and values, as integers.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "dispatch/registry.h"
+#include "tilepress/kv.h"
+
+namespace tilepress {
+
+// Numbers from -255 to 255 of up to four rows as bytes, one more than there are rows: row r = byte r + 3 * byte r + 1.
+// Whatever the last byte is, it fixes the others down to the first, in which it counts 3^rows: so it is chosen such
+// that the first is at most half of that. Then each byte is a third of a row and its predecessor, and stays below 128.
+template <int rows>
+void to_kv_bytes(const int32_t* values, int8_t* bytes) {
+  constexpr int32_t kPowers[] = {1, 3, 9, 27, 81}, kMost = 256;
+  for (int i = 0; i < kKvGroup; ++i) {
+    int32_t first = 0;
+    for (int row = 0; row < rows; ++row) first += (row % 2 ? -1 : 1) * kPowers[row] * values[row * kKvGroup + i];
+    const int32_t nearest = (first + kPowers[rows] / 2 + kMost * kPowers[rows]) / kPowers[rows] - kMost;
+    int32_t byte = rows % 2 ? nearest : -nearest;
+    bytes[rows * kKvGroup + i] = static_cast<int8_t>(byte);
+    for (int row = rows - 1; row >= 0; --row) {
+      byte = values[row * kKvGroup + i] - 3 * byte;
+      bytes[row * kKvGroup + i] = static_cast<int8_t>(byte);
+    }
+  }
+}
+
+class Queries {
+ public:
+  // Row r begins at queries + r * stride.
+  void set(const float* queries, int64_t rows, int64_t stride, int64_t channels) {
+    const int64_t groups = channels / kKvGroup, all = kv_sets(rows) * groups;
+    bytes_.resize(static_cast<size_t>(all * kKvVectors * kKvGroup));
+    sums_.resize(static_cast<size_t>(all * kKvVectors));
+    units_.resize(static_cast<size_t>(all * kKvSet));
+    rows_ = rows;
+    QuantizeBfp* quantize = choose(kQuantizeBfp);
+    for (int64_t at = 0; at < all; ++at) {
+      const int64_t row = at / groups * kKvSet;
+      const float* first = queries + row * stride + at % groups * kKvGroup;
+      set_group(quantize, first, std::min<int64_t>(rows - row, kKvSet), stride, at);
+    }
+  }
+
+  KvQueries view() const { return {bytes_.data(), sums_.data(), units_.data(), rows_}; }
+
+ private:
+  // One set's rows of a group of channels.
+  void set_group(QuantizeBfp* quantize, const float* queries, int64_t rows, int64_t stride, int64_t at) {
+    int32_t values[kKvSet * kKvGroup] = {};
+    int8_t* bytes = bytes_.data() + at * kKvVectors * kKvGroup;
+    for (int64_t row = 0; row < rows; ++row) {
+      units_[static_cast<size_t>(at * kKvSet + row)] = round(quantize, queries + row * stride, values + row * kKvGroup);
+    }
+    rows == 1   ? to_kv_bytes<1>(values, bytes)
+    : rows == 2 ? to_kv_bytes<2>(values, bytes)
+    : rows == 3 ? to_kv_bytes<3>(values, bytes)
+                : to_kv_bytes<4>(values, bytes);
+    for (int64_t vector = 0; vector <= rows; ++vector) {
+      int32_t sum = 0;
+      for (int i = 0; i < kKvGroup; ++i) sum += bytes[vector * kKvGroup + i];
+      sums_[static_cast<size_t>(at * kKvVectors + vector)] = sum;
+    }
+  }
+
+  // A group's values, and what 1 stands for.
+  static float round(QuantizeBfp* quantize, const float* from, int32_t* values) {
+    int8_t digits[2 * kKvGroup];
+    int32_t sum;
+    float unit;
+    quantize({from, kKvGroup, kKvGroup, 8, kKvGroup}, {{digits, digits + kKvGroup}, &sum, &unit});
+    for (int i = 0; i < kKvGroup; ++i) values[i] = (digits[i] * (1 << kDigitBits)) + digits[kKvGroup + i];
+    return unit;
+  }
+
+  std::vector<int8_t> bytes_;
+  std::vector<int32_t> sums_;
+  std::vector<float> units_;
+  int64_t rows_ = 0;
+};
+
+// A segment's weights.
+struct Weights {
+  std::vector<uint8_t> values;  // [rows, kKvSegment]
+  std::vector<int32_t> sums;    // [rows, kKvSegmentBlocks]
+  std::vector<float> units;
+
+  void make_room(int64_t rows) {
+    values.resize(static_cast<size_t>(rows * kKvSegment));
+    sums.resize(static_cast<size_t>(rows * kKvSegmentBlocks));
+    units.resize(sums.size());
+  }
+};
+
+}  // namespace tilepress
