@@ -1,11 +1,11 @@
 """What the model says of a timing: counted operations of the kernel against limits measured in the same run."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from .machines import measured_machine
-from .output import Recorder, print_table
+from .output import Recorder, print_table, progress
 
 if TYPE_CHECKING:
     from ..bench.linear import Contestant, Result, Settings
@@ -28,9 +28,11 @@ def show_predictions(recorder: Recorder, results: "Sequence[Result]", settings: 
     from ..bench.linear import call_times, parse_contestant
 
     rows = []
-    machine = measured_machine(settings.threads, results[0].bandwidth)
     ours = [parse_contestant(timing.name) for timing in results[0].timings if not timing.is_peer]
-    calls = call_times(results[0].shape, ours, settings)
+    with progress(quiet) as bar:
+        bar.add_task("measuring calls without weights", total=None)
+        machine = measured_machine(settings.threads, results[0].bandwidth)
+        calls = call_times(results[0].shape, ours, settings)
     for result in results:
         mine = [timing for timing in result.timings if not timing.is_peer]
         for contestant, timing in zip(ours, mine, strict=True):
@@ -62,8 +64,11 @@ def foretell(
     if result.batch > kernel.rows:
         return None
     limited = machine.changed(memory={"bandwidth": result.bandwidth})
-    left = max(result.shape.neurons - BLOCK_NEURONS * machine.cores, 0) * result.shape.inputs
-    return _layer(limited, contestant.format, contestant.density, kernel, left, call)
+    found = _layer(limited, contestant.format, contestant.density, kernel, result.shape.neurons * result.shape.inputs)
+    if found is None:
+        return None
+    left = max(1 - BLOCK_NEURONS * machine.cores / result.shape.neurons, 0)  # the call has its blocks
+    return replace(found, expected=call + left * found.expected)
 
 
 def foretell_decoding(machine: "Machine", model: Any) -> float:
@@ -88,7 +93,7 @@ def foretell_decoding(machine: "Machine", model: Any) -> float:
 
 
 def _layer(
-    machine: "Machine", format: "WeightFormat", density: float, kernel: "Kernel", weights: int, call: float = 0.0
+    machine: "Machine", format: "WeightFormat", density: float, kernel: "Kernel", weights: int
 ) -> Foretold | None:
     """None of what was not counted."""
     from ..hardware.machine import TILE_WEIGHTS
@@ -99,5 +104,4 @@ def _layer(
     except ValueError:
         return None
     tiles = weights / TILE_WEIGHTS
-    expected = call + tiles * expected_time(found, machine.overlap)
-    return Foretold(tiles / found.rate, found.binding, expected)
+    return Foretold(tiles / found.rate, found.binding, tiles * expected_time(found, machine.overlap))
