@@ -46,7 +46,9 @@ def show_predictions(recorder: Recorder, results: "Sequence[Result]", settings: 
             recorder.add(f"{name}.over.prediction", ratio, "x")
             times = (f"{1e6 * one:.1f}" for one in (found.least, found.expected, timing.seconds))
             rows.append([timing.name, timing.kernel, found.binding, str(result.batch), *times, f"{ratio:.2f}"])
-    if not quiet:
+    if not rows and not quiet:
+        print("no prediction: the operations of none of these kernels were counted for these weights and rows\n")
+    elif not quiet:
         figures = ["at least, µs", "predicted, µs", "measured, µs", "× predicted"]
         columns = ["weights", "kernel", "bound by", "batch", *figures]
         print_table(f"{results[0].shape.title}: from counted operations", columns, rows, words=3)
