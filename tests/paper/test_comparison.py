@@ -3,6 +3,7 @@
 import pytest
 
 from tilepress.paper import Item, NotPossible, Ours, Published, published_table, registry, run, worst
+from tilepress.paper.options import SAMPLED, Sampled
 
 PLACE = "table 1"
 
@@ -81,6 +82,17 @@ def test_options_are_the_experiments_keywords():
     assert mine.read_options({"windows": "4", "device": "cuda", "other": "x"}) == {"windows": 4, "device": "cuda"}
     with pytest.raises(ValueError, match=r"mine/table1: windows=few: .*valid integer"):
         mine.read_options({"windows": "few"})
+
+
+def test_a_dataclass_stands_for_its_fields():
+    def experiment(track, *, sampled: Sampled = SAMPLED, model: str = "mine"):
+        yield Ours(model, "tokens", sampled.sequences * sampled.length)
+
+    mine = Item("mine/table1", "", "exact", (), experiment)
+    assert mine.options == {"sequences": 4, "length": 512, "model": "mine"}
+    told = mine.read_options({"length": "8", "model": "yours"})
+    assert told == {"length": 8, "model": "yours"}
+    assert list(mine.run(iter, told)) == [Ours("yours", "tokens", 32)]
 
 
 def test_items_are_found_by_name_and_paper(monkeypatch):

@@ -6,6 +6,7 @@ The studies run on a model that is here; the paper's are too large and stand bes
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from functools import lru_cache, partial
 from typing import Any
 
@@ -24,6 +25,7 @@ from .anda_published import (
     table2,
 )
 from .item import Item, Ours, Published, Track
+from .options import CHECKED, SAMPLED, SUBJECT, Checked, Sampled, Subject
 
 EMBEDDED = "smollm2-135m"
 SWEEP = range(4, 12)
@@ -34,10 +36,12 @@ ABSENT = "its weights are not here"
 ROUNDING = 0.011  # the paper rounds 192/67 = 2.8657 to 2.86, and 192/62 = 3.0968 to 3.10 and to 3.09
 
 
-def _study(model: str, weights: str, quantize: str, text: str, device: str, **sizes: int) -> Any:
+def _study(subject: Subject, quantize: str, text: str, *sizes: Checked | Sampled) -> Any:
     from .activation_study import Sizes, load_study
 
-    return load_study(model, weights, quantize, text, device, Sizes(**sizes))
+    told = {name: value for one in sizes for name, value in asdict(one).items()}
+    all_sizes = Sizes(**told, batch=subject.batch)
+    return load_study(subject.model, subject.weights, quantize, text, subject.device, all_sizes)
 
 
 def _uniform(bits: int, group: int = 64) -> Anda:
@@ -47,95 +51,79 @@ def _uniform(bits: int, group: int = 64) -> Anda:
 def figure5(
     track: Track,
     *,
-    model: str = EMBEDDED,
+    subject: Subject = SUBJECT,
     text: str = "wikitext2",
-    weights: str = "",
     quantize: str = "rtn",
-    windows: int = 2,
-    tokens: int = 512,
-    device: str = "cpu",
-    batch: int = 1,
+    checked: Checked = CHECKED,
 ) -> Iterator[Ours]:
     """Loss by group size and mantissa."""
-    study = _study(model, weights, quantize, text, device, windows=windows, tokens=tokens, batch=batch)
+    study = _study(subject, quantize, text, checked)
     formats = [_uniform(bits, group) for group in GROUPS for bits in SWEEP]
     for format, loss in zip(formats, study.losses(formats, track, "formats"), strict=True):
-        yield Ours(f"{model}, g{format.group}", f"m{format.mantissas[0]}", loss, "%")
+        yield Ours(f"{subject.model}, g{format.group}", f"m{format.mantissas[0]}", loss, "%")
 
 
 def figure6(
     track: Track,
     *,
-    model: str = EMBEDDED,
+    subject: Subject = SUBJECT,
     text: str = "wikitext2",
-    weights: str = "",
     quantize: str = "rtn",
-    windows: int = 2,
-    tokens: int = 512,
-    device: str = "cpu",
-    batch: int = 1,
+    checked: Checked = CHECKED,
 ) -> Iterator[Ours]:
     """Loss by mantissa, and how many bits can go for 1 %."""
-    study = _study(model, weights, quantize, text, device, windows=windows, tokens=tokens, batch=batch)
+    study = _study(subject, quantize, text, checked)
     sweep = range(1, REST_BITS + 1)
     losses = dict(zip(sweep, study.losses([_uniform(bits) for bits in sweep], track, "mantissas"), strict=True))
     for bits, loss in losses.items():
-        yield Ours(model, f"m{bits}", loss, "%")
+        yield Ours(subject.model, f"m{bits}", loss, "%")
     enough = [bits for bits in sweep if all(losses[more] <= 1 for more in sweep if more >= bits)]
     note = f"of FP16's {SIGNIFICAND}, the hidden bit included"
-    yield Ours(model, REMOVED, SIGNIFICAND - min(enough) if enough else None, "bit", note)
+    yield Ours(subject.model, REMOVED, SIGNIFICAND - min(enough) if enough else None, "bit", note)
     yield from (Ours(absent, REMOVED, None, "bit", ABSENT) for absent in MODELS)
 
 
 def figure7(
     track: Track,
     *,
-    model: str = EMBEDDED,
+    subject: Subject = SUBJECT,
     text: str = "wikitext2",
-    weights: str = "",
     quantize: str = "rtn",
-    windows: int = 2,
-    tokens: int = 512,
-    device: str = "cpu",
-    batch: int = 1,
+    checked: Checked = CHECKED,
 ) -> Iterator[Ours]:
     """Loss by the mantissa of one tensor type, the others at 13 bits."""
-    study = _study(model, weights, quantize, text, device, windows=windows, tokens=tokens, batch=batch)
+    study = _study(subject, quantize, text, checked)
     points = [(place, bits) for place in range(len(TENSOR_TYPES)) for bits in SWEEP]
     formats = [Anda(_alone(place, bits)) for place, bits in points]
     worst: dict[str, float] = {}
     for (place, bits), loss in zip(points, study.losses(formats, track, "formats"), strict=True):
-        yield Ours(f"{model}, {TENSOR_TYPES[place]}", f"m{bits}", loss, "%")
+        yield Ours(f"{subject.model}, {TENSOR_TYPES[place]}", f"m{bits}", loss, "%")
         if bits == SWEEP[0]:
             worst[TENSOR_TYPES[place]] = loss
-    yield Ours(model, SENSITIVE, max(worst, key=worst.__getitem__), "", f"at {SWEEP[0]} bits")
+    yield Ours(subject.model, SENSITIVE, max(worst, key=worst.__getitem__), "", f"at {SWEEP[0]} bits")
     yield from (Ours(absent, SENSITIVE, None, "", ABSENT) for absent in ONE_BY_ONE)
 
 
 def figure9(
     track: Track,
     *,
-    model: str = EMBEDDED,
+    subject: Subject = SUBJECT,
     text: str = "wikitext2",
     tolerance: float = 0.01,
-    weights: str = "",
     quantize: str = "rtn",
-    sequences: int = 4,
-    length: int = 512,
-    device: str = "cpu",
-    batch: int = 1,
+    sampled: Sampled = SAMPLED,
 ) -> Iterator[Ours]:
     """The search step by step."""
-    study = _study(model, weights, quantize, text, device, sequences=sequences, length=length, batch=batch)
+    study = _study(subject, quantize, text, sampled)
     found, products = study.search(tolerance, track), study.subject.products
     for step in found.steps:
-        row = f"{model}, iteration {step.number:02}"
+        row = f"{subject.model}, iteration {step.number:02}"
         yield Ours(row, COMBINATION, _tuple(step.mantissas), "", "taken" if step.accepted else "")
         yield Ours(row, "loss", 100 * step.loss, "%")
         yield Ours(row, "BOP saving", bops_saving(step.mantissas, products), "x")
     last = max((step.number for step in found.steps if step.accepted), default=len(found.steps))
-    yield Ours(model, COMBINATION, _tuple(found.mantissas), "", "" if found.within else "nothing is within")
-    yield Ours(model, ITERATIONS, last, "")
+    yield Ours(subject.model, COMBINATION, _tuple(found.mantissas), "", "" if found.within else "nothing is within")
+    yield Ours(subject.model, ITERATIONS, last, "")
     yield Ours("OPT-125M", COMBINATION, None, "", ABSENT)
     yield Ours("OPT-125M", ITERATIONS, None, "", ABSENT)
 
@@ -143,21 +131,17 @@ def figure9(
 def figure14(
     track: Track,
     *,
-    model: str = EMBEDDED,
+    subject: Subject = SUBJECT,
     texts: str = "wikitext2 ptb",
-    weights: str = "",
     quantize: str = "rtn",
-    sequences: int = 4,
-    length: int = 512,
-    device: str = "cpu",
-    batch: int = 1,
+    sampled: Sampled = SAMPLED,
 ) -> Iterator[Ours]:
     """The combinations that are found for 0.1 % and 1 %."""
     for text in texts.split():
-        study = _study(model, weights, quantize, text, device, sequences=sequences, length=length, batch=batch)
+        study = _study(subject, quantize, text, sampled)
         for tolerance in (0.001, 0.01):
             found = study.search(tolerance, track)
-            row, note = f"{model}, {text}, {100 * tolerance:g} %", "" if found.within else "nothing is within"
+            row, note = f"{subject.model}, {text}, {100 * tolerance:g} %", "" if found.within else "nothing is within"
             for kind, bits in zip(TENSOR_TYPES, found.mantissas, strict=True):
                 yield Ours(row, kind, bits, "bit", note)
 
@@ -165,26 +149,20 @@ def figure14(
 def table_2(
     track: Track,
     *,
-    model: str = EMBEDDED,
+    subject: Subject = SUBJECT,
     texts: str = "wikitext2 ptb",
-    weights: str = "",
     quantize: str = "rtn",
-    windows: int = 2,
-    tokens: int = 512,
-    sequences: int = 4,
-    length: int = 512,
-    device: str = "cpu",
-    batch: int = 1,
+    checked: Checked = CHECKED,
+    sampled: Sampled = SAMPLED,
 ) -> Iterator[Ours]:
     """Perplexity, loss and BOP saving of baselines and searched combinations, on text that was not searched on."""
     from .activation_study import table_schemes
 
-    sizes = {"windows": windows, "tokens": tokens, "sequences": sequences, "length": length, "batch": batch}
     for text in texts.split():
-        study = _study(model, weights, quantize, text, device, **sizes)
+        study = _study(subject, quantize, text, checked, sampled)
         found = [study.search(tolerance, track) for tolerance in (0.001, 0.01)]
         for cost in study.costs(table_schemes(found), track, f"{text}: formats"):
-            row, format = f"{model}, {text}, {cost.scheme.name}", cost.scheme.format
+            row, format = f"{subject.model}, {text}, {cost.scheme.name}", cost.scheme.format
             note = "" if format is None else str(format)
             yield Ours(row, "perplexity", cost.perplexity.perplexity.value, "", note)
             yield Ours(row, "loss", 100 * cost.loss, "%", note)
@@ -198,21 +176,17 @@ def table_2(
 def figure18(
     track: Track,
     *,
-    model: str = EMBEDDED,
+    subject: Subject = SUBJECT,
     text: str = "wikitext2",
-    weights: str = "",
     quantize: str = "rtn",
-    sequences: int = 4,
-    length: int = 512,
-    device: str = "cpu",
-    batch: int = 1,
+    sampled: Sampled = SAMPLED,
 ) -> Iterator[Ours]:
     """BOP saving by tolerance."""
-    study = _study(model, weights, quantize, text, device, sequences=sequences, length=length, batch=batch)
+    study = _study(subject, quantize, text, sampled)
     for tolerance in TOLERANCES:
         found = study.search(tolerance, track)
         note = _tuple(found.mantissas) + ("" if found.within else ", and nothing is within")
-        yield Ours(model, f"{100 * tolerance:g} %", found.saving, "x", note)
+        yield Ours(subject.model, f"{100 * tolerance:g} %", found.saving, "x", note)
 
 
 def search_time(
@@ -221,16 +195,15 @@ def search_time(
     model: str = EMBEDDED,
     text: str = "wikitext2",
     tolerance: float = 0.01,
-    sequences: int = 4,
-    length: int = 512,
+    sampled: Sampled = SAMPLED,
     batch: int = 1,
 ) -> Iterator[Ours]:
     """The search and GPTQ, timed one after the other on this CPU and the same text."""
     from .activation_study import Sizes, gptq_seconds
 
-    study = _study(model, "", "rtn", text, "cpu", sequences=sequences, length=length, batch=batch)
+    study = _study(Subject(model, batch=batch), "rtn", text, sampled)
     search = study.search_seconds(tolerance, track)
-    (gptq,) = [gptq_seconds(model, text, Sizes(sequences=sequences, length=length)) for _ in track(range(1), "GPTQ")]
+    (gptq,) = [gptq_seconds(model, text, Sizes(**asdict(sampled))) for _ in track(range(1), "GPTQ")]
     yield Ours(model, "search", search, "s")
     yield Ours(model, "GPTQ", gptq, "s")
     yield Ours("any model", FASTER, gptq / search, "x", f"{model} alone, both on this CPU")

@@ -12,7 +12,7 @@ STATES: tuple[State, ...] = ("matches", "deviates", "not possible here")  # from
 def run(item: Item, track: Track, options: Mapping[str, Any], command: str) -> list[Reproduction]:
     """A record for every cell of the paper, in its order, then those that only we have."""
     try:
-        ours = {(one.row, one.column): one for one in item.experiment(track, **options)}
+        ours = {(one.row, one.column): one for one in item.run(track, options)}
         missing = "the experiment gives no value for it"
     except NotPossible as reason:
         ours, missing = {}, str(reason)

@@ -1,16 +1,17 @@
 """An item of a paper: a table, a figure or a claim, with the values it prints and the experiment that gives ours.
 
 An experiment is a function that yields `Ours`, cell after cell. Its first argument is a `Track`, to go through what
-takes long with; its keyword-only arguments, typed and with defaults, are the options that `reproduce --set` takes:
+takes long with; its keyword-only arguments, typed and with defaults, are the options that `reproduce --set` takes, and
+one whose default is a dataclass stands for its fields (`options.py` has those that many studies share):
 
-    def figure_5(track: Track, *, model: str = "smollm2-135m", windows: int = 4) -> Iterator[Ours]: ...
+    def figure_5(track: Track, *, subject: Subject = SUBJECT, windows: int = 4) -> Iterator[Ours]: ...
 
 It imports what it needs inside, so that listing items is quick, and raises `NotPossible` where this machine cannot run
 it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from inspect import Parameter, signature
 from typing import Any, Literal, get_type_hints
 
@@ -85,19 +86,43 @@ class Item:
     @property
     def options(self) -> dict[str, Any]:
         """Name → default of what the experiment can be told."""
-        parameters = signature(self.experiment).parameters.values()
-        return {one.name: one.default for one in parameters if one.kind is Parameter.KEYWORD_ONLY}
+        found: dict[str, Any] = {}
+        for name, default in self._arguments.items():
+            found |= _fields(default) or {name: default}
+        return found
 
     def read_options(self, texts: Mapping[str, str]) -> dict[str, Any]:
         """Those of `texts` that the experiment takes, in the types that it wants them in."""
         types = get_type_hints(self.experiment)
+        for default in self._arguments.values():
+            types |= get_type_hints(type(default)) if _fields(default) else {}
         return {name: self._value(name, types[name], text) for name, text in texts.items() if name in self.options}
+
+    def run(self, track: Track, options: Mapping[str, Any]) -> Iterable[Ours]:
+        """The experiment with some of its options given."""
+        given: dict[str, Any] = {}
+        for name, default in self._arguments.items():
+            if fields := _fields(default):
+                given[name] = type(default)(**{key: options.get(key, value) for key, value in fields.items()})
+            elif name in options:
+                given[name] = options[name]
+        return self.experiment(track, **given)
+
+    @property
+    def _arguments(self) -> dict[str, Any]:
+        parameters = signature(self.experiment).parameters.values()
+        return {one.name: one.default for one in parameters if one.kind is Parameter.KEYWORD_ONLY}
 
     def _value(self, name: str, type: Any, text: str) -> Any:
         try:
             return TypeAdapter(type).validate_python(text)
         except ValidationError as error:
             raise ValueError(f"{self.name}: {name}={text}: {error.errors()[0]['msg']}") from error
+
+
+def _fields(default: Any) -> dict[str, Any]:
+    """Those of a dataclass; none of anything else."""
+    return asdict(default) if is_dataclass(default) and not isinstance(default, type) else {}
 
 
 def published_table(
