@@ -12,7 +12,7 @@ from tests.cli.test_cli import assert_refused
 from tests.models import tiny
 from tilepress.formats import FormatError
 from tilepress.models import compress_folder
-from tilepress.models.recipe import read_recipe
+from tilepress.models.recipe import NAMED, read_recipe
 from tilepress.nn.kv_cache import KvCache, set_default_cache
 
 SIZES = {"head_dim": 32, "max_position_embeddings": 256}
@@ -22,7 +22,8 @@ SIZES = {"head_dim": 32, "max_position_embeddings": 256}
 def folders(tmp_path_factory):
     """A model, and the same compressed by the recipe `harmonia`."""
     folder, text = tiny.save(tmp_path_factory.mktemp("kv") / "model", **SIZES)
-    compress_folder(str(folder), folder.parent / "out", "harmonia")
+    calibration = {"text": str(text), "sequences": 2, "length": 48}
+    compress_folder(str(folder), folder.parent / "out", {**NAMED["harmonia"], "calibration": calibration})
     return str(folder), str(folder.parent / "out"), str(text)
 
 
@@ -35,7 +36,8 @@ def caches_of(model, **options):
 def test_harmonia_is_a_recipe():
     recipe = read_recipe("harmonia")
     assert (recipe.weights.format, recipe.activations.format) == ("int4:g32", "bfp:g32:m8")
-    assert (recipe.kv_cache.format, recipe.kv_cache.smoothing) == ("bfp4", "online")
+    assert (recipe.kv_cache.format, recipe.kv_cache.smoothing) == ("bfp4", "hybrid")
+    assert recipe.folds_scales and recipe.looks_at_text and not recipe.needs_hessian
 
 
 def test_a_compressed_model_remembers_its_cache(folders):

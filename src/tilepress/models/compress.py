@@ -242,10 +242,7 @@ class Compression:
             return self._pack(layers, types, {})
         with torch.no_grad(), in_float32(block):
             if self.recipe.folds_scales:
-                runs = list(islice(self._block_runs(stage), SEQUENCES))
-                smooth_block(
-                    self.model, stage, runs, parse_kv(self.recipe.kv_cache.format), self.recipe.kv_cache.smoothing
-                )
+                self._smooth(stage)
             statistics = statistics_of(layers, self._block_runs(stage), self.recipe.needs_hessian)
             found = self._pack(layers, types, statistics)
             self._hand_on(stage)

@@ -25,7 +25,8 @@ NAMED: dict[str, dict[str, Any]] = {
     "harmonia": {
         "weights": {"format": "int4:g32"},
         "activations": {"format": "bfp:g32:m8"},
-        "kv_cache": {"format": "bfp4", "smoothing": "online"},
+        "kv_cache": {"format": "bfp4", "smoothing": "hybrid"},
+        "calibration": {"sequences": 8},
     },
 }
 

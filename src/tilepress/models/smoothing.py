@@ -19,7 +19,7 @@ from ..formats.kv import KvBfp, KvFormat, of_cache, parse_kv, smoothed_channels
 from .blocks import find_blocks
 from .calibration import find_chain, first_inputs
 
-SEQUENCES = 4  # of the calibration text that scales are learned on
+SEQUENCES = 4  # of a recipe's calibration text that scales are learned on
 STEPS = 32
 LEARNING_RATE = 0.1  # of exponents of two
 POWERS = (0.25, 0.5, 0.75)  # of the keys' extremes, to start from
@@ -67,9 +67,9 @@ def learn_before_rotation(
 def block_runs(
     model: Any, windows: Tensor, track: Callable[[Sequence[str]], Iterable[str]] = iter
 ) -> Iterator[tuple[str, list[Run]]]:
-    """Each block's name and what computes it on the first of `windows`, given what the blocks before it give."""
+    """Each block's name and what computes it on each of `windows`, given what the blocks before it give."""
     blocks = find_blocks(model)
-    windows = windows[:SEQUENCES].to(next(model.parameters()).device)
+    windows = windows.to(next(model.parameters()).device)
     chain = find_chain(model, list(blocks.values()), windows[0])
     hidden = list(first_inputs(model, chain.blocks[0], windows))
     for call, name in zip(chain.calls, track(list(blocks)), strict=True):

@@ -23,7 +23,6 @@ EMBEDDED = "smollm2-135m"
 ABSENT = "its weights are not here"
 OTHERS = "bfp:g32:m8"  # activations other than the cache's, as the paper settles on
 WIDE = ":hi8:initial32:local64"
-BEST = "hybrid"  # smoothing of the recipe `harmonia`
 CACHES = "bfp8 bfp:m4 bfp4 bfp4/offline bfp4/hybrid"  # FORMAT or FORMAT/SMOOTHING
 ACCURACY, PERPLEXITY, KL, TOP = "relative accuracy", "perplexity", "KL divergence", "same most likely token"
 
@@ -301,11 +300,15 @@ def _named(text: str) -> Any:
 
 
 def _methods() -> list[Any]:
+    """What METHODS name; the last is the recipe `harmonia`."""
+    from ..models.recipe import read_recipe
+
+    cache = read_recipe("harmonia").kv_cache
     linear = ["fp", "bfp:g64:m4", "bfp:g64:m6", "bfp:g64:m8"]
     return [
         *(_cache("fp16", "none", one) for one in linear),
         _cache("bfp8", "none", OTHERS),
-        _cache("bfp4", BEST, OTHERS),
+        _cache(cache.format, cache.smoothing, OTHERS),
     ]
 
 
