@@ -79,8 +79,8 @@ Parts save(const Cache& cache) {
 }
 
 KvShape make_shape(int64_t batch, int64_t heads, int64_t channels, int mantissa, int high, int64_t initial,
-                   int64_t local, int64_t window, int64_t smoothed) {
-  return {batch, heads, channels, mantissa, high, initial, local, window, smoothed};
+                   int64_t local, int64_t window, int64_t smoothed, bool thin) {
+  return {batch, heads, channels, mantissa, high, initial, local, window, smoothed, thin};
 }
 
 std::vector<std::pair<std::string, std::vector<uint8_t>>> copies_of(const Parts& parts) {
@@ -93,10 +93,10 @@ std::vector<std::pair<std::string, std::vector<uint8_t>>> copies_of(const Parts&
 }
 
 std::unique_ptr<KvCache> load(int64_t batch, int64_t heads, int64_t channels, int mantissa, int high, int64_t initial,
-                              int64_t local, int64_t window, int64_t smoothed, const std::vector<int64_t>& lengths,
-                              const Parts& parts) {
-  return KvCache::load(make_shape(batch, heads, channels, mantissa, high, initial, local, window, smoothed), lengths,
-                       copies_of(parts));
+                              int64_t local, int64_t window, int64_t smoothed, bool thin,
+                              const std::vector<int64_t>& lengths, const Parts& parts) {
+  return KvCache::load(make_shape(batch, heads, channels, mantissa, high, initial, local, window, smoothed, thin),
+                       lengths, copies_of(parts));
 }
 
 SparseKvShape make_sparse_shape(int64_t batch, int64_t heads, int64_t channels, const std::string& type,
@@ -134,12 +134,14 @@ void bind_kv_cache(nb::module_& m) {
       .def(
           "__init__",
           [](KvCache* self, int64_t batch, int64_t heads, int64_t channels, int mantissa, int high, int64_t initial,
-             int64_t local, int64_t window, int64_t smoothed) {
-            new (self) KvCache(make_shape(batch, heads, channels, mantissa, high, initial, local, window, smoothed));
+             int64_t local, int64_t window, int64_t smoothed, bool thin) {
+            new (self)
+                KvCache(make_shape(batch, heads, channels, mantissa, high, initial, local, window, smoothed, thin));
           },
-          "batch"_a, "heads"_a, "channels"_a, "mantissa"_a, "high"_a, "initial"_a, "local"_a, "window"_a, "smoothed"_a)
+          "batch"_a, "heads"_a, "channels"_a, "mantissa"_a, "high"_a, "initial"_a, "local"_a, "window"_a, "smoothed"_a,
+          "thin"_a)
       .def_static("load", &load, "batch"_a, "heads"_a, "channels"_a, "mantissa"_a, "high"_a, "initial"_a, "local"_a,
-                  "window"_a, "smoothed"_a, "lengths"_a, "parts"_a);
+                  "window"_a, "smoothed"_a, "thin"_a, "lengths"_a, "parts"_a);
   bind_growth(packed);
   auto sparse = nb::class_<SparseKvCache>(m, "SparseKvCache");
   sparse

@@ -10,8 +10,6 @@
 namespace tilepress {
 namespace {
 
-constexpr int64_t kChunkBlocks = 2;  // how far a sequence grows at a time, and so the most that is not in use
-
 size_t size(int64_t count) { return static_cast<size_t>(count); }
 int64_t blocks_of(int64_t tokens) { return (tokens + kKvTokens - 1) / kKvTokens; }
 
@@ -54,7 +52,9 @@ KvCache::KvCache(const KvShape& shape) : shape_(shape) {
   ring_blocks_ = has_ring() ? blocks_touched(shape.local) : 0;
   const int64_t all = shape.batch * shape.heads, group = all * kKvTokens * shape.channels;
   require(initial_blocks_ + ring_blocks_ <= kMostTokens / all, "the cache is too large");
+  shape_.thin = shape.thin && !shape.window;
   lengths_.assign(size(shape.batch), 0);
+  thin_.resize(size(shape.batch));
   smooth_.assign(size(shape.batch), shape.smoothed == 0);
   ring_ = KvMemory(all * (initial_blocks_ + ring_blocks_) * unit_count() * kKvUnitLows);
   open_values_ = KvMemory(group * 2);
@@ -72,6 +72,9 @@ int64_t KvCache::chunk_bytes(int64_t blocks) const {
 int64_t KvCache::allocated() const {
   int64_t total = ring_.size() + open_values_.size() + first_keys_.size() + offsets_.size();
   for (const Chunk& chunk : chunks_) total += chunk.memory.size();
+  for (const auto& blocks : thin_) {
+    for (const ThinBlock& block : blocks) total += block.bytes();
+  }
   return total;
 }
 
@@ -96,6 +99,7 @@ uint8_t* KvCache::lows(const Chunk& chunk, int64_t sequence, int64_t head, int64
 }
 
 KvUnits KvCache::units(int64_t sequence, int64_t head, int64_t block, int64_t length, int part) const {
+  if (is_thin(sequence, block)) return expanded(sequence, head, block, part * unit_count() / 2, unit_count() / 2);
   const Chunk& chunk = chunks_[chunk_of_[size(block)]];
   const int64_t count = unit_count(), all = shape_.batch * shape_.heads * chunk.blocks * count;
   const int64_t at = (head_index(sequence, head) * chunk.blocks + block - chunk.first) * count;
@@ -126,7 +130,7 @@ void KvCache::allocate(int64_t first, int64_t blocks) {
   if (first > present) add(present, first - present, 0);
   for (int64_t end = first + blocks; first < end;) {
     const int64_t left = (end - first + kChunkBlocks - 1) / kChunkBlocks * kChunkBlocks;
-    const int64_t count = shape_.window ? kChunkBlocks : left;
+    const int64_t count = shape_.window || shape_.thin ? kChunkBlocks : left;
     add(first, count, chunk_bytes(count));
     first += count;
   }
@@ -150,6 +154,7 @@ void KvCache::settle(const KvStep& step) {
   }
   const int64_t seen = first_live_block(shortest);
   if (all_smooth) first_keys_ = KvMemory();
+  thin_out();
   for (Chunk& chunk : chunks_) {
     if (chunk.first + chunk.blocks <= seen && chunk.memory.size()) chunk.memory = KvMemory();
   }
@@ -299,6 +304,7 @@ void KvCache::crop(const std::vector<int64_t>& lengths) {
   for (int64_t sequence = 0; sequence < shape_.batch; ++sequence) {
     const int64_t wanted = lengths[size(sequence)];
     if (wanted >= lengths_[size(sequence)]) continue;
+    thicken(sequence, wanted);
     for (int64_t head = 0; head < shape_.heads; ++head) shorten(sequence, head, wanted);
     lengths_[size(sequence)] = wanted;
     if (!wanted && shape_.smoothed) {

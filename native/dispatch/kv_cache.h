@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "dispatch/kv_thin.h"
 #include "dispatch/kv_units.h"
 
 namespace tilepress {
@@ -17,6 +18,7 @@ struct KvShape {
   int64_t initial, local;  // tokens
   int64_t window;          // tokens that a query sees, its own included; 0: all
   int64_t smoothed;        // channels of keys that have an offset
+  bool thin;               // zeros are not stored; of no use where there is a window
 };
 
 inline constexpr int64_t kMostTokens = int64_t{1} << 30;  // of a sequence
@@ -92,6 +94,8 @@ class KvCache {
   int64_t first_seen(int64_t length) const { return shape_.window ? std::max<int64_t>(length - shape_.window, 0) : 0; }
 
  private:
+  static constexpr int64_t kChunkBlocks = 2;  // how far a sequence grows at a time, and so the most that is not in use
+
   // Consecutive blocks of all sequences and heads: codes [batch, heads, blocks, …], then exponents, then lows if any.
   struct Chunk {
     KvMemory memory;
@@ -114,6 +118,15 @@ class KvCache {
   KvUnits units(int64_t sequence, int64_t head, int64_t block, int64_t length, int part) const;
   uint8_t* lows(const Chunk& chunk, int64_t sequence, int64_t head, int64_t block, int64_t length) const;
   uint8_t* ring_place(int64_t sequence, int64_t head, int64_t block) const;
+  int64_t first_thin() const { return (initial_blocks_ + kChunkBlocks - 1) / kChunkBlocks * kChunkBlocks; }
+  bool is_thin(int64_t sequence, int64_t block) const {
+    return block >= first_thin() && block < static_cast<int64_t>(thin_[static_cast<size_t>(sequence)].size());
+  }
+  int64_t resting_blocks(int64_t length) const;
+  KvUnits expanded(int64_t sequence, int64_t head, int64_t block, int64_t first, int64_t count) const;
+  KvUnits whole(int64_t sequence, int64_t head, int64_t block) const;  // keys, and values after them
+  void thin_out();
+  void thicken(int64_t sequence, int64_t length);
   void reserve(const KvStep& step);
   void settle(const KvStep& step);
   void begin_block(const KvUnits& units);
@@ -146,10 +159,12 @@ class KvCache {
   std::vector<uint8_t> smooth_;   // of each sequence: whether its offsets are final
   std::vector<Chunk> chunks_;
   std::vector<size_t> chunk_of_;  // of each block
-  KvMemory ring_;                 // lows of the first blocks and the last: [batch, heads, blocks, …]
-  KvMemory open_values_;          // FP16 values of the last group: [batch, heads, 32, channels]
-  KvMemory first_keys_;           // FP16 keys of the first group, as long as offsets are not final
-  KvMemory offsets_;              // [batch, heads, channels] floats
+  // Of each sequence the blocks that have come to rest, in the place of chunks; the first are empty.
+  std::vector<std::vector<ThinBlock>> thin_;
+  KvMemory ring_;         // lows of the first blocks and the last: [batch, heads, blocks, …]
+  KvMemory open_values_;  // FP16 values of the last group: [batch, heads, 32, channels]
+  KvMemory first_keys_;   // FP16 keys of the first group, as long as offsets are not final
+  KvMemory offsets_;      // [batch, heads, channels] floats
 };
 
 }  // namespace tilepress

@@ -18,6 +18,9 @@ constexpr int64_t kTokensTogether = 4;  // of a prompt, whose queries read keys 
 constexpr float kLeast = -std::numeric_limits<float>::infinity();
 
 size_t size(int64_t count) { return static_cast<size_t>(count); }
+
+// Waking threads takes longer than so many values.
+int threads_for(int64_t values, int threads) { return values < 1 << 14 ? 1 : threads; }
 int64_t segments_of(int64_t tokens) { return (tokens + kSegment - 1) / kSegment; }
 
 // Exponents of all ones are infinities and NaN; by integers, which compilers vectorise.
@@ -70,7 +73,7 @@ class SparseAttention {
     for (int64_t i = 0; i < batch_; ++i) longest = std::max(longest, cache_.length(i) + 1);
     const int64_t segments = segments_of(longest);
     std::vector<Rows> rows(size(all));
-    parallel_for(all, threads, [&](int, int64_t at) {
+    parallel_for(all, threads_for(all * channels_ * (2 + rows_), threads), [&](int, int64_t at) {
       if (!is_kept(at / heads_, 0)) return;
       append(at / heads_, at % heads_, 0, cache_.length(at / heads_));
       if (rows_) rows[size(at)] = rows_of(at, {0}, cache_.length(at / heads_));
@@ -81,7 +84,7 @@ class SparseAttention {
         const int64_t at = item / segments;
         if (is_kept(at / heads_, 0)) attend_segment(at, item % segments, rows[size(at)], partial(memory, item, rows_));
       });
-      parallel_for(all, threads, [&](int, int64_t at) {
+      parallel_for(all, threads_for(all * segments * rows_ * channels_, threads), [&](int, int64_t at) {
         if (!is_kept(at / heads_, 0)) return clear(at, 0);
         const int64_t mine = segments_of(cache_.length(at / heads_) + 1);
         for (int64_t row = 0; row < rows_; ++row) {
@@ -89,10 +92,13 @@ class SparseAttention {
         }
       });
     }
-    parallel_for(2 * batch_, threads, [&](int, int64_t item) {
-      const int64_t sequence = item / 2, length = cache_.length(sequence) + 1;
-      const bool full = is_kept(sequence, 0) && length % kSparseTokens == 0;
-      if (full) cache_.close(sequence, length / kSparseTokens - 1, static_cast<int>(item % 2));
+    std::vector<int64_t> full;
+    for (int64_t i = 0; i < batch_; ++i) {
+      if (is_kept(i, 0) && (cache_.length(i) + 1) % kSparseTokens == 0) full.push_back(i);
+    }
+    parallel_for(2 * static_cast<int64_t>(full.size()), threads, [&](int, int64_t item) {
+      const int64_t sequence = full[size(item / 2)];
+      cache_.close(sequence, cache_.length(sequence) / kSparseTokens, static_cast<int>(item % 2));
     });
     for (int64_t i = 0; i < batch_; ++i) cache_.lengths_[size(i)] += is_kept(i, 0);
   }

@@ -20,7 +20,7 @@ void require(bool condition, const std::string& message) {
 KvCache::Span KvCache::live() const {
   int64_t longest = 0, first = 0;
   for (int64_t length : lengths_) longest = std::max(longest, length);
-  for (const Chunk& chunk : chunks_) first += chunk.memory.size() ? 0 : chunk.blocks;
+  for (const Chunk& chunk : chunks_) first += chunk.memory.size() || shape_.thin ? 0 : chunk.blocks;
   return {first, std::max<int64_t>((longest + kKvTokens - 1) / kKvTokens - first, 0)};
 }
 
@@ -51,7 +51,7 @@ void KvCache::move_part(const std::string& part, uint8_t* bytes, bool save) {
   for (int64_t sequence = 0; sequence < shape_.batch; ++sequence) {
     for (int64_t head = 0; head < shape_.heads; ++head) {
       for (int64_t block = span.first; block < span.first + span.blocks; ++block) {
-        const KvUnits all = keys(sequence, head, block, 0);
+        const KvUnits all = whole(sequence, head, block);
         const int64_t of_unit = part == "codes" ? kKvUnitCodes : part == "lows" ? kKvUnitLows : kKvUnitExponents;
         uint8_t* mine = part == "codes" ? all.codes : part == "lows" ? all.lows : all.exponents;
         move(mine, bytes, unit_count() * of_unit);
@@ -97,6 +97,7 @@ std::unique_ptr<KvCache> KvCache::load(const KvShape& shape, const std::vector<i
   }
   if (smooth) cache->first_keys_ = KvMemory();
   cache->take(std::move(parts));
+  cache->thin_out();
   return cache;
 }
 
@@ -129,6 +130,7 @@ std::unique_ptr<KvCache> KvCache::select(const std::vector<int64_t>& sequences) 
   chosen->allocate(span.first, span.blocks);
   if (!first_keys_.size()) chosen->first_keys_ = KvMemory();
   for (int64_t to = 0; to < shape.batch; ++to) chosen->copy_sequence(to, *this, sequences[size(to)]);
+  chosen->thin_out();
   return chosen;
 }
 
@@ -145,7 +147,7 @@ void KvCache::copy_sequence(int64_t to, const KvCache& other, int64_t from) {
   const Span span = other.live();
   for (int64_t head = 0; head < shape_.heads; ++head) {
     for (int64_t block = span.first; block < span.first + span.blocks; ++block) {
-      const KvUnits mine = keys(to, head, block, 0), theirs = other.keys(from, head, block, 0);
+      const KvUnits mine = keys(to, head, block, 0), theirs = other.whole(from, head, block);
       std::memcpy(mine.codes, theirs.codes, size(unit_count() * kKvUnitCodes));
       std::memcpy(mine.exponents, theirs.exponents, size(unit_count() * kKvUnitExponents));
       if (is_wide_everywhere()) std::memcpy(mine.lows, theirs.lows, size(unit_count() * kKvUnitLows));

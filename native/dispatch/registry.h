@@ -8,6 +8,7 @@
 #include "tilepress/kernels.h"
 #include "tilepress/kv.h"
 #include "tilepress/kv_sparse.h"
+#include "tilepress/kv_thin.h"
 
 namespace tilepress {
 
@@ -49,6 +50,7 @@ inline constexpr Operation<KvScores> kKvScores{"scores_f32_bfp_bfp"};
 inline constexpr Operation<KvMix> kKvMix{"mix_f32_bfp_bfp"};
 inline constexpr Operation<KvWeigh> kKvWeigh{"weights_u8_f32"};
 inline constexpr Operation<MultiplySparse> kMultiplySparse{"multiply_f32_f32_sparse"};
+inline constexpr Operation<ExpandThin> kExpandThin{"expand_thin"};
 inline constexpr Operation<SoftmaxWeights> kSoftmaxWeights{"softmax_f32"};
 inline constexpr Operation<ReadBytes> kRead{"read"};
 

@@ -4,6 +4,7 @@
 #include "tilepress/kernels.h"
 #include "tilepress/kv.h"
 #include "tilepress/kv_sparse.h"
+#include "tilepress/kv_thin.h"
 
 namespace tilepress {
 
@@ -32,6 +33,7 @@ KvScores kv_scores;
 KvMix kv_mix;
 KvWeigh kv_weigh;
 MultiplySparse multiply_sparse;
+ExpandThin expand_thin;
 SoftmaxWeights softmax_weights;
 }  // namespace portable
 
@@ -43,6 +45,7 @@ UnpackBlock unpack_block;
 LinearInteger linear_integer_span;
 LinearF32 linear_f32_span;
 MultiplySparse multiply_sparse;
+ExpandThin expand_thin;
 KvScores kv_scores;
 KvMix kv_mix;
 KvWeigh kv_weigh;
@@ -67,6 +70,7 @@ KvScores kv_scores;
 KvMix kv_mix;
 KvWeigh kv_weigh;
 MultiplySparse multiply_sparse;
+ExpandThin expand_thin;
 SoftmaxWeights softmax_weights;
 }  // namespace avx2
 
@@ -91,6 +95,7 @@ KvScores kv_scores;
 KvMix kv_mix;
 KvWeigh kv_weigh;
 MultiplySparse multiply_sparse;
+ExpandThin expand_thin;
 SoftmaxWeights softmax_weights;
 }  // namespace avx512
 

@@ -60,6 +60,7 @@ class KvCache:
         local: int,
         window: int,
         smoothed: int,
+        thin: bool,
     ) -> None: ...
     @staticmethod
     def load(
@@ -72,6 +73,7 @@ class KvCache:
         local: int,
         window: int,
         smoothed: int,
+        thin: bool,
         lengths: list[int],
         parts: list[tuple[str, bytes]],
     ) -> KvCache: ...

@@ -68,3 +68,11 @@ def test_harmonias_compression_at_four_thousand_tokens():
     assert halves / parse_kv("bfp8").bits(4096) == 16 / (9 + 5 / 32)
     assert parse_kv("sparse:k30,v50").bits(74) == 64 * (16 * 0.7 + 1 + 16 * 0.5 + 1) + 10 * 32  # the last ten are whole
     assert parse_kv("bfp4").bits(50) == 2 * 50 * (9 + 5 / 32)
+
+
+def test_what_sparsity_saves_of_block_floating_point():
+    assert parse_kv("bfp8+sparse:k30,v50").bits(70) == pytest.approx(parse_kv("bfp8").bits(70) - 64 * (9 * 0.8 - 2))
+    # The first block and the last 64 tokens have more bits, and all of them.
+    thin = parse_kv("bfp4+sparse:k30,v50").bits(4096)
+    assert thin == pytest.approx(parse_kv("bfp4").bits(4096) - (4096 - 96) * (5 * 0.8 - 2))
+    assert parse_kv("bfp4+sparse:k30,v50").bits(90) == parse_kv("bfp4").bits(90)

@@ -9,6 +9,7 @@ from tilepress.formats import FormatError
 from tilepress.formats.kv import KvBfp, parse_kv
 from tilepress.kernels import attention_reference as reference
 from tilepress.kernels.attention import PackedKv
+from tilepress.nn.pruning import prune_tokens
 
 BFP4 = parse_kv("bfp4").bfp
 BFP8 = parse_kv("bfp8").bfp
@@ -310,3 +311,73 @@ def test_wrong_arguments():
     with pytest.raises(ValueError, match="a length is wanted for each"):
         packed.crop([1, 2])
     assert packed.lengths == [0]
+
+
+def pruned(tokens, **options):
+    """As `tensors`, with half of keys and values zero."""
+    queries, keys, values = tensors(tokens, **options)
+    generator = torch.Generator().manual_seed(3)
+    for part in (keys, values):
+        part *= torch.rand(part.shape, generator=generator) < 0.5
+    return queries, keys, values
+
+
+THIN = ["bfp4", "bfp8", "bfp:m4", "bfp:m2:hi4:initial0:local33", "bfp:m5:hi7:initial3:local40"]
+
+
+@pytest.mark.parametrize("smoothed", [0, 4])
+@pytest.mark.parametrize("name", THIN)
+def test_zeros_that_are_not_stored_change_no_bit(name, smoothed, isa):
+    format, arrays = parse_kv(name).bfp, pruned(200)
+    options = {"smoothed_channels": smoothed}
+    wanted = by_steps(PackedKv(format, 1, 2, 64, **options), *arrays, sizes=200)
+    thin = PackedKv(format, 1, 2, 64, thin=True, **options)
+    assert torch.equal(by_steps(thin, *arrays, sizes=[1, 130, *[1] * 69]), wanted)
+    whole = PackedKv(format, 1, 2, 64, **options)
+    whole.append(*arrays[1:])
+    assert thin.nbytes < whole.nbytes
+
+
+@pytest.mark.parametrize("name", THIN)
+def test_thin_caches_are_shortened_chosen_and_saved_as_others(name):
+    format, arrays, more = parse_kv(name).bfp, pruned(230, batch=2), pruned(90, batch=2, seed=5)
+    caches = [PackedKv(format, 2, 2, 64, thin=thin) for thin in (False, True)]
+    kept = torch.ones(2, 230, dtype=torch.bool)
+    kept[1, :50] = False
+    for one in caches:
+        one.append(*arrays[1:], kept)
+        one.crop([229, 101])
+        one.append(*(x[:, :, :1] for x in more[1:]))
+        one.crop([65, 102])
+        one.append(*(x[:, :, :40] for x in more[1:]))
+        one.select([1, 0, 1])
+    again = PackedKv(format, 3, 2, 64, thin=True)
+    again.restore(caches[1].lengths, caches[1].state())
+    assert caches[1].lengths == caches[0].lengths == [142, 105, 142]
+    state = caches[1].state()
+    assert all(torch.equal(state[part], array) for part, array in caches[0].state().items())
+    rest = [x[torch.tensor([1, 0, 1])][:, :, 40:] for x in more]
+    plain, thin, restored = (one.attend(*rest, 0.125) for one in (*caches, again))
+    assert torch.equal(plain, thin) and torch.equal(plain, restored)
+    assert caches[1].nbytes <= caches[0].nbytes
+
+
+def test_windows_keep_their_zeros():
+    arrays = pruned(150, rows=1, heads=1)
+    found = by_steps(PackedKv(BFP4, 1, 1, 64, window=50, thin=True), *arrays, sizes=[70, 80])
+    assert torch.equal(found, by_steps(PackedKv(BFP4, 1, 1, 64, window=50), *arrays, sizes=150))
+
+
+@pytest.mark.parametrize("name", ["bfp4+sparse:k30,v50", "bfp8+sparse:k30,v50", "bfp:m4+sparse:k50,v70"])
+def test_memory_of_thin_caches_is_what_the_formula_says(name):
+    """Or less: what block floating point rounds to zero is not stored either."""
+    format = parse_kv(name)
+    cache = PackedKv(format.bfp, 1, 8, 128, thin=True)
+    generator = torch.Generator().manual_seed(0)
+    keys, values = (1 + torch.rand(1, 8, 4096, 128, generator=generator) for _ in range(2))  # nothing rounds to zero
+    for part, percent in ((keys, format.key_sparsity), (values, format.value_sparsity)):
+        part.copy_(prune_tokens(part, percent))
+    cache.append(keys, values)
+    formula = format.bits(4096) / 8 * 8 * 128
+    assert 0.98 * formula <= cache.nbytes <= 1.03 * formula
+    assert cache.nbytes < parse_kv(str(format.bfp)).bits(4096) / 8 * 8 * 128

@@ -20,6 +20,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from ..formats.kv import KvFormat, parse_kv
 from ..kernels.attention import GrowingKv, PackedKv, SparseKv
+from ..nn.pruning import prune_tokens
 from .bandwidth import last_level_cache_bytes, read_bandwidth
 from .linear import Step, _free_memory, _torch_threads
 
@@ -129,15 +130,24 @@ def _small(name: str) -> KvFormat:
         raise ValueError(
             f"small caches are block floating point or sparse halves, not {format}; fp16 and bf16 are torch's own"
         )
-    if format.bfp and format.is_sparse:
-        raise ValueError(f"{format} is stored as {format.number} is, with zeros: measure that")
     return format
 
 
-def _packed(name: str, format: KvFormat, heads: Heads, past: list[Tensor], token: list[Tensor]) -> _Entrant:
+def _filled(format: KvFormat, heads: Heads, past: list[Tensor]) -> GrowingKv:
     shape = (1, heads.keys, heads.channels)
-    cache: GrowingKv = PackedKv(format.bfp, *shape) if format.bfp else SparseKv(format, *shape)
+    cache: GrowingKv
+    if format.bfp is None:
+        cache = SparseKv(format, *shape)
+    else:
+        cache = PackedKv(format.bfp, *shape, thin=format.is_sparse)
+        drops = (format.key_sparsity, format.value_sparsity)
+        past = [prune_tokens(part, percent) for part, percent in zip(past, drops, strict=True)]
     cache.append(*past)
+    return cache
+
+
+def _packed(name: str, format: KvFormat, heads: Heads, past: list[Tensor], token: list[Tensor]) -> _Entrant:
+    cache = _filled(format, heads, past)
     query, key, value = token
     scaling = heads.channels**-0.5
 

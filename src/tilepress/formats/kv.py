@@ -103,11 +103,19 @@ class KvFormat:
 
     def bits(self, tokens: int) -> float:
         """Bits that a channel's key and value of each of `tokens` tokens take."""
-        if isinstance(self.number, KvBfp):
-            return 2 * self.number.bits(tokens)
-        closed = tokens // BLOCK * BLOCK if self.is_sparse else 0
-        kept = 2 - (self.key_sparsity + self.value_sparsity) / 100
-        return 2 * 16 * (tokens - closed) + closed * (16 * kept + 2)
+        whole = 2 * self.number.bits(tokens) if isinstance(self.number, KvBfp) else 2 * 16 * tokens
+        closed = self._closed(tokens) if self.is_sparse else 0
+        of_value = 1 + self.number.mantissa if isinstance(self.number, KvBfp) else 16
+        left_out = (self.key_sparsity + self.value_sparsity) / 100
+        return whole + closed * (2 - of_value * left_out)
+
+    def _closed(self, tokens: int) -> int:
+        """Tokens of which zeros are not stored: of full blocks, and no more bits than most."""
+        if self.bfp is None:
+            return tokens // BLOCK * BLOCK
+        wide = self.bfp.local if self.bfp.high > self.bfp.mantissa else 0
+        first = -(-self.bfp.initial // BLOCK) * BLOCK if self.bfp.high > self.bfp.mantissa else 0
+        return max(max(tokens - wide, 0) // BLOCK * BLOCK - first, 0)
 
 
 def parse_kv(name: "str | KvFormat") -> KvFormat:

@@ -103,6 +103,8 @@ class PackedKv(GrowingKv):
     Args:
         window: tokens that a query sees, its own included; those before are given up. All if None.
         smoothed_channels: channels of each head's keys that have an offset.
+        thin: store no zeros, but bits that say where they are, of blocks that will not change any more. Worth it where
+            a good part is zero; of no use with a window.
     """
 
     kind = _native.KvCache
@@ -116,16 +118,17 @@ class PackedKv(GrowingKv):
         *,
         window: int | None = None,
         smoothed_channels: int = 0,
+        thin: bool = False,
     ) -> None:
         check_channels(format, channels)
-        self.format, self.window, self.smoothed_channels = format, window, smoothed_channels
+        self.format, self.window, self.smoothed_channels, self.thin = format, window, smoothed_channels, thin
         self.heads, self.channels = heads, channels
         self.native = self.kind(batch, *self._shape())
 
     def _shape(self) -> tuple[Any, ...]:
         format = self.format
         bits = (format.mantissa, format.high, format.initial, format.local)
-        return (self.heads, self.channels, *bits, self.window or 0, self.smoothed_channels)
+        return (self.heads, self.channels, *bits, self.window or 0, self.smoothed_channels, self.thin)
 
 
 class SparseKv(GrowingKv):

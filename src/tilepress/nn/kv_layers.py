@@ -61,7 +61,13 @@ class PackedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
             self.store = SparseKv(self.format, batch, heads, channels, window=self.window)
         else:
             self.store = PackedKv(
-                self.format.bfp, batch, heads, channels, window=self.window, smoothed_channels=self.smoothed_channels
+                self.format.bfp,
+                batch,
+                heads,
+                channels,
+                window=self.window,
+                smoothed_channels=self.smoothed_channels,
+                thin=self.format.is_sparse,
             )
         self.is_initialized = True
 
