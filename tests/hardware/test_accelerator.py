@@ -52,6 +52,8 @@ def test_peak_rates_are_equal_in_anda_and_as_printed_in_harmonia():
         ("like: anda\nname: x\nmodes: []", "modes: .*at least 1 item"),
         ("like: anda\nname: x\nmodes: [{activations: bfp, other: int4, cycles: {fixed: 1}}]", "mantissas, from and to"),
         ("like: anda\nname: x\nmodes: [{activations: fp16, other: int4, cycles: {}}]", "a group takes some cycles"),
+        ("like: anda\nname: x\nsources: me", "sources: .*valid dictionary"),
+        ("like: [anda]\nname: x", "like: there is no"),
         ("name: x", "title: is missing"),
     ],
 )

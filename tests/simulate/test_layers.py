@@ -43,6 +43,8 @@ def test_a_configuration_is_a_model(tmp_path):
         ({"hidden_size": None}, "hidden_size is missing"),
         ({"hidden_size": "big"}, "hidden_size is no whole number: 'big'"),
         ({"num_hidden_layers": 0}, "layers is at least 1, not 0"),
+        ({"head_dim": "128"}, "head_dim is no whole number: '128'"),
+        ({"head_dim": -1}, "head_size is at least 1, not -1"),
         ({"num_key_value_heads": 3}, "4 heads do not share 3 of keys"),
     ],
 )

@@ -80,7 +80,10 @@ def _whole(fields: dict[str, Any], folder: Path) -> dict[str, Any]:
     if name not in _names(folder):
         raise MachineError(f"like: there is no {name!r}; there are {', '.join(_names(folder))}")
     base = _whole(_mapping(folder / f"{name}.yaml"), folder)
-    return {**base, **fields, "sources": {**base["sources"], **(fields.get("sources") or {})}}
+    sources = fields.get("sources", {})
+    if isinstance(sources, dict):
+        sources = {**base["sources"], **sources}
+    return {**base, **fields, "sources": sources}
 
 
 def _in_words(error: Any) -> str:

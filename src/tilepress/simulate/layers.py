@@ -44,6 +44,8 @@ class Transformer:
         for field in ("layers", "hidden", "heads", "kv_heads", "feed_forward", "vocabulary", "positions"):
             if getattr(self, field) < 1:
                 raise ValueError(f"{self.name}: {field} is at least 1, not {getattr(self, field)}")
+        if self.head_size < 0:
+            raise ValueError(f"{self.name}: head_size is at least 1, not {self.head_size}")
         if self.heads % self.kv_heads or (not self.head_size and self.hidden % self.heads):
             raise ValueError(
                 f"{self.name}: {self.heads} heads do not share {self.kv_heads} of keys, or do not divide {self.hidden}"
@@ -163,13 +165,13 @@ def from_config(config: Mapping[str, Any], name: str, source: str) -> Transforme
         layers=_number(config, "num_hidden_layers", source),
         hidden=_number(config, "hidden_size", source),
         heads=heads,
-        kv_heads=config.get("num_key_value_heads") or heads,
+        kv_heads=_number(config, "num_key_value_heads", source, heads),
         feed_forward=_number(config, "intermediate_size" if gated else "ffn_dim", source),
         vocabulary=_number(config, "vocab_size", source),
         positions=_number(config, "max_position_embeddings", source),
         gated=gated,
         source=source,
-        head_size=config.get("head_dim") or 0,
+        head_size=_number(config, "head_dim", source, 0),
     )
 
 
@@ -185,8 +187,10 @@ def _read(path: Path) -> Transformer:
     return from_config(config, path.parent.name or path.stem, str(path))
 
 
-def _number(config: Mapping[str, Any], field: str, source: str) -> int:
+def _number(config: Mapping[str, Any], field: str, source: str, default: int | None = None) -> int:
     value = config.get(field)
+    if value is None and default is not None:
+        return default
     if not isinstance(value, int) or isinstance(value, bool):
         raise ValueError(f"{source}: {field} is {'missing' if value is None else f'no whole number: {value!r}'}")
     return value

@@ -11,7 +11,7 @@ from ...formats import parse_weight
 from ...formats.kv import parse_kv
 from ...hardware import Accelerator, Machine, read_accelerator, read_machine
 from ...hardware.machine import TILE_WEIGHTS
-from ...hardware.technology import area_scale
+from ...hardware.technology import area_scale, energy_scale
 from ...roofsurface import lots
 from ..deca import Accelerated
 from ..deca import simulate as simulate_gemm
@@ -23,7 +23,7 @@ from .simulation import simulate
 from .workload import Stage, Task
 
 DECA = "deca"
-DECA_NODE = 7  # of its published area and power
+DECA_NODE, DECA_VOLTAGE = 7, 0.7  # of simulate/deca/area.py
 WEIGHTS = 20_000_000  # of the GeMM that stands for all
 PICOJOULE = 1e-12
 MATRIX_ROWS = 16  # that a matrix operation takes at once
@@ -75,31 +75,35 @@ def shared_array(machine: Accelerator, setting: Setting) -> Accelerator:
 
 def _array(machine: Accelerator, task: Task) -> Figures:
     result = simulate(machine, task)
-    energy = result.joules
-    return Figures(machine.name, task.stage, task.tokens, result.seconds, energy, result.energy["DRAM"], result.mm2)
+    figures = (result.seconds, result.joules, result.energy["DRAM"], result.mm2)
+    return Figures(machine.name, task.stage, task.tokens, *figures)
 
 
 def _cpu(task: Task, setting: Setting) -> Figures:
-    """Sapphire Rapids with DECA: its GeMMs once for every 16 rows (docs/deca.md), attention on its matrix units in 16
-    bits, or as fast as keys and values come from memory."""
+    """Sapphire Rapids with DECA: linear layers, then attention."""
     machine = read_machine("spr-hbm").changed(memory={"bandwidth": setting.bandwidth})
-    format = parse_weight(task.weights)
-    one = simulate_gemm(machine, Accelerated(), format, 1.0, weights=WEIGHTS)
-    passes = lots(task.rows, machine)
-    weights = task.model.layers * sum(task.model.products) + (task.model.vocabulary * task.model.hidden) * task.head
-    linear = weights / TILE_WEIGHTS / machine.cores * one.cycles_per_tile * passes / machine.frequency
-    bits = weights * format.bits_per_weight() * passes
-    attention, cache = _cpu_attention(task, machine)
-    seconds = (linear if task.scope != "attention" else 0) + (attention if task.scope != "linear" else 0)
-    dram = (bits * (task.scope != "attention") + cache * (task.scope != "linear")) * setting.dram_energy * PICOJOULE
-    engines = machine.cores * sum(engine_power().values()) * seconds
+    linear = _cpu_linear(task, machine) if task.scope != "attention" else (0.0, 0.0)
+    attention = _cpu_attention(task, machine) if task.scope != "linear" else (0.0, 0.0)
+    seconds, bits = linear[0] + attention[0], linear[1] + attention[1]
+    dram = bits * setting.dram_energy * PICOJOULE
+    smaller = energy_scale(setting.node, setting.voltage) / energy_scale(DECA_NODE, DECA_VOLTAGE)
+    engines = machine.cores * sum(engine_power().values()) * smaller * seconds
     mm2 = machine.cores * sum(engine_area().values()) * area_scale(setting.node) / area_scale(DECA_NODE)
     left_out = "cores and caches are not in energy and area"
     return Figures(DECA, task.stage, task.tokens, seconds, dram + engines, dram, mm2, left_out)
 
 
+def _cpu_linear(task: Task, machine: Machine) -> tuple[float, float]:
+    """Seconds, and bits of weights that are read: once for every 16 rows (docs/deca.md says why)."""
+    format, model, passes = parse_weight(task.weights), task.model, lots(task.rows, machine)
+    one = simulate_gemm(machine, Accelerated(), format, 1.0, weights=WEIGHTS)
+    weights = model.layers * sum(model.products) + model.vocabulary * model.hidden * task.head
+    tiles = weights / TILE_WEIGHTS * passes
+    return tiles / machine.cores * one.cycles_per_tile / machine.frequency, weights * format.bits_per_weight() * passes
+
+
 def _cpu_attention(task: Task, machine: Machine) -> tuple[float, float]:
-    """Seconds, and bits of keys and values that are read."""
+    """Seconds, and bits of keys and values that are read: on the matrix units in 16 bits, or as fast as memory is."""
     model = task.model
     products = 2 * model.width * task.queries * task.tokens * task.batch * model.layers
     rows = min(task.queries * model.heads // model.kv_heads, MATRIX_ROWS)  # queries that share keys
