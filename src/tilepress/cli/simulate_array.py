@@ -229,9 +229,9 @@ def _print_points(found: "Sequence[Point]") -> None:
             one.activations,
             one.kv,
             f"{one.loss:+.2f}",
-            f"{1e3 * one.seconds:.4g}",
-            f"{1e3 * one.joules:.4g}",
-            f"{one.mm2:.3f}",
+            _text(1e3 * one.seconds),
+            _text(1e3 * one.joules),
+            _text(one.mm2),
             "yes" if one in best else "",
         ]
         for one in sorted(found, key=lambda one: one.joules)
@@ -245,10 +245,10 @@ def _print_figures(model: str, figures: "Sequence[Figures]", setting: "Setting")
         [
             f"{one.stage}, {one.tokens} tokens",
             one.design,
-            f"{1e3 * one.seconds:.4g}",
-            f"{'> ' if one.partly else ''}{1e3 * one.joules:.4g}",
-            f"{1e3 * one.dram_joules:.4g}",
-            f"{'> ' if one.partly else ''}{one.mm2:.3g}",
+            _text(1e3 * one.seconds),
+            ("> " if one.partly else "") + _text(1e3 * one.joules),
+            _text(1e3 * one.dram_joules),
+            ("> " if one.partly else "") + _text(one.mm2),
         ]
         for one in figures
     ]
@@ -295,4 +295,6 @@ def _show(recorder: Recorder, name: str, json: bool) -> None:
 
 
 def _text(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.4g}" if abs(value) < 1000 else f"{value:.0f}"
+    return str(value)
