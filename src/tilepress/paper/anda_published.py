@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..compress.search import Products
+from ..simulate.layers import find_transformer
 from .item import Published
 
 MODELS = (
@@ -75,9 +76,6 @@ SAVING: dict[str, dict[str, tuple[float, ...]]] = {
 }
 FIGNA_SAVING, VS_QUANT_SAVING = 1.23, 4.00
 
-# Hidden size and width of the gated feed-forward network, from the models' own configurations.
-LLAMA_SIZES = {"7B": (4096, 11008), "13B": (5120, 13824)}
-
 
 @dataclass(frozen=True)
 class Cell:
@@ -101,13 +99,10 @@ def cells() -> Iterator[Cell]:
 
 
 def products_of(model: str) -> Products:
-    """Products that the four tensor types take part in, up to a factor. OPT's feed-forward network is four times as
-    wide as its hidden states; LLaMA's has a gate beside its up projection."""
-    family, _, size = model.rpartition("-")
-    if family == "OPT":
-        return 3, 1, 4, 4
-    hidden, width = LLAMA_SIZES[size]
-    return 3 * hidden, hidden, 2 * width, width
+    """Products that the four tensor types take part in, for each number of the hidden states."""
+    found = find_transformer(model)
+    qkv, o, u, d = (count // found.hidden for count in found.products)
+    return qkv, o, u, d
 
 
 def saving_of(cell: Cell) -> float | None:
