@@ -82,6 +82,7 @@ def test_scaling_goes_through_the_published_nodes():
     assert area_scale(45) == 1 and area_scale(16) == pytest.approx(0.19) and area_scale(7) == pytest.approx(0.059)
     assert area_scale(32) < 1 and area_scale(20) < area_scale(28) < area_scale(32)
     assert energy_scale(45, 0.9) == pytest.approx(1) and energy_scale(16, 0.8) == pytest.approx(0.172, rel=0.01)
+    assert 0.05 < energy_scale(7, 0.7) < 0.1
     assert energy_scale(16, 0.9) < energy_scale(28, 0.9) < energy_scale(32, 0.9)
     assert sram_energy(4 * 8192) == pytest.approx(2 * sram_energy(8192))
     with pytest.raises(ValueError, match="technologies are from 7 to 45 nm, not 90 nm"):

@@ -7,7 +7,7 @@ theirs are interpolated on logarithmic axes.
 
 import bisect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 BASE_NODE, BASE_VOLTAGE = 45, 0.9
@@ -65,11 +65,6 @@ def energy_scale(node: float, voltage: float) -> float:
 def sram_energy(bank: float) -> float:
     """pJ a bit of a bank of `bank` bytes at 45 nm and 0.9 V; of other sizes, by the square root of their capacity."""
     return CACHE_ENERGY / CACHE_BITS * math.sqrt(bank / CACHE_BYTES)
-
-
-def total(counts: Mapping[str, float], of: Callable[[Part], float]) -> float:
-    """The sum over `counts`, part → how many, of what `of` takes from each."""
-    return sum(count * of(PARTS[name]) for name, count in counts.items())
 
 
 def _switch(polynomial: tuple[float, float, float], voltage: float) -> float:

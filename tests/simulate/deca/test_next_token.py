@@ -4,7 +4,7 @@ from tilepress.formats import parse_weight
 from tilepress.hardware import read_machine
 from tilepress.roofsurface import Deca
 from tilepress.simulate.deca import Accelerated, Baseline
-from tilepress.simulate.deca.area import area, energy_scale, power, shares
+from tilepress.simulate.deca.area import area, power, shares
 from tilepress.simulate.deca.next_token import LLAMA2_70B, OPT_66B, next_token, other_time
 
 HBM = read_machine("spr-hbm")
@@ -36,4 +36,4 @@ def test_area_and_power_grow_with_the_engine():
     assert large["look-up tables"] == pytest.approx(16 * small["look-up tables"])
     assert sum(large.values()) > 2 * sum(area().values()) > 2 * sum(small.values())
     assert sum(power(frequency=5e9).values()) == pytest.approx(2 * sum(power().values()))
-    assert sum(shares(area()).values()) == pytest.approx(1) and 0.05 < energy_scale() < 0.1
+    assert sum(shares(area()).values()) == pytest.approx(1)

@@ -14,16 +14,14 @@ from ...hardware.machine import TILE_WEIGHTS
 from ...hardware.technology import area_scale, energy_scale
 from ...roofsurface import lots
 from ..deca import Accelerated
+from ..deca import area as engine_costs
 from ..deca import simulate as simulate_gemm
-from ..deca.area import area as engine_area
-from ..deca.area import power as engine_power
 from ..deca.parameters import fitted as deca_fitted
 from .costs import fitted_to_area, in_technology
 from .simulation import simulate
 from .workload import Stage, Task
 
 DECA = "deca"
-DECA_NODE, DECA_VOLTAGE = 7, 0.7  # of simulate/deca/area.py
 WEIGHTS = 20_000_000  # of the GeMM that stands for all
 PICOJOULE = 1e-12
 MATRIX_ROWS = 16  # that a matrix operation takes at once
@@ -86,9 +84,9 @@ def _cpu(task: Task, setting: Setting) -> Figures:
     attention = _cpu_attention(task, machine) if task.scope != "linear" else (0.0, 0.0)
     seconds, bits = linear[0] + attention[0], linear[1] + attention[1]
     dram = bits * setting.dram_energy * PICOJOULE
-    smaller = energy_scale(setting.node, setting.voltage) / energy_scale(DECA_NODE, DECA_VOLTAGE)
-    engines = machine.cores * sum(engine_power().values()) * smaller * seconds
-    mm2 = machine.cores * sum(engine_area().values()) * area_scale(setting.node) / area_scale(DECA_NODE)
+    smaller = energy_scale(setting.node, setting.voltage) / energy_scale(engine_costs.NODE, engine_costs.VOLTAGE)
+    engines = machine.cores * sum(engine_costs.power().values()) * smaller * seconds
+    mm2 = machine.cores * sum(engine_costs.area().values()) * area_scale(setting.node) / area_scale(engine_costs.NODE)
     left_out = "cores and caches are not in energy and area"
     return Figures(DECA, task.stage, task.tokens, seconds, dram + engines, dram, mm2, left_out)
 
