@@ -78,7 +78,7 @@ def test_compression_in_memory_ends_with_the_search():
 
 
 def test_without_text_or_windows():
-    with pytest.raises(ValueError, match="anda:2% look at calibration inputs: give a tokenizer"):
+    with pytest.raises(ValueError, match="anda:2% looks at calibration inputs: give a tokenizer"):
         compress_model(tiny.make("llama"), {"activations": {"format": "anda:2%"}})
 
 
