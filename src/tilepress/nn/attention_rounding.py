@@ -55,7 +55,7 @@ def rounded_attention(
         if window is not None:
             seen &= token > own[:, None] - window
         scores = (rows[..., own, :] @ keys * scaling).masked_fill(~seen, -1e30)
-        weights = rounded(scores.softmax(-1), format)
+        weights = rounded((scores - scores.amax(-1, keepdim=True)).exp(), format)
         parts.append(weights @ values / weights.sum(-1, keepdim=True))
     return torch.cat(parts, -2).reshape(query.shape)
 
