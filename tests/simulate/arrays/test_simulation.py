@@ -48,6 +48,7 @@ def test_harmonia_keeps_first_and_last_tokens_at_eight_bits():
     assert (wide.columns, wide.other.mantissa) == (96, 8) and (narrow.columns, narrow.other.mantissa) == (4000, 4)
     bits = (96 * wide.other.bits + 4000 * narrow.other.bits) / 4096
     assert 16 / bits == pytest.approx(3.05, abs=0.01)  # section III-B
+    assert found["k"].outputs == found["v"].outputs == pytest.approx(bits) and found["q"].outputs == 9 + 5 / 32
 
 
 def test_long_values_are_summed_in_chunks_and_written_once():

@@ -138,15 +138,18 @@ def _linear(task: Task, machine: Accelerator, one: Projection) -> Gemm:
 
 
 def _written(task: Task, machine: Accelerator, name: str) -> tuple[float, int]:
-    """Bits of an output in memory and, if it was rounded, its mantissa: what the next linear layer takes. Queries, keys
-    and values go to attention; a gate meets the up projection on chip; logits stay as they are."""
+    """Bits of an output in memory and, if it was rounded, its mantissa: what the next linear layer takes. Queries go to
+    attention, keys and values to the cache; a gate meets the up projection on chip; logits stay as they are."""
     follows: dict[str, TensorType] = {"o": "u", "up": "d", "down": "qkv"}
     if name == "gate":
         return 0.0, 0
     if name in follows:
         operand = activation_operand(task, machine, follows[name])
         return operand.bits, operand.mantissa
-    return _attended(machine) if name in ("q", "k", "v") else (float(HALF_BITS), 0)
+    if name in ("k", "v"):
+        kv = parse_kv(task.kv or machine.kv)
+        return kv.bits(task.tokens) / (2 * task.tokens), kv.bfp.mantissa if kv.bfp else 0
+    return _attended(machine) if name == "q" else (float(HALF_BITS), 0)
 
 
 def _attended(machine: Accelerator) -> tuple[float, int]:
