@@ -28,17 +28,12 @@ bool all_finite(const float* values, int64_t count) {
   return !bad;
 }
 
+// Floats are ordered as integers are once the bits of negative ones are turned over, and those compilers vectorise.
 float largest_of(const float* values, int64_t count) {
-  constexpr int kLanes = 16;
-  float lanes[kLanes], largest = -std::numeric_limits<float>::infinity();
-  std::fill(lanes, lanes + kLanes, largest);
-  int64_t at = 0;
-  for (; at + kLanes <= count; at += kLanes) {
-    for (int i = 0; i < kLanes; ++i) lanes[i] = values[at + i] > lanes[i] ? values[at + i] : lanes[i];
-  }
-  for (; at < count; ++at) largest = std::max(largest, values[at]);
-  for (float lane : lanes) largest = std::max(largest, lane);
-  return largest;
+  const auto turned = [](int32_t bits) { return bits ^ (bits >> 31 & 0x7fffffff); };
+  int32_t largest = turned(std::bit_cast<int32_t>(-std::numeric_limits<float>::infinity()));
+  for (int64_t i = 0; i < count; ++i) largest = std::max(largest, turned(std::bit_cast<int32_t>(values[i])));
+  return std::bit_cast<float>(turned(largest));
 }
 
 }  // namespace

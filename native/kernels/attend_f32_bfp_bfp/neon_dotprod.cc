@@ -119,13 +119,15 @@ struct NeonUnit {
   }
 
  private:
+  static constexpr int kPieces = 4;
+
   template <int rows, bool wide>
   static void score_pass(const KvBlock& first, int64_t groups, int64_t of_block, const KvQueries& queries,
                          bool is_first, float scaling, float* scores) {
     float units[8 * kKvLanes];
     for (int64_t group = 0; group < groups; ++group) lane_units_of(unit_of(first, group), units + group * kKvLanes);
-    const int64_t quarter = groups * kKvUnitCodes / 4;
-    for (int piece = 0; piece < 4; ++piece, scores += 4) {
+    const int64_t quarter = groups * kKvUnitCodes / kPieces;
+    for (int piece = 0; piece < kPieces; ++piece, scores += 4) {
       prefetch(first.codes + piece * quarter, quarter, first.exponents, of_block);
       float32x4_t totals[rows];
       for (int row = 0; row < rows; ++row) {
@@ -167,42 +169,50 @@ struct NeonUnit {
     add_rows<rows>(dots, vld1q_f32(q.units), totals);
   }
 
-  // Weights are not negative, so that values are multiplied without signs, in one go.
+  // Weights are not negative, so that values are multiplied without signs, in one go. Products of a unit are all
+  // computed before any is scaled: what waits for each other is far apart then.
   template <int rows, bool wide>
   static void mix_as(const KvBlock& first, int64_t count, const KvWeights& p, float* out, int64_t stride) {
     uint8x16_t x[rows], y[rows];
     uint32x4_t start[rows];  // which makes up for raising them
     float32x4_t of_rows = vdupq_n_f32(0);
+    const uint32_t anchor = wide ? 0 : std::bit_cast<uint32_t>(kAnchor);
     for (int row = 0; row < rows; ++row) {
       x[row] = vld1q_u8(p.values + row * kKvSegment);
       y[row] = vld1q_u8(p.values + row * kKvSegment + 16);
-      const auto raised = static_cast<uint32_t>(16 * p.sums[row * kKvSegmentBlocks]);
-      start[row] = vdupq_n_u32(std::bit_cast<uint32_t>(kAnchor) - raised);
+      start[row] = vdupq_n_u32(anchor - static_cast<uint32_t>(16 * p.sums[row * kKvSegmentBlocks]));
       of_rows[row] = p.units[row * kKvSegmentBlocks];
     }
     for (int64_t at = 0; at < count; ++at, out += stride) {
       const KvBlock unit = unit_of(first, at);
       prefetch(unit.codes, kKvUnitCodes, unit.exponents, count);
-      float units[kKvLanes];
-      lane_units_of(unit, units);
-      for (int piece = 0; piece < 4; ++piece) {
+      uint32x4_t products[kPieces][rows];
+      for (int piece = 0; piece < kPieces; ++piece) {
         uint32x4_t sums[rows];
-        float32x4_t dots[rows];
         for (int row = 0; row < rows; ++row) sums[row] = fresh(start[row]);
         add_raised<rows>(unit.codes + 16 * piece, x, y, sums);
-        for (int row = 0; row < rows; ++row) dots[row] = as_floats(sums[row]);
         if constexpr (wide) {
-          for (int row = 0; row < rows; ++row) sums[row] = vreinterpretq_u32_f32(fresh(kAnchors));
+          const uint32x4_t anchors = vreinterpretq_u32_f32(vdupq_n_f32(kAnchor));
+          for (int row = 0; row < rows; ++row) sums[row] = vaddq_u32(vshlq_n_u32(sums[row], 4), anchors);
           add_lows<rows>(unit.lows + 16 * piece, x, y, sums);
-          for (int row = 0; row < rows; ++row) dots[row] = vfmaq_n_f32(as_floats(sums[row]), dots[row], 16.0f);
         }
-        const float32x4_t of_lanes = vld1q_f32(units + 4 * piece);
-        float32x4_t totals[rows];
-        for (int row = 0; row < rows; ++row) dots[row] = vmulq_f32(dots[row], of_lanes);
-        for (int row = 0; row < rows; ++row) totals[row] = vld1q_f32(out + row * kKvLanes + 4 * piece);
-        add_rows<rows>(dots, of_rows, totals);
-        for (int row = 0; row < rows; ++row) vst1q_f32(out + row * kKvLanes + 4 * piece, totals[row]);
+        for (int row = 0; row < rows; ++row) products[piece][row] = sums[row];
       }
+      add_products<rows>(unit, products, of_rows, out);
+    }
+  }
+
+  template <int rows>
+  static void add_products(const KvBlock& unit, const uint32x4_t (*products)[rows], float32x4_t of_rows, float* out) {
+    float units[kKvLanes];
+    lane_units_of(unit, units);
+    for (int piece = 0; piece < kPieces; ++piece, out += 4) {
+      const float32x4_t of_lanes = vld1q_f32(units + 4 * piece);
+      float32x4_t dots[rows], totals[rows];
+      for (int row = 0; row < rows; ++row) dots[row] = vmulq_f32(as_floats(products[piece][row]), of_lanes);
+      for (int row = 0; row < rows; ++row) totals[row] = vld1q_f32(out + row * kKvLanes);
+      add_rows<rows>(dots, of_rows, totals);
+      for (int row = 0; row < rows; ++row) vst1q_f32(out + row * kKvLanes, totals[row]);
     }
   }
 };
