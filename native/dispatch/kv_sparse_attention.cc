@@ -13,7 +13,7 @@
 namespace tilepress {
 namespace {
 
-constexpr int64_t kSegment = 1024;      // tokens
+constexpr int64_t kSegment = 512;       // tokens: so many that joining is little, so few that threads end together
 constexpr int64_t kTokensTogether = 4;  // of a prompt, whose queries read keys and values once
 constexpr float kLeast = -std::numeric_limits<float>::infinity();
 
