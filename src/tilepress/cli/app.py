@@ -8,7 +8,21 @@ import typer
 from typer.core import TyperGroup
 
 from .. import __version__
-from . import bench, compress, demo, doctor, eval, formats, generate, inspect, reproduce, roofsurface, search, simulate
+from . import (
+    bench,
+    compress,
+    demo,
+    doctor,
+    eval,
+    formats,
+    generate,
+    inspect,
+    report,
+    reproduce,
+    roofsurface,
+    search,
+    simulate,
+)  # fmt: skip
 
 
 class _Interrupted(BaseException):
@@ -52,6 +66,7 @@ app.command()(formats.formats)
 app.command()(inspect.inspect)
 app.command()(roofsurface.roofsurface)
 app.command()(reproduce.reproduce)
+app.command()(report.report)
 app.add_typer(bench.app, name="bench")
 app.add_typer(simulate.app, name="simulate")
 

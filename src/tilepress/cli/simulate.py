@@ -64,6 +64,7 @@ def deca(
     seed: Annotated[int, typer.Option(min=0, help="Of the random bitmasks.")] = 0,
     model: Annotated[str | None, typer.Option(help="Also the next token of llama2-70b or opt-66b.")] = None,
     timeline: Annotated[Path | None, typer.Option(help="Write the first tiles of a core to this page.")] = None,
+    trace: Annotated[int, typer.Option(min=0, help="Also record when this many first tiles of a core were where.")] = 0,
     fitted: Annotated[bool, typer.Option("--fitted", help="Only list what was fitted, and to what.")] = False,
     json: Json = False,
 ) -> None:
@@ -91,6 +92,7 @@ def deca(
     result = _run(found, made, format, density, batch, parameters, seed, work, json)
     name = f"{found.name}.{made}.{format}@{100 * density:g}%"
     _record(recorder, name, result)
+    _record_tiles(recorder, name, result, trace)
     if isinstance(made, Accelerated):
         _record_cost(recorder, name, made, found)
     if model:
@@ -182,6 +184,16 @@ def _record(recorder: Recorder, name: str, result: "Result") -> None:
     ]
     for what, value, unit in figures:
         recorder.add(f"{name}.{what}", value, unit, "simulated")
+
+
+def _record_tiles(recorder: Recorder, name: str, result: "Result", count: int) -> None:
+    """Step by step, as `timeline` draws them."""
+    from ..simulate.deca.timeline import steps
+
+    for tile in range(min(count, result.trace.issue.shape[1])):
+        for step, (first, cycles) in steps(result, 0, tile).items():
+            recorder.add(f"{name}.tile.{tile}.{step}.start", first, "cycle", "simulated")
+            recorder.add(f"{name}.tile.{tile}.{step}.cycles", cycles, "cycle", "simulated")
 
 
 def _record_cost(recorder: Recorder, name: str, system: "Accelerated", machine: "Machine") -> None:

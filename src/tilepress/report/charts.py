@@ -1,11 +1,12 @@
 """Plots as HTML that needs nothing but itself: no server, no network."""
 
 import html
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from .files import write_text
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,7 @@ def write_page(path: Path, title: str, figures: Sequence[Any]) -> None:
     """One page with all `figures`, written beside and renamed."""
     parts = [figure.to_html(include_plotlyjs=not index, full_html=False) for index, figure in enumerate(figures)]
     head = f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title></head>'
-    beside = path.with_name(path.name + ".part")
-    beside.write_text("\n".join([head, "<body>", *parts, "</body></html>\n"]), "utf-8")
-    os.replace(beside, path)
+    write_text(path, "\n".join([head, "<body>", *parts, "</body></html>\n"]))
 
 
 def _trace(series: Series) -> Any:

@@ -1,0 +1,62 @@
+"""`tilepress report`: records as one page to look at."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .output import Json, progress
+
+if TYPE_CHECKING:
+    from ..records import Record
+    from ..report import Section
+
+
+def report(
+    records: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Files with what commands print with --json, or folders of them.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The page; report.html if nothing else is to be written.")
+    ] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write the tables to this Markdown file.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write each table to a CSV file in this folder.")] = None,
+    title: Annotated[str, typer.Option(help="The page's heading.")] = "Tilepress report",
+    json: Json = False,
+) -> None:
+    """Make one HTML page of records: tables, plots, the papers' values beside ours, and an explorer to play with.
+
+    The page needs no network and nothing beside it. A section is there where records hold its figures; without records
+    there is the explorer alone. --json prints the records that were read, all of them together.
+
+    Example: tilepress report benchmarks/results -o report.html
+    """
+    from ..records import to_json
+    from ..report import markdown_report, read_records, sections, write_csv, write_text
+
+    found = read_records(records or [])
+    with progress(json) as bar:
+        bar.add_task("making the report", total=None)
+        made = sections(found)
+        page = out or (None if markdown or csv or json else Path("report.html"))
+        if page:
+            write_text(page, _page(title, found, made))
+        if markdown:
+            write_text(markdown, markdown_report(title, made))
+        files = write_csv(csv, made) if csv else []
+    if json:
+        print(to_json(found))
+        return
+    for path in [*(one for one in (page, markdown) if one), *files]:
+        print(f"{path}: {path.stat().st_size / 1e3:.0f} kB")
+
+
+def _page(title: str, records: "Sequence[Record]", made: "Sequence[Section]") -> str:
+    from ..report import render_page
+
+    machines = len({one.machine for one in records})
+    subtitle = f"{len(records)} records of {machines} {'machine' if machines == 1 else 'machines'}"
+    return render_page(title, subtitle, made, " ".join(["tilepress", *sys.argv[1:]]))

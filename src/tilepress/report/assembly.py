@@ -1,0 +1,87 @@
+"""Records to sections, in the order in which a reader meets them. A section is there where records hold its figures."""
+
+from collections.abc import Mapping, Sequence
+
+from ..records import Record, Reproduction
+from .blocks import Section, Sources, Table
+from .comparison import comparison_section
+from .families import (
+    ARRAYS,
+    ATTENTION,
+    COMPRESSED,
+    DEMO,
+    ENGINES,
+    LARGE,
+    LINEAR,
+    MACHINES,
+    MODELS,
+    PACKING,
+    QUALITY,
+    ROOFS,
+    SCHEMES,
+    SEARCH,
+    STEPS,
+    TILES,
+    UNITS,
+    read,
+    shortened,
+)  # fmt: skip
+from .quality import quality_section
+from .roofs import surface_section
+from .searches import search_section
+from .simulations import array_blocks, simulator_section
+from .speed import speed_section
+from .studies import SECTIONS, study_sections
+from .summary import summary_section
+
+FAMILIES = (
+    ARRAYS, ATTENTION, COMPRESSED, DEMO, ENGINES, LARGE, LINEAR, MACHINES, MODELS, PACKING, QUALITY, ROOFS, SCHEMES,
+    SEARCH, STEPS, TILES, UNITS,
+)  # fmt: skip
+
+
+def sections(records: Sequence[Record]) -> list[Section]:
+    compared = [one for one in records if isinstance(one, Reproduction)]
+    studies = study_sections(compared, _titles() if compared else {})
+    found = [
+        summary_section(records),
+        quality_section(records),
+        speed_section(records),
+        surface_section(records),
+        search_section(records),
+        studies.get("precision"),
+        studies.get("kv"),
+        simulator_section(records),
+        _energy(records, studies.get("energy")),
+        studies.get("studies"),
+        comparison_section(compared),
+        _rest(records),
+    ]
+    return [section for section in found if section is not None]
+
+
+def _titles() -> Mapping[str, str]:
+    from ..paper import items
+
+    return {item.name: item.title for item in items()}
+
+
+def _energy(records: Sequence[Record], studied: Section | None) -> Section | None:
+    """What arrays recorded, before the papers' figures of them."""
+    blocks = [*array_blocks(records), *(studied.blocks if studied else [])]
+    title, about, _ = SECTIONS["energy"]
+    return Section("energy", title, about, blocks) if blocks else None
+
+
+def _rest(records: Sequence[Record]) -> Section | None:
+    """What no other section shows: nothing that was given is left out."""
+    shown = {id(figure.record) for family in FAMILIES for figure in read(family, records)}
+    rest = [one for one in records if id(one) not in shown and not isinstance(one, Reproduction)]
+    blocks = []
+    for command in dict.fromkeys(one.command for one in rest):
+        here = [one for one in rest if one.command == command]
+        rows = [[one.name, one.value, one.unit, one.origin, one.machine] for one in here]
+        columns = ("name", "value", "unit", "how", "machine")
+        blocks.append(Table(shortened(command) or "no command", columns, rows, Sources.of(here)))
+    about = "Records that no section above shows."
+    return Section("rest", "Other records", about, blocks) if blocks else None

@@ -1,0 +1,101 @@
+// A Roof-Surface to turn and its bounding regions, as traces and layout of plotly's. `data`: rates by domain, flops of one
+// matrix operation, and points {name, x: AI_XM, y: AI_XV, z: TFLOPS, bound}.
+const Surfaces = (() => {
+  const GRID = 60, ROOM = 4;
+  const ORDER = ["memory", "vector", "matrix"];
+  const X = "AI_XM, matrix operations a byte", Y = "AI_XV, matrix operations a vector operation";
+
+  // Evenly in the logarithm, from below the least of `points` to above the largest.
+  function axis(points) {
+    const low = Math.log(Math.min(...points) / ROOM), high = Math.log(Math.max(...points) * ROOM);
+    return Array.from({ length: GRID }, (_, index) => Math.exp(low + ((high - low) * index) / (GRID - 1)));
+  }
+
+  function axes(data) {
+    const lines = RoofSurface.bord(data.rates);
+    return [axis([lines.right, ...data.points.map((one) => one.x)]), axis([lines.top, ...data.points.map((one) => one.y)])];
+  }
+
+  function colour(domain) { return Page.DOMAINS[domain] || "#7F7F7F"; }
+
+  function log(title) { return { type: "log", title: { text: title }, dtick: 1, exponentformat: "power" }; }
+
+  function surface(data) {
+    const [xs, ys] = axes(data), heights = [], binding = [];
+    for (const y of ys) {
+      const limits = xs.map((x) => [data.rates.memory * x, data.rates.vector * y, data.rates.matrix]);
+      heights.push(limits.map((all) => (Math.min(...all) * data.flops) / 1e12));
+      binding.push(limits.map((all) => all.indexOf(Math.min(...all))));
+    }
+    const scale = ORDER.flatMap((domain, index) => [[index / 3, colour(domain)], [(index + 1) / 3, colour(domain)]]);
+    const traces = [
+      {
+        type: "surface", x: xs, y: ys, z: heights, surfacecolor: binding, colorscale: scale, cmin: -0.5, cmax: 2.5,
+        showscale: false, opacity: 0.85, hoverinfo: "skip",
+      },
+      {
+        type: "scatter3d", mode: "markers", x: data.points.map((one) => one.x), y: data.points.map((one) => one.y),
+        z: data.points.map((one) => one.z), text: data.points.map((one) => one.name),
+        hovertemplate: "%{text}: %{z:.4g} TFLOPS<extra></extra>", showlegend: false,
+        marker: { size: 5, color: data.points.map((one) => colour(one.bound)), line: { width: 2, color: "#000" } },
+      },
+    ];
+    const scene = {
+      xaxis: log("AI_XM"), yaxis: log("AI_XV"), zaxis: { title: { text: "TFLOPS" } },
+      camera: { eye: { x: -1.7, y: -1.7, z: 1.0 } },
+    };
+    return [traces, { scene, margin: { l: 0, r: 0, t: 0, b: 0 }, height: 420 }];
+  }
+
+  // Corners of what each domain binds, within the axes.
+  function regions(data, xs, ys) {
+    const lines = RoofSurface.bord(data.rates), [left, right] = [xs[0], xs.at(-1)], [bottom, top] = [ys[0], ys.at(-1)];
+    const corner = [lines.right, lines.top], first = Math.max(left, bottom / lines.slope);
+    const entry = [first, first * lines.slope];
+    return {
+      memory: [entry, [left, entry[1]], [left, top], [corner[0], top], corner, entry],
+      vector: [entry, corner, [right, corner[1]], [right, bottom], [first, bottom], entry],
+      matrix: [corner, [corner[0], top], [right, top], [right, corner[1]], corner],
+    };
+  }
+
+  function span(values) { return [Math.log10(values[0]), Math.log10(values.at(-1))]; }
+
+  function bord(data) {
+    const [xs, ys] = axes(data);
+    const traces = Object.entries(regions(data, xs, ys)).map(([domain, corners]) => ({
+      type: "scatter", mode: "lines", name: `bound by ${domain}`, x: corners.map(([x]) => x), y: corners.map(([, y]) => y),
+      fill: "toself", fillcolor: colour(domain), opacity: 0.35, line: { color: Page.css("--muted"), width: 1 }, hoverinfo: "skip",
+    }));
+    traces.push({
+      type: "scatter", mode: "markers", name: "kernels", x: data.points.map((one) => one.x),
+      y: data.points.map((one) => one.y), text: data.points.map((one) => one.name),
+      hovertemplate: "%{text}<extra></extra>", showlegend: false,
+      marker: { size: 9, color: data.points.map((one) => colour(one.bound)), line: { width: 1.5, color: Page.css("--ink") } },
+    });
+    const layout = {
+      xaxis: { ...log(X), range: span(xs) }, yaxis: { ...log(Y), range: span(ys) }, height: 420,
+    };
+    return [traces, layout];
+  }
+
+  // Without a vector unit: memory's slope and the matrix units' ceiling.
+  function roofline(data) {
+    const ridge = data.rates.matrix / data.rates.memory, xs = axis([ridge, ...data.points.map((one) => one.x)]);
+    const traces = [
+      {
+        type: "scatter", mode: "lines", name: "roofline", x: xs, hoverinfo: "skip", line: { color: "@0" },
+        y: xs.map((x) => (Math.min(data.rates.memory * x, data.rates.matrix) * data.flops) / 1e12),
+      },
+      {
+        type: "scatter", mode: "markers", name: "kernel", x: data.points.map((one) => one.x),
+        y: data.points.map((one) => one.z), text: data.points.map((one) => one.name),
+        hovertemplate: "%{text}: %{y:.4g} TFLOPS<extra></extra>",
+        marker: { size: 11, color: data.points.map((one) => colour(one.bound)), line: { width: 1.5, color: Page.css("--ink") } },
+      },
+    ];
+    return [traces, { xaxis: log(X), yaxis: { ...log("TFLOPS") }, height: 420 }];
+  }
+
+  return { surface, bord, roofline };
+})();

@@ -1,0 +1,144 @@
+"""Plots of figures: bars, lines and heat maps, as plotly.js takes them.
+
+A colour is "@0", "@1", …: the page puts Okabe and Ito's there, which all tell apart, as its theme has them.
+"""
+
+import html
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from .blocks import Plot, Sources, text
+
+Point = tuple[str, float | None]
+COLOURS = 7
+INK = "@i"  # that of the page's words
+BAR, ROOM, LEGEND = 22, 110, 30  # pixels of a bar, of all around bars, and of a legend below
+MOST = 20.0  # per cent that a plot of losses beyond all use still shows
+
+
+def colour(index: int) -> str:
+    return f"@{index % COLOURS}"
+
+
+def bars(
+    title: str,
+    unit: str,
+    series: Mapping[str, Sequence[Point]],
+    sources: Sources,
+    *,
+    errors: Mapping[str, Sequence[float | None]] | None = None,
+    stacked: bool = False,
+    marks: Mapping[str, Sequence[Point]] | None = None,
+    note: str = "",
+) -> Plot:
+    """Lying bars, one group a label; `marks` are drawn as diamonds of the colour of the series with their name."""
+    names, spread = list(series), errors or {}
+    traces = [_bar(name, index, series[name], spread.get(name)) for index, name in enumerate(names)]
+    traces += [_diamonds(name, names.index(name), points) for name, points in (marks or {}).items()]
+    labels = dict.fromkeys(label for points in series.values() for label, _ in points)
+    thickness = len(labels) * (1 if stacked else max(1.0, 0.6 * len(series)))
+    seen, note = _seen(unit, series, note)
+    layout = {
+        "barmode": "stack" if stacked else "group",
+        "height": round(ROOM + BAR * thickness + (LEGEND if len(traces) > 1 else 0)),
+        "xaxis": {"title": {"text": _unit(unit)}, "rangemode": "tozero", **seen},
+        "yaxis": {"autorange": "reversed", "automargin": True, "type": "category"},
+        "showlegend": len(traces) > 1,
+    }
+    return Plot(title, traces, sources, layout, note)
+
+
+def lines(
+    title: str,
+    unit: str,
+    series: Mapping[str, Sequence[Point]],
+    sources: Sources,
+    *,
+    dashed: Mapping[str, Sequence[Point]] | None = None,
+    axis: str = "",
+    note: str = "",
+) -> Plot:
+    """A line a series over the labels of its points; a dashed one has the colour of the series of its name."""
+    names = list(series)
+    traces = [_line(name, index, points) for index, (name, points) in enumerate(series.items())]
+    traces += [_line(name, names.index(name), points, dashed=True) for name, points in (dashed or {}).items()]
+    seen, note = _seen(unit, series, note)
+    layout: dict[str, Any] = {
+        "xaxis": {"title": {"text": axis}, "type": "category"},
+        "yaxis": {"title": {"text": _unit(unit)}, **seen},
+        "showlegend": len(traces) > 1,
+    }
+    return Plot(title, traces, sources, layout, note)
+
+
+def heat_map(
+    title: str, unit: str, columns: Sequence[str], rows: Mapping[str, Sequence[float | None]], sources: Sources,
+    note: str = "",
+) -> Plot:  # fmt: skip
+    """A cell a figure, with the figure in it. Losses beyond MOST have one colour."""
+    values = [value for row in rows.values() for value in row if value is not None]
+    trace: dict[str, Any] = {
+        "type": "heatmap",
+        "x": list(columns),
+        "y": list(rows),
+        "z": [list(row) for row in rows.values()],
+        "text": [[text(value) for value in row] for row in rows.values()],
+        "texttemplate": "%{text}",
+        "hovertemplate": f"%{{y}}, %{{x}}: %{{text}} {html.escape(unit)}<extra></extra>",
+        "colorscale": "Cividis",
+        "reversescale": unit == "%",
+        "colorbar": {"title": {"text": unit}, "thickness": 12},
+        "xgap": 1,
+        "ygap": 1,
+    }
+    if unit == "%" and max(values) > MOST:
+        trace |= {"zmin": min(0.0, *values), "zmax": MOST}
+    layout = {
+        "height": ROOM + 30 * len(rows),
+        "xaxis": {"type": "category", "showgrid": False},
+        "yaxis": {"type": "category", "autorange": "reversed", "automargin": True, "showgrid": False},
+    }
+    return Plot(title, [trace], sources, layout, note)
+
+
+def _seen(unit: str, series: Mapping[str, Sequence[Point]], note: str) -> tuple[dict[str, Any], str]:
+    """An axis that losses beyond all use do not flatten the others on, and a note that says so."""
+    values = [value for points in series.values() for _, value in points if value is not None]
+    if unit != "%" or not values or max(values) <= 100 or median(values) > MOST:
+        return {}, note
+    return {"range": [1.1 * min(0.0, *values) - 0.5, MOST]}, f"{note} What is more than {MOST:g} % ends there.".strip()
+
+
+def _unit(unit: str) -> str:
+    return "×" if unit == "x" else unit
+
+
+def _bar(name: str, index: int, points: Sequence[Point], errors: Sequence[float | None] | None) -> dict[str, Any]:
+    labels, values = [label for label, _ in points], [value for _, value in points]
+    trace: dict[str, Any] = {"type": "bar", "orientation": "h", "name": name, "y": labels, "x": values}
+    trace["marker"] = {"color": colour(index)}
+    if errors and any(errors):
+        trace["error_x"] = {"type": "data", "array": list(errors), "thickness": 1, "color": INK}
+    return trace
+
+
+def _diamonds(name: str, index: int, points: Sequence[Point]) -> dict[str, Any]:
+    labels, values = [label for label, _ in points], [value for _, value in points]
+    marker = {"symbol": "diamond", "size": 9, "color": colour(index), "line": {"width": 1.5, "color": INK}}
+    return {
+        "type": "scatter", "mode": "markers", "name": f"{name}, paper", "y": labels, "x": values, "marker": marker
+    }  # fmt: skip
+
+
+def _line(name: str, index: int, points: Sequence[Point], dashed: bool = False) -> dict[str, Any]:
+    labels, values = [label for label, _ in points], [value for _, value in points]
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": f"{name}, paper" if dashed else name,
+        "x": labels,
+        "y": values,
+        "line": {"dash": "dot" if dashed else "solid", "color": colour(index)},
+        "marker": {"symbol": "diamond-open" if dashed else "circle", "size": 7, "color": colour(index)},
+    }

@@ -1,0 +1,62 @@
+"""What compression costs: perplexity, divergence, accuracy, and the size that it buys."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..records import Record
+from .blocks import Plot, Section, Sources, Table, number
+from .families import COMPRESSED, DEMO, QUALITY, Figure, read, table
+
+FIRST = ("perplexity", "kl_divergence", "same_top1", "accuracy", "accuracy_normalised")
+
+
+def quality_section(records: Sequence[Record]) -> Section | None:
+    judged, compressed = read(QUALITY, records), read(COMPRESSED, records)
+    tables = [_judged(text, judged) for text in _subjects(judged)]
+    tables += [table(COMPRESSED, compressed), table(DEMO, read(DEMO, records))]
+    blocks = [block for block in [_bought(judged, compressed), *tables] if block is not None]
+    about = "Perplexity, divergence from the model as it comes, and tasks; ± is a standard error."
+    return Section("quality", "Quality", about, blocks) if blocks else None
+
+
+def _bought(judged: Sequence[Figure], compressed: Sequence[Figure]) -> Plot | None:
+    """Perplexity over size, of models that both are known of."""
+    sizes = {one.words["model"]: one.record for one in compressed if one.what == "size.after" and one.words["model"]}
+    known = [one for one in judged if one.what == "perplexity" and one.words["model"] in sizes]
+    points = [one for one in known if not one.is_error and number(one.record.value)]
+    if len(points) < 2:
+        return None
+    traces = [_points(text, [one for one in points if one.words["on"] == text], sizes) for text in _subjects(points)]
+    used = [record for one in points for record in (one.record, sizes[one.words["model"]])]
+    axes = {"xaxis": {"title": {"text": "size of the files, B"}}, "yaxis": {"title": {"text": "perplexity"}}}
+    layout = {**axes, "yaxis": {**axes["yaxis"], "type": "log"}, "showlegend": len(traces) > 1}
+    return Plot("Perplexity by size", traces, Sources.of(used), layout)
+
+
+def _judged(subject: str, figures: Sequence[Figure]) -> Table | None:
+    """All models on one text or task, the figures that matter most first."""
+    of_it = [one for one in figures if one.words["on"] == subject]
+    here = [replace(one, words={"model": one.words["model"]}) for one in of_it]
+    ordered = sorted(here, key=lambda one: FIRST.index(one.what) if one.what in FIRST else len(FIRST))
+    found = table(QUALITY, ordered)
+    return replace(found, title=f"Quality on {subject}") if found else None
+
+
+def _subjects(figures: Sequence[Figure]) -> list[str]:
+    return list(dict.fromkeys(one.words["on"] for one in figures))
+
+
+def _points(text: str, points: Sequence[Figure], sizes: dict[str, Record]) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "markers+text",
+        "textposition": "top center",
+        "textfont": {"size": 10},
+        "name": text,
+        "x": [sizes[one.words["model"]].value for one in points],
+        "y": [one.record.value for one in points],
+        "text": [one.words["model"] for one in points],
+        "hovertemplate": "%{text}: perplexity %{y:.4g}, %{x:.3s}B<extra></extra>",
+        "marker": {"size": 9, "color": "@0"},
+    }

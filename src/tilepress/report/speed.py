@@ -1,0 +1,71 @@
+"""How fast it runs: whole models, linear layers, attention and packing, with machines and peers."""
+
+from collections.abc import Sequence
+
+from ..records import Record
+from .blocks import Plot, Section, Sources, number
+from .families import ATTENTION, LARGE, LINEAR, MACHINES, MODELS, PACKING, Figure, read, table
+from .plots import bars
+
+ABOUT = "× PEER says how many times as fast as that peer; both ran in turns in one process. ± is a standard deviation."
+
+
+def speed_section(records: Sequence[Record]) -> Section | None:
+    models, linear = read(MODELS, records), read(LINEAR, records)
+    large = [one for one in read(LARGE, records) if one.record.unit in ("tokens/s", "token/s", "x")]
+    found = [*_models(models), table(MODELS, models), table(LARGE, large), *_layers(linear), table(LINEAR, linear)]
+    found += [table(family, read(family, records)) for family in (ATTENTION, PACKING, MACHINES)]
+    blocks = [block for block in found if block is not None]
+    return Section("speed", "Speed", ABOUT, blocks) if blocks else None
+
+
+def _models(figures: Sequence[Figure]) -> list[Plot]:
+    """Decoding at the first point of each run that has several models."""
+    plots = []
+    for machine, command in dict.fromkeys((one.record.machine, one.record.command) for one in figures):
+        run = [one for one in figures if (one.record.machine, one.record.command) == (machine, command)]
+        rates = [one for one in run if one.what == "decode"]
+        at = next(((one.words["depth"], one.words["batch"]) for one in rates), None)
+        here = [one for one in rates if (one.words["depth"], one.words["batch"]) == at]
+        if at is None or len(here) < 2:
+            continue
+        ours = {one.words["model"] for one in run if ".over." in one.what}
+        title = f"Decoding after {at[0]} tokens, batch {at[1]}: {machine}"
+        plots.append(_race(title, here, "model", ours))
+    return plots
+
+
+def _race(title: str, figures: Sequence[Figure], word: str, ours: set[str]) -> Plot:
+    """Bars of ours and of peers, where that is known."""
+    values = [one for one in figures if not one.is_error]
+    errors = {one.words[word]: number(one.record.value) for one in figures if one.is_error}
+    series, spread = {}, {}
+    for who, mine in (("Tilepress", True), ("peers", False)):
+        points = [(one.words[word], number(one.record.value)) for one in values if (one.words[word] in ours) == mine]
+        if points:
+            series[who if ours else "all"] = points
+            spread[who if ours else "all"] = [errors.get(label) for label, _ in points]
+    sources = Sources.of(one.record for one in figures)
+    return bars(title, values[0].record.unit, series, sources, errors=spread, stacked=True)
+
+
+def _layers(figures: Sequence[Figure]) -> list[Plot]:
+    """The time of the largest layer with the fewest rows, on each machine."""
+    plots = []
+    times = [one for one in figures if one.what == "time" and number(one.record.value) is not None]
+    for machine in dict.fromkeys(one.record.machine for one in times):
+        here = [one for one in times if one.record.machine == machine]
+        shape = max((one.words["shape"] for one in here), key=_weights)
+        batch = min((one.words["batch"] for one in here if one.words["shape"] == shape), key=int)
+        shown = [one for one in here if (one.words["shape"], one.words["batch"]) == (shape, batch)]
+        if len(shown) < 2:
+            continue
+        ours = {one.words["name"] for one in figures if one.what.startswith("over.")}
+        title = f"A layer of {shape.replace('x', '×')}, batch {batch}: {machine}"
+        plots.append(_race(title, shown, "name", ours))
+    return plots
+
+
+def _weights(shape: str) -> int:
+    neurons, _, inputs = shape.partition("x")
+    return int(neurons) * int(inputs)

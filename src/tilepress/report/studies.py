@@ -1,0 +1,129 @@
+"""Items of papers as plots: ours, and the paper's values beside it as marks of their own."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from ..records import Reproduction
+from .blocks import Plot, Section, Sources, number
+from .plots import Point, bars, heat_map, lines
+
+MAPS = ("anda/fig5", "anda/fig7", "anda/fig14", "harmonia/fig4", "sparamx/fig14")
+SECTIONS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
+    "precision": (
+        "Precision of activations",
+        "What mantissas cost and save, by group, tensor type and tolerance.",
+        ("anda/fig5", "anda/fig6", "anda/fig7", "anda/fig14", "anda/fig18", "anda/table2", "harmonia/fig4"),
+    ),
+    "kv": (
+        "The KV cache",
+        "What each step of Harmonia's cache and SparAMX' sparse one costs.",
+        (
+            "harmonia/ablation", "harmonia/fig5", "harmonia/fig8", "harmonia/offsets", "harmonia/rotation",
+            "harmonia/context", "harmonia/retrieval", "harmonia/table1", "harmonia/storage", "sparamx/fig14",
+            "sparamx/fig17", "sparamx/fig18",
+        ),
+    ),
+    "energy": (
+        "Energy and area",
+        "Breakdowns of accelerators, and ratios between them.",
+        (
+            "anda/fig15", "anda/fig16", "anda/fig17", "anda/table3", "anda/fig18-speed", "harmonia/fig16-linear",
+            "harmonia/fig16-joint", "harmonia/fig17", "harmonia/fig19", "harmonia/synthesis", "harmonia/converter",
+        ),
+    ),
+}  # fmt: skip
+TRACE = "anda/fig9"  # is drawn with the searches
+FEWEST = 3  # labels that make a line
+MANY = 8  # lines that a plot still shows
+BARS = 48  # that a plot still shows
+LONG = 40  # rows or columns that a map still shows
+SCALE = re.compile(r"[A-Za-z]*\s?([\d.]+)\s?(%|[A-Za-z]*)")
+
+
+def study_sections(records: Sequence[Reproduction], titles: Mapping[str, str]) -> dict[str, Section]:
+    """Key → section, of items that have something to draw."""
+    named = {item for _, _, items in SECTIONS.values() for item in items} | {TRACE}
+    rest = tuple(dict.fromkeys(one.item for one in records if one.item not in named))
+    wanted = {**SECTIONS, "studies": ("Other studies after the papers", "Ours, and the papers' values.", rest)}
+    found = {}
+    for key, (title, about, items) in wanted.items():
+        blocks = [block for item in items for block in _item(item, records, titles)]
+        if blocks:
+            found[key] = Section(key, title, about, blocks)
+    return found
+
+
+def _item(item: str, records: Sequence[Reproduction], titles: Mapping[str, str]) -> list[Plot]:
+    cells = [one for one in records if one.item == item and number(one.value) is not None]
+    title = f"{item}: {titles[item]}" if item in titles else item
+    units = dict.fromkeys(one.unit for one in cells)
+    of_unit = {unit: [one for one in cells if one.unit == unit] for unit in units}
+    found = [_plot(_titled(title, of_unit, unit), unit, of_unit[unit], item in MAPS) for unit in units]
+    return [block for block in found if block is not None]
+
+
+def _titled(title: str, of_unit: Mapping[str, Sequence[Reproduction]], unit: str) -> str:
+    """With what this plot is of, where the item has others."""
+    if len(of_unit) == 1:
+        return title
+    columns = {one.column for one in of_unit[unit]}
+    return f"{title}: {columns.pop() if len(columns) == 1 else unit or 'numbers'}"
+
+
+def _plot(title: str, unit: str, cells: Sequence[Reproduction], as_map: bool) -> Plot | None:
+    """Lines over what rises or falls, bars of a few, a map of many; None of one alone, or of too many."""
+    rows, columns = _labels(cells)
+    if len(cells) < 2:
+        return None
+    sources = Sources.of(cells)
+    if as_map and len(columns) > 1:
+        return _map(title, unit, cells, rows, columns, sources)
+    if len(columns) >= FEWEST and _is_scale(columns) and len(rows) <= MANY:
+        ours, paper = _series(cells, rows)
+        return lines(title, unit, ours, sources, dashed=paper)
+    if len(rows) * len(columns) <= BARS:
+        over_rows = len(rows) >= len(columns) / 2
+        ours, paper = _series(cells, {one: one for one in columns}, rows) if over_rows else _series(cells, rows)
+        return bars(title, unit, ours, sources, marks=paper)
+    return _map(title, unit, cells, rows, columns, sources) if len(rows) <= LONG and len(columns) <= LONG else None
+
+
+def _map(
+    title: str, unit: str, cells: Sequence[Reproduction], rows: Mapping[str, str], columns: Sequence[str],
+    sources: Sources,
+) -> Plot:  # fmt: skip
+    found = {(one.row, one.column): number(one.value) for one in cells}
+    table = {label: [found.get((row, column)) for column in columns] for row, label in rows.items()}
+    return heat_map(title, unit, columns, table, sources)
+
+
+def _labels(cells: Sequence[Reproduction]) -> tuple[dict[str, str], list[str]]:
+    """Row → what to call it, without what all rows begin with; columns."""
+    rows = list(dict.fromkeys(one.row for one in cells))
+    heads = {row.partition(", ")[0] for row in rows}
+    shared = f"{heads.pop()}, " if len(heads) == 1 and len(rows) > 1 else ""
+    return {row: row.removeprefix(shared) for row in rows}, list(dict.fromkeys(one.column for one in cells))
+
+
+def _series(
+    cells: Sequence[Reproduction], names: Mapping[str, str], labels: Mapping[str, str] | None = None
+) -> tuple[dict[str, list[Point]], dict[str, list[Point]]]:
+    """Ours and the paper's, by name: a series a row over columns, or, with `labels` of rows, a series a column."""
+    ours: dict[str, list[Point]] = {}
+    paper: dict[str, list[Point]] = {}
+    for one in cells:
+        name, label = (names[one.column], labels[one.row]) if labels else (names[one.row], one.column)
+        ours.setdefault(name, []).append((label, number(one.value)))
+        if number(one.paper) is not None:
+            paper.setdefault(name, []).append((label, number(one.paper)))
+    return ours, paper
+
+
+def _is_scale(columns: Sequence[str]) -> bool:
+    """Whether columns are numbers that rise or fall: m4, m5, …; 512 tokens, 1024 tokens, …"""
+    found = [SCALE.fullmatch(column) for column in columns]
+    try:
+        values = [float(one[1]) for one in found if one]
+    except ValueError:
+        return False
+    return len(values) == len(columns) and values in (sorted(values), sorted(values, reverse=True))

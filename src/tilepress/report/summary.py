@@ -1,0 +1,105 @@
+"""The first screen: what was compressed, what it cost, what it gained, where it ran, what bounds it."""
+
+from collections.abc import Sequence
+
+from ..records import Record, Reproduction
+from .blocks import Card, Cards, Section, Sources, number, text
+from .comparison import states
+from .families import COMPRESSED, LARGE, LINEAR, MODELS, QUALITY, Figure, read
+
+READS = "read_bandwidth."
+
+
+def summary_section(records: Sequence[Record]) -> Section | None:
+    if not records:
+        return None
+    cards = [*_quality(records), *_gain(records), *_bound(records), *_papers(records), _origins(records)]
+    about = "Each figure is one of the records; the sections below say where it comes from."
+    return Section("summary", "Summary", about, [Cards("Summary", cards, Sources.of(records))])
+
+
+def _quality(records: Sequence[Record]) -> list[Card]:
+    """Of the compressed models that were judged, the one nearest to what it came from."""
+    figures = [one for one in read(QUALITY, records) if not one.is_error]
+    near = [one for one in figures if one.what == "kl_divergence" and number(one.record.value) is not None]
+    if not near:
+        return []
+    best = min(near, key=lambda one: number(one.record.value) or 0.0)
+    of_it = {one.what: one.record.value for one in figures if one.words == best.words}
+    model = best.words["model"]
+    detail = f"{model} on {best.words['on']}, the nearest of {len(near)} judged"
+    if "perplexity" in of_it and "reference_perplexity" in of_it:
+        detail += f"; perplexity {text(of_it['perplexity'])}, {text(of_it['reference_perplexity'])} before"
+    return [Card("Quality held", f"{text(best.record.value)} nat KL", detail), *_size(model, records)]
+
+
+def _size(model: str, records: Sequence[Record]) -> list[Card]:
+    found = {one.what: number(one.record.value) for one in read(COMPRESSED, records) if one.words["model"] == model}
+    before, after = found.get("size.before"), found.get("size.after")
+    return [Card("Size", f"{after / 1e6:.0f} MB", f"{model}, from {before / 1e6:.0f} MB")] if before and after else []
+
+
+def _gain(records: Sequence[Record]) -> list[Card]:
+    """The fastest of ours in decoding on each machine, beside the slowest and the fastest peer."""
+    cards = []
+    figures = [one for one in [*read(MODELS, records), *read(LARGE, records)] if not one.is_error]
+    ratios = [one for one in figures if one.what.startswith("decode.over.") and number(one.record.value) is not None]
+    for machine, command in dict.fromkeys((one.record.machine, one.record.command) for one in ratios):
+        ours = {str(one.words) for one in ratios if (one.record.machine, one.record.command) == (machine, command)}
+        rates = [one for one in figures if one.what == "decode" and _is_of(one, machine, command)]
+        mine = [one for one in rates if str(one.words) in ours and number(one.record.value) is not None]
+        if mine:
+            best = max(mine, key=lambda one: number(one.record.value) or 0.0)
+            beside = [one for one in ratios if one.words == best.words and _is_of(one, machine, command)]
+            figure = f"{text(best.record.value)} {best.record.unit}"
+            cards.append(Card("Decoding", figure, f"{best.words['model']}: {_peers(beside)}; {machine}"))
+    return cards
+
+
+def _is_of(one: Figure, machine: str, command: str) -> bool:
+    return (one.record.machine, one.record.command) == (machine, command)
+
+
+def _peers(ratios: Sequence[Figure]) -> str:
+    ordered = sorted(ratios, key=lambda one: number(one.record.value) or 0.0)
+    ends = dict.fromkeys([ordered[-1].what, ordered[0].what])
+    values = {one.what: one.record.value for one in ratios}
+    return ", ".join(f"{text(values[what])} × {what.removeprefix('decode.over.')}" for what in ends)
+
+
+def _bound(records: Sequence[Record]) -> list[Card]:
+    """On each machine the layer that comes nearest to the read bandwidth."""
+    cards = []
+    layers = read(LINEAR, records)
+    reads = {(one.machine, one.command, one.name): one.value for one in records if one.name.startswith(READS)}
+    ours = {one.words["name"] for one in layers if one.what.startswith("over.")}
+    shares = [one for one in layers if one.what == "share_of_read_bandwidth" and number(one.record.value) is not None]
+    for machine in dict.fromkeys(one.record.machine for one in shares if one.words["name"] in ours):
+        here = [one for one in shares if one.record.machine == machine and one.words["name"] in ours]
+        best = max(here, key=lambda one: number(one.record.value) or 0.0)
+        words, figure = best.words, f"{100 * (number(best.record.value) or 0.0):.0f} %"
+        read_at = reads.get((machine, best.record.command, f"{READS}{words['shape']}.b{words['batch']}"))
+        limit = f" of {text(read_at)} GB/s read beside it" if read_at is not None else ""
+        layer = f"{words['name']}, {words['shape'].replace('x', '×')}, batch {words['batch']}"
+        cards.append(Card("Of the read bandwidth", figure, f"{layer}{limit}; {machine}"))
+    return cards
+
+
+def _papers(records: Sequence[Record]) -> list[Card]:
+    found = states([one for one in records if isinstance(one, Reproduction)])
+    if not found:
+        return []
+    others = ", ".join(f"{count} {state}" for state, count in found.items() if state != "matches")
+    figure = f"{found.get('matches', 0)} of {sum(found.values())}"
+    return [Card("Values of the papers that match", figure, others or "none deviates")]
+
+
+def _origins(records: Sequence[Record]) -> Card:
+    count = {origin: sum(one.origin == origin for one in records) for origin in Sources.of(records).origins}
+    machines = len(Sources.of(records).machines)
+    detail = ", ".join(f"{number} {_origin(origin)}" for origin, number in count.items())
+    return Card("Records", str(len(records)), f"{detail}; {machines} {'machine' if machines == 1 else 'machines'}")
+
+
+def _origin(origin: str) -> str:
+    return {"model": "by a model", "paper": "of papers"}.get(origin, origin)

@@ -1,0 +1,157 @@
+"""Records become sections: what is shown where, and that nothing is shown that no record holds."""
+
+import pytest
+
+from tilepress.report import sections
+from tilepress.report.blocks import Cards, Comparison, Estimate, Plot, Surface, Table
+
+from . import samples
+
+KEYS = ["summary", "quality", "speed", "surface", "search", "precision", "kv", "simulators", "energy", "papers", "rest"]
+
+
+def blocks(records, key):
+    return next(section.blocks for section in sections(records) if section.key == key)
+
+
+def block(records, key, kind, start=""):
+    return next(one for one in blocks(records, key) if isinstance(one, kind) and one.title.startswith(start))
+
+
+def numbers(value):
+    """All numbers anywhere in a value."""
+    if isinstance(value, dict):
+        return [number for one in value.values() for number in numbers(one)]
+    if isinstance(value, list | tuple):
+        return [number for one in value for number in numbers(one)]
+    return [value] if isinstance(value, int | float) and not isinstance(value, bool) else []
+
+
+def test_every_kind_of_record_has_its_section():
+    assert [section.key for section in sections(samples.everything())] == KEYS
+    assert sections([]) == []
+
+
+@pytest.mark.parametrize(
+    "make, keys",
+    [
+        (samples.quality, ["quality"]),
+        (samples.decoding, ["speed"]),
+        (samples.roofs, ["surface"]),
+        (samples.search, ["search"]),
+        (samples.simulated, ["simulators"]),
+        (samples.arrays, ["energy"]),
+        (samples.reproductions, ["precision", "kv", "energy", "papers"]),
+        (lambda: samples.named("tilepress doctor", {"kernel.pack.chosen": "avx2"}), ["rest"]),
+    ],
+)
+def test_a_section_is_there_only_where_records_hold_its_figures(make, keys):
+    assert [section.key for section in sections(make())] == ["summary", *keys]
+
+
+def test_no_plot_and_no_table_shows_a_number_that_no_record_holds():
+    records = samples.everything()
+    held = {one.value for one in records} | {one.paper for one in samples.reproductions()}
+    held |= {int(part) for one in records for part in one.name.split(".") if part.isdecimal()}
+    for section in sections(records):
+        for one in section.blocks:
+            if isinstance(one, Plot):
+                shown = [number for trace in one.traces for axis in ("x", "y", "z", "base", "error_x")
+                         for number in numbers((trace.get(axis) or {}).get("array") if axis == "error_x"
+                                               else trace.get(axis))]  # fmt: skip
+                assert shown and set(shown) <= held, one.title
+            if isinstance(one, Table):
+                cells = [cell.value if isinstance(cell, Estimate) else cell for row in one.rows for cell in row]
+                assert set(numbers(cells)) <= held, one.title
+
+
+def test_every_block_says_where_it_comes_from():
+    records = samples.everything()
+    commands = {one.command for one in records}
+    for section in sections(records):
+        for one in section.blocks:
+            assert one.sources.commands and set(one.sources.commands) <= commands
+
+
+def test_nothing_is_left_out():
+    records = samples.everything()
+    shown = {command for section in sections(records)[1:] for one in section.blocks for command in one.sources.commands}
+    assert shown == {one.command for one in records}
+
+
+def test_quality_with_errors_beside_figures():
+    table = block(samples.quality(), "quality", Table, "Quality on wikitext2")
+    assert table.columns == ["model", "perplexity", "KL divergence, nat", "reference perplexity"]
+    assert table.rows[0] == ["int4", Estimate(20.5, 0.5), 0.3125, 15.25]
+    (trace,) = block(samples.quality(), "quality", Plot).traces
+    assert list(zip(trace["text"], trace["x"], trace["y"], strict=True)) == [
+        ("int4", 1.7e8, 20.5), ("bf8", 2.2e8, 15.75)]  # fmt: skip
+
+
+def test_the_summary():
+    (cards,) = blocks(samples.everything(), "summary")
+    assert isinstance(cards, Cards)
+    found = {card.label: card for card in cards.cards}
+    assert found["Quality held"].figure == "0.0625 nat KL" and "15.75, 15.25 before" in found["Quality held"].detail
+    assert found["Decoding"].figure == "114.5 token/s"
+    assert found["Decoding"].detail.startswith("int4: 6.25 × transformers, 0.8125 × llama.cpp Q4_0")
+    assert found["Of the read bandwidth"].figure == "88 %" and "of 36 GB/s" in found["Of the read bandwidth"].detail
+    assert found["Values of the papers that match"].figure == "4 of 7"
+    assert found["Values of the papers that match"].detail == "2 deviates, 1 not possible here"
+
+
+def test_ours_and_peers_have_colours_of_their_own():
+    plot = block(samples.decoding(), "speed", Plot, "Decoding")
+    assert {trace["name"]: trace["y"] for trace in plot.traces} == {
+        "Tilepress": ["int4"], "peers": ["llama.cpp Q4_0", "transformers"]}  # fmt: skip
+    assert plot.traces[0]["error_x"]["array"] == [0.75]
+    table = block([*samples.layers(), *samples.layers(samples.THERE)], "speed", Table, "Linear")
+    assert table.columns[:4] == ["machine", "weights + activations", "shape", "batch"] and len(table.rows) == 4
+
+
+def test_a_surface_has_the_rates_that_limits_and_demands_give():
+    surface = block(samples.roofs(), "surface", Surface)
+    assert surface.rates == pytest.approx({"memory": 8.5e11, "vector": 2.8e11, "matrix": 8.75e9})
+    assert surface.flops_per_operation == pytest.approx(512)
+    point = surface.points[0]
+    assert (point["x"], point["y"], point["bound"]) == (1 / 272, 1 / 195, "vector")
+    no_vectors = [one for one in samples.roofs() if ".vector." not in one.name]
+    assert not any(isinstance(one, Surface) for one in blocks(no_vectors, "surface"))
+
+
+def test_a_search_step_by_step():
+    plot = block(samples.search(), "search", Plot)
+    (trace,) = plot.traces
+    assert trace["x"] == [1, 2, 3] and trace["y"] == [1093.0, 0.25, 0.75] and plot.layout["yaxis"]["range"][1] == 20
+    assert trace["marker"]["symbol"] == ["circle-open", "circle", "circle"] and "more than 20 %" in plot.note
+
+
+def test_tiles_lie_where_they_were():
+    plot = block(samples.simulated(), "simulators", Plot, "First tiles")
+    bars = {trace["name"]: trace for trace in plot.traces}
+    assert bars["in the decompressor"]["base"] == [95, 135, 175] and bars["in the decompressor"]["x"] == [17, 17, 17]
+    assert bars["multiplied"]["x"] == [None, None, None]
+
+
+def test_parts_of_energy_are_stacked_and_one_part_is_no_breakdown():
+    plot = block(samples.arrays(), "energy", Plot)
+    assert plot.layout["barmode"] == "stack" and [trace["name"] for trace in plot.traces] == ["compute", "DRAM"]
+    fewer = [one for one in samples.arrays() if "compute" not in one.name]
+    assert not any(isinstance(one, Plot) for one in blocks(fewer, "energy"))
+
+
+def test_maps_lines_and_bars_of_items():
+    records = samples.reproductions()
+    heat = block(records, "precision", Plot, "anda/fig7")
+    assert heat.traces[0]["type"] == "heatmap" and heat.traces[0]["z"][0] == [4.0, 2.56, 64 / 36]
+    ours, paper = block(records, "kv", Plot, "harmonia/fig5").traces
+    assert ours["x"] == ["m4", "m6", "m8"] and paper["y"] == [99.0] * 3 and paper["line"]["dash"] == "dot"
+    area = block(records, "energy", Plot, "anda/table3")
+    assert [trace["x"] for trace in area.traces] == [[0.5, 0.0625], [0.4, 0.0625]]
+
+
+def test_papers_values_come_first_and_all_are_there():
+    (found,) = blocks(samples.reproductions(), "papers")
+    assert isinstance(found, Comparison) and len(found.records) == len(samples.reproductions())
+    states = [one.state for one in found.records]
+    assert states[-6:] == [None] * 6 and None not in states[:-6]

@@ -1,0 +1,125 @@
+"""The explorer's formulas beside the package's, over random points, in Node or in Chromium."""
+
+import json
+import random
+import shutil
+import subprocess
+
+import pytest
+
+from tilepress.formats import parse_weight
+from tilepress.hardware import read_machine
+from tilepress.report.explorer import explorer_data
+from tilepress.report.page import asset
+from tilepress.roofsurface import bord, bubbles, parse_decompressor, predict
+
+from .browser import Browser
+
+POINTS = 400
+CALL = """(() => {
+  const data = DATA, points = POINTS;
+  return points.map((one) => {
+    const choice = { ...one, machine: data.machines[one.machine], format: data.formats[one.format] };
+    try {
+      const { limits, ...found } = RoofSurface.predict(data, choice);
+      return { ...found, bord: found.rates.vector ? RoofSurface.bord(found.rates) : null,
+        bubbles: RoofSurface.bubbles(one.width, one.lookups, one.density) };
+    } catch (error) { return { error: error.message }; }
+  });
+})()"""
+
+
+def random_points():
+    chosen = random.Random(0)
+    data = explorer_data()
+    points = []
+    for _ in range(POINTS):
+        machine = chosen.choice(list(data["machines"]))
+        known = data["machines"][machine]["vectorRate"] is not None
+        points.append(
+            {
+                "machine": machine,
+                "format": chosen.choice(list(data["formats"])),
+                "density": chosen.choice([1, round(chosen.uniform(0.01, 0.99), 3)]),
+                "batch": chosen.randint(1, 600),
+                "decompressor": chosen.choice(["none", "libxsmm", "deca"]) if known else "none",
+                "width": 2 ** chosen.randint(0, 9),
+                "tables": chosen.randint(1, 64),
+                "lookups": chosen.randint(1, 80),
+            }
+        )
+    return points
+
+
+def evaluate(expression, tmp_path):
+    """A JavaScript expression's value where the page's formulas are known."""
+    source = f"{asset('roofsurface.js')}\nconst answer = {expression};"
+    if node := shutil.which("node"):
+        script = tmp_path / "formulas.js"
+        script.write_text(f"{source}\nconsole.log(JSON.stringify(answer));", "utf-8")
+        done = subprocess.run([node, str(script)], capture_output=True, text=True, check=True, timeout=120)
+        return json.loads(done.stdout)
+    page = tmp_path / "formulas.html"
+    page.write_text(f"<!doctype html><html><head></head><body><script>{source}</script></body></html>", "utf-8")
+    return Browser.here(tmp_path).run(page, "return answer;")["found"]
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory):
+    points = random_points()
+    expression = CALL.replace("DATA", json.dumps(explorer_data())).replace("POINTS", json.dumps(points))
+    return list(zip(points, evaluate(expression, tmp_path_factory.mktemp("formulas")), strict=True))
+
+
+def decompressor(point):
+    name = point["decompressor"]
+    return parse_decompressor(f"deca:w{point['width']}:l{point['tables']}" if name == "deca" else name)
+
+
+def test_both_give_the_same(compared):
+    agreed = 0
+    for point, theirs in compared:
+        machine, format = read_machine(point["machine"]), parse_weight(point["format"])
+        try:
+            ours = predict(machine, format, point["density"], decompressor(point), point["batch"])
+        except ValueError as error:
+            assert "nobody has counted" in str(error) and "nobody has counted" in theirs["error"]
+            continue
+        assert theirs["binding"] == ours.surface.binding and theirs["runnerUp"] == ours.surface.runner_up, point
+        assert theirs["demands"] == pytest.approx(ours.demands, rel=1e-9)
+        figures = (ours.flops, ours.roofline_flops, ours.bandwidth)
+        assert (theirs["flops"], theirs["rooflineFlops"], theirs["bandwidth"]) == pytest.approx(figures, rel=1e-9)
+        assert theirs["headroom"] is None or theirs["headroom"] == pytest.approx(ours.surface.headroom, rel=1e-9)
+        agreed += 1
+    assert agreed > POINTS / 2
+
+
+def test_so_do_regions_and_bubbles(compared):
+    regions = 0
+    for point, theirs in compared:
+        if "error" in theirs:
+            continue
+        expected = bubbles(point["width"], point["lookups"], point["density"])
+        assert theirs["bubbles"] == pytest.approx(expected, rel=1e-9, abs=1e-12)
+        if theirs["bord"] is not None:
+            lines = bord(decompressor(point).rates(read_machine(point["machine"])))
+            assert theirs["bord"] == pytest.approx({"slope": lines.slope, "right": lines.right, "top": lines.top})
+            regions += 1
+    assert regions > POINTS / 10
+
+
+def test_so_does_the_advice(compared):
+    """In words: figures have four digits there, of which the last may be rounded either way."""
+    same = 0
+    for point, theirs in compared:
+        if "error" not in theirs and theirs["headroom"] is not None:
+            machine, format = read_machine(point["machine"]), parse_weight(point["format"])
+            ours = predict(machine, format, point["density"], decompressor(point), point["batch"])
+            same += theirs["advice"] == ours.advice
+    assert same > 0.95 * sum("error" not in theirs and theirs["headroom"] is not None for _, theirs in compared)
+
+
+def test_numbers_are_written_as_python_writes_them(tmp_path):
+    values = [0.0, 1.0, 12.5, 999.96, 1234.6, 99999.0, 123456.0, 1e-5, 0.00012345, 2.5e-7, 1e21, 3.0e10]
+    found = evaluate(f"{json.dumps(values)}.map(RoofSurface.general)", tmp_path)
+    assert found == [f"{value:.4g}" for value in values]

@@ -1,0 +1,96 @@
+"""One page that needs nothing but itself, in which no record becomes HTML."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from tilepress.report import render_page, sections
+from tilepress.report.explorer import explorer_data
+
+from . import samples
+
+HARMLESS = {"id", "class", "type", "name", "value", "href", "content", "charset", "lang", "style", "min", "max", "step",
+            "aria-label", "aria-live", "autocomplete", "hidden"}  # fmt: skip
+
+
+class Elements(HTMLParser):
+    """Every element with its attributes, and the texts of scripts."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.found, self.scripts, self._script = [], [], None
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        self.found.append((tag, dict(attributes)))
+        self._script = dict(attributes) if tag == "script" else None
+
+    def handle_data(self, data):
+        if self._script is not None:
+            self.scripts.append((self._script, data))
+            self._script = None
+
+
+@pytest.fixture(scope="module")
+def page():
+    return render_page(samples.HOSTILE, "a <b>", sections(samples.everything()), samples.HOSTILE)
+
+
+@pytest.fixture(scope="module")
+def elements(page):
+    return Elements(page)
+
+
+def test_nothing_is_fetched(elements):
+    for tag, attributes in elements.found:
+        assert tag not in ("link", "img", "iframe", "object", "embed") and "src" not in attributes
+        assert attributes.get("href", "#").startswith("#")
+
+
+def test_plotly_is_there_once(page):
+    assert len(re.findall(r"\* plotly\.js v\d", page)) == 1
+
+
+def test_records_are_never_html(page, elements):
+    from plotly.offline import get_plotlyjs
+
+    assert "<img" not in page.replace(get_plotlyjs(), "")
+    for _, attributes in elements.found:
+        assert all(name in HARMLESS or name.startswith("data-") for name in attributes)
+    assert page.count("<script") - page.count("\\u003cscript") == page.count("</script>")
+    assert "<title>&lt;img src=x" in page
+
+
+def test_data_of_plots_are_json_without_html(elements):
+    data = [text for attributes, text in elements.scripts if attributes.get("type") == "application/json"]
+    assert len(data) > 10
+    for text in data:
+        assert "<" not in text
+        json.loads(text, parse_constant=pytest.fail)
+    assert any("&lt;img" in text for text in data), "a hostile name is in a plot, with its marks escaped"
+
+
+def test_every_link_leads_somewhere(elements):
+    ids = [attributes["id"] for _, attributes in elements.found if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    for _, attributes in elements.found:
+        assert attributes.get("href", "#top")[1:] in {*ids, "top"}
+
+
+def test_commands_stand_with_every_plot_and_table(page):
+    assert page.count('<details class="again">') >= page.count("<figure>") + page.count("<table class=") - 2
+    assert "tilepress bench model int4 --json" in page
+
+
+def test_without_records_there_is_the_explorer_alone():
+    page = render_page("t", "s", [], "c")
+    assert [found for found in re.findall(r'<section id="(.*?)"', page)] == ["explorer"]
+
+
+def test_the_explorer_has_every_machine_and_format():
+    data = explorer_data()
+    assert data["machines"]["spr-hbm"]["matrixRate"] == 56 * 2.5e9 / 16
+    assert data["machines"]["h100-80gb-pcie"]["vectorRate"] is None
+    assert data["formats"]["mxfp4"] == {"bits": 4, "groupBits": 0.25} and data["libxsmm"]["8 sparse"] == 142

@@ -1,0 +1,64 @@
+import json
+
+import pytest
+
+from tilepress.records import to_json
+from tilepress.report import RecordsError, read_records
+
+from .samples import everything
+
+GOOD = {"name": "a", "value": 1.5, "unit": "s", "origin": "measured", "machine": "m", "command": "c"}
+COMPARED = {**GOOD, "item": "p/i", "row": "r", "column": "c", "paper": 1, "deviation": 0.5, "state": "deviates"}
+
+
+def test_what_was_written_is_read_back_once(tmp_path):
+    records = everything()
+    (tmp_path / "deep").mkdir()
+    for name in ("a.json", "deep/b.json"):
+        (tmp_path / name).write_text(to_json(records), "utf-8")
+    assert read_records([tmp_path]) == records
+    assert read_records([tmp_path / "a.json", tmp_path / "deep"]) == records
+    assert read_records([]) == []
+
+
+def test_a_note_may_be_missing(tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps([COMPARED]))
+    (found,) = read_records([tmp_path / "a.json"])
+    assert found.note == "" and found.paper == 1
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ("", "a.json is not JSON"),
+        ("[" * 100_000, "a.json is not JSON"),
+        ('[{"value": NaN}]', "NaN is no JSON number"),
+        ("{}", "holds no array of records"),
+        ("[1]", "record 1: is no object with name, value"),
+        ([GOOD, {"name": "a"}], "record 2: lacks value, unit, origin, machine, command"),
+        ([{**GOOD, "colour": 1}], "has 'colour', which no record has"),
+        ([{**GOOD, "name": 3}], "name is a text, not '3'"),
+        ([{**GOOD, "value": [1]}], "value is a text, a number, a truth or null"),
+        ([{**GOOD, "origin": "guessed"}], "origin is one of measured, model, simulated, paper, not 'guessed'"),
+        ([{**COMPARED, "state": "fine"}], "state is null or one of matches"),
+        ([{**COMPARED, "deviation": True}], "deviation is a number or null"),
+        ([{**COMPARED, "origin": []}], "origin is one of"),
+    ],
+)
+def test_what_is_no_file_of_records(tmp_path, content, message):
+    path = tmp_path / "a.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    with pytest.raises(RecordsError, match=r"a\.json") as error:
+        read_records([path])
+    assert message in str(error.value)
+
+
+def test_bytes_that_are_no_text_and_folders_without_records(tmp_path):
+    (tmp_path / "a.json").write_bytes(b"\xff\xfe")
+    with pytest.raises(RecordsError, match="is not JSON"):
+        read_records([tmp_path])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RecordsError, match=r"empty has no \.json files"):
+        read_records([tmp_path / "empty"])
+    with pytest.raises(FileNotFoundError):
+        read_records([tmp_path / "none.json"])
