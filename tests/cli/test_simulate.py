@@ -19,6 +19,15 @@ def test_deca(call, call_for_records, tmp_path):
     assert done.returncode == 0 and "stall.memory" in done.stdout
 
 
+def test_tiles_are_recorded_where_the_page_draws_them(call_for_records):
+    found = call_for_records("simulate", "deca", "--weights", "bf8", "--trace", 3, *SMALL)
+    name = "spr-hbm.deca:w32:l8.bf8@100%.tile"
+    starts = [found[f"{name}.{tile}.in the decompressor.start"] for tile in range(3)]
+    assert starts == sorted(starts) and found[f"{name}.0.in the decompressor.cycles"] > 0
+    assert f"{name}.3.multiplied.start" not in found
+    assert not any(".tile." in one for one in call_for_records("simulate", "deca", *SMALL))
+
+
 def test_features_cost_what_they_should(call_for_records):
     def rate(*arguments):
         found = call_for_records("simulate", "deca", "--weights", "bf8", "--density", 0.05, *SMALL, *arguments)

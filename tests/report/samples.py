@@ -37,6 +37,14 @@ def quality():
     ]
 
 
+def demonstrated():
+    figures = {}
+    for name, size, perplexity, decode in (("base", 5.4e8, 15.25, 17.5), ("int4", 1.7e8, 16.5, 110.0)):
+        figures |= {f"{name}.size": (size, "B"), f"{name}.perplexity": perplexity}
+        figures |= {f"{name}.decode": (decode, "token/s"), f"{name}.decode.predicted": (2 * decode, "token/s")}
+    return named("tilepress demo --json", figures)
+
+
 def decoding():
     figures = {
         "int4.decode.depth_121.batch_1": (114.5, "token/s"),

@@ -100,6 +100,25 @@ def test_the_summary():
     assert found["Values of the papers that match"].detail == "2 deviates, 1 not possible here"
 
 
+def test_a_demonstration_before_and_after():
+    (cards,) = blocks(samples.demonstrated(), "summary")
+    figures = {card.label: (card.figure, card.detail) for card in cards.cards}
+    assert figures["Decoding"] == ("110 token/s", "int4; 17.5 before, base")
+    assert figures["Perplexity"][0] == "16.5" and figures["Size"] == ("170 MB", "int4; 540 MB before, base")
+    assert block(samples.demonstrated(), "speed", Plot).traces[0]["x"] == [17.5, 110.0]
+    assert block(samples.demonstrated(), "quality", Table, "The demonstration").rows[1][1:3] == [1.7e8, 16.5]
+
+
+def test_a_front_of_formats_and_machines():
+    points = {("anda.8,8.kv_a", 0.25, 30.0, True), ("figna.16.kv_a", 0.0, 90.0, False)}
+    figures = {}
+    for name, loss, energy, best in sorted(points):
+        figures |= {f"{name}.loss": (loss, "%"), f"{name}.energy": (energy, "mJ"), f"{name}.on_front": best}
+    plot = block(samples.named("tilepress simulate compare", figures), "energy", Plot)
+    assert plot.traces[0]["x"] == [30.0, 90.0] and plot.traces[0]["marker"]["symbol"] == ["circle", "circle-open"]
+    assert plot.layout["xaxis"]["title"]["text"] == "energy, mJ"
+
+
 def test_ours_and_peers_have_colours_of_their_own():
     plot = block(samples.decoding(), "speed", Plot, "Decoding")
     assert {trace["name"]: trace["y"] for trace in plot.traces} == {

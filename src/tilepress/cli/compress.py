@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .output import Json, Recorder, hush_transformers, print_table, progress
+from .report import Page, write_page
 
 if TYPE_CHECKING:
     from ..bench.linear import Result
@@ -40,6 +41,7 @@ def compress(
     sequences: Annotated[int | None, typer.Option(help="Windows of the text to take.")] = None,
     length: Annotated[int | None, typer.Option(help="Tokens of a window.")] = None,
     seed: Annotated[int | None, typer.Option(help="Chooses the windows.")] = None,
+    report: Page = None,
     json: Json = False,
 ) -> None:
     """Compress a model block by block into a folder that transformers loads after `import tilepress`.
@@ -63,6 +65,7 @@ def compress(
     race = _race(chosen, outcome, json)
     if race is not None:
         _record_race(recorder, race)
+    write_page(report, f"{model} compressed", recorder.records)
     if json:
         recorder.print_json()
     else:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .output import Json, Recorder, Threads, hush_transformers, print_table, progress
+from .report import Page, write_page
 
 if TYPE_CHECKING:
     from ..bench.model import Speed, Writer
@@ -44,6 +45,7 @@ def demo(
         str, typer.Argument(help="A model's folder, a GGUF file, smollm2-135m, or a name on the hub.")
     ] = "smollm2-135m",
     windows: Annotated[int, typer.Option(min=1, help="Windows of the text that quality is measured on.")] = 1,
+    report: Page = None,
     json: Json = False,
     threads: Threads = None,
 ) -> None:
@@ -72,6 +74,7 @@ def demo(
     rows = {one: Row(sizes[one], quality.get(one), texts[one], speeds[one], predicted[one]) for one in texts}
     recorder = Recorder()
     _record(recorder, model, rows)
+    write_page(report, f"{model} before and after", recorder.records)
     if json:
         recorder.print_json()
     else:

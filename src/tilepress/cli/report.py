@@ -9,6 +9,8 @@ import typer
 
 from .output import Json, progress
 
+Page = Annotated[Path | None, typer.Option("--report", help="Also write what was found to this HTML page.")]
+
 if TYPE_CHECKING:
     from ..records import Record
     from ..report import Section
@@ -43,7 +45,7 @@ def report(
         made = sections(found)
         page = out or (None if markdown or csv or json else Path("report.html"))
         if page:
-            write_text(page, _page(title, found, made))
+            write_text(page, _render(title, found, made))
         if markdown:
             write_text(markdown, markdown_report(title, made))
         files = write_csv(csv, made) if csv else []
@@ -54,7 +56,15 @@ def report(
         print(f"{path}: {path.stat().st_size / 1e3:.0f} kB")
 
 
-def _page(title: str, records: "Sequence[Record]", made: "Sequence[Section]") -> str:
+def write_page(path: Path | None, title: str, records: "Sequence[Record]") -> None:
+    """What a command found, as a page of its own, if one is wanted."""
+    from ..report import sections, write_text
+
+    if path is not None:
+        write_text(path, _render(title, records, sections(records)))
+
+
+def _render(title: str, records: "Sequence[Record]", made: "Sequence[Section]") -> str:
     from ..report import render_page
 
     machines = len({one.machine for one in records})

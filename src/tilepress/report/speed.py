@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ..records import Record
 from .blocks import Plot, Section, Sources, number
-from .families import ATTENTION, LARGE, LINEAR, MACHINES, MODELS, PACKING, Figure, read, table
+from .families import ATTENTION, DEMO, LARGE, LINEAR, MACHINES, MODELS, PACKING, Figure, read, table
 from .plots import bars
 
 ABOUT = "× PEER says how many times as fast as that peer; both ran in turns in one process. ± is a standard deviation."
@@ -12,11 +12,25 @@ ABOUT = "× PEER says how many times as fast as that peer; both ran in turns in 
 
 def speed_section(records: Sequence[Record]) -> Section | None:
     models, linear = read(MODELS, records), read(LINEAR, records)
+    tried = [one for one in read(DEMO, records) if one.what == "decode"]
     large = [one for one in read(LARGE, records) if one.record.unit in ("tokens/s", "token/s", "x")]
-    found = [*_models(models), table(MODELS, models), table(LARGE, large), *_layers(linear), table(LINEAR, linear)]
+    found = [
+        *_demonstrated(tried),
+        *_models(models),
+        table(MODELS, models),
+        table(LARGE, large),
+        *_layers(linear),
+        table(LINEAR, linear),
+    ]
     found += [table(family, read(family, records)) for family in (ATTENTION, PACKING, MACHINES)]
     blocks = [block for block in found if block is not None]
     return Section("speed", "Speed", ABOUT, blocks) if blocks else None
+
+
+def _demonstrated(figures: Sequence[Figure]) -> list[Plot]:
+    machines = dict.fromkeys(one.record.machine for one in figures)
+    of = {machine: [one for one in figures if one.record.machine == machine] for machine in machines}
+    return [_race(f"Decoding before and after: {machine}", of[machine], "model", set()) for machine in machines]
 
 
 def _models(figures: Sequence[Figure]) -> list[Plot]:

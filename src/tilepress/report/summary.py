@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from ..records import Record, Reproduction
+from ..records import Record, Reproduction, Value
 from .blocks import Card, Cards, Section, Sources, number, text
 from .comparison import states
-from .families import COMPRESSED, LARGE, LINEAR, MODELS, QUALITY, Figure, read
+from .families import COMPRESSED, DEMO, LARGE, LINEAR, MODELS, QUALITY, Figure, read
 
 READS = "read_bandwidth."
 
@@ -13,9 +13,35 @@ READS = "read_bandwidth."
 def summary_section(records: Sequence[Record]) -> Section | None:
     if not records:
         return None
-    cards = [*_quality(records), *_gain(records), *_bound(records), *_papers(records), _origins(records)]
+    cards = [
+        *_demonstrated(records),
+        *_quality(records),
+        *_gain(records),
+        *_bound(records),
+        *_papers(records),
+        _origins(records),
+    ]
     about = "Each figure is one of the records; the sections below say where it comes from."
     return Section("summary", "Summary", about, [Cards("Summary", cards, Sources.of(records))])
+
+
+def _demonstrated(records: Sequence[Record]) -> list[Card]:
+    """Of a demonstration: how fast the fastest became, what that cost, and what the model was before."""
+    figures = read(DEMO, records)
+    of_it: dict[str, dict[str, Value]] = {}
+    for one in figures:
+        of_it.setdefault(one.words["model"], {})[one.what] = one.record.value
+    whole = [{"decode", "perplexity", "size"} <= {*found} for found in of_it.values()]
+    if len(of_it) < 2 or not all(whole):
+        return []
+    (first, before), *after = of_it.items()
+    name, best = max(after, key=lambda pair: number(pair[1]["decode"]) or 0.0)
+    size, was = (f"{(number(found['size']) or 0.0) / 1e6:.0f} MB" for found in (best, before))
+    return [
+        Card("Decoding", f"{text(best['decode'])} token/s", f"{name}; {text(before['decode'])} before, {first}"),
+        Card("Perplexity", text(best["perplexity"]), f"{name}; {text(before['perplexity'])} before, {first}"),
+        Card("Size", size, f"{name}; {was} before, {first}"),
+    ]
 
 
 def _quality(records: Sequence[Record]) -> list[Card]:
