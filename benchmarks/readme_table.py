@@ -13,7 +13,7 @@ RESULTS = Path(__file__).parent / "results"
 FORMATS = "<!-- tilepress formats --markdown -->\n"
 PACKING, SPEEDS = "<!-- packing -->\n", "<!-- speeds -->\n"
 QUALITY, MODELS, LARGE = "<!-- quality -->\n", "<!-- models -->\n", "<!-- llama3-8b -->\n"
-ANDA = "<!-- anda/table2 -->\n"
+ANDA, ABLATION = "<!-- anda/table2 -->\n", "<!-- harmonia/ablation -->\n"
 END = "<!-- end -->\n"
 
 SHAPE = "14336x4096"
@@ -146,6 +146,20 @@ def anda_table() -> str:
     return _markdown([head, ["---", *["---:"] * (len(head) - 1)], *rows]) if rows else ""
 
 
+def ablation_table() -> str:
+    """What each part of Harmonia's cache gives back: `tilepress reproduce harmonia/ablation`."""
+    start, values = "harmonia/ablation.smollm2-135m, ", _latest("", RESULTS / "harmonia")
+    head = ["cache", "perplexity", "of FP16's accuracy", "KL, nat", "recovered"]
+    rows = []
+    for step in [name.removeprefix(f"{start}perplexity.") for name in values if name.startswith(f"{start}perplexity.")]:
+        perplexity, accuracy, kl, recovered = (
+            values[f"{start}{what}.{step}"]
+            for what in ("perplexity", "relative accuracy", "KL divergence", "share of the naive loss recovered")
+        )
+        rows.append([step, f"{perplexity:.2f}", f"{accuracy:.1f} %", f"{kl:.4f}", f"{recovered:.0f} %"])
+    return _markdown([head, ["---", *["---:"] * (len(head) - 1)], *rows]) if rows else ""
+
+
 _PERPLEXITY = ".wikitext2.perplexity"
 
 
@@ -189,6 +203,7 @@ TABLES = {
     LARGE: large_model_table,
     QUALITY: quality_table,
     ANDA: anda_table,
+    ABLATION: ablation_table,
 }
 
 if __name__ == "__main__":
