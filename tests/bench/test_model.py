@@ -257,7 +257,7 @@ def test_llama_cpp_has_small_caches_for_heads_that_its_groups_divide(toy_gguf):
 def test_quantized_caches_that_cannot_be_say_why():
     config = tiny.make("llama").config
     wrong = kv_peers.Quantized("nothing int4", "nothing", "nothing", (("nbits", 4),))
-    assert wrong.refusal(config) == "transformers refuses it: Unknown quantization backend `nothing`"
+    assert wrong.refusal(config).startswith("transformers refuses it: ")
     missing = kv_peers.Quantized("gone", "gone", "a-package", ())
     object.__setattr__(missing, "make", lambda config: importlib.import_module("no_such_package"))
     assert missing.refusal(config) == "it wants a-package, which is not installed"

@@ -255,6 +255,7 @@ def test_a_state_that_cannot_be_is_refused():
     state = packed.state()
     for lengths, change, why in [
         ([101, 3], {}, "not the blocks of such sequences|bytes, not"),
+        ([100] * 10**6, {}, "1000000 sequences have more bytes than there are"),
         ([-1], {}, "cannot have -1 tokens"),
         ([1 << 40], {}, "cannot have"),
         ([200], {}, "not the blocks of such sequences"),

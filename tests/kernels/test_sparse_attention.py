@@ -198,6 +198,7 @@ def test_a_state_that_cannot_be_is_refused():
     endless = torch.tensor([0x00, 0x7C] * (len(state["open"]) // 2), dtype=torch.uint8)
     for lengths, change, why in [
         ([100, 100], {}, "which are not the blocks"),
+        ([100] * 10**6, {}, "1000000 sequences have more bytes than there are"),
         ([-1], {}, "cannot have -1 tokens"),
         ([2**40], {}, "cannot have"),
         ([128], {}, "which are not the blocks"),

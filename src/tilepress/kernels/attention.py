@@ -89,6 +89,9 @@ class GrowingKv:
 
     def restore(self, lengths: list[int], state: dict[str, Tensor]) -> None:
         """Take up a saved state; ValueError where it is not one of a cache like this."""
+        least = len(lengths) * self.heads * self.channels * GROUP * 2  # every sequence has a group of halves
+        if sum(array.numel() for array in state.values()) < least:
+            raise ValueError(f"{len(lengths)} sequences have more bytes than there are")
         parts = [(name, array.numpy().tobytes()) for name, array in state.items()]
         parts += [(name, b"") for name, data in self.kind(len(lengths), *self._shape()).save() if not data]
         self.native = self.kind.load(len(lengths), *self._shape(), lengths, _first_of_each(parts))
