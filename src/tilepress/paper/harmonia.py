@@ -7,6 +7,7 @@ there is one) and how much text there shall be.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..formats import BFP
@@ -14,23 +15,18 @@ from ..formats.bfp import GROUPS
 from ..formats.kv import PRESETS
 from .harmonia_published import TABLE2, TABLE2_METHODS, table1
 from .item import Item, Ours, Published, Track
+from .options import CHECKED, SUBJECT, Checked, Sampled, Subject, kv_study
 
 if TYPE_CHECKING:
     from ..evaluate import Divergence
-    from .kv_study import KvStudy
 
-EMBEDDED = "smollm2-135m"
+EMBEDDED = SUBJECT.model
+SAMPLED, QUANTIZED = Sampled(length=256), Subject(weights="int4:g128")
 ABSENT = "its weights are not here"
 OTHERS = "bfp:g32:m8"  # activations other than the cache's, as the paper settles on
 WIDE = ":hi8:initial32:local64"
 CACHES = "bfp8 bfp:m4 bfp4 bfp4/offline bfp4/hybrid"  # FORMAT or FORMAT/SMOOTHING
 ACCURACY, PERPLEXITY, KL, TOP = "relative accuracy", "perplexity", "KL divergence", "same most likely token"
-
-
-def _study(model: str, weights: str, text: str, device: str, **sizes: int) -> "KvStudy":
-    from .kv_study import Sizes, load_kv_study
-
-    return load_kv_study(model, weights, text, device, Sizes(**sizes))
 
 
 def _cache(format: str, smoothing: str = "none", activations: str = "fp", smoothed: int | None = None) -> Any:
@@ -54,43 +50,35 @@ def _figures(row: str, found: "Divergence", column: str) -> Iterator[Ours]:
 def figure4(
     track: Track,
     *,
-    model: str = EMBEDDED,
+    subject: Subject = SUBJECT,
     text: str = "wikitext2",
-    weights: str = "",
-    windows: int = 2,
-    tokens: int = 512,
-    device: str = "cpu",
-    batch: int = 1,
+    checked: Checked = CHECKED,
 ) -> Iterator[Ours]:
     """Group size by mantissa, for the activations of linear layers and of attention alike."""
     from ..evaluate.kv_studies import Everywhere
 
-    study = _study(model, weights, text, device, windows=windows, tokens=tokens, batch=batch)
+    study = kv_study(subject, text, checked)
     formats = [BFP(group, bits) for group in GROUPS for bits in range(10, 3, -1)]
     found = study.judge([Everywhere(format) for format in formats], track, "formats")
     for format, one in zip(formats, found, strict=True):
-        yield from _figures(f"{model}, g{format.group}", one, f"m{format.mantissa}")
+        yield from _figures(f"{subject.model}, g{format.group}", one, f"m{format.mantissa}")
     yield Ours("most models, g32", "m8", None, "%", ABSENT)
 
 
 def figure5(
     track: Track,
     *,
-    model: str = EMBEDDED,
+    subject: Subject = SUBJECT,
     text: str = "wikitext2",
-    weights: str = "",
     activations: str = OTHERS,
-    windows: int = 2,
-    tokens: int = 512,
-    device: str = "cpu",
-    batch: int = 1,
+    checked: Checked = CHECKED,
 ) -> Iterator[Ours]:
     """The mantissa of the cache, all tokens alike."""
-    study = _study(model, weights, text, device, windows=windows, tokens=tokens, batch=batch)
+    study = kv_study(subject, text, checked)
     bits = range(8, 0, -1)
     found = study.judge([_cache(f"bfp:m{one}", activations=activations) for one in bits], track, "mantissas")
     for one, divergence in zip(bits, found, strict=True):
-        yield from _figures(model, divergence, f"m{one}")
+        yield from _figures(subject.model, divergence, f"m{one}")
     yield Ours("most models", "m4", None, "%", ABSENT)
     yield Ours("some models", "m4", None, "%", ABSENT)
 
@@ -98,47 +86,37 @@ def figure5(
 def figure8(
     track: Track,
     *,
-    model: str = EMBEDDED,
+    subject: Subject = SUBJECT,
     text: str = "wikitext2",
-    weights: str = "",
     activations: str = OTHERS,
-    windows: int = 2,
-    tokens: int = 512,
-    device: str = "cpu",
-    batch: int = 1,
+    checked: Checked = CHECKED,
 ) -> Iterator[Ours]:
     """Without and with 8 bits for the first 32 and the last 64 tokens."""
-    study = _study(model, weights, text, device, windows=windows, tokens=tokens, batch=batch)
+    study = kv_study(subject, text, checked)
     bits = (6, 5, 4, 3, 2)
     caches = [_cache(f"bfp:m{one}{wide}", activations=activations) for one in bits for wide in ("", WIDE)]
     found = dict(zip(caches, study.judge(caches, track, "caches"), strict=True))
     for one in bits:
         without, with_ = (found[_cache(f"bfp:m{one}{wide}", activations=activations)] for wide in ("", WIDE))
-        yield from _figures(f"{model}, without", without, f"m{one}")
-        yield from _figures(f"{model}, with", with_, f"m{one}")
+        yield from _figures(f"{subject.model}, without", without, f"m{one}")
+        yield from _figures(f"{subject.model}, with", with_, f"m{one}")
         gain = 100 * (without.ratio.value / with_.ratio.value - 1)
-        yield Ours(f"{model}, {GAIN}", f"m{one}", gain, "%")
+        yield Ours(f"{subject.model}, {GAIN}", f"m{one}", gain, "%")
     yield Ours(f"three models, {GAIN}", "m4", None, "%", ABSENT)
 
 
 def ablation(
     track: Track,
     *,
-    model: str = EMBEDDED,
+    subject: Subject = SUBJECT,
     text: str = "wikitext2",
-    weights: str = "",
     activations: str = OTHERS,
     bits: int = 4,
-    windows: int = 2,
-    tokens: int = 512,
-    sequences: int = 4,
-    length: int = 256,
-    device: str = "cpu",
-    batch: int = 1,
+    checked: Checked = CHECKED,
+    sampled: Sampled = SAMPLED,
 ) -> Iterator[Ours]:
     """Naive, then with asymmetric bits, then with offline scales, then with online offsets; and offsets alone."""
-    sizes = {"windows": windows, "tokens": tokens, "sequences": sequences, "length": length, "batch": batch}
-    study = _study(model, weights, text, device, **sizes)
+    study = kv_study(subject, text, checked, sampled)
     wide = f"bfp:m{bits}{WIDE}"
     steps = {
         "8 bits": _cache("bfp8", "none", activations),
@@ -151,50 +129,42 @@ def ablation(
     found = dict(zip(steps, study.judge(list(steps.values()), track, "caches"), strict=True))
     best, worst = found["8 bits"].model.loss.value, found["naive"].model.loss.value
     for name, one in found.items():
-        yield from _figures(model, one, name)
+        yield from _figures(subject.model, one, name)
         recovered = 100 * (worst - one.model.loss.value) / (worst - best)
-        yield Ours(f"{model}, {RECOVERED}", name, recovered, "%", "of the loss in nats between naive and 8 bits")
+        yield Ours(
+            f"{subject.model}, {RECOVERED}", name, recovered, "%", "of the loss in nats between naive and 8 bits"
+        )
 
 
 def offsets(
     track: Track,
     *,
-    model: str = EMBEDDED,
+    subject: Subject = SUBJECT,
     text: str = "wikitext2",
-    weights: str = "",
     format: str = "bfp4",
-    windows: int = 2,
-    tokens: int = 512,
-    device: str = "cpu",
-    batch: int = 1,
+    checked: Checked = CHECKED,
 ) -> Iterator[Ours]:
     """How many channels of a head have an offset; the paper does not say."""
-    study = _study(model, weights, text, device, windows=windows, tokens=tokens, batch=batch)
+    study = kv_study(subject, text, checked)
     counts = (0, 1, 2, 3, 4, 8, 16)
     found = study.judge([_cache(format, smoothed=one) for one in counts], track, "counts")
     for one, divergence in zip(counts, found, strict=True):
-        yield from _figures(f"{model}, {format}", divergence, f"{one}")
+        yield from _figures(f"{subject.model}, {format}", divergence, f"{one}")
 
 
 def rotation(
     track: Track,
     *,
-    model: str = EMBEDDED,
+    subject: Subject = SUBJECT,
     text: str = "wikitext2",
-    weights: str = "",
     format: str = "bfp4",
-    windows: int = 2,
-    tokens: int = 512,
-    sequences: int = 4,
-    length: int = 256,
-    device: str = "cpu",
-    batch: int = 1,
+    checked: Checked = CHECKED,
+    sampled: Sampled = SAMPLED,
 ) -> Iterator[Ours]:
     """Keys kept after the rotary embedding or before it, without scales and with learned ones."""
     from ..evaluate.kv_studies import BeforeRotation
 
-    sizes = {"windows": windows, "tokens": tokens, "sequences": sequences, "length": length, "batch": batch}
-    study = _study(model, weights, text, device, **sizes)
+    study = kv_study(subject, text, checked, sampled)
     settings = {
         "after, no scales": _cache(format),
         "after, learned scales": _cache(format, "offline"),
@@ -202,73 +172,62 @@ def rotation(
         "before, learned scales": BeforeRotation(format, study.scales_before_rotation(format, track)),
     }
     for name, one in zip(settings, study.judge(list(settings.values()), track, "caches"), strict=True):
-        yield from _figures(f"{model}, {format}", one, name)
+        yield from _figures(f"{subject.model}, {format}", one, name)
 
 
 def context(
     track: Track,
     *,
-    model: str = EMBEDDED,
+    subject: Subject = SUBJECT,
     text: str = "wikitext2",
-    weights: str = "",
     caches: str = CACHES,
     contexts: str = "1024 2048",
     windows: int = 1,
-    sequences: int = 4,
-    length: int = 256,
-    device: str = "cpu",
-    batch: int = 1,
+    sampled: Sampled = SAMPLED,
 ) -> Iterator[Ours]:
     """Caches by the length of the context."""
-    study = _study(model, weights, text, device, windows=windows, sequences=sequences, length=length, batch=batch)
+    study = kv_study(subject, text, sampled, windows=windows)
     chosen = [_named(one) for one in caches.split()]
     for tokens in map(int, contexts.split()):
         for cache, one in zip(chosen, study.judge(chosen, track, f"{tokens} tokens", tokens), strict=True):
-            yield from _figures(f"{model}, {cache}", one, f"{tokens}")
+            yield from _figures(f"{subject.model}, {cache}", one, f"{tokens}")
 
 
 def retrieval(
     track: Track,
     *,
-    model: str = EMBEDDED,
-    weights: str = "",
+    subject: Subject = SUBJECT,
     text: str = "wikitext2",
     caches: str = CACHES,
     contexts: str = "512 1024",
     items: int = 4,
-    sequences: int = 4,
-    length: int = 256,
-    device: str = "cpu",
+    sampled: Sampled = SAMPLED,
 ) -> Iterator[Ours]:
     """A fact at a random depth of a text, and whether the model repeats it to the letter; `text` is for scales."""
-    study = _study(model, weights, text, device, sequences=sequences, length=length)
+    study = kv_study(subject, text, sampled)
     for tokens in map(int, contexts.split()):
         for cache in (_cache("fp16"), *map(_named, caches.split())):
             found = study.retrieval(cache, tokens, items, track)
-            yield Ours(f"{model}, {cache}", f"{tokens}", 100 * found.value, "%", f"± {100 * found.error:.2g}")
+            yield Ours(f"{subject.model}, {cache}", f"{tokens}", 100 * found.value, "%", f"± {100 * found.error:.2g}")
 
 
 def table_1(
     track: Track,
     *,
-    model: str = EMBEDDED,
+    subject: Subject = QUANTIZED,
     text: str = "wikitext2",
-    weights: str = "int4:g128",
-    windows: int = 2,
-    tokens: int = 512,
-    sequences: int = 4,
-    length: int = 256,
-    device: str = "cpu",
-    batch: int = 1,
+    checked: Checked = CHECKED,
+    sampled: Sampled = SAMPLED,
 ) -> Iterator[Ours]:
     """Perplexity of the baselines that are formats, and of Harmonia's whole setting."""
-    sizes = {"windows": windows, "tokens": tokens, "sequences": sequences, "length": length, "batch": batch}
-    column = f"{model}, {PERPLEXITY}"
-    (full,) = _study(model, "", text, device, **sizes).judge([_cache("fp16")], track, "full precision")
+    column = f"{subject.model}, {PERPLEXITY}"
+    (full,) = kv_study(replace(subject, weights=""), text, checked, sampled).judge(
+        [_cache("fp16")], track, "full precision"
+    )
     yield Ours("Full", column, full.model.perplexity.value, "", "weights as they come")
-    study = _study(model, weights, text, device, **sizes)
+    study = kv_study(subject, text, checked, sampled)
     for name, one in zip(METHODS, study.judge(_methods(), track, "methods"), strict=True):
-        yield Ours(name, column, one.model.perplexity.value, "", f"weights {weights}, rounded to nearest")
+        yield Ours(name, column, one.model.perplexity.value, "", f"weights {subject.weights}, rounded to nearest")
     for absent in table1():
         yield Ours(absent.row, absent.column, None, "", ABSENT)
 

@@ -1,6 +1,10 @@
 """What studies on a model can be told, as `reproduce --set` takes it."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .kv_study import KvStudy
 
 
 @dataclass(frozen=True)
@@ -31,3 +35,12 @@ class Sampled:
 
 
 SUBJECT, CHECKED, SAMPLED = Subject(), Checked(), Sampled()
+
+
+def kv_study(subject: Subject, text: str, *sizes: Checked | Sampled, **others: int) -> "KvStudy":
+    """A study of KV caches with these options."""
+    from .kv_study import Sizes, load_kv_study
+
+    told = {name: value for one in sizes for name, value in asdict(one).items()} | others
+    all_sizes = Sizes(**told, batch=subject.batch)
+    return load_kv_study(subject.model, subject.weights, text, subject.device, all_sizes)

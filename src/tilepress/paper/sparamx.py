@@ -9,22 +9,18 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from .item import Item, Ours, Published, Track
+from .options import CHECKED, SUBJECT, Checked, Subject, kv_study
 
 if TYPE_CHECKING:
     from .kv_study import KvStudy
 
-EMBEDDED = "smollm2-135m"
+EMBEDDED = SUBJECT.model
+MANY = Subject(batch=8)
 THEIRS = "Llama 3 8B"
 ABSENT = "its weights are not here"
 LEVELS = (0, 10, 30, 50, 70, 90)
 PAIRS = [(keys, values) for keys in LEVELS for values in LEVELS]  # % of each that is zero
 CHOSEN = (30, 50)  # by the paper
-
-
-def _study(model: str, weights: str, text: str, device: str, **sizes: int) -> "KvStudy":
-    from .kv_study import Sizes, load_kv_study
-
-    return load_kv_study(model, weights, text, device, Sizes(**sizes))
 
 
 def _cache(keys: int, values: int, number: str = "") -> Any:
@@ -37,23 +33,20 @@ def _cache(keys: int, values: int, number: str = "") -> Any:
 def figure14(
     track: Track,
     *,
-    model: str = EMBEDDED,
-    weights: str = "",
+    subject: Subject = MANY,
     task: str = "piqa",
     number: str = "bfp8",
     items: int = 20,
-    device: str = "cpu",
-    batch: int = 8,
 ) -> Iterator[Ours]:
     """Accuracy by how many keys and values are zero."""
-    study = _study(model, weights, "wikitext2", device, batch=batch)
+    study = kv_study(subject, "wikitext2")
     shares: dict[tuple[int, int], float] = {}
     for keys, values in PAIRS:
         found = study.accuracy(_cache(keys, values, number), task, items, track).plain
         shares[keys, values] = 100 * found.value
         note = f"± {100 * found.error:.2g}"
-        yield Ours(f"{model}, {task}, K {keys} %", f"V {values} %", shares[keys, values], "%", note)
-    yield Ours(f"{model}, {task}", DROP, shares[0, 0] - shares[CHOSEN], "%")
+        yield Ours(f"{subject.model}, {task}, K {keys} %", f"V {values} %", shares[keys, values], "%", note)
+    yield Ours(f"{subject.model}, {task}", DROP, shares[0, 0] - shares[CHOSEN], "%")
     yield Ours(f"{THEIRS}, six tasks", DROP, None, "%", ABSENT)
 
 
@@ -74,35 +67,27 @@ def _perplexities(study: "KvStudy", model: str, number: str, track: Track) -> It
 def figure17(
     track: Track,
     *,
-    model: str = EMBEDDED,
+    subject: Subject = SUBJECT,
     text: str = "wikitext2",
-    weights: str = "",
-    windows: int = 2,
-    tokens: int = 512,
-    device: str = "cpu",
-    batch: int = 1,
+    checked: Checked = CHECKED,
 ) -> Iterator[Ours]:
     """Perplexity by how many keys and values are zero."""
-    study = _study(model, weights, text, device, windows=windows, tokens=tokens, batch=batch)
-    yield from _perplexities(study, model, "", track)
+    study = kv_study(subject, text, checked)
+    yield from _perplexities(study, subject.model, "", track)
     yield from (Ours(THEIRS, column, None, "", ABSENT) for column in (DENSE, SPARSE))
 
 
 def figure18(
     track: Track,
     *,
-    model: str = EMBEDDED,
+    subject: Subject = SUBJECT,
     text: str = "wikitext2",
-    weights: str = "",
     number: str = "bfp8",
-    windows: int = 2,
-    tokens: int = 512,
-    device: str = "cpu",
-    batch: int = 1,
+    checked: Checked = CHECKED,
 ) -> Iterator[Ours]:
     """The same of a cache in 8 bits, or in another format."""
-    study = _study(model, weights, text, device, windows=windows, tokens=tokens, batch=batch)
-    yield from _perplexities(study, f"{model}, {number}", number, track)
+    study = kv_study(subject, text, checked)
+    yield from _perplexities(study, f"{subject.model}, {number}", number, track)
     yield Ours(THEIRS, INCREASE, None, "", ABSENT)
 
 
