@@ -67,7 +67,8 @@ def _titled(title: str, of_unit: Mapping[str, Sequence[Reproduction]], unit: str
     if len(of_unit) == 1:
         return title
     columns = {one.column for one in of_unit[unit]}
-    return f"{title}: {columns.pop() if len(columns) == 1 else unit or 'numbers'}"
+    parts = [*(columns if len(columns) == 1 else []), unit or ("" if len(columns) == 1 else "numbers")]
+    return f"{title}: {', '.join(filter(None, parts))}"
 
 
 def _plot(title: str, unit: str, cells: Sequence[Reproduction], as_map: bool) -> Plot | None:
