@@ -69,9 +69,11 @@ SparseKvCache::SparseKvCache(const SparseKvShape& shape) : shape_(shape) {
   all_.assign(size(shape.channels), ~uint32_t{0});
 }
 
-int64_t SparseKvCache::room(int part) const {
-  return part_values() - part_values() * (part ? shape_.value_drop : shape_.key_drop) / 100;
+int64_t SparseKvCache::token_drop(int part) const {
+  return shape_.heads * shape_.channels * (part ? shape_.value_drop : shape_.key_drop) / 100;
 }
+
+int64_t SparseKvCache::room(int part) const { return part_values() - kSparseTokens * token_drop(part); }
 
 int64_t SparseKvCache::slot_bytes() const {
   const int64_t bytes = 4 * mask_count() + 8 * shape_.heads + 2 * (room(0) + room(1));
@@ -186,21 +188,24 @@ void SparseKvCache::close(int64_t sequence, int64_t block, int part) {
   }
 }
 
-// The smallest of the open block's keys or values become zero: of equals the first, in the order of heads, tokens and
-// channels.
+// The smallest of each token's keys or values in the open block become zero, all heads taken together: of equals the
+// first, in the order of heads and channels.
 void SparseKvCache::thin_out(int64_t sequence, int part) {
-  const int64_t drop = part_values() - room(part);
+  const int64_t drop = token_drop(part), channels = shape_.channels, count = shape_.heads * channels;
   if (!drop) return;
-  uint16_t* all = open(sequence, 0, part);
-  Limit limit = find_limit(all, part_values(), drop);
-  for (int64_t i = 0; i < part_values(); ++i) all[i] = (all[i] & kMagnitude) < limit.magnitude ? uint16_t{0} : all[i];
-  const int64_t of_head = kSparseTokens * shape_.channels;
-  for (int64_t i = 0; limit.magnitude && limit.equals && i < part_values(); ++i) {
-    const int64_t token = i % of_head / shape_.channels, channel = i % shape_.channels;
-    uint16_t& half = all[i / of_head * of_head + place(part, token, channel)];
-    if ((half & kMagnitude) != limit.magnitude) continue;
-    half = 0;
-    --limit.equals;
+  std::vector<uint16_t> halves(size(count));
+  for (int64_t token = 0; token < kSparseTokens; ++token) {
+    const auto half = [&](int64_t i) -> uint16_t& {
+      return open(sequence, i / channels, part)[place(part, token, i % channels)];
+    };
+    for (int64_t i = 0; i < count; ++i) halves[size(i)] = half(i);
+    Limit limit = find_limit(halves.data(), count, drop);
+    for (int64_t i = 0; i < count; ++i) {
+      const int magnitude = halves[size(i)] & kMagnitude;
+      const bool is_limit = magnitude == limit.magnitude && limit.equals > 0;
+      limit.equals -= is_limit;
+      if (magnitude < limit.magnitude || is_limit) half(i) = 0;
+    }
   }
 }
 

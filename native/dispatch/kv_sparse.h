@@ -3,7 +3,7 @@
 // tilepress/kv_sparse.h.
 //
 // The last block of a sequence, as long as it is not full, has all values: it is open. When its last token has been
-// attended to it is thinned out, all heads together, and becomes a slot: the masks of all heads, where the values of
+// attended to it is thinned out, token by token, and becomes a slot: the masks of all heads, where the values of
 // each begin, and the values. Slots are of one size, since a block keeps so many values and no more.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace tilepress {
 struct SparseKvShape {
   int64_t batch, heads, channels;
   Real type;                     // bf16 or f16
-  int64_t key_drop, value_drop;  // % of a block's keys and values that are left out
+  int64_t key_drop, value_drop;  // % of a token's keys and values that are left out
   int64_t window;                // tokens that a query sees, its own included; 0: all
 };
 
@@ -54,7 +54,8 @@ class SparseKvCache {
   };
 
   int64_t part_values() const { return shape_.heads * kSparseTokens * shape_.channels; }  // of a block, all kept
-  int64_t room(int part) const;
+  int64_t token_drop(int part) const;
+  int64_t room(int part) const;  // values that a block keeps at most
   int64_t mask_count() const { return 2 * shape_.heads * shape_.channels; }
   int64_t slot_bytes() const;
   Slot slot(int64_t sequence, int64_t block) const;

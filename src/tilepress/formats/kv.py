@@ -7,13 +7,13 @@ Names are parts joined by `+`, of which `str(parse_kv(name))` is canonical:
                                              last L keep H
     bfp8                                     bfp:m8:g32
     bfp4                                     bfp:m4:hi8:initial32:local64:g32, Harmonia's
-    sparse:kK,vV                             the smallest K % of keys and V % of values are left out, block by block
+    sparse:kK,vV                             the smallest K % of a token's keys and V % of its values are left out
 
 Keys are grouped along the channels of a token and a head, values along the tokens of a channel. A token that leaves the
 last L is truncated to M bits; so is each value of a group, which keeps its exponent.
 
-A sparse cache has all of its tokens until BLOCK of them are full and the next one comes. Then the smallest of a layer's
-keys in that block, all heads taken together, are left out, and a bit for each says which; so for values.
+A sparse cache has all of a token until BLOCK of them are full and the next one comes. Then the smallest of each one's
+keys, all heads of the layer taken together, are left out, and a bit for each says which; so for values.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ Smoothing = Literal["none", "offline", "online", "hybrid"]
 SMOOTHINGS: tuple[Smoothing, ...] = get_args(Smoothing)
 SMOOTHED_SHARE = 16  # one channel in so many has an offset
 
-BLOCK = 32  # tokens of a layer that are thinned out together
+BLOCK = 32  # tokens that are thinned out at the same time
 WIDEST = 8  # bits of magnitude: what attention multiplies with
 MOST_TOKENS = 1 << 20
 _EXPONENT_BITS = 5

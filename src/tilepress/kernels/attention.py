@@ -135,8 +135,8 @@ class PackedKv(GrowingKv):
 
 
 class SparseKv(GrowingKv):
-    """Keys and values as halves, the smallest of each block of tokens left out: bits that say which are there, and
-    those.
+    """Keys and values as halves, the smallest of each token's left out when its block is full: bits that say which are
+    there, and those.
 
     What it gives is, within a few roundings of float32, what `attention_reference.attend_sparse` gives.
 

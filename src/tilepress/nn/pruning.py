@@ -1,7 +1,8 @@
-"""Keys and values thinned out by magnitude: halves block by block, block floating point token by token.
+"""Keys and values thinned out by magnitude, a share of every token's.
 
-SparAMX prunes a layer's whole cache once, after the prompt; a cache that grows cannot, and a share of every block or
-token is a share of the layer. Of values that are equally small the first are left out.
+SparAMX prunes a layer's whole cache once, after the prompt; a cache that grows cannot. A share of every block of tokens
+would be nearer to it, but takes most from tokens whose values are all small, the first of a text among them, to which
+much attention goes. Of values that are equally small the first are left out.
 """
 
 import torch
@@ -23,14 +24,6 @@ def prune_tokens(x: Tensor, percent: int) -> Tensor:
 
 
 def prune_blocks(x: Tensor, percent: int) -> Tensor:
-    """x [batch, heads, tokens, channels] with `percent` % of the values of every full block, over all heads, zero."""
-    batch, heads, tokens, channels = x.shape
-    blocks = tokens // BLOCK
-    count = heads * BLOCK * channels * percent // 100
-    if not count or not blocks:
-        return x
-    full, rest = x[:, :, : blocks * BLOCK], x[:, :, blocks * BLOCK :]
-    flat = full.reshape(batch, heads, blocks, BLOCK, channels).transpose(1, 2).flatten(2)
-    smallest = flat.abs().argsort(dim=-1, stable=True)[..., :count]
-    pruned = flat.scatter(-1, smallest, 0.0).reshape(batch, blocks, heads, BLOCK, channels)
-    return torch.cat([pruned.transpose(1, 2).reshape(full.shape), rest], -2)
+    """The same of tokens in full blocks; those after them have all."""
+    full = x.shape[-2] // BLOCK * BLOCK
+    return torch.cat([prune_tokens(x[:, :, :full], percent), x[:, :, full:]], -2)

@@ -2,7 +2,7 @@
 
 The studies run on a model that is here; the paper's Llama 3 8B stands beside it as printed. They take `device` (cuda
 where there is one) and how much text there shall be. The paper prunes what the prompt left, once; a cache that grows is
-pruned a block of 32 tokens at a time, or, of block floating point, token by token.
+pruned a token at a time, of halves when 32 are full.
 """
 
 from collections.abc import Iterator
