@@ -75,7 +75,7 @@ def test_the_ablation_has_every_step(model):
     recovered = values(found, f"{model['model']}, share of the naive loss recovered", steps)
     assert recovered[:2] == [100, 0]
     kl = values(found, f"{model['model']}, KL divergence", steps)
-    assert kl[0] < kl[2] < kl[1] and len(set(kl)) == 5
+    assert kl[0] < kl[2] < kl[1] and kl[3] < 1.1 * kl[2] and kl[4] != kl[3]
 
 
 def test_offsets_and_rotation(model):
