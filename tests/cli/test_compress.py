@@ -30,8 +30,10 @@ def test_options_override_the_recipe(model, tmp_path, call_for_records):
 
 
 def test_the_table_and_an_output_that_is_not_ours(model, tmp_path, call):
-    done = call("compress", model[0], "-o", tmp_path / "out")
+    done = call("compress", model[0], "-o", tmp_path / "out", "--report", tmp_path / "page.html")
     assert done.returncode == 0, done.stderr
+    page = (tmp_path / "page.html").read_text()
+    assert "compressed</title>" in page and "model.layers.0.mlp.up_proj.error" in page
     for words in ("size before", "times smaller", "bits a weight, in them", "time"):
         assert words in done.stdout
     assert done.stdout.count("error of model.layers.") == 5 and "warning" not in done.stderr

@@ -31,9 +31,10 @@ def test_every_model_is_compressed_judged_heard_and_timed(model, call_for_record
     assert found[f"{VARIANTS[1]}.kl_divergence"] > found[f"{VARIANTS[0]}.kl_divergence"]  # half its weights are gone
 
 
-def test_a_table_and_texts_for_people(model, call):
-    done = call("demo", model, "--windows", 1)
+def test_a_table_and_texts_for_people(model, tmp_path, call):
+    done = call("demo", model, "--windows", 1, "--report", tmp_path / "page.html")
     assert done.returncode == 0, done.stderr
+    assert "before and after</title>" in (tmp_path / "page.html").read_text()
     assert f"{model} on wikitext2" in done.stdout and "same top-1, %" in done.stdout
     assert all(f"{name}: The most important thing" in done.stdout for name in (model, *VARIANTS))
 

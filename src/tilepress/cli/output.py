@@ -1,10 +1,10 @@
 """What subcommands share: options, records for machines, tables for people."""
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from io import StringIO
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import box
@@ -13,6 +13,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from ..records import Origin, Record, Value, machine, to_json
+
+if TYPE_CHECKING:
+    from ..simulate.fitted import Fitted
 
 Json = Annotated[bool, typer.Option("--json", help="Print an array of records, and nothing else, for machines.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads to use; as many as there are cores if not given.")]
@@ -40,6 +43,32 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
     for row in rows:
         table.add_row(*row)
     _console().print(table)
+
+
+def show_figures(recorder: Recorder, name: str, json: bool) -> None:
+    """All records of a command, those of `name` without it, as a table or for machines."""
+    if json:
+        recorder.print_json()
+        return
+    rows = [[one.name.removeprefix(f"{name}."), figure_text(one.value), one.unit] for one in recorder.records]
+    print_table(name, ["what", "value", "unit"], rows)
+
+
+def show_fitted(recorder: Recorder, name: str, fitted: "Mapping[str, Fitted]", json: bool) -> None:
+    """A simulator's fitted parameters, with what each was fitted to."""
+    for key, one in fitted.items():
+        recorder.add(f"{name}.fitted.{key}", one.value, one.unit, "model")
+    if json:
+        recorder.print_json()
+        return
+    rows = [[key, one.fitted_to, f"{one.value:g}", one.unit] for key, one in fitted.items()]
+    print_table("Fitted parameters", ["parameter", "fitted to", "value", "unit"], rows, words=2)
+
+
+def figure_text(value: Value) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}" if abs(value) < 1000 else f"{value:.0f}"
+    return str(value)
 
 
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

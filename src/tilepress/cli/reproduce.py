@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .output import Json, print_table, progress
+from .output import Json, figure_text, print_table, progress
 
 if TYPE_CHECKING:
     from ..paper import Item
@@ -184,9 +184,7 @@ def _print_json(records: "Iterable[Reproduction]") -> None:
 
 
 def _text(value: "Value") -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}" if abs(value) < 1000 else f"{value:.0f}"
-    return "" if value is None else str(value)
+    return "" if value is None else figure_text(value)
 
 
 def _deviation(record: "Reproduction") -> str:

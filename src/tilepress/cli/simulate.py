@@ -8,7 +8,7 @@ import typer
 
 from . import simulate_array, simulate_unit
 from .machines import MachineName, find_machine
-from .output import Json, Recorder, print_table, progress
+from .output import Json, Recorder, progress, show_figures, show_fitted
 
 if TYPE_CHECKING:
     from ..formats import WeightFormat
@@ -101,7 +101,7 @@ def deca(
         from ..simulate.deca.timeline import write_timeline
 
         write_timeline(timeline, f"{found.title}: {made}, {format} at {100 * density:g} %", result)
-    _show(recorder, name, json)
+    show_figures(recorder, name, json)
 
 
 def _changed(machine: "Machine", cores: int | None, bandwidth: float | None, latency: float | None) -> "Machine":
@@ -231,25 +231,7 @@ def _next_token(
 def _fitted(recorder: Recorder, json: bool) -> None:
     from ..simulate.deca import FITTED
 
-    for name, one in FITTED.items():
-        recorder.add(f"deca.fitted.{name}", one.value, one.unit, "model")
-    if json:
-        recorder.print_json()
-    else:
-        rows = [[name, one.fitted_to, f"{one.value:g}", one.unit] for name, one in FITTED.items()]
-        print_table("Fitted parameters", ["parameter", "fitted to", "value", "unit"], rows, words=2)
-
-
-def _show(recorder: Recorder, name: str, json: bool) -> None:
-    if json:
-        recorder.print_json()
-        return
-    rows = [[record.name.removeprefix(f"{name}."), _text(record.value), record.unit] for record in recorder.records]
-    print_table(name, ["what", "value", "unit"], rows)
-
-
-def _text(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    show_fitted(recorder, "deca", FITTED, json)
 
 
 app.command()(simulate_unit.unit)

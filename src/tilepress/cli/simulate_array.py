@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .output import Json, Recorder, print_table, progress
+from .output import Json, Recorder, figure_text, print_table, progress, show_figures, show_fitted
 
 if TYPE_CHECKING:
     from ..simulate.arrays import Result, Task
@@ -82,7 +82,7 @@ def array(
     _record(recorder, name, result)
     if each:
         _record_each(recorder, name, result)
-    _show(recorder, name, json)
+    show_figures(recorder, name, json)
 
 
 def compare(
@@ -229,9 +229,9 @@ def _print_points(found: "Sequence[Point]") -> None:
             one.activations,
             one.kv,
             f"{one.loss:+.2f}",
-            _text(1e3 * one.seconds),
-            _text(1e3 * one.joules),
-            _text(one.mm2),
+            figure_text(1e3 * one.seconds),
+            figure_text(1e3 * one.joules),
+            figure_text(one.mm2),
             "yes" if one in best else "",
         ]
         for one in sorted(found, key=lambda one: one.joules)
@@ -245,10 +245,10 @@ def _print_figures(model: str, figures: "Sequence[Figures]", setting: "Setting")
         [
             f"{one.stage}, {one.tokens} tokens",
             one.design,
-            _text(1e3 * one.seconds),
-            ("> " if one.partly else "") + _text(1e3 * one.joules),
-            _text(1e3 * one.dram_joules),
-            ("> " if one.partly else "") + _text(one.mm2),
+            figure_text(1e3 * one.seconds),
+            ("> " if one.partly else "") + figure_text(1e3 * one.joules),
+            figure_text(1e3 * one.dram_joules),
+            ("> " if one.partly else "") + figure_text(one.mm2),
         ]
         for one in figures
     ]
@@ -277,24 +277,4 @@ def _machines(recorder: Recorder, json: bool) -> None:
 def _fitted(recorder: Recorder, json: bool) -> None:
     from ..simulate.arrays import FITTED
 
-    for name, one in FITTED.items():
-        recorder.add(f"arrays.fitted.{name}", one.value, one.unit, "model")
-    if json:
-        recorder.print_json()
-        return
-    rows = [[name, one.fitted_to, f"{one.value:g}", one.unit] for name, one in FITTED.items()]
-    print_table("Fitted parameters", ["parameter", "fitted to", "value", "unit"], rows, words=2)
-
-
-def _show(recorder: Recorder, name: str, json: bool) -> None:
-    if json:
-        recorder.print_json()
-        return
-    rows = [[record.name.removeprefix(f"{name}."), _text(record.value), record.unit] for record in recorder.records]
-    print_table(name, ["what", "value", "unit"], rows)
-
-
-def _text(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}" if abs(value) < 1000 else f"{value:.0f}"
-    return str(value)
+    show_fitted(recorder, "arrays", FITTED, json)

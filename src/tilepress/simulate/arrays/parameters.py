@@ -1,16 +1,6 @@
 """Everything that the simulation of arrays is told beyond the papers' text: what was fitted, and to what."""
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """A constant that the papers do not print, and the cells that it was set by."""
-
-    value: float
-    unit: str
-    fitted_to: str
-
+from ..fitted import Fitted
 
 # The whole list. Held out: Anda's speed-ups, units and breakdown, Harmonia's areas and energies.
 FITTED: dict[str, Fitted] = {

@@ -1,17 +1,7 @@
 """Everything that the simulation of DECA is told: what was fitted, and to what, and what is structure."""
 
-from dataclasses import dataclass
-
 from ...roofsurface.decompressors import LIBXSMM_COUNTS
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """A constant that the paper does not print, and the cells that it was set by."""
-
-    value: float
-    unit: str
-    fitted_to: str
+from ..fitted import Fitted
 
 
 def _libxsmm() -> dict[str, Fitted]:
