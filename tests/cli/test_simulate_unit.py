@@ -35,8 +35,8 @@ def test_where_nothing_need_be_equal(call_for_records):
 def test_given_data_and_words(call, tmp_path):
     path = tmp_path / "x.npy"
     np.save(path, np.linspace(-3, 3, 40 * 33, dtype=np.float32).reshape(40, 33))
-    for unit in ("anda-compressor", "harmonia-converter"):
-        done = call("simulate", "unit", unit, "--data", path, "--path", "tokens", "--mantissa", 4)
+    for arguments in (["anda-compressor"], ["harmonia-converter", "--path", "tokens"]):
+        done = call("simulate", "unit", *arguments, "--data", path, "--mantissa", 4)
         assert done.returncode == 0 and "every bit is that of formats" in done.stdout
     np.save(path, np.ones((2, 70)))
     assert "70.0" in call("simulate", "unit", "harmonia-pe", "--mode", "m8m8", "--data", path).stdout
@@ -55,6 +55,7 @@ def test_a_wrong_bit_is_a_failure(call, monkeypatch):
         (["anda-apu", "--groups", 33], "at most 2048 inputs, which kernels sum at a time, not 2112"),
         (["harmonia-converter", "--mantissa", 9], "magnitudes of 1 to 8 bits, not 9"),
         (["anda-apu", "--data", "absent.npy"], "No such file"),
+        (["anda-apu", "--mode", "m8m8"], "anda-apu has no --mode: that is for harmonia-pe"),
     ],
 )
 def test_errors(call, arguments, message):

@@ -73,7 +73,25 @@ class Outcome:
     total: float | None = None
 
 
+# Which units an option is for; the others are for all.
+_OWN: dict[str, tuple[UnitName, ...]] = {
+    "mantissa": (UnitName.apu, UnitName.compressor, UnitName.pe, UnitName.converter, UnitName.figna),
+    "mode": (UnitName.pe,),
+    "path": (UnitName.converter,),
+    "sums": (UnitName.apu, UnitName.pe),
+    "top": (UnitName.offsets,),
+}
+
+
+def _check_options(context: typer.Context, name: UnitName) -> None:
+    for option, units in _OWN.items():
+        source = context.get_parameter_source(option)
+        if source is not None and source.name == "COMMANDLINE" and name not in units:
+            raise ValueError(f"{name.value} has no --{option}: that is for {', '.join(one.value for one in units)}")
+
+
 def unit(
+    context: typer.Context,
     name: Annotated[UnitName, typer.Argument(help="The unit.", show_default=False)],
     mantissa: Annotated[
         int | None,
@@ -98,6 +116,7 @@ def unit(
 
     Example: tilepress simulate unit anda-apu --mantissa 5 --groups 32
     """
+    _check_options(context, name)
     settings = Settings(mantissa, groups, mode.value, path.value, sums.value, top, seed, _read(data))
     with progress(json) as bar:
         bar.add_task("stepping", total=None)
