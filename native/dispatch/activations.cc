@@ -13,6 +13,7 @@ namespace tilepress {
 namespace {
 
 constexpr int64_t kSpan = 2048;
+constexpr int kMostAdded = 8;  // the mantissa whose values are better cut in addends
 
 Format int8_rows(int64_t cols) {
   Format format = {};
@@ -28,10 +29,25 @@ Format int8_rows(int64_t cols) {
 
 size_t size(int64_t count) { return static_cast<size_t>(count); }
 
+int8_t* aligned(int8_t* at) {
+  return at + (kVectorBytes - reinterpret_cast<uintptr_t>(at) % kVectorBytes) % kVectorBytes;
+}
+
+// Most segments have 32 inputs, for which a compiler can do best.
+int32_t sum_of(const int8_t* values, int64_t count) {
+  constexpr int kUsual = 32;
+  int32_t sum = 0;
+  if (count == kUsual) {
+    for (int i = 0; i < kUsual; ++i) sum += values[i];
+    return sum;
+  }
+  return std::accumulate(values, values + count, sum);
+}
+
 // A row, and zeros up to `padded` values.
 template <class Number>
 void place_row(const Number* values, int64_t count, int64_t padded, Number* to) {
-  std::copy(values, values + count, to);
+  if (values != to) std::copy(values, values + count, to);
   std::fill(to + count, to + padded, Number{0});
 }
 
@@ -87,29 +103,58 @@ IntegerRows::IntegerRows(const MatrixShape& shape, const Activations& x, const I
     : cut_(cut),
       unit_(unit),
       placing_(placing),
-      digits_(digits_of(format.mantissa)),
+      addends_(placing == Placing::rows && format.mantissa == kMostAdded),
+      digits_(addends_ ? kMostDigits : digits_of(format.mantissa)),
       bits_(format.mantissa ? 1 + format.mantissa : 8),
       stride_(shape.padded_cols()),
       segments_((shape.cols + cut.segment - 1) / cut.segment),
-      digit_size_((x.batch + kTileRows - 1) / kTileRows * kTileRows * stride_),
+      digit_size_(placing == Placing::rows ? x.batch * stride_
+                                           : (x.batch + kTileRows - 1) / kTileRows * kTileRows * stride_),
       sums_(kept_memory<int32_t>(0, x.batch * segments_)),
       units_(format.mantissa || unit != 1 ? kept_memory<float>(0, (x.batch + kTileRows - 1) * segments_) : nullptr),
+      starts_(nullptr),
       scales_(format.mantissa ? nullptr : kept_memory<float>(1, x.batch)) {
   if (placing == Placing::bf16_tiles) {
     words_ = kept_memory<uint16_t>(0, digit_size_);
-  } else {
+  } else if (placing == Placing::int8_tiles) {
     values_ = kept_memory<int8_t>(0, digits_ * digit_size_);
+  } else {
+    // One after the other, so that they do not want the same places of a cache through which weights are passing.
+    const int64_t starts = digits_ * digit_size_, bytes = starts + 4 * x.batch * segments_ * int64_t{sizeof(float)};
+    values_ = aligned(kept_memory<int8_t>(0, bytes + kVectorBytes));
+    starts_ = reinterpret_cast<float*>(values_ + starts);
   }
-  std::atomic<bool> bad{false};
+  std::atomic<bool> bad{false}, three{false};
   parallel_for(x.batch, threads, [&](int, int64_t row) {
-    const bool good = format.mantissa ? convert_bfp(shape, x, format, row) : convert_int8(shape, x, row);
-    if (!good) bad = true;
+    const int digits = format.mantissa ? convert_bfp(shape, x, format, row) : convert_int8(shape, x, row);
+    if (starts_) set_starts(row);
+    if (digits == 0) bad = true;
+    if (digits == 3) three = true;
   });
+  if (addends_ && !three) digits_ = 2;
   if (bad) throw std::invalid_argument("activations must be finite");
 }
 
+void IntegerRows::set_starts(int64_t row) {
+  for (int64_t at = row * segments_; at < (row + 1) * segments_; ++at) {
+    std::fill_n(starts_ + 4 * at, 4, kSumStart * (units_ ? units_[at] : 1.0f));
+  }
+}
+
+// Where the digits of a row are to be written before place(): where they belong, if that has room for them.
+std::array<int8_t*, kMostDigits> IntegerRows::room_for(int64_t row, int64_t count) {
+  static thread_local std::vector<int8_t> values;
+  const bool direct = placing_ == Placing::rows && count <= stride_;
+  if (!direct) values.resize(size(kMostDigits * count));
+  std::array<int8_t*, kMostDigits> digits = {};
+  for (int i = 0; i < (direct ? digits_ : kMostDigits); ++i) {
+    digits[size(i)] = direct ? values_ + i * digit_size_ + row * stride_ : values.data() + i * count;
+  }
+  return digits;
+}
+
 // A row, each digit of it, where it belongs.
-void IntegerRows::place(int64_t row, const int8_t* const* digits, int64_t count) {
+void IntegerRows::place(int64_t row, const std::array<int8_t*, kMostDigits>& digits, int64_t count) {
   if (placing_ == Placing::bf16_tiles) {
     static thread_local std::vector<uint16_t> words, ordered;
     words.resize(size(count));
@@ -124,7 +169,7 @@ void IntegerRows::place(int64_t row, const int8_t* const* digits, int64_t count)
     return;
   }
   for (int digit = 0; digit < digits_; ++digit) {
-    const int8_t* values = digits[digit];
+    const int8_t* values = digits[size(digit)];
     if (placing_ == Placing::rows) {
       place_row(values, count, stride_, values_ + digit * digit_size_ + row * stride_);
     } else {
@@ -134,37 +179,33 @@ void IntegerRows::place(int64_t row, const int8_t* const* digits, int64_t count)
   }
 }
 
-bool IntegerRows::convert_int8(const MatrixShape& shape, const Activations& x, int64_t row) {
-  static thread_local std::vector<int8_t> values;
-  values.resize(size(shape.cols));
+int IntegerRows::convert_int8(const MatrixShape& shape, const Activations& x, int64_t row) {
+  const std::array<int8_t*, kMostDigits> digits = room_for(row, shape.cols);
+  const int8_t* values = digits[0];
   const float* floats = float_row(shape, x, row, 0);
-  if (count_bad(floats, shape.cols)) return false;
+  if (count_bad(floats, shape.cols)) return 0;
   const GroupScales scale = {&scales_[row], nullptr, false, false};
-  choose(kQuantize)(int8_rows(shape.cols), floats, shape.cols, scale, values.data());
+  choose(kQuantize)(int8_rows(shape.cols), floats, shape.cols, scale, digits[0]);
   for (int64_t segment = 0; segment < segments_; ++segment) {
     const int64_t begin = segment * cut_.segment, end = std::min(begin + cut_.segment, shape.cols);
-    sums_[row * segments_ + segment] = std::accumulate(values.data() + begin, values.data() + end, int32_t{0});
+    sums_[row * segments_ + segment] = sum_of(values + begin, end - begin);
   }
   if (units_) std::fill_n(units_ + row * segments_, segments_, unit_);
-  const int8_t* digit = values.data();
-  place(row, &digit, shape.cols);
-  return true;
+  place(row, digits, shape.cols);
+  return 1;
 }
 
-bool IntegerRows::convert_bfp(const MatrixShape& shape, const Activations& x, const IntegerFormat& format,
-                              int64_t row) {
-  static thread_local std::vector<int8_t> values;
-  const int64_t group = format.group;
-  const int64_t room = shape.cols + group;
-  values.resize(size(kMostDigits * room));
+int IntegerRows::convert_bfp(const MatrixShape& shape, const Activations& x, const IntegerFormat& format, int64_t row) {
+  const int64_t group = format.group, groups = (shape.cols + group - 1) / group;
+  const std::array<int8_t*, kMostDigits> digits = room_for(row, groups * group);
   const float* floats = float_row(shape, x, row, shape.cols % group ? group : 0);
-  if (count_bad(floats, shape.cols)) return false;
-  int8_t* const digits[kMostDigits] = {values.data(), values.data() + room, values.data() + 2 * room};
-  choose(kQuantizeBfp)({floats, shape.cols, group, format.mantissa, cut_.segment},
-                       {{digits[0], digits[1], digits[2]}, sums_ + row * segments_, units_ + row * segments_});
-  for (int64_t segment = 0; segment < segments_; ++segment) units_[row * segments_ + segment] *= unit_;
+  if (count_bad(floats, shape.cols)) return 0;
+  float* units = units_ + row * segments_;
+  const int count = choose(kQuantizeBfp)({floats, shape.cols, group, format.mantissa, cut_.segment, addends_},
+                                         {{digits[0], digits[1], digits[2]}, sums_ + row * segments_, units});
+  for (int64_t segment = 0; segment < segments_; ++segment) units[segment] *= unit_;
   place(row, digits, shape.cols);
-  return true;
+  return count;
 }
 
 IntegerActivations IntegerRows::view(int64_t row, int64_t batch, int64_t first) const {
@@ -175,8 +216,17 @@ IntegerActivations IntegerRows::view(int64_t row, int64_t batch, int64_t first) 
   const int64_t next = tiled ? lot_stride() : digit_size_;
   const int8_t* digits[kMostDigits] = {};
   for (int digit = 0; digit < digits_; ++digit) digits[digit] = from + digit * next;
-  return {{digits[0], digits[1], digits[2]},   digits_,  bits_, stride_, batch, cut_.segment, sums_ + segment,
-          units_ ? units_ + segment : nullptr, segments_};
+  return {{digits[0], digits[1], digits[2]},
+          digits_,
+          addends_ ? 0 : kDigitBits,
+          bits_,
+          stride_,
+          batch,
+          cut_.segment,
+          sums_ + segment,
+          units_ ? units_ + segment : nullptr,
+          starts_ ? starts_ + 4 * segment : nullptr,
+          segments_};
 }
 
 GroupActivations IntegerRows::groups(int64_t row, int64_t first) const {

@@ -1,6 +1,7 @@
 // Activations made ready for a kernel: converted, padded to whole tiles, cut in segments.
 #pragma once
 
+#include <array>
 #include <vector>
 
 #include "dispatch/matrix.h"
@@ -69,19 +70,23 @@ class IntegerRows {
   const float* scales(int64_t row) const { return scales_ ? scales_ + row : nullptr; }
 
  private:
-  bool convert_int8(const MatrixShape& shape, const Activations& x, int64_t row);
-  bool convert_bfp(const MatrixShape& shape, const Activations& x, const IntegerFormat& format, int64_t row);
-  void place(int64_t row, const int8_t* const* digits, int64_t count);
+  // How many digits a row has; 0 if it is not finite.
+  int convert_int8(const MatrixShape& shape, const Activations& x, int64_t row);
+  int convert_bfp(const MatrixShape& shape, const Activations& x, const IntegerFormat& format, int64_t row);
+  void set_starts(int64_t row);
+  std::array<int8_t*, kMostDigits> room_for(int64_t row, int64_t count);
+  void place(int64_t row, const std::array<int8_t*, kMostDigits>& digits, int64_t count);
 
   Cut cut_;
   float unit_;
   Placing placing_;
+  bool addends_;  // instead of digits
   int digits_, bits_;
   int64_t stride_, segments_, digit_size_;
   int8_t* values_ = nullptr;
   uint16_t* words_ = nullptr;  // of bf16 tiles
   int32_t* sums_;
-  float *units_, *scales_;  // null where there are none
+  float *units_, *starts_, *scales_;  // null where there are none
 };
 
 // Activations as the floats of a kernel, rows padded with zeros to kSpanStep inputs; where they are so already, the

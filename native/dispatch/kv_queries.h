@@ -71,7 +71,7 @@ class Queries {
     int8_t digits[2 * kKvGroup];
     int32_t sum;
     float unit;
-    quantize({from, kKvGroup, kKvGroup, 8, kKvGroup}, {{digits, digits + kKvGroup}, &sum, &unit});
+    quantize({from, kKvGroup, kKvGroup, 8, kKvGroup, false}, {{digits, digits + kKvGroup}, &sum, &unit});
     for (int i = 0; i < kKvGroup; ++i) values[i] = (digits[i] * (1 << kDigitBits)) + digits[kKvGroup + i];
     return unit;
   }

@@ -82,7 +82,7 @@ inline bool is_finite(float x) { return (std::bit_cast<uint32_t>(x) & 0x7f800000
 
 // How many of the values are not finite.
 inline int64_t count_bad(const float* row, int64_t cols) {
-  int64_t bad = 0;
+  int32_t bad = 0;
   for (int64_t i = 0; i < cols; ++i) bad += !is_finite(row[i]);
   return bad;
 }

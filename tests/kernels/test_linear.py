@@ -133,6 +133,23 @@ def extremes(rounding):
     return [(x, one, reference_of(x, one, rounding)) for one in packed for x in rows]
 
 
+@cache
+def largest_nine_bits():
+    """Activations of eight bits and a sign in which 255 has no addends, alone, and with -255 in its group."""
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randint(-254, 255, (3, 256), generator=generator).float()
+    x[1, 40], x[1, 100] = 255, -255
+    x[2, 40], x[2, 41], x[2, 200] = 255, -255, 255
+    packed = [tiles.pack(torch.randn(48, 256, generator=generator), format) for format in ("int4:g32", "uint4:g32")]
+    packed.append(tiles.pack(torch.randn(48, 256, generator=generator), "int8:row", mask=torch.rand(48, 256) > 0.5))
+    return [(rows, one, reference_of(rows, one, "bfp:g32:m8")) for one in packed for rows in (x, x[:1], x[1:2], x[2:])]
+
+
+def test_the_largest_values_of_nine_bits(isa):
+    for x, packed, expected in largest_nine_bits():
+        assert torch.equal(kernels.linear(x, packed, activations="bfp:g32:m8"), expected)
+
+
 @pytest.mark.parametrize("rounding", ROUNDINGS)
 def test_extreme_values_reach_the_ends_of_the_integers(rounding, isa):
     for x, packed, expected in extremes(rounding):

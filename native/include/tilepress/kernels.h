@@ -67,7 +67,9 @@ using DequantizeRow = void(const Format&, const void* codes, const uint8_t* keep
                            float* row);
 
 // Integers of more than eight bits, the sign among them, are cut in digits that int8 holds, the most significant first:
-// x = digits[0], or 128 * digits[0] + digits[1], and so on. All but the first are from 0 to 127.
+// x = digits[0], or 128 * digits[0] + digits[1], and so on. All but the first are from 0 to 127. Those of nine bits can
+// also be cut in **addends**, x = digits[0] + digits[1], whose products need no sums of their own; 255 is too large for
+// that, so a group that has it is negated, and its unit too, and if it has -255 as well there is a third addend.
 inline constexpr int kDigitBits = 7, kMostDigits = 3;
 constexpr int digits_of(int mantissa) { return mantissa > 2 * kDigitBits ? 3 : mantissa > kDigitBits ? 2 : 1; }
 
@@ -78,15 +80,18 @@ struct BfpInput {
   int64_t count, group;
   int mantissa;
   int64_t segment;
+  bool addends;  // with a mantissa of 8
 };
 
-// Whole groups of values, in digits_of(mantissa) digits. Of each segment, the sum of its values and what 1 stands for.
+// Whole groups of values, in digits_of(mantissa) digits, or in kMostDigits addends. Of each segment, the sum of its
+// values and what 1 stands for.
 struct BfpOutput {
   int8_t* digits[kMostDigits];
   int32_t* sums;
   float* units;
 };
-using QuantizeBfp = void(const BfpInput&, const BfpOutput&);
+// Returns how many digits or addends are not all zero.
+using QuantizeBfp = int(const BfpInput&, const BfpOutput&);
 
 // Bit planes: groups of kPlaneValues values in block floating point, `mantissa` from 1 to 16. Of each group a word of
 // signs, then the magnitudes' bits, a word each, from the most significant on; value i has bit i. And apart from them
@@ -134,16 +139,22 @@ struct SpanWeights {
   const uint8_t* zeros;   // whole numbers where there is a mask
 };
 
+// Sums of products, as integers, may be started at the bits of this float, whose last place is 1/16, times a power of
+// two. For products sixteen times too large.
+inline constexpr float kSumStart = 0x1.8p19f;
+
 // Integer activations over a span. Weights are integers too: codes or, beside zero points, code * 2^zero_shift - byte.
 // Where there are several digits a segment has at most 128 inputs, so that its dot product fits 32 bits: 65535 * 255 *
 // 128 is below 2^31.
 struct IntegerActivations {
   const int8_t* digits[kMostDigits];  // [batch, stride] each, zero from the row's end to the end of its last tile
-  int digit_count, bits;              // bits of a value, its sign among them
+  int digit_count, digit_bits;        // kDigitBits, or 0: addends
+  int bits;                           // of a value, its sign among them
   int64_t stride, batch;
   int64_t segment;      // inputs that share every scale: a multiple of 16, or more than the span has
   const int32_t* sums;  // [batch, segment_stride]: sum of x over each segment
   const float* units;   // [batch, segment_stride]: what 1 stands for in each segment's dot product; null: 1
+  const float* starts;  // [batch, segment_stride, 4]: kSumStart times the unit, four times over; null in tiles
   int64_t segment_stride;
 };
 

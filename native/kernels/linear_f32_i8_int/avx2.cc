@@ -49,10 +49,10 @@ struct Sums {
     in_order(sum);
   }
 
-  __m256i whole(int row, int side) const {
+  __m256i whole(int row, int side, __m128i digit_bits) const {
     __m256i sum = of[row][0][side];
     for (int digit = 1; digit < digits; ++digit) {
-      sum = _mm256_add_epi32(_mm256_slli_epi32(sum, kDigitBits), of[row][digit][side]);
+      sum = _mm256_add_epi32(_mm256_sll_epi32(sum, digit_bits), of[row][digit][side]);
     }
     return sum;
   }
@@ -217,13 +217,14 @@ struct Totals {
   [[gnu::always_inline]] void add(const SpanWeights& weights, const IntegerActivations& x, const Segment& segment,
                                   int64_t first_row, int raise, const Sums& sums) {
     const __m128i shift = _mm_cvtsi32_si128(zero_shift(*weights.format));
+    const __m128i digit_bits = _mm_cvtsi32_si128(x.digit_bits);
     for (int side = 0; side < kSides; ++side) {
       const __m256 scales = side_scales(weights, segment.group, side);
       const __m256i raised = side_raised(weights, segment.group, side, raise);
       for (int row = 0; row < rows; ++row) {
         const int64_t at = (first_row + row) * x.segment_stride + segment.index;
         const __m256i less = _mm256_mullo_epi32(raised, _mm256_set1_epi32(x.sums[at]));
-        const __m256i codes = _mm256_sll_epi32(sums.whole(row, side), shift);
+        const __m256i codes = _mm256_sll_epi32(sums.whole(row, side, digit_bits), shift);
         __m256 value = _mm256_cvtepi32_ps(_mm256_sub_epi32(codes, less));
         if (x.units) value = _mm256_mul_ps(value, _mm256_set1_ps(x.units[at]));
         of[row][side] = _mm256_fmadd_ps(value, scales, of[row][side]);

@@ -47,10 +47,10 @@ struct Sums {
     }
   }
 
-  __m512i whole(int row) const {
+  __m512i whole(int row, __m128i digit_bits) const {
     __m512i sum = of[row][0];
     for (int digit = 1; digit < digits; ++digit) {
-      sum = _mm512_add_epi32(_mm512_slli_epi32(sum, kDigitBits), of[row][digit]);
+      sum = _mm512_add_epi32(_mm512_sll_epi32(sum, digit_bits), of[row][digit]);
     }
     return sum;
   }
@@ -69,10 +69,11 @@ struct Totals {
                                   int64_t row, int raise, const Sums& sums) {
     const __m512 scales = load_sixteen_scales(weights, segment.group);
     const __m512i raised = raised_by(weights, segment.group, raise);
+    const __m128i digit_bits = _mm_cvtsi32_si128(x.digit_bits);
     for (int i = 0; i < rows; ++i) {
       const int64_t at = (row + i) * x.segment_stride + segment.index;
       const __m512i less = _mm512_mullo_epi32(raised, _mm512_set1_epi32(x.sums[at]));
-      __m512 value = _mm512_cvtepi32_ps(_mm512_sub_epi32(in_zero_steps(weights, sums.whole(i)), less));
+      __m512 value = _mm512_cvtepi32_ps(_mm512_sub_epi32(in_zero_steps(weights, sums.whole(i, digit_bits)), less));
       if (x.units) value = _mm512_mul_ps(value, _mm512_set1_ps(x.units[at]));
       of[i] = _mm512_fmadd_ps(value, scales, of[i]);
     }

@@ -166,7 +166,7 @@ void multiply_row(const SpanWeights& weights, const IntegerActivations& x, const
     const int rows = static_cast<int>((segment.end - segment.begin + kStepInputs - 1) / kStepInputs) * kStepRows;
     const int8_t* from = operands + segment.begin * kBlockNeurons;
     for (int digit = 0; digit < x.digit_count; ++digit) {
-      for (int32_t& dot : dots) dot *= 1 << kDigitBits;
+      for (int32_t& dot : dots) dot *= 1 << x.digit_bits;
       Simd::dot(from, x.digits[digit] + row * x.stride + segment.begin, rows, dots);
     }
     finish(weights, x, segment, row, dots, sums);

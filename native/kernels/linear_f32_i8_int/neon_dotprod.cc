@@ -1,5 +1,6 @@
 // Two ways, with the same sums. A few rows of activations: dense 4- and 8-bit codes straight from their bytes, sparse
 // codes expanded in registers. Everything else: the span decoded to operands, which then are dense 8-bit codes.
+#include "kernels/linear_f32_i8_int/neon_groups.h"
 #include "kernels/linear_f32_i8_int/neon_rows.h"
 #include "kernels/unpack/neon.h"
 
@@ -11,7 +12,7 @@ namespace {
 // takes one of the two vector pipes for two cycles. Good for sums below 2^22.
 template <int shift>
 float32x4_t anchor() {
-  return vdupq_n_f32(shift > 0 ? 0x1.8p19f : shift < 0 ? 0x1.8p27f : 0x1.8p23f);
+  return vdupq_n_f32(shift > 0 ? kSumStart : shift < 0 ? 0x1.8p27f : 0x1.8p23f);
 }
 bool fits_anchor(const IntegerActivations& x) { return x.segment <= 128 && x.bits <= 9; }  // 255 * 128 * 128 < 2^22
 
@@ -39,10 +40,10 @@ struct Sums {
     }
   }
 
-  int32x4_t whole(int row, int quarter) const {
+  int32x4_t whole(int row, int quarter, int32x4_t digit_bits) const {
     int32x4_t sum = of[row][0][quarter];
     for (int digit = 1; digit < digits; ++digit) {
-      sum = vaddq_s32(of[row][digit][quarter], vshlq_n_s32(sum, kDigitBits));
+      sum = vaddq_s32(of[row][digit][quarter], vshlq_s32(sum, digit_bits));
     }
     return sum;
   }
@@ -266,6 +267,10 @@ int64_t neon_dotprod::linear_integer_span(const SpanWeights& weights, const Inte
   const bool negative = !weights.zeros;
   const bool signed_bytes = negative || bits < 8;  // codes, as operands
   if (weights.mask && signed_bytes && x.batch * x.digit_count <= kFewRows) return sparse(weights, x, out, scratch);
+  if (in_groups(weights, x) && x.batch * x.digit_count < kFewRows) {
+    for (int64_t row = 0; row < x.batch; ++row) multiply_in_groups(weights, x, row, out + row * kBlockNeurons);
+    return 0;
+  }
   if (!weights.mask && bits == 4 && negative) return dense<Dense4<true>>(weights, x, weights.packed, out);
   if (!weights.mask && bits == 4) return dense<Dense4<false>>(weights, x, weights.packed, out);
   if (!weights.mask && bits == 8 && negative) return dense<Dense8<false>>(weights, x, weights.packed, out);

@@ -71,10 +71,10 @@ struct PairedSums {
     return index % 2 ? vuzp2q_s32(low, high) : vuzp1q_s32(low, high);
   }
 
-  [[gnu::always_inline]] int32x4_t whole(int row, int quarter) const {
+  [[gnu::always_inline]] int32x4_t whole(int row, int quarter, int32x4_t digit_bits) const {
     int32x4_t sum = line(digits * row, quarter);
     for (int digit = 1; digit < digits; ++digit) {
-      sum = vaddq_s32(line(digits * row + digit, quarter), vshlq_n_s32(sum, kDigitBits));
+      sum = vaddq_s32(line(digits * row + digit, quarter), vshlq_s32(sum, digit_bits));
     }
     return sum;
   }

@@ -124,12 +124,13 @@ struct Totals {
                                   int64_t first_row, const Sums& sums) {
     const Scales scales(weights, segment.group);
     const ZerosFor<zero_points, Sums> zeros(weights, segment.group);
+    const int32x4_t digit_bits = vdupq_n_s32(x.digit_bits);
     for (int quarter = 0; quarter < kQuarters; ++quarter) {
       const float32x4_t scale = scales.quarter(quarter);
       const auto zero = zeros.quarter(quarter);
       for (int row = 0; row < rows; ++row) {
         const int64_t at = (first_row + row) * x.segment_stride + segment.index;
-        float32x4_t value = zeros.template value<Sums>(sums.whole(row, quarter), zero, x.sums[at]);
+        float32x4_t value = zeros.template value<Sums>(sums.whole(row, quarter, digit_bits), zero, x.sums[at]);
         if constexpr (units) value = vmulq_n_f32(value, x.units[at]);
         of[row][quarter] = vfmaq_f32(of[row][quarter], value, scale);
       }

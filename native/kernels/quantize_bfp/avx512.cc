@@ -2,6 +2,6 @@
 
 namespace tilepress {
 
-void avx512::quantize_bfp_row(const BfpInput& in, const BfpOutput& out) { quantize_bfp(in, out); }
+int avx512::quantize_bfp_row(const BfpInput& in, const BfpOutput& out) { return quantize_bfp(in, out); }
 
 }  // namespace tilepress

@@ -2,6 +2,6 @@
 
 namespace tilepress {
 
-void portable::quantize_bfp_row(const BfpInput& in, const BfpOutput& out) { quantize_bfp(in, out); }
+int portable::quantize_bfp_row(const BfpInput& in, const BfpOutput& out) { return quantize_bfp(in, out); }
 
 }  // namespace tilepress

@@ -2,6 +2,8 @@
 // for compilers to vectorise; in a nameless namespace for the reason that pack_block.h gives.
 #pragma once
 
+#include <cstring>
+
 #include "kernels/scales.h"
 
 namespace tilepress {
@@ -38,11 +40,54 @@ float to_group_of(const float* floats, int mantissa, int32_t* values) {
   return unit;
 }
 
+// Values of nine bits, of which none is 255 unless one is -255; returns how many addends it takes.
 template <int group>
-void quantize_groups(const BfpInput& in, const BfpOutput& out) {
+int write_addends(const int32_t* values, int8_t* const* addends, int64_t first) {
+  int8_t one[group], two[group], three[group];
+  int32_t count = 0;
+  for (int i = 0; i < group; ++i) {
+    const int32_t half = values[i] >> 1, most = values[i] == 255;
+    one[i] = static_cast<int8_t>(half);
+    two[i] = static_cast<int8_t>(values[i] - half - most);
+    three[i] = static_cast<int8_t>(most);
+    count += most;
+  }
+  std::memcpy(addends[0] + first, one, group);
+  std::memcpy(addends[1] + first, two, group);
+  std::memcpy(addends[2] + first, three, group);
+  return count ? 3 : 2;
+}
+
+template <int group>
+void write_digits(const int32_t* values, int count, int8_t* const* digits, int64_t first) {
+  int shift = kDigitBits * (count - 1);
+  int8_t* to = digits[0] + first;
+  for (int i = 0; i < group; ++i) to[i] = static_cast<int8_t>(values[i] >> shift);
+  for (int digit = 1; shift; ++digit) {
+    shift -= kDigitBits;
+    to = digits[digit] + first;
+    for (int i = 0; i < group; ++i) to[i] = static_cast<int8_t>(values[i] >> shift & 127);
+  }
+}
+
+// Negates a group that has 255 and not -255; returns its unit.
+template <int group>
+float without_255(int32_t* values, float unit) {
+  int32_t least_value = 0, most_value = 0;
+  for (int i = 0; i < group; ++i) least_value = least(least_value, values[i]);
+  for (int i = 0; i < group; ++i) most_value = most(most_value, values[i]);
+  if (most_value < 255 || least_value == -255) return unit;
+  for (int i = 0; i < group; ++i) values[i] = -values[i];
+  return -unit;
+}
+
+template <int group>
+int quantize_groups(const BfpInput& in, const BfpOutput& out) {
+  int digits = digits_of(in.mantissa);
   for (int64_t first = 0; first < in.count; first += group) {
     int32_t values[group];
-    const float unit = to_group_of<group>(in.floats + first, in.mantissa, values);
+    float unit = to_group_of<group>(in.floats + first, in.mantissa, values);
+    if (in.addends) unit = without_255<group>(values, unit);
     for (int64_t i = 0; i < least<int64_t>(group, in.count - first); i += in.segment) {
       const int64_t at = (first + i) / in.segment;
       int32_t sum = 0;
@@ -50,20 +95,20 @@ void quantize_groups(const BfpInput& in, const BfpOutput& out) {
       out.units[at] = unit;
       out.sums[at] = sum;
     }
-    int shift = kDigitBits * (digits_of(in.mantissa) - 1);
-    for (int i = 0; i < group; ++i) out.digits[0][first + i] = static_cast<int8_t>(values[i] >> shift);
-    for (int digit = 1; shift; ++digit) {
-      shift -= kDigitBits;
-      for (int i = 0; i < group; ++i) out.digits[digit][first + i] = static_cast<int8_t>(values[i] >> shift & 127);
+    if (in.addends) {
+      digits = most(digits, write_addends<group>(values, out.digits, first));
+    } else {
+      write_digits<group>(values, digits, out.digits, first);
     }
   }
+  return digits;
 }
 
-inline void quantize_bfp(const BfpInput& in, const BfpOutput& out) {
+inline int quantize_bfp(const BfpInput& in, const BfpOutput& out) {
   if (in.group == 16) return quantize_groups<16>(in, out);
   if (in.group == 32) return quantize_groups<32>(in, out);
   if (in.group == 64) return quantize_groups<64>(in, out);
-  quantize_groups<128>(in, out);
+  return quantize_groups<128>(in, out);
 }
 
 }  // namespace

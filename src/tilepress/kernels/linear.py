@@ -47,9 +47,10 @@ def linear(
         threads: as many as torch uses if not given.
     """
     rounding = integer_format(activations)
-    _check(x, matrix, bias, rounding is not None)
+    shape = x.shape
+    _check(x, shape, matrix, bias, rounding is not None)
     x = x.contiguous()
-    y = torch.empty(*x.shape[:-1], matrix.rows, dtype=x.dtype)
+    y = torch.empty(*shape[:-1], matrix.rows, dtype=x.dtype)
     batch = x.numel() // matrix.cols
     if batch:
         shift = None if bias is None else bias.detach().to(torch.float32).contiguous()
@@ -98,13 +99,13 @@ def integer_format(activations: str) -> tuple[int, int] | None:
     return format.group, format.mantissa
 
 
-def _check(x: Tensor, matrix: PackedMatrix, bias: Tensor | None, integers: bool) -> None:
+def _check(x: Tensor, shape: torch.Size, matrix: PackedMatrix, bias: Tensor | None, integers: bool) -> None:
     if integers and (matrix.operand_bits != 8 or not isinstance(matrix.format.element, Integer)):
         raise ValueError(f"integer activations want integer weights in 8-bit tiles, not {matrix.format}")
     if x.dtype not in REAL_NAMES or not x.is_cpu:
         raise TypeError(f"activations are float32, bfloat16 or float16 on the CPU, not {x.dtype} on {x.device}")
-    if x.shape[-1:] != (matrix.cols,):
-        raise ValueError(f"activations are [..., {matrix.cols}], not {list(x.shape)}")
+    if not shape or shape[-1] != matrix.cols:
+        raise ValueError(f"activations are [..., {matrix.cols}], not {list(shape)}")
     if bias is not None and tuple(bias.shape) != (matrix.rows,):
         raise ValueError(f"the bias is [{matrix.rows}], not {list(bias.shape)}")
     if bias is not None and not (bias.is_cpu and bias.is_floating_point()):
