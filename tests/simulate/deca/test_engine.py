@@ -7,22 +7,22 @@ from hypothesis import strategies as st
 
 from tilepress.simulate.deca import engine
 from tilepress.simulate.deca.oracle import Oracle
-from tilepress.simulate.deca.plan import UNITS, Plan
+from tilepress.simulate.deca.plan import UNITS, Leaves, Plan
 
 TIMES = ("issue", "arrive", "start", "done", "product")
 COUNTS = ("demanded", "prefetched", "dropped")
 
 
-def plan(lines, cycles, trigger=None, **changes):
+def plan(lines, cycles, trigger=None, walk=None, **changes):
     usual = {
         "line_time": UNITS,
         "ports": 2,
         "send": 0,
         "hit": 1,
         "latency": 0,
-        "delay": 0,
-        "after_load": False,
+        "leaves": Leaves.issued,
         "misses": 1000,
+        "queue": 0,
         "switch": 0,
         "depth": 0,
         "back": 0,
@@ -32,7 +32,8 @@ def plan(lines, cycles, trigger=None, **changes):
     }
     lines, cycles = np.atleast_2d(lines), np.atleast_2d(cycles)
     trigger = np.full(lines.shape, -1) if trigger is None else np.atleast_2d(trigger)
-    return Plan(lines, cycles, trigger, **usual | changes)
+    walk = np.zeros_like(lines) if walk is None else np.atleast_2d(walk)
+    return Plan(lines, cycles, trigger, walk, **usual | changes)
 
 
 @st.composite
@@ -52,14 +53,15 @@ def plans(draw):
         array(0, 5),
         array(1, 12),
         trigger,
+        np.maximum(array(-20, 9), 0),
         line_time=draw(st.integers(1, 3 * UNITS)),
         ports=draw(st.integers(1, 4)),
         send=draw(small),
         hit=draw(st.integers(1, 9)),
         latency=draw(st.integers(0, 40)),
-        delay=draw(small),
-        after_load=draw(st.booleans()),
+        leaves=draw(st.sampled_from(Leaves)),
         misses=draw(st.integers(1, 20)),
+        queue=draw(st.integers(0, 20)),
         switch=draw(small),
         depth=draw(small),
         back=draw(small),
@@ -108,6 +110,24 @@ def test_a_prefetch_hides_the_latency():
     assert ahead.cycles < 0.5 * late.cycles
 
 
+def test_prefetches_wait_for_room_in_line_and_are_dropped_beyond_it():
+    lines, cycles, ahead = np.full((1, 30), 2), np.full((1, 30), 4), np.maximum(np.arange(30) - 12, 0)
+    found = [engine.run(plan(lines, cycles, ahead, latency=60, misses=6, queue=more)) for more in (0, 8, 1000)]
+    assert [one.dropped > 0 for one in found] == [True, True, False]
+    assert found[0].prefetched < found[1].prefetched < found[2].prefetched == 56
+    assert all(one.demanded + one.prefetched == 60 for one in found)
+
+
+def test_a_new_page_makes_a_prefetch_late_and_a_demand_later():
+    lines, cycles, walk = np.ones((1, 9), int), np.full((1, 9), 4), np.where(np.arange(9) == 6, 40, 0)
+    asked = engine.run(plan(lines, cycles, walk=walk, latency=10))
+    assert asked.arrive[0, 6] == asked.issue[0, 6] + 1 + 10 + 40
+    ahead = np.maximum(np.arange(9) - 3, 0)
+    assert engine.run(plan(lines, cycles, ahead, latency=10)).prefetched == 7
+    late = engine.run(plan(lines, cycles, ahead, walk, latency=10))
+    assert late.prefetched == 6 and late.arrive[0, 6] == late.issue[0, 6] + 1 + 10 + 40
+
+
 def test_serial_invocation_costs_what_it_exposes():
     lines, cycles = np.ones((1, 40), int), np.full((1, 40), 2)
     free = engine.run(plan(lines, cycles, back=3, matrix=16))
@@ -129,6 +149,9 @@ def test_plans_that_are_none():
     ):
         with pytest.raises(ValueError, match=message):
             plan(lines, cycles)
+    for changes in ({"walk": [-1]}, {"queue": -1}, {"misses": -1}):
+        with pytest.raises(ValueError, match="are not negative"):
+            plan([1], [1], **changes)
     with pytest.raises(ValueError, match="in the cycle in which it is asked for"):
         plan([1], [1], hit=0)
     with pytest.raises(ValueError, match="more cycles than can be counted"):

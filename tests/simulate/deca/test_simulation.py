@@ -18,8 +18,8 @@ from tilepress.simulate.deca import (
     simulate,
 )
 from tilepress.simulate.deca.oracle import Oracle
-from tilepress.simulate.deca.plan import UNITS
-from tilepress.simulate.deca.systems import page_triggers
+from tilepress.simulate.deca.plan import UNITS, Leaves
+from tilepress.simulate.deca.systems import page_triggers, page_turns
 from tilepress.tiles import pack
 
 HBM = read_machine("spr-hbm").changed(cores=8, memory={"bandwidth": 850e9 / 7})  # an eighth of it, as fast a core
@@ -36,8 +36,9 @@ def without_latencies(machine, deca, density, tiles):
     nothing = {"send": 0, "hit": 1, "latency": 0, "switch": 0, "depth": 0, "back": 0}
     line_time = round(64 * machine.frequency / machine.memory.bandwidth * UNITS)
     ahead = np.broadcast_to(np.maximum(np.arange(tiles) - 16, 0), work.lines.shape)
-    deep = {"line_time": line_time, "ports": 8, "misses": 1 << 12, "trigger": ahead, "after_load": False}
-    return replace(Accelerated(deca).plan(machine, work), **nothing, **deep)
+    deep = {"line_time": line_time, "ports": 8, "misses": 1 << 12}
+    early = {"trigger": ahead, "leaves": Leaves.issued, "walk": 0 * ahead}
+    return replace(Accelerated(deca).plan(machine, work), **nothing, **deep, **early)
 
 
 @pytest.mark.parametrize("density", [1.0, 0.5, 0.2, 0.05])
@@ -147,6 +148,14 @@ def test_the_l2_prefetcher_stops_at_a_page():
     found = page_triggers(ends, 8)[0]
     assert (found[[0, 1, 16, 17, 32, 33]] == -1).all()
     assert found[2] == 1 and found[5] == 3 and found[18] == 17 and found[20] == 18
+
+
+def test_each_loader_turns_its_own_pages():
+    dense = random_workload(MXFP4, 1.0, 300, 1)
+    assert np.flatnonzero(page_turns(dense.pages)[0])[:6].tolist() == [0, 1, 16, 17, 32, 33]
+    assert page_turns(dense.pages)[0, 256:258].all()  # a page of scales, too
+    sparse = random_workload(BF8, 0.05, 70, 1)
+    assert sparse.pages.shape == (2, 1, 70) and page_turns(sparse.pages)[0, 64:66].all()
 
 
 @pytest.mark.parametrize(

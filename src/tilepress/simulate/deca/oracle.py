@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .plan import UNITS, Plan, Trace
+from .plan import UNITS, Leaves, Plan, Trace
 
 NEVER = -1
 
@@ -21,7 +21,8 @@ class _Core:
     port_free: deque[int] = field(default_factory=deque)
     under_way: deque[int] = field(default_factory=deque)
     prefetches: list[tuple[int, int]] = field(default_factory=list)
-    loaded: set[int] = field(default_factory=set)
+    waiting: deque[int] = field(default_factory=deque)
+    has_set_off: set[int] = field(default_factory=set)
     engine_free: int = 0
     matrix_free: int = 0
     fence: int = 0
@@ -46,8 +47,8 @@ class Oracle:
     def run(self) -> Trace:
         while (self.product == NEVER).any():
             for core in self.all:
-                self._load(core)
                 self._issue(core)
+                self._set_off(core)
                 self._prefetch(core)
             self._serve_memory()
             for core in self.all:
@@ -56,13 +57,8 @@ class Oracle:
         times = (self.issue, self.arrive, self.start, self.done, self.product)
         return Trace(*times, self.demanded, self.prefetched, self.dropped)
 
-    def _load(self, core: _Core) -> None:
-        """Tiles whose last line has just come to the engine."""
-        for tile in core.under_way:
-            if tile not in core.loaded and self._is_loaded(core.number, tile):
-                core.loaded.add(tile)
-                if self.plan.after_load:
-                    self._set_off(core, tile)
+    def _is_there(self, core: int, tile: int) -> bool:
+        return bool(self.arrive[core, tile] != NEVER and self.arrive[core, tile] <= self.now)
 
     def _is_loaded(self, core: int, tile: int) -> bool:
         arrived = self.arrive[core, tile]
@@ -82,27 +78,46 @@ class Oracle:
             core.next_tile += 1
             core.under_way.append(tile)
             self.issue[core.number, tile] = self.now
-            if not self.plan.after_load:
-                self._set_off(core, tile)
 
     def _is_flushed(self, tile: int) -> bool:
         return self.plan.flush_every > 0 and tile % self.plan.flush_every == self.plan.flush_every - 1
 
-    def _set_off(self, core: _Core, tile: int) -> None:
-        for other in range(tile + 1, self.tiles):
-            if self.plan.trigger[core.number, other] == tile:
-                core.prefetches.append((self.now + self.plan.delay, other))
+    def _set_off(self, core: _Core) -> None:
+        """Prefetches of tiles under way that have come so far."""
+        for tile in core.under_way:
+            if tile in core.has_set_off or not self._has_come(core.number, tile):
+                continue
+            core.has_set_off.add(tile)
+            for other in range(tile + 1, self.tiles):
+                if self.plan.trigger[core.number, other] == tile:
+                    core.prefetches.append((self.now + int(self.plan.walk[core.number, other]), other))
+
+    def _has_come(self, core: int, tile: int) -> bool:
+        if self.plan.leaves == Leaves.loaded:
+            return self._is_loaded(core, tile)
+        return self.plan.leaves == Leaves.issued or self._is_there(core, tile)
 
     def _prefetch(self, core: _Core) -> None:
-        due = sorted(one for one in core.prefetches if one[0] == self.now)
-        for _, tile in due:
-            lines = int(self.plan.lines[core.number, tile])
-            if self.asked[core.number, tile]:
-                continue
-            if self._on_their_way(core.number) + lines > self.plan.misses:
-                self.dropped += lines
-            else:
-                self._ask(core.number, tile, by_prefetch=True)
+        for due, tile in sorted(core.prefetches):
+            if due == self.now and not self.asked[core.number, tile]:
+                self._line_up(core, tile)
+        while core.waiting and self._has_room(core.number, core.waiting[0]):
+            self._ask(core.number, core.waiting.popleft(), by_prefetch=True)
+
+    def _line_up(self, core: _Core, tile: int) -> None:
+        plan, lines = self.plan, int(self.plan.lines[core.number, tile])
+        waiting = sum(int(plan.lines[core.number, one]) for one in core.waiting if not self.asked[core.number, one])
+        too_many = self._on_their_way(core.number) + waiting + lines > plan.misses + plan.queue
+        if lines > plan.misses or too_many:
+            self.dropped += lines
+        elif lines:
+            core.waiting.append(tile)
+        else:
+            self._ask(core.number, tile, by_prefetch=True)
+
+    def _has_room(self, core: int, tile: int) -> bool:
+        lines = 0 if self.asked[core, tile] else int(self.plan.lines[core, tile])
+        return self._on_their_way(core) + lines <= self.plan.misses
 
     def _on_their_way(self, core: int) -> int:
         """Lines that prefetches have asked for and that have not arrived."""
@@ -130,7 +145,8 @@ class Oracle:
             left -= served
             if not request[2]:
                 core, tile, _ = self.queue.popleft()
-                self.arrive[core, tile] = self.now + 1 + self.plan.latency
+                walk = 0 if self.by_prefetch[core, tile] else int(self.plan.walk[core, tile])
+                self.arrive[core, tile] = self.now + 1 + self.plan.latency + walk
 
     def _engine(self, core: _Core) -> None:
         """Take the next tile if it is loaded and the engine free: what follows is then known."""

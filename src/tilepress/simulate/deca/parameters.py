@@ -16,14 +16,15 @@ def _libxsmm() -> dict[str, Fitted]:
 FITTED: dict[str, Fitted] = {
     **_libxsmm(),
     "instructions_per_vector_operation": Fitted(2.7, "", "section 4.2: 40 to 80 % of six commit slots are in use"),
-    "memory_latency": Fitted(150, "cycle", "table 5, TFLOPS without weight prefetching and with degree 1"),
+    "memory_latency": Fitted(143, "cycle", "table 5, TFLOPS without weight prefetching, with degree 1 and default L2"),
+    "page_walk": Fitted(50, "cycle", "table 5, TFLOPS, misses and prefetches with degree 1"),
+    "prefetch_queue": Fitted(64, "line", "table 5, TFLOPS, misses and prefetches with degree 15, and its order"),
     "memory_share": Fitted(0.94, "", "MEM of DECA in table 4 at 100, 50 and 20 %; table 5, TFLOPS with degree 5"),
     "one_way": Fitted(3, "cycle", "MEM, TMUL and DECA of DECA in table 4 at 5 %"),
     "tile_switch": Fitted(1, "cycle", "the DECA column of table 4, all four rows"),
     "software_memory_share": Fitted(0.76, "", "MEM, TMUL and AVX of software-only in table 4 at 100 %"),
     "software_vector_share": Fitted(0.91, "", "AVX of software-only in table 4 at 50, 20 and 5 %"),
     "l2_prefetch_lines": Fitted(8, "line", "table 5, TFLOPS, misses and prefetches of the default L2 prefetcher"),
-    "l2_prefetch_delay": Fitted(120, "cycle", "table 5, TFLOPS, misses and prefetches of the default L2 prefetcher"),
     "other_layer_time": Fitted(0.236e-3, "s", "table 1, all twelve cells: what a layer takes beside its GeMMs"),
     "other_sequence_time": Fitted(1.4e-6, "s", "table 1, all twelve cells: more for each sequence of the batch"),
     "attention_rate": Fitted(

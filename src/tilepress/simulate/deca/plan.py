@@ -1,12 +1,21 @@
 """A run as both engines take it: what each tile asks for, and how long each step takes, in cycles."""
 
 from dataclasses import dataclass
+from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
 UNITS = 4096  # parts of a cycle that the memory's time is counted in
 Ints = NDArray[np.int64]
+
+
+class Leaves(IntEnum):
+    """What has become of a tile when the prefetches that it sets off leave."""
+
+    issued = 0
+    arrived = 1
+    loaded = 2
 
 
 @dataclass(frozen=True)
@@ -24,24 +33,29 @@ class Plan:
         done       the core has the tile, `back` later; its port is free
         product    the matrix unit is free; `matrix` cycles
 
-    `trigger`: the tile that sets off the prefetch of this one, when it is issued or, if `after_load`, loaded, and
-    `delay` cycles have passed; -1 where nothing does. A prefetch is dropped if the core would have more than `misses`
-    lines on their way by prefetches. `serial`: the core reads a tile, multiplies it and tells the engine of the next
-    but one before it may read another; `store` is how long that telling takes. Each `flush_every`-th tile, if that is
-    not 0, is squashed as it is issued, and issued again `flush_time` later, with those that come after it.
+    `trigger`: the tile that sets off the prefetch of this one, -1 where none does; `leaves` says when. Before that the
+    tile's address is translated, which takes `walk` cycles where it is in a page that is new; a tile that asks for its
+    lines itself has them so much later. A core has no more than `misses` lines on their way by prefetches: others wait
+    in line for them, `queue` lines at most, and beyond those are dropped. A tile that is issued while its prefetch
+    waits asks itself.
+
+    `serial`: the core reads a tile, multiplies it and tells the engine of the next but one before it may read another;
+    `store` is how long that telling takes. Each `flush_every`-th tile, if that is not 0, is squashed as it is issued,
+    and issued again `flush_time` later, with those that come after it.
     """
 
     lines: Ints
     cycles: Ints
     trigger: Ints
+    walk: Ints
     line_time: int
     ports: int
     send: int
     hit: int
     latency: int
-    delay: int
-    after_load: bool
+    leaves: Leaves
     misses: int
+    queue: int
     switch: int
     depth: int
     back: int
@@ -52,8 +66,11 @@ class Plan:
     flush_time: int = 0
 
     def __post_init__(self) -> None:
-        if not self.lines.shape == self.cycles.shape == self.trigger.shape or not self.lines.size:
-            raise ValueError("a plan has lines, cycles and triggers for the same tiles, and some")
+        shapes = {one.shape for one in (self.lines, self.cycles, self.trigger, self.walk)}
+        if len(shapes) > 1 or not self.lines.size:
+            raise ValueError("a plan has lines, cycles, triggers and walks for the same tiles, and some")
+        if self.walk.min() < 0 or self.misses < 0 or self.queue < 0:
+            raise ValueError("a plan's walks, misses and queue are not negative")
         if self.lines.min() < 0 or self.cycles.min() < 1 or self.ports < 1 or self.line_time < 1 or self.matrix < 1:
             raise ValueError("a plan's tiles take at least a cycle, and it has at least one port")
         if self.hit < 1:

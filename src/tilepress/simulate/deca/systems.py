@@ -19,7 +19,7 @@ from .parameters import (
     TRAINING,
     fitted,
 )
-from .plan import UNITS, Plan
+from .plan import UNITS, Leaves, Plan
 from .workload import Workload
 
 PUBLISHED = Deca()  # section 7: 32 weights wide, eight tables
@@ -142,8 +142,9 @@ class Accelerated:
             plan,
             ports=min(LOADERS, QUEUE),
             send=way,
-            delay=0 if own else round(fitted("l2_prefetch_delay")),
-            after_load=own,
+            walk=round(fitted("page_walk")) * page_turns(work.pages),
+            leaves=Leaves.loaded if own else Leaves.arrived,
+            queue=round(fitted("prefetch_queue")),
             switch=round(fitted("tile_switch")),
             depth=STAGES + (0 if self.registers else hit),
             back=self._back(way, hit),
@@ -179,6 +180,14 @@ def _page_triggers(ends: Ints, lines_ahead: int) -> Ints:
     return np.where(trigger < tiles, trigger, -1)
 
 
+def page_turns(pages: Ints) -> Ints:
+    """[cores, tiles]: 1 where a loader comes to a tile of which any part lies in a page that it has not been in, from
+    `pages` [parts, cores, tiles]. Loaders take turns, and each asks for the translation of its own page."""
+    before = np.full_like(pages, -1)
+    before[..., LOADERS:] = pages[..., :-LOADERS]
+    return np.asarray((pages != before).any(axis=0), np.int64)
+
+
 def _nowhere(work: Workload) -> Ints:
     return np.broadcast_to(np.int64(-1), work.lines.shape)
 
@@ -192,14 +201,15 @@ def _plan(machine: Machine, work: Workload, cycles: Ints, trigger: Ints, share: 
         lines=work.lines,
         cycles=np.asarray(cycles),
         trigger=np.asarray(trigger),
+        walk=np.zeros_like(work.lines),
         line_time=max(round(caches.line / bytes_a_cycle * UNITS), 1),
         ports=ports,
         send=0,
         hit=round(caches.l2_latency),
         latency=round(caches.memory_latency or fitted("memory_latency")),
-        delay=0,
-        after_load=False,
+        leaves=Leaves.issued,
         misses=caches.l2_misses,
+        queue=0,
         switch=0,
         depth=0,
         back=0,

@@ -10,6 +10,7 @@ from ...formats import WeightFormat
 from ...hardware.machine import TILE_WEIGHTS
 from ...tiles import PackedMatrix, unpack_codes
 from ...tiles.layout import BLOCK_NEURONS, element_order
+from .parameters import PAGE_LINES
 
 LINE_BITS = 512
 MOST_TILES = 20_000_000
@@ -54,6 +55,14 @@ class Workload:
         """[cores, tiles]: lines of codes that a core has begun when a tile is done."""
         bits = np.cumsum(self.kept.sum(-1) * self.format.element.bits, axis=1)
         return -(-bits // LINE_BITS)
+
+    @cached_property
+    def pages(self) -> Ints:
+        """[arrays, cores, tiles]: the page in which a tile's codes end, its bitmask lies and its scales end."""
+        tiles = np.arange(1, self.tiles + 1)
+        each = [TILE_WEIGHTS * self.sparse, self._group_bits]
+        ends = [np.broadcast_to(np.ceil(tiles * bits / LINE_BITS), self.code_ends.shape) for bits in each if bits]
+        return np.stack([np.maximum(one - 1, 0) // PAGE_LINES for one in (self.code_ends, *ends)]).astype(np.int64)
 
     @cached_property
     def lines(self) -> Ints:
