@@ -13,7 +13,7 @@ def test_deca(call, call_for_records, tmp_path):
     name = "spr-hbm.deca:w32:l8.bf8@20%"
     assert found[f"{name}.rate"] > 0 and 0 < found[f"{name}.decompressor"] < 100
     assert found[f"{name}.lines.demanded"] + found[f"{name}.lines.prefetched"] > 0
-    assert found[f"{name}.area"] == pytest.approx(2.53, abs=0.01) and found[f"{name}.power"] > 1
+    assert found[f"{name}.area"] == pytest.approx(2.68, abs=0.01) and found[f"{name}.power"] > 1
     assert "in the decompressor" in page.read_text()
     done = call("simulate", "deca", "--system", "software", *SMALL)
     assert done.returncode == 0 and "stall.memory" in done.stdout
@@ -68,11 +68,11 @@ def test_a_slower_memory(call_for_records):
     def rate(*arguments):
         return call_for_records("simulate", "deca", *SMALL, *arguments)["spr-hbm.deca:w32:l8.mxfp4@100%.rate"]
 
-    assert rate("--bandwidth", 100) < rate() and rate("--latency", 2000) < rate() == rate("--latency", 150)
+    assert rate("--bandwidth", 100) < rate() and rate("--latency", 2000) < rate() == rate("--latency", 143)
 
 
 def test_the_list_of_fitted_parameters(call, call_for_records):
-    assert call_for_records("simulate", "deca", "--fitted")["deca.fitted.memory_latency"] == 150
+    assert call_for_records("simulate", "deca", "--fitted")["deca.fitted.memory_latency"] == 143
     assert "fitted to" in call("simulate", "deca", "--fitted").stdout
 
 

@@ -57,7 +57,7 @@ def deca(
     parameters: Annotated[int, typer.Option(min=1, help="Weights of the GeMM.")] = 250_000_000,
     prefetcher: Annotated[Prefetch, typer.Option(help="Who brings weights ahead.")] = Prefetch.deca,
     degree: Annotated[int, typer.Option(min=1, help="Tiles that DECA's prefetcher runs ahead.")] = 5,
-    l2: Annotated[bool, typer.Option("--l2/--llc", help="Where DECA reads weights.")] = True,
+    l2: Annotated[bool, typer.Option("--l2/--llc", help="Where DECA reads weights; from the LLC, none ahead.")] = True,
     registers: Annotated[bool, typer.Option("--registers/--through-l2", help="How tiles come to the core.")] = True,
     tepl: Annotated[bool, typer.Option("--tepl/--fence", help="How the core calls DECA.")] = True,
     flush_every: Annotated[int, typer.Option(min=0, help="One of so many calls is squashed; 0 is none.")] = 0,

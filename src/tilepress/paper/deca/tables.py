@@ -255,7 +255,8 @@ TABLES = (
          ("The table's rooflines are those of 830 GB/s and 70 TFLOPS; section 7 has 850 GB/s, which gives 71.68: ours.",
           "Real was measured on a machine; ours is the simulated software-only system, fitted to table 4.")),
     Item("deca/table3", "Area and power from the structures of table 3", "exact", TABLE_3, table_3,
-         ("From constants of others, not from CACTI runs on these structures; none was fitted to these cells.",
+         ("From constants of others, not from CACTI runs on these structures; none was fitted to these cells, but which"
+          " were taken was decided with them in sight (docs/deca.md).",
           "Leakage is not counted: idle elements take less than 0.35 W of the 3.1, section 7 says.")),
     Item("deca/table4", "How busy memory, matrix units and decompressors are, Q8, N=1, HBM", "simulated", TABLE_4,
          table_4, ("Latencies and shares were fitted to this table and table 5.",)),
