@@ -12,20 +12,19 @@ import tempfile
 
 from run import RESULTS, processor, run, write
 
-# Activations, cache: as they are, FIGNA's and Anda's, Harmonia's; what is between them last.
+# Options: as they are, FIGNA's and Anda's, Tender's and M-ANT's, Harmonia's; what is between them last.
 POINTS = [
-    ("", ""),
-    *((f"bfp:g64:m{bits}", "") for bits in (14, 8, 6, 5, 4, 11)),
-    *(("bfp:g32:m8", kv) for kv in ("bfp8", "bfp4")),
-    *((f"bfp:g64:m{bits}", "") for bits in (7, 9)),
-    *((f"bfp:g32:m{bits}", "bfp4") for bits in (7, 6)),
+    "",
+    *(f"--acts bfp:g64:m{bits}" for bits in (14, 8, 6, 5, 4, 11)),
+    "--acts int8",
+    *(f"--acts bfp:g32:m8 --kv {kv}" for kv in ("bfp8", "bfp4", "bfp4 --smoothing online")),
+    *(f"--acts bfp:g64:m{bits}" for bits in (7, 9)),
+    *(f"--acts bfp:g32:m{bits} --kv bfp4" for bits in (7, 6)),
 ]
 
 
-def command(activations: str, kv: str, windows: int) -> list[str]:
-    found = ["eval", "smollm2-135m", "--data", "wikitext2", "--windows", str(windows)]
-    found += ["--acts", activations] if activations else []
-    return [*found, "--kv", kv] if kv else found
+def command(options: str, windows: int) -> list[str]:
+    return ["eval", "smollm2-135m", "--data", "wikitext2", "--windows", str(windows), *options.split()]
 
 
 def main() -> None:
@@ -35,7 +34,7 @@ def main() -> None:
     path = RESULTS / "activations" / f"{datetime.date.today()}-{processor()}.json"
     for point in POINTS:
         records = json.loads(path.read_text()) if path.exists() else []
-        asked = command(*point, arguments.windows)
+        asked = command(point, arguments.windows)
         if " ".join(["tilepress", *asked, "--json"]) in {record["command"] for record in records}:
             continue
         with tempfile.TemporaryDirectory() as folder:

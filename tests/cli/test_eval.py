@@ -13,6 +13,7 @@ from tilepress.evaluate import Windowing, accuracy, divergence, perplexity, read
 from tilepress.formats import Anda
 from tilepress.models.tensor_types import classify, layer_formats
 from tilepress.nn import emulated
+from tilepress.nn.emulation import to_int8
 
 TEXT = "Text of a few lines,\nall of them short,\nto be read by a small model again and again.\n" * 4
 ITEM = {"goal": "Boil an egg", "sol1": "in water", "sol2": "in a paper bag, outside, at night", "label": 0}
@@ -160,7 +161,10 @@ def test_activations_are_rounded_on_weights_of_any_kind(ours, call, call_for_rec
     assert found["one.text.perplexity"] == pytest.approx(expected, rel=1e-6) and expected != plain
     fine = call_for_records("eval", "one", "--data", "text", "--windows", 1, "--acts", "bfp:g64:m16")
     assert fine["one.text.perplexity"] == pytest.approx(plain, rel=1e-4)
+    bytes = call_for_records("eval", "one", "--data", "text", "--windows", 1, "--acts", "int8")["one.text.perplexity"]
+    with emulated(model, dict.fromkeys(formats, to_int8)):
+        assert bytes == pytest.approx(perplexity(model, tokens, Windowing(limit=1)).perplexity.value, rel=1e-6) != plain
     assert_refused(
-        call("eval", "one", "--data", "text", "--acts", "anda:1%"), "activations are rounded to bfp:gN:mN or"
+        call("eval", "one", "--data", "text", "--acts", "anda:1%"), "activations are rounded to int8, bfp:gN:mN or"
     )
     assert_refused(call("eval", "one", "--data", "text", "--device", "nonsense"), "'nonsense' is no device")

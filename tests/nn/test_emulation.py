@@ -12,7 +12,7 @@ from tilepress.kernels import reference
 from tilepress.models import compress_model
 from tilepress.models.registration import dense_layer, packed_layers, replace_layer
 from tilepress.nn import PackedLinear, emulated, with_activations
-from tilepress.nn.emulation import to_fp16
+from tilepress.nn.emulation import to_fp16, to_int8
 
 
 def inputs_of(model, tokens):
@@ -40,6 +40,18 @@ def test_layers_give_the_same_either_way(mantissa):
     emulation = functional.linear(values, weight)
     bound = 320 * 2.0**-23 * values.abs() @ weight.abs().T
     assert ((native - emulation).abs() <= bound).all()
+
+
+def test_int8_gives_the_same_either_way():
+    torch.manual_seed(0)
+    matrix = tiles.pack(torch.randn(48, 320) / 16, "int4:g32")
+    x = torch.randn(5, 320) * torch.logspace(-3, 3, 5)[:, None]
+    native, weight, values = PackedLinear(matrix, activations="int8")(x), tiles.unpack(matrix), to_int8(x)
+    bound = 320 * 2.0**-23 * values.abs() @ weight.abs().T
+    assert ((native - functional.linear(values, weight)).abs() <= bound).all()
+    steps = 127 * x / x.abs().amax(-1, keepdim=True)
+    assert (127 * values / x.abs().amax(-1, keepdim=True) - steps).abs().max() <= 0.5 + 1e-4
+    assert to_int8(x.view(5, 4, 80).half()).dtype == torch.float16
 
 
 def test_group_dots_are_the_same_integers():

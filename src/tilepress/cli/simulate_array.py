@@ -13,7 +13,7 @@ from .output import Json, Recorder, figure_text, print_table, progress, show_fig
 
 if TYPE_CHECKING:
     from ..simulate.arrays import Result, Task
-    from ..simulate.arrays.compare import Figures, Point, Setting
+    from ..simulate.arrays.compare import Figures, Measured, Point, Setting
 
 Model = Annotated[str, typer.Option(help="A model by its name, or a Hugging Face folder or config.json.")]
 Activations = Annotated[str, typer.Option("--acts", help="bfp:g32:m8, or anda:7,7,6,5, of arrays that take them.")]
@@ -100,7 +100,8 @@ def compare(
     bandwidth: Annotated[float, typer.Option(help="GB/s of everybody's memory.")] = 256,
     area: Annotated[float, typer.Option(help="mm² of every array; 0 leaves them as they come.")] = 0.41,
     quality: Annotated[
-        Path | None, typer.Option(help="Records of `tilepress eval --acts … --kv …`: adds a Pareto front.")
+        Path | None,
+        typer.Option(help="Records of `tilepress eval --acts … --kv … --smoothing …`: adds a Pareto front."),
     ] = None,
     page: Annotated[Path | None, typer.Option(help="Write plots to this HTML file.")] = None,
     json: Json = False,
@@ -154,23 +155,25 @@ def _tasks(model: str, tokens: str, batch: int, acts: str, weights: str) -> "lis
     return [Task(found, stage.value, int(length), batch, acts, weights) for stage in Stage for length in lengths]
 
 
-def _losses(path: Path) -> list[tuple[str, str, float]]:
-    """Activations, cache, and % of perplexity lost, from records whose commands say which formats they had."""
+def _losses(path: Path) -> "list[Measured]":
+    """What was lost, from records whose commands say which formats they had."""
+    from ..simulate.arrays.compare import Measured
+
     try:
         records = json_lines.loads(path.read_text("utf-8"))
         found = {_formats(one["command"]): one["value"] for one in records if one["name"].endswith(".perplexity")}
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{path} holds no records of `tilepress eval`: {error}") from error
-    if ("", "") not in found:
+    if ("", "", "") not in found:
         raise ValueError(f"{path} lacks the perplexity without rounding, which losses are relative to")
-    plain = found[("", "")]
-    return [(acts, kv, 100 * (value / plain - 1)) for (acts, kv), value in found.items()]
+    plain = found[("", "", "")]
+    return [Measured(*formats, 100 * (value / plain - 1)) for formats, value in found.items()]
 
 
-def _formats(command: str) -> tuple[str, str]:
-    words = shlex.split(command)
-    acts, kv = (words[words.index(option) + 1] if option in words else "" for option in ("--acts", "--kv"))
-    return acts, kv
+def _formats(command: str) -> tuple[str, str, str]:
+    words, options = shlex.split(command), ("--acts", "--kv", "--smoothing")
+    acts, kv, smoothing = (words[words.index(option) + 1] if option in words else "" for option in options)
+    return acts, kv, smoothing
 
 
 def _record(recorder: Recorder, name: str, result: "Result") -> None:

@@ -1,7 +1,7 @@
 """A model made ready for studies of its activations: weights compressed or as they come, here or on another device."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +10,7 @@ from torch import nn
 
 from ..compress.search import Products
 from ..formats import BFP, Anda, AndaSearch, parse_activations
-from ..nn.emulation import set_activations
+from ..nn.emulation import Int8, set_activations
 from ..nn.kv_emulation import emulate_kv
 from .blocks import all_linear_layers, output_layer
 from .compress import Progress, compress_model
@@ -92,16 +92,16 @@ def round_cache(model: nn.Module, format: str | None, smoothing: str = "none") -
 
 def round_activations(model: nn.Module, format: str) -> None:
     """Round the activations of `model` from now on, in every linear layer but the output layer, natively where packed
-    layers can and by emulation elsewhere. The format: fp, bfp:gN:mN or Anda's."""
+    layers can and by emulation elsewhere. The format: fp, int8, bfp:gN:mN or Anda's."""
     wanted = parse_activations(format)
-    if wanted == "int8" or isinstance(wanted, AndaSearch):
-        raise ValueError(f"activations are rounded to bfp:gN:mN or anda:7,7,6,5, not {format}")
+    if isinstance(wanted, AndaSearch):
+        raise ValueError(f"activations are rounded to int8, bfp:gN:mN or anda:7,7,6,5, not {format}")
     for _, layer in packed_layers(model):
         layer.set_activations("float")
-    formats: dict[str, BFP] = {}
+    formats: Mapping[str, BFP | Int8] = {}
     if isinstance(wanted, Anda):
         formats = layer_formats(classify(model), wanted)
-    elif isinstance(wanted, BFP):
+    elif wanted != "fp":
         formats = {name: wanted for name in all_linear_layers(model) if name != output_layer(model)}
     set_activations(model, formats)
 

@@ -1,4 +1,4 @@
-"""Activations in block floating point on any model, packed or not, on any device, whatever its weights are.
+"""Activations in block floating point, or int8, on any model, packed or not, on any device, whatever its weights are.
 
 Packed layers that have native kernels for it compute with integers. Elsewhere the inputs of linear layers are rounded
 to the same values, and the layers compute with them as they always do: emulation. Both give the same result but for
@@ -8,16 +8,18 @@ the order in which float32 sums are added.
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from ..formats import BFP, Integer
+from ..formats import BFP, Integer, dequantize, parse_weight, quantize
 from ..formats.bfp import FP16_MAX, rounded
 from .linear import PackedLinear
 
 Rounding = Callable[[Tensor], Tensor]
+Int8 = Literal["int8"]
+INT8_ROWS = parse_weight("int8:row")
 
 
 def to_fp16(x: Tensor) -> Tensor:
@@ -25,18 +27,30 @@ def to_fp16(x: Tensor) -> Tensor:
     return x.clamp(-FP16_MAX, FP16_MAX).to(torch.float16).to(x.dtype)
 
 
-def round_inputs(model: nn.Module, roundings: Mapping[str, Rounding | BFP]) -> ExitStack:
+def to_int8(x: Tensor) -> Tensor:
+    """Rounded to int8 with a scale a row, in its own type."""
+    rows = x.reshape(-1, x.shape[-1]).to(torch.float32)
+    return dequantize(quantize(rows, INT8_ROWS), INT8_ROWS).view(x.shape).to(x.dtype)
+
+
+def round_inputs(model: nn.Module, roundings: Mapping[str, Rounding | BFP | Int8]) -> ExitStack:
     """Round the inputs of the layers named from now on, by emulation everywhere; closing what is returned ends it."""
     stack = ExitStack()
     for name, rounding in roundings.items():
-        function = partial(rounded, format=rounding) if isinstance(rounding, BFP) else rounding
+        function = _function(rounding)
         stack.callback(model.get_submodule(name).register_forward_pre_hook(_hook(function)).remove)
     return stack
 
 
-def set_activations(model: nn.Module, formats: Mapping[str, BFP]) -> ExitStack:
-    """Inputs of the layers named in block floating point from now on: natively where a layer can, by emulation
-    elsewhere. Closing what is returned makes everything as it was."""
+def _function(rounding: Rounding | BFP | Int8) -> Rounding:
+    if isinstance(rounding, BFP):
+        return partial(rounded, format=rounding)
+    return to_int8 if isinstance(rounding, str) else rounding
+
+
+def set_activations(model: nn.Module, formats: Mapping[str, BFP | Int8]) -> ExitStack:
+    """Inputs of the layers named in block floating point, or int8, from now on: natively where a layer can, by
+    emulation elsewhere. Closing what is returned makes everything as it was."""
     natively = {name: layer for name in formats if (layer := _native_layer(model, name)) is not None}
     stack = round_inputs(model, {name: format for name, format in formats.items() if name not in natively})
     for name, layer in natively.items():
@@ -53,7 +67,7 @@ def emulated(model: nn.Module, roundings: Mapping[str, Rounding | BFP]) -> Itera
 
 
 @contextmanager
-def with_activations(model: nn.Module, formats: Mapping[str, BFP]) -> Iterator[nn.Module]:
+def with_activations(model: nn.Module, formats: Mapping[str, BFP | Int8]) -> Iterator[nn.Module]:
     """`set_activations` for as long as this lasts."""
     with set_activations(model, formats):
         yield model

@@ -4,7 +4,7 @@ import pytest
 
 from tilepress.hardware import MachineError, read_accelerator
 from tilepress.simulate.arrays import Task
-from tilepress.simulate.arrays.compare import Point, Setting, compare, front, points, shared_array, takes
+from tilepress.simulate.arrays.compare import Measured, Point, Setting, compare, front, points, shared_array, takes
 from tilepress.simulate.arrays.costs import ARRAY, area
 from tilepress.simulate.layers import find_transformer
 
@@ -49,13 +49,20 @@ def test_machines_take_the_formats_that_are_theirs():
 
 
 def test_points_join_losses_with_costs():
-    losses = [("", "", 0.0), ("bfp:g64:m8", "", 0.1), ("bfp:g64:m5", "", 4.0), ("bfp:g32:m8", "bfp4", 2.0)]
-    found = points(["fp-fp", "anda", "harmonia"], losses, Task(MODEL, tokens=256))
+    losses = [
+        Measured("", "", "", 0.0),
+        Measured("bfp:g64:m8", "", "", 0.1),
+        Measured("bfp:g64:m5", "", "", 4.0),
+        Measured("int8", "", "", 0.4),
+        Measured("bfp:g32:m8", "bfp4", "online", 2.0),
+    ]
+    found = points(["fp-fp", "anda", "tender", "harmonia"], losses, Task(MODEL, tokens=256))
     assert [(one.machine, one.activations, one.kv) for one in found] == [
         ("fp-fp", "fp16", "fp16"),
         ("anda", "bfp:g64:m8", "fp16"),
         ("anda", "bfp:g64:m5", "fp16"),
-        ("harmonia", "bfp:g32:m8", "bfp4"),
+        ("tender", "int8", "fp16"),
+        ("harmonia", "bfp:g32:m8", "bfp4+online"),
     ]
     assert found[2].seconds < found[1].seconds and found[2].joules < found[1].joules
 

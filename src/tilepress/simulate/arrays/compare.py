@@ -112,6 +112,16 @@ def _cpu_attention(task: Task, machine: Machine) -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
+class Measured:
+    """What a format of activations, and of keys and values, costs a model: % of its perplexity. Empty: as they are."""
+
+    activations: str
+    kv: str
+    smoothing: str
+    loss: float
+
+
+@dataclass(frozen=True)
 class Point:
     """A machine with a format of activations and of keys and values, and what it takes. `loss`: of perplexity, in %,
     measured."""
@@ -142,9 +152,11 @@ def _beats(one: Point, other: Point) -> bool:
 
 def takes(machine: Accelerator, activations: str, kv: str) -> bool:
     """Whether a loss measured with these formats is that of the machine: FIGNA's mantissas are its own, an FP16
-    machine's activations as they are; Anda attends with FP16; Harmonia in its own format."""
+    machine's activations as they are, an INT8 machine's int8; Anda attends with FP16; Harmonia in its own format."""
     if machine.stores == "fp16":
         return activations == OWN_FORMATS.get(machine.name, "") and not kv
+    if machine.stores == "int8":
+        return activations == "int8" and not kv
     attends = any(mode.other == "bfp" for mode in machine.modes)
     group = f"bfp:g{machine.array.group}:"
     return activations.startswith((group, "anda:")) and bool(kv) == attends
@@ -154,18 +166,22 @@ def takes(machine: Accelerator, activations: str, kv: str) -> bool:
 OWN_FORMATS = {"figna": "bfp:g64:m14", "figna-m11": "bfp:g64:m11", "figna-m8": "bfp:g64:m8", "figna-c": "bfp:g64:m8"}
 
 
-def points(
-    names: Sequence[str], losses: Iterable[tuple[str, str, float]], task: Task, setting: Setting | None = None
-) -> list[Point]:
-    """Machines on `task`, with every format that a loss was measured of (activations, cache, %) and that they take."""
+def points(names: Sequence[str], losses: Iterable[Measured], task: Task, setting: Setting | None = None) -> list[Point]:
+    """Machines on `task`, with every format that a loss was measured of and that they take."""
     shared, found = setting or Setting(), []
     measured = list(losses)
     for name in names:
         machine = shared_array(read_accelerator(name), shared)
-        for activations, kv, loss in measured:
-            if takes(machine, activations, kv):
-                asked = replace(task, activations=activations or task.activations, kv=kv)
-                result = simulate(machine, asked)
-                figures = (loss, result.seconds, result.joules, result.mm2)
-                found.append(Point(name, activations or "fp16", kv or machine.kv, *figures))
+        for one in measured:
+            if takes(machine, one.activations, one.kv):
+                found.append(_point(machine, one, task))
     return found
+
+
+def _point(machine: Accelerator, measured: Measured, task: Task) -> Point:
+    is_block = machine.stores == "bfp"
+    asked = replace(task, activations=measured.activations if is_block else task.activations, kv=measured.kv)
+    result = simulate(machine, asked)
+    kv = (measured.kv or machine.kv) + (f"+{measured.smoothing}" if measured.smoothing else "")
+    figures = (measured.loss, result.seconds, result.joules, result.mm2)
+    return Point(machine.name, measured.activations or "fp16", kv, *figures)
