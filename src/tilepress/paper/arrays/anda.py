@@ -208,7 +208,10 @@ ANDA: tuple[Item, ...] = (
             *published_table("section V-D", "x", ["SRAM", "DRAM"], {"times less than figna": [2.2, 2.0]}),
         ],
         figure_17,
-        (TUPLES, "Each pass reads weights again from SRAM here; the paper's 54 % leaves no room for that."),
+        (
+            TUPLES,
+            "By table III's powers of both buffers and this tuple SRAM saves 45 %, 1.82 times over FIGNA: as here.",
+        ),
     ),
     Item(
         "anda/table3",
