@@ -88,7 +88,10 @@ class Kernel:
         for count in COUNTS:
             if (count.kernel, count.weights, count.sparse, count.activations) == (self.name, *wanted):
                 return count
-        raise ValueError(f"{self.name} was not counted for {_words(*wanted)}; there are {self._listing()}")
+        raise ValueError(
+            f"{self.name} was not counted for {_words(*wanted)}; there are {self._listing()}. Count it as "
+            "docs/kernels.md says, or ask for another decompressor: none (the least that any takes), libxsmm or deca"
+        )
 
     def demands(self, format: WeightFormat, density: float) -> dict[str, float]:
         count = self.counted(format, density)
