@@ -8,7 +8,7 @@
 
 #include "bindings/arguments.h"
 #include "bindings/doors.h"
-#include "dispatch/kv_cache.h"
+#include "dispatch/kv_growing.h"
 
 namespace tilepress {
 namespace {
@@ -110,11 +110,11 @@ class PyDecoder {
     require(threads >= 1, "at least one thread is needed");
     std::vector<TokenCache> places;
     for (nb::handle one : caches) {
-      auto& cache = nb::cast<KvCache&>(one);
+      auto& cache = nb::cast<GrowingKv&>(one);
       const DecoderLayer& layer = *plain_[places.size()];
-      require(
-          cache.shape().batch == 1 && cache.shape().heads == layer.kv_heads && cache.shape().channels == layer.head_dim,
-          "a packed cache is another model's, or of several sequences");
+      const KvSizes& sizes = cache.sizes();
+      require(sizes.batch == 1 && sizes.heads == layer.kv_heads && sizes.channels == layer.head_dim,
+              "a packed cache is another model's, or of several sequences");
       places.push_back({nullptr, nullptr, 0, 0, &cache});
     }
     nb::gil_scoped_release release;

@@ -1,8 +1,11 @@
 // Python's door to KV caches.
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
+
+#include <tuple>
 
 #include "bindings/arguments.h"
 #include "bindings/doors.h"
@@ -27,35 +30,32 @@ void require_shape(const Array& array, std::initializer_list<int64_t> shape, con
   }
 }
 
-template <class Cache>
-KvStep check_step(const Cache& cache, const ConstHeads& keys, const ConstHeads& values, const ConstFlags& kept) {
-  const auto& shape = cache.shape();
+KvStep check_step(const GrowingKv& cache, const ConstHeads& keys, const ConstHeads& values, const ConstFlags& kept) {
+  const KvSizes& sizes = cache.sizes();
   const auto count = static_cast<int64_t>(keys.shape(2));
-  require_shape(keys, {shape.batch, shape.heads, count, shape.channels}, "keys");
-  require_shape(values, {shape.batch, shape.heads, count, shape.channels}, "values");
-  if (kept.size()) require_shape(kept, {shape.batch, count}, "kept");
+  require_shape(keys, {sizes.batch, sizes.heads, count, sizes.channels}, "keys");
+  require_shape(values, {sizes.batch, sizes.heads, count, sizes.channels}, "values");
+  if (kept.size()) require_shape(kept, {sizes.batch, count}, "kept");
   require(count >= 1, "a step has at least one token");
   return {keys.data(), values.data(), kept.size() ? kept.data() : nullptr, count, nullptr, 0, 0.0f, nullptr};
 }
 
-template <class Cache>
-void append(Cache& cache, ConstHeads keys, ConstHeads values, ConstFlags kept, int threads) {
+void append(GrowingKv& cache, ConstHeads keys, ConstHeads values, ConstFlags kept, int threads) {
   const KvStep step = check_step(cache, keys, values, kept);
   require(threads >= 1, "at least one thread is needed");
   nb::gil_scoped_release release;
   cache.attend(step, threads);
 }
 
-template <class Cache>
-void attend(Cache& cache, ConstHeads keys, ConstHeads values, ConstFlags kept, ConstHeads queries, float scaling,
+void attend(GrowingKv& cache, ConstHeads keys, ConstHeads values, ConstFlags kept, ConstHeads queries, float scaling,
             Heads out, int threads) {
   KvStep step = check_step(cache, keys, values, kept);
-  const auto& shape = cache.shape();
+  const KvSizes& sizes = cache.sizes();
   const auto heads = static_cast<int64_t>(queries.shape(1));
   require(threads >= 1, "at least one thread is needed");
-  require(heads >= 1 && heads % shape.heads == 0, "heads of keys must divide those of queries");
-  require_shape(queries, {shape.batch, heads, step.count, shape.channels}, "queries");
-  require_shape(out, {shape.batch, heads, step.count, shape.channels}, "outputs");
+  require(heads >= 1 && heads % sizes.heads == 0, "heads of keys must divide those of queries");
+  require_shape(queries, {sizes.batch, heads, step.count, sizes.channels}, "queries");
+  require_shape(out, {sizes.batch, heads, step.count, sizes.channels}, "outputs");
   step.queries = queries.data();
   step.query_heads = heads;
   step.scaling = scaling;
@@ -64,27 +64,14 @@ void attend(Cache& cache, ConstHeads keys, ConstHeads values, ConstFlags kept, C
   cache.attend(step, threads);
 }
 
-template <class Cache>
-std::vector<int64_t> lengths(const Cache& cache) {
-  std::vector<int64_t> all;
-  for (int64_t i = 0; i < cache.shape().batch; ++i) all.push_back(cache.length(i));
-  return all;
-}
-
-template <class Cache>
-Parts save(const Cache& cache) {
+Parts save(const GrowingKv& cache) {
   Parts parts;
   for (const auto& [name, bytes] : cache.save()) parts.emplace_back(name, nb::bytes(bytes.data(), bytes.size()));
   return parts;
 }
 
-KvShape make_shape(int64_t batch, int64_t heads, int64_t channels, int mantissa, int high, int64_t initial,
-                   int64_t local, int64_t window, int64_t smoothed, bool thin) {
-  return {batch, heads, channels, mantissa, high, initial, local, window, smoothed, thin};
-}
-
-std::vector<std::pair<std::string, std::vector<uint8_t>>> copies_of(const Parts& parts) {
-  std::vector<std::pair<std::string, std::vector<uint8_t>>> copies;
+KvParts copies_of(const Parts& parts) {
+  KvParts copies;
   for (const auto& [name, bytes] : parts) {
     const auto* data = static_cast<const uint8_t*>(bytes.data());
     copies.emplace_back(name, std::vector<uint8_t>(data, data + bytes.size()));
@@ -92,69 +79,46 @@ std::vector<std::pair<std::string, std::vector<uint8_t>>> copies_of(const Parts&
   return copies;
 }
 
-std::unique_ptr<KvCache> load(int64_t batch, int64_t heads, int64_t channels, int mantissa, int high, int64_t initial,
-                              int64_t local, int64_t window, int64_t smoothed, bool thin,
-                              const std::vector<int64_t>& lengths, const Parts& parts) {
-  return KvCache::load(make_shape(batch, heads, channels, mantissa, high, initial, local, window, smoothed, thin),
-                       lengths, copies_of(parts));
+// (batch, heads, channels, window, % of keys and of values that are left out)
+using Sizes = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t>;
+
+KvSizes sizes_of(const Sizes& given) {
+  return std::apply([](auto... sizes) { return KvSizes{sizes...}; }, given);
 }
 
-SparseKvShape make_sparse_shape(int64_t batch, int64_t heads, int64_t channels, const std::string& type,
-                                int64_t key_drop, int64_t value_drop, int64_t window) {
-  return {batch, heads, channels, real_of(type), key_drop, value_drop, window};
+KvShape shape_of(const Sizes& sizes, int mantissa, int high, int64_t initial, int64_t local, int64_t smoothed) {
+  return {sizes_of(sizes), mantissa, high, initial, local, smoothed};
 }
 
-std::unique_ptr<SparseKvCache> load_sparse(int64_t batch, int64_t heads, int64_t channels, const std::string& type,
-                                           int64_t key_drop, int64_t value_drop, int64_t window,
-                                           const std::vector<int64_t>& lengths, const Parts& parts) {
-  return SparseKvCache::load(make_sparse_shape(batch, heads, channels, type, key_drop, value_drop, window), lengths,
-                             copies_of(parts));
-}
+SparseKvShape shape_of(const Sizes& sizes, const std::string& type) { return {sizes_of(sizes), real_of(type)}; }
 
-// What both kinds of caches do.
-template <class Cache>
-void bind_growth(nb::class_<Cache>& door) {
-  using namespace nb::literals;
-  door.def("append", &append<Cache>, as_it_is("keys"), as_it_is("values"), as_it_is("kept"), "threads"_a)
-      .def("attend", &attend<Cache>, as_it_is("keys"), as_it_is("values"), as_it_is("kept"), as_it_is("queries"),
-           "scaling"_a, as_it_is("out"), "threads"_a)
-      .def("crop", &Cache::crop, "lengths"_a)
-      .def("select", &Cache::select, "sequences"_a)
-      .def("save", &save<Cache>)
-      .def_prop_ro("lengths", &lengths<Cache>)
-      .def_prop_ro("allocated", &Cache::allocated);
+// A cache's two doors: empty, or with lengths and parts that were saved, after what makes its shape.
+template <class Cache, class... Shape>
+void bind_kind(nb::module_& m, const char* name) {
+  nb::class_<Cache, GrowingKv>(m, name)
+      .def("__init__",
+           [](Cache* self, const Sizes& sizes, Shape... shape) { new (self) Cache(shape_of(sizes, shape...)); })
+      .def_static("load",
+                  [](const std::vector<int64_t>& lengths, const Parts& parts, const Sizes& sizes, Shape... shape) {
+                    return Cache::load(shape_of(sizes, shape...), lengths, copies_of(parts));
+                  });
 }
 
 }  // namespace
 
 void bind_kv_cache(nb::module_& m) {
   using namespace nb::literals;
-  auto packed = nb::class_<KvCache>(m, "KvCache");
-  packed
-      .def(
-          "__init__",
-          [](KvCache* self, int64_t batch, int64_t heads, int64_t channels, int mantissa, int high, int64_t initial,
-             int64_t local, int64_t window, int64_t smoothed, bool thin) {
-            new (self)
-                KvCache(make_shape(batch, heads, channels, mantissa, high, initial, local, window, smoothed, thin));
-          },
-          "batch"_a, "heads"_a, "channels"_a, "mantissa"_a, "high"_a, "initial"_a, "local"_a, "window"_a, "smoothed"_a,
-          "thin"_a)
-      .def_static("load", &load, "batch"_a, "heads"_a, "channels"_a, "mantissa"_a, "high"_a, "initial"_a, "local"_a,
-                  "window"_a, "smoothed"_a, "thin"_a, "lengths"_a, "parts"_a);
-  bind_growth(packed);
-  auto sparse = nb::class_<SparseKvCache>(m, "SparseKvCache");
-  sparse
-      .def(
-          "__init__",
-          [](SparseKvCache* self, int64_t batch, int64_t heads, int64_t channels, const std::string& type,
-             int64_t key_drop, int64_t value_drop, int64_t window) {
-            new (self) SparseKvCache(make_sparse_shape(batch, heads, channels, type, key_drop, value_drop, window));
-          },
-          "batch"_a, "heads"_a, "channels"_a, "type"_a, "key_drop"_a, "value_drop"_a, "window"_a)
-      .def_static("load", &load_sparse, "batch"_a, "heads"_a, "channels"_a, "type"_a, "key_drop"_a, "value_drop"_a,
-                  "window"_a, "lengths"_a, "parts"_a);
-  bind_growth(sparse);
+  nb::class_<GrowingKv>(m, "GrowingKv")
+      .def("append", &append, as_it_is("keys"), as_it_is("values"), as_it_is("kept"), "threads"_a)
+      .def("attend", &attend, as_it_is("keys"), as_it_is("values"), as_it_is("kept"), as_it_is("queries"), "scaling"_a,
+           as_it_is("out"), "threads"_a)
+      .def("crop", &GrowingKv::crop, "lengths"_a)
+      .def("select", &GrowingKv::select, "sequences"_a)
+      .def("save", &save)
+      .def_prop_ro("lengths", &GrowingKv::lengths)
+      .def_prop_ro("allocated", &GrowingKv::allocated);
+  bind_kind<KvCache, int, int, int64_t, int64_t, int64_t>(m, "KvCache");
+  bind_kind<SparseKvCache, std::string>(m, "SparseKvCache");
 }
 
 }  // namespace tilepress

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "dispatch/kv_cache.h"
+#include "dispatch/kv_growing.h"
 #include "dispatch/linear.h"
 
 namespace tilepress {
@@ -33,7 +33,7 @@ struct DecoderLayer {
 struct TokenCache {
   uint8_t *keys, *values;
   int64_t length, room;
-  KvCache* packed = nullptr;
+  GrowingKv* packed = nullptr;
 };
 
 // out [hidden] = what the layers, one after another, make of hidden [hidden]; the token's keys and values are added to

@@ -21,13 +21,6 @@ constexpr int64_t kSegmentBlocks = kKvSegmentBlocks, kSegment = kKvSegment;  // 
 size_t size(int64_t count) { return static_cast<size_t>(count); }
 int64_t segments_of(int64_t tokens) { return (tokens + kSegment - 1) / kSegment; }
 
-// Exponents of all ones are infinities and NaN; by integers, which compilers vectorise.
-bool all_finite(const float* values, int64_t count) {
-  uint32_t bad = 0;
-  for (int64_t i = 0; i < count; ++i) bad |= (std::bit_cast<uint32_t>(values[i]) & 0x7f800000) == 0x7f800000;
-  return !bad;
-}
-
 // Floats are ordered as integers are once the bits of negative ones are turned over, and those compilers vectorise.
 float largest_of(const float* values, int64_t count) {
   const auto turned = [](int32_t bits) { return bits ^ (bits >> 31 & 0x7fffffff); };
@@ -44,9 +37,9 @@ class KvAttention {
       : cache_(cache),
         step_(step),
         threads_(threads),
-        heads_(cache.shape().heads),
-        all_(cache.shape().batch * heads_),
-        channels_(cache.shape().channels),
+        heads_(cache.sizes().heads),
+        all_(cache.sizes().batch * heads_),
+        channels_(cache.sizes().channels),
         rows_(step.queries ? step.query_heads / heads_ : 0),
         lengths_(cache.lengths_) {}
 
@@ -273,14 +266,33 @@ class KvAttention {
   float *scores_ = nullptr, *largest_ = nullptr, *parts_ = nullptr, *shares_ = nullptr;
 };
 
-void KvCache::attend(const KvStep& step, int threads) {
-  const int64_t per_head = shape_.batch * step.count * shape_.channels;
-  const bool finite = all_finite(step.keys, per_head * shape_.heads) &&
-                      all_finite(step.values, per_head * shape_.heads) &&
-                      (!step.queries || all_finite(step.queries, per_head * step.query_heads));
-  if (!finite) throw std::invalid_argument("queries, keys and values must be finite");
-  reserve(step);
-  KvAttention(*this, step, threads).run();
+namespace {
+
+// Keys (part 0) or values of a step's tokens as halves of which the smallest of each token are zero.
+std::vector<float> without_smallest(const KvSizes& sizes, const KvStep& step, int part, int threads) {
+  const int64_t channels = sizes.channels, count = sizes.token_values(), drop = sizes.token_drop(part);
+  const float* given = part ? step.values : step.keys;
+  std::vector<float> kept(size(sizes.batch * step.count * count));
+  parallel_for(sizes.batch * step.count, threads, [&](int, int64_t item) {
+    static thread_local std::vector<uint16_t> halves;
+    halves.resize(size(count));
+    const int64_t first = item / step.count * sizes.heads * step.count + item % step.count;
+    const auto place = [&](int64_t i) { return (first + i / channels * step.count) * channels + i % channels; };
+    for (int64_t i = 0; i < count; ++i) halves[size(i)] = float_to_fp16(given[place(i)]);
+    drop_smallest(halves.data(), count, drop);
+    for (int64_t i = 0; i < count; ++i) kept[size(place(i))] = fp16_to_float(halves[size(i)]);
+  });
+  return kept;
+}
+
+}  // namespace
+
+void KvCache::run(const KvStep& step, int threads) {
+  KvStep thinned = step;
+  std::vector<float> keys, values;
+  if (sizes_.key_drop) thinned.keys = (keys = without_smallest(sizes_, step, 0, threads)).data();
+  if (sizes_.value_drop) thinned.values = (values = without_smallest(sizes_, step, 1, threads)).data();
+  KvAttention(*this, thinned, threads).run();
   settle(step);
 }
 

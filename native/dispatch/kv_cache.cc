@@ -5,13 +5,10 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "dispatch/matrix.h"
-
 namespace tilepress {
 namespace {
 
 size_t size(int64_t count) { return static_cast<size_t>(count); }
-int64_t blocks_of(int64_t tokens) { return (tokens + kKvTokens - 1) / kKvTokens; }
 
 void require(bool condition, const std::string& message) {
   if (!condition) throw std::invalid_argument(message);
@@ -22,38 +19,15 @@ int64_t blocks_touched(int64_t local) { return local ? (local + kKvTokens - 2) /
 
 }  // namespace
 
-KvMemory::KvMemory(int64_t size) : size_(size) {
-  constexpr int64_t kAlignment = 64, kHuge = int64_t{2} << 20;
-  if (!size) return;
-  const int64_t alignment = size >= kHuge ? kHuge : kAlignment;
-  const int64_t whole = (size + kAlignment - 1) / kAlignment * kAlignment;
-  void* memory = nullptr;
-  if (posix_memalign(&memory, tilepress::size(alignment), tilepress::size(whole))) throw std::bad_alloc();
-  data_.reset(static_cast<uint8_t*>(memory));
-  if (size >= kHuge) advise_huge_pages(data_.get(), size);
-  std::memset(data_.get(), 0, tilepress::size(whole));
-}
-
-KvMemory::KvMemory(const KvMemory& other) : KvMemory(other.size_) {
-  if (size_) std::memcpy(data_.get(), other.data_.get(), tilepress::size(size_));
-}
-
-KvCache::KvCache(const KvShape& shape) : shape_(shape) {
-  require(shape.batch >= 1 && shape.heads >= 1 && shape.batch <= 1 << 20 && shape.heads <= 1 << 16,
-          "a cache has at least one sequence and one head");
-  require(shape.channels >= kKvGroup && shape.channels % kKvGroup == 0 && shape.channels <= 1 << 16,
-          "heads of " + std::to_string(shape.channels) + " channels cannot be cut in groups of 32");
+KvCache::KvCache(const KvShape& shape) : GrowingKv(shape, kKvGroup, "groups"), shape_(shape) {
   require(shape.mantissa >= 1 && shape.mantissa <= shape.high && shape.high <= 8, "magnitudes have 1 to 8 bits");
   require(shape.initial >= 0 && shape.local >= 0 && shape.initial <= 1 << 20 && shape.local <= 1 << 20,
           "tokens of more bits are 0 to 2^20");
-  require(shape.window >= 0 && shape.smoothed >= 0 && shape.smoothed <= shape.channels,
-          "a window has tokens, and at most all channels an offset");
+  require(shape.smoothed >= 0 && shape.smoothed <= shape.channels, "at most all channels have an offset");
   initial_blocks_ = has_ring() ? blocks_of(shape.initial) : 0;
   ring_blocks_ = has_ring() ? blocks_touched(shape.local) : 0;
   const int64_t all = shape.batch * shape.heads, group = all * kKvTokens * shape.channels;
   require(initial_blocks_ + ring_blocks_ <= kMostTokens / all, "the cache is too large");
-  shape_.thin = shape.thin && !shape.window;
-  lengths_.assign(size(shape.batch), 0);
   thin_.resize(size(shape.batch));
   smooth_.assign(size(shape.batch), shape.smoothed == 0);
   ring_ = KvMemory(all * (initial_blocks_ + ring_blocks_) * unit_count() * kKvUnitLows);
@@ -66,12 +40,11 @@ KvCache::KvCache(const KvShape& shape) : shape_(shape) {
 
 int64_t KvCache::chunk_bytes(int64_t blocks) const {
   const int64_t of_unit = kKvUnitCodes + kKvUnitExponents + (is_wide_everywhere() ? kKvUnitLows : 0);
-  return shape_.batch * shape_.heads * blocks * unit_count() * of_unit;
+  return sizes_.batch * sizes_.heads * blocks * unit_count() * of_unit;
 }
 
 int64_t KvCache::allocated() const {
-  int64_t total = ring_.size() + open_values_.size() + first_keys_.size() + offsets_.size();
-  for (const Chunk& chunk : chunks_) total += chunk.memory.size();
+  int64_t total = GrowingKv::allocated() + ring_.size() + open_values_.size() + first_keys_.size() + offsets_.size();
   for (const auto& blocks : thin_) {
     for (const ThinBlock& block : blocks) total += block.bytes();
   }
@@ -90,7 +63,7 @@ uint8_t* KvCache::ring_place(int64_t sequence, int64_t head, int64_t block) cons
 
 uint8_t* KvCache::lows(const Chunk& chunk, int64_t sequence, int64_t head, int64_t block, int64_t length) const {
   if (is_wide_everywhere()) {
-    const int64_t codes = shape_.batch * shape_.heads * chunk.blocks * unit_count() * kKvUnitCodes;
+    const int64_t codes = sizes_.batch * sizes_.heads * chunk.blocks * unit_count() * kKvUnitCodes;
     const int64_t before = head_index(sequence, head) * chunk.blocks + block - chunk.first;
     return chunk.memory.data() + codes + before * unit_count() * kKvUnitLows;
   }
@@ -100,8 +73,8 @@ uint8_t* KvCache::lows(const Chunk& chunk, int64_t sequence, int64_t head, int64
 
 KvUnits KvCache::units(int64_t sequence, int64_t head, int64_t block, int64_t length, int part) const {
   if (is_thin(sequence, block)) return expanded(sequence, head, block, part * unit_count() / 2, unit_count() / 2);
-  const Chunk& chunk = chunks_[chunk_of_[size(block)]];
-  const int64_t count = unit_count(), all = shape_.batch * shape_.heads * chunk.blocks * count;
+  const Chunk& chunk = chunk_of(block);
+  const int64_t count = unit_count(), all = sizes_.batch * sizes_.heads * chunk.blocks * count;
   const int64_t at = (head_index(sequence, head) * chunk.blocks + block - chunk.first) * count;
   uint8_t* codes = chunk.memory.data();
   uint8_t* exponents = codes + all * (kKvUnitCodes + (is_wide_everywhere() ? kKvUnitLows : 0));
@@ -110,54 +83,18 @@ KvUnits KvCache::units(int64_t sequence, int64_t head, int64_t block, int64_t le
   return both.unit(part * count / 2);
 }
 
-// Room for the step's tokens: what a prompt needs at once, and then a little at a time.
-void KvCache::reserve(const KvStep& step) {
-  int64_t longest = 0;
-  for (int64_t length : lengths_) longest = std::max(longest, length);
-  require(step.count <= kMostTokens - longest, "a cache holds 2^30 tokens of a sequence at most");
-  const auto blocks = static_cast<int64_t>(chunk_of_.size());
-  allocate(blocks, blocks_of(longest + step.count) - blocks);
-}
-
-// Memory for so many blocks more, from `first` on, and a few to spare; none for those before it that have none yet. In
-// small pieces where they will be given back one by one.
-void KvCache::allocate(int64_t first, int64_t blocks) {
-  const auto add = [this](int64_t at, int64_t count, int64_t bytes) {
-    chunks_.push_back({KvMemory(bytes), at, count});
-    chunk_of_.resize(size(at + count), chunks_.size() - 1);
-  };
-  const auto present = static_cast<int64_t>(chunk_of_.size());
-  if (first > present) add(present, first - present, 0);
-  for (int64_t end = first + blocks; first < end;) {
-    const int64_t left = (end - first + kChunkBlocks - 1) / kChunkBlocks * kChunkBlocks;
-    const int64_t count = shape_.window || shape_.thin ? kChunkBlocks : left;
-    add(first, count, chunk_bytes(count));
-    first += count;
-  }
-}
-
-// The first block that a cache whose shortest sequence is this long has memory for.
-int64_t KvCache::first_live_block(int64_t shortest) const {
-  return first_seen(shortest + 1) / kKvTokens / kChunkBlocks * kChunkBlocks;
-}
-
 // After a step: the new lengths, final offsets, and memory given back that no query will see or need any more.
 void KvCache::settle(const KvStep& step) {
-  int64_t shortest = kMostTokens;
   bool all_smooth = true;
-  for (int64_t sequence = 0; sequence < shape_.batch; ++sequence) {
+  for (int64_t sequence = 0; sequence < sizes_.batch; ++sequence) {
     int64_t& length = lengths_[size(sequence)];
-    for (int64_t i = 0; i < step.count; ++i) length += !step.kept || step.kept[sequence * step.count + i];
+    for (int64_t i = 0; i < step.count; ++i) length += step.keeps(sequence, i);
     if (length >= kKvTokens) smooth_[size(sequence)] = true;
     all_smooth = all_smooth && smooth_[size(sequence)];
-    shortest = std::min(shortest, length);
   }
-  const int64_t seen = first_live_block(shortest);
   if (all_smooth) first_keys_ = KvMemory();
   thin_out();
-  for (Chunk& chunk : chunks_) {
-    if (chunk.first + chunk.blocks <= seen && chunk.memory.size()) chunk.memory = KvMemory();
-  }
+  release_unseen();
 }
 
 // Zeroes keys or values of the block of the token after `length`: it may hold what a longer sequence left, and its
@@ -177,7 +114,7 @@ int64_t KvCache::leaving(int64_t length) const {
 }
 
 void KvCache::demote_key(int64_t sequence, int64_t head, int64_t token, int64_t length) {
-  const int64_t groups = shape_.channels / kKvGroup, place = token % kKvTokens;
+  const int64_t groups = sizes_.channels / kKvGroup, place = token % kKvTokens;
   const KvUnits all = keys(sequence, head, token / kKvTokens, length).unit(place / kKvLanes * groups);
   int32_t cut[kKvGroup];
   for (int64_t group = 0; group < groups; ++group) {
@@ -191,7 +128,7 @@ void KvCache::demote_value(int64_t sequence, int64_t head, int64_t token, int64_
   const KvUnits all = values(sequence, head, token / kKvTokens, length);
   const int place = static_cast<int>(token % kKvTokens);
   int32_t cut[kKvLanes];
-  for (int64_t at = 0; at < kv_units(shape_.channels); ++at) {
+  for (int64_t at = 0; at < kv_units(sizes_.channels); ++at) {
     kv_column(all.unit(at), place, cut);
     for (int32_t& value : cut) value = kv_truncated(value, shape_.mantissa);
     set_kv_column(all.unit(at), place, cut);
@@ -199,7 +136,7 @@ void KvCache::demote_value(int64_t sequence, int64_t head, int64_t token, int64_
 }
 
 void KvCache::append_key(int64_t sequence, int64_t head, int64_t length, const float* key) {
-  const int64_t channels = shape_.channels, index = head_index(sequence, head);
+  const int64_t channels = sizes_.channels, index = head_index(sequence, head);
   if (leaving(length) >= 0) demote_key(sequence, head, leaving(length), length);
   if (length % kKvTokens == 0) begin_block(keys(sequence, head, length / kKvTokens, length + 1));
   static thread_local std::vector<uint16_t> halves;
@@ -224,7 +161,7 @@ void KvCache::append_key(int64_t sequence, int64_t head, int64_t length, const f
 }
 
 void KvCache::set_key(int64_t sequence, int64_t head, int64_t token, int64_t length, const uint16_t* key) {
-  const int64_t groups = shape_.channels / kKvGroup;
+  const int64_t groups = sizes_.channels / kKvGroup;
   const int place = static_cast<int>(token % kKvTokens), lane = place % kKvLanes, bits = bits_of(token, length);
   const KvUnits all = keys(sequence, head, token / kKvTokens, length);
   for (int64_t group = 0; group < groups; ++group, key += kKvGroup) {
@@ -240,7 +177,7 @@ void KvCache::set_key(int64_t sequence, int64_t head, int64_t token, int64_t len
 
 // Half of the extremes of the channels with the largest, the first of equals; 0 elsewhere.
 void KvCache::find_offsets(const uint16_t* keys, int64_t count, float* offsets) const {
-  const int64_t channels = shape_.channels;
+  const int64_t channels = sizes_.channels;
   std::vector<int64_t> order(size(channels));
   std::iota(order.begin(), order.end(), 0);
   for (int64_t i = 0; i < channels; ++i) {
@@ -257,7 +194,7 @@ void KvCache::find_offsets(const uint16_t* keys, int64_t count, float* offsets) 
 }
 
 void KvCache::append_value(int64_t sequence, int64_t head, int64_t length, const float* value) {
-  const int64_t channels = shape_.channels;
+  const int64_t channels = sizes_.channels;
   const int place = static_cast<int>(length % kKvTokens), bits = bits_of(length, length + 1);
   uint16_t* open = open_values_.as<uint16_t>() + head_index(sequence, head) * kKvTokens * channels;
   const KvUnits all = values(sequence, head, length / kKvTokens, length + 1);
@@ -280,7 +217,7 @@ void KvCache::append_value(int64_t sequence, int64_t head, int64_t length, const
 
 // Rounds a channel of the last group anew.
 void KvCache::set_channel(int64_t sequence, int64_t head, int64_t length, int64_t channel) {
-  const int64_t channels = shape_.channels, first = (length - 1) / kKvTokens * kKvTokens;
+  const int64_t channels = sizes_.channels, first = (length - 1) / kKvTokens * kKvTokens;
   const uint16_t* open = open_values_.as<uint16_t>() + head_index(sequence, head) * kKvTokens * channels + channel;
   const KvUnits unit = values(sequence, head, first / kKvTokens, length).unit(channel / kKvLanes);
   const int lane = static_cast<int>(channel % kKvLanes);
@@ -294,27 +231,16 @@ void KvCache::set_channel(int64_t sequence, int64_t head, int64_t length, int64_
   set_kv_lane(unit, lane, rounded);
 }
 
-void KvCache::crop(const std::vector<int64_t>& lengths) {
-  require(static_cast<int64_t>(lengths.size()) == shape_.batch, "a length is wanted for each sequence");
-  for (size_t i = 0; i < lengths.size(); ++i) {
-    require(lengths[i] >= 0, "lengths are not negative");
-    require(lengths[i] >= lengths_[i] || first_seen(lengths[i] + 1) / kKvTokens >= live().first,
-            "tokens that left the window are gone: the cache cannot be shortened so far");
-  }
-  for (int64_t sequence = 0; sequence < shape_.batch; ++sequence) {
-    const int64_t wanted = lengths[size(sequence)];
-    if (wanted >= lengths_[size(sequence)]) continue;
-    thicken(sequence, wanted);
-    for (int64_t head = 0; head < shape_.heads; ++head) shorten(sequence, head, wanted);
-    lengths_[size(sequence)] = wanted;
-    if (!wanted && shape_.smoothed) {
-      smooth_[size(sequence)] = false;
-      if (!first_keys_.size()) first_keys_ = KvMemory(shape_.batch * shape_.heads * kKvTokens * shape_.channels * 2);
-    }
-  }
+void KvCache::shorten(int64_t sequence, int64_t length) {
+  thicken(sequence, length);
+  for (int64_t head = 0; head < sizes_.heads; ++head) shorten_head(sequence, head, length);
+  if (length || !shape_.smoothed) return;
+  smooth_[size(sequence)] = false;
+  if (!first_keys_.size()) first_keys_ = KvMemory(sizes_.batch * sizes_.heads * kKvTokens * sizes_.channels * 2);
 }
 
-void KvCache::shorten(int64_t sequence, int64_t head, int64_t length) {
+// The last group of values goes on from what was kept of it.
+void KvCache::shorten_head(int64_t sequence, int64_t head, int64_t length) {
   const int64_t before = lengths_[size(sequence)], last = (length - 1) / kKvTokens;
   if (!length) return;
   const bool is_open = (before - 1) / kKvTokens == last;
@@ -323,14 +249,14 @@ void KvCache::shorten(int64_t sequence, int64_t head, int64_t length) {
   for (int64_t block = std::max(first_wide(length), initial_blocks_); ring_blocks_ && block <= last; ++block) {
     if (block < first_wide(before)) std::memset(ring_place(sequence, head, block), 0, size(unit_count() * kKvUnitLows));
   }
-  for (int64_t channel = 0; length % kKvTokens && channel < shape_.channels; ++channel) {
+  for (int64_t channel = 0; length % kKvTokens && channel < sizes_.channels; ++channel) {
     set_channel(sequence, head, length, channel);
   }
 }
 
 // Takes the last group of a sequence of `length` tokens, which is full, for open: FP16 values from what was kept.
 void KvCache::reopen(int64_t sequence, int64_t head, int64_t length) {
-  const int64_t channels = shape_.channels;
+  const int64_t channels = sizes_.channels;
   uint16_t* open = open_values_.as<uint16_t>() + head_index(sequence, head) * kKvTokens * channels;
   const KvUnits all = values(sequence, head, length / kKvTokens, lengths_[size(sequence)]);
   for (int64_t channel = 0; channel < channels; ++channel) {

@@ -23,13 +23,6 @@ size_t size(int64_t count) { return static_cast<size_t>(count); }
 int threads_for(int64_t values, int threads) { return values < 1 << 14 ? 1 : threads; }
 int64_t segments_of(int64_t tokens) { return (tokens + kSegment - 1) / kSegment; }
 
-// Exponents of all ones are infinities and NaN; by integers, which compilers vectorise.
-bool all_finite(const float* values, int64_t count) {
-  uint32_t bad = 0;
-  for (int64_t i = 0; i < count; ++i) bad |= (std::bit_cast<uint32_t>(values[i]) & 0x7f800000) == 0x7f800000;
-  return !bad;
-}
-
 float largest_of(const float* values, int64_t count) {
   constexpr int kLanes = 16;
   float lanes[kLanes], largest = kLeast;
@@ -61,9 +54,9 @@ class SparseAttention {
   SparseAttention(SparseKvCache& cache, const KvStep& step)
       : cache_(cache),
         step_(step),
-        batch_(cache.shape().batch),
-        heads_(cache.shape().heads),
-        channels_(cache.shape().channels),
+        batch_(cache.sizes().batch),
+        heads_(cache.sizes().heads),
+        channels_(cache.sizes().channels),
         rows_(step.queries ? step.query_heads / heads_ : 0) {}
 
   // One token of every sequence.
@@ -74,7 +67,7 @@ class SparseAttention {
     const int64_t segments = segments_of(longest);
     std::vector<Rows> rows(size(all));
     parallel_for(all, threads_for(all * channels_ * (2 + rows_), threads), [&](int, int64_t at) {
-      if (!is_kept(at / heads_, 0)) return;
+      if (!step_.keeps(at / heads_, 0)) return;
       append(at / heads_, at % heads_, 0, cache_.length(at / heads_));
       if (rows_) rows[size(at)] = rows_of(at, {0}, cache_.length(at / heads_));
     });
@@ -82,10 +75,11 @@ class SparseAttention {
       float* memory = room_for(all * segments, rows_);
       parallel_for(all * segments, threads, [&](int, int64_t item) {
         const int64_t at = item / segments;
-        if (is_kept(at / heads_, 0)) attend_segment(at, item % segments, rows[size(at)], partial(memory, item, rows_));
+        if (step_.keeps(at / heads_, 0))
+          attend_segment(at, item % segments, rows[size(at)], partial(memory, item, rows_));
       });
       parallel_for(all, threads_for(all * segments * rows_ * channels_, threads), [&](int, int64_t at) {
-        if (!is_kept(at / heads_, 0)) return clear(at, 0);
+        if (!step_.keeps(at / heads_, 0)) return clear(at, 0);
         const int64_t mine = segments_of(cache_.length(at / heads_) + 1);
         for (int64_t row = 0; row < rows_; ++row) {
           join(mine, row, out(at, row, 0), [&](int64_t s) { return partial(memory, at * segments + s, rows_); });
@@ -94,13 +88,13 @@ class SparseAttention {
     }
     std::vector<int64_t> full;
     for (int64_t i = 0; i < batch_; ++i) {
-      if (is_kept(i, 0) && (cache_.length(i) + 1) % kSparseTokens == 0) full.push_back(i);
+      if (step_.keeps(i, 0) && (cache_.length(i) + 1) % kSparseTokens == 0) full.push_back(i);
     }
     parallel_for(2 * static_cast<int64_t>(full.size()), threads, [&](int, int64_t item) {
       const int64_t sequence = full[size(item / 2)];
       cache_.close(sequence, cache_.length(sequence) / kSparseTokens, static_cast<int>(item % 2));
     });
-    for (int64_t i = 0; i < batch_; ++i) cache_.lengths_[size(i)] += is_kept(i, 0);
+    for (int64_t i = 0; i < batch_; ++i) cache_.lengths_[size(i)] += step_.keeps(i, 0);
   }
 
   // Tokens of every sequence, block after block: all of a block see it open.
@@ -108,7 +102,7 @@ class SparseAttention {
     for (int64_t sequence = 0; sequence < batch_; ++sequence) {
       std::vector<int64_t> tokens;
       for (int64_t i = 0; i < step_.count; ++i) {
-        is_kept(sequence, i) ? tokens.push_back(i) : clear_all(sequence, i);
+        step_.keeps(sequence, i) ? tokens.push_back(i) : clear_all(sequence, i);
         const int64_t length = cache_.length(sequence) + static_cast<int64_t>(tokens.size());
         if (tokens.empty() || (length % kSparseTokens && i + 1 < step_.count)) continue;
         add(sequence, tokens, threads);
@@ -118,9 +112,6 @@ class SparseAttention {
   }
 
  private:
-  bool is_kept(int64_t sequence, int64_t token) const {
-    return !step_.kept || step_.kept[sequence * step_.count + token];
-  }
   float* out(int64_t at, int64_t row, int64_t token) const {
     return step_.out + ((at * rows_ + row) * step_.count + token) * channels_;
   }
@@ -247,13 +238,7 @@ class SparseAttention {
   SoftmaxWeights* weights_ = choose(kSoftmaxWeights);
 };
 
-void SparseKvCache::attend(const KvStep& step, int threads) {
-  const int64_t per_head = shape_.batch * step.count * shape_.channels;
-  const bool finite = all_finite(step.keys, per_head * shape_.heads) &&
-                      all_finite(step.values, per_head * shape_.heads) &&
-                      (!step.queries || all_finite(step.queries, per_head * step.query_heads));
-  if (!finite) throw std::invalid_argument("queries, keys and values must be finite");
-  reserve(step);
+void SparseKvCache::run(const KvStep& step, int threads) {
   SparseAttention attention(*this, step);
   step.count == 1 ? attention.decode(threads) : attention.prefill(threads);
   release_unseen();

@@ -82,8 +82,7 @@ int64_t ThinBlock::bytes() const {
 
 // Blocks of a sequence that have come to rest: full, and with no token that will be cut to fewer bits.
 int64_t KvCache::resting_blocks(int64_t length) const {
-  const int64_t wide = shape_.high > shape_.mantissa ? shape_.local : 0;
-  return shape_.thin ? std::max<int64_t>(length - wide, 0) / kKvTokens : 0;
+  return is_thin() ? std::max<int64_t>(length - changing_tokens(), 0) / kKvTokens : 0;
 }
 
 // The keys and values of a block that is thin, or some of them, in memory that the next call takes over.
@@ -101,14 +100,13 @@ KvUnits KvCache::whole(int64_t sequence, int64_t head, int64_t block) const {
 // Takes the zeros out of chunks that have come to rest in all sequences, and gives back the memory they had; but for
 // the first, whose tokens have more bits.
 void KvCache::thin_out() {
-  if (!shape_.thin) return;
-  const int64_t shortest = *std::min_element(lengths_.begin(), lengths_.end());
-  const int64_t end = resting_blocks(shortest) / kChunkBlocks * kChunkBlocks;
-  for (int64_t sequence = 0; sequence < shape_.batch; ++sequence) {
+  if (!is_thin()) return;
+  const int64_t end = resting_blocks(shortest()) / kChunkBlocks * kChunkBlocks;
+  for (int64_t sequence = 0; sequence < sizes_.batch; ++sequence) {
     auto& blocks = thin_[size(sequence)];
     for (auto block = std::max(static_cast<int64_t>(blocks.size()), first_thin()); block < end; ++block) {
-      ThinBlock thin(shape_.heads, unit_count(), is_wide_everywhere());
-      for (int64_t head = 0; head < shape_.heads; ++head) thin.add(keys(sequence, head, block, length(sequence)));
+      ThinBlock thin(sizes_.heads, unit_count(), is_wide_everywhere());
+      for (int64_t head = 0; head < sizes_.heads; ++head) thin.add(keys(sequence, head, block, length(sequence)));
       thin.finish();
       blocks.resize(size(block));
       blocks.push_back(std::move(thin));
@@ -134,7 +132,7 @@ void KvCache::thicken(int64_t sequence, int64_t length) {
   std::vector<ThinBlock> old(std::make_move_iterator(blocks.begin() + first), std::make_move_iterator(blocks.end()));
   blocks.resize(size(first));
   for (int64_t block = first; block < std::min(end, (length + kKvTokens - 1) / kKvTokens); ++block) {
-    for (int64_t head = 0; head < shape_.heads; ++head) {
+    for (int64_t head = 0; head < sizes_.heads; ++head) {
       const KvUnits to = keys(sequence, head, block, length);
       const KvUnits from = old[size(block - first)].expand(head, 0, unit_count(), to.codes, to.lows);
       std::copy(from.exponents, from.exponents + unit_count() * kKvUnitExponents, to.exponents);

@@ -48,74 +48,43 @@ class Matrix:
     def integer_way(self, batch: int, group: int, mantissa: int, /) -> str: ...
     def linear_float(self, x: int, type: str, batch: int, bias: int, y: int, way: str, threads: int, /) -> None: ...
 
-class KvCache:
-    def __init__(
-        self,
-        batch: int,
-        heads: int,
-        channels: int,
-        mantissa: int,
-        high: int,
-        initial: int,
-        local: int,
-        window: int,
-        smoothed: int,
-        thin: bool,
-    ) -> None: ...
-    @staticmethod
-    def load(
-        batch: int,
-        heads: int,
-        channels: int,
-        mantissa: int,
-        high: int,
-        initial: int,
-        local: int,
-        window: int,
-        smoothed: int,
-        thin: bool,
-        lengths: list[int],
-        parts: list[tuple[str, bytes]],
-    ) -> KvCache: ...
+class GrowingKv:
     def append(self, keys: Array, values: Array, kept: Array, threads: int) -> None: ...
     def attend(
         self, keys: Array, values: Array, kept: Array, queries: Array, scaling: float, out: Array, threads: int
     ) -> None: ...
     def crop(self, lengths: list[int]) -> None: ...
-    def select(self, sequences: list[int]) -> KvCache: ...
+    def select(self, sequences: list[int]) -> GrowingKv: ...
     def save(self) -> list[tuple[str, bytes]]: ...
     @property
     def lengths(self) -> list[int]: ...
     @property
     def allocated(self) -> int: ...
 
-class SparseKvCache:
+# batch, heads, channels, window, % of keys and of values left out
+KvSizes = tuple[int, int, int, int, int, int]
+
+class KvCache(GrowingKv):
     def __init__(
-        self, batch: int, heads: int, channels: int, type: str, key_drop: int, value_drop: int, window: int
+        self, sizes: KvSizes, mantissa: int, high: int, initial: int, local: int, smoothed: int, /
     ) -> None: ...
     @staticmethod
     def load(
-        batch: int,
-        heads: int,
-        channels: int,
-        type: str,
-        key_drop: int,
-        value_drop: int,
-        window: int,
         lengths: list[int],
         parts: list[tuple[str, bytes]],
-    ) -> SparseKvCache: ...
-    def append(self, keys: Array, values: Array, kept: Array, threads: int) -> None: ...
-    def attend(
-        self, keys: Array, values: Array, kept: Array, queries: Array, scaling: float, out: Array, threads: int
-    ) -> None: ...
-    def crop(self, lengths: list[int]) -> None: ...
-    def select(self, sequences: list[int]) -> SparseKvCache: ...
-    def save(self) -> list[tuple[str, bytes]]: ...
-    @property
-    def lengths(self) -> list[int]: ...
-    @property
-    def allocated(self) -> int: ...
+        sizes: KvSizes,
+        mantissa: int,
+        high: int,
+        initial: int,
+        local: int,
+        smoothed: int,
+        /,
+    ) -> KvCache: ...
+
+class SparseKvCache(GrowingKv):
+    def __init__(self, sizes: KvSizes, type: str, /) -> None: ...
+    @staticmethod
+    def load(lengths: list[int], parts: list[tuple[str, bytes]], sizes: KvSizes, type: str, /) -> SparseKvCache: ...
 
 class DecoderLayer:
     def __init__(
@@ -147,7 +116,7 @@ class Decoder:
         /,
     ) -> None: ...
     def decode_packed(
-        self, hidden: int, cosines: int, sines: int, caches: list[KvCache], out: int, threads: int, /
+        self, hidden: int, cosines: int, sines: int, caches: list[GrowingKv], out: int, threads: int, /
     ) -> None: ...
 
 def supported_isas() -> list[str]: ...

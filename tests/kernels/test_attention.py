@@ -8,7 +8,7 @@ import torch
 from tilepress.formats import FormatError
 from tilepress.formats.kv import KvBfp, parse_kv
 from tilepress.kernels import attention_reference as reference
-from tilepress.kernels.attention import PackedKv
+from tilepress.kernels.attention import PackedKv, growing_kv
 from tilepress.nn.pruning import prune_tokens
 
 BFP4 = parse_kv("bfp4").bfp
@@ -314,13 +314,17 @@ def test_wrong_arguments():
     assert packed.lengths == [0]
 
 
-def pruned(tokens, **options):
-    """As `tensors`, with half of keys and values zero."""
-    queries, keys, values = tensors(tokens, **options)
-    generator = torch.Generator().manual_seed(3)
-    for part in (keys, values):
-        part *= torch.rand(part.shape, generator=generator) < 0.5
-    return queries, keys, values
+SPARSITY = (30, 50)
+
+
+def pruned(keys, values, sparsity=SPARSITY):
+    """As a sparse cache takes them up."""
+    halves = (_halves(part) for part in (keys, values))
+    return [prune_tokens(part, percent) for part, percent in zip(halves, sparsity, strict=True)]
+
+
+def _halves(x):
+    return x.to(torch.float16).to(torch.float32)
 
 
 THIN = ["bfp4", "bfp8", "bfp:m4", "bfp:m2:hi4:initial0:local33", "bfp:m5:hi7:initial3:local40"]
@@ -328,57 +332,75 @@ THIN = ["bfp4", "bfp8", "bfp:m4", "bfp:m2:hi4:initial0:local33", "bfp:m5:hi7:ini
 
 @pytest.mark.parametrize("smoothed", [0, 4])
 @pytest.mark.parametrize("name", THIN)
-def test_zeros_that_are_not_stored_change_no_bit(name, smoothed, isa):
-    format, arrays = parse_kv(name).bfp, pruned(200)
+def test_what_is_left_out_is_zero_to_the_bit(name, smoothed, isa):
+    format, (queries, keys, values) = parse_kv(name).bfp, tensors(200)
     options = {"smoothed_channels": smoothed}
-    wanted = by_steps(PackedKv(format, 1, 2, 64, **options), *arrays, sizes=200)
-    thin = PackedKv(format, 1, 2, 64, thin=True, **options)
-    assert torch.equal(by_steps(thin, *arrays, sizes=[1, 130, *[1] * 69]), wanted)
+    zeroed = (queries, *pruned(keys, values))
+    wanted = by_steps(PackedKv(format, 1, 2, 64, **options), *zeroed, sizes=200)
+    thin = PackedKv(format, 1, 2, 64, sparsity=SPARSITY, **options)
+    assert torch.equal(by_steps(thin, queries, keys, values, sizes=[1, 130, *[1] * 69]), wanted)
     whole = PackedKv(format, 1, 2, 64, **options)
-    whole.append(*arrays[1:])
+    whole.append(keys, values)
     assert thin.nbytes < whole.nbytes
+
+
+def test_the_first_of_equals_is_left_out():
+    """And what is too small for a half is zero already, and among the smallest."""
+    keys = torch.full((1, 2, 40, 32), 0.5) * torch.tensor([1.0, -1.0]).repeat(16)
+    keys[0, 1, :, 3:5] = 1e-9
+    queries = torch.ones(1, 2, 40, 32)
+    sparse, plain = PackedKv(BFP4, 1, 2, 32, sparsity=(10, 0)), PackedKv(BFP4, 1, 2, 32)
+    wanted = keys.clone()
+    wanted[0, 0, :, :4] = 0  # six of 64: two are zero
+    assert torch.equal(sparse.attend(queries, keys, keys, 0.1), plain.attend(queries, wanted, keys, 0.1))
 
 
 @pytest.mark.parametrize("name", THIN)
 def test_thin_caches_are_shortened_chosen_and_saved_as_others(name):
-    format, arrays, more = parse_kv(name).bfp, pruned(230, batch=2), pruned(90, batch=2, seed=5)
-    caches = [PackedKv(format, 2, 2, 64, thin=thin) for thin in (False, True)]
+    format = parse_kv(name).bfp
+    arrays, more = tensors(230, batch=2), tensors(90, batch=2, seed=5)
+    caches = [PackedKv(format, 2, 2, 64), PackedKv(format, 2, 2, 64, sparsity=SPARSITY)]
     kept = torch.ones(2, 230, dtype=torch.bool)
     kept[1, :50] = False
-    for one in caches:
-        one.append(*arrays[1:], kept)
+    for one, parts, later in (
+        (caches[0], pruned(*arrays[1:]), pruned(*more[1:])),
+        (caches[1], arrays[1:], more[1:]),
+    ):
+        one.append(*parts, kept)
         one.crop([229, 101])
-        one.append(*(x[:, :, :1] for x in more[1:]))
+        one.append(*(x[:, :, :1] for x in later))
         one.crop([65, 102])
-        one.append(*(x[:, :, :40] for x in more[1:]))
+        one.append(*(x[:, :, :40] for x in later))
         one.select([1, 0, 1])
-    again = PackedKv(format, 3, 2, 64, thin=True)
+    again = PackedKv(format, 3, 2, 64, sparsity=SPARSITY)
     again.restore(caches[1].lengths, caches[1].state())
     assert caches[1].lengths == caches[0].lengths == [142, 105, 142]
     state = caches[1].state()
     assert all(torch.equal(state[part], array) for part, array in caches[0].state().items())
-    rest = [x[torch.tensor([1, 0, 1])][:, :, 40:] for x in more]
-    plain, thin, restored = (one.attend(*rest, 0.125) for one in (*caches, again))
+    chosen = torch.tensor([1, 0, 1])
+    rest = [x[chosen][:, :, 40:] for x in more]
+    zeroed = [x[chosen][:, :, 40:] for x in pruned(*more[1:])]
+    plain = caches[0].attend(rest[0], *zeroed, 0.125)
+    thin, restored = (one.attend(*rest, 0.125) for one in (caches[1], again))
     assert torch.equal(plain, thin) and torch.equal(plain, restored)
     assert caches[1].nbytes <= caches[0].nbytes
 
 
 def test_windows_keep_their_zeros():
-    arrays = pruned(150, rows=1, heads=1)
-    found = by_steps(PackedKv(BFP4, 1, 1, 64, window=50, thin=True), *arrays, sizes=[70, 80])
-    assert torch.equal(found, by_steps(PackedKv(BFP4, 1, 1, 64, window=50), *arrays, sizes=150))
+    queries, keys, values = tensors(150, rows=1, heads=1)
+    sparse = PackedKv(BFP4, 1, 1, 64, window=50, sparsity=SPARSITY)
+    found = by_steps(sparse, queries, keys, values, sizes=[70, 80])
+    zeroed = pruned(keys, values)
+    assert torch.equal(found, by_steps(PackedKv(BFP4, 1, 1, 64, window=50), queries, *zeroed, sizes=150))
 
 
 @pytest.mark.parametrize("name", ["bfp4+sparse:k30,v50", "bfp8+sparse:k30,v50", "bfp:m4+sparse:k50,v70"])
 def test_memory_of_thin_caches_is_what_the_formula_says(name):
     """Or less: what block floating point rounds to zero is not stored either."""
     format = parse_kv(name)
-    cache = PackedKv(format.bfp, 1, 8, 128, thin=True)
+    cache = growing_kv(format, 1, 8, 128)
     generator = torch.Generator().manual_seed(0)
-    keys, values = (1 + torch.rand(1, 8, 4096, 128, generator=generator) for _ in range(2))  # nothing rounds to zero
-    for part, percent in ((keys, format.key_sparsity), (values, format.value_sparsity)):
-        part.copy_(prune_tokens(part, percent))
-    cache.append(keys, values)
+    cache.append(*(1 + torch.rand(1, 8, 4096, 128, generator=generator) for _ in range(2)))  # nothing rounds to zero
     formula = format.bits(4096) / 8 * 8 * 128
     assert 0.98 * formula <= cache.nbytes <= 1.03 * formula
     assert cache.nbytes < parse_kv(str(format.bfp)).bits(4096) / 8 * 8 * 128

@@ -87,12 +87,13 @@ def test_no_scales_are_worse_than_ones(monkeypatch):
     assert torch.equal(scales(smooth(uneven()), uneven()), torch.ones(2, 2, 32))
 
 
+@pytest.mark.parametrize("name", ["bfp4", "bfp8+sparse:k30,v50"])
 @pytest.mark.parametrize("how", ["none", "online", "offline", "hybrid"])
-def test_emulation_is_the_packed_cache_token_by_token(how):
+def test_emulation_is_the_packed_cache_token_by_token(how, name):
     model = smoothed(how=how) if how in ("offline", "hybrid") else uneven()
     tokens, at_run_time = tiny.windows(1, 80), "online" if how in ("online", "hybrid") else "none"
-    stepped = logits(model, tokens, tilepress.kv_cache(model, "bfp4", at_run_time), sizes=1)
-    emulate_kv(model, "bfp4", at_run_time)
+    stepped = logits(model, tokens, tilepress.kv_cache(model, name, at_run_time), sizes=1)
+    emulate_kv(model, name, at_run_time)
     with torch.no_grad():
         assert close(model(tokens).logits, stepped, 0.01)
 

@@ -7,9 +7,9 @@ from tests.nn.test_kv_cache import close, logits, make, prompt
 import tilepress
 from tilepress.formats.kv import parse_kv
 from tilepress.kernels import attention_reference as reference
-from tilepress.kernels.attention import PackedKv
+from tilepress.kernels.attention import PackedKv, growing_kv
 from tilepress.nn import kv_emulation
-from tilepress.nn.kv_emulation import emulate, emulate_kv, emulate_sparse
+from tilepress.nn.kv_emulation import Emulation, attention, emulate, emulate_kv, emulate_sparse
 
 
 def tensors(tokens, heads=2, rows=2, channels=64):
@@ -22,12 +22,22 @@ def tensors(tokens, heads=2, rows=2, channels=64):
 
 
 @pytest.mark.parametrize("options", [{}, {"smoothed_channels": 4}, {"window": 50}])
-@pytest.mark.parametrize("name", ["bfp4", "bfp8", "bfp:m4", "bfp:m2:hi6:initial7:local5"])
+@pytest.mark.parametrize("name", ["bfp4", "bfp8", "bfp:m4", "bfp:m2:hi6:initial7:local5", "bfp4+sparse:k30,v50"])
 def test_every_bit_is_the_packed_caches(name, options):
-    format, arrays = parse_kv(name).bfp, tensors(300)
-    stepped = PackedKv(format, 2, 2, 64, **options)
-    wanted = torch.cat([stepped.attend(*(x[:, :, t : t + 1] for x in arrays), 0.125) for t in range(300)], 2)
-    assert torch.equal(emulate(*arrays, format, 0.125, **options), wanted)
+    format, arrays = parse_kv(name), tensors(300)
+    found = attention(emulating(format, options), *arrays, None, 0.125, sliding_window=options.get("window"))[0]
+    assert torch.equal(found.transpose(1, 2), by_tokens(format, arrays, options))
+
+
+def by_tokens(format, arrays, options):
+    stepped = growing_kv(format, 2, 2, 64, **options)
+    return torch.cat([stepped.attend(*(x[:, :, t : t + 1] for x in arrays), 0.125) for t in range(300)], 2)
+
+
+def emulating(format, options):
+    module = torch.nn.Module()
+    module.tilepress_kv = Emulation(format, options.get("smoothed_channels", 0))
+    return module
 
 
 def test_beyond_a_segment():
@@ -46,7 +56,7 @@ def test_other_groups(group):
         assert torch.equal(found[0, :, t], wanted)
 
 
-BFP = [("bfp4", "online"), ("bfp8", "none"), ("bfp4+sparse:k30,v50", "none")]
+BFP = [("bfp4", "online"), ("bfp8", "none"), ("bfp:m3:hi6:initial7:local5", "none"), ("bfp4+sparse:k30,v50", "online")]
 
 
 @pytest.mark.parametrize("family", ["llama", "sliding", "mixed"])
@@ -57,6 +67,18 @@ def test_models_give_the_same_logits_as_with_the_cache(family, name, smoothing):
     emulate_kv(model, name, smoothing)
     with torch.no_grad():
         assert close(model(tokens).logits, cached, 0.01)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["bfp4", "sparse:k30,v50"])
+def test_padding_on_the_right_changes_nothing(name):
+    model, tokens = make(), prompt(60, batch=2)
+    mask = torch.ones_like(tokens)
+    mask[1, 45:] = 0
+    emulate_kv(model, name)
+    padded = model(tokens, attention_mask=mask).logits
+    assert close(padded[1, :45], model(tokens[1:, :45]).logits[0], 1e-4)
+    assert close(padded[0], model(tokens[:1]).logits[0], 1e-4)
 
 
 @pytest.mark.parametrize("window", [None, 50])
@@ -71,6 +93,8 @@ def test_sparse_caches_are_what_the_specification_says(name, window):
         past = keys[0, :, : t + 1], values[0, :, : t + 1]
         wanted = reference.attend_sparse(mine, *past, format, 0.125, first=first)
         assert (found[0, :, t] - wanted.flatten(0, 1)).abs().max() < 1e-5 * values.abs().max()
+    stepped = by_tokens(format, (queries, keys, values), {"window": window})
+    assert (found - stepped).abs().max() < 1e-5 * values.abs().max()
 
 
 def test_halves_and_an_end():

@@ -19,8 +19,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from ..formats.kv import KvFormat, parse_kv
-from ..kernels.attention import GrowingKv, PackedKv, SparseKv
-from ..nn.pruning import prune_tokens
+from ..kernels.attention import GrowingKv, growing_kv
 from .bandwidth import last_level_cache_bytes, read_bandwidth
 from .linear import Step, _free_memory, _torch_threads
 
@@ -134,14 +133,7 @@ def _small(name: str) -> KvFormat:
 
 
 def _filled(format: KvFormat, heads: Heads, past: list[Tensor]) -> GrowingKv:
-    shape = (1, heads.keys, heads.channels)
-    cache: GrowingKv
-    if format.bfp is None:
-        cache = SparseKv(format, *shape)
-    else:
-        cache = PackedKv(format.bfp, *shape, thin=format.is_sparse)
-        drops = (format.key_sparsity, format.value_sparsity)
-        past = [prune_tokens(part, percent) for part, percent in zip(past, drops, strict=True)]
+    cache = growing_kv(format, 1, heads.keys, heads.channels)
     cache.append(*past)
     return cache
 

@@ -23,26 +23,25 @@ class GrowingKv:
     A query gets the same bits with any number of threads and however tokens are divided among calls.
     """
 
-    kind: Any  # of _native
-    heads: int
-    channels: int
-    native: Any
+    kind: type[_native.KvCache] | type[_native.SparseKvCache]
+    number: tuple[Any, ...]  # what a native cache wants to know beside its sizes
 
-    def _shape(self) -> tuple[Any, ...]:
-        """What the native cache wants to know beside the batch."""
-        raise NotImplementedError
+    def __init__(self, batch: int, heads: int, channels: int, window: int | None, sparsity: tuple[int, int]) -> None:
+        self.heads, self.channels, self.window, self.sparsity = heads, channels, window, sparsity
+        self.native: _native.GrowingKv = self.kind(self._sizes(batch), *self.number)
+
+    def _sizes(self, batch: int) -> tuple[int, int, int, int, int, int]:
+        return batch, self.heads, self.channels, self.window or 0, *self.sparsity
 
     @property
     def lengths(self) -> list[int]:
         """Tokens of each sequence, padding not among them."""
-        lengths: list[int] = self.native.lengths
-        return lengths
+        return self.native.lengths
 
     @property
     def nbytes(self) -> int:
         """Bytes allocated."""
-        allocated: int = self.native.allocated
-        return allocated
+        return self.native.allocated
 
     def append(self, keys: Tensor, values: Tensor, kept: Tensor | None = None, *, threads: int | None = None) -> None:
         """Add tokens [batch, heads, count, channels]; those where `kept`, bool [batch, count], is false are padding."""
@@ -93,8 +92,9 @@ class GrowingKv:
         if sum(array.numel() for array in state.values()) < least:
             raise ValueError(f"{len(lengths)} sequences have more bytes than there are")
         parts = [(name, array.numpy().tobytes()) for name, array in state.items()]
-        parts += [(name, b"") for name, data in self.kind(len(lengths), *self._shape()).save() if not data]
-        self.native = self.kind.load(len(lengths), *self._shape(), lengths, _first_of_each(parts))
+        sizes = self._sizes(len(lengths))
+        parts += [(name, b"") for name, data in self.kind(sizes, *self.number).save() if not data]
+        self.native = self.kind.load(lengths, _first_of_each(parts), sizes, *self.number)
 
 
 class PackedKv(GrowingKv):
@@ -106,8 +106,9 @@ class PackedKv(GrowingKv):
     Args:
         window: tokens that a query sees, its own included; those before are given up. All if None.
         smoothed_channels: channels of each head's keys that have an offset.
-        thin: store no zeros, but bits that say where they are, of blocks that will not change any more. Worth it where
-            a good part is zero; of no use with a window.
+        sparsity: % of a token's keys and of its values, the smallest of all heads as halves, that are left out when it
+            comes. Then blocks that will not change any more store no zeros, but bits that say where they are; not with
+            a window.
     """
 
     kind = _native.KvCache
@@ -121,17 +122,11 @@ class PackedKv(GrowingKv):
         *,
         window: int | None = None,
         smoothed_channels: int = 0,
-        thin: bool = False,
+        sparsity: tuple[int, int] = (0, 0),
     ) -> None:
         check_channels(format, channels)
-        self.format, self.window, self.smoothed_channels, self.thin = format, window, smoothed_channels, thin
-        self.heads, self.channels = heads, channels
-        self.native = self.kind(batch, *self._shape())
-
-    def _shape(self) -> tuple[Any, ...]:
-        format = self.format
-        bits = (format.mantissa, format.high, format.initial, format.local)
-        return (self.heads, self.channels, *bits, self.window or 0, self.smoothed_channels, self.thin)
+        self.number = (format.mantissa, format.high, format.initial, format.local, smoothed_channels)
+        super().__init__(batch, heads, channels, window, sparsity)
 
 
 class SparseKv(GrowingKv):
@@ -149,14 +144,25 @@ class SparseKv(GrowingKv):
 
     def __init__(self, format: KvFormat, batch: int, heads: int, channels: int, *, window: int | None = None) -> None:
         check_lanes(format, channels)
-        self.format, self.window = format, window
-        self.heads, self.channels = heads, channels
-        self.native = self.kind(batch, *self._shape())
+        self.number = (format.number,)
+        super().__init__(batch, heads, channels, window, (format.key_sparsity, format.value_sparsity))
 
-    def _shape(self) -> tuple[Any, ...]:
-        format = self.format
-        drops = (format.key_sparsity, format.value_sparsity)
-        return (self.heads, self.channels, format.number, *drops, self.window or 0)
+
+def growing_kv(
+    format: KvFormat,
+    batch: int,
+    heads: int,
+    channels: int,
+    *,
+    window: int | None = None,
+    smoothed_channels: int = 0,
+) -> GrowingKv:
+    """An empty cache in `format`, which is block floating point or sparse."""
+    if format.bfp is None:
+        return SparseKv(format, batch, heads, channels, window=window)
+    sparsity = (format.key_sparsity, format.value_sparsity)
+    sizes = (batch, heads, channels)
+    return PackedKv(format.bfp, *sizes, window=window, smoothed_channels=smoothed_channels, sparsity=sparsity)
 
 
 def check_channels(format: KvBfp, channels: int) -> None:

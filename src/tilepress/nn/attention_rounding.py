@@ -4,14 +4,11 @@ For studies of the format alone: any number of bits and any group, on any device
 group of values is rounded once, when full.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.masking_utils import sdpa_mask
 
 from ..formats.bfp import BFP, rounded
+from .attention_functions import attention_modules, register_attention, rounding_attention, seen_by
 
 ATTENTION = "tilepress-rounded"
 QUERIES = 512  # at a time
@@ -19,26 +16,9 @@ QUERIES = 512  # at a time
 
 def round_attention(model: nn.Module, format: BFP | None) -> None:
     """Let `model` attend with everything in `format`; None ends it."""
-    for module in model.modules():
-        if "layer_idx" in module.__dict__ and "head_dim" in module.__dict__:
-            module.__dict__["tilepress_rounding"] = format
+    for module in attention_modules(model):
+        module.__dict__["tilepress_rounding"] = format
     model.set_attn_implementation("sdpa" if format is None else ATTENTION)  # type: ignore[operator]
-
-
-def attention(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float | None = None,
-    **options: Any,
-) -> tuple[Tensor, None]:
-    """transformers' attention function "tilepress-rounded": causal, of whole sequences without padding."""
-    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
-    format: BFP = module.__dict__["tilepress_rounding"]
-    out = rounded_attention(query, key, value, format, scaling, options.get("sliding_window"))
-    return out.transpose(1, 2).contiguous(), None
 
 
 def rounded_attention(
@@ -51,14 +31,10 @@ def rounded_attention(
     token, parts = torch.arange(tokens, device=key.device), []
     for first in range(0, tokens, QUERIES):
         own = token[first : first + QUERIES]
-        seen = token <= own[:, None]
-        if window is not None:
-            seen &= token > own[:, None] - window
-        scores = (rows[..., own, :] @ keys * scaling).masked_fill(~seen, -1e30)
+        scores = (rows[..., own, :] @ keys * scaling).masked_fill(~seen_by(own, tokens, window), -1e30)
         weights = rounded((scores - scores.amax(-1, keepdim=True)).exp(), format)
         parts.append(weights @ values / weights.sum(-1, keepdim=True))
     return torch.cat(parts, -2).reshape(query.shape)
 
 
-AttentionInterface.register(ATTENTION, attention)
-AttentionMaskInterface.register(ATTENTION, sdpa_mask)
+register_attention(ATTENTION, rounding_attention("tilepress_rounding", rounded_attention))

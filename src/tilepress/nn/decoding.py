@@ -327,7 +327,7 @@ def _tokens(cache: Any, count: int) -> list[Any]:
 
 
 def _packed(cache: Any, count: int) -> list[Any]:
-    """The layers of a packed cache of one sequence that holds tokens already, none of them padding or pruned."""
+    """The layers of a packed cache of one sequence that holds tokens already, none of them padding."""
     layers = getattr(cache, "layers", [])
     for layer in layers:
         if type(layer).__name__ != "PackedLayer" or not layer.is_plain:

@@ -10,13 +10,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
 
 from ..formats.bfp import BFP, encode
 from ..formats.kv import BLOCK, WIDEST, KvBfp, KvFormat, parse_kv, smoothed_channels
 from ..kernels.attention_reference import SEGMENT, SMOOTHED, as_number, exponential
+from .attention_functions import attention_modules, key_offsets, register_attention, seen_by
 from .pruning import prune_blocks, prune_tokens
 
 ATTENTION = "tilepress-emulated"
@@ -39,15 +38,14 @@ def emulate_kv(
     smoothed: how many channels of a head have an offset, if not as many as `smoothing` says.
     """
     if format == "none":
-        for module in model.modules():
+        for module in attention_modules(model):
             module.__dict__.pop("tilepress_kv", None)
         model.set_attn_implementation("sdpa")  # type: ignore[operator]
         return
     parsed = parse_kv(format)
-    for module in model.modules():
-        if "layer_idx" in module.__dict__ and "head_dim" in module.__dict__:
-            usual = smoothed_channels(smoothing, int(module.__dict__["head_dim"]))
-            module.__dict__["tilepress_kv"] = Emulation(parsed, usual if smoothed is None else smoothed)
+    for module in attention_modules(model):
+        usual = smoothed_channels(smoothing, int(module.__dict__["head_dim"]))
+        module.__dict__["tilepress_kv"] = Emulation(parsed, usual if smoothed is None else smoothed)
     model.set_attn_implementation(ATTENTION)  # type: ignore[operator]
 
 
@@ -76,8 +74,8 @@ def attention(
     if wanted.format.bfp is None:
         out = emulate_sparse(query, key, value, wanted.format, scaling, window=window)
     else:
-        keys = prune_tokens(key, wanted.format.key_sparsity)
-        values = prune_tokens(value, wanted.format.value_sparsity)
+        keys = prune_tokens(_as_halves(key), wanted.format.key_sparsity)
+        values = prune_tokens(_as_halves(value), wanted.format.value_sparsity)
         smoothed = wanted.smoothed_channels
         out = emulate(query, keys, values, wanted.format.bfp, scaling, window=window, smoothed_channels=smoothed)
     return out.transpose(1, 2).contiguous(), None
@@ -117,13 +115,12 @@ def emulate_sparse(
     out = torch.empty_like(rows, dtype=torch.float32)
     for first in range(0, tokens, QUERIES):
         mine, seen = slice(first, first + QUERIES), slice(0, first + QUERIES)
-        own = token[mine, None]
-        is_open = (token[mine] // BLOCK == own // BLOCK).to(torch.float32)
-        visible = (token[seen] <= own) & (token[seen] > own - (window or tokens))
+        own = token[mine]
+        is_open = (own // BLOCK == own[:, None] // BLOCK).to(torch.float32)
         q = rows[..., mine, :].to(torch.float32) * scaling
         scores = q @ k[..., seen, :].mT
         scores[..., mine] += (q @ left_k[..., mine, :].mT) * is_open
-        weights = scores.masked_fill(~visible, -torch.inf).softmax(-1)
+        weights = scores.masked_fill(~seen_by(own, scores.shape[-1], window), -torch.inf).softmax(-1)
         out[..., mine, :] = weights @ v[..., seen, :] + (weights[..., mine] * is_open) @ left_v[..., mine, :]
     return out.reshape(query.shape).to(query.dtype)
 
@@ -140,30 +137,21 @@ class _Sequence:
     def __init__(self, keys: Tensor, values: Tensor, format: KvBfp, smoothed_channels: int) -> None:
         self.format, self.smoothed_channels = format, smoothed_channels
         self.halves = _as_halves(keys)
-        self.keys = _integers(self.halves - self._offsets(keys.shape[-2]), format.group, -1)
+        self.keys = _integers(self.halves - key_offsets(self.halves, smoothed_channels), format.group, -1)
         self.raw = _as_halves(values)
         self.values = _integers(self.raw, format.group, -2)
-
-    def _offsets(self, tokens: int) -> Tensor:
-        """Of keys after `tokens` tokens: [batch, heads, 1, channels]."""
-        first = self.halves[..., : min(tokens, SMOOTHED), :]
-        extremes = first.gather(-2, first.abs().argmax(-2, keepdim=True))
-        order = extremes.abs().argsort(dim=-1, descending=True, stable=True)
-        chosen = torch.zeros_like(extremes).scatter(-1, order[..., : self.smoothed_channels], 1.0)
-        return chosen * (extremes / 2)
 
     def attend(self, query: Tensor, first: int, scaling: float, window: int | None) -> Tensor:
         """Queries [batch, heads, rows, count, channels] of the tokens from `first` on, over all up to their own."""
         count, device = query.shape[-2], query.device
         last = first + count
-        own = torch.arange(first, last, device=device)[:, None]
-        token = torch.arange(last, device=device)[None]
-        wide = (token < self.format.initial) | (token > own - self.format.local)
-        seen = token <= own if window is None else (token <= own) & (token > own - window)
+        token = torch.arange(last, device=device)
+        own = token[first:]
+        wide = (token < self.format.initial) | (token > own[:, None] - self.format.local)
         scores = self._scores(_integers(query, self.format.group, -1), wide, last)
         if self.smoothed_channels and first < SMOOTHED:
             self._set_first_scores(scores, query, first)
-        scores = (scores * scaling).masked_fill(~seen, -1e30)
+        scores = (scores * scaling).masked_fill(~seen_by(own, last, window), -1e30)
         weights = exponential(scores - scores.amax(-1, keepdim=True))
         return self._mix(weights, wide, first, last)
 
@@ -187,7 +175,8 @@ class _Sequence:
     def _set_first_scores(self, scores: Tensor, query: Tensor, first: int) -> None:
         """Before SMOOTHED tokens have come, every query has offsets of its own."""
         for token in range(first, min(first + query.shape[-2], SMOOTHED - 1)):
-            keys, units = _integers(self.halves[..., : token + 1, :] - self._offsets(token + 1), self.format.group, -1)
+            halves = self.halves[..., : token + 1, :]
+            keys, units = _integers(halves - key_offsets(halves, self.smoothed_channels), self.format.group, -1)
             index = torch.arange(token + 1, device=keys.device)
             wide = (index < self.format.initial) | (index > token - self.format.local)
             bits = torch.where(wide, self.format.high, self.format.mantissa)[:, None, None]
@@ -264,5 +253,4 @@ def _grouped(x: Tensor, group: int, fill: int) -> Tensor:
     return torch.nn.functional.pad(x, (0, missing), value=fill).reshape(len(x), -1, group)
 
 
-AttentionInterface.register(ATTENTION, attention)
-AttentionMaskInterface.register(ATTENTION, sdpa_mask)
+register_attention(ATTENTION, attention)

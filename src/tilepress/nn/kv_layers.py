@@ -7,8 +7,7 @@ from torch import Tensor
 from transformers.cache_utils import CacheLayerMixin
 
 from ..formats.kv import KvFormat
-from ..kernels.attention import GrowingKv, PackedKv, SparseKv
-from .pruning import prune_tokens
+from ..kernels.attention import GrowingKv, growing_kv
 
 HOW = "make the cache by tilepress.kv_cache(model, …), which sees to the model's attention"
 
@@ -50,25 +49,15 @@ class PackedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
 
     @property
     def is_plain(self) -> bool:
-        """Whether it holds tokens of one sequence, all of them stored as they came."""
-        if self.store is None or self._new is not None or self.kept is not None or self.format.is_sparse:
+        """Whether it holds tokens of one sequence, none of them padding or out of sight."""
+        if self.store is None or self._new is not None or self.kept is not None:
             return False
         return self.window is None and len(self.store.lengths) == 1
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         batch, heads, _, channels = key_states.shape
-        if self.format.bfp is None:
-            self.store = SparseKv(self.format, batch, heads, channels, window=self.window)
-        else:
-            self.store = PackedKv(
-                self.format.bfp,
-                batch,
-                heads,
-                channels,
-                window=self.window,
-                smoothed_channels=self.smoothed_channels,
-                thin=self.format.is_sparse,
-            )
+        smoothed = self.smoothed_channels
+        self.store = growing_kv(self.format, batch, heads, channels, window=self.window, smoothed_channels=smoothed)
         self.is_initialized = True
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Any, Any]:
@@ -77,11 +66,6 @@ class PackedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
             self.lazy_initialization(key_states, value_states)
         self._check(key_states, value_states)
         self._new = key_states, value_states
-        if self.format.bfp is not None:
-            self._new = (
-                prune_tokens(key_states, self.format.key_sparsity),
-                prune_tokens(value_states, self.format.value_sparsity),
-            )
         self.columns += key_states.shape[-2]
         return PackedTokens(self), PackedTokens(self)
 
@@ -118,12 +102,19 @@ class PackedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
         wanted = before + own.cumsum(1)
         if self.window is not None:
             wanted = wanted.clamp(max=self.window)
-        if not torch.equal(torch.where(own, visible.sum(-1), 0), torch.where(own, wanted, 0)):
+        if self._sees_padding(visible, own) or not torch.equal(visible.sum(-1)[own], wanted[own]):
             raise ValueError(
                 "a packed cache takes causal masks with padding, and this one shows a token other tokens than all "
                 "before it: do not mix sides of padding from call to call, nor hide tokens that were seen"
             )
         return None if bool(own.all()) else own
+
+    def _sees_padding(self, visible: Tensor, own: Tensor) -> bool:
+        """Whether a new token, of those that are not padding, sees one that was."""
+        past = visible.shape[-1] - own.shape[1]
+        if self.kept is None or not past:
+            return False
+        return bool((visible[..., :past] & ~self.kept[:, None, -past:])[own].any())
 
     def _store(self) -> None:
         """Store what was noted and never attended to."""

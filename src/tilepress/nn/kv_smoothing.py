@@ -8,16 +8,13 @@ and rounded to 8 bits, whenever they are read.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.masking_utils import sdpa_mask
+from torch import Tensor
 
 from ..formats.bfp import BFP, rounded
 from ..formats.kv import WIDEST, KvBfp
-from ..kernels.attention_reference import SMOOTHED
+from .attention_functions import key_offsets, register_attention, rounding_attention, seen_by
 
 ATTENTION = "tilepress-smoothing"
 Rotary = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # a tensor and positions to cosines and sines
@@ -36,22 +33,6 @@ class Scaling:
     rotary: Rotary | None = None
 
 
-def attention(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float | None = None,
-    **options: Any,
-) -> tuple[Tensor, None]:
-    """transformers' attention function "tilepress-smoothing": causal, of whole sequences without padding."""
-    wanted: Scaling = module.__dict__["tilepress_scaling"]
-    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
-    out = scaled_attention(query, key, value, wanted, scaling, options.get("sliding_window"))
-    return out.transpose(1, 2).contiguous(), None
-
-
 def scaled_attention(
     query: Tensor, key: Tensor, value: Tensor, wanted: Scaling, scaling: float, window: int | None = None
 ) -> Tensor:
@@ -61,8 +42,9 @@ def scaled_attention(
     query_scales = wanted.scales[:, None, None] if wanted.rotary is None else 1.0
     rows = _round(query.reshape(batch, heads, -1, tokens, channels) / query_scales, format.group, WIDEST)
     high, low = (rows @ _kept_keys(key, wanted, bits)[:, :, None].mT for bits in (format.high, format.mantissa))
-    seen, wide = _masks(format, tokens, window, key.device)
-    scores = (torch.where(wide, high, low) * scaling).masked_fill(~seen, -1e30)
+    own = torch.arange(tokens, device=key.device)
+    wide = (own < format.initial) | (own > own[:, None] - format.local)
+    scores = (torch.where(wide, high, low) * scaling).masked_fill(~seen_by(own, tokens, window), -1e30)
     weights = _round((scores - scores.amax(-1, keepdim=True)).exp(), format.group, WIDEST)
     weights = weights / weights.sum(-1, keepdim=True)
     high, low = (_round(value.mT, format.group, bits).mT[:, :, None] for bits in (format.high, format.mantissa))
@@ -81,27 +63,10 @@ def _kept_keys(key: Tensor, wanted: Scaling, bits: int) -> Tensor:
     return _round(_rotate(_round(plain * scales, group, bits) / scales, cosine, sine), group, WIDEST)
 
 
-def key_offsets(keys: Tensor, channels: int) -> Tensor:
-    """As `attention_reference.key_offsets`, of [batch, heads, tokens, channels]: [batch, heads, 1, channels]."""
-    first = keys[..., :SMOOTHED, :]
-    extremes = first.gather(-2, first.abs().argmax(-2, keepdim=True))
-    order = extremes.abs().argsort(dim=-1, descending=True, stable=True)
-    chosen = torch.zeros_like(extremes).scatter(-1, order[..., :channels], 1.0)
-    return chosen * (extremes / 2)
-
-
 def _rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     """Each channel of the first half with its own of the second, as Llama does; minus the sine turns back."""
     first, second = x.chunk(2, -1)
     return x * cosine + torch.cat([-second, first], -1) * sine
-
-
-def _masks(format: KvBfp, tokens: int, window: int | None, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Which tokens [queries, tokens] a query sees, and which have more bits then."""
-    own = torch.arange(tokens, device=device)[:, None]
-    token = torch.arange(tokens, device=device)[None]
-    seen = token <= own if window is None else (token <= own) & (token > own - window)
-    return seen, (token < format.initial) | (token > own - format.local)
 
 
 def _round(x: Tensor, group: int, bits: int) -> Tensor:
@@ -109,5 +74,4 @@ def _round(x: Tensor, group: int, bits: int) -> Tensor:
     return x + (rounded(x, BFP(group, bits)) - x).detach()
 
 
-AttentionInterface.register(ATTENTION, attention)
-AttentionMaskInterface.register(ATTENTION, sdpa_mask)
+register_attention(ATTENTION, rounding_attention("tilepress_scaling", scaled_attention))
