@@ -1,10 +1,11 @@
 """Caches in recipes: a compressed model remembers its own, and `generate` and `eval` take it."""
 
 import copy
+import shutil
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, DynamicCache
+from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
 import tilepress
 from tests.cli.conftest import call, call_for_records  # noqa: F401
@@ -13,7 +14,7 @@ from tests.models import tiny
 from tilepress.formats import FormatError
 from tilepress.models import compress_folder
 from tilepress.models.recipe import NAMED, read_recipe
-from tilepress.nn.kv_cache import KvCache, set_default_cache
+from tilepress.nn.kv_cache import KvCache, load_kv_cache, set_default_cache
 
 SIZES = {"head_dim": 32, "max_position_embeddings": 256}
 
@@ -75,6 +76,66 @@ def test_the_command_line(folders, call, call_for_records):  # noqa: F811
     assert abs(values["bfp8"] / values["fp16"] - 1) < 0.02 < abs(values["bfp:m1"] / values["fp16"] - 1)
     assert_refused(call("eval", plain, *how, "--kv", "bfp5"), "'bfp5' is no cache format")
     assert_refused(call("generate", plain, "w5", "--kv", "bfp5"), "'bfp5' is no cache format")
+    assert_refused(call("eval", plain, *how, "--smoothing", "online"), "--smoothing is of the cache that --kv names")
+
+
+def texts(records):
+    return [value for name, value in records.items() if name.endswith("text")]
+
+
+@pytest.mark.parametrize("kv", [(), ("--kv", "sparse:k30,v50")])
+def test_a_talk_goes_on_from_a_file(folders, tmp_path, kv, call_for_records):  # noqa: F811
+    """Turns in one run, and one after the other with a file between them."""
+    path = tmp_path / "talk.safetensors"
+    how = (*kv, "--tokens", 5)
+    wanted = texts(call_for_records("generate", folders[1], "w5 w6", "w7 w8 w9", "w10", *how))
+    saved = [
+        texts(call_for_records("generate", folders[1], *turns, *how, "--cache", path))
+        for turns in (["w5 w6"], ["w7 w8 w9", "w10"])
+    ]
+    assert [*saved[0], *saved[1]] == wanted and len(set(wanted)) == 3
+
+
+def test_questions_after_replies(folders, tmp_path, call_for_records):  # noqa: F811
+    """In a chat, tokens are those that the template gives for the whole talk."""
+    folder = tmp_path / "chat"
+    shutil.copytree(folders[1], folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.chat_template = (
+        "{% for m in messages %}w{{ 20 if m.role == 'user' else 21 }} {{ m.content }} <eos> {% endfor %}"
+        "{% if add_generation_prompt %}w21 {% endif %}"
+    )
+    tokenizer.save_pretrained(folder)
+    path = tmp_path / "talk.safetensors"
+    chat = ("--chat", "--tokens", 4, "--cache", path)
+    first, second = texts(call_for_records("generate", folder, "w5", "w6 w7", *chat))
+    tokens = load_kv_cache(AutoModelForCausalLM.from_pretrained(folder), path).tokens[0]
+    turns = [("user", "w5"), ("assistant", first), ("user", "w6 w7")]
+    messages = [{"role": role, "content": content} for role, content in turns]
+    asked = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    asked = tokenizer(asked, add_special_tokens=False)["input_ids"]
+    assert tokens[: len(asked)].tolist() == asked
+    assert tokenizer.decode(tokens[len(asked) :], skip_special_tokens=True) == second
+
+
+def test_what_is_wrong_with_a_talk_is_said(folders, tmp_path, call):  # noqa: F811
+    plain, small, _ = folders
+    path = tmp_path / "talk.safetensors"
+    how = ("--tokens", 3, "--cache", path)
+    assert_refused(call("generate", plain, "w5", *how), "--cache saves packed caches: give --kv bfp8")
+    assert_refused(call("generate", small, "w5", *how, "--kv", "fp16"), "--cache saves packed caches")
+    assert_refused(
+        call("generate", small, "w5", "--smoothing", "online"), "--smoothing is of the cache that --kv names"
+    )
+    assert not path.exists() and call("generate", small, "w5", *how).returncode == 0
+    whole = path.read_bytes()
+    assert_refused(call("generate", small, "w5", *how, "--kv", "bfp8"), "holds a cache in bfp4, not in bfp8")
+    assert_refused(call("generate", plain, "w5", *how), "the weights that made it are not this model's")
+    path.write_bytes(whole[:-7])
+    assert_refused(call("generate", small, "w5", *how), "is not a whole safetensors file")
+    path.write_bytes(whole)
+    load_kv_cache(AutoModelForCausalLM.from_pretrained(small), path).save(path)
+    assert_refused(call("generate", small, "w5", *how), "holds no tokens of one text")
 
 
 def test_eval_takes_the_cache_that_the_model_remembers(folders, call_for_records):  # noqa: F811

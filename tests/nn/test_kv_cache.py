@@ -1,6 +1,7 @@
 """Packed caches in models of transformers: their numbers, and everything that transformers does with a cache."""
 
 import copy
+from random import Random
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from transformers import (
 
 import tilepress
 from tilepress.formats import FormatError
+from tilepress.nn import kv_cache as kv_cache_module
 from tilepress.nn.kv_emulation import emulate_kv
 from tilepress.nn.kv_layers import PackedLayer
 from tilepress.tiles import DamagedError
@@ -98,6 +100,9 @@ def test_padding_changes_nothing(family, side):
     assert cache.get_seq_length() == 76
 
 
+GROWING = ["bfp4", "sparse:k30,v50", "bfp4+sparse:k30,v50"]
+
+
 def recomputed(model, tokens, name, **options):
     """Text without any cache: every token from all before it, with the numbers that the cache gives."""
     emulate_kv(model, name)
@@ -107,7 +112,7 @@ def recomputed(model, tokens, name, **options):
     return found
 
 
-@pytest.mark.parametrize("name", ["bfp4", "sparse:k30,v50"])
+@pytest.mark.parametrize("name", GROWING)
 @pytest.mark.parametrize("options", [{}, {"num_beams": 3}, {"num_return_sequences": 2, "num_beams": 2}])
 def test_generation(name, options):
     model, tokens = make(), prompt(25, batch=2)
@@ -120,7 +125,7 @@ def test_generation(name, options):
     assert torch.equal(model.generate(tokens, do_sample=False, **options), plain)  # the model is what it was
 
 
-@pytest.mark.parametrize("name", ["bfp4", "sparse:k30,v50"])
+@pytest.mark.parametrize("name", GROWING)
 def test_generation_with_padding(name):
     model, tokens = make(), prompt(25, batch=2)
     mask = torch.ones(2, 25, dtype=torch.long)
@@ -133,7 +138,7 @@ def test_generation_with_padding(name):
         assert torch.equal(found[row : row + 1, begin:], wanted)
 
 
-@pytest.mark.parametrize("name", ["bfp4", "sparse:k30,v50"])
+@pytest.mark.parametrize("name", GROWING)
 def test_a_talk_of_several_turns(name):
     model = make()
     cache = tilepress.kv_cache(model, name)
@@ -148,9 +153,12 @@ def test_a_talk_of_several_turns(name):
     assert cache.get_seq_length() == talk.shape[1] - 1
 
 
-def test_a_cropped_cache_goes_on_from_where_it_was_cut():
-    model, tokens = make(), prompt(60)
-    cut, fresh = (tilepress.kv_cache(model, "bfp8") for _ in range(2))
+@pytest.mark.parametrize("family", ["llama", "sliding"])
+@pytest.mark.parametrize("name", ["bfp8", "sparse:k30,v50", "bfp8+sparse:k30,v50"])
+def test_a_cropped_cache_goes_on_from_where_it_was_cut(family, name):
+    """Where nothing has been truncated or left out since."""
+    model, tokens = make(family), prompt(60)
+    cut, fresh = (tilepress.kv_cache(model, name) for _ in range(2))
     logits(model, tokens, cut)
     cut.crop(-9)
     assert cut.get_seq_length() == 51
@@ -177,7 +185,7 @@ def test_copies_go_their_own_ways():
     assert cache.get_seq_length() == twin.get_seq_length() == 45
 
 
-@pytest.mark.parametrize("name", ["bfp4", "sparse:k30,v50"])
+@pytest.mark.parametrize("name", GROWING)
 def test_sequences_are_repeated_and_chosen(name):
     model = make()
     cache = tilepress.kv_cache(model, name)
@@ -217,6 +225,68 @@ def test_a_file_that_lies_is_refused(tmp_path):
         tilepress.load_kv_cache(model, path)
 
 
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"tokens": [[1, 2]]}, r"has tokens \[1, 2\], and holds 50 of a sequence"),
+        ({"tokens": [[1, 2], [3]]}, "its tokens cannot be understood"),
+        ({"tokens": "w5"}, "its tokens cannot be understood"),
+        ({"layers": None}, "holds no KV cache"),
+        ({"layers": [{"columns": 0}] * 2}, "the header cannot be understood"),
+        ({"layers": [{"columns": 1, "lengths": [1] * 9999, "sha256": {}}] * 2}, "the header cannot be understood"),
+        ({"kv_cache": "bfp5"}, "is no cache format"),
+        ({"kv_cache": "bfp8"}, "layer 0 is damaged"),
+        ({"version": 1}, "version 1; this tilepress reads version 2"),
+    ],
+)
+def test_headers_that_lie_are_refused(tmp_path, monkeypatch, change, why):
+    """Sealed anew."""
+    model, path = make(), tmp_path / "talk.safetensors"
+    cache = tilepress.kv_cache(model, "bfp4")
+    logits(model, prompt(50), cache)
+    seal = kv_cache_module.write_sealed
+    monkeypatch.setattr(kv_cache_module, "write_sealed", lambda *two: seal(*two[:2], {**two[2], **change}))
+    cache.save(path, prompt(50))
+    with pytest.raises((DamagedError, ValueError), match=why):
+        tilepress.load_kv_cache(model, path)
+
+
+@pytest.mark.parametrize(("field", "value"), [("lengths", [0] * 100_000), ("sha256", {"codes": "0", "more": "1"})])
+def test_layers_that_lie_are_refused(tmp_path, monkeypatch, field, value):
+    model, path = make(), tmp_path / "talk.safetensors"
+    cache = tilepress.kv_cache(model, "bfp4")
+    logits(model, prompt(50), cache)
+    describe = kv_cache_module._describe
+
+    def lie(layer):
+        description, arrays = describe(layer)
+        return {**description, field: value}, arrays
+
+    monkeypatch.setattr(kv_cache_module, "_describe", lie)
+    cache.save(path)
+    with pytest.raises(DamagedError):
+        tilepress.load_kv_cache(model, path)
+
+
+@pytest.mark.parametrize("name", ["bfp4", "sparse:k30,v50"])
+def test_no_byte_of_a_file_changes_unseen(tmp_path, name):
+    model, path = make(), tmp_path / "talk.safetensors"
+    cache = tilepress.kv_cache(model, name)
+    logits(model, prompt(34), cache)
+    cache.save(path, prompt(34))
+    whole, random = path.read_bytes(), Random(0)
+    for _ in range(60):
+        at = random.randrange(len(whole))
+        cut = random.random() < 0.3
+        path.write_bytes(
+            whole[:at] if cut else whole[:at] + bytes([whole[at] ^ 1 << random.randrange(8)]) + whole[at + 1 :]
+        )
+        with pytest.raises(DamagedError):
+            tilepress.load_kv_cache(model, path)
+    path.write_bytes(whole)
+    assert torch.equal(tilepress.load_kv_cache(model, path).tokens, prompt(34))
+
+
 SPARSE = ["sparse:k30,v50", "bf16+sparse:k10,v10", "bfp8+sparse:k10,v10"]
 
 
@@ -231,7 +301,7 @@ def test_halves_and_pruned_ones(name):
     assert model.generate(tokens, past_key_values=tilepress.kv_cache(model, name), **options).shape == (1, 65)
 
 
-SAVED = [("bfp4", "none"), ("bfp4", "online"), ("sparse:k30,v50", "none")]
+SAVED = [("bfp4", "none"), ("bfp4", "online"), ("sparse:k30,v50", "none"), ("bfp8+sparse:k30,v50", "online")]
 
 
 @pytest.mark.parametrize("family", ["llama", "sliding"])
@@ -270,6 +340,13 @@ def test_a_damaged_or_foreign_file_is_refused(tmp_path, name):
     path.write_bytes(whole)
     with pytest.raises(ValueError, match="another model's: 2 heads of 32 channels, not 1 of 32"):
         tilepress.load_kv_cache(make("multi-query"), path)
+    other = make()
+    other.model.layers[0].self_attn.v_proj.weight.data[0, 0] += 0.5
+    with pytest.raises(ValueError, match="another model's cache: the weights that made it are not this model's"):
+        tilepress.load_kv_cache(other, path)
+    assert tilepress.load_kv_cache(make().to(torch.bfloat16), path).get_seq_length() == 50
+    with pytest.raises(ValueError, match="another model's cache: it has 2 layers, not 3"):
+        tilepress.load_kv_cache(LlamaForCausalLM(LlamaConfig(**{**SIZES, "num_hidden_layers": 3})), path)
     with pytest.raises(ValueError, match="only packed caches are saved"):
         tilepress.kv_cache(model, "fp16").save(path)
     assert path.read_bytes() == whole
@@ -300,11 +377,25 @@ def test_what_cannot_be_is_said(tmp_path):
 
 
 @torch.no_grad()
-def test_masks_that_hide_what_was_seen_are_refused():
+@pytest.mark.parametrize("name", GROWING)
+def test_masks_that_hide_what_was_seen_are_refused(name):
     model = make()
-    cache = tilepress.kv_cache(model, "bfp4")
+    cache = tilepress.kv_cache(model, name)
     logits(model, prompt(40), cache)
     mask = torch.ones(1, 41, dtype=torch.long)
     mask[0, 5] = 0
     with pytest.raises(ValueError, match="do not mix sides of padding"):
         model(prompt(1), attention_mask=mask, past_key_values=cache)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", GROWING)
+def test_padding_that_changes_sides_is_refused(name):
+    """A batch padded on the left, then the same tokens as if they were padded on the right."""
+    model, tokens = make(), prompt(20, batch=2)
+    left, right = torch.ones(2, 24, dtype=torch.long), torch.ones(2, 24, dtype=torch.long)
+    left[1, :6], right[1, 14:20] = 0, 0
+    cache = tilepress.kv_cache(model, name)
+    model(tokens, attention_mask=left[:, :20], past_key_values=cache)
+    with pytest.raises(ValueError, match="do not mix sides of padding"):
+        model(prompt(4, batch=2), attention_mask=right, past_key_values=cache)

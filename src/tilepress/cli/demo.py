@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .generate import continuation
 from .output import Json, Recorder, Threads, hush_transformers, print_table, progress
 from .report import Page, write_page
 
@@ -68,7 +69,7 @@ def demo(
         folders = _compressed(model, base, Path(folder), json)
         loaded = {variant: load_model(str(path)) for variant, path in folders.items()}
         quality = _quality(base, loaded, text, windows, json)
-        texts = {one: _continuation(writer) for one, writer in {model: base, **loaded}.items()}
+        texts = {one: continuation(writer, PROMPT, TOKENS) for one, writer in {model: base, **loaded}.items()}
         speeds, predicted = _speeds(model, {model: base, **loaded}, threads, json)
         sizes = {model: _source_bytes(model), **{one: _weight_bytes(path) for one, path in folders.items()}}
     rows = {one: Row(sizes[one], quality.get(one), texts[one], speeds[one], predicted[one]) for one in texts}
@@ -112,14 +113,6 @@ def _quality(
             )
             for variant, one in loaded.items()
         }
-
-
-def _continuation(loaded: "LoadedModel") -> str:
-    from .generate import _generate, _inputs
-
-    tokens = _generate(loaded, _inputs(loaded, PROMPT, chat=False), TOKENS, 0.0, None)
-    text: str = loaded.tokenizer.decode(tokens, skip_special_tokens=True)
-    return text
 
 
 def _speeds(

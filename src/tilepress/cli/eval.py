@@ -58,7 +58,7 @@ def evaluate(
         str | None,
         typer.Option(help="KV cache: fp16, bfp8, bfp4, sparse:k30,v50 …; what the model remembers if not given."),
     ] = None,
-    smoothing: Annotated[str, typer.Option(help="Of keys in a bfp cache: none or online.")] = "none",
+    smoothing: Annotated[str | None, typer.Option(help="Of keys in a bfp cache: none or online.")] = None,
     device: Annotated[str, typer.Option(help="cpu, or cuda, where packed layers are unpacked.")] = "cpu",
     bos: Annotated[bool, typer.Option("--bos", help="Begin the text with the tokenizer's token for that.")] = False,
     json: Json = False,
@@ -81,6 +81,8 @@ def evaluate(
 
     if lm_eval_folder is not None and lm_eval is None:
         raise ValueError(f"{lm_eval_folder} holds tasks for --lm-eval: name some of them there")
+    if smoothing and not kv:
+        raise ValueError("--smoothing is of the cache that --kv names: name one")
     # What can be missing is looked for before the model is loaded, which takes longer.
     questions = read_task(task)[:items] if task else []
     text = evaluation_text(data) if data or against or not (task or lm_eval) else None
@@ -89,7 +91,7 @@ def evaluate(
     loaded = on_device(load_model(model), device)
     if acts:
         round_activations(loaded.model, acts)
-    round_cache(loaded.model, kv, smoothing)
+    round_cache(loaded.model, kv, smoothing or "none")
     recorder = Recorder()
     if text:
         reference = on_device(load_model(against), device) if against else None

@@ -1,7 +1,9 @@
-"""`tilepress generate`: text from a model, token by token."""
+"""`tilepress generate`: text from a model, token by token, and talks of several turns."""
 
 import sys
 import time
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,65 +15,129 @@ if TYPE_CHECKING:
 
     from ..models import LoadedModel
 
+_REPLY = "\N{SYMBOL FOR GROUP SEPARATOR}"  # stands for a reply where a chat template is asked what comes after one
+
 
 def generate(
     model: Annotated[str, typer.Argument(help="A model's folder, a GGUF file, smollm2-135m, or a name on the hub.")],
-    prompt: Annotated[str, typer.Argument(help="What the text begins with.")],
-    tokens: Annotated[int, typer.Option(min=1, help="Tokens to generate at most; the model may take fewer.")] = 64,
+    prompt: Annotated[
+        list[str], typer.Argument(help="What the text begins with; more are turns, each after the model's own.")
+    ],
+    tokens: Annotated[
+        int, typer.Option(min=1, help="Tokens to generate at most in a turn; the model may take fewer.")
+    ] = 64,
     temperature: Annotated[
         float, typer.Option(min=0.0, help="0 takes the likeliest token; higher ones choose more freely.")
     ] = 0.0,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Chooses tokens where the temperature is not 0.")] = 0,
     kv: Annotated[
-        str | None, typer.Option(help="KV cache: fp16, bf16, bfp8, bfp4 …; what the model remembers if not given.")
+        str | None,
+        typer.Option(help="KV cache: fp16, bf16, bfp8, bfp4, sparse:k30,v50 …; what the model remembers if not given."),
     ] = None,
-    smoothing: Annotated[str, typer.Option(help="Of keys in a bfp cache: none or online.")] = "none",
-    chat: Annotated[bool, typer.Option("--chat", help="Put the prompt as a question to a chat model.")] = False,
+    smoothing: Annotated[str | None, typer.Option(help="Of keys in a bfp cache: none or online.")] = None,
+    cache: Annotated[
+        Path | None, typer.Option(help="Go on from the packed KV cache in this file, if it is there; end by saving it.")
+    ] = None,
+    chat: Annotated[bool, typer.Option("--chat", help="Put the prompts as questions to a chat model.")] = False,
     json: Json = False,
 ) -> None:
     """Continue a prompt, printing tokens as they come; tokens a second on standard error at the end.
 
-    Example: tilepress generate smollm2-135m "The capital of France is" --tokens 16
+    Example: tilepress generate smollm2-135m "Name a river." "And its length?" --chat --kv bfp4 --cache talk.safetensors
     """
     import torch
     from transformers import TextStreamer
 
     from ..models import load_model
-    from ..nn.kv_cache import set_default_cache
 
+    if smoothing and not kv:
+        raise ValueError("--smoothing is of the cache that --kv names: name one")
     hush_transformers()
     loaded = load_model(model)
-    if kv:
-        set_default_cache(loaded.model, kv, smoothing)
-    inputs = _inputs(loaded, prompt, chat)
-    room = _room(loaded, inputs["input_ids"].shape[1])
+    talk = _begin(loaded, kv, smoothing or "none", cache)
     torch.manual_seed(seed)
     streamer = None if json else TextStreamer(loaded.tokenizer, skip_prompt=True, skip_special_tokens=True)
-    start = time.perf_counter()
-    produced = _generate(loaded, inputs, min(tokens, room), temperature, streamer)
-    seconds = time.perf_counter() - start
+    recorder = Recorder()
+    for number, text in enumerate(prompt, 1):
+        start = time.perf_counter()
+        produced = _turn(loaded, talk, _inputs(loaded, talk, text, chat), tokens, temperature, streamer)
+        seconds = time.perf_counter() - start
+        said = loaded.tokenizer.decode(produced, skip_special_tokens=True)
+        _record(recorder, f"turn_{number}." if len(prompt) > 1 else "", said, len(produced), seconds)
+        if not json:
+            typer.echo(f"{len(produced)} tokens, {len(produced) / seconds:.1f} a second, prompt included", err=True)
+    if cache is not None:
+        talk.cache.save(cache, talk.tokens)
     if json:
-        text = loaded.tokenizer.decode(produced, skip_special_tokens=True)
-        _print_json(text, len(produced), seconds)
-    else:
-        typer.echo(f"{len(produced)} tokens, {len(produced) / seconds:.1f} a second, prompt included", err=True)
+        recorder.print_json()
 
 
-def _inputs(loaded: "LoadedModel", prompt: str, chat: bool) -> Any:
-    """Token ids and attention mask, [1, length] each."""
+def continuation(loaded: "LoadedModel", prompt: str, tokens: int) -> str:
+    """The likeliest tokens after the prompt, as text."""
+    talk = _Talk()
+    produced = _turn(loaded, talk, _inputs(loaded, talk, prompt, chat=False), tokens, 0.0, None)
+    text: str = loaded.tokenizer.decode(produced, skip_special_tokens=True)
+    return text
+
+
+@dataclass
+class _Talk:
+    """What has been said so far: tokens [1, length], and the cache of all but the last few of them."""
+
+    tokens: "Tensor | None" = None
+    cache: Any = None
+
+
+def _begin(loaded: "LoadedModel", kv: str | None, smoothing: str, path: Path | None) -> _Talk:
+    """With the caches that are wanted, and what the file has if it is there."""
+    from ..formats.kv import parse_kv
+    from ..nn.kv_cache import default_cache, is_packed, load_kv_cache, set_default_cache
+
+    if kv:
+        set_default_cache(loaded.model, kv, smoothing)
+    if path is None:
+        return _Talk()
+    if path.exists():
+        cache = load_kv_cache(loaded.model, path)
+        if kv and cache.format != parse_kv(kv):
+            raise ValueError(f"{path} holds a cache in {cache.format}, not in {kv}: leave --kv out")
+        if cache.tokens is None or len(cache.tokens) != 1:
+            raise ValueError(f"{path} holds no tokens of one text: it was not saved by `tilepress generate`")
+        return _Talk(cache.tokens, cache)
+    format = default_cache(loaded.model)
+    if format is None or not is_packed(format):
+        raise ValueError("--cache saves packed caches: give --kv bfp8, bfp4 or sparse:k30,v50")
+    return _Talk()
+
+
+def _inputs(loaded: "LoadedModel", talk: _Talk, prompt: str, chat: bool) -> "Tensor":
+    """All tokens up to the model's turn: [1, length]."""
+    import torch
+
+    new: Tensor
     tokenizer = loaded.tokenizer
     if not chat:
-        inputs = tokenizer(prompt, return_tensors="pt")
+        new = tokenizer(prompt, return_tensors="pt", add_special_tokens=talk.tokens is None)["input_ids"].long()
     elif tokenizer.chat_template is None:
         raise ValueError(f"{loaded.name} has no chat template: leave --chat out")
     else:
-        question = [{"role": "user", "content": prompt}]
-        inputs = tokenizer.apply_chat_template(
-            question, add_generation_prompt=True, return_tensors="pt", return_dict=True
-        )
-    if not inputs["input_ids"].numel():
+        text = _question(tokenizer, prompt, is_first=talk.tokens is None)
+        new = tokenizer(text, return_tensors="pt", add_special_tokens=False)["input_ids"].long()
+    if not new.numel():
         raise ValueError("the prompt is empty: give at least one word")
-    return inputs
+    if talk.tokens is None:
+        return new
+    ended = chat and talk.tokens[0, -1] == new[0, 0]  # the model has said itself that its turn is over
+    return torch.cat([talk.tokens, new[:, 1:] if ended else new], 1)
+
+
+def _question(tokenizer: Any, prompt: str, is_first: bool) -> str:
+    """The prompt as the tokenizer's template puts it, up to where the reply begins; not the first one with what ends
+    the reply before it."""
+    turns = [] if is_first else [{"role": "user", "content": "?"}, {"role": "assistant", "content": _REPLY}]
+    turns.append({"role": "user", "content": prompt})
+    text: str = tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
+    return text if is_first else text.partition(_REPLY)[2]
 
 
 def _room(loaded: "LoadedModel", prompt: int) -> int:
@@ -82,21 +148,25 @@ def _room(loaded: "LoadedModel", prompt: int) -> int:
     return limit - prompt
 
 
-def _generate(loaded: "LoadedModel", inputs: Any, tokens: int, temperature: float, streamer: Any) -> "Tensor":
-    """The new tokens [count]."""
+def _turn(
+    loaded: "LoadedModel", talk: _Talk, ids: "Tensor", tokens: int, temperature: float, streamer: Any
+) -> "Tensor":
+    """The model's new tokens [count], which `talk` has then."""
+    import torch
+
     how = {"do_sample": True, "temperature": temperature} if temperature else {"do_sample": False}
-    ids, mask = inputs["input_ids"], inputs["attention_mask"]
     pad = loaded.tokenizer.pad_token_id
     pad = loaded.tokenizer.eos_token_id if pad is None else pad
-    options = {"max_new_tokens": tokens, "pad_token_id": pad, "streamer": streamer, **how}
-    produced: Tensor = loaded.model.generate(ids, attention_mask=mask, **options)
-    return produced[0, ids.shape[1] :]
+    options = {"max_new_tokens": min(tokens, _room(loaded, ids.shape[1])), "pad_token_id": pad, "streamer": streamer}
+    given = {"attention_mask": torch.ones_like(ids), "past_key_values": talk.cache, "return_dict_in_generate": True}
+    found = loaded.model.generate(ids, **given, **options, **how)
+    talk.tokens, talk.cache = found.sequences, found.past_key_values
+    produced: Tensor = found.sequences[0, ids.shape[1] :]
+    return produced
 
 
-def _print_json(text: str, count: int, seconds: float) -> None:
-    recorder = Recorder()
-    recorder.add("text", text)
-    recorder.add("tokens", count, "token")
-    recorder.add("time", seconds, "s")
-    recorder.add("speed", count / seconds, "token/s")
-    recorder.print_json()
+def _record(recorder: Recorder, prefix: str, text: str, count: int, seconds: float) -> None:
+    recorder.add(f"{prefix}text", text)
+    recorder.add(f"{prefix}tokens", count, "token")
+    recorder.add(f"{prefix}time", seconds, "s")
+    recorder.add(f"{prefix}speed", count / seconds, "token/s")

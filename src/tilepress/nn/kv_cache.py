@@ -8,52 +8,62 @@ model and which does whatever transformers' "sdpa" does where keys and values ar
 """
 
 import copy
+import hashlib
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.cache_utils import Cache, DynamicCache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
 
 from ..formats import FormatError
 from ..formats.kv import KvFormat, parse_kv, smoothed_channels
 from ..kernels.attention import check_channels, check_lanes
 from ..tiles import DamagedError
 from ..tiles.sealed import open_sealed, read_sealed, sha256, write_sealed
+from .attention_functions import attention_modules, register_attention
 from .kv_layers import HalfLayer, PackedLayer, PackedTokens
 
 ATTENTION = "tilepress"
-VERSION = 1
+VERSION = 2
+SAMPLE = 4096  # values of an array that make a model known
 
 
 class KvCache(Cache):
-    """A cache of transformers' whose layers keep keys and values in `format`; see `kv_cache`."""
+    """A cache of transformers' whose layers keep keys and values in `format`; see `kv_cache`.
+
+    `model` is the fingerprint of the one it is for. `tokens` are those that a file says it is of.
+    """
 
     layers: list[Any]
 
-    def __init__(self, format: KvFormat, smoothing: str, layers: list[Any]) -> None:
+    def __init__(self, format: KvFormat, smoothing: str, model: str, layers: list[Any]) -> None:
         super().__init__(layers=layers)
-        self.format, self.smoothing = format, smoothing
+        self.format, self.smoothing, self.model = format, smoothing, model
+        self.tokens: Tensor | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "KvCache":
-        return KvCache(self.format, self.smoothing, [copy.deepcopy(layer, memo) for layer in self.layers])
+        layers = [copy.deepcopy(layer, memo) for layer in self.layers]
+        return KvCache(self.format, self.smoothing, self.model, layers)
 
     @property
     def nbytes(self) -> int:
         """Bytes allocated."""
         return sum(layer.nbytes for layer in self.layers)
 
-    def save(self, path: str | Path) -> None:
-        """Write everything to a safetensors file, to be taken up by `load_kv_cache`."""
+    def save(self, path: str | Path, tokens: Tensor | None = None) -> None:
+        """Write everything to a safetensors file, to be taken up by `load_kv_cache`; `tokens` [batch, length] with it,
+        as many as it holds or more."""
         layers = [_describe(layer) for layer in self.layers]
         arrays = {f"{i}.{name}": array for i, (_, state) in enumerate(layers) for name, array in state.items()}
         header = {
             "version": VERSION,
             "kv_cache": str(self.format),
             "smoothing": self.smoothing,
+            "model": self.model,
+            "tokens": None if tokens is None else tokens.tolist(),
             "layers": [description for description, _ in layers],
         }
         write_sealed(path, arrays or {"nothing": torch.zeros(1)}, header)
@@ -71,11 +81,12 @@ def kv_cache(model: Any, format: str | KvFormat = "bfp4", smoothing: str = "none
     plain = DynamicCache(config=model.config).layers
     _check_model(model, parsed, plain)
     smoothed = smoothed_channels(smoothing, _head_channels(model))
-    if not _is_packed(parsed):
-        return KvCache(parsed, "none", [HalfLayer(parsed, layer) for layer in plain])
+    if not is_packed(parsed):
+        return KvCache(parsed, "none", "", [HalfLayer(parsed, layer) for layer in plain])
     model.set_attn_implementation(ATTENTION)
     smoothing = smoothing if parsed.bfp else "none"
-    return KvCache(parsed, smoothing, [PackedLayer(parsed, smoothed, _window(layer)) for layer in plain])
+    layers = [PackedLayer(parsed, smoothed, _window(layer)) for layer in plain]
+    return KvCache(parsed, smoothing, _fingerprint(model), layers)
 
 
 def set_default_cache(model: Any, format: str | KvFormat, smoothing: str = "none") -> None:
@@ -84,6 +95,12 @@ def set_default_cache(model: Any, format: str | KvFormat, smoothing: str = "none
     if format != "model":
         check_kv_cache(model, format)
         model._prepare_cache_for_generation = _Caching(model, parse_kv(format), smoothing)
+
+
+def default_cache(model: Any) -> KvFormat | None:
+    """What `set_default_cache` set, if anything."""
+    found = model.__dict__.get("_prepare_cache_for_generation")
+    return found.format if isinstance(found, _Caching) else None
 
 
 def check_kv_cache(model: Any, format: str | KvFormat) -> None:
@@ -113,6 +130,7 @@ def load_kv_cache(model: Any, path: str | Path) -> KvCache:
     header = read_sealed(path, VERSION)
     try:
         name, smoothing, layers = str(header["kv_cache"]), str(header["smoothing"]), list(header["layers"])
+        of_model, tokens = str(header["model"]), header["tokens"]
     except (KeyError, TypeError) as error:
         raise DamagedError(f"{path} holds no KV cache") from error
     cache = kv_cache(model, name, smoothing)
@@ -122,6 +140,9 @@ def load_kv_cache(model: Any, path: str | Path) -> KvCache:
     with open_sealed(path) as file:
         for i, (layer, description) in enumerate(zip(cache.layers, layers, strict=True)):
             _restore(f"{path}: layer {i}", layer, description, _Arrays(file, f"{i}."), heads, channels)
+    if of_model != cache.model:
+        raise ValueError(f"{path} is another model's cache: the weights that made it are not this model's")
+    cache.tokens = _checked_tokens(path, tokens, cache)
     return cache
 
 
@@ -155,7 +176,10 @@ class _Arrays:
         self.file, self.prefix = file, prefix
 
     def __getitem__(self, name: str) -> Tensor:
-        array: Tensor = self.file.get_tensor(self.prefix + name)
+        try:
+            array: Tensor = self.file.get_tensor(self.prefix + name)
+        except SafetensorError as error:
+            raise DamagedError(f"there is no array {self.prefix + name}") from error
         return array
 
 
@@ -200,7 +224,7 @@ def _restore(where: str, layer: PackedLayer, description: Any, arrays: _Arrays, 
         if state[name].dtype != torch.uint8 or sha256(state[name]) != digest:
             raise DamagedError(f"{where}.{name} is damaged: its checksum does not match")
     kept = state.pop("kept", None)
-    empty = torch.empty(len(lengths), heads, 0, channels)
+    empty = torch.empty(1, heads, 0, channels)  # of one sequence: how many there are may be a lie
     try:
         layer.lazy_initialization(empty, empty)
         assert layer.store is not None
@@ -217,11 +241,32 @@ def _checked_kept(kept: Tensor | None, columns: int, lengths: list[int]) -> Tens
     return None if kept is None else kept.to(torch.bool)
 
 
+def _checked_tokens(path: str | Path, tokens: Any, cache: KvCache) -> Tensor | None:
+    """[batch, length]"""
+    try:
+        found = None if tokens is None else torch.tensor(tokens, dtype=torch.long)
+    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+        raise DamagedError(f"{path}: its tokens cannot be understood: {error}") from error
+    if found is not None and (found.ndim != 2 or found.shape[1] < cache.get_seq_length()):
+        raise DamagedError(f"{path} has tokens {list(found.shape)}, and holds {cache.get_seq_length()} of a sequence")
+    return found
+
+
+def _fingerprint(model: Any) -> str:
+    """Of the weights that make the first layer's keys and values, whatever type their numbers have."""
+    digest = hashlib.sha256()
+    for name, array in next(attention_modules(model), model).state_dict().items():
+        some = array.detach().flatten()[:SAMPLE].cpu()
+        some = some.to(torch.bfloat16) if some.is_floating_point() else some
+        digest.update(f"{name} {list(array.shape)} {sha256(some.contiguous())} ".encode())
+    return digest.hexdigest()
+
+
 def _check_model(model: Any, format: KvFormat, layers: list[Any]) -> None:
     odd = {type(layer).__name__ for layer in layers} - {"DynamicLayer", "DynamicSlidingWindowLayer"}
     if odd or not layers:
         raise ValueError(f"{type(model).__name__} has caches that cannot be packed: {', '.join(sorted(odd)) or 'none'}")
-    if not _is_packed(format):
+    if not is_packed(format):
         return
     if next(model.parameters()).device.type not in ("cpu", "meta"):
         raise ValueError(
@@ -236,7 +281,7 @@ def _check_model(model: Any, format: KvFormat, layers: list[Any]) -> None:
         raise FormatError(f"{type(model).__name__} cannot have a cache in {format}: {error}") from error
 
 
-def _is_packed(format: KvFormat) -> bool:
+def is_packed(format: KvFormat) -> bool:
     return format.bfp is not None or format.is_sparse
 
 
@@ -255,5 +300,4 @@ def _window(layer: Any) -> int | None:
     return window
 
 
-AttentionInterface.register(ATTENTION, attention)
-AttentionMaskInterface.register(ATTENTION, sdpa_mask)
+register_attention(ATTENTION, attention)
