@@ -2,7 +2,8 @@
 // tokens are cut, and the last group of values is rounded anew. But blocks that were full and cut before a wave are the
 // same for all of its tokens, and nearly all of a long context. So each head's keys are added first, one after the
 // other, and each token's query multiplied with the blocks that change; then all queries with all other keys, and all
-// weights with all other values, in any order; at last values are added, and weighted where they change.
+// weights with all other values, in any order; at last values are added, and weighted where they change. Kernels take
+// four rows at a time: where fewer heads of queries share keys, tokens of a lot are multiplied together.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -46,10 +47,10 @@ class KvAttention {
   void run() {
     for (int64_t first = 0; first < step_.count; first += tokens_) {
       begin_wave(first);
-      const int64_t items = rows_ ? all_ * tokens_ * segments_ : 0;
+      const int64_t pieces = rows_ ? all_ * lots_ * segments_ : 0;
       parallel_for(all_, threads_, [this](int, int64_t at) { add_keys(at); });
-      parallel_for(items, threads_, [this](int, int64_t item) { score(item); });
-      parallel_for(items, threads_, [this](int, int64_t item) { mix(item); });
+      parallel_for(pieces, threads_, [this](int, int64_t piece) { score(piece); });
+      parallel_for(pieces, threads_, [this](int, int64_t piece) { mix(piece); });
       parallel_for(all_, threads_, [this](int, int64_t at) { add_values(at); });
       end_wave();
     }
@@ -73,8 +74,11 @@ class KvAttention {
     if (!rows_) return;
     const int64_t of_token = all_ * segments_ * rows_ * (kSegment + channels_ + 2);
     tokens_ = std::min(tokens_, std::max<int64_t>(kMostFloats / of_token, 1));
+    lot_ = step_.kept ? 1 : std::min(std::max<int64_t>(kKvSet / rows_, 1), tokens_);
+    lots_ = (tokens_ + lot_ - 1) / lot_;
     queries_.resize(size(all_ * tokens_));
-    make_room(tokens_ * of_token);
+    lot_queries_.resize(size(lot_ > 1 ? all_ * lots_ : 0));
+    make_room(lots_ * lot_ * of_token);
   }
 
   void end_wave() {
@@ -87,7 +91,7 @@ class KvAttention {
   void make_room(int64_t floats) {
     static thread_local std::vector<float> memory;
     if (static_cast<int64_t>(memory.size()) < floats) memory.resize(size(floats));
-    const int64_t rows = all_ * tokens_ * segments_ * rows_;
+    const int64_t rows = all_ * lots_ * lot_ * segments_ * rows_;
     scores_ = memory.data();
     parts_ = scores_ + rows * kSegment;
     largest_ = parts_ + rows * channels_;
@@ -102,11 +106,28 @@ class KvAttention {
             kept[place] != 0};
   }
 
-  Token token_of(int64_t item) const { return token(item / segments_ / tokens_, item / segments_ % tokens_); }
-  int64_t item_of(const Token& token, int64_t segment) const {
-    return (token.head * tokens_ + token.place - first_) * segments_ + segment;
+  // A lot's tokens, none of which is padding where there are several, and a segment of what they see.
+  struct Piece {
+    Token first;
+    int64_t lot, tokens, segment;
+  };
+  Piece piece_of(int64_t index) const {
+    const int64_t lot = index / segments_, first = lot % lots_ * lot_;
+    return {token(lot / lots_, first), lot, std::min(lot_, tokens_ - first), index % segments_};
   }
-  const Queries& queries_of(const Token& token) const { return queries_[size(item_of(token, 0) / segments_)]; }
+  static Token later(const Token& token, int64_t by) {
+    return {token.head, token.place + by, token.length + by, token.kept};
+  }
+
+  // Items of a lot and a segment are neighbours.
+  int64_t item_of(const Token& token, int64_t segment) const {
+    const int64_t index = token.place - first_, lot = token.head * lots_ + index / lot_;
+    return (lot * segments_ + segment) * lot_ + index % lot_;
+  }
+  Queries& queries_of(const Token& token) { return queries_[size(token.head * tokens_ + token.place - first_)]; }
+  QueryRows query_rows(const Token& first, int64_t tokens) const {
+    return {step_.queries + output(first), rows_, step_.count * channels_, tokens, channels_};
+  }
   int64_t input(const Token& token) const { return (token.head * step_.count + token.place) * channels_; }
   int64_t output(const Token& token) const { return (token.head * rows_ * step_.count + token.place) * channels_; }
 
@@ -121,29 +142,47 @@ class KvAttention {
       if (!mine.kept) continue;
       cache_.append_key(head / heads_, head % heads_, mine.length - 1, step_.keys + input(mine));
       if (!rows_) continue;
-      Queries& queries = queries_[size(head * tokens_ + i)];
-      queries.set(step_.queries + output(mine), rows_, step_.count * channels_, channels_);
-      for_changing(mine, [&](const Seen& part) { score_blocks(mine, part); });
+      queries_of(mine).set(query_rows(mine, 1), channels_);
+      if (lot_ > 1 && i % lot_ == 0) {
+        lot_queries_[size(head * lots_ + i / lot_)].set(query_rows(mine, std::min(lot_, tokens_ - i)), channels_);
+      }
+      for_changing(mine, [&](const Seen& part) { score_blocks(mine, part, queries_of(mine)); });
     }
   }
 
-  void score(int64_t item) {
-    const Token mine = token_of(item);
-    if (!mine.kept) return;
-    score_blocks(mine, seen(mine, item % segments_, 0, stable_blocks(mine.head)));
-    const Seen part = seen(mine, item % segments_, 0, kAll);
-    for (int64_t row = item * rows_; row < (item + 1) * rows_; ++row) {
-      const float* scores = scores_ + row * kSegment + part.first - part.segment * kSegment;
-      largest_[row] = largest_of(scores, part.last - part.first);
+  void score(int64_t index) {
+    const Piece piece = piece_of(index);
+    if (!piece.first.kept) return;
+    const Queries& queries = lot_ > 1 ? lot_queries_[size(piece.lot)] : queries_of(piece.first);
+    score_blocks(piece.first, stable_part(piece), queries);
+    for (int64_t i = 0; i < piece.tokens; ++i) {
+      const Token mine = later(piece.first, i);
+      const Seen part = seen(mine, piece.segment, 0, kAll);
+      const int64_t item = item_of(mine, piece.segment);
+      for (int64_t row = item * rows_; row < (item + 1) * rows_; ++row) {
+        const float* scores = scores_ + row * kSegment + part.first - part.segment * kSegment;
+        largest_[row] = largest_of(scores, part.last - part.first);
+      }
     }
   }
 
-  void mix(int64_t item) {
-    const Token mine = token_of(item);
-    if (!mine.kept) return;
-    std::fill_n(parts_ + item * rows_ * channels_, rows_ * channels_, 0.0f);
-    std::fill_n(shares_ + item * rows_, rows_, 0.0f);
-    mix_blocks(mine, seen(mine, item % segments_, 0, stable_blocks(mine.head)));
+  void mix(int64_t index) {
+    static thread_local std::vector<float> together;
+    const Piece piece = piece_of(index);
+    if (!piece.first.kept) return;
+    const int64_t item = item_of(piece.first, piece.segment), rows = piece.tokens * rows_;
+    float* parts = parts_ + item * rows_ * channels_;
+    std::fill_n(shares_ + item * rows_, rows, 0.0f);
+    std::fill_n(parts, rows * channels_, 0.0f);
+    if (piece.tokens == 1) return mix_blocks(piece.first, stable_part(piece), 1, parts);
+    together.assign(size(rows * channels_), 0.0f);
+    mix_blocks(piece.first, stable_part(piece), piece.tokens, together.data());
+    // [channels / 16, tokens, rows, 16] to each token's [channels / 16, rows, 16].
+    const int64_t of_token = rows_ * kKvLanes;
+    for (int64_t i = 0; i < channels_ / kKvLanes * piece.tokens; ++i) {
+      const int64_t lanes = i / piece.tokens, token = i % piece.tokens;
+      std::copy_n(together.data() + i * of_token, of_token, parts + token * rows_ * channels_ + lanes * of_token);
+    }
   }
 
   void add_values(int64_t head) {
@@ -151,7 +190,11 @@ class KvAttention {
       const Token mine = token(head, i);
       if (mine.kept) cache_.append_value(head / heads_, head % heads_, mine.length - 1, step_.values + input(mine));
       if (!rows_) continue;
-      if (mine.kept) for_changing(mine, [&](const Seen& part) { mix_blocks(mine, part); });
+      if (mine.kept) {
+        for_changing(mine, [&](const Seen& part) {
+          mix_blocks(mine, part, 1, parts_ + item_of(mine, part.segment) * rows_ * channels_);
+        });
+      }
       join(mine);
     }
   }
@@ -170,6 +213,11 @@ class KvAttention {
     return {segment, from / kKvTokens, (to + kKvTokens - 1) / kKvTokens, from, to};
   }
 
+  // Of what the first of a lot sees, which is no less than the others do of it.
+  Seen stable_part(const Piece& piece) const {
+    return seen(piece.first, piece.segment, 0, stable_blocks(piece.first.head));
+  }
+
   // Those of blocks that change.
   template <class Work>
   void for_changing(const Token& token, const Work& work) const {
@@ -181,8 +229,8 @@ class KvAttention {
 
   static KvBlock block_of(const KvUnits& units) { return {units.codes, units.lows, units.exponents}; }
 
-  void score_blocks(const Token& token, const Seen& part) {
-    const KvQueries queries = queries_of(token).view();
+  void score_blocks(const Token& token, const Seen& part, const Queries& rows) {
+    const KvQueries queries = rows.view();
     float* scores = scores_ + item_of(token, part.segment) * rows_ * kSegment - part.segment * kSegment;
     for (int64_t block = part.first_block; block < part.last_block; ++block) {
       const KvUnits keys = cache_.keys(token.head / heads_, token.head % heads_, block, token.length);
@@ -190,38 +238,41 @@ class KvAttention {
     }
   }
 
-  void mix_blocks(const Token& token, const Seen& part) {
+  // What `tokens` tokens get from blocks of the first one's, added to parts [channels / 16, tokens, rows, 16].
+  void mix_blocks(const Token& first, const Seen& part, int64_t tokens, float* parts) {
     static thread_local Weights weights;
-    const int64_t item = item_of(token, part.segment), count = part.last_block - part.first_block;
+    const int64_t item = item_of(first, part.segment), count = part.last_block - part.first_block;
+    const int64_t rows = tokens * rows_;
     if (!count) return;
-    float* parts = parts_ + item * rows_ * channels_;
     float* shares = shares_ + item * rows_;
-    weights.make_room(rows_);
-    for (int64_t row = 0; row < rows_; ++row) {
+    weights.make_room(rows);
+    for (int64_t row = 0; row < rows; ++row) {
+      const Token token = later(first, row / rows_);
       float* scores =
           scores_ + (item * rows_ + row) * kSegment - part.segment * kSegment + part.first_block * kKvTokens;
-      hide_unseen(scores, part);
-      weigh_kernel_(scores, count * kKvTokens, largest_of_all(token, row), weights.values.data() + row * kSegment,
-                    weights.sums.data() + row * kSegmentBlocks, weights.units.data() + row * kSegmentBlocks);
+      hide_unseen(scores, part, std::clamp(cache_.first_seen(token.length), part.first, part.last));
+      weigh_kernel_(scores, count * kKvTokens, largest_of_all(token, row % rows_),
+                    weights.values.data() + row * kSegment, weights.sums.data() + row * kSegmentBlocks,
+                    weights.units.data() + row * kSegmentBlocks);
     }
     for (int64_t i = 0; i < count; ++i) {
       const KvUnits values =
-          cache_.values(token.head / heads_, token.head % heads_, part.first_block + i, token.length);
+          cache_.values(first.head / heads_, first.head % heads_, part.first_block + i, first.length);
       mix_kernel_(block_of(values), channels_,
-                  {weights.values.data() + i * kKvTokens, weights.sums.data() + i, weights.units.data() + i, rows_},
+                  {weights.values.data() + i * kKvTokens, weights.sums.data() + i, weights.units.data() + i, rows},
                   parts);
-      for (int64_t row = 0; row < rows_; ++row) {
+      for (int64_t row = 0; row < rows; ++row) {
         const size_t group = size(row * kSegmentBlocks + i);
         shares[row] += static_cast<float>(weights.sums[group]) * weights.units[group];
       }
     }
   }
 
-  // Tokens of a block that are not seen get scores whose weights are 0.
-  static void hide_unseen(float* scores, const Seen& part) {
+  // Tokens of blocks that are not seen, those before `first` among them, get scores whose weights are 0.
+  static void hide_unseen(float* scores, const Seen& part, int64_t first) {
     constexpr float kHidden = -1e30f;
     const int64_t begin = part.first_block * kKvTokens, end = part.last_block * kKvTokens;
-    std::fill(scores, scores + part.first - begin, kHidden);
+    std::fill(scores, scores + first - begin, kHidden);
     std::fill(scores + part.last - begin, scores + end - begin, kHidden);
   }
 
@@ -260,7 +311,8 @@ class KvAttention {
   const int64_t heads_, all_, channels_, rows_;
   std::vector<int64_t> lengths_;  // before the wave
   int64_t first_ = 0, tokens_ = 1, segments_ = 0;
-  std::vector<Queries> queries_;  // [heads, tokens]
+  int64_t lot_ = 1, lots_ = 1;                  // tokens that are multiplied together, and how many lots there are
+  std::vector<Queries> queries_, lot_queries_;  // [heads, tokens], [heads, lots]
   // Of each item, which is a segment of what a token of the wave sees as a head has it: scores, the largest of them,
   // and the outputs' parts.
   float *scores_ = nullptr, *largest_ = nullptr, *parts_ = nullptr, *shares_ = nullptr;

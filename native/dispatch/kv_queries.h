@@ -28,11 +28,20 @@ void to_kv_bytes(const int32_t* values, int8_t* bytes) {
   }
 }
 
+// Rows of some tokens, token after token.
+struct QueryRows {
+  const float* first;
+  int64_t of_token, stride;  // rows of a token, and from one to the next
+  int64_t tokens, token_stride;
+
+  int64_t count() const { return tokens * of_token; }
+  const float* row(int64_t index) const { return first + index / of_token * token_stride + index % of_token * stride; }
+};
+
 class Queries {
  public:
-  // Row r begins at queries + r * stride.
-  void set(const float* queries, int64_t rows, int64_t stride, int64_t channels) {
-    const int64_t groups = channels / kKvGroup, all = kv_sets(rows) * groups;
+  void set(const QueryRows& queries, int64_t channels) {
+    const int64_t rows = queries.count(), groups = channels / kKvGroup, all = kv_sets(rows) * groups;
     bytes_.resize(static_cast<size_t>(all * kKvVectors * kKvGroup));
     sums_.resize(static_cast<size_t>(all * kKvVectors));
     units_.resize(static_cast<size_t>(all * kKvSet));
@@ -40,20 +49,21 @@ class Queries {
     QuantizeBfp* quantize = choose(kQuantizeBfp);
     for (int64_t at = 0; at < all; ++at) {
       const int64_t row = at / groups * kKvSet;
-      const float* first = queries + row * stride + at % groups * kKvGroup;
-      set_group(quantize, first, std::min<int64_t>(rows - row, kKvSet), stride, at);
+      set_group(quantize, queries, row, at % groups * kKvGroup, at);
     }
   }
 
   KvQueries view() const { return {bytes_.data(), sums_.data(), units_.data(), rows_}; }
 
  private:
-  // One set's rows of a group of channels.
-  void set_group(QuantizeBfp* quantize, const float* queries, int64_t rows, int64_t stride, int64_t at) {
+  // One set's rows, from `first` on, of a group of channels.
+  void set_group(QuantizeBfp* quantize, const QueryRows& queries, int64_t first, int64_t channel, int64_t at) {
+    const int64_t rows = std::min<int64_t>(rows_ - first, kKvSet);
     int32_t values[kKvSet * kKvGroup] = {};
     int8_t* bytes = bytes_.data() + at * kKvVectors * kKvGroup;
     for (int64_t row = 0; row < rows; ++row) {
-      units_[static_cast<size_t>(at * kKvSet + row)] = round(quantize, queries + row * stride, values + row * kKvGroup);
+      units_[static_cast<size_t>(at * kKvSet + row)] =
+          round(quantize, queries.row(first + row) + channel, values + row * kKvGroup);
     }
     rows == 1   ? to_kv_bytes<1>(values, bytes)
     : rows == 2 ? to_kv_bytes<2>(values, bytes)

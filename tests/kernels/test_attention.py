@@ -1,6 +1,6 @@
 """Attention over packed caches: to the bit what the specification says, on every instruction set."""
 
-from functools import cache
+from functools import cache, partial
 
 import pytest
 import torch
@@ -146,6 +146,18 @@ def test_offsets_of_keys(sizes):
     arrays = tensors(101, heads=1)
     packed = PackedKv(BFP4, 1, 1, 64, smoothed_channels=4)
     assert torch.equal(by_steps(packed, *arrays, sizes=sizes), expected(*arrays, BFP4, smoothed_channels=4))
+
+
+@pytest.mark.parametrize("window", [None, 70])
+@pytest.mark.parametrize("rows", [1, 2, 3])
+@pytest.mark.parametrize("name", ["bfp4", "bfp8"])
+def test_tokens_of_a_prompt_that_are_multiplied_together(name, rows, window):
+    """As several are where few heads of queries share keys: each has the bits that it has alone."""
+    arrays = tensors(230, batch=2, heads=1, rows=rows, channels=32)
+    make = partial(PackedKv, parse_kv(name).bfp, 2, 1, 32, window=window, smoothed_channels=2)
+    wanted = by_steps(make(), *arrays, sizes=1)
+    assert torch.equal(by_steps(make(), *arrays, sizes=230), wanted)
+    assert torch.equal(by_steps(make(), *arrays, sizes=[150, 3, 70, 7]), wanted)
 
 
 def test_padding_is_not_stored():
