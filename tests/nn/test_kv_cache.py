@@ -358,6 +358,11 @@ def test_what_cannot_be_is_said(tmp_path):
         tilepress.kv_cache(model, "bfp5")
     with pytest.raises(ValueError, match="hybrid smoothing is folded into weights"):
         tilepress.kv_cache(model, "bfp4", "hybrid")
+    for name in ("fp16", "sparse:k30,v50"):
+        with pytest.raises(FormatError, match=f"smoothing is of keys in block floating point, and {name} has none"):
+            tilepress.kv_cache(model, name, "online")
+        with pytest.raises(FormatError, match="leave it out"):
+            emulate_kv(model, name, "online")
     narrow = LlamaForCausalLM(LlamaConfig(**{**SIZES, "head_dim": 16}))
     with pytest.raises(FormatError, match="heads of 16 channels cannot be cut in groups of 32: take fp16"):
         tilepress.kv_cache(narrow, "bfp4")

@@ -174,8 +174,8 @@ def _numbers(options: list[str], keys: tuple[str, ...]) -> dict[str, int]:
     return found
 
 
-def smoothed_channels(smoothing: str, channels: int) -> int:
-    """How many of a head's `channels` of keys have an offset in a cache with that smoothing."""
+def smoothed_channels(format: KvFormat, smoothing: str, channels: int) -> int:
+    """How many of a head's `channels` of keys have an offset in a cache in `format` with that smoothing."""
     if smoothing in ("offline", "hybrid"):
         raise FormatError(
             f"{smoothing} smoothing is folded into weights: compress a model with it (`tilepress compress --smoothing "
@@ -183,6 +183,8 @@ def smoothed_channels(smoothing: str, channels: int) -> int:
         )
     if smoothing not in SMOOTHINGS:
         raise FormatError(f"smoothing of a cache is none or online, not {smoothing}")
+    if smoothing == "online" and format.bfp is None:
+        raise FormatError(f"smoothing is of keys in block floating point, and {format} has none: leave it out")
     return channels // SMOOTHED_SHARE if smoothing == "online" else 0
 
 

@@ -91,7 +91,7 @@ def check_smoothing(model: Any) -> None:
 def smooth_block(model: Any, name: str, runs: Sequence[Run], format: KvFormat, smoothing: str) -> Tensor:
     """Learn scales [heads, channels] of the block called `name`, which `runs` compute in float32, and fold them."""
     attention = find_attention(model.get_submodule(name), name)
-    offsets = smoothed_channels(of_cache(smoothing), int(attention.head_dim))
+    offsets = smoothed_channels(format, of_cache(smoothing), int(attention.head_dim))
     scales = _learn(model, name, runs, _packed(format), offsets)
     before = _output_of(attention, runs[0])
     fold(attention, scales)

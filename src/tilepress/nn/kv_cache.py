@@ -80,11 +80,10 @@ def kv_cache(model: Any, format: str | KvFormat = "bfp4", smoothing: str = "none
     parsed = parse_kv(format)
     plain = DynamicCache(config=model.config).layers
     _check_model(model, parsed, plain)
-    smoothed = smoothed_channels(smoothing, _head_channels(model))
+    smoothed = smoothed_channels(parsed, smoothing, _head_channels(model))
     if not is_packed(parsed):
         return KvCache(parsed, "none", "", [HalfLayer(parsed, layer) for layer in plain])
     model.set_attn_implementation(ATTENTION)
-    smoothing = smoothing if parsed.bfp else "none"
     layers = [PackedLayer(parsed, smoothed, _window(layer)) for layer in plain]
     return KvCache(parsed, smoothing, _fingerprint(model), layers)
 

@@ -44,7 +44,7 @@ def emulate_kv(
         return
     parsed = parse_kv(format)
     for module in attention_modules(model):
-        usual = smoothed_channels(smoothing, int(module.__dict__["head_dim"]))
+        usual = smoothed_channels(parsed, smoothing, int(module.__dict__["head_dim"]))
         module.__dict__["tilepress_kv"] = Emulation(parsed, usual if smoothed is None else smoothed)
     model.set_attn_implementation(ATTENTION)  # type: ignore[operator]
 
