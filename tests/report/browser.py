@@ -1,97 +1,201 @@
-"""Chromium, without a screen: opens a page from a file, runs a script in it, and hands back what the script found."""
+"""Chromium, without a screen: one process for all tests, spoken to over its debugging pipe.
 
+Options that make it dump a page and go (--dump-dom, --screenshot) need its virtual clock, under which surfaces drawn
+in software are drawn a hundred times over, and a frame that comes late is waited for without end. Over the pipe the
+clock is real, each question has its answer, and the profile, the processes and the pipe go when the tests do.
+"""
+
+import base64
 import contextlib
-import html
+import fcntl
 import json
 import os
-import re
+import select
 import shutil
 import signal
-import subprocess
-import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
+from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-FLAGS = [
+FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--use-gl=angle", "--use-angle=swiftshader",
-    "--enable-unsafe-swiftshader", "--disable-background-networking", "--disable-extensions", "--no-first-run",
-    "--hide-scrollbars", "--disable-dev-shm-usage", "--enable-logging=stderr",
-]  # fmt: skip
-SECONDS, TRIES = 90, 2  # of patience
-
-# First in the page: what goes wrong is kept, and so is whatever a page would ask of a network.
-LISTEN = """<script>
-window.problems = [];
-addEventListener("error", (event) => problems.push(String(event.message)));
-addEventListener("unhandledrejection", (event) => problems.push(String(event.reason)));
-for (const level of ["error", "warn"]) {
-  const told = console[level];
-  console[level] = (...words) => { problems.push(words.join(" ")); told.apply(console, words); };
-}
-</script>"""
-# Last: the page gives way to what was found, which keeps the answer short.
-ANSWER = """<script>
-addEventListener("load", async () => {
-  let found;
-  try { found = await (async () => { %s })(); } catch (error) { found = { failure: String(error.stack || error) }; }
-  const answer = JSON.stringify({ found, problems });
-  document.querySelectorAll(".js-plotly-plot").forEach((one) => Plotly.purge(one));
-  document.documentElement.innerHTML = "<head></head><body><pre id='answer'></pre></body>";
-  document.getElementById("answer").textContent = answer;
-});
-</script>"""
+    "--enable-unsafe-swiftshader", "--disable-dev-shm-usage", "--disable-background-networking",
+    "--disable-component-update", "--disable-extensions", "--disable-sync", "--no-first-run", "--hide-scrollbars",
+    "--remote-debugging-pipe",
+)  # fmt: skip
+SECONDS = 120  # of patience with one answer
 
 
-@dataclass(frozen=True)
+def find_chromium() -> str | None:
+    return next((path for name in NAMES if (path := shutil.which(name))), None)
+
+
+class BrowserError(RuntimeError):
+    """Chromium has gone, is silent, or says no."""
+
+
+class Pipe:
+    """Messages to and from one Chromium: JSON with a zero byte after each, on its descriptors 3 and 4."""
+
+    def __init__(self, path: str, folder: Path) -> None:
+        self.log = folder / "chromium.log"
+        (there, self._out), (self._in, back) = (map(_above, os.pipe()) for _ in range(2))
+        log = _above(os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
+        ends = {log: 2, there: 3, back: 4}
+        self._process = os.posix_spawn(
+            path,
+            [path, *FLAGS, f"--user-data-dir={folder / 'profile'}", "about:blank"],
+            {**os.environ, "HOME": str(folder)},
+            file_actions=[(os.POSIX_SPAWN_DUP2, end, number) for end, number in ends.items()],
+            setsid=True,
+        )
+        for end in ends:
+            os.close(end)
+        self._number, self._rest = 0, b""
+        self.events: list[dict[str, Any]] = []
+
+    def call(self, method: str, session: str | None = None, **parameters: Any) -> dict[str, Any]:
+        """The answer; events that come before it are kept."""
+        self._number += 1
+        message = {"id": self._number, "method": method, "params": parameters}
+        self._send(message if session is None else {**message, "sessionId": session})
+        for answer in self._messages():
+            if answer.get("id") == self._number:
+                if "error" in answer:
+                    raise BrowserError(f"{method}: {answer['error']['message']}")
+                return answer["result"]
+        raise AssertionError
+
+    def wait(self, method: str) -> None:
+        """Until there has been such an event."""
+        if not any(one["method"] == method for one in self.events):
+            next(one for one in self._messages() if one.get("method") == method)
+
+    def close(self) -> None:
+        with contextlib.suppress(BrowserError, OSError):
+            self.call("Browser.close")
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process, signal.SIGKILL)
+        os.waitpid(self._process, 0)
+        os.close(self._in)
+        os.close(self._out)
+
+    def _send(self, message: dict[str, Any]) -> None:
+        whole = json.dumps(message).encode() + b"\0"
+        while whole:
+            whole = whole[os.write(self._out, whole) :]
+
+    def _messages(self) -> Iterator[dict[str, Any]]:
+        end = time.monotonic() + SECONDS
+        while True:
+            while b"\0" not in self._rest:
+                self._rest += self._some(end - time.monotonic())
+            message, _, self._rest = self._rest.partition(b"\0")
+            found = json.loads(message)
+            if "method" in found:
+                self.events.append(found)
+            yield found
+
+    def _some(self, seconds: float) -> bytes:
+        ready, _, _ = select.select([self._in], [], [], max(0.0, seconds))
+        found = os.read(self._in, 1 << 20) if ready else b""
+        if not found:
+            why = "has gone" if ready else f"gave no answer in {SECONDS} s"
+            raise BrowserError(f"chromium {why}: {self.log.read_text('utf-8', 'replace')[-1000:]}")
+        return found
+
+
+def _above(descriptor: int) -> int:
+    """The same beyond those that the browser wants."""
+    other = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 10)
+    os.close(descriptor)
+    return other
+
+
+class Tab:
+    """A page from a file, as it is shown to somebody with this screen and this taste."""
+
+    def __init__(self, pipe: Pipe, session: str) -> None:
+        self._pipe, self._session = pipe, session
+
+    def show(self, page: Path, width: int, height: int, dark: bool, phone: bool) -> None:
+        screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": phone}
+        self._call("Emulation.setDeviceMetricsOverride", **screen)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self._call("Emulation.setEmulatedMedia", features=[scheme])
+        self._pipe.events.clear()
+        self._call("Page.navigate", url=page.resolve().as_uri())
+        self._pipe.wait("Page.loadEventFired")
+
+    def run(self, script: str) -> Any:
+        """What `script`, the body of an async function, returns in the page."""
+        whole = f"(async () => {{ {script} }})()"
+        found = self._call("Runtime.evaluate", expression=whole, awaitPromise=True, returnByValue=True)
+        if "exceptionDetails" in found:
+            raise BrowserError(str(found["exceptionDetails"]["exception"].get("description", found)))
+        return found["result"].get("value")
+
+    @property
+    def problems(self) -> list[str]:
+        """What the page said as a warning or an error, what nobody caught, and what the browser calls an error."""
+        return [words for one in self._pipe.events if (words := _problem(one["method"], one["params"]))]
+
+    @property
+    def requests(self) -> list[str]:
+        """Everything that it asked for, the page itself among it."""
+        asked = [one["params"] for one in self._pipe.events if one["method"] == "Network.requestWillBeSent"]
+        return [one["request"]["url"] for one in asked]
+
+    def screenshot(self, out: Path, selector: str = "") -> None:
+        """Of what is to be seen, or of a whole element."""
+        clip = {"captureBeyondViewport": True, "clip": self._box(selector)} if selector else {}
+        out.write_bytes(base64.b64decode(self._call("Page.captureScreenshot", format="png", **clip)["data"]))
+
+    def _box(self, selector: str) -> dict[str, float]:
+        box = f"const box = document.querySelector({json.dumps(selector)}).getBoundingClientRect();"
+        corner = "{ x: box.x + scrollX, y: box.y + scrollY, width: box.width, height: box.height, scale: 1 }"
+        found: dict[str, float] = self.run(f"{box} return {corner};")
+        return found
+
+    def print(self, out: Path) -> None:
+        """As a PDF."""
+        out.write_bytes(base64.b64decode(self._call("Page.printToPDF", preferCSSPageSize=True)["data"]))
+
+    def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        return self._pipe.call(method, self._session, **parameters)
+
+
+def _problem(method: str, event: dict[str, Any]) -> str:
+    if method == "Runtime.exceptionThrown":
+        details = event["exceptionDetails"]
+        return str(details.get("exception", {}).get("description") or details["text"])
+    if method == "Runtime.consoleAPICalled" and event["type"] in ("error", "warning", "assert"):
+        return " ".join(str(one.get("value", one.get("description"))) for one in event["args"])
+    if method == "Log.entryAdded" and event["entry"]["level"] == "error":
+        return str(event["entry"]["text"])
+    return ""
+
+
 class Browser:
-    path: str
-    folder: Path
+    """One Chromium with one tab; its profile and its log are in `folder`."""
 
-    @classmethod
-    def here(cls, folder: Path) -> "Browser":
-        found = next((path for name in NAMES if (path := shutil.which(name))), None)
-        if found is None:
-            pytest.skip("no chromium here: apt-get install chromium")
-        return cls(found, folder)
+    def __init__(self, path: str, folder: Path) -> None:
+        self._pipe = Pipe(path, folder)
+        tabs = self._pipe.call("Target.getTargets")["targetInfos"]
+        tab = next(one["targetId"] for one in tabs if one["type"] == "page")
+        session = self._pipe.call("Target.attachToTarget", targetId=tab, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self._pipe.call(f"{domain}.enable", session)
+        self._tab = Tab(self._pipe, session)
 
-    def run(self, page: Path, script: str, options: Sequence[str] = ()) -> dict:
-        """What `script`, the body of an async function, returns in the page, and all problems that it had."""
-        whole = page.read_text("utf-8")
-        copy = page.with_name(f"{page.stem}-run.html")
-        parts = whole.replace("<head>", f"<head>{LISTEN}", 1), ANSWER % script
-        copy.write_text("".join(parts), "utf-8")
-        done = self._start(copy, 4000, "--window-size=1300,1000", "--dump-dom", *options)
-        answer = re.search(r"<pre id=\"answer\">(.*?)</pre>", done.stdout, re.DOTALL)
-        assert answer, f"no answer: {done.stdout[-300:]} {done.stderr[-1000:]}"
-        return json.loads(html.unescape(answer[1]))
+    def open(
+        self, page: Path, width: int = 1300, height: int = 1000, *, dark: bool = False, phone: bool = False
+    ) -> Tab:
+        """The tab, with this page in place of the last one."""
+        self._tab.show(page, width, height, dark, phone)
+        return self._tab
 
-    def screenshot(self, page: Path, out: Path, size: str, options: Sequence[str] = ()) -> None:
-        self._start(page, 1500, f"--window-size={size}", f"--screenshot={out}", *options)
-        assert out.stat().st_size > 10_000
-
-    def _start(self, page: Path, budget: int, *options: str) -> subprocess.CompletedProcess[str]:
-        """`budget`: ms of the page's own time, which stands still while it works; surfaces draw sixty frames of each
-        second of it, so more costs much."""
-        profile = f"--user-data-dir={tempfile.mkdtemp(dir=self.folder)}"
-        command = [self.path, *FLAGS, profile, f"--virtual-time-budget={budget}", *options, page.resolve().as_uri()]
-        for _ in range(TRIES):
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                return self._finish(command)
-        pytest.fail(f"chromium gave no answer {TRIES} times: {' '.join(command)}")
-
-    def _finish(self, command: list[str]) -> subprocess.CompletedProcess[str]:
-        """With all its processes gone, whatever became of it: now and then one waits for ever."""
-        environment = {**os.environ, "HOME": str(self.folder)}
-        with subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
-        ) as process:
-            try:
-                out, error = process.communicate(timeout=SECONDS)
-            finally:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-        return subprocess.CompletedProcess(command, process.returncode, out, error)
+    def close(self) -> None:
+        self._pipe.close()

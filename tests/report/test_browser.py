@@ -1,14 +1,10 @@
 """The page in a real browser, from a file: it draws, sorts, filters and computes, light and dark, wide and narrow."""
 
-import os
-from pathlib import Path
-
 import pytest
 
 from tilepress.report import render_page, sections, write_text
 
 from . import samples
-from .browser import Browser
 
 WORK = """
 const $ = (id) => document.getElementById(id), found = { hacked: window.hacked ?? null };
@@ -62,91 +58,72 @@ found.command = (choose({ decompressor: "deca", format: "bf8" }), $("explorer-co
 
 const before = getComputedStyle(document.body).backgroundColor;
 $("theme").click();
-found.theme = [before, getComputedStyle(document.body).backgroundColor];
+found.theme = [before, getComputedStyle(document.body).backgroundColor, localStorage.getItem("tilepress-theme")];
+localStorage.clear();
 return found;
 """
-DARK = ["--allow-file-access-from-files", "--blink-settings=preferredColorScheme=0"]
 PHONE = """
-const frame = document.querySelector("iframe");
-const Page = frame.contentWindow.eval("Page"), root = frame.contentDocument.documentElement;
 await Page.drawAll();
+const root = document.documentElement;
+const edges = Page.plots().map((one) => one.querySelector(".main-svg").getBoundingClientRect());
 return { width: root.clientWidth, scroll: root.scrollWidth, dark: Page.isDark(), page: Page.css("--page"),
-  plots: Page.plots().map((one) => one.querySelector(".main-svg")?.getBoundingClientRect().right) };
+  left: Math.min(...edges.map((one) => one.left)), right: Math.max(...edges.map((one) => one.right)) };
 """
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """For pages and screenshots; TILEPRESS_SCREENSHOTS names one that stays."""
-    kept = os.environ.get("TILEPRESS_SCREENSHOTS")
-    if kept:
-        Path(kept).mkdir(parents=True, exist_ok=True)
-    return Path(kept) if kept else tmp_path_factory.mktemp("browser")
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    return Browser.here(tmp_path_factory.mktemp("chromium"))
-
-
-@pytest.fixture(scope="module")
-def page(folder):
-    path = folder / "report.html"
+def page(screenshots):
+    path = screenshots / "report.html"
     write_text(path, render_page("Tilepress report", "samples", sections(samples.everything()), "tilepress report"))
     return path
 
 
 @pytest.fixture(scope="module")
-def phone(folder, page):
-    """The page in a frame, for windows of a browser are never narrower than 500 pixels."""
-    path = folder / "phone.html"
-    frame = f'<iframe src="{page.name}" width="390" height="840" style="border:0"></iframe>'
-    write_text(path, f"<!doctype html><html><head></head><body style='margin:0'>{frame}</body></html>")
-    return path
-
-
-@pytest.fixture(scope="module")
-def worked(browser, page):
-    answer = browser.run(page, WORK)
-    assert "failure" not in answer["found"], answer["found"]
-    return answer
+def worked(browser, screenshots, page):
+    """What the page did; what it said and asked for; a picture of it."""
+    tab = browser.open(page)
+    found = tab.run(WORK)
+    tab.screenshot(screenshots / "report.png")
+    return found | {"problems": tab.problems, "requests": tab.requests}
 
 
 def test_it_loads_without_a_word_on_the_console(worked):
     assert worked["problems"] == []
 
 
+def test_it_comes_from_a_file_and_asks_for_nothing_else(worked, page):
+    first, *others = worked["requests"]
+    assert first == page.resolve().as_uri() and all(one.startswith(("data:", "blob:")) for one in others)
+
+
 def test_every_plot_draws(worked):
-    found = worked["found"]
-    assert found["plots"] > 10 and found["empty"] == 0 and found["undrawn"] == []
+    assert worked["plots"] > 10 and worked["empty"] == 0 and worked["undrawn"] == []
 
 
 def test_no_record_became_html(worked):
-    assert worked["found"]["hacked"] is None and worked["found"]["images"] == 0
+    assert worked["hacked"] is None and worked["images"] == 0
 
 
 def test_tables_sort(worked):
-    found = worked["found"]
-    assert found["unsorted"] == ["0.3125", "0.0625", "0.5"]
-    assert found["rising"] == ["0.0625", "0.3125", "0.5"] and found["falling"] == ["0.5", "0.3125", "0.0625"]
-    assert found["says"] == "descending"
+    assert worked["unsorted"] == ["0.3125", "0.0625", "0.5"]
+    assert worked["rising"] == ["0.0625", "0.3125", "0.5"] and worked["falling"] == ["0.5", "0.3125", "0.0625"]
+    assert worked["says"] == "descending"
 
 
 def test_filters_filter(worked):
-    found, whole = worked["found"], len(samples.reproductions())
-    assert found["all"] == [whole, f"{whole} of {whole} rows"]
-    assert found["deca"][0] == 2 and found["deviates"][0] == 2 and found["words"][0] == 1
-    assert found["far"] == [1, f"1 of {whole} rows"] and found["nothing"][0] == 0
+    whole = len(samples.reproductions())
+    assert worked["all"] == [whole, f"{whole} of {whole} rows"]
+    assert worked["deca"][0] == 2 and worked["deviates"][0] == 2 and worked["words"][0] == 1
+    assert worked["far"] == [1, f"1 of {whole} rows"] and worked["nothing"][0] == 0
 
 
 def test_sliders_change_the_numbers(worked):
-    found = worked["found"]
-    assert found["start"] == ["bound by memory", "2.615 TFLOPS", 6]
-    assert found["density"][1] != found["start"][1] and found["batch"][1] != found["density"][1]
-    assert found["engine"][0] == "bound by vector" and found["software"][1] != found["engine"][1]
-    assert found["gpu"][0] == "bound by memory" and found["without"] == "none"
-    assert "nobody has counted" in found["problem"]
-    assert found["command"].endswith("--density 1 --batch 16 --decompressor deca:w8:l4")
+    assert worked["start"] == ["bound by memory", "2.615 TFLOPS", 6]
+    assert worked["density"][1] != worked["start"][1] and worked["batch"][1] != worked["density"][1]
+    assert worked["engine"][0] == "bound by vector" and worked["software"][1] != worked["engine"][1]
+    assert worked["gpu"][0] == "bound by memory" and worked["without"] == "none"
+    assert "nobody has counted" in worked["problem"]
+    assert worked["command"].endswith("--density 1 --batch 16 --decompressor deca:w8:l4")
 
 
 def test_the_explorer_begins_where_python_does(worked, tmp_path):
@@ -155,21 +132,17 @@ def test_the_explorer_begins_where_python_does(worked, tmp_path):
     from tilepress.roofsurface import Deca, predict
 
     expected = predict(read_machine("spr-hbm"), parse_weight("bf8"), 0.2, Deca(32, 8))
-    assert worked["found"]["start"][1] == f"{expected.flops / 1e12:.4g} TFLOPS"
+    assert worked["start"][1] == f"{expected.flops / 1e12:.4g} TFLOPS"
 
 
 def test_light_and_dark(worked):
-    assert worked["found"]["theme"] == ["rgb(255, 255, 255)", "rgb(20, 24, 28)"]
+    assert worked["theme"] == ["rgb(255, 255, 255)", "rgb(20, 24, 28)", "dark"]
 
 
-def test_a_phone_in_the_dark_shows_it_whole(browser, phone):
-    answer = browser.run(phone, PHONE, DARK)
-    found = answer["found"]
-    assert answer["problems"] == [] and found["dark"] and found["page"] == "#14181c"
+def test_a_phone_in_the_dark_shows_it_whole(browser, screenshots, page):
+    tab = browser.open(page, 390, 840, dark=True, phone=True)
+    found = tab.run(PHONE)
+    tab.screenshot(screenshots / "phone.png")
+    assert tab.problems == [] and found["dark"] and found["page"] == "#14181c"
     assert found["scroll"] <= found["width"] == 390
-    assert all(0 < right <= 390 for right in found["plots"])
-
-
-def test_screenshots_to_look_at(browser, folder, page, phone):
-    browser.screenshot(page, folder / "report.png", "1300,2400")
-    browser.screenshot(phone, folder / "phone.png", "500,840", DARK)
+    assert found["left"] >= 0 and found["right"] <= 390

@@ -13,8 +13,6 @@ from tilepress.report.explorer import explorer_data
 from tilepress.report.page import asset
 from tilepress.roofsurface import bord, bubbles, parse_decompressor, predict
 
-from .browser import Browser
-
 POINTS = 400
 CALL = """(() => {
   const data = DATA, points = POINTS;
@@ -51,24 +49,31 @@ def random_points():
     return points
 
 
-def evaluate(expression, tmp_path):
-    """A JavaScript expression's value where the page's formulas are known."""
-    source = f"{asset('roofsurface.js')}\nconst answer = {expression};"
-    if node := shutil.which("node"):
-        script = tmp_path / "formulas.js"
+@pytest.fixture(scope="module")
+def evaluate(request, tmp_path_factory):
+    """A JavaScript expression's value where the page's formulas are known: in Node, or else in the browser."""
+    folder, node = tmp_path_factory.mktemp("formulas"), shutil.which("node")
+    browser = None if node else request.getfixturevalue("browser")
+
+    def value(expression):
+        source = f"{asset('roofsurface.js')}\nconst answer = {expression};"
+        if browser:
+            page = folder / "formulas.html"
+            page.write_text(f"<!doctype html><meta charset=utf-8><script>{source}</script>", "utf-8")
+            return browser.open(page).run("return answer;")
+        script = folder / "formulas.js"
         script.write_text(f"{source}\nconsole.log(JSON.stringify(answer));", "utf-8")
         done = subprocess.run([node, str(script)], capture_output=True, text=True, check=True, timeout=120)
         return json.loads(done.stdout)
-    page = tmp_path / "formulas.html"
-    page.write_text(f"<!doctype html><html><head></head><body><script>{source}</script></body></html>", "utf-8")
-    return Browser.here(tmp_path).run(page, "return answer;")["found"]
+
+    return value
 
 
 @pytest.fixture(scope="module")
-def compared(tmp_path_factory):
+def compared(evaluate):
     points = random_points()
     expression = CALL.replace("DATA", json.dumps(explorer_data())).replace("POINTS", json.dumps(points))
-    return list(zip(points, evaluate(expression, tmp_path_factory.mktemp("formulas")), strict=True))
+    return list(zip(points, evaluate(expression), strict=True))
 
 
 def decompressor(point):
@@ -119,7 +124,7 @@ def test_so_does_the_advice(compared):
     assert same > 0.95 * sum("error" not in theirs and theirs["headroom"] is not None for _, theirs in compared)
 
 
-def test_numbers_are_written_as_python_writes_them(tmp_path):
+def test_numbers_are_written_as_python_writes_them(evaluate):
     values = [0.0, 1.0, 12.5, 999.96, 1234.6, 99999.0, 123456.0, 1e-5, 0.00012345, 2.5e-7, 1e21, 3.0e10]
-    found = evaluate(f"{json.dumps(values)}.map(RoofSurface.general)", tmp_path)
+    found = evaluate(f"{json.dumps(values)}.map(RoofSurface.general)")
     assert found == [f"{value:.4g}" for value in values]
