@@ -94,10 +94,10 @@ def test_the_summary():
     found = {card.label: card for card in cards.cards}
     assert found["Quality held"].figure == "0.0625 nat KL" and "15.75, 15.25 before" in found["Quality held"].detail
     assert found["Decoding"].figure == "114.5 token/s"
-    assert found["Decoding"].detail.startswith("int4: 6.25 × transformers, 0.8125 × llama.cpp Q4_0")
+    assert found["Decoding"].detail.startswith("int4: 6.25 × transformers, 0.812 × llama.cpp Q4_0")
     assert found["Of the read bandwidth"].figure == "88 %" and "of 36 GB/s" in found["Of the read bandwidth"].detail
     assert found["Values of the papers that match"].figure == "4 of 7"
-    assert found["Values of the papers that match"].detail == "2 deviates, 1 not possible here"
+    assert found["Values of the papers that match"].detail == "2 deviate, 1 not possible here"
 
 
 def test_a_demonstration_before_and_after():

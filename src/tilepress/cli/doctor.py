@@ -98,6 +98,7 @@ def _rates(recorder: Recorder, threads: int, bandwidth: float, file: Path | None
     recorder.add("cpu.frequency", found.frequency / 1e9, "GHz")
     recorder.add("vector_rate", found.vector_rate / 1e9, "Goperation/s", "model")
     recorder.add("matrix_rate", found.matrix_rate / 1e9, "Goperation/s", "model")
+    recorder.add("matrix_rows", found.matrix.rows if found.matrix else 1, "rows", "model")
 
 
 def _text(value: object) -> str:

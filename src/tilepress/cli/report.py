@@ -69,4 +69,4 @@ def _render(title: str, records: "Sequence[Record]", made: "Sequence[Section]") 
 
     machines = len({one.machine for one in records})
     subtitle = f"{len(records)} records of {machines} {'machine' if machines == 1 else 'machines'}"
-    return render_page(title, subtitle, made, " ".join(["tilepress", *sys.argv[1:]]))
+    return render_page(title, subtitle, made, " ".join(["tilepress", *sys.argv[1:]]), records)

@@ -82,6 +82,6 @@ def _rest(records: Sequence[Record]) -> Section | None:
         here = [one for one in rest if one.command == command]
         rows = [[one.name, one.value, one.unit, one.origin, one.machine] for one in here]
         columns = ("name", "value", "unit", "how", "machine")
-        blocks.append(Table(shortened(command) or "no command", columns, rows, Sources.of(here)))
+        blocks.append(Table(shortened(command) or "no command", columns, rows, Sources.of(here), closed=True))
     about = "Records that no section above shows."
     return Section("rest", "Other records", about, blocks) if blocks else None

@@ -38,7 +38,8 @@ Cell = Value | Estimate
 
 @dataclass(frozen=True)
 class Table:
-    """The first `words` columns are words, the others figures, with units in their headings."""
+    """The first `words` columns are words, the others figures, with units in their headings. A `closed` one is opened
+    by who wants it."""
 
     title: str
     columns: Sequence[str]
@@ -46,6 +47,7 @@ class Table:
     sources: Sources
     words: int = 1
     note: str = ""
+    closed: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,8 @@ class Comparison:
     sources: Sources
 
 
+LARGE = 1e6  # from here on with a prefix
+PREFIXES = (("T", 1e12), ("G", 1e9), ("M", 1e6))
 Block = Table | Plot | Surface | Cards | Comparison
 
 
@@ -112,9 +116,16 @@ def text(cell: Cell) -> str:
         return f"{text(cell.value)} ± {cell.error:.2g}"
     if isinstance(cell, bool):
         return "yes" if cell else "no"
+    if isinstance(cell, int | float) and abs(cell) >= LARGE:
+        prefix, size = next((name, size) for name, size in PREFIXES if abs(cell) >= size)
+        return f"{cell / size:.4g} {prefix}"
     if isinstance(cell, float):
         return f"{cell:.4g}" if abs(cell) < 1000 else f"{cell:.0f}"
     return "" if cell is None else str(cell)
+
+
+def unit_text(unit: str) -> str:
+    return {"x": "×", "us": "µs", "mm2": "mm²"}.get(unit, unit)
 
 
 def raw(cell: Cell) -> Value:

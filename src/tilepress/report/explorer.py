@@ -1,19 +1,28 @@
 """What the page's explorer computes from: machines, formats and counts, as roofsurface/ has them."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..formats import WeightFormat, parse_weight, weight_names
 from ..hardware import Machine, machine_names, read_machine
 from ..hardware.machine import TILE_WEIGHTS
+from ..records import Record
 from ..roofsurface.decompressors import LIBXSMM_COUNTS
+from .blocks import number
+from .families import MACHINES, read
+
+LIBXSMM_BITS = 512  # of the vectors that its operations were counted with
+READS = "read_bandwidth.threads_"
+MEASURED = {"cpu.cores", "cpu.frequency", "vector_rate", "matrix_rate", "matrix_rows"}  # and the bandwidth
 
 
-def explorer_data() -> dict[str, Any]:
-    """For roofsurface.js, which has the formulas."""
+def explorer_data(records: Sequence[Record] = ()) -> dict[str, Any]:
+    """For roofsurface.js, which has the formulas. Machines are those of the package, and those that were measured."""
+    known = {name: machine_data(read_machine(name)) for name in machine_names()}
     return {
         "tileWeights": TILE_WEIGHTS,
         "libxsmm": {_kind(*key): count.operations for key, count in LIBXSMM_COUNTS.items()},
-        "machines": {name: machine_data(read_machine(name)) for name in machine_names()},
+        "machines": {**measured_machines(records), **known},
         "formats": {name: format_data(parse_weight(name)) for name in weight_names()},
     }
 
@@ -21,12 +30,45 @@ def explorer_data() -> dict[str, Any]:
 def machine_data(machine: Machine) -> dict[str, Any]:
     return {
         "title": machine.title,
+        "argument": machine.name,
         "bandwidth": machine.memory.bandwidth,
         "cycles": machine.cycles_per_second,
         "vectorRate": machine.vector_rate if machine.vector else None,
         "matrixRate": machine.matrix_rate,
         "rows": machine.matrix.rows if machine.matrix else 1,
+        "libxsmm": machine.vector is not None and machine.vector.bits == LIBXSMM_BITS,
         "sources": machine.sources,
+    }
+
+
+def measured_machines(records: Sequence[Record]) -> dict[str, dict[str, Any]]:
+    """Machines that `tilepress doctor` said enough of, by what they call themselves."""
+    found: dict[str, dict[str, Record]] = {}
+    for one in read(MACHINES, records):
+        found.setdefault(one.record.machine, {})[one.what] = one.record
+    return {name: _measured(name, figures) for name, figures in found.items() if _is_enough(figures)}
+
+
+def _is_enough(figures: Mapping[str, Record]) -> bool:
+    known = {what for what, record in figures.items() if number(record.value)}
+    return known >= MEASURED and any(what.startswith(READS) for what in known)
+
+
+def _measured(name: str, figures: Mapping[str, Record]) -> dict[str, Any]:
+    rates = {what: number(record.value) or 0.0 for what, record in figures.items()}
+    threads = max(int(what.removeprefix(READS)) for what in figures if what.startswith(READS))
+    isa = figures.get("isa.active")
+    return {
+        "title": f"{name}, measured",
+        "argument": "here",
+        "bandwidth": 1e9 * rates[f"{READS}{threads}"],
+        "cycles": 1e9 * rates["cpu.cores"] * rates["cpu.frequency"],
+        "vectorRate": 1e9 * rates["vector_rate"],
+        "matrixRate": 1e9 * rates["matrix_rate"],
+        "rows": int(rates["matrix_rows"]),
+        "libxsmm": isa is not None and isa.value in ("avx512", "amx"),
+        "sources": {what: f"{figures[what].origin}: {figures[what].command}" for what in sorted(MEASURED)}
+        | {"memory": f"measured with {threads} threads: {figures[f'{READS}{threads}'].command}"},
     }
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ..records import Record
-from .blocks import Cell, Estimate, Sources, Table, number
+from .blocks import Cell, Estimate, Sources, Table, number, unit_text
 
 ERRORS = (".error", ".sigma")
 
@@ -96,8 +96,8 @@ def _tells(group: str, words: set[str]) -> bool:
 
 
 def _column(family: Family, figure: Figure) -> str:
-    heading = family.heading(figure.what)
-    return f"{heading}, {figure.record.unit}" if figure.record.unit not in ("", "x") else heading
+    heading, unit = family.heading(figure.what), unit_text(figure.record.unit)
+    return f"{heading}, {unit}" if unit not in ("", "×") else heading
 
 
 def _with_error(cell: Cell, figure: Figure) -> Cell:
@@ -114,7 +114,7 @@ QUALITY = Family(
     "Quality",
     "tilepress eval",
     r"(?P<model>.+)\.(?P<on>[^.]+)\.(?P<what>perplexity|reference_perplexity|perplexity_ratio|kl_divergence"
-    r"(\.p\d+)?|same_top1|accuracy|accuracy_normalised|acc|acc_norm|exact_match|tokens|items)",
+    r"(\.p[\d.]+)?|same_top1|accuracy|accuracy_normalised|acc|acc_norm|exact_match|tokens|items)",
     {"same_top1": "same top-1 token", "kl_divergence": "KL divergence", "accuracy_normalised": "accuracy, normalised"},
 )
 COMPRESSED = Family(
@@ -166,7 +166,7 @@ MACHINES = Family(
     "Machines",
     "tilepress doctor",
     r"(?P<what>cpu\.model|cpu\.cores|cpu\.frequency|cpu\.last_level_cache|isa\.active|read_bandwidth\.threads_\d+"
-    r"|vector_rate|matrix_rate|version\.tilepress|version\.torch)",
+    r"|vector_rate|matrix_rate|matrix_rows|version\.tilepress|version\.torch)",
 )
 KERNEL = r"(?P<machine_name>.+?)\.(?P<kernel>[^@]+@[\d.]+%)"
 ROOFS = Family(

@@ -8,8 +8,8 @@ from itertools import count
 from string import Template
 from typing import Any
 
-from ..records import Reproduction
-from .blocks import Block, Card, Cards, Cell, Comparison, Plot, Section, Sources, Surface, Table, raw, text
+from ..records import Record, Reproduction
+from .blocks import Block, Card, Cards, Cell, Comparison, Plot, Section, Sources, Surface, Table, raw, text, unit_text
 from .comparison import ALONE, COLUMNS, deviation_size, deviation_text
 from .explorer import explorer_data
 
@@ -22,7 +22,10 @@ def asset(name: str) -> str:
     return (files(__package__) / "assets" / name).read_text("utf-8")
 
 
-def render_page(title: str, subtitle: str, sections: Sequence[Section], command: str) -> str:
+def render_page(
+    title: str, subtitle: str, sections: Sequence[Section], command: str, records: Sequence[Record] = ()
+) -> str:
+    """`records`: for the explorer, which has the machines that they are of."""
     from plotly.offline import get_plotlyjs
 
     numbers = count()
@@ -36,7 +39,7 @@ def render_page(title: str, subtitle: str, sections: Sequence[Section], command:
         sections="\n".join(parts),
         explorer=asset("explorer.html"),
         command=html.escape(command),
-        explorer_data=_json(explorer_data()),
+        explorer_data=_json(explorer_data(records)),
         plotly=get_plotlyjs(),
         scripts="\n".join(map(asset, SCRIPTS)),
     )
@@ -117,15 +120,16 @@ def _again(sources: Sources) -> str:
     """Where it comes from, and how to get it again."""
     where = html.escape(" · ".join([", ".join(sources.origins), "; ".join(sources.machines)]))
     commands = html.escape("\n".join(sources.commands))
-    return f'<details class="again"><summary>{where} · the command</summary><pre>{commands}</pre></details>'
+    which = "the command" if len(sources.commands) == 1 else f"{len(sources.commands)} commands"
+    return f'<details class="again"><summary>{where} · {which}</summary><pre>{commands}</pre></details>'
 
 
 def _table(table: Table, number: int) -> str:
-    head = "".join(_heading(column, index >= table.words) for index, column in enumerate(table.columns))
+    head = "".join(_heading(column, _is_figures(table, index)) for index, column in enumerate(table.columns))
     rows = "\n".join(f"<tr>{''.join(_cells(row, table.words))}</tr>" for row in table.rows)
     content = _scrolled(number, head, rows) + _note(table.note) + _again(table.sources)
     title = html.escape(table.title)
-    if len(table.rows) <= LONG:
+    if len(table.rows) <= LONG and not table.closed:
         return f"<h3>{title}</h3>{content}"
     search = '<label>Words <input type="search" name="words"></label>'
     summary = f"<summary>{title}: {len(table.rows)} rows</summary>"
@@ -135,6 +139,11 @@ def _table(table: Table, number: int) -> str:
 def _scrolled(number: int, head: str, rows: str) -> str:
     table = f'<table class="sortable" id="table-{number}"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
     return f'<div class="scroll">{table}</div>'
+
+
+def _is_figures(table: Table, index: int) -> bool:
+    """Whether a column is to the right, as figures are."""
+    return index >= table.words and any(not isinstance(row[index], str | None) for row in table.rows)
 
 
 def _heading(name: str, of_figures: bool) -> str:
@@ -181,7 +190,7 @@ def _compared(one: Reproduction) -> str:
     data = f'data-paper="{paper}" data-state="{html.escape(state)}" data-deviation="{"" if size is None else size}"'
     by = one.deviation if size is None or one.unit == "%" else 100 * (one.deviation or 0.0)
     deviation = f'<td class=number data-v="{"" if by is None else by}">{deviation_text(one)}</td>'
-    words = "".join(_cell(value, "word") for value in (one.item, one.row, one.column, one.unit))
-    figures = _cell(one.paper, "number") + _cell(one.value, "number") + deviation
+    words = "".join(_cell(value, "word") for value in (one.item, one.row, one.column, unit_text(one.unit)))
+    figures = "".join(_cells([one.paper, one.value], 0)) + deviation
     mark = f'<td class="word state-{state.partition(" ")[0]}">{html.escape(state)}</td>'
     return f"<tr {data}>{words}{figures}{mark}{_cell(one.origin, 'word')}{_cell(one.note, 'name')}</tr>"

@@ -8,12 +8,14 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from .blocks import Plot, Sources, text
+from .blocks import Plot, Sources, text, unit_text
 
 Point = tuple[str, float | None]
 COLOURS = 7
 INK = "@i"  # that of the page's words
 BAR, ROOM, LEGEND = 22, 110, 30  # pixels of a bar, of all around bars, and of a legend below
+SHADES = [[0, "#eef4fa"], [1, "#5b9fd3"]]  # of one hue, all light enough for dark words
+DARK = "#10151a"
 MOST = 20.0  # per cent that a plot of losses beyond all use still shows
 
 
@@ -32,17 +34,25 @@ def bars(
     marks: Mapping[str, Sequence[Point]] | None = None,
     note: str = "",
 ) -> Plot:
-    """Lying bars, one group a label; `marks` are drawn as diamonds of the colour of the series with their name."""
+    """Lying bars, one group a label; `marks` are drawn as diamonds of the colour of the series with their name. The
+    only series of figures without a unit gives its name to the axis."""
     names, spread = list(series), errors or {}
     traces = [_bar(name, index, series[name], spread.get(name)) for index, name in enumerate(names)]
+    if marks:
+        traces = [{**trace, "offsetgroup": trace["name"]} for trace in traces]  # a diamond lies on its own bar
     traces += [_diamonds(name, names.index(name), points) for name, points in (marks or {}).items()]
     labels = dict.fromkeys(label for points in series.values() for label, _ in points)
     thickness = len(labels) * (1 if stacked else max(1.0, 0.6 * len(series)))
     seen, note = _seen(unit, series, note)
     layout = {
         "barmode": "stack" if stacked else "group",
+        "scattermode": "group",
         "height": round(ROOM + BAR * thickness + (LEGEND if len(traces) > 1 else 0)),
-        "xaxis": {"title": {"text": _unit(unit)}, "rangemode": "tozero", **seen},
+        "xaxis": {
+            "title": {"text": unit_text(unit) or (names[0] if len(names) == 1 else "")},
+            "rangemode": "tozero",
+            **seen,
+        },
         "yaxis": {"autorange": "reversed", "automargin": True, "type": "category"},
         "showlegend": len(traces) > 1,
     }
@@ -66,7 +76,7 @@ def lines(
     seen, note = _seen(unit, series, note)
     layout: dict[str, Any] = {
         "xaxis": {"title": {"text": axis}, "type": "category"},
-        "yaxis": {"title": {"text": _unit(unit)}, **seen},
+        "yaxis": {"title": {"text": unit_text(unit)}, **seen},
         "showlegend": len(traces) > 1,
     }
     return Plot(title, traces, sources, layout, note)
@@ -85,14 +95,14 @@ def heat_map(
         "z": [list(row) for row in rows.values()],
         "text": [[text(value) for value in row] for row in rows.values()],
         "texttemplate": "%{text}",
-        "hovertemplate": f"%{{y}}, %{{x}}: %{{text}} {html.escape(unit)}<extra></extra>",
-        "colorscale": "Cividis",
-        "reversescale": unit == "%",
-        "colorbar": {"title": {"text": unit}, "thickness": 12},
+        "hovertemplate": f"%{{y}}, %{{x}}: %{{text}} {html.escape(unit_text(unit))}<extra></extra>",
+        "colorscale": SHADES,
+        "textfont": {"color": DARK},
+        "colorbar": {"title": {"text": unit_text(unit)}, "thickness": 12},
         "xgap": 1,
         "ygap": 1,
     }
-    if unit == "%" and max(values) > MOST:
+    if _is_loss(unit, values) and max(values) > MOST:
         trace |= {"zmin": min(0.0, *values), "zmax": MOST}
     layout = {
         "height": ROOM + 30 * len(rows),
@@ -105,13 +115,14 @@ def heat_map(
 def _seen(unit: str, series: Mapping[str, Sequence[Point]], note: str) -> tuple[dict[str, Any], str]:
     """An axis that losses beyond all use do not flatten the others on, and a note that says so."""
     values = [value for points in series.values() for _, value in points if value is not None]
-    if unit != "%" or not values or max(values) <= 100 or median(values) > MOST:
+    if not _is_loss(unit, values) or max(values) <= 100:
         return {}, note
     return {"range": [1.1 * min(0.0, *values) - 0.5, MOST]}, f"{note} What is more than {MOST:g} % ends there.".strip()
 
 
-def _unit(unit: str) -> str:
-    return "×" if unit == "x" else unit
+def _is_loss(unit: str, values: Sequence[float]) -> bool:
+    """Whether these are losses, most of them small, and not shares."""
+    return unit == "%" and bool(values) and median(values) <= MOST
 
 
 def _bar(name: str, index: int, points: Sequence[Point], errors: Sequence[float | None] | None) -> dict[str, Any]:
@@ -127,7 +138,8 @@ def _diamonds(name: str, index: int, points: Sequence[Point]) -> dict[str, Any]:
     labels, values = [label for label, _ in points], [value for _, value in points]
     marker = {"symbol": "diamond", "size": 9, "color": colour(index), "line": {"width": 1.5, "color": INK}}
     return {
-        "type": "scatter", "mode": "markers", "name": f"{name}, paper", "y": labels, "x": values, "marker": marker
+        "type": "scatter", "mode": "markers", "name": f"{name}, paper", "y": labels, "x": values, "marker": marker,
+        "orientation": "h", "offsetgroup": name,
     }  # fmt: skip
 
 

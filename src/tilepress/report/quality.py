@@ -29,9 +29,17 @@ def _bought(judged: Sequence[Figure], compressed: Sequence[Figure]) -> Plot | No
         return None
     traces = [_points(text, [one for one in points if one.words["on"] == text], sizes) for text in _subjects(points)]
     used = [record for one in points for record in (one.record, sizes[one.words["model"]])]
-    axes = {"xaxis": {"title": {"text": "size of the files, B"}}, "yaxis": {"title": {"text": "perplexity"}}}
-    layout = {**axes, "yaxis": {**axes["yaxis"], "type": "log"}, "showlegend": len(traces) > 1}
-    return Plot("Perplexity by size", traces, Sources.of(used), layout)
+    known_sizes = [number(sizes[one.words["model"]].value) or 0.0 for one in points]
+    least, most = min(known_sizes), max(known_sizes)
+    room = 0.1 * (most - least) or 0.1 * most
+    layout = {
+        "height": 420,
+        "xaxis": {"title": {"text": "size of the files"}, "ticksuffix": "B", "range": [least - 3 * room, most + room]},
+        "yaxis": {"title": {"text": "perplexity"}, "type": "log", "dtick": "D2"},
+        "showlegend": len(traces) > 1,
+    }
+    note = "Filled and named: what no other is both smaller and nearer than. A pointer shows the names of all."
+    return Plot("Perplexity by size", traces, Sources.of(used), layout, note)
 
 
 def _judged(subject: str, figures: Sequence[Figure]) -> Table | None:
@@ -48,15 +56,28 @@ def _subjects(figures: Sequence[Figure]) -> list[str]:
 
 
 def _points(text: str, points: Sequence[Figure], sizes: dict[str, Record]) -> dict[str, Any]:
+    pairs = [(number(sizes[one.words["model"]].value) or 0.0, number(one.record.value) or 0.0) for one in points]
+    best = [not any(other != pair and _beats(other, pair) for other in pairs) for pair in pairs]
+    names = [one.words["model"] for one in points]
     return {
         "type": "scatter",
         "mode": "markers+text",
-        "textposition": "top center",
+        "textposition": _sides(best),
         "textfont": {"size": 10},
         "name": text,
         "x": [sizes[one.words["model"]].value for one in points],
         "y": [one.record.value for one in points],
-        "text": [one.words["model"] for one in points],
-        "hovertemplate": "%{text}: perplexity %{y:.4g}, %{x:.3s}B<extra></extra>",
-        "marker": {"size": 9, "color": "@0"},
+        "text": [name if on_front else "" for name, on_front in zip(names, best, strict=True)],
+        "customdata": names,
+        "hovertemplate": "%{customdata}: perplexity %{y:.4g}, %{x:.3s}B<extra></extra>",
+        "marker": {"size": 9, "color": "@0", "symbol": ["circle" if one else "circle-open" for one in best]},
     }
+
+
+def _sides(named: Sequence[bool]) -> list[str]:
+    """Names above and below in turns, so that those of neighbours do not meet."""
+    return ["top right" if sum(named[:index]) % 2 else "bottom left" for index in range(len(named))]
+
+
+def _beats(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    return one[0] <= other[0] and one[1] <= other[1]

@@ -48,8 +48,7 @@ def _surface(key: tuple[str, str], figures: Sequence[Figure]) -> Surface | None:
         }
         for name, found in whole.items()
     ]
-    title = f"{key[1]}: {key[0]}"
-    return Surface(title, rates, flops, points, Sources.of(one.record for one in figures))
+    return Surface(f"{key[1]}, by {key[0]}", rates, flops, points, Sources.of(one.record for one in figures))
 
 
 def _is_whole(found: Mapping[str, Value]) -> bool:

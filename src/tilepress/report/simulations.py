@@ -1,6 +1,8 @@
 """What simulators recorded: tiles on their way, what was busy, what stalled, where energy and area go."""
 
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..records import Record, Value
@@ -24,7 +26,10 @@ def simulator_section(records: Sequence[Record]) -> Section | None:
 def array_blocks(records: Sequence[Record]) -> list[Block]:
     """Of accelerators: breakdowns where there are parts, and the table."""
     figures = read(ARRAYS, records)
-    found = [*(_breakdown(what, figures) for what in ("energy", "area")), _front(figures), table(ARRAYS, figures)]
+    alone = [one for one in figures if one.record.command.startswith(ARRAYS.commands[0])]
+    beside = table(ARRAYS, [one for one in figures if one not in alone])
+    found = [*(_breakdown(what, figures) for what in ("energy", "area")), _front(figures), table(ARRAYS, alone)]
+    found.append(replace(beside, title="Accelerators side by side") if beside else None)
     return [block for block in found if block is not None]
 
 
@@ -84,7 +89,7 @@ def _breakdown(what: str, figures: Sequence[Figure]) -> Plot | None:
         return None
     series: dict[str, list[Point]] = {}
     for one in shown:
-        label = f"{one.words['design']}, {one.words['task']}"
+        label = f"{one.words['design']}, {_worded(one.words['task'])}"
         series.setdefault(one.what.removeprefix(f"{what}."), []).append((label, number(one.record.value)))
     title = f"{what.capitalize()} by part"
     return bars(title, shown[0].record.unit, series, Sources.of(one.record for one in shown), stacked=True)
@@ -111,6 +116,11 @@ def _front(figures: Sequence[Figure]) -> Plot | None:
     axes = {"xaxis": {"title": {"text": f"energy, {units['energy']}"}}, "yaxis": {"title": {"text": "loss, %"}}}
     used = Sources.of(one.record for one in figures if _run(one) in points)
     return Plot("Loss and energy", [trace], used, axes, "Filled: what no other point beats.")
+
+
+def _worded(task: str) -> str:
+    """LLaMA-13B.prefill_2048.batch_1 as LLaMA-13B, prefill 2048, batch 1."""
+    return re.sub(r"\.(?=[a-z]+_)", ", ", task).replace("_", " ")
 
 
 def _symbol(on_front: Value) -> str:

@@ -1,10 +1,11 @@
 """How fast it runs: whole models, linear layers, attention and packing, with machines and peers."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ..records import Record
 from .blocks import Plot, Section, Sources, number
-from .families import ATTENTION, DEMO, LARGE, LINEAR, MACHINES, MODELS, PACKING, Figure, read, table
+from .families import ATTENTION, DEMO, LARGE, LINEAR, MACHINES, MODELS, PACKING, Figure, read, shortened, table
 from .plots import bars
 
 ABOUT = "× PEER says how many times as fast as that peer; both ran in turns in one process. ± is a standard deviation."
@@ -41,11 +42,11 @@ def _models(figures: Sequence[Figure]) -> list[Plot]:
         rates = [one for one in run if one.what == "decode"]
         at = next(((one.words["depth"], one.words["batch"]) for one in rates), None)
         here = [one for one in rates if (one.words["depth"], one.words["batch"]) == at]
-        if at is None or len(here) < 2:
+        if at is None or sum(not one.is_error for one in here) < 2:
             continue
         ours = {one.words["model"] for one in run if ".over." in one.what}
         title = f"Decoding after {at[0]} tokens, batch {at[1]}: {machine}"
-        plots.append(_race(title, here, "model", ours))
+        plots.append(replace(_race(title, here, "model", ours), note=shortened(command)))
     return plots
 
 

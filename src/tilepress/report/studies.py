@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from ..records import Reproduction
-from .blocks import Plot, Section, Sources, number
+from .blocks import Plot, Section, Sources, number, unit_text
 from .plots import Point, bars, heat_map, lines
 
 MAPS = ("anda/fig5", "anda/fig7", "anda/fig14", "harmonia/fig4", "sparamx/fig14")
@@ -33,6 +33,7 @@ SECTIONS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     ),
 }  # fmt: skip
 TRACE = "anda/fig9"  # is drawn with the searches
+FEW = 3  # columns that a title names
 FEWEST = 3  # labels that make a line
 MANY = 8  # lines that a plot still shows
 BARS = 48  # that a plot still shows
@@ -57,18 +58,32 @@ def _item(item: str, records: Sequence[Reproduction], titles: Mapping[str, str])
     cells = [one for one in records if one.item == item and number(one.value) is not None]
     title = f"{item}: {titles[item]}" if item in titles else item
     units = dict.fromkeys(one.unit for one in cells)
-    of_unit = {unit: [one for one in cells if one.unit == unit] for unit in units}
-    found = [_plot(_titled(title, of_unit, unit), unit, of_unit[unit], item in MAPS) for unit in units]
+    parts = [part for unit in units for part in _joined([one for one in cells if one.unit == unit])]
+    found = [_plot(_titled(title, part, parts), part[0].unit, part, item in MAPS) for part in parts]
     return [block for block in found if block is not None]
 
 
-def _titled(title: str, of_unit: Mapping[str, Sequence[Reproduction]], unit: str) -> str:
+def _joined(cells: Sequence[Reproduction]) -> list[list[Reproduction]]:
+    """Cells that share rows or columns, together: a table of two kinds of rows is two plots. What stands alone is left
+    over for one of its own."""
+    parts: list[list[Reproduction]] = []
+    for one in cells:
+        near = [part for part in parts if any(one.row == other.row or one.column == other.column for other in part)]
+        parts = [part for part in parts if part not in near] + [[*(cell for part in near for cell in part), one]]
+    alone = [cell for part in parts if len(part) == 1 for cell in part]
+    return [*(part for part in parts if len(part) > 1), *([alone] if alone else [])]
+
+
+def _titled(title: str, part: Sequence[Reproduction], parts: Sequence[Sequence[Reproduction]]) -> str:
     """With what this plot is of, where the item has others."""
-    if len(of_unit) == 1:
+    if len(parts) == 1:
         return title
-    columns = {one.column for one in of_unit[unit]}
-    parts = [*(columns if len(columns) == 1 else []), unit or ("" if len(columns) == 1 else "numbers")]
-    return f"{title}: {', '.join(filter(None, parts))}"
+    rows, columns = (list(dict.fromkeys(names)) for names in zip(*((one.row, one.column) for one in part), strict=True))
+    if len(columns) <= FEW:
+        return f"{title}: {', '.join(columns)}"
+    if len(rows) == 1:
+        return f"{title}: {rows[0]}"
+    return f"{title}, in {unit_text(part[0].unit)}" if part[0].unit else title
 
 
 def _plot(title: str, unit: str, cells: Sequence[Reproduction], as_map: bool) -> Plot | None:

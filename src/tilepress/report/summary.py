@@ -90,7 +90,11 @@ def _peers(ratios: Sequence[Figure]) -> str:
     ordered = sorted(ratios, key=lambda one: number(one.record.value) or 0.0)
     ends = dict.fromkeys([ordered[-1].what, ordered[0].what])
     values = {one.what: one.record.value for one in ratios}
-    return ", ".join(f"{text(values[what])} × {what.removeprefix('decode.over.')}" for what in ends)
+    return ", ".join(f"{_ratio(values[what])} × {what.removeprefix('decode.over.')}" for what in ends)
+
+
+def _ratio(value: Value) -> str:
+    return f"{number(value) or 0.0:.3g}"
 
 
 def _bound(records: Sequence[Record]) -> list[Card]:
@@ -115,7 +119,8 @@ def _papers(records: Sequence[Record]) -> list[Card]:
     found = states([one for one in records if isinstance(one, Reproduction)])
     if not found:
         return []
-    others = ", ".join(f"{count} {state}" for state, count in found.items() if state != "matches")
+    words = {"deviates": "deviate"}
+    others = ", ".join(f"{count} {words.get(state, state)}" for state, count in found.items() if state != "matches")
     figure = f"{found.get('matches', 0)} of {sum(found.values())}"
     return [Card("Values of the papers that match", figure, others or "none deviates")]
 

@@ -1,12 +1,11 @@
 // The explorer: choices of a reader, and what the Roof-Surface makes of them.
 const Explorer = (() => {
-  let data, form, waiting = null;
+  let data, form, waiting = null, looked = false, soon = null;
   const $ = (id) => document.getElementById(id);
 
   function choice() {
     const fields = form.elements;
     return {
-      machineName: fields.machine.value,
       formatName: fields.format.value,
       machine: data.machines[fields.machine.value],
       format: data.formats[fields.format.value],
@@ -92,10 +91,10 @@ const Explorer = (() => {
       ["weights read", `${g(now.bandwidth / 1e9)} GB/s`],
       ["a billion weights take", `${g((1e9 * made.batch * 1e3) / now.flops)} ms`],
       ["over BF16 weights", `${g(now.flops / baseline(made))} ×`],
-      ["memory", `${g(now.demands.memory)} bytes an operation; AI_XM ${g(1 / now.demands.memory)}`],
+      ["memory asked", `${g(now.demands.memory)} bytes an operation; AI_XM ${g(1 / now.demands.memory)}`],
     ];
     if (now.demands.vector) {
-      pairs.push(["vector", `${g(now.demands.vector)} an operation; AI_XV ${g(1 / now.demands.vector)}`]);
+      pairs.push(["vector asked", `${g(now.demands.vector)} an operation; AI_XV ${g(1 / now.demands.vector)}`]);
     }
     for (const [domain, limit] of Object.entries(now.limits)) {
       const text = Number.isFinite(limit) ? `${g((limit * now.flopsPerOperation) / 1e12)} TFLOPS` : "no limit";
@@ -108,24 +107,31 @@ const Explorer = (() => {
     const point = {
       name: name(made), x: 1 / now.demands.memory, y: 1 / now.demands.vector, z: now.flops / 1e12, bound: now.binding,
     };
-    const whole = now.demands.vector > 0, idle = waiting === null;
+    const whole = now.demands.vector > 0;
     waiting = { rates: now.rates, flops: now.flopsPerOperation, points: [point] };
     $("explorer-bord").parentElement.hidden = !whole;
     $("surface-title").textContent = whole ? "Roof-Surface" : "Roofline: no vector unit is asked";
-    if (idle) requestAnimationFrame(drawWaiting);
+    if (looked && soon === null) soon = requestAnimationFrame(drawWaiting);
   }
 
   // Once a frame, however fast a slider goes.
   function drawWaiting() {
+    if (waiting === null) return null;
     const given = waiting, whole = given.rates.vector && Number.isFinite(given.points[0].y);
-    waiting = null;
-    Page.draw($("explorer-surface"), ...(whole ? Surfaces.surface(given) : Surfaces.roofline(given)));
-    if (whole) Page.draw($("explorer-bord"), ...Surfaces.bord(given));
+    waiting = soon = null;
+    const top = Page.draw($("explorer-surface"), ...(whole ? Surfaces.surface(given) : Surfaces.roofline(given)));
+    return whole ? Promise.all([top, Page.draw($("explorer-bord"), ...Surfaces.bord(given))]) : top;
+  }
+
+  // Somebody does: from now on there are plots.
+  function look() {
+    looked = true;
+    return drawWaiting();
   }
 
   function command(made) {
     const engine = made.decompressor === "deca" ? `deca:w${made.width}:l${made.tables}` : made.decompressor;
-    return `tilepress roofsurface --machine ${made.machineName} --weights ${made.formatName} --density ${made.density} ` +
+    return `tilepress roofsurface --machine ${made.machine.argument} --weights ${made.formatName} --density ${made.density} ` +
       `--batch ${made.batch} --decompressor ${engine}`;
   }
 
@@ -168,11 +174,12 @@ const Explorer = (() => {
     select.replaceChildren(...pairs.map(([value, text]) => new Option(text, value, false, value === chosen)));
   }
 
-  // A machine of which no cores are known cannot have a DECA or vector code beside them.
+  // A machine of which no cores are known cannot have a DECA beside them, and libxsmm's code wants vectors of 512 bits.
   function fitDecompressors() {
-    const fields = form.elements, known = data.machines[fields.machine.value].vectorRate !== null;
-    for (const option of fields.decompressor.options) option.disabled = !known && option.value !== "none";
-    if (!known) fields.decompressor.value = "none";
+    const fields = form.elements, machine = data.machines[fields.machine.value];
+    const fits = { none: true, deca: machine.vectorRate !== null, libxsmm: machine.libxsmm };
+    for (const option of fields.decompressor.options) option.disabled = !fits[option.value];
+    if (!fits[fields.decompressor.value]) fields.decompressor.value = fits.deca ? "deca" : "none";
   }
 
   function start() {
@@ -187,7 +194,7 @@ const Explorer = (() => {
     update();
   }
 
-  return { start };
+  return { look, start };
 })();
 
 Page.start();

@@ -6,7 +6,9 @@ const Page = (() => {
     dark: ["#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#4C9BD4", "#D55E00", "#A0A0A0"],
   };
   const DOMAINS = { memory: "#009E73", vector: "#E69F00", matrix: "#0072B2" };
-  const CONFIG = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d"] };
+  // Of plotly's buttons none but what turns a surface: one of the others would send the data to its makers.
+  const FLAT = { responsive: true, displayModeBar: false };
+  const TURNED = { responsive: true, displaylogo: false, modeBarButtons: [["orbitRotation", "pan3d", "resetCameraDefault3d"]] };
   const drawn = new Map();
 
   const root = document.documentElement;
@@ -81,7 +83,7 @@ const Page = (() => {
     // Legends lie under the plot; on a high one a share of its height would be far away.
     if (look.height && !layout.legend) look.legend = { ...look.legend, y: -64 / Math.max(80, look.height - 110) };
     try {
-      await Plotly.react(element, shown, look, CONFIG);
+      await Plotly.react(element, shown, look, layout.scene ? TURNED : FLAT);
       element.dataset.drawn = "yes";
     } catch (error) {
       element.textContent = `This plot cannot be drawn here: ${error.message || error}`;
@@ -102,17 +104,30 @@ const Page = (() => {
   }
 
   function plots() { return [...document.querySelectorAll("[data-plot]")]; }
-  function drawAll() { return Promise.all(plots().map(drawGiven)); }
+  function drawAll() { return Promise.all([...plots().map(drawGiven), Explorer.look()]); }
 
+  // A plot is drawn when somebody comes near it.
   function watch() {
-    if (typeof IntersectionObserver === "undefined") return drawAll();
     const seen = new IntersectionObserver((entries) => {
-      for (const entry of entries) {
-        if (entry.isIntersecting) { seen.unobserve(entry.target); drawGiven(entry.target); }
+      for (const { target } of entries.filter((entry) => entry.isIntersecting)) {
+        seen.unobserve(target);
+        if (target.dataset.plot) drawGiven(target); else Explorer.look();
       }
     }, { rootMargin: "400px" });
     plots().forEach((element) => seen.observe(element));
-    addEventListener("beforeprint", drawAll);
+    seen.observe(document.getElementById("explorer"));
+  }
+
+  // Paper is white, and shows everything.
+  function print() {
+    const theme = root.dataset.theme;
+    root.dataset.theme = "light";
+    addEventListener("afterprint", () => {
+      if (theme) root.dataset.theme = theme; else delete root.dataset.theme;
+      redrawAll();
+    }, { once: true });
+    redrawAll();
+    drawAll();
   }
 
   // Numbers by value, words by letters, what is empty last, whichever way it goes.
@@ -173,6 +188,7 @@ const Page = (() => {
     }
     Explorer.start();
     watch();
+    addEventListener("beforeprint", print);
   }
 
   return { DOMAINS, css, isDark, draw, drawAll, plots, remember, start };

@@ -3,7 +3,7 @@
 const Surfaces = (() => {
   const GRID = 60, ROOM = 4;
   const ORDER = ["memory", "vector", "matrix"];
-  const X = "AI_XM, matrix operations a byte", Y = "AI_XV, matrix operations a vector operation";
+  const X = "AI_XM: matrix operations a byte", Y = "AI_XV: … a vector operation";
 
   // Evenly in the logarithm, from below the least of `points` to above the largest.
   function axis(points) {
@@ -41,7 +41,7 @@ const Surfaces = (() => {
       },
     ];
     const scene = {
-      xaxis: log("AI_XM"), yaxis: log("AI_XV"), zaxis: { title: { text: "TFLOPS" } },
+      xaxis: log("AI_XM"), yaxis: log("AI_XV"), zaxis: { title: { text: "TFLOPS" }, rangemode: "tozero" },
       camera: { eye: { x: -1.7, y: -1.7, z: 1.0 } },
     };
     return [traces, { scene, margin: { l: 0, r: 0, t: 0, b: 0 }, height: 420 }];
@@ -74,7 +74,7 @@ const Surfaces = (() => {
       marker: { size: 9, color: data.points.map((one) => colour(one.bound)), line: { width: 1.5, color: Page.css("--ink") } },
     });
     const layout = {
-      xaxis: { ...log(X), range: span(xs) }, yaxis: { ...log(Y), range: span(ys) }, height: 420,
+      xaxis: { ...log(X), dtick: "D2", range: span(xs) }, yaxis: { ...log(Y), dtick: "D2", range: span(ys) }, height: 420,
     };
     return [traces, layout];
   }
