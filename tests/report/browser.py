@@ -25,7 +25,7 @@ FLAGS = (
     "--disable-component-update", "--disable-extensions", "--disable-sync", "--no-first-run", "--hide-scrollbars",
     "--remote-debugging-pipe",
 )  # fmt: skip
-SECONDS = 120  # of patience with one answer
+SECONDS = 300  # of patience with one answer; a busy machine takes its time
 
 
 def find_chromium() -> str | None:

@@ -83,6 +83,13 @@ def roofs():
     return named("tilepress roofsurface --machine spr-hbm --json", figures, origin="model")
 
 
+def measured(machine=HERE, rows=1, isa="neon_dotprod"):
+    figures = {"cpu.cores": (2, "cores"), "cpu.frequency": (2.5, "GHz"), "isa.active": isa}
+    figures |= {"read_bandwidth.threads_1": (18.5, "GB/s"), "read_bandwidth.threads_2": (36.5, "GB/s")}
+    figures |= {"vector_rate": (10.0, "Goperation/s"), "matrix_rate": (0.3125, "Goperation/s"), "matrix_rows": rows}
+    return named("tilepress doctor --json", figures, machine)
+
+
 def search():
     steps = [("4,4,4,4", 1093.0, False), ("8,8,8,8", 0.25, True), ("8,7,8,7", 0.75, True)]
     figures = {"loss": (0.75, "%"), "activations": "anda:8,7,8,7"}

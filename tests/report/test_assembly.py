@@ -1,12 +1,17 @@
 """Records become sections: what is shown where, and that nothing is shown that no record holds."""
 
+import re
+from pathlib import Path
+
 import pytest
 
-from tilepress.report import sections
-from tilepress.report.blocks import Cards, Comparison, Estimate, Plot, Surface, Table
+from tilepress.records import Reproduction
+from tilepress.report import read_records, sections
+from tilepress.report.blocks import Cards, Comparison, Estimate, Plot, Surface, Table, text
 
 from . import samples
 
+KEPT = Path(__file__).parents[2] / "benchmarks" / "results"
 KEYS = ["summary", "quality", "speed", "surface", "search", "precision", "kv", "simulators", "energy", "papers", "rest"]
 
 
@@ -49,10 +54,10 @@ def test_a_section_is_there_only_where_records_hold_its_figures(make, keys):
     assert [section.key for section in sections(make())] == ["summary", *keys]
 
 
-def test_no_plot_and_no_table_shows_a_number_that_no_record_holds():
-    records = samples.everything()
-    held = {one.value for one in records} | {one.paper for one in samples.reproductions()}
-    held |= {int(part) for one in records for part in one.name.split(".") if part.isdecimal()}
+@pytest.mark.parametrize("records", [samples.everything(), read_records([KEPT])], ids=["samples", "kept results"])
+def test_no_plot_and_no_table_shows_a_number_that_no_record_holds(records):
+    held = {one.value for one in records} | {one.paper for one in records if isinstance(one, Reproduction)}
+    held |= {int(part) for one in records for part in re.findall(r"\d+", one.name)}  # numbers of steps and tiles
     for section in sections(records):
         for one in section.blocks:
             if isinstance(one, Plot):
@@ -86,6 +91,10 @@ def test_quality_with_errors_beside_figures():
     (trace,) = block(samples.quality(), "quality", Plot).traces
     assert list(zip(trace["text"], trace["x"], trace["y"], strict=True)) == [
         ("int4", 1.7e8, 20.5), ("bf8", 2.2e8, 15.75)]  # fmt: skip
+    worse = [*samples.quality(), *samples.evaluated("nf4", 30.5, 0.5)]
+    worse += samples.named("tilepress compress x", {"nf4.size.after": (1.8e8, "B")})
+    (trace,) = block(worse, "quality", Plot).traces
+    assert trace["text"] == ["int4", "", "bf8"] and trace["marker"]["symbol"][1] == "circle-open"
 
 
 def test_the_summary():
@@ -167,6 +176,28 @@ def test_maps_lines_and_bars_of_items():
     assert ours["x"] == ["m4", "m6", "m8"] and paper["y"] == [99.0] * 3 and paper["line"]["dash"] == "dot"
     area = block(records, "energy", Plot, "anda/table3")
     assert [trace["x"] for trace in area.traces] == [[0.5, 0.0625], [0.4, 0.0625]]
+
+
+def test_rows_that_share_nothing_are_plots_of_their_own():
+    cells = [("2K to 16K", "least", 1.5), ("2K to 16K", "largest", 7.5)]
+    cells += [(f"{n} tokens", what, n / 1000) for n in (2000, 4000) for what in ("speed-up", "energy")]
+    records = [samples.reproduction("a/b", row, column, value, unit="x") for row, column, value in cells]
+    plots = [one for one in blocks(records, "studies") if isinstance(one, Plot)]
+    assert [one.title for one in plots] == ["a/b: least, largest", "a/b: speed-up, energy"]
+    assert sum(len(trace["x"]) for trace in plots[0].traces) == 2
+
+
+def test_shares_keep_their_whole_scale_and_losses_end_at_20():
+    def scale(values):
+        records = [samples.reproduction("anda/fig7", row, f"m{m}", v) for row in "ab" for m, v in enumerate(values)]
+        return block(records, "precision", Plot).traces[0].get("zmax")
+
+    assert scale([97.5, 60.0]) is None and scale([0.5, 0.25, 300.0]) == 20
+
+
+def test_large_numbers_have_prefixes_and_small_ones_four_digits():
+    assert [text(one) for one in (75843212, 8.75e9, 123456, 1234.5, 0.012345, True)] == [
+        "75.84 M", "8.75 G", "123456", "1234", "0.01235", "yes"]  # fmt: skip
 
 
 def test_papers_values_come_first_and_all_are_there():

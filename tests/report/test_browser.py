@@ -12,6 +12,10 @@ await Page.drawAll();
 found.plots = Page.plots().length;
 found.empty = Page.plots().filter((one) => !one.querySelector(".main-svg, canvas")).length;
 found.undrawn = Page.plots().filter((one) => one.dataset.drawn !== "yes").map((one) => one.textContent);
+const numbers = (traces) => JSON.stringify(traces.map(({ x, y, z, base }) => [x, y, z, base]));
+const data = (one) => JSON.parse(document.getElementById(one.dataset.plot).textContent).traces;
+found.invented = Page.plots().filter((one) => !one.dataset.kind && numbers(one.data) !== numbers(data(one))).length;
+found.buttons = [...new Set([...document.querySelectorAll(".modebar-btn")].map((one) => one.dataset.title))].sort();
 found.images = document.querySelectorAll("img").length;
 
 const table = [...document.querySelectorAll("table.sortable")].find((one) => one.textContent.includes("KL divergence"));
@@ -52,6 +56,8 @@ found.engine = choose({ width: "3", tables: "2" });
 found.software = choose({ decompressor: "libxsmm", format: "mxfp4" });
 found.gpu = choose({ machine: "h100-80gb-pcie" });
 found.without = controls.decompressor.value;
+found.here = choose({ machine: "Neoverse-N1, 2 CPUs", decompressor: "libxsmm" });
+found.instead = controls.decompressor.value;
 choose({ machine: "spr-ddr", decompressor: "libxsmm", format: "int2:g32" });
 found.problem = $("problem").hidden ? null : $("problem").textContent;
 found.command = (choose({ decompressor: "deca", format: "bf8" }), $("explorer-command").textContent);
@@ -70,11 +76,22 @@ return { width: root.clientWidth, scroll: root.scrollWidth, dark: Page.isDark(),
   left: Math.min(...edges.map((one) => one.left)), right: Math.max(...edges.map((one) => one.right)) };
 """
 
+# How many plots are not drawn and how many commands not open when it is printed, and the width of the widest.
+PRINTED = """
+addEventListener("beforeprint", () => {
+  const drawings = Page.plots().map((one) => one.querySelector(".main-svg"));
+  const closed = document.querySelectorAll("details.again:not([open])").length;
+  const widths = drawings.map((one) => Number(one?.getAttribute("width")));
+  window.printed = [drawings.filter((one) => one === null).length, closed, Math.max(...widths)];
+});
+"""
+
 
 @pytest.fixture(scope="module")
 def page(screenshots):
     path = screenshots / "report.html"
-    write_text(path, render_page("Tilepress report", "samples", sections(samples.everything()), "tilepress report"))
+    records = [*samples.everything(), *samples.measured()]
+    write_text(path, render_page("Tilepress report", "samples", sections(records), "tilepress report", records))
     return path
 
 
@@ -100,6 +117,14 @@ def test_every_plot_draws(worked):
     assert worked["plots"] > 10 and worked["empty"] == 0 and worked["undrawn"] == []
 
 
+def test_plots_hold_what_the_page_was_given(worked):
+    assert worked["invented"] == 0
+
+
+def test_no_button_sends_anything_anywhere(worked):
+    assert worked["buttons"] == ["Orbital rotation", "Pan", "Reset camera to default"]
+
+
 def test_no_record_became_html(worked):
     assert worked["hacked"] is None and worked["images"] == 0
 
@@ -122,6 +147,7 @@ def test_sliders_change_the_numbers(worked):
     assert worked["density"][1] != worked["start"][1] and worked["batch"][1] != worked["density"][1]
     assert worked["engine"][0] == "bound by vector" and worked["software"][1] != worked["engine"][1]
     assert worked["gpu"][0] == "bound by memory" and worked["without"] == "none"
+    assert worked["here"][1] != worked["gpu"][1] and worked["instead"] == "deca"
     assert "nobody has counted" in worked["problem"]
     assert worked["command"].endswith("--density 1 --batch 16 --decompressor deca:w8:l4")
 
@@ -146,3 +172,14 @@ def test_a_phone_in_the_dark_shows_it_whole(browser, screenshots, page):
     assert tab.problems == [] and found["dark"] and found["page"] == "#14181c"
     assert found["scroll"] <= found["width"] == 390
     assert found["left"] >= 0 and found["right"] <= 390
+
+
+def test_paper_is_white_and_shows_everything(browser, screenshots):
+    records = [*samples.quality(), *samples.reproductions()]
+    page = screenshots / "paper.html"
+    write_text(page, render_page("Tilepress report", "samples", sections(records), "tilepress report"))
+    tab = browser.open(page, dark=True)
+    tab.run(PRINTED)
+    tab.print(screenshots / "paper.pdf")
+    assert (screenshots / "paper.pdf").read_bytes().startswith(b"%PDF") and tab.problems == []
+    assert tab.run("return [window.printed, Page.isDark(), Page.css('--page')];") == [[0, 0, 700], True, "#14181c"]

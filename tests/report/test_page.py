@@ -89,6 +89,16 @@ def test_without_records_there_is_the_explorer_alone():
     assert [found for found in re.findall(r'<section id="(.*?)"', page)] == ["explorer"]
 
 
+def test_the_explorer_has_the_machines_that_were_measured():
+    data = explorer_data([*samples.measured(), *samples.layers(samples.THERE)])
+    assert [name for name in data["machines"] if "," in name] == [samples.HERE]
+    found = data["machines"][samples.HERE]
+    assert (found["bandwidth"], found["cycles"], found["rows"], found["argument"]) == (36.5e9, 5e9, 1, "here")
+    assert found["libxsmm"] is False and "threads: tilepress doctor" in found["sources"]["memory"]
+    less = [one for one in samples.measured() if one.name != "matrix_rows"]
+    assert samples.HERE not in explorer_data(less)["machines"]
+
+
 def test_the_explorer_has_every_machine_and_format():
     data = explorer_data()
     assert data["machines"]["spr-hbm"]["matrixRate"] == 56 * 2.5e9 / 16

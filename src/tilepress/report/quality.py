@@ -35,7 +35,7 @@ def _bought(judged: Sequence[Figure], compressed: Sequence[Figure]) -> Plot | No
     layout = {
         "height": 420,
         "xaxis": {"title": {"text": "size of the files"}, "ticksuffix": "B", "range": [least - 3 * room, most + room]},
-        "yaxis": {"title": {"text": "perplexity"}, "type": "log", "dtick": "D2"},
+        "yaxis": {"title": {"text": "perplexity"}, "type": "log", "dtick": "D2", "tickformat": "~g"},
         "showlegend": len(traces) > 1,
     }
     note = "Filled and named: what no other is both smaller and nearer than. A pointer shows the names of all."
@@ -56,6 +56,7 @@ def _subjects(figures: Sequence[Figure]) -> list[str]:
 
 
 def _points(text: str, points: Sequence[Figure], sizes: dict[str, Record]) -> dict[str, Any]:
+    points = sorted(points, key=lambda one: number(sizes[one.words["model"]].value) or 0.0)
     pairs = [(number(sizes[one.words["model"]].value) or 0.0, number(one.record.value) or 0.0) for one in points]
     best = [not any(other != pair and _beats(other, pair) for other in pairs) for pair in pairs]
     names = [one.words["model"] for one in points]

@@ -9,7 +9,9 @@ const Page = (() => {
   // Of plotly's buttons none but what turns a surface: one of the others would send the data to its makers.
   const FLAT = { responsive: true, displayModeBar: false };
   const TURNED = { responsive: true, displaylogo: false, modeBarButtons: [["orbitRotation", "pan3d", "resetCameraDefault3d"]] };
+  const PAPER = { single: 700, paired: 340 };  // pixels across
   const drawn = new Map();
+  let onPaper = false;
 
   const root = document.documentElement;
   const prefersDark = matchMedia("(prefers-color-scheme: dark)");
@@ -74,11 +76,16 @@ const Page = (() => {
   // On a narrow screen words beside points would lie on one another; a touch shows them.
   function withoutWords(trace) { return trace.mode === "markers+text" ? { ...trace, mode: "markers" } : trace; }
 
+  function across(element) {
+    if (onPaper) return PAPER[element.closest(".pair") ? "paired" : "single"];
+    return element.clientWidth;
+  }
+
   // Draws, or draws anew in the colours that now hold.
   async function draw(element, traces, layout) {
     drawn.set(element, [traces, layout]);
-    const palette = PALETTES[isDark() ? "dark" : "light"], wide = element.clientWidth > 560;
-    const look = themed(coloured(layout, palette), wide);
+    const palette = PALETTES[isDark() ? "dark" : "light"], wide = across(element) > 560;
+    const look = { ...themed(coloured(layout, palette), wide), ...(onPaper ? { width: across(element) } : {}) };
     const shown = coloured(traces, palette).map((one) => (wide ? one : withoutWords(one)));
     // Legends lie under the plot; on a high one a share of its height would be far away.
     if (look.height && !layout.legend) look.legend = { ...look.legend, y: -64 / Math.max(80, look.height - 110) };
@@ -118,12 +125,16 @@ const Page = (() => {
     seen.observe(document.getElementById("explorer"));
   }
 
-  // Paper is white, and shows everything.
+  // Paper is white and narrow, and shows everything, the commands too.
   function print() {
-    const theme = root.dataset.theme;
+    const theme = root.dataset.theme, closed = [...document.querySelectorAll("details.again:not([open])")];
     root.dataset.theme = "light";
+    onPaper = true;
+    closed.forEach((one) => { one.open = true; });
     addEventListener("afterprint", () => {
       if (theme) root.dataset.theme = theme; else delete root.dataset.theme;
+      onPaper = false;
+      closed.forEach((one) => { one.open = false; });
       redrawAll();
     }, { once: true });
     redrawAll();

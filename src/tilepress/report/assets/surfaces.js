@@ -73,8 +73,9 @@ const Surfaces = (() => {
       hovertemplate: "%{text}<extra></extra>", showlegend: false,
       marker: { size: 9, color: data.points.map((one) => colour(one.bound)), line: { width: 1.5, color: Page.css("--ink") } },
     });
+    const fine = { dtick: "D2", tickformat: "~g" };
     const layout = {
-      xaxis: { ...log(X), dtick: "D2", range: span(xs) }, yaxis: { ...log(Y), dtick: "D2", range: span(ys) }, height: 420,
+      xaxis: { ...log(X), ...fine, range: span(xs) }, yaxis: { ...log(Y), ...fine, range: span(ys) }, height: 420,
     };
     return [traces, layout];
   }
