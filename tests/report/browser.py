@@ -148,16 +148,16 @@ class Tab:
         asked = [one["params"] for one in self._pipe.events if one["method"] == "Network.requestWillBeSent"]
         return [one["request"]["url"] for one in asked]
 
-    def screenshot(self, out: Path, selector: str = "") -> None:
-        """Of what is to be seen, or of a whole element."""
-        clip = {"captureBeyondViewport": True, "clip": self._box(selector)} if selector else {}
+    def screenshot(self, out: Path, selector: str = "", margin: int = 0) -> None:
+        """Of what is to be seen, or of a whole element with pixels around it."""
+        clip = {"captureBeyondViewport": True, "clip": self._box(selector, margin)} if selector else {}
         out.write_bytes(base64.b64decode(self._call("Page.captureScreenshot", format="png", **clip)["data"]))
 
-    def _box(self, selector: str) -> dict[str, float]:
+    def _box(self, selector: str, margin: int) -> dict[str, float]:
         box = f"const box = document.querySelector({json.dumps(selector)}).getBoundingClientRect();"
-        corner = "{ x: box.x + scrollX, y: box.y + scrollY, width: box.width, height: box.height, scale: 1 }"
-        found: dict[str, float] = self.run(f"{box} return {corner};")
-        return found
+        x, y, width, height = self.run(f"{box} return [box.x + scrollX, box.y + scrollY, box.width, box.height];")
+        sides = {"width": width + 2 * margin, "height": height + 2 * margin}
+        return {"x": x - margin, "y": y - margin, **sides, "scale": 1}
 
     def print(self, out: Path) -> None:
         """As a PDF."""

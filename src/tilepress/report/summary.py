@@ -119,10 +119,13 @@ def _papers(records: Sequence[Record]) -> list[Card]:
     found = states([one for one in records if isinstance(one, Reproduction)])
     if not found:
         return []
-    words = {"deviates": "deviate"}
-    others = ", ".join(f"{count} {words.get(state, state)}" for state, count in found.items() if state != "matches")
+    others = ", ".join(_in_words(state, count) for state, count in found.items() if state != "matches")
     figure = f"{found.get('matches', 0)} of {sum(found.values())}"
     return [Card("Values of the papers that match", figure, others or "none deviates")]
+
+
+def _in_words(state: str, count: int) -> str:
+    return f"{count} {'deviate' if state == 'deviates' and count > 1 else state}"
 
 
 def _origins(records: Sequence[Record]) -> Card:
