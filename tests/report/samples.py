@@ -65,6 +65,7 @@ def layers(machine=HERE):
             f"{name}.64x32.b1.share_of_read_bandwidth": 0.875 - index / 2,
         }
     figures["int4:g32+int8.64x32.b1.over.torch float32"] = (3.625, "x")
+    figures["int4:g32+int8.64x32.b1.predicted_bound"] = "memory"
     return named("tilepress bench linear --json", figures, machine)
 
 

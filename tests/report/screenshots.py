@@ -1,5 +1,7 @@
-"""The README's pictures of the report: `python -m tests.report.screenshots [RECORDS…]` takes them, of the kept results if
-no records are given."""
+"""The README's pictures of the report: `python -m tests.report.screenshots [RECORDS…]` takes them.
+
+Without records they are of the kept results.
+"""
 
 import sys
 from pathlib import Path
@@ -10,6 +12,7 @@ from tilepress.report import read_records, render_page, sections, write_text
 from .browser import Browser, find_chromium
 
 ROOT = Path(__file__).parents[2]
+ALONE = "document.querySelectorAll('nav, section:not(#explorer)').forEach((one) => { one.hidden = true; });"
 RESULTS, IMAGES = ROOT / "benchmarks" / "results", ROOT / "docs" / "images"
 LARGEST = 200_000  # bytes of a picture
 
@@ -41,9 +44,7 @@ def take(browser: Browser, page: Path) -> None:
     tab = browser.open(page, 1180, 1300)
     tab.run("await new Promise((done) => setTimeout(done, 2000));")
     tab.screenshot(IMAGES / "report.png")
-    tab.run(
-        "document.querySelectorAll('nav, section:not(#explorer)').forEach((one) => one.hidden = true); await Explorer.look();"
-    )
+    tab.run(f"{ALONE} await Explorer.look();")
     tab.screenshot(IMAGES / "explorer.png", "#explorer", 16)
     for name in ("report.png", "explorer.png"):
         size = (IMAGES / name).stat().st_size

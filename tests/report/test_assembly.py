@@ -105,6 +105,7 @@ def test_the_summary():
     assert found["Decoding"].figure == "114.5 token/s"
     assert found["Decoding"].detail.startswith("int4: 6.25 × transformers, 0.812 × llama.cpp Q4_0")
     assert found["Of the read bandwidth"].figure == "88 %" and "of 36 GB/s" in found["Of the read bandwidth"].detail
+    assert "by the model, memory binds" in found["Of the read bandwidth"].detail
     assert found["Values of the papers that match"].figure == "4 of 7"
     assert found["Values of the papers that match"].detail == "2 deviate, 1 not possible here"
 

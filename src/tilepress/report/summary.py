@@ -111,7 +111,9 @@ def _bound(records: Sequence[Record]) -> list[Card]:
         read_at = reads.get((machine, best.record.command, f"{READS}{words['shape']}.b{words['batch']}"))
         limit = f" of {text(read_at)} GB/s read beside it" if read_at is not None else ""
         layer = f"{words['name']}, {words['shape'].replace('x', '×')}, batch {words['batch']}"
-        cards.append(Card("Of the read bandwidth", figure, f"{layer}{limit}; {machine}"))
+        same = [one for one in layers if one.words == words and _is_of(one, machine, best.record.command)]
+        binds = [f"; by the model, {one.record.value} binds" for one in same if one.what == "predicted_bound"]
+        cards.append(Card("Of the read bandwidth", figure, f"{layer}{limit}{''.join(binds[:1])}; {machine}"))
     return cards
 
 
