@@ -2,7 +2,10 @@
 
 import pytest
 
+from tilepress.formats import parse_weight
+from tilepress.hardware import read_machine
 from tilepress.report import render_page, sections, write_text
+from tilepress.roofsurface import Deca, Libxsmm, Nothing, predict
 
 from . import samples
 
@@ -29,19 +32,19 @@ found.falling = column();
 found.says = table.tHead.rows[0].cells[2].getAttribute("aria-sort");
 
 const form = document.querySelector("#papers form"), rows = () => [...document.querySelectorAll("#papers tbody tr")];
-const shown = (fields) => {
+const filtered = (fields) => {
   for (const [name, value] of Object.entries(fields)) form.elements[name].value = value;
   form.dispatchEvent(new Event("input", { bubbles: true }));
   const count = rows().filter((row) => row.getClientRects().length > 0).length;
   form.reset();
   return [count, form.querySelector(".count").textContent];
 };
-found.all = shown({});
-found.deca = shown({ paper: "deca" });
-found.deviates = shown({ state: "deviates" });
-found.far = shown({ deviation: "20" });
-found.words = shown({ words: "table3 mxu" });
-found.nothing = shown({ paper: "deca", state: "matches" });
+found.all = filtered({});
+found.deca = filtered({ paper: "deca" });
+found.deviates = filtered({ state: "deviates" });
+found.far = filtered({ deviation: "20" });
+found.words = filtered({ words: "table3 mxu" });
+found.nothing = filtered({ paper: "deca", state: "matches" });
 
 const controls = $("controls").elements;
 const choose = (fields) => {
@@ -49,6 +52,18 @@ const choose = (fields) => {
   $("controls").dispatchEvent(new Event("input", { bubbles: true }));
   return [$("bound").textContent, $("rate").textContent, $("moves").tBodies[0].rows.length];
 };
+const texts = (one) => [...one.children].map((part) => part.textContent);
+const shown = () => ({
+  numbers: Object.fromEntries([...$("numbers").children].map(texts)),
+  moves: [...$("moves").tBodies[0].rows].map(texts),
+});
+const twice = { machine: "spr-hbm", density: "50", batch: "2", width: "4", tables: "2" };
+choose({ ...twice, decompressor: "deca", format: "mxfp4" });
+found.engine_shown = shown();
+choose({ ...twice, decompressor: "libxsmm", format: "bf8" });
+found.software_shown = shown();
+choose({ decompressor: "deca", format: "bf8", density: "20", batch: "0", width: "5", tables: "3" });
+
 found.start = choose({});
 found.density = choose({ density: "100" });
 found.batch = choose({ batch: "4" });
@@ -152,13 +167,56 @@ def test_sliders_change_the_numbers(worked):
     assert worked["command"].endswith("--density 1 --batch 16 --decompressor deca:w8:l4")
 
 
-def test_the_explorer_begins_where_python_does(worked, tmp_path):
-    from tilepress.formats import parse_weight
-    from tilepress.hardware import read_machine
-    from tilepress.roofsurface import Deca, predict
-
+def test_the_explorer_begins_where_python_does(worked):
     expected = predict(read_machine("spr-hbm"), parse_weight("bf8"), 0.2, Deca(32, 8))
     assert worked["start"][1] == f"{expected.flops / 1e12:.4g} TFLOPS"
+
+
+@pytest.mark.parametrize(
+    "name, format, decompressor", [("engine", "mxfp4", Deca(16, 4)), ("software", "bf8", Libxsmm())]
+)
+def test_all_that_the_explorer_shows_is_what_python_finds(worked, name, format, decompressor):
+    machine, weights = read_machine("spr-hbm"), parse_weight(format)
+    now = predict(machine, weights, 0.5, decompressor, 4)
+    assert worked[f"{name}_shown"]["numbers"] == numbers_of(
+        now, predict(machine, parse_weight("bf16"), 1, Nothing(), 4)
+    )
+    faster = {
+        "twice the memory bandwidth": machine.changed(memory={"bandwidth": 2 * machine.memory.bandwidth}),
+        "twice the cores, or the clock": machine.changed(cores=2 * machine.cores),
+    }
+    moves = {label: predict(one, weights, 0.5, decompressor, 4) for label, one in faster.items()}
+    moves["half the density"] = predict(machine, weights, 0.25, decompressor, 4)
+    moves["twice the batch"] = predict(machine, weights, 0.5, decompressor, 8)
+    if name == "engine":
+        moves["W = 32"] = predict(machine, weights, 0.5, Deca(32, 4), 4)
+        moves["L = 8"] = predict(machine, weights, 0.5, Deca(16, 8), 4)
+    else:
+        moves["twice the vector units"] = predict(machine, weights, 0.5, Libxsmm(faster=2), 4)
+        moves["DECA with the W and L above"] = predict(machine, weights, 0.5, Deca(16, 4), 4)
+    expected = [
+        [label, _tera(one.flops), f"{one.flops / now.flops:.2f}", one.surface.binding] for label, one in moves.items()
+    ]
+    assert worked[f"{name}_shown"]["moves"] == expected
+
+
+def numbers_of(now, plain):
+    memory, vector = now.demands["memory"], now.demands["vector"]
+    allows = {f"{domain} allows": limit * 512 * now.rows for domain, limit in now.surface.limits.items()}
+    return {
+        "Roof-Surface": f"{_tera(now.flops)} TFLOPS",
+        "roofline, without vector units": f"{_tera(now.roofline_flops)} TFLOPS",
+        "weights read": f"{now.bandwidth / 1e9:.4g} GB/s",
+        "a billion weights take": f"{1e12 * 4 / now.flops:.4g} ms",
+        "over BF16 weights": f"{now.flops / plain.flops:.4g} ×",
+        "memory asked": f"{memory:.4g} bytes an operation; AI_XM {1 / memory:.4g}",
+        "vector asked": f"{vector:.4g} an operation; AI_XV {1 / vector:.4g}",
+        **{name: f"{_tera(flops)} TFLOPS" for name, flops in allows.items()},
+    }
+
+
+def _tera(flops):
+    return f"{flops / 1e12:.4g}"
 
 
 def test_light_and_dark(worked):
