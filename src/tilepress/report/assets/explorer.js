@@ -154,7 +154,7 @@ const Explorer = (() => {
     for (const id of ["bound", "advice", "numbers"]) $(id).hidden = false;
     $("bound").textContent = `bound by ${now.binding}`;
     $("bound").style.background = Page.DOMAINS[now.binding];
-    $("bound").style.color = now.binding === "vector" ? "#000" : "#fff";
+    $("bound").style.color = now.binding === "matrix" ? "#fff" : "#000";
     $("rate").textContent = `${RoofSurface.general(now.flops / 1e12)} TFLOPS`;
     $("advice").textContent = `To leave it: ${now.advice}.`;
     showNumbers(made, now);
