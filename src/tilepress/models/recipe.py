@@ -114,6 +114,8 @@ class Calibration(_Section):
 
 
 class Recipe(_Section):
+    """What becomes of a model's weights, activations and KV cache, and what text it is calibrated with."""
+
     weights: Weights = Weights()
     activations: Activations = Activations()
     kv_cache: KVCache = KVCache()

@@ -10,6 +10,7 @@ PAPERS: tuple[Sequence[Item], ...] = (deca.ITEMS, anda.ITEMS, harmonia.ITEMS, ar
 
 
 def items() -> list[Item]:
+    """All items, paper after paper."""
     return [item for paper in PAPERS for item in paper]
 
 

@@ -1,0 +1,109 @@
+"""Write docs/api.md: what every package of tilepress exports, with the first words of its docstring."""
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator
+from dataclasses import is_dataclass
+from inspect import Parameter
+from pathlib import Path
+from types import ModuleType
+from typing import Any, get_origin
+
+import tilepress
+
+PAGE = Path(__file__).parents[1] / "docs/api.md"
+HEAD = """# API reference
+
+What the packages of `tilepress` export; everything else may change without notice. `python benchmarks/api_reference.py`
+writes this page from docstrings, and a test fails when they drift.
+"""
+LONG = 80
+SIMPLE = (bool, int, float, str, type(None))
+
+
+def packages() -> list[ModuleType]:
+    """Those that export something, the whole first; the command line is not for import."""
+    names = [found.name for found in pkgutil.walk_packages(tilepress.__path__, "tilepress.") if found.ispkg]
+    modules = [tilepress, *map(importlib.import_module, sorted(names))]
+    return [one for one in modules if getattr(one, "__all__", None) and one.__name__ != "tilepress.cli"]
+
+
+def reference() -> str:
+    return "\n".join([HEAD, *(line for package in packages() for line in _package(package))])
+
+
+def _package(package: ModuleType) -> Iterator[str]:
+    yield from (f"## {package.__name__}", "", _summary(package), "")
+    for name in sorted(package.__all__, key=lambda name: (name.lower(), name)):
+        yield from _symbol(name, getattr(package, name))
+    yield ""
+
+
+def _symbol(name: str, found: Any) -> Iterator[str]:
+    if isinstance(found, ModuleType):  # tilepress.compress, which can be called
+        yield _line(
+            name, "(model, recipe)", f"`{type(found).__call__.__doc__.strip('`.')}`; also a package, see below."
+        )
+    elif inspect.isclass(found):
+        yield _line(name, _signature(found) if is_dataclass(found) else "", _summary(found))
+        yield from (f"  {line}" for line in _members(found))
+    elif inspect.isfunction(inspect.unwrap(found)):
+        yield _line(name, _signature(found), _summary(found))
+    else:
+        yield _line(name, "", _value(name, found))
+
+
+def _members(found: type) -> Iterator[str]:
+    """Methods and properties that the class itself has, with what they say of themselves."""
+    for name, member in vars(found).items():
+        function = member.fget if isinstance(member, property) else inspect.unwrap(getattr(member, "__func__", member))
+        if not name.startswith("_") and inspect.isfunction(function) and function.__doc__:
+            yield _line(name, "" if isinstance(member, property) else _signature(function), _summary(function))
+
+
+def _line(name: str, signature: str, summary: str) -> str:
+    return f"- `{name}{signature}`: {summary}" if summary else f"- `{name}{signature}`"
+
+
+def _signature(function: Any) -> str:
+    """Names, and defaults where they are short; types are in the source."""
+    parts, has_star = [], False
+    for one in inspect.signature(function).parameters.values():
+        if one.name in ("self", "cls"):
+            continue
+        if one.kind is Parameter.KEYWORD_ONLY and not has_star:
+            parts.append("*")
+        has_star |= one.kind in (Parameter.KEYWORD_ONLY, Parameter.VAR_POSITIONAL)
+        parts.append(_parameter(one))
+    return f"({', '.join(parts)})"
+
+
+def _parameter(one: Parameter) -> str:
+    stars = {Parameter.VAR_POSITIONAL: "*", Parameter.VAR_KEYWORD: "**"}.get(one.kind, "")
+    if one.default is Parameter.empty:
+        return stars + one.name
+    return f"{one.name}={one.default!r}" if isinstance(one.default, SIMPLE) else f"{one.name}=…"
+
+
+def _summary(found: Any) -> str:
+    """The first paragraph of its own docstring, in one line."""
+    text = inspect.cleandoc(found.__doc__ or "")
+    if inspect.isclass(found) and is_dataclass(found) and text.startswith(f"{found.__name__}("):
+        return ""  # what dataclass writes where nobody did
+    return " ".join(text.partition("\n\n")[0].split())
+
+
+def _value(name: str, found: Any) -> str:
+    """Of a constant: itself where it is short."""
+    if get_origin(found):
+        return "A type."
+    words = ", ".join(map(str, found)) if isinstance(found, tuple) else str(found)
+    is_plain = isinstance(found, str | tuple) and not name.startswith("__")
+    if len(words) > LONG or not is_plain:
+        return f"A `{type(found).__name__}`."
+    return f"`{words}`."
+
+
+if __name__ == "__main__":
+    PAGE.write_text(reference(), "utf-8")
