@@ -75,7 +75,7 @@ def deca(
     weights; those demanded are L2 misses. Bitmasks are random, or those of a packed file.
 
     Example: tilepress simulate deca --weights bf8 --density 0.05 --timeline tiles.html
-    Example: tilepress simulate deca --packed small/model.safetensors --cores 8 --bandwidth 100
+    Example: tilepress simulate deca --packed layer.safetensors --cores 8 --bandwidth 100
     """
     recorder = Recorder()
     if fitted:

@@ -1,0 +1,58 @@
+"""What the pages' commands find beside them: small stand-ins for what a reader has."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from tests.cli.conftest import call as call
+from tests.docs.pages import ROOT
+from tests.evaluate.tiny import SIZES, tiny_tokenizer
+from tilepress import tiles
+from tilepress.models import texts
+
+CONFIG = {
+    **SIZES,
+    "num_attention_heads": 2,  # of 32 channels, as packed caches want them
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_key_value_heads": 1,
+    "max_position_embeddings": 512,
+    "initializer_range": 0.1,
+}
+TEXTS = ("wikitext2-test.txt", "wikitext2-train.txt", "ptb-valid.txt")
+QUESTION = {"goal": "Boil an egg", "sol1": "in water", "sol2": "in a bag", "label": 0}
+
+
+@pytest.fixture(scope="session")
+def standins(tmp_path_factory):
+    """A folder with a random model of two small layers called `smollm2-135m` (a folder goes before the model of that
+    name), the same as `dense` and its configuration, a packed layer, floats, the kept results, and texts."""
+    folder = tmp_path_factory.mktemp("standins")
+    torch.manual_seed(0)
+    LlamaForCausalLM(LlamaConfig(**CONFIG)).eval().save_pretrained(folder / "smollm2-135m")
+    tiny_tokenizer().save_pretrained(folder / "smollm2-135m")
+    shutil.copytree(folder / "smollm2-135m", folder / "dense")
+    shutil.copy(folder / "dense/config.json", folder)
+    np.save(folder / "activations.npy", np.random.default_rng(0).standard_normal((4, 64), np.float32))
+    tiles.save(folder / "layer.safetensors", {"q_proj": tiles.pack(torch.randn(1024, 256), "bf8", sparse=True)})
+    (folder / "benchmarks").symlink_to(ROOT / "benchmarks")
+    (folder / "data").mkdir()
+    for name in TEXTS:
+        (folder / "data" / name).write_text(texts.read_text("pydoc")[:20_000])
+    (folder / "data/piqa-valid.jsonl").write_text("\n".join([json.dumps(QUESTION)] * 4))
+    return folder
+
+
+@pytest.fixture
+def beside(standins, tmp_path, monkeypatch):
+    """A folder of its own to run commands in, the stand-ins in it."""
+    for path in standins.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TILEPRESS_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("TILEPRESS_CACHE", str(tmp_path / "cache"))
+    return tmp_path

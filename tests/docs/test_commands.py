@@ -1,0 +1,237 @@
+"""Every command and every Python example of README.md and docs/ runs, in its page's order, on small stand-ins.
+
+A command is run with the options of SMALLER and OF_ITEMS in the place of its own. One that its page marks (see
+`pages.py`) is parsed only. What is only named, in running text or as a synopsis, must name commands and options that
+exist.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from tests.docs.pages import MARK, PAGES, ROOT, Block, Command, Page
+from tilepress.cli.app import app
+from tilepress.paper import find
+
+# Options in the place of those that a command has, so that it takes a second and not minutes.
+SMALLER = {
+    "compress": {"--sequences": "2", "--length": "32"},
+    "search": {"--sequences": "1", "--length": "32", "--windows": "1"},
+    "generate": {"--tokens": "4"},
+    "eval": {"--window": "64", "--windows": "1", "--items": "2"},
+    "bench linear": {"--shape": "64x64", "--repeats": "1", "--seconds": "0"},
+    "bench model": {"--prompt": "8", "--tokens": "2", "--repeats": "1", "--no-peers": ""},
+    "bench attention": {"--depth": "64", "--repeats": "1"},
+    "bench pack": {"--neurons": "64", "--inputs": "64", "--repeats": "1"},
+    "bench planes": {"--megabytes": "1", "--repeats": "1"},
+    "bench threads": {"--rounds": "1"},
+    "simulate deca": {"--parameters": "10000000"},
+    "simulate compare": {"--tokens": "2048"},
+}
+SHORTER = {"bench model": {"--depth": "16"}}  # only where a command has them
+OF_ITEMS = {
+    "windows": "1",
+    "tokens": "32",
+    "sequences": "1",
+    "length": "32",
+}  # --set of `reproduce`, if items have them
+PAPERS = ("deca", "anda", "harmonia", "sparamx")  # each stood for by its first item; tests/paper runs them all
+
+# The one thing that a machine may refuse: kernels of a processor whose instructions nobody has counted.
+REFUSED = "was not counted for"
+
+ALL = [Page(path) for path in PAGES]
+on_pages = pytest.mark.parametrize("page", ALL, ids=[page.name for page in ALL])
+
+
+@on_pages
+def test_a_page_runs_from_top_to_bottom(page, beside, call):
+    for name, text in page.files.items():
+        (beside / name).write_text(text)
+    names = {"__name__": page.name}
+    for step in page.steps:
+        if isinstance(step, Block):
+            exec(compile("\n" * (step.line - 1) + step.text, page.name, "exec"), names)
+        else:
+            CHECKS[check_of(step)](step, call)
+
+
+def check_of(command):
+    """How a command is tested: the name of one of CHECKS. There is no other way out."""
+    if command.is_synopsis:
+        return "named"
+    if command.reason is not None:
+        return "marked"
+    return command.words[0]
+
+
+def run_tilepress(command, call):
+    done = call(*smaller(command.words))
+    assert done.returncode == 0 or REFUSED in done.stderr, f"{command}\n{done.stderr}"
+
+
+def check_make(command, call):
+    """Set up environments of their own, and run this."""
+    for target in command.words[1:]:
+        assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.M), f"{command}: no such target"
+
+
+def check_python(command, call):
+    """Tests and measurements: the files must be there. Those of add-a-format.md are run by test_walkthroughs.py."""
+    paths = [word for word in command.words[1:] if "/" in word]
+    assert paths and all((ROOT / path).exists() for path in paths), f"{command}: no such file"
+
+
+def check_names(command, call):
+    """The command and its options exist, and so do items to reproduce."""
+    for name, found, rest in alternatives(command):
+        assert name, f"{command}: no such command"
+        unknown = {word.partition("=")[0] for word in rest if word.startswith("-")} - options_of(found)
+        assert not unknown, f"{command}: there is no {unknown}"
+        find([word for word in rest if is_item(word)] if name == "reproduce" else [])
+
+
+def check_parse(command, call):
+    """All that its options and arguments say of themselves holds; it is not run."""
+    name, found, rest = subcommand(command.words[1:])
+    found.make_context(name, list(rest)).close()
+
+
+CHECKS = {
+    "tilepress": run_tilepress,
+    "make": check_make,
+    "python": check_python,
+    "named": check_names,
+    "marked": check_parse,
+}
+
+
+def smaller(words):
+    """What is run in the place of a command: the same, with fewer tokens, rows and runs."""
+    name, _, rest = subcommand(words[1:])
+    given = {option: value for option, value in SHORTER.get(name, {}).items() if option in rest}
+    for option, value in (SMALLER.get(name, {}) | given).items():
+        rest = [*without(rest, option), *filter(None, (option, value))]
+    return [*name.split(), *(of_items(rest) if name == "reproduce" and "--list" not in rest else rest)]
+
+
+def of_items(rest):
+    rest = [find([word])[0].name if word in PAPERS else word for word in rest]
+    options = {option for item in find([word for word in rest if is_item(word)]) for option in item.options}
+    kept = [word for word in rest if word.partition("=")[0] not in OF_ITEMS]
+    kept = [word for word, after in zip(kept, [*kept[1:], ""], strict=True) if word != "--set" or "=" in after]
+    return [*kept, *(word for one in OF_ITEMS if one in options for word in ("--set", f"{one}={OF_ITEMS[one]}"))]
+
+
+def is_item(word):
+    return word.partition("/")[0] in PAPERS
+
+
+def without(words, option):
+    """`words` less every `option` and its value."""
+    kept = list(words)
+    while option in kept:
+        at = kept.index(option)
+        del kept[at : at + 2]
+    return kept
+
+
+def subcommand(words):
+    """(name of the subcommand, what click has of it, the words after its name)."""
+    found, name, rest = typer.main.get_command(app), [], list(words)
+    while rest and rest[0] in getattr(found, "commands", {}):
+        name.append(rest.pop(0))
+        found = found.commands[name[-1]]
+    return " ".join(name), found, rest
+
+
+def alternatives(command):
+    """`generate|eval --kv` is two commands; of a list with commas the first counts."""
+    text = " ".join(command.words[1:]).partition(",")[0]
+    heads, dashes, options = text.partition(" -")
+    return [subcommand(f"{head}{dashes}{options}".split()) for head in heads.split("|")]
+
+
+def options_of(command):
+    return {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
+
+
+# What the pages may not have
+
+
+@on_pages
+def test_what_is_only_named_exists(page, call):
+    for command in page.mentions:
+        check_names(command, call)
+
+
+@on_pages
+def test_every_command_has_a_check(page):
+    for command in page.commands:
+        assert check_of(command) in CHECKS, f"{command}: run it, or say why not ({MARK} …)"
+        assert not command.is_synopsis or page.name == "README.md", f"{command}: give a command that can be typed"
+
+
+def test_marks_are_few_and_say_why():
+    marked = [command for page in ALL for command in page.commands if command.reason is not None]
+    assert all(command.reason and command.words[0] == "tilepress" for command in marked)
+    assert len(marked) < 0.1 * sum(len(page.commands) for page in ALL)
+
+
+@pytest.mark.parametrize(
+    "line, check",
+    [
+        ("tilepress compres smollm2-135m -o small", "named"),
+        ("tilepress eval smollm2-135m --window-size 4", "named"),
+        ("tilepress reproduce deca/table99", "named"),
+        ("make dem", "make"),
+        ("python -m pytest tests/none", "python"),
+    ],
+)
+def test_what_is_wrong_is_seen(line, check, call):
+    with pytest.raises((AssertionError, ValueError)):
+        CHECKS[check](Command("page", 1, tuple(line.split())), call)
+
+
+def test_a_command_that_fails_is_seen(beside, call):
+    with pytest.raises(AssertionError, match="page:1: tilepress generate nowhere"):
+        run_tilepress(Command("page", 1, ("tilepress", "generate", "nowhere", "Once")), call)
+
+
+def test_sizes_are_replaced():
+    words = ["tilepress", "bench", "model", "a", "--depth", "1024,4096", "--prompt", "99", "--kv", "bfp4"]
+    assert smaller(words)[:5] == ["bench", "model", "a", "--kv", "bfp4"] and "99" not in smaller(words)
+    told = smaller(["tilepress", "reproduce", "anda/fig6", "--set", "windows=9", "--set", "model=small"])
+    assert told == ["reproduce", "anda/fig6", "--set", "model=small", "--set", "windows=1", "--set", "tokens=32"]
+
+
+# Paths, links and excerpts
+
+
+@on_pages
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.text):
+        assert target.startswith("https://") or (page.path.parent / target).exists(), f"{page.name}: {target}"
+
+
+@on_pages
+def test_paths_exist(page):
+    """What looks like a file of ours, `kernels/linear.py` say: from the root, the package or the sources."""
+    for path in re.findall(r"`((?:[\w-]+/)+[\w-]+\.(?:py|pyi|cc|h|yaml|md))`", page.text):
+        assert any((root / path).exists() for root in (ROOT, ROOT / "src/tilepress", ROOT / "native")), path
+
+
+@on_pages
+def test_excerpts_are_as_in_the_source(page):
+    for block in page.blocks:
+        if block.language == "cpp" and block.file:
+            source = (ROOT / block.file).read_text()
+            assert "".join(f"{line}\n" for line in block.lines[1:]) in source, f"{page.name}: {block.file}"
+
+
+def test_the_index_has_every_page():
+    index = (ROOT / "docs/README.md").read_text()
+    missing = [path.name for path in Path(ROOT / "docs").glob("*.md") if f"({path.name})" not in index]
+    assert missing == ["README.md"]

@@ -1,0 +1,92 @@
+"""What a page tells a reader to add, added: and the tests that it tells him to run, run."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+from tests.docs.pages import PAGES, ROOT, Page
+from tilepress.hardware import read_accelerator, read_machine
+from tilepress.models import read_recipe
+
+# Does to a module of tilepress, as soon as it is imported, what the page does to its source.
+PLUGIN = """
+from tilepress._after_import import after_import
+
+def add(module):
+    exec(compile({code!r}, module.__file__, "exec"), vars(module))
+
+after_import({module!r}, add)
+"""
+
+
+@pytest.fixture
+def with_the_format(tmp_path):
+    """A copy of the tests with what add-a-format.md adds to them, and a plugin that adds the rest to the package."""
+    page = Page(ROOT / "docs/add-a-format.md")
+    source, tests = (block for block in page.blocks if block.file and block.file.endswith(".py"))
+    assert (source.file, tests.file) == ("src/tilepress/formats/floats.py", "tests/formats/test_elements.py")
+    shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    with open(tmp_path / tests.file, "a") as file:
+        file.write(tests.text)
+    (tmp_path / "adds_a_format.py").write_text(PLUGIN.format(code=source.text, module="tilepress.formats.floats"))
+    return tmp_path
+
+
+def test_a_new_format_passes_the_tests_that_its_page_names(with_the_format):
+    (command,) = (one for one in Page(ROOT / "docs/add-a-format.md").commands if one.words[0] == "python")
+    options = [
+        "-p",
+        "adds_a_format",
+        "-c",
+        str(ROOT / "pyproject.toml"),
+        "--rootdir",
+        ".",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+    ]
+    given = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    path = os.pathsep.join([str(with_the_format), *map(os.path.abspath, given)])
+    done = subprocess.run(
+        [sys.executable, *command.words[1:], *options],
+        cwd=with_the_format,
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+    passed = int(done.stdout.rpartition(" passed")[0].split()[-1])
+    assert passed > 20 and "failed" not in done.stdout
+
+
+def test_every_machine_that_a_page_shows_is_whole(tmp_path):
+    shown = {name: text for path in PAGES for name, text in Page(path).files.items() if name.endswith(".yaml")}
+    assert len(shown) >= 2
+    for name, text in shown.items():
+        (tmp_path / name).write_text(text)
+        read = read_accelerator if "like:" in text else read_machine
+        assert read(tmp_path / name).sources
+
+
+def test_every_recipe_that_a_page_shows_is_one():
+    shown = [block.text for path in PAGES for block in Page(path).blocks if block.language == "toml"]
+    assert shown
+    for text in shown:
+        read_recipe(tomllib.loads(text))
+
+
+def test_the_kernels_page_names_its_files_in_order():
+    page = Page(ROOT / "docs/add-a-kernel.md").text
+    steps = [
+        "kernels/reference.py",
+        "include/tilepress/kernels.h",
+        "`native/kernels/<operation>/`",
+        "dispatch/registry.h",
+    ]
+    steps += ["dispatch/registry.cc", "bindings/matrix.cc", "tests/kernels/test_linear.py", "roofsurface/kernels.py"]
+    places = [page.index(step) for step in steps]
+    assert places == sorted(places)
