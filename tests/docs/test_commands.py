@@ -6,6 +6,7 @@ exist.
 """
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,11 @@ from tilepress.paper import find
 # Options in the place of those that a command has, so that it takes a second and not minutes.
 SMALLER = {
     "compress": {"--sequences": "2", "--length": "32"},
+    "demo": {"--windows": "1"},
     "search": {"--sequences": "1", "--length": "32", "--windows": "1"},
     "generate": {"--tokens": "4"},
     "eval": {"--window": "64", "--windows": "1", "--items": "2"},
-    "bench linear": {"--shape": "64x64", "--repeats": "1", "--seconds": "0"},
+    "bench linear": {"--shape": "2048x1024", "--repeats": "1", "--seconds": "0"},
     "bench model": {"--prompt": "8", "--tokens": "2", "--repeats": "1", "--no-peers": ""},
     "bench attention": {"--depth": "64", "--repeats": "1"},
     "bench pack": {"--neurons": "64", "--inputs": "64", "--repeats": "1"},
@@ -56,6 +58,29 @@ def test_a_page_runs_from_top_to_bottom(page, beside, call):
             exec(compile("\n" * (step.line - 1) + step.text, page.name, "exec"), names)
         else:
             CHECKS[check_of(step)](step, call)
+
+
+def test_the_examples_of_help_run(beside, call):
+    examples = {name: list(examples_of(command)) for name, command in leaves(typer.main.get_command(app))}
+    assert all(examples.values()), [name for name in examples if not examples[name]]
+    typed = {tuple(smaller(one.words)) for page in ALL for one in page.commands if check_of(one) == "tilepress"}
+    for example in [*examples.pop("compress"), *(one for some in examples.values() for one in some)]:
+        if example.words[1] == "compress" or tuple(smaller(example.words)) not in typed:
+            run_tilepress(example, call)
+
+
+def leaves(group, *before):
+    """(name, command) of all that is no group."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from leaves(command, *before, name)
+        else:
+            yield " ".join([*before, name]), command
+
+
+def examples_of(command):
+    for text in re.findall(r"Example: (tilepress .*)", command.help):
+        yield Command(f"help of {command.name}", 0, tuple(shlex.split(text)))
 
 
 def check_of(command):

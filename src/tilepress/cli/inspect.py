@@ -14,7 +14,7 @@ def inspect(
 ) -> None:
     """Check a packed file and list its matrices: format, shape, density, bytes.
 
-    Example: tilepress inspect model.safetensors
+    Example: tilepress inspect layer.safetensors
     """
     from ..tiles import load
 
