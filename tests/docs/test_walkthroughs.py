@@ -63,6 +63,17 @@ def test_a_new_format_passes_the_tests_that_its_page_names(with_the_format):
     assert passed > 20 and "failed" not in done.stdout
 
 
+def test_the_table_of_the_roof_surface_is_what_the_command_prints(call):
+    page = Page(ROOT / "docs/read-a-roof-surface.md")
+    printed = call(*page.commands[0].words[1:]).stdout.splitlines()
+    shown = [line.strip("| ").split(" | ") for line in page.text.splitlines() if line.startswith("| `")]
+    assert shown
+    for name, bound, wish, *figures in shown:
+        (line,) = (line for line in printed if line.split()[:1] == [name.strip("`")])
+        assert f" {bound} " in line and wish in line
+        assert [float(word) for word in line.split()[-5:]] == [float(figure) for figure in figures]
+
+
 def test_every_machine_that_a_page_shows_is_whole(tmp_path):
     shown = {name: text for path in PAGES for name, text in Page(path).files.items() if name.endswith(".yaml")}
     assert len(shown) >= 2
