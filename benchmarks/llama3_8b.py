@@ -14,17 +14,14 @@ from functools import partial
 
 import torch
 from rich.progress import Progress
-from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
-from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from run import keep
 from tilepress.bench.linear import parse_contestant
 from tilepress.bench.model import Entrant, Settings, TransformersWriter, measure, steps
 from tilepress.bench.model_peers import best_dtype
-from tilepress.nn import PackedLinear, decode_natively
+from tilepress.bench.random_models import packed_model, random_model
 from tilepress.records import Record, machine, to_json
-from tilepress.tiles import pack
 
 CONTESTANTS = ["bf16@50%", "int4:g32", "int4:g32+int8"]
 SHAPE = {
@@ -55,7 +52,7 @@ def main() -> None:
 
 def run(arguments: argparse.Namespace) -> list[Record]:
     settings = Settings(prompt=arguments.prompt, tokens=arguments.tokens, repeats=arguments.repeats)
-    dense = random_model(arguments.layers)
+    dense = random_model(LlamaConfig(**SHAPE, num_hidden_layers=arguments.layers), torch.bfloat16)
     entrants = [Entrant("transformers bf16", 0, lambda _: TransformersWriter(dense))]
     entrants += [Entrant(name, 0, partial(packed_writer, dense, name), is_peer=False) for name in arguments.contestants]
     with Progress(disable=arguments.json or not sys.stderr.isatty()) as bar:
@@ -76,41 +73,8 @@ def run(arguments: argparse.Namespace) -> list[Record]:
     return [Record(name, value, unit, "measured", here, command) for name, value, unit in units]
 
 
-def random_model(layers: int) -> LlamaForCausalLM:
-    """In bf16. All layers have the same weights, each in memory of its own: speed does not know the difference."""
-    with torch.device("meta"):
-        model = LlamaForCausalLM(LlamaConfig(**SHAPE, num_hidden_layers=layers)).to(torch.bfloat16)
-    model.to_empty(device="cpu")
-    model.model.rotary_emb = LlamaRotaryEmbedding(model.config)
-    first = model.model.layers[0]
-    for module in (first, model.model.embed_tokens, model.lm_head):
-        for weight in module.parameters():
-            weight.data.normal_(std=0.02) if weight.ndim == 2 else weight.data.fill_(1)
-    model.model.norm.weight.data.fill_(1)
-    for layer in model.model.layers[1:]:
-        for to, weight in zip(layer.parameters(), first.parameters(), strict=True):
-            to.data.copy_(weight.data)
-    return model.eval()
-
-
-@torch.no_grad()
 def packed_writer(dense: LlamaForCausalLM, name: str, threads: int) -> TransformersWriter:
-    contestant = parse_contestant(name)
-    with torch.device("meta"):
-        model = LlamaForCausalLM(dense.config).to(torch.bfloat16)
-    for path, module in list(dense.named_modules()):
-        place, _, last = path.rpartition(".")
-        if isinstance(module, nn.Linear):
-            weight = module.weight
-            # Of normal weights, those beyond the quantile that the density gives.
-            sample = weight.flatten()[: 1 << 20].float().abs()
-            mask = None if contestant.density == 1 else weight.abs() > sample.quantile(1 - contestant.density)
-            packed = pack(weight, contestant.format, mask=mask, threads=threads)
-            setattr(model.get_submodule(place), last, PackedLinear(packed, None, contestant.activations))
-        elif not list(module.children()):
-            setattr(model.get_submodule(place), last, module)  # norms, embedding and rotation are shared
-    decode_natively(model)
-    return TransformersWriter(model.eval())
+    return TransformersWriter(packed_model(dense, parse_contestant(name), threads))
 
 
 if __name__ == "__main__":

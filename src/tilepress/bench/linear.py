@@ -25,7 +25,7 @@ from ..tiles import PackedMatrix, pack
 from ..tiles.layout import BLOCK_NEURONS
 from ..tiles.native import own_copy
 from .bandwidth import read_bandwidth
-from .peers import PEERS, Call, Entrant, copies_of
+from .peers import PEERS, Call, Entrant, Peer, copies_of
 from .shapes import Shape
 
 FORM = "FORMAT[@DENSITY%][+ACTIVATIONS], int4:g32@50%+int8 say"
@@ -59,7 +59,8 @@ class Contestant:
 
 @dataclass(frozen=True)
 class Settings:
-    """`seconds`: time for the calls of one entrant at one batch; it makes at most `repeats` of them."""
+    """`seconds`: time for the calls of one entrant at one batch; it makes at most `repeats` of them. `among`: the
+    names of the peers to take; all if none is named."""
 
     batches: Sequence[int] = (1,)
     dtype: torch.dtype = torch.float32
@@ -67,6 +68,12 @@ class Settings:
     seconds: float = 0.25
     threads: int | None = None
     peers: bool = True
+    among: Sequence[str] = ()
+
+    @property
+    def wanted(self) -> list[Peer]:
+        """The peers to measure beside contestants."""
+        return [peer for peer in PEERS if self.peers and (not self.among or peer.name in self.among)]
 
 
 @dataclass(frozen=True)
@@ -152,7 +159,7 @@ def pays_from(seconds: Mapping[float, float]) -> float | None:
 
 def steps(contestants: Sequence[Contestant], settings: Settings) -> int:
     """How often `measure` will call its `step` for one shape."""
-    return len({c.weights for c in contestants}) + len(PEERS) * settings.peers + len(settings.batches)
+    return len({c.weights for c in contestants}) + len(settings.wanted) + len(settings.batches)
 
 
 def measure(
@@ -207,12 +214,12 @@ def _enter(
     shape: Shape, contestants: Sequence[Contestant], settings: Settings, threads: int, step: Step
 ) -> tuple[list[Entrant], dict[str, str]]:
     """Everyone with their weights, and peer → reason for those who are refused."""
-    refusals = {peer.name: peer.refusal(shape) for peer in PEERS} if settings.peers else {}
+    refusals = {peer.name: peer.refusal(shape) for peer in settings.wanted}
     packings = dict.fromkeys(contestant.weights for contestant in contestants)
     allowance = _free_memory() // (len(packings) + len(refusals))
     weight = torch.randn(shape.neurons, shape.inputs, generator=torch.Generator().manual_seed(0))
     entrants = _ours(weight, contestants, allowance, settings, step)
-    for peer in PEERS if settings.peers else []:
+    for peer in settings.wanted:
         step(f"{shape}, weights of {peer.name}")
         if refusals[peer.name] is None:
             entrants.append(peer.load(weight, allowance, threads))

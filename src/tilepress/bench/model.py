@@ -126,18 +126,27 @@ class TransformersWriter:
         clock, mask = _Clock(), torch.ones_like(prompt)
         # An end that never comes: min_new_tokens would search the vocabulary for it at every step, which no user does.
         ends = {"eos_token_id": self.model.config.get_text_config().vocab_size, "pad_token_id": 0}
-        past = {"past_key_values": self.cache()} if self.cache else {}
+        cache = self.past(prompt)
+        past = {} if cache is None else {"past_key_values": cache}
         options = {"do_sample": False, "max_new_tokens": tokens, "streamer": clock, **ends, **past}
+        clock.start()
         self.model.generate(prompt, attention_mask=mask, **options)
         return clock.times
 
+    def past(self, prompt: Tensor) -> Any:
+        """The cache to begin with; None for the model's own."""
+        return self.cache() if self.cache else None
+
 
 class _Clock(BaseStreamer):
-    """Notes when it was made, and when each token came; what comes first is the prompt."""
+    """Notes when it was started, and when each token came; what comes first is the prompt."""
 
     def __init__(self) -> None:
-        self.times = [time.perf_counter()]
+        self.times: list[float] = []
         self._began = False
+
+    def start(self) -> None:
+        self.times = [time.perf_counter()]
 
     def put(self, value: Tensor) -> None:
         if self._began:
