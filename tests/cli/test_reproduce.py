@@ -1,4 +1,6 @@
 import json
+import signal
+from pathlib import Path
 
 import pytest
 
@@ -10,11 +12,11 @@ PUBLISHED = published_table("table 1", "ms", ["a", "b"], {"r": [1.0, 2.0]})
 
 
 @pytest.fixture
-def runs(monkeypatch):
-    """Three items, and the names of those that ran with what they were told."""
+def runs(monkeypatch, tmp_path):
+    """Four items, in an empty folder, and the names of those that ran with what they were told."""
     ran = []
 
-    def good(track, *, windows: int = 2):
+    def good(track, *, windows: int = 2, text: str = "mine"):
         ran.append(f"good {windows}")
         for column in track(["a", "b"], "columns"):
             yield Ours("r", column, 1.05)
@@ -25,13 +27,19 @@ def runs(monkeypatch):
 
     def broken(track):
         ran.append("broken")
+        yield Ours("r", "a", 1.0)
         raise ValueError("a weight is NaN")
 
+    def odd(track):
+        ran.append("odd")
+        raise KeyError("layers")
+
     made = [
-        Item(f"mine/{experiment.__name__}", "a table", "simulated", PUBLISHED, experiment, ("mind the gap",))
-        for experiment in (good, impossible, broken)
+        Item(f"mine/{experiment.__name__}", "a table", "simulated", PUBLISHED, experiment, ("mind the gap",), 300)
+        for experiment in (good, impossible, broken, odd)
     ]
     monkeypatch.setattr(registry, "PAPERS", (made,))
+    monkeypatch.chdir(tmp_path)
     return ran
 
 
@@ -53,10 +61,44 @@ def test_records_for_machines(call, runs):
     ]
 
 
-def test_a_failure_is_told_and_the_others_run(call, runs):
+def test_failures_are_told_and_the_others_run(call, runs):
     done = call("reproduce", "all", "--json")
-    assert done.returncode == 1 and "mine/broken failed: a weight is NaN" in done.stderr
-    assert len(json.loads(done.stdout)) == 4 and runs == ["good 2", "impossible", "broken"]
+    assert done.returncode == 1 and len(json.loads(done.stdout)) == 4
+    assert "error: mine/broken failed: a weight is NaN" in done.stderr
+    assert "error: mine/odd failed: KeyError: 'layers'" in done.stderr
+    assert runs == ["good 2", "impossible", "broken", "odd"]
+    shown = call("reproduce", "all")
+    assert shown.returncode == 1 and "; 2 failed: mine/broken, mine/odd" in shown.stdout
+
+
+def test_all_items_go_on_where_they_stopped(call, runs):
+    """What failed is tried again; what is finished is not."""
+    first = call("reproduce", "all", "--json")
+    kept = Path("reproductions.json").read_text()
+    assert json.loads(kept) == json.loads(first.stdout)
+    assert "Finished items are kept in reproductions.json" in first.stderr
+    again = call("reproduce", "all", "--json")
+    assert runs[4:] == ["broken", "odd"] and again.stdout == first.stdout
+    assert "2 not possible here" in call("reproduce", "--list").stdout
+
+
+def test_an_interrupt_loses_nothing(call, runs, monkeypatch):
+    def endless(track):
+        for _ in track(range(3), "steps"):
+            signal.raise_signal(signal.SIGINT)
+            yield Ours("r", "a", 1.0)
+
+    (made,) = registry.PAPERS
+    monkeypatch.setattr(registry, "PAPERS", ([made[0], Item("mine/long", "", "exact", PUBLISHED, endless), made[1]],))
+    done = call("reproduce", "all", "--json")
+    assert done.returncode == 130 and runs == ["good 2"] and done.stdout == ""
+    assert done.stderr.splitlines() == [
+        "Finished items are kept in reproductions.json; the same command goes on from there.",
+        "tilepress: interrupted",
+    ]
+    assert {one["item"] for one in json.loads(Path("reproductions.json").read_text())} == {"mine/good"}
+    monkeypatch.setattr(registry, "PAPERS", ([made[0], made[1]],))
+    assert call("reproduce", "all").returncode == 0 and runs == ["good 2", "impossible"]
 
 
 def test_a_run_goes_on_where_it_stopped(call, runs, tmp_path):
@@ -66,15 +108,43 @@ def test_a_run_goes_on_where_it_stopped(call, runs, tmp_path):
     call("reproduce", "mine/good", "mine/impossible", "--records", path)
     assert runs == ["good 2", "impossible"]
     listing = call("reproduce", "--list", "--records", path).stdout
-    assert "1 matches, 1 deviates" in listing and "windows=2" in listing and "2 not possible here" in listing
+    assert "1 matches, 1 deviates" in " ".join(listing.split()) and "2 not possible here" in " ".join(listing.split())
     path.write_text("[1")
     assert "holds no reproductions" in call("reproduce", "mine/good", "--records", path).stderr
     assert path.read_text() == "[1"
 
 
+def test_other_options_are_another_run(call, runs, tmp_path):
+    path = tmp_path / "records.json"
+    tell = ["--set", "windows=4", "--set", "text=a b"]
+    for told in ([], tell, tell, []):
+        call("reproduce", "mine/good", "--records", path, *told)
+    assert runs == ["good 2", "good 4", "good 2"]
+    call("reproduce", "mine/good", "--records", path, *tell)
+    commands = {one["command"] for one in json.loads(path.read_text())}
+    assert commands == {"tilepress reproduce mine/good --set windows=4 --set 'text=a b'"}
+
+
+def test_a_list_that_fits_a_terminal(call, runs):
+    listing = call("reproduce", "--list").stdout
+    assert max(map(len, listing.splitlines())) <= 100
+    assert "mine: 4 items, 20 min" in listing and "5 min" in listing and "windows" not in listing
+    assert runs == []
+
+
+def test_real_items_fit_a_terminal(call):
+    assert max(map(len, call("reproduce", "--list").stdout.splitlines())) <= 100
+
+
+def test_an_item_in_detail(call, runs):
+    shown = call("reproduce", "--list", "mine/good").stdout
+    assert "--set windows=2" in shown and "table 1" in shown and "mind the gap" in shown and "not run" in shown
+    assert "mine/impossible" not in shown and runs == []
+
+
 def test_errors(call, runs):
     assert "did you mean 'mine/good'" in call("reproduce", "mine/god").stderr
     assert "wants NAME=VALUE" in call("reproduce", "mine/good", "--set", "windows").stderr
-    assert "there are: windows" in call("reproduce", "mine/good", "--set", "device=cuda").stderr
+    assert "there are: text, windows" in call("reproduce", "mine/good", "--set", "device=cuda").stderr
     assert "valid integer" in call("reproduce", "mine/good", "--set", "windows=x").stderr
     assert runs == []

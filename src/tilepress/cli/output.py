@@ -35,14 +35,17 @@ class Recorder:
         print(to_json(self.records))
 
 
-def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) -> None:
-    """A table on standard output: the first `words` columns to the left, figures to the right."""
+def print_table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1, width: int = 1000
+) -> None:
+    """A table on standard output: the first `words` columns to the left, figures to the right. Lines are `width` wide
+    at most where no terminal says otherwise."""
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     for index, column in enumerate(columns):
         table.add_column(column, justify="left" if index < words else "right", no_wrap=not index)
     for row in rows:
         table.add_row(*row)
-    _console().print(table)
+    _console(width).print(table)
 
 
 def show_figures(recorder: Recorder, name: str, json: bool) -> None:
@@ -106,6 +109,6 @@ def hushed(quiet: bool = False) -> Iterator[None]:
             yield
 
 
-def _console() -> Console:
-    # Into a file or a pipe, lines stay whole, however long.
-    return Console() if sys.stdout.isatty() else Console(width=1000)
+def _console(width: int) -> Console:
+    # Into a file or a pipe, lines of most tables stay whole, however long.
+    return Console() if sys.stdout.isatty() else Console(width=width)

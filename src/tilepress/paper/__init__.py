@@ -2,8 +2,10 @@
 
 from .comparison import STATES, run, worst
 from .item import Item, NotPossible, Ours, Published, Track, published_table
+from .keeping import Keeping, command_of
 from .registry import find, items
 
 __all__ = [
-    "STATES", "Item", "NotPossible", "Ours", "Published", "Track", "find", "items", "published_table", "run", "worst",
+    "STATES", "Item", "Keeping", "NotPossible", "Ours", "Published", "Track", "command_of", "find", "items",
+    "published_table", "run", "worst",
 ]  # fmt: skip

@@ -1,0 +1,53 @@
+"""Records of reproductions in a file, each item's as soon as it is finished."""
+
+import json
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ..records import Reproduction, to_json
+from .item import Item
+
+
+class Keeping:
+    """Item → its records. Without a path they are kept in memory alone; the file is written beside and renamed."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
+        self._kept = _read(path) if path is not None and path.exists() else {}
+
+    def records(self, item: Item) -> list[Reproduction] | None:
+        return self._kept.get(item.name)
+
+    def is_finished(self, item: Item, command: str) -> bool:
+        """Whether there are records that the very command gave."""
+        found = self._kept.get(item.name)
+        return bool(found) and {one.command for one in found or ()} == {command}
+
+    def keep(self, item: Item, records: Sequence[Reproduction]) -> None:
+        self._kept[item.name] = list(records)
+        if self.path is not None:
+            _write(self.path, [one for kept in self._kept.values() for one in kept])
+
+
+def command_of(item: Item, told: Mapping[str, str]) -> str:
+    """What gives this item by itself, with those of the options `told` that it takes."""
+    options = [part for name, value in told.items() if name in item.options for part in ("--set", f"{name}={value}")]
+    return shlex.join(["tilepress", "reproduce", item.name, *options])
+
+
+def _read(path: Path) -> dict[str, list[Reproduction]]:
+    found: dict[str, list[Reproduction]] = {}
+    try:
+        for fields in json.loads(path.read_text("utf-8")):
+            found.setdefault(fields["item"], []).append(Reproduction(**fields))
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{path} holds no reproductions; give another file to --records ({error})") from error
+    return found
+
+
+def _write(path: Path, records: Sequence[Reproduction]) -> None:
+    beside = path.with_name(path.name + ".part")
+    beside.write_text(to_json(records) + "\n", "utf-8")
+    os.replace(beside, path)
