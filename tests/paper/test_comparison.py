@@ -89,10 +89,10 @@ def test_a_dataclass_stands_for_its_fields():
         yield Ours(model, "tokens", sampled.sequences * sampled.length)
 
     mine = Item("mine/table1", "", "exact", (), experiment)
-    assert mine.options == {"sequences": 4, "length": 512, "model": "mine"}
+    assert mine.options == {"sequences": 2, "length": 128, "model": "mine"}
     told = mine.read_options({"length": "8", "model": "yours"})
     assert told == {"length": 8, "model": "yours"}
-    assert list(mine.run(iter, told)) == [Ours("yours", "tokens", 32)]
+    assert list(mine.run(iter, told)) == [Ours("yours", "tokens", 16)]
 
 
 def test_items_are_found_by_name_and_paper(monkeypatch):

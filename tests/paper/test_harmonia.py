@@ -1,12 +1,11 @@
-"""Harmonia's and SparAMX' items: the studies on a tiny model, and the papers' own arithmetic."""
+"""Harmonia's items: the studies on a tiny model, and the papers' own arithmetic."""
 
 import pytest
 
 from tests.models import tiny
 from tests.paper.test_anda import reproduced
-from tilepress.evaluate import Question
 from tilepress.models import smoothing
-from tilepress.paper import harmonia, kv_study, sparamx
+from tilepress.paper import harmonia
 from tilepress.paper.harmonia_published import MODELS, TABLE1, TABLE2, TABLE2_METHODS
 
 SIZES = {"windows": 1, "tokens": 100, "device": "cpu"}
@@ -103,27 +102,3 @@ def test_table_1(model):
     assert list(ours) == ["Full", *harmonia.METHODS]
     assert abs(ours["Anda-m8"] / ours["Omniquant"] - 1) < 0.01 < abs(ours["Anda-m4"] / ours["Omniquant"] - 1)
     assert found["Full", "OPT-6.7B, perplexity"].paper == 10.86
-
-
-@pytest.mark.parametrize("figure", ["fig17", "fig18"])
-def test_sparse_caches(model, figure, monkeypatch):
-    monkeypatch.setattr(sparamx, "PAIRS", [(0, 0), (0, 30), (0, 70), (0, 90), (30, 50)])
-    found = reproduced(f"sparamx/{figure}", **model, **SIZES)
-    name = model["model"] + (", bfp8" if figure == "fig18" else "")
-    kl = values(found, f"{name}, K 0 %, KL divergence", ["V 0 %", "V 30 %", "V 70 %", "V 90 %"])
-    assert kl == sorted(kl) and kl[0] < kl[1] / 10
-    dense, sparse = (found[name, column].value for column in ("dense", "K 30 %, V 50 %"))
-    assert found[name, "increase at K 30 %, V 50 %"].value == sparse - dense
-    assert all(one.state in (None, "not possible here") for one in found.values())
-
-
-def test_accuracy_of_sparse_caches(model, monkeypatch):
-    questions = [Question("w5 w6", ("w7", "w8 w9"), index % 2) for index in range(6)]
-    monkeypatch.setattr(kv_study, "read_task", lambda task: questions)
-    monkeypatch.setattr(kv_study, "parts_of", lambda text: ("", ""))
-    monkeypatch.setattr(sparamx, "PAIRS", [(0, 0), (30, 50)])
-    found = reproduced("sparamx/fig14", model=model["model"], items=4, batch=4)
-    dense, sparse = (found[f"{model['model']}, piqa, K {k} %", f"V {v} %"].value for k, v in ((0, 0), (30, 50)))
-    assert {dense, sparse} <= {0, 25, 50, 75, 100}
-    assert found[f"{model['model']}, piqa", "drop at K 30 %, V 50 %"].value == dense - sparse
-    assert found["Llama 3 8B, six tasks", "drop at K 30 %, V 50 %"].paper == "< 1"

@@ -1,6 +1,7 @@
 """`tilepress reproduce`: the papers' values beside ours."""
 
 import sys
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -75,9 +76,10 @@ def _run_all(
 
     failures: dict[str, Exception] = {}
     for place, item in enumerate(chosen, 1):
-        command = command_of(item, told)
+        command, start = command_of(item, told), None
         if not kept.is_finished(item, command):
             title = item.name if len(chosen) == 1 else f"{place} of {len(chosen)}, {item.name}"
+            start = time.monotonic()
             try:
                 kept.keep(item, _run(item, options[item.name], command, title, json))
             except Exception as error:  # whatever it is: the other items shall run
@@ -85,7 +87,7 @@ def _run_all(
                 _say(f"{item.name} failed: {_reason(error)}")
                 continue
         if not json:
-            print_item(item, kept.records(item) or [])
+            print_item(item, kept.records(item) or [], start and time.monotonic() - start)
     return failures
 
 

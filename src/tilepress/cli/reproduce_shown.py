@@ -45,7 +45,8 @@ def print_details(item: "Item", kept: "Keeping") -> None:
     print()
 
 
-def print_item(item: "Item", records: "Sequence[Reproduction]") -> None:
+def print_item(item: "Item", records: "Sequence[Reproduction]", seconds: float | None = None) -> None:
+    """`seconds`: what it took, if it ran now."""
     rows = [
         [one.row, one.column, one.unit, _text(one.paper), _text(one.value), _deviation(one), one.state or "", one.note]
         for one in records
@@ -54,7 +55,8 @@ def print_item(item: "Item", records: "Sequence[Reproduction]") -> None:
     print_table(f"{item.name}: {item.title} ({item.kind})", columns, rows, words=3)
     for note in item.notes:
         print(f"  {note}")
-    print(f"  {summary(records)}\n")
+    took = "" if seconds is None else f", in {_seconds_text(seconds)}"
+    print(f"  {summary(records)}{took}\n")
 
 
 def summary(records: "Sequence[Reproduction] | None") -> str:

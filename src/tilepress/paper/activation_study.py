@@ -26,10 +26,10 @@ TRAINING = {"wikitext2": "wikitext2-train"}
 class Sizes:
     """`windows` of `tokens` to check on; `sequences` of `length` to search on; `batch` of either at once."""
 
-    windows: int = 2
+    windows: int = 1
     tokens: int = 512
-    sequences: int = 4
-    length: int = 512
+    sequences: int = 2
+    length: int = 128
     batch: int = 1
 
 

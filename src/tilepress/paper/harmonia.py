@@ -15,13 +15,13 @@ from ..formats.bfp import GROUPS
 from ..formats.kv import PRESETS
 from .harmonia_published import TABLE2, TABLE2_METHODS, table1
 from .item import Item, Ours, Published, Track
-from .options import CHECKED, SUBJECT, Checked, Sampled, Subject, kv_study
+from .options import CHECKED, SAMPLED, SHORT, SUBJECT, Checked, Sampled, Subject, kv_study
 
 if TYPE_CHECKING:
     from ..evaluate import Divergence
 
 EMBEDDED = SUBJECT.model
-SAMPLED, QUANTIZED = Sampled(length=256), Subject(weights="int4:g128")
+QUANTIZED = Subject(weights="int4:g128")
 ABSENT = "its weights are not here"
 OTHERS = "bfp:g32:m8"  # activations other than the cache's, as the paper settles on
 WIDE = ":hi8:initial32:local64"
@@ -52,7 +52,7 @@ def figure4(
     *,
     subject: Subject = SUBJECT,
     text: str = "wikitext2",
-    checked: Checked = CHECKED,
+    checked: Checked = SHORT,
 ) -> Iterator[Ours]:
     """Group size by mantissa, for the activations of linear layers and of attention alike."""
     from ..evaluate.kv_studies import Everywhere
@@ -181,7 +181,7 @@ def context(
     subject: Subject = SUBJECT,
     text: str = "wikitext2",
     caches: str = CACHES,
-    contexts: str = "1024 2048",
+    contexts: str = "512 1024",
     windows: int = 1,
     sampled: Sampled = SAMPLED,
 ) -> Iterator[Ours]:
@@ -199,7 +199,7 @@ def retrieval(
     subject: Subject = SUBJECT,
     text: str = "wikitext2",
     caches: str = CACHES,
-    contexts: str = "512 1024",
+    contexts: str = "512",
     items: int = 4,
     sampled: Sampled = SAMPLED,
 ) -> Iterator[Ours]:
@@ -293,6 +293,7 @@ ITEMS: tuple[Item, ...] = (
         [Published("most models, g32", "m8", 98.5, "%", "Section II-C", within=0.5)],
         figure4,
         (HERE, FIGURE, "Heads of 64 channels have groups of 64 at most, in keys and queries."),
+        seconds=40,
     ),
     Item(
         "harmonia/fig5",
@@ -308,6 +309,7 @@ ITEMS: tuple[Item, ...] = (
             FIGURE,
             "All groups are of 32 values, and other activations have 8 bits, as in the paper.",
         ),
+        seconds=25,
     ),
     Item(
         "harmonia/fig8",
@@ -316,6 +318,7 @@ ITEMS: tuple[Item, ...] = (
         [Published(f"three models, {GAIN}", "m4", 9.54, "%", "Section III-B", within=1)],
         figure8,
         (HERE, FIGURE),
+        seconds=30,
     ),
     Item(
         "harmonia/ablation",
@@ -324,6 +327,7 @@ ITEMS: tuple[Item, ...] = (
         (),
         ablation,
         (HERE, LEARNED, "The paper's ablation has two points, and those on LongBench: harmonia/table2-means."),
+        seconds=150,
     ),
     Item(
         "harmonia/offsets",
@@ -332,6 +336,7 @@ ITEMS: tuple[Item, ...] = (
         (),
         offsets,
         (HERE, "The paper speaks of top-k channels and gives no k; ours is one channel in sixteen of a head."),
+        seconds=25,
     ),
     Item(
         "harmonia/rotation",
@@ -345,6 +350,7 @@ ITEMS: tuple[Item, ...] = (
             "The paper does not say which. Kept before, each channel may have a scale of its own, but every key is "
             "rotated and rounded anew whenever it is read: by emulation alone, and no offset is exact there.",
         ),
+        seconds=80,
     ),
     Item(
         "harmonia/context",
@@ -353,6 +359,7 @@ ITEMS: tuple[Item, ...] = (
         (),
         context,
         (HERE, LEARNED),
+        seconds=45,
     ),
     Item(
         "harmonia/retrieval",
@@ -361,6 +368,7 @@ ITEMS: tuple[Item, ...] = (
         (),
         retrieval,
         (HERE, "Texts and facts are made up by us, where the paper has LongBench; answers are decoded greedily."),
+        seconds=60,
     ),
     Item(
         "harmonia/table1",
@@ -373,6 +381,7 @@ ITEMS: tuple[Item, ...] = (
             "Omniquant's; Tender, M-ANT and FIGNA are not here.",
             LEARNED,
         ),
+        seconds=120,
     ),
     Item(
         "harmonia/table2-means",

@@ -11,7 +11,7 @@ from transformers.utils import logging
 
 from ..evaluate import Accuracy, Divergence, Estimate, Windowing, accuracy, read_task, tokenize
 from ..evaluate.kv_studies import Cache, Setting, judge, retrieval
-from ..formats.kv import is_folded
+from ..formats.kv import is_folded, parse_kv
 from ..models import ModelUnavailableError, read_recipe
 from ..models.calibration import token_windows
 from ..models.smoothing import learn_before_rotation, smooth_model
@@ -25,11 +25,11 @@ from .item import NotPossible, Track
 class Sizes:
     """`windows` of `tokens` to check on, `batch` of them at once; `sequences` of `length` to learn scales on."""
 
-    windows: int = 2
+    windows: int = 1
     tokens: int = 512
     batch: int = 1
-    sequences: int = 4
-    length: int = 256
+    sequences: int = 2
+    length: int = 128
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +77,7 @@ class KvStudy:
     def smoothed(self, setting: Setting, track: Track) -> Any:
         """The model with scales for that cache folded into its weights; learned once for each format."""
         assert isinstance(setting, Cache)
-        key = (setting.format, setting.smoothing)
+        key = (str(parse_kv(setting.format)), setting.smoothing)
         if key not in self._smoothed:
             model = deepcopy(self.subject.model)
             what = f"{setting.smoothing} scales"

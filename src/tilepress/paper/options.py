@@ -22,7 +22,7 @@ class Subject:
 class Checked:
     """Windows of so many tokens of the text, to judge on."""
 
-    windows: int = 2
+    windows: int = 1
     tokens: int = 512
 
 
@@ -30,11 +30,12 @@ class Checked:
 class Sampled:
     """Sequences from the text's part for training, to search or learn on."""
 
-    sequences: int = 4
-    length: int = 512
+    sequences: int = 2
+    length: int = 128
 
 
 SUBJECT, CHECKED, SAMPLED = Subject(), Checked(), Sampled()
+SHORT = Checked(tokens=256)  # of studies with many settings
 
 
 def kv_study(subject: Subject, text: str, *sizes: Checked | Sampled, **others: int) -> "KvStudy":
