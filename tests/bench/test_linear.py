@@ -106,6 +106,14 @@ def test_a_sweep_goes_through_the_densities():
         sweep(parse_contestant("int8:row@50%"))
 
 
+def test_peers_by_name():
+    contestants, settings = [parse_contestant("bf16")], Settings(repeats=1, among=["torch float32"])
+    seen = []
+    (result,) = measure(Shape(32, 64), contestants, settings, seen.append)
+    assert [timing.name for timing in result.timings] == ["bf16", "torch float32"] and not result.refused
+    assert len(seen) == linear.steps(contestants, settings) == 3
+
+
 @pytest.mark.parametrize(
     ("seconds", "density"),
     [

@@ -23,10 +23,9 @@ SPREAD = 0.02  # of random weights
 SAMPLE = 1 << 20  # weights that a threshold is found on
 
 
-def random_model(config: LlamaConfig, dtype: torch.dtype) -> LlamaForCausalLM:
+def random_model(config: LlamaConfig, dtype: torch.dtype) -> Any:
     """All layers have the same weights, each in memory of its own: speed does not know the difference."""
-    with torch.device("meta"):
-        model = LlamaForCausalLM(config).to(dtype)
+    model = _without_weights(config, dtype)
     model.to_empty(device="cpu")
     model.model.rotary_emb = LlamaRotaryEmbedding(config)
     first = model.model.layers[0]
@@ -40,10 +39,9 @@ def random_model(config: LlamaConfig, dtype: torch.dtype) -> LlamaForCausalLM:
 
 
 @torch.no_grad()
-def packed_model(dense: LlamaForCausalLM, contestant: Contestant, threads: int | None = None) -> LlamaForCausalLM:
+def packed_model(dense: Any, contestant: Contestant, threads: int | None = None) -> Any:
     """`dense` with all its linear layers packed, the output layer too; everything else is shared with it."""
-    with torch.device("meta"):
-        model = LlamaForCausalLM(dense.config).to(dense.dtype)
+    model = _without_weights(dense.config, dense.dtype)
     for path, module in list(dense.named_modules()):
         place, _, last = path.rpartition(".")
         if isinstance(module, nn.Linear):
@@ -54,6 +52,12 @@ def packed_model(dense: LlamaForCausalLM, contestant: Contestant, threads: int |
             setattr(model.get_submodule(place), last, module)
     decode_natively(model)
     return model.eval()
+
+
+def _without_weights(config: LlamaConfig, dtype: torch.dtype) -> Any:
+    with torch.device("meta"):
+        model: Any = LlamaForCausalLM(config)  # type: ignore[no-untyped-call]
+    return model.to(dtype)
 
 
 def _largest(weight: Tensor, density: float) -> Tensor:

@@ -24,8 +24,8 @@ CHOSEN = (30, 50)  # by the paper
 
 def _all_pairs(levels: str) -> list[tuple[int, int]]:
     """Every two of `levels`, none at all, and what the paper chose."""
-    found = product(numbers(levels), repeat=2)
-    return list(dict.fromkeys([*found, (0, 0), CHOSEN]))
+    shares = numbers(levels)
+    return list(dict.fromkeys([*product(shares, shares), (0, 0), CHOSEN]))
 
 
 def _cache(keys: int, values: int, number: str = "") -> Any:

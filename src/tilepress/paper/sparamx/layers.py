@@ -37,9 +37,9 @@ def sparse_format(track: Track) -> Iterator[Ours]:
     weight = torch.randn(512, 512, generator=generator)
     masks = {percent: torch.rand(weight.shape, generator=generator) < percent / 100 for percent in (0, *DENSITIES, 100)}
     packed = {percent: pack(weight, "bf16", mask=mask) for percent, mask in masks.items()}
-    bits = {percent: 8 * (one.streams["mask"].nbytes + one.codes.nbytes) for percent, one in packed.items()}
-    yield Ours("zero weight", "bits", bits[0] / weight.numel(), "bit")
-    yield Ours("other weight", "bits", bits[100] / weight.numel(), "bit")
+    sizes = {percent: 8 * (one.streams["mask"].nbytes + one.codes.nbytes) for percent, one in packed.items()}
+    yield Ours("zero weight", "bits", sizes[0] / weight.numel(), "bit")
+    yield Ours("other weight", "bits", sizes[100] / weight.numel(), "bit")
     for percent in DENSITIES:
         yield Ours("BF16, times smaller", f"{100 - percent} % zero", packed[percent].compression_factor, "x")
 

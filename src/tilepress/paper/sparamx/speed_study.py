@@ -61,16 +61,11 @@ def forced(isa: str | None) -> Iterator[None]:
         os.environ.update({} if before is None else {"TILEPRESS_ISA": before})
 
 
-@dataclass(frozen=True)
 class Forced:
     """A writer whose kernels are of one instruction set."""
 
-    writer: Writer
-    isa: str | None
-
-    @property
-    def bytes_read(self) -> int:
-        return self.writer.bytes_read
+    def __init__(self, writer: Writer, isa: str | None) -> None:
+        self.writer, self.isa, self.bytes_read = writer, isa, writer.bytes_read
 
     def write(self, prompt: Tensor, tokens: int) -> list[float]:
         with forced(self.isa):
@@ -139,8 +134,9 @@ class RandomModel:
 
     def race(self, track: Track, what: str, entrants: Sequence[Entrant], decoding: Decoding, **others: Any) -> "Rates":
         """`others`: settings of `bench.model` beside those that `decoding` gives."""
-        told = {"prompt": decoding.depth, "tokens": decoding.written, "repeats": decoding.repeats}
-        return race(track, what, entrants, model.Settings(**told, **others), self.config.vocab_size)
+        depth, written = decoding.depth, decoding.written
+        settings = model.Settings(prompt=depth, tokens=written, repeats=decoding.repeats, **others)
+        return race(track, what, entrants, settings, self.config.vocab_size)
 
 
 @dataclass(frozen=True)
