@@ -185,7 +185,7 @@ def test_pruned_more_and_more(model, monkeypatch):
 
 
 def test_decoding_with_sparse_caches(model):
-    found = reproduced("sparamx/fig15", model=model["model"], pairs="1/1 30/50", **WHOLE)
+    found = reproduced("sparamx/fig15", model=model["model"], pairs="1/1", **WHOLE)
     name = f"{model['model']}, "
     steps = {row: found[name + row, "step"].value for row in ("K 30 %, V 50 %", speed_study.stock())}
     assert found[f"{name}K 30 %, V 50 %", "speed-up"].value == pytest.approx(
