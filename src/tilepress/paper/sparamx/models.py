@@ -108,14 +108,9 @@ def figure_11(
         }
         found = made.race(track, core_text(count), [made.stock(), *entrants.values()], decoding, threads=count)
         for (kernels, level), entrant in entrants.items():
-            gains[kernels, count, level] = found.gain(entrant.name, stock())
-            yield Ours(
-                named(model, f"{kernels}, {core_text(count)}"),
-                f"{level} % zero",
-                gains[kernels, count, level],
-                "x",
-                note,
-            )
+            row, ratio = named(model, f"{kernels}, {core_text(count)}"), found.gain(entrant.name, stock())
+            gains[kernels, count, level] = ratio
+            yield Ours(row, f"{level} % zero", ratio, "x", note)
     yield from _by_sparsity(model, gains, levels, joined(f"of {', '.join(kernel_sets())}", unit_note()))
 
 

@@ -4,7 +4,7 @@ SparAMX' paper are made of."""
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -103,13 +103,14 @@ def _tile(contestant: str, inputs: int) -> Any:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RandomModel:
-    """Layers of the model called `name` in torch's best type, and packed copies of them."""
+    """Layers of the model called `name` in torch's best type, and packed copies of them, each made once."""
 
     name: str
     config: LlamaConfig
     dense: Any
+    _copies: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, name: str, millions: int, positions: int) -> "RandomModel":
@@ -129,8 +130,9 @@ class RandomModel:
         return Entrant(name or contestant, 0, partial(self._load, contestant, isa), is_peer=False)
 
     def _load(self, contestant: str, isa: str | None, threads: int) -> Writer:
-        copy = packed_model(self.dense, linear.parse_contestant(contestant), threads)
-        return Forced(FilledWriter(copy), isa)
+        if contestant not in self._copies:
+            self._copies[contestant] = packed_model(self.dense, linear.parse_contestant(contestant), threads)
+        return Forced(FilledWriter(self._copies[contestant]), isa)
 
     def race(self, track: Track, what: str, entrants: Sequence[Entrant], decoding: Decoding, **others: Any) -> "Rates":
         """`others`: settings of `bench.model` beside those that `decoding` gives."""
