@@ -10,6 +10,7 @@ from tilepress.bench import model as bench_model
 from tilepress.bench.counters import Waiting
 from tilepress.evaluate import Question
 from tilepress.kernels import active_isa, supported_isas
+from tilepress.models import ModelUnavailableError
 from tilepress.paper import find, kv_study
 from tilepress.paper.sparamx import models, pruning_study, speed_study
 
@@ -220,3 +221,13 @@ def test_accuracy_of_sparse_caches(model, monkeypatch):
     assert {dense, sparse} <= {0, 25, 50, 75, 100}
     assert found[f"{model['model']}, piqa", "drop at K 30 %, V 50 %"].value == dense - sparse
     assert found["Llama 3 8B, six tasks", "drop at K 30 %, V 50 %"].paper == "< 1"
+
+
+@pytest.mark.parametrize("figure", ["fig10", "fig13"])
+def test_without_the_model(figure, monkeypatch):
+    def unavailable(name, dtype):
+        raise ModelUnavailableError(f"{name} is not here")
+
+    monkeypatch.setattr(speed_study, "load_model", unavailable)
+    found = reproduced(f"sparamx/{figure}")
+    assert {(one.state, one.note) for one in found.values()} == {("not possible here", "smollm2-135m is not here")}

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from ..item import Item, NotPossible, Ours, Published, Track
+from ..item import Item, Ours, Published, Track
 from ..options import SUBJECT
 from .told import BOTH, FEW_LAYERS, FIGURE, GAIN, LLAMA, SPARSE, THEIRS, Decoding, core_text, joined, named, numbers
 
@@ -217,15 +217,11 @@ def _int8_entrants(name: str, contestants: Mapping[str, str]) -> tuple[list[Any]
     """transformers, ours, and llama.cpp where it can be had; the configuration; peer → why it is not there."""
     from ...bench.linear import parse_contestant
     from ...bench.model import Entrant, TransformersWriter
-    from ...bench.model_peers import best_dtype, peers
+    from ...bench.model_peers import peers
     from ...bench.random_models import packed_model
-    from ...models import ModelUnavailableError, load_model
-    from .speed_study import stock
+    from .speed_study import load_here, stock
 
-    try:
-        dense = load_model(name, dtype=best_dtype()).model
-    except ModelUnavailableError as error:
-        raise NotPossible(str(error)) from error
+    dense = load_here(name).model
 
     def load(text: str, threads: int) -> TransformersWriter:
         return TransformersWriter(packed_model(dense, parse_contestant(text), threads))

@@ -5,14 +5,13 @@ from functools import partial
 from typing import Any
 
 from ...bench.model import Entrant, Settings, TransformersWriter
-from ...bench.model_peers import best_dtype
 from ...evaluate import Estimate, Windowing, accuracy, perplexity, read_task, tokenize
-from ...models import ModelUnavailableError, compress_model, load_model
+from ...models import compress_model
 from ...models.texts import TextUnavailableError, read_text
 from ...nn import decode_natively
 from ..item import NotPossible, Track
 from ..options import Checked
-from .speed_study import race
+from .speed_study import load_here, race
 
 
 @dataclass(frozen=True)
@@ -46,12 +45,12 @@ def prune_models(track: Track, name: str, levels: list[int], recipe: dict[str, A
     found: dict[int, Any] = {}
     try:
         for level in track(levels, "pruning"):
-            loaded = load_model(name, dtype=best_dtype())
+            loaded = load_here(name)
             if level:
                 weights = {**recipe["weights"], "density": 1 - level / 100}
                 compress_model(loaded.model, {**recipe, "weights": weights}, tokenizer=loaded.tokenizer)
                 decode_natively(loaded.model)
             found[level] = loaded.model
-    except (ModelUnavailableError, TextUnavailableError) as error:
+    except TextUnavailableError as error:
         raise NotPossible(str(error)) from error
     return PrunedModels(found, loaded.tokenizer)

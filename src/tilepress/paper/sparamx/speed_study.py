@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import LlamaConfig
+from transformers.utils import logging
 
 from ...bench import linear, model
 from ...bench.model import Entrant, Writer
@@ -18,6 +19,7 @@ from ...bench.model_peers import best_dtype
 from ...bench.random_models import FilledWriter, packed_model, random_model
 from ...bench.shapes import Shape
 from ...kernels import active_isa, linear_kernel, supported_isas
+from ...models import LoadedModel, ModelUnavailableError, load_model
 from ...nn.kv_cache import kv_cache
 from ...simulate.layers import find_transformer
 from ...tiles import pack
@@ -150,6 +152,15 @@ class Rates:
 
     def gain(self, ours: str, theirs: str, batch: int = 1) -> float:
         return self.found[ours, batch] / self.found[theirs, batch]
+
+
+def load_here(name: str) -> LoadedModel:
+    """The model called `name`, with its own weights in torch's best type; NotPossible where it is not here."""
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # ours is enough
+    try:
+        return load_model(name, dtype=best_dtype())
+    except ModelUnavailableError as error:
+        raise NotPossible(str(error)) from error
 
 
 def cache_entrants(of: RandomModel, caches: Mapping[str, str], repeated: str) -> list[Entrant]:
