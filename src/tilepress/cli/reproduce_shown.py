@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 LIST_WIDTH = 100  # columns, where no terminal says how many it has
 MINUTE = 60  # s
+BRIEFLY = {"measured here": "measured", "same study, smaller model": "smaller model"}  # kinds, where room is scarce
 
 
 def print_list(chosen: "Sequence[Item]", kept: "Keeping") -> None:
@@ -19,7 +20,7 @@ def print_list(chosen: "Sequence[Item]", kept: "Keeping") -> None:
     for paper in dict.fromkeys(item.paper for item in chosen):
         items = [item for item in chosen if item.paper == paper]
         rows = [
-            [item.name, item.title, item.kind, summary(kept.records(item)), str(len(item.published)), time_text(item)]
+            [item.name, item.title, BRIEFLY.get(item.kind, item.kind), summary(kept.records(item)), *_sizes(item)]
             for item in items
         ]
         title = f"{paper}: {len(items)} items, {_seconds_text(sum(item.seconds for item in items))}"
@@ -32,7 +33,7 @@ def print_list(chosen: "Sequence[Item]", kept: "Keeping") -> None:
 def print_details(item: "Item", kept: "Keeping") -> None:
     """All that is known of an item before it is run."""
     rows = [[one.row, one.column, one.unit, one.place, _published(one.relation, one.value)] for one in item.published]
-    title = f"{item.name}: {item.title} ({item.kind}, {time_text(item)})"
+    title = f"{item.name}: {item.title} ({item.kind}, {_seconds_text(item.seconds)})"
     if rows:
         print_table(title, ["row", "column", "unit", "place", "paper"], rows, words=4, width=LIST_WIDTH)
     else:
@@ -70,8 +71,8 @@ def summary(records: "Sequence[Reproduction] | None") -> str:
     return ", ".join(parts) or "no value to compare with"
 
 
-def time_text(item: "Item") -> str:
-    return _seconds_text(item.seconds)
+def _sizes(item: "Item") -> list[str]:
+    return [str(len(item.published)), _seconds_text(item.seconds)]
 
 
 def _seconds_text(seconds: float) -> str:
