@@ -27,7 +27,7 @@ def print_list(chosen: "Sequence[Item]", kept: "Keeping") -> None:
         columns = ["item", "what", "how", "state", "values", "time"]
         print_table(title, columns, rows, words=4, width=LIST_WIDTH)
     print("`tilepress reproduce --list PAPER/ITEM` shows its options and what the paper prints.")
-    print("Times are of two Neoverse-N1 cores with nothing else to do.")
+    print("Times are estimates for a run of all items on two Neoverse-N1 cores with nothing else to do.")
 
 
 def print_details(item: "Item", kept: "Keeping") -> None:

@@ -71,7 +71,7 @@ class Ours:
 @dataclass(frozen=True)
 class Item:
     """`notes`: what a reader must know: where the study differs, where the paper contradicts itself. `seconds`: about
-    what it takes with its defaults, on two Neoverse-N1 cores with nothing else to do."""
+    what it takes with its defaults in a run of all items, on two Neoverse-N1 cores with nothing else to do."""
 
     name: str
     title: str
