@@ -27,7 +27,7 @@ class Sizes:
     """`windows` of `tokens` to check on; `sequences` of `length` to search on; `batch` of either at once."""
 
     windows: int = 1
-    tokens: int = 512
+    tokens: int = 256
     sequences: int = 2
     length: int = 128
     batch: int = 1

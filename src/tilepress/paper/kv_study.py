@@ -26,7 +26,7 @@ class Sizes:
     """`windows` of `tokens` to check on, `batch` of them at once; `sequences` of `length` to learn scales on."""
 
     windows: int = 1
-    tokens: int = 512
+    tokens: int = 256
     batch: int = 1
     sequences: int = 2
     length: int = 128

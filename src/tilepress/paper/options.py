@@ -23,7 +23,7 @@ class Checked:
     """Windows of so many tokens of the text, to judge on."""
 
     windows: int = 1
-    tokens: int = 512
+    tokens: int = 256
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Sampled:
 
 
 SUBJECT, CHECKED, SAMPLED = Subject(), Checked(), Sampled()
-SHORT = Checked(tokens=256)  # of studies with many settings
+SHORT = Checked(tokens=128)  # of studies with many settings
 
 
 def kv_study(subject: Subject, text: str, *sizes: Checked | Sampled, **others: int) -> "KvStudy":
