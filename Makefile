@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(shell find native src -name '*.cc' -o -name '*.h' -o -name '__init__.py')
 NATIVE := $(shell find native -name '*.cc' -o -name '*.h')
 
-.PHONY: help setup demo test lint format header readme bench wheel sanitize clean
+.PHONY: help setup demo test browser lint format header readme screenshots bench wheel sanitize clean
 
 help:
 	@echo "make demo      set up, build, and run the main job on the embedded default"
@@ -16,7 +16,8 @@ help:
 	@echo "make sanitize  the native tests under the address and undefined-behaviour sanitizers"
 	@echo "make wheel     build a wheel into dist, and try it outside the source tree"
 	@echo "make header    generate the C++ header from tiles/layout.py"
-	@echo "make readme    generate the README's tables from records"
+	@echo "make readme    generate the README's tables from records, and docs/api.md"
+	@echo "make screenshots  take the README's pictures of the report"
 
 setup: $(VENV)/installed
 
@@ -26,10 +27,19 @@ $(VENV)/installed: $(SOURCES)
 	touch $@
 
 demo: setup
-	$(BIN)/tilepress demo
+	$(BIN)/tilepress demo --report build/demo.html
 
-test: setup
+test: setup browser
 	$(BIN)/python -m pytest
+
+# The report's tests drive a real browser. Where it cannot be installed they are skipped, and say so.
+browser:
+	@for name in chromium chromium-browser google-chrome; do command -v $$name >/dev/null && exit 0; done; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    { apt-get update -q && \
+	      DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends chromium fonts-dejavu-core; } \
+	    || echo "chromium could not be installed: tests of the report in a browser are skipped"; \
+	else echo "no chromium here: tests of the report in a browser are skipped; to run them: apt-get install chromium"; fi
 
 lint: setup
 	$(BIN)/ruff check .
@@ -47,6 +57,10 @@ header:
 
 readme: setup
 	$(BIN)/python benchmarks/readme_table.py
+	$(BIN)/python benchmarks/api_reference.py
+
+screenshots: setup
+	$(BIN)/python -m tests.report.screenshots
 
 bench: setup
 	$(BIN)/python benchmarks/run.py

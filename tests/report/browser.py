@@ -1,8 +1,8 @@
 """Chromium, without a screen: one process for all tests, spoken to over its debugging pipe.
 
-Options that make it dump a page and go (--dump-dom, --screenshot) need its virtual clock, under which surfaces drawn
-in software are drawn a hundred times over, and a frame that comes late is waited for without end. Over the pipe the
-clock is real, each question has its answer, and the profile, the processes and the pipe go when the tests do.
+Options that make it dump a page and go (--dump-dom, --screenshot) need its virtual clock, and with that it gave no
+answer at times; why was not found. Over the pipe the clock is real and each question has its answer, and the profile,
+the processes and the pipe go when the tests do.
 """
 
 import base64
