@@ -35,7 +35,9 @@ def standins(tmp_path_factory):
     folder = tmp_path_factory.mktemp("standins")
     torch.manual_seed(0)
     LlamaForCausalLM(LlamaConfig(**CONFIG)).eval().save_pretrained(folder / "smollm2-135m")
-    tiny_tokenizer().save_pretrained(folder / "smollm2-135m")
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    tokenizer.save_pretrained(folder / "smollm2-135m")
     shutil.copytree(folder / "smollm2-135m", folder / "dense")
     shutil.copy(folder / "dense/config.json", folder)
     np.save(folder / "activations.npy", np.random.default_rng(0).standard_normal((4, 64), np.float32))

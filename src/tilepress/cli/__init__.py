@@ -1,6 +1,8 @@
 """The command line: one file a subcommand, parsing and printing only."""
 
+import signal
 import sys
+from typing import Any
 
 __all__ = ["main"]
 
@@ -8,16 +10,38 @@ __all__ = ["main"]
 def main() -> None:
     """Run the command line. What the user can mend is one line on standard error and exit code 1, no traceback; an
     interrupt is one line and exit code 130, from the first moment on."""
+    interrupts = _noted_interrupts()
     try:
         from .app import run
 
         run()
-    except (ValueError, OSError, RuntimeError) as error:
+    except (ValueError, OSError, RuntimeError, ImportError, SystemError) as error:
+        if interrupts:  # which a library took for a failure of its own, in the middle of an import
+            _say_interrupted()
+        if isinstance(error, (ImportError, SystemError)):
+            raise
         print(f"tilepress: error: {_words(error)}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:
-        print("tilepress: interrupted", file=sys.stderr)
-        sys.exit(130)
+        _say_interrupted()
+
+
+def _say_interrupted() -> None:
+    print("tilepress: interrupted", file=sys.stderr)
+    sys.exit(130)
+
+
+def _noted_interrupts() -> list[int]:
+    """A list that every interrupt is added to, beside being raised as ever."""
+    noted: list[int] = []
+
+    def note(number: int, frame: Any) -> None:
+        noted.append(number)
+        signal.default_int_handler(number, frame)
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, note)
+    return noted
 
 
 def _words(error: Exception) -> str:
