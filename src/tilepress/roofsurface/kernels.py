@@ -42,9 +42,9 @@ class Counted:
 
 
 COUNTS = (
-    Counted(f"{INTEGER}/neon_dotprod", "int4:g32", False, "int8", 80, 4, 12, 129),
-    Counted(f"{INTEGER}/neon_dotprod", "int4:g32", False, "bfp7", 84, 4, 13, 137),
-    Counted(f"{INTEGER}/neon_dotprod", "int4:g32", False, "bfp8", 130, 10, 17, 191),
+    Counted(f"{INTEGER}/neon_dotprod", "int4:g32", False, "int8", 76, 0, 17, 112),
+    Counted(f"{INTEGER}/neon_dotprod", "int4:g32", False, "bfp7", 76, 0, 17, 112),
+    Counted(f"{INTEGER}/neon_dotprod", "int4:g32", False, "bfp8", 108, 0, 19, 148),
     Counted(f"{INTEGER}/neon_dotprod", "int8:row", False, "int8", 32, 0, 34, 82),
     Counted(f"{INTEGER}/neon_dotprod", "int8:row", True, "int8", 120, 16, 98, 424),
     Counted(f"{INTEGER}/neon_dotprod", "int4:g32", True, "int8", 171, 20, 117, 550.5, (64, 145)),
