@@ -12,8 +12,9 @@ from ..hardware import Machine
 from .decompressors import tile_bytes
 from .domains import FRONT_END, MATRIX, MEMORY, VECTOR
 
-INTEGER, PAIRS, TILES, INTEGER_TILES = (
+INTEGER, FLOATS, PAIRS, TILES, INTEGER_TILES = (
     "linear_f32_i8_int",
+    "linear_f32_f32_any",
     "linear_f32_bf16_any",
     "linear_f32_bf16_tiles",
     "linear_f32_i8_tiles",
@@ -48,6 +49,16 @@ COUNTS = (
     Counted(f"{INTEGER}/neon_dotprod", "int8:row", False, "int8", 32, 0, 34, 82),
     Counted(f"{INTEGER}/neon_dotprod", "int8:row", True, "int8", 120, 16, 98, 424),
     Counted(f"{INTEGER}/neon_dotprod", "int4:g32", True, "int8", 171, 20, 117, 550.5, (64, 145)),
+    Counted(f"{FLOATS}/neon_dotprod", "bf16", False, "float", 337, 7, 228, 1014),
+    Counted(f"{FLOATS}/neon_dotprod", "bf16", True, "float", 1466, 137, 489, 3468, (0, 132)),
+    Counted(f"{FLOATS}/neon_dotprod", "bf8", False, "float", 854, 12, 231, 1554),
+    Counted(f"{FLOATS}/neon_dotprod", "bf8", True, "float", 1661, 77, 492, 3589, (0, 1184)),
+    Counted(f"{FLOATS}/neon_dotprod", "e4m3", False, "float", 854, 12, 231, 1558),
+    Counted(f"{FLOATS}/neon_dotprod", "e4m3", True, "float", 1661, 77, 492, 3593, (0, 1184)),
+    Counted(f"{FLOATS}/neon_dotprod", "mxfp4", False, "float", 1012, 24, 250, 1882),
+    Counted(f"{FLOATS}/neon_dotprod", "mxfp4", True, "float", 1767.5, 89, 495, 3823, (66, 148)),
+    Counted(f"{FLOATS}/neon_dotprod", "int4:g32", False, "float", 736, 26, 214, 1435),
+    Counted(f"{FLOATS}/neon_dotprod", "int4:g32", True, "float", 1364.5, 90, 458, 3141, (66, 148)),
     Counted(f"{INTEGER}/avx512", "int4:g32", False, "int8", 44, 17, 18),
     Counted(f"{INTEGER}/avx512", "int4:g32", False, "bfp7", 45, 17, 19),
     Counted(f"{INTEGER}/avx512", "int4:g32", False, "bfp8", 61, 23, 27),
