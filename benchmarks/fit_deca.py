@@ -20,7 +20,6 @@ WEIGHTS = 56 * 512 * 1500
 VALUES = {
     "memory_latency": (133, 138, 143, 148, 153),
     "page_walk": (0, 30, 40, 50, 60, 70),
-    "prefetch_queue": (0, 16, 32, 48, 64, 80),
     "memory_share": (0.92, 0.93, 0.94, 0.95, 0.96),
     "one_way": (1, 2, 3, 4, 5),
     "tile_switch": (0, 1, 2, 3),

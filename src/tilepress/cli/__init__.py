@@ -15,10 +15,10 @@ def main() -> None:
         from .app import run
 
         run()
-    except (ValueError, OSError, RuntimeError, ImportError, SystemError) as error:
+    except Exception as error:
         if interrupts:  # which a library took for a failure of its own, in the middle of an import
             _say_interrupted()
-        if isinstance(error, (ImportError, SystemError)):
+        if not isinstance(error, (ValueError, OSError, RuntimeError)):
             raise
         print(f"tilepress: error: {_words(error)}", file=sys.stderr)
         sys.exit(1)

@@ -36,7 +36,7 @@ def generate(
     ] = None,
     smoothing: Annotated[str | None, typer.Option(help="Of keys in a bfp cache: none or online.")] = None,
     cache: Annotated[
-        Path | None, typer.Option(help="Go on from the packed KV cache in this file, if it is there; end by saving it.")
+        Path | None, typer.Option(help="Go on from the packed KV cache in this file, if it is there; turns save it.")
     ] = None,
     chat: Annotated[bool, typer.Option("--chat", help="Put the prompts as questions to a chat model.")] = False,
     json: Json = False,
@@ -64,10 +64,10 @@ def generate(
         seconds = time.perf_counter() - start
         said = loaded.tokenizer.decode(produced, skip_special_tokens=True)
         _record(recorder, f"turn_{number}." if len(prompt) > 1 else "", said, len(produced), seconds)
+        if cache is not None:
+            talk.cache.save(cache, talk.tokens)
         if not json:
             typer.echo(f"{len(produced)} tokens, {len(produced) / seconds:.1f} a second, prompt included", err=True)
-    if cache is not None:
-        talk.cache.save(cache, talk.tokens)
     if json:
         recorder.print_json()
 

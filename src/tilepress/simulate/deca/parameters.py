@@ -18,7 +18,6 @@ FITTED: dict[str, Fitted] = {
     "instructions_per_vector_operation": Fitted(2.7, "", "section 4.2: 40 to 80 % of six commit slots are in use"),
     "memory_latency": Fitted(143, "cycle", "table 5, TFLOPS without weight prefetching, with degree 1 and default L2"),
     "page_walk": Fitted(50, "cycle", "table 5, TFLOPS, misses and prefetches with degree 1"),
-    "prefetch_queue": Fitted(64, "line", "table 5, TFLOPS, misses and prefetches with degree 15, and its order"),
     "memory_share": Fitted(0.94, "", "MEM of DECA in table 4 at 100, 50 and 20 %; table 5, TFLOPS with degree 5"),
     "one_way": Fitted(3, "cycle", "MEM, TMUL and DECA of DECA in table 4 at 5 %"),
     "tile_switch": Fitted(1, "cycle", "the DECA column of table 4, all four rows"),
@@ -43,5 +42,6 @@ STAGES = 3  # DECA, section 6.1: dequantise, expand, scale
 TILE_LINES = 16  # rows of a decompressed tile, 64 bytes each; DECA, section 2.3
 PAGE_LINES = 64  # of 64 bytes in a page of 4 KiB
 TRAINING = 2  # accesses in a page before Intel's L2 streamer prefetches; Intel Optimization Reference Manual
+PREFETCH_QUEUE = 32  # lines that wait for room among the misses; PREFETCH_MAX_QUEUE_LENGTH in Sniper, DECA's simulator
 DEGREE = 5  # DECA, section 8.3: tiles ahead, the degree of its evaluation
 MEMORY_OPERATIONS_PER_ROW = 3  # assumed: codes, mask and store of a row, from what section 2.4 tells of libxsmm
