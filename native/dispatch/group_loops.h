@@ -45,7 +45,10 @@ class GroupLoops {
   bool run(int threads) {
     std::vector<LinearScratch>& scratch = LinearScratch::of_workers(threads);
     for (int64_t row = 0; row < batch_; row += kTileRows) {
+      const GroupActivations lot = layer_.x.groups(row, 0);
+      SharedLots shared(lot.x, lot.lot_stride * 2, threads);
       parallel_for(layer_.weights.shape.blocks(), threads, [&](int worker, int64_t block) {
+        shared.ask(worker);
         if (!refused_) run_block(scratch[static_cast<size_t>(worker)], block, row);
       });
     }

@@ -136,8 +136,8 @@ bool pairs_take(const PackedWeights& weights) {
   return (weights.shape.sparse || bits == 4 || bits >= 8) && !(weights.format.zero_point && bits > 4);
 }
 
-// Two blocks at a time, decoded as they are multiplied with one or two lots. False, with nothing done, where the kernel
-// does not take the weights.
+// One or two blocks at a time, decoded as they are multiplied with one or two lots. False, with nothing done, where the
+// kernel does not take the weights.
 class Bf16Pairs {
  public:
   Bf16Pairs(const PackedWeights& weights, const Bf16Rows& x, int64_t row, const Outputs& outputs)
@@ -151,17 +151,20 @@ class Bf16Pairs {
 
   bool run(int threads) {
     std::vector<LinearScratch>& scratch = LinearScratch::of_workers(threads);
-    parallel_for((weights_.shape.blocks() + 1) / 2, threads, [&](int worker, int64_t pair) {
-      if (!refused_) run_pair(scratch[static_cast<size_t>(worker)], 2 * pair);
+    const int64_t blocks = blocks_at_once(rows_), lots = (rows_ + kTileRows - 1) / kTileRows;
+    SharedLots x(x_.lot(row_, 0), lots * x_.lot_stride() * 2, threads);
+    parallel_for((weights_.shape.blocks() + blocks - 1) / blocks, threads, [&](int worker, int64_t item) {
+      x.ask(worker);
+      if (!refused_) run_blocks(scratch[static_cast<size_t>(worker)], blocks * item, blocks);
     });
     require_unchanged(changed_);
     return !refused_;
   }
 
  private:
-  void run_pair(LinearScratch& mine, int64_t block) {
+  void run_blocks(LinearScratch& mine, int64_t block, int64_t blocks) {
     const MatrixShape& shape = weights_.shape;
-    const bool both = block + 1 < shape.blocks();
+    const bool both = blocks > 1 && block + 1 < shape.blocks();
     const SpanWeights one = span_weights(weights_, block, 0, shape.cols, 0);
     const SpanWeights two = both ? span_weights(weights_, block + 1, 0, shape.cols, 0) : one;
     float* totals = mine.totals_for(2 * kMostPairRows * kBlockNeurons);

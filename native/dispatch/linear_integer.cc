@@ -87,7 +87,7 @@ void linear_bf16_groups(const PackedWeights& weights, const Activations& x, cons
   }
 }
 
-// Two blocks at a time, decoded as they are multiplied with one or two lots.
+// One or two blocks at a time, decoded as they are multiplied with one or two lots.
 void linear_int8_pairs(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding,
                        const Cut& cut, const Outputs& outputs, int threads) {
   const auto kernel = choose(kLinearInt8Pair);
@@ -98,28 +98,33 @@ void linear_int8_pairs(const PackedWeights& weights, const Activations& x, const
   std::atomic<bool> changed{false};
   for (int64_t row = 0; row < x.batch; row += most) {
     const int64_t batch = std::min(most, x.batch - row);
-    parallel_for((shape.blocks() + 1) / 2, threads, [&](int worker, int64_t pair) {
+    const int64_t lots = (batch + kTileRows - 1) / kTileRows * digits_of(rounding.mantissa);
+    const int64_t at_once = blocks_at_once(batch * digits_of(rounding.mantissa));
+    SharedLots shared(rows.view(row, batch, 0).digits[0], lots * rows.lot_stride(), threads);
+    parallel_for((shape.blocks() + at_once - 1) / at_once, threads, [&](int worker, int64_t item) {
+      const int64_t block = at_once * item, blocks = std::min(at_once, shape.blocks() - block);
+      shared.ask(worker);
       LinearScratch& mine = scratch[static_cast<size_t>(worker)];
       float* totals = mine.totals_for(2 * most * kBlockNeurons);
       int64_t taken[2] = {};
       for (int64_t first = 0; first < shape.cols; first += cut.span) {
         SpanWeights spans[2];
         IntegerProduct product = {{}, {}, rows.view(row, batch, first), rows.lot_stride(), {}};
-        for (int i = 0; i < 2 && 2 * pair + i < shape.blocks(); ++i) {
-          spans[i] = span_weights(weights, 2 * pair + i, first, std::min(cut.span, shape.cols - first), taken[i]);
+        for (int i = 0; i < blocks; ++i) {
+          spans[i] = span_weights(weights, block + i, first, std::min(cut.span, shape.cols - first), taken[i]);
           product.weights[i] = &spans[i];
           product.out[i] = totals + i * most * kBlockNeurons;
         }
         int64_t took[2] = {};
         kernel(product, took, mine.kernel_for(3 * span_scratch_bytes(spans[0].tiles)));
-        for (int i = 0; i < 2; ++i) {
+        for (int i = 0; i < blocks; ++i) {
           if (took[i] < 0) changed = true;
           taken[i] += std::max<int64_t>(took[i], 0);
         }
       }
-      for (int i = 0; i < 2 && 2 * pair + i < shape.blocks(); ++i) {
-        if (!fits(shape, weights.streams, 2 * pair + i, taken[i])) changed = true;
-        store_block(shape, outputs, 2 * pair + i, row, batch, totals + i * most * kBlockNeurons, rows.scales(row));
+      for (int i = 0; i < blocks; ++i) {
+        if (!fits(shape, weights.streams, block + i, taken[i])) changed = true;
+        store_block(shape, outputs, block + i, row, batch, totals + i * most * kBlockNeurons, rows.scales(row));
       }
     });
   }

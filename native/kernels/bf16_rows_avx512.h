@@ -313,9 +313,12 @@ class Dense4 {
 // five bits of a word count, and the fifth, which is not of the code, is one that the table repeats itself over.
 class WordTable {
  public:
+  static constexpr bool kNoNegativeZero = true;
+
   explicit WordTable(const SpanWeights& weights) {
     const __m256i once = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weights.format->bf16s));
-    table_ = _mm512_broadcast_i64x4(once);
+    const __m512i table = _mm512_broadcast_i64x4(once);
+    table_ = _mm512_maskz_mov_epi16(_mm512_test_epi16_mask(table, _mm512_set1_epi16(0x7fff)), table);
   }
   void begin_group(int64_t) {}
   __m512i row(__m512i words) const { return _mm512_permutexvar_epi16(words, table_); }

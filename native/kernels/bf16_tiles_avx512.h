@@ -43,7 +43,9 @@ class RowScales<ScaleType::none> {
   __m512i operator()(__m512i row) const { return row; }
 };
 
-// Powers of two are added to exponents, unless a group's are so large or small that a value would leave bf16.
+// Powers of two are added to exponents, unless a group's are so large or small that a value would leave bf16. Where
+// none is above 1, and -0 stands for no code, exponents are lowered by an unsigned subtraction that stops at 0: zeros
+// need no care.
 template <>
 class RowScales<ScaleType::e8m0> {
  public:
@@ -63,21 +65,28 @@ class RowScales<ScaleType::e8m0> {
     const __m512i codes = _mm512_cvtepu8_epi32(_mm_loadu_si128(from));
     plain_ = !subnormal_ && !_mm512_cmplt_epi32_mask(codes, least_) && !_mm512_cmpgt_epi32_mask(codes, most_);
     if (!plain_) general_.begin_group(group);
-    const __m512i step = _mm512_slli_epi32(_mm512_sub_epi32(codes, _mm512_set1_epi32(127)), 7);
+    const __m512i one = _mm512_set1_epi32(127);
+    lowers_ = plain_ && !_mm512_cmpgt_epi32_mask(codes, one);
+    const __m512i step = _mm512_slli_epi32(lowers_ ? _mm512_sub_epi32(one, codes) : _mm512_sub_epi32(codes, one), 7);
     steps_ = _mm512_mask_mov_epi16(_mm512_slli_epi32(step, 16), 0x55555555, step);
   }
+
+  // Whether rows without -0 can be lowered.
+  bool lowers() const { return lowers_; }
+  __m512i lower(__m512i row) const { return _mm512_subs_epu16(row, steps_); }
 
   __m512i operator()(__m512i row) const {
     if (!plain_) [[unlikely]]
       return general_(row);
     const __mmask32 not_zero = _mm512_test_epi16_mask(row, _mm512_set1_epi16(0x7fff));
-    return _mm512_mask_add_epi16(row, not_zero, row, steps_);
+    return lowers_ ? _mm512_mask_sub_epi16(row, not_zero, row, steps_)
+                   : _mm512_mask_add_epi16(row, not_zero, row, steps_);
   }
 
  private:
   const void* scales_;
   RowProducts<ScaleType::e8m0> general_;
-  bool subnormal_ = false, plain_ = true;
+  bool subnormal_ = false, plain_ = true, lowers_ = false;
   __m512i least_, most_, steps_ = _mm512_setzero_si512();
 };
 
@@ -94,16 +103,21 @@ class TileDecoder {
 
   // The next 32 inputs.
   [[gnu::always_inline]] void next(uint16_t* tile) {
-    for (int input = 0; input < tile_inputs(16); input += kStepInputs) {
-      if (!left_) ++group_, left_ = group_size_, begin_group();
-      left_ -= kStepInputs;
-      RowPair pairs[kStepLines];
-      source_.next(values_, pairs);
-      for (const RowPair& pair : pairs) {
-        _mm512_store_si512(tile, scales_(pair.first));
-        _mm512_store_si512(tile + kVectorBytes / 2, scales_(pair.second));
-        tile += kVectorBytes;
+    if constexpr (type == ScaleType::e8m0 && requires { Values::kNoNegativeZero; }) {
+      if (!left_) next_group();
+      if (left_ >= tile_inputs(16) && scales_.lowers()) [[likely]] {
+        left_ -= tile_inputs(16);
+        const RowScales<type> scales = scales_;
+        for (int step = 0; step < tile_inputs(16) / kStepInputs; ++step, tile += kStepRows * kVectorBytes / 2) {
+          next_rows([&](__m512i row) __attribute__((always_inline)) { return scales.lower(row); }, tile);
+        }
+        return;
       }
+    }
+    for (int step = 0; step < tile_inputs(16) / kStepInputs; ++step, tile += kStepRows * kVectorBytes / 2) {
+      if (!left_) next_group();
+      left_ -= kStepInputs;
+      next_rows(scales_, tile);
     }
   }
 
@@ -111,6 +125,26 @@ class TileDecoder {
   int64_t taken() const { return source_.taken(); }
 
  private:
+  static constexpr int kStepRows = 2 * kStepLines;
+
+  // Rows of the next eight inputs.
+  template <class Scale>
+  [[gnu::always_inline]] void next_rows(const Scale& scale, uint16_t* rows) {
+    RowPair pairs[kStepLines];
+    source_.next(values_, pairs);
+    for (const RowPair& pair : pairs) {
+      _mm512_store_si512(rows, scale(pair.first));
+      _mm512_store_si512(rows + kVectorBytes / 2, scale(pair.second));
+      rows += kVectorBytes;
+    }
+  }
+
+  void next_group() {
+    ++group_;
+    left_ = group_size_;
+    begin_group();
+  }
+
   // What pads the last tile is in the last group.
   void begin_group() {
     if (group_ >= last_) group_ = last_, left_ = std::numeric_limits<int64_t>::max();

@@ -69,12 +69,15 @@ class NibbleTiles {
 
   [[gnu::always_inline]] void next(int8_t* tile) {
     const __m512i low = _mm512_set1_epi8(15);
-    for (int row = 0; row < kTileRows; row += 2, at_ += kVectorBytes, tile += 2 * kVectorBytes) {
-      const __m512i pairs = _mm512_loadu_si512(at_);
-      prefetch_ahead(at_);
-      _mm512_storeu_si512(tile, to_operand_(_mm512_and_si512(pairs, low)));
-      _mm512_storeu_si512(tile + kVectorBytes, to_operand_(_mm512_and_si512(_mm512_srli_epi16(pairs, 4), low)));
+    const ToOperand to_operand = to_operand_;  // copies, that stores of bytes cannot be thought to change
+    const uint8_t* at = at_;
+    for (int row = 0; row < kTileRows; row += 2, at += kVectorBytes, tile += 2 * kVectorBytes) {
+      const __m512i pairs = _mm512_loadu_si512(at);
+      prefetch_ahead(at);
+      _mm512_storeu_si512(tile, to_operand(_mm512_and_si512(pairs, low)));
+      _mm512_storeu_si512(tile + kVectorBytes, to_operand(_mm512_and_si512(_mm512_srli_epi16(pairs, 4), low)));
     }
+    at_ = at;
   }
 
   int64_t taken() const { return 0; }

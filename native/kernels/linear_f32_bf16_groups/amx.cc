@@ -11,9 +11,9 @@ class DecodedTiles {
   DecodedTiles(Decoder& decoder, int64_t count) : decoder_(decoder), count_(count) {}
 
   [[gnu::always_inline]] void reach(int64_t tile) {
-    if (tile < count_) decoder_.next(buffers_[tile % kBuffers]);
+    if (tile < count_) decoder_.next(buffers_[tile & (kBuffers - 1)]);
   }
-  const uint16_t* at(int64_t tile) const { return buffers_[tile % kBuffers]; }
+  const uint16_t* at(int64_t tile) const { return buffers_[tile & (kBuffers - 1)]; }
 
  private:
   static constexpr int kBuffers = 4;

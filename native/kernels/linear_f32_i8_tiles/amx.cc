@@ -1,4 +1,4 @@
-// Every tile of weights is decoded into a small buffer while the matrix unit multiplies the one before.
+// Every tile of weights is decoded into a small buffer while the matrix unit multiplies those before.
 #include "kernels/int8_tiles_avx512.h"
 #include "kernels/multiply_f32_i8_i8/amx_int8_unit.h"
 #include "kernels/multiply_f32_i8_i8/multiply_lots.h"
@@ -10,26 +10,21 @@ template <class Decoder>
 class DecodedTiles {
  public:
   DecodedTiles(const IntegerProduct& product, Decoder& one, Decoder& two)
-      : one_(one), two_(two), both_(product.weights[1]), count_(product.weights[0]->tiles) {
-    decode(0);
-  }
+      : one_(one), two_(two), both_(product.weights[1]), count_(product.weights[0]->tiles) {}
 
-  // One ahead of the tile that is used.
-  void reach(int64_t tile) {
-    if (tile + 1 < count_) decode(tile + 1);
+  [[gnu::always_inline]] void reach(int64_t tile) {
+    if (tile >= count_) return;
+    one_.next(buffers_[tile & (kBuffers - 1)][0]);
+    if (both_) two_.next(buffers_[tile & (kBuffers - 1)][1]);
   }
-  const int8_t* at(int block, int64_t tile) const { return buffers_[tile % 2][block]; }
+  const int8_t* at(int block, int64_t tile) const { return buffers_[tile & (kBuffers - 1)][block]; }
 
  private:
-  void decode(int64_t tile) {
-    one_.next(buffers_[tile % 2][0]);
-    if (both_) two_.next(buffers_[tile % 2][1]);
-  }
-
+  static constexpr int kBuffers = 4;
   Decoder &one_, &two_;
   bool both_;
   int64_t count_;
-  alignas(64) int8_t buffers_[2][2][kMaxTileBytes];
+  alignas(64) int8_t buffers_[kBuffers][2][kMaxTileBytes];
 };
 
 }  // namespace

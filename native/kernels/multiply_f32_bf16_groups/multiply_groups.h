@@ -1,18 +1,15 @@
 // Lots of activations times one block, its groups' scales applied to their sums, which stay in registers over the span.
-// In a nameless namespace for the reason that pack_block.h gives. Unit is what tile_multiplier.h asks for; Sums<rows>,
-// those of a lot, brings
+// In a nameless namespace for the reason that pack_block.h gives. Sums<rows>, those of a lot, brings
 //   Sums(from [rows, 16]); store(to)
 //   add(products [rows, 16], scales [16], units [rows, stride] or null, stride)
 // and Tiles, the block's,
-//   reach(tile): called for every tile, in order, kAhead tiles before it is used; at(tile): where it lies
+//   reach(tile): as group_pipeline.h has it; at(tile): where it lies
 #pragma once
 
-#include "kernels/scales.h"
+#include "kernels/group_pipeline.h"
 
 namespace tilepress {
 namespace {
-
-inline constexpr int kAhead = 2;
 
 // Tiles that were all decoded beforehand.
 class ReadyTiles {
@@ -25,23 +22,6 @@ class ReadyTiles {
   const uint16_t* tiles_;
 };
 
-// Which of the weights' scales the next group of a product has, from the span's first on: one may serve several.
-class ScaleOf {
- public:
-  explicit ScaleOf(const GroupProduct& product)
-      : served_((product.weights->format->group + product.group - 1) / product.group),
-        left_(served_ - product.weights->first / product.group % served_) {}
-
-  int64_t next() {
-    const int64_t mine = scale_;
-    if (!--left_) ++scale_, left_ = served_;
-    return mine;
-  }
-
- private:
-  int64_t served_, left_, scale_ = 0;
-};
-
 // How many of the weights' groups a span meets, and the first of them.
 struct SpanGroups {
   explicit SpanGroups(const SpanWeights& weights) {
@@ -51,10 +31,48 @@ struct SpanGroups {
   int64_t first, count;
 };
 
+// One lot, as group_pipeline.h takes it.
+template <class Sums, class Tiles>
+class Bf16Lot {
+ public:
+  using Product = float;
+
+  // `scales` [groups, 16] of the span.
+  Bf16Lot(const GroupProduct& product, Tiles& tiles, const float* scales, int64_t row)
+      : weights_(tiles),
+        sums_(product.sums + row * kBlockNeurons),
+        scale_(*product.weights, product.group),
+        scales_(scales),
+        x_(product.x + row / kTileRows * product.lot_stride),
+        units_(product.units ? product.units + row * product.unit_stride : nullptr),
+        unit_stride_(product.unit_stride),
+        count_(product.count),
+        tiles_(product.group / tile_inputs(16)) {}
+
+  int64_t groups() const { return (count_ + tiles_ - 1) / tiles_; }
+  int64_t first(int64_t group) const { return least(group * tiles_, count_); }
+  const uint16_t* x(int64_t step) const { return x_ + step * (kMaxTileBytes / 2); }
+  const uint16_t* weights(int64_t step) const { return weights_.at(step); }
+  [[gnu::always_inline]] void reach(int64_t step) { weights_.reach(step); }
+  [[gnu::always_inline]] void add(const float* products) {
+    sums_.add(products, scales_ + scale_.next() * kBlockNeurons, units_, unit_stride_);
+    if (units_) ++units_;
+  }
+  void store(float* to) const { sums_.store(to); }
+
+ private:
+  Tiles& weights_;
+  Sums sums_;
+  ScaleOf scale_;
+  const float* scales_;
+  const uint16_t* x_;
+  const float* units_;
+  int64_t unit_stride_, count_, tiles_;
+};
+
 template <class Unit, template <int> class Sums, class Tiles>
 class GroupMultiplier {
  public:
-  // `scales` [groups, 16] of the span.
   GroupMultiplier(const GroupProduct& product, Tiles& tiles, const float* scales)
       : product_(product), tiles_(tiles), scales_(scales) {}
 
@@ -68,50 +86,13 @@ class GroupMultiplier {
   }
 
  private:
-  static constexpr int kTile = kMaxTileBytes / 2;  // values
   static constexpr int kFewRows = 4;
 
-  // The matrix unit is a group ahead of what is stored, and that one ahead of what is added: what a tile register
-  // stored can be loaded only when it has reached the cache. All that the loop needs is copied out of reach of the
-  // unit's assembly.
   template <int rows>
   void run_lot(Unit& unit, int64_t row) {
-    alignas(64) float products[2][kTileRows * kBlockNeurons] = {};
-    const int64_t count = product_.count, tiles = product_.group / tile_inputs(16);
-    const int64_t groups = (count + tiles - 1) / tiles, unit_stride = product_.unit_stride;
-    const uint16_t* x = product_.x + row / kTileRows * product_.lot_stride;
-    const float* scales = scales_;
-    const float* units = product_.units ? product_.units + row * unit_stride : nullptr;
-    float* out = product_.sums + row * kBlockNeurons;
-    Tiles& weights = tiles_;
-    Sums<rows> sums(out);
-    ScaleOf scale(product_);
-#pragma GCC unroll 1
-    for (int tile = 0; tile < kAhead; ++tile) weights.reach(tile);
-
-    const auto step = [&]<int tile>(int64_t group) {
-      if (group < groups) {
-        unit.template zero<tile>();
-        const int64_t end = least((group + 1) * tiles, count);
-#pragma GCC unroll 1
-        for (int64_t at = group * tiles; at < end; ++at) {
-          unit.template load<4 + tile>(x + at * kTile);
-          unit.template load<6 + tile>(weights.at(at));
-          unit.template add_product<tile, 4 + tile, 6 + tile>();
-          weights.reach(at + kAhead);
-        }
-      }
-      if (group >= 2) {
-        sums.add(products[tile], scales + scale.next() * kBlockNeurons, units ? units + group - 2 : nullptr,
-                 unit_stride);
-      }
-      if (group >= 1 && group <= groups) unit.template store<1 - tile>(products[1 - tile]);
-    };
-    for (int64_t group = 0; group < groups + 2; group += 2) {
-      step.template operator()<0>(group);
-      if (group + 1 < groups + 2) step.template operator()<1>(group + 1);
-    }
-    sums.store(out);
+    Bf16Lot<Sums<rows>, Tiles> lot(product_, tiles_, scales_, row);
+    multiply_lot(unit, lot);
+    lot.store(product_.sums + row * kBlockNeurons);
   }
 
   const GroupProduct& product_;

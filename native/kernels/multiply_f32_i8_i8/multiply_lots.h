@@ -1,10 +1,14 @@
 // Lots of int8 activations times blocks of int8 operands over a span, with the sums that linear_span.h defines. Tiles
 // has
-//   reach(tile): called for every tile, in order, before it is used; at(block, tile): where a block's tile lies
+//   reach(tile): called for every tile, in order, one or two before it is used, and for some past the last;
+//   at(block, tile): where a block's tile lies
 // Unit is what tile_multiplier.h asks for, and brings
 //   finish_rows(weights, x, segment, row, rows, high, low or null, sums): linear_span.h's `finish` for each row
+//   Sums<units, zeros>, those of one lot: add(weights, x, segment index, group, row, dots [rows, 16]), the same for all
+//   rows of a lot; add_to(out, rows)
 #pragma once
 
+#include "kernels/group_pipeline.h"
 #include "kernels/linear_f32_i8_int/linear_span.h"
 #include "kernels/tile_multiplier.h"
 
@@ -22,8 +26,56 @@ class ReadyTiles {
   const IntegerProduct& product_;
 };
 
-// One lot and one block at a time are too few to keep a matrix unit busy while sums are scaled, so two blocks go
-// together, and two lots, or the two digits of one lot.
+// One lot and one block, as group_pipeline.h takes it. Half a tile of weights is eight rows of 64 bytes; of
+// activations, 32 bytes of each row.
+template <class Sums, class Tiles>
+class Int8Lot {
+ public:
+  using Product = int32_t;
+
+  Int8Lot(const IntegerProduct& product, Tiles& tiles, int64_t row, int inputs)
+      : weights_(*product.weights[0]),
+        activations_(product.x),
+        tiles_(tiles),
+        scale_(weights_, product.x.segment),
+        first_group_(weights_.first / weights_.format->group),
+        x_(product.x.digits[0] + row / kTileRows * product.lot_stride),
+        row_(row),
+        steps_(least(product.x.segment, weights_.inputs + inputs - 1) / inputs),
+        count_((weights_.inputs + inputs - 1) / inputs),
+        halves_(inputs < kTileInputs) {}
+
+  int64_t groups() const { return (count_ + steps_ - 1) / steps_; }
+  int64_t first(int64_t group) const { return least(group * steps_, count_); }
+  const int8_t* x(int64_t step) const {
+    return halves_ ? x_ + (step >> 1) * kMaxTileBytes + (step & 1) * (kTileInputs / 2) : x_ + step * kMaxTileBytes;
+  }
+  const int8_t* weights(int64_t step) const {
+    return halves_ ? tiles_.at(0, step >> 1) + (step & 1) * (kMaxTileBytes / 2) : tiles_.at(0, step);
+  }
+  [[gnu::always_inline]] void reach(int64_t step) {
+    if (!halves_) return tiles_.reach(step);
+    if (!(step & 1)) tiles_.reach(step >> 1);
+  }
+  [[gnu::always_inline]] void add(const int32_t* dots) {
+    sums_.add(weights_, activations_, index_++, first_group_ + scale_.next(), row_, dots);
+  }
+  void add_to(float* out, int64_t rows) const { sums_.add_to(out, rows); }
+
+ private:
+  const SpanWeights& weights_;
+  const IntegerActivations& activations_;
+  Tiles& tiles_;
+  Sums sums_;
+  ScaleOf scale_;
+  int64_t first_group_;
+  const int8_t* x_;
+  int64_t row_, steps_, count_, index_ = 0;
+  bool halves_;
+};
+
+// Two blocks go together, and two lots, or the two digits of one lot, where there are so many: every tile loaded is
+// used twice.
 template <class Unit, class Tiles>
 class Int8Multiplier {
  public:
@@ -49,13 +101,27 @@ class Int8Multiplier {
 
   template <bool lots>
   void run_lots(int64_t row) {
-    product_.weights[1] ? run_blocks<lots, true>(row) : run_blocks<lots, false>(row);
+    if (product_.weights[1]) return run_blocks<lots, true>(row);
+    if constexpr (lots) return run_blocks<true, false>(row);
+    if (product_.weights[0]->zeros) {
+      product_.x.units ? run_one<true, true>(row) : run_one<false, true>(row);
+    } else {
+      product_.x.units ? run_one<true, false>(row) : run_one<false, false>(row);
+    }
+  }
+
+  template <bool units, bool zeros>
+  void run_one(int64_t row) {
+    Int8Lot<typename Unit::template Sums<units, zeros>, Tiles> lot(product_, tiles_, row, inputs_);
+    multiply_lot(unit_, lot);
+    lot.add_to(product_.out[0] + row * kBlockNeurons, least<int64_t>(product_.x.batch - row, kTileRows));
   }
 
   template <bool lots, bool blocks>
   void run_blocks(int64_t row) {
     alignas(64) Sums sums[2] = {};
     const SpanWeights& weights = *product_.weights[0];
+    tiles_.reach(0);
     for_segments(weights, product_.x, [&](const Segment& segment) {
       clear_sums<Unit, lots, blocks>(unit_);
       for (int64_t input = segment.begin; input < segment.end; input += inputs_) step<lots, blocks>(row, input);
@@ -65,13 +131,12 @@ class Int8Multiplier {
     for (int block = 0; block < 1 + blocks; ++block) add_to(sums[block], row, product_.out[block]);
   }
 
-  // Half a tile of weights is eight rows of 64 bytes; of activations, 32 bytes of each row.
   template <bool lots, bool blocks>
   [[gnu::always_inline]] void step(int64_t row, int64_t input) {
     const int64_t tile = input / kTileInputs, rest = input % kTileInputs, at = rest * kBlockNeurons;
     const int64_t lot = row / kTileRows * (digits() ? 2 : 1);
     const int8_t* x = product_.x.digits[0] + lot * product_.lot_stride + tile * kMaxTileBytes + rest;
-    if (!rest) tiles_.reach(tile);
+    if (!rest) tiles_.reach(tile + 1);
     add_tiles<Unit, lots, blocks>(unit_, x, x + product_.lot_stride, tiles_.at(0, tile) + at,
                                   blocks ? tiles_.at(1, tile) + at : nullptr);
   }
