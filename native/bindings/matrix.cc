@@ -9,6 +9,7 @@
 
 #include "bindings/arguments.h"
 #include "bindings/doors.h"
+#include "bindings/tensors.h"
 #include "dispatch/linear.h"
 
 namespace tilepress {
@@ -233,6 +234,32 @@ class PackedArrays {
     tilepress::unpack_weights(shape_, native_format_, streams_, to.data(), threads);
   }
 
+  // x · Wᵀ in a new tensor, with mantissa -1 for activations as they are; None where x is no plain tensor that fits,
+  // with nothing done: kernels/linear.py then says why, or copies it.
+  nb::object linear(nb::handle x, int64_t group, int mantissa, int threads) const {
+    Tensor tensor;
+    if (!view_tensor(x, tensor) || !tensor.ndim || tensor.shape[tensor.ndim - 1] != shape_.cols) return nb::none();
+    int64_t batch = 1;
+    for (int32_t i = 0; i + 1 < tensor.ndim; ++i) batch *= tensor.shape[i];
+    if (batch < 1) return nb::none();
+    require(threads >= 1, "at least one thread is needed");
+    const Real real = real_of(tensor);
+    const Activations activations = {static_cast<const uint8_t*>(tensor.data), real, batch};
+    const IntegerFormat rounding = mantissa < 0 ? IntegerFormat{0, 0} : check_rounding(group, mantissa);
+    NewTensor y(tensor, shape_.rows);
+    const Outputs outputs = {y.data(), real, nullptr};
+    {
+      nb::gil_scoped_release release;
+      if (mantissa < 0) {
+        tilepress::linear_float(weights(), activations, float_way(weights(), batch, real), outputs, threads);
+      } else {
+        tilepress::linear_integer(weights(), activations, rounding, integer_way(weights(), batch, rounding), outputs,
+                                  threads);
+      }
+    }
+    return y.give();
+  }
+
   // Addresses rather than arrays: a layer is called too often to ask each tensor what it is. The only caller,
   // kernels/linear.py, has checked type, device, order and size: x [batch, cols], bias [rows] of float32 or 0, y
   // [batch, rows].
@@ -318,12 +345,14 @@ void bind_matrices(nb::module_& m) {
   m.def("pack_codes", &py_pack_codes, "format"_a, "rows"_a, "cols"_a, "operand_bits"_a, "sparse"_a, as_it_is("source"),
         as_it_is("keep"), as_it_is("codes"), as_it_is("mask"), as_it_is("offsets"), "threads"_a);
 
+  m.def("use_tensor_type", &use_tensor_type, "type"_a);
   nb::class_<PackedArrays>(m, "Matrix")
       .def(nb::init<const OwnedFormat&, int64_t, int64_t, int, bool, Bytes, Bytes, ConstOffsets, Bytes, Bytes>(),
            "format"_a, "rows"_a, "cols"_a, "operand_bits"_a, "sparse"_a, as_it_is("codes"), as_it_is("mask"),
            as_it_is("offsets"), as_it_is("scales"), as_it_is("zeros"))
       .def("unpack_codes", &PackedArrays::unpack_codes, as_it_is("to"), as_it_is("keep"), "threads"_a)
       .def("unpack_weights", &PackedArrays::unpack_weights, as_it_is("to"), "threads"_a)
+      .def("linear", &PackedArrays::linear)
       .def("linear_integer", &PackedArrays::linear_integer)
       .def("linear_float", &PackedArrays::linear_float)
       .def("float_way", &PackedArrays::float_way_of)

@@ -82,6 +82,7 @@ class SpanLoops {
             const Store& store)
       : tasks_(tasks),
         span_(span),
+        spans_((cols() + span - 1) / span),
         batch_(batch),
         threads_(threads),
         multiply_(multiply),
@@ -93,7 +94,7 @@ class SpanLoops {
     for (const LinearTask& task : tasks_) blocks += task.weights.shape.blocks();
     for (int64_t row = 0; row < batch_; row += kMostRows) {
       const int64_t rows = std::min(kMostRows, batch_ - row);
-      if (blocks < threads_ && spans() > 1) {
+      if (blocks < threads_ && spans_ > 1) {
         for (const LinearTask& task : tasks_) run_split(task, row, rows);
       } else {
         run_shared(rows < kManyRows ? 1 : std::clamp<int64_t>(blocks / threads_, 1, kMostBlocks), row, rows);
@@ -106,7 +107,6 @@ class SpanLoops {
   static constexpr int64_t kMostRows = 512, kManyRows = 17, kMostBlocks = 8;
 
   int64_t cols() const { return tasks_.front().weights.shape.cols; }
-  int64_t spans() const { return (cols() + span_ - 1) / span_; }
 
   // Blocks shared out, `together` of them at a time.
   void run_shared(int64_t together, int64_t row, int64_t rows) {
@@ -140,7 +140,7 @@ class SpanLoops {
     const int64_t count = rows * kBlockNeurons;
     float* totals = scratch_[static_cast<size_t>(worker)].totals_for((end - begin) * count);
     int64_t taken[kMostBlocks] = {};
-    for (int64_t index = 0; index < spans(); ++index) {
+    for (int64_t index = 0; index < spans_; ++index) {
       for (int64_t block = begin; block < end; ++block) {
         int64_t& mine = taken[block - begin];
         mine = add_span(worker, task, block, index, mine, row, rows, totals + (block - begin) * count);
@@ -155,16 +155,16 @@ class SpanLoops {
   // Each span of each block on its own; then their sums, in order.
   void run_split(const LinearTask& task, int64_t row, int64_t rows) {
     const int64_t blocks = task.weights.shape.blocks(), count = rows * kBlockNeurons;
-    std::vector<float> parts(static_cast<size_t>(blocks * spans() * count));
-    parallel_for(blocks * spans(), threads_, [&](int worker, int64_t item) {
-      const int64_t block = item / spans(), index = item % spans(), before = taken_before(task, block, index);
+    std::vector<float> parts(static_cast<size_t>(blocks * spans_ * count));
+    parallel_for(blocks * spans_, threads_, [&](int worker, int64_t item) {
+      const int64_t block = item / spans_, index = item % spans_, before = taken_before(task, block, index);
       const int64_t after = add_span(worker, task, block, index, before, row, rows, parts.data() + item * count);
-      if (index == spans() - 1) check_end(task, block, after);
+      if (index == spans_ - 1) check_end(task, block, after);
     });
     parallel_for(blocks, threads_, [&](int worker, int64_t block) {
       float* totals = scratch_[static_cast<size_t>(worker)].totals_for(count);
-      for (int64_t index = 0; index < spans(); ++index) {
-        const float* part = parts.data() + (block * spans() + index) * count;
+      for (int64_t index = 0; index < spans_; ++index) {
+        const float* part = parts.data() + (block * spans_ + index) * count;
         for (int64_t i = 0; i < count; ++i) totals[i] += part[i];
       }
       store_(task, block, row, rows, totals);
@@ -179,7 +179,7 @@ class SpanLoops {
   }
 
   std::span<const LinearTask> tasks_;
-  int64_t span_, batch_;
+  int64_t span_, spans_, batch_;
   int threads_;
   const Multiply& multiply_;
   const Store& store_;

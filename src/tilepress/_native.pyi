@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from torch import Tensor
+
 # Anything that speaks DLPack on the CPU: one-dimensional, contiguous uint8, int64 or float32.
 Array = Any
 
@@ -25,6 +27,8 @@ class Format:
         values: Array,
     ) -> None: ...
 
+def use_tensor_type(type: type[Tensor]) -> bool: ...
+
 class Matrix:
     def __init__(
         self,
@@ -41,6 +45,7 @@ class Matrix:
     ) -> None: ...
     def unpack_codes(self, to: Array, keep: Array, threads: int) -> None: ...
     def unpack_weights(self, to: Array, threads: int) -> None: ...
+    def linear(self, x: Tensor, group: int, mantissa: int, threads: int, /) -> Tensor | None: ...
     def linear_integer(
         self, x: int, type: str, batch: int, bias: int, y: int, group: int, mantissa: int, way: str, threads: int, /
     ) -> None: ...

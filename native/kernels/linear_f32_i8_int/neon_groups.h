@@ -10,7 +10,7 @@ namespace tilepress {
 namespace {
 
 constexpr int kGroupInputs = 32;
-constexpr int kNear = 512, kFar = 8192;  // bytes to prefetch into the first and the second cache
+constexpr int kNear = 1024, kFar = 8192;  // bytes to prefetch into the first and the second cache
 
 inline bool in_groups(const SpanWeights& weights, const IntegerActivations& x) {
   const Format& format = *weights.format;
@@ -37,6 +37,7 @@ void multiply_groups(const SpanWeights& weights, const IntegerActivations& x, in
     const float* start = x.starts + 4 * (row * x.segment_stride + group);
     int32x4_t sums[kQuarters] = {load_start<0>(start, group), load_start<1>(start, group), load_start<2>(start, group),
                                  load_start<3>(start, group)};
+    __builtin_prefetch(halves + kNear / 2);
     for (int line = 0; line < 4; ++line) {
       __builtin_prefetch(packed + kNear + line * kVectorBytes);
       __builtin_prefetch(packed + kFar + line * kVectorBytes, 0, 2);

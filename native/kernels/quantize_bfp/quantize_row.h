@@ -25,19 +25,26 @@ float unit_of(uint32_t largest, int mantissa) {
   return std::bit_cast<float>(static_cast<uint32_t>(power + 127) << 23);
 }
 
-// A group of activations as signed integers of `mantissa` bits and a sign; returns what 1 stands for.
+// What 1 stands for in a group, and its largest magnitude.
+struct GroupOf {
+  float unit;
+  int32_t largest;
+};
+
+// A group of activations as signed integers of `mantissa` bits and a sign.
 template <int group>
-float to_group_of(const float* floats, int mantissa, int32_t* values) {
+GroupOf to_group_of(const float* floats, int mantissa, int32_t* values) {
   uint32_t halves[group], largest = 0;
   for (int i = 0; i < group; ++i) halves[i] = to_fp16(floats[i]);
   for (int i = 0; i < group; ++i) largest = most(largest, halves[i]);
-  const float unit = unit_of(largest, mantissa), per_unit = 1.0f / unit;
+  const float unit = unit_of(largest, mantissa);
+  const float per_unit = std::bit_cast<float>((254u << 23) - std::bit_cast<uint32_t>(unit));  // units are powers of two
   for (int i = 0; i < group; ++i) {
     const int32_t magnitude = static_cast<int32_t>(std::bit_cast<float>(halves[i]) * per_unit);
     const int32_t sign = std::bit_cast<int32_t>(floats[i]) >> 31;
     values[i] = (magnitude ^ sign) - sign;
   }
-  return unit;
+  return {unit, static_cast<int32_t>(std::bit_cast<float>(largest) * per_unit)};
 }
 
 // Values of nine bits, of which none is 255 unless one is -255; returns how many addends it takes.
@@ -72,7 +79,9 @@ void write_digits(const int32_t* values, int count, int8_t* const* digits, int64
 
 // Negates a group that has 255 and not -255; returns its unit.
 template <int group>
-float without_255(int32_t* values, float unit) {
+float without_255(int32_t* values, const GroupOf& all) {
+  const float unit = all.unit;
+  if (all.largest < 255) return unit;
   int32_t least_value = 0, most_value = 0;
   for (int i = 0; i < group; ++i) least_value = least(least_value, values[i]);
   for (int i = 0; i < group; ++i) most_value = most(most_value, values[i]);
@@ -86,8 +95,8 @@ int quantize_groups(const BfpInput& in, const BfpOutput& out) {
   int digits = digits_of(in.mantissa);
   for (int64_t first = 0; first < in.count; first += group) {
     int32_t values[group];
-    float unit = to_group_of<group>(in.floats + first, in.mantissa, values);
-    if (in.addends) unit = without_255<group>(values, unit);
+    const GroupOf all = to_group_of<group>(in.floats + first, in.mantissa, values);
+    const float unit = in.addends ? without_255<group>(values, all) : all.unit;
     for (int64_t i = 0; i < least<int64_t>(group, in.count - first); i += in.segment) {
       const int64_t at = (first + i) / in.segment;
       int32_t sum = 0;

@@ -6,6 +6,7 @@ the turn through them. The read bandwidth of the same run, which also empties th
 """
 
 import os
+import random
 import re
 import statistics
 import time
@@ -280,13 +281,15 @@ def _free_memory() -> int:
 
 
 def _race(calls: Sequence[Call], pools: Sequence[str], settings: Settings) -> list[float]:
-    """Median seconds of each call: turn after turn, until each has had its share of time or of repeats."""
+    """Median seconds of each call: turn after turn, until each has had its share of time or of repeats. The order of
+    turns changes, so that none always comes after the same."""
     times: list[list[float]] = [[] for _ in calls]
     for call in calls:
         call()
-    last = None
+    last, order, shuffle = None, list(zip(calls, pools, times, strict=True)), random.Random(0).shuffle
     while any(not _enough(spent, settings) for spent in times):
-        for call, pool, spent in zip(calls, pools, times, strict=True):
+        shuffle(order)
+        for call, pool, spent in order:
             if not _enough(spent, settings):
                 time.sleep(SETTLE if pool != last else 0)
                 last = pool

@@ -5,6 +5,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from .. import _native
 from ..formats import BFP, FormatError, Integer, parse
 from ..tiles import PackedMatrix
 from ..tiles.native import REAL_NAMES
@@ -25,6 +26,8 @@ FLOAT_WAYS = (
     "linear_f32_bf16_groups",
     "multiply_f32_bf16_bf16",
 )
+
+_native.use_tensor_type(Tensor)
 
 
 def linear(
@@ -47,6 +50,23 @@ def linear(
         threads: as many as torch uses if not given.
     """
     rounding = integer_format(activations)
+    if bias is None and not way and (threads is None or threads > 0):
+        result = matrix.native.linear(x, *(rounding or (0, -1)), threads or torch.get_num_threads())
+        if result is not None:
+            return result
+    return _linear_of_any(x, matrix, bias, rounding, way, threads)
+
+
+def _linear_of_any(
+    x: Tensor,
+    matrix: PackedMatrix,
+    bias: Tensor | None,
+    rounding: tuple[int, int] | None,
+    way: str,
+    threads: int | None,
+) -> Tensor:
+    """The same for what native code does not take as it is: with a bias or a way, subclasses of tensors, tensors that
+    are not contiguous, a torch that hands out no functions to read tensors with; and errors."""
     shape = x.shape
     _check(x, shape, matrix, bias, rounding is not None)
     x = x.contiguous()

@@ -1,0 +1,115 @@
+#include "bindings/tensors.h"
+
+#include <algorithm>
+#include <new>
+
+namespace tilepress {
+
+// What follows has the layout that DLPack 1.3 gives it.
+struct NewTensor::Managed {
+  uint32_t major, minor;
+  void* context;
+  void (*deleter)(Managed*);
+  uint64_t flags;
+  Tensor tensor;
+};
+
+struct Exchange {
+  using Managed = NewTensor::Managed;
+
+  uint32_t major, minor;
+  void* older;
+  void *allocate, *from_python;
+  int (*to_python)(Managed*, void** object);
+  int (*view)(void* object, Tensor* out);
+};
+
+namespace {
+
+constexpr int32_t kCpu = 1;
+
+const Exchange* exchange = nullptr;
+PyTypeObject* tensor_type = nullptr;
+
+bool is_of(const Tensor& tensor, nb::dlpack::dtype_code code, int bits) {
+  return tensor.dtype == nb::dlpack::dtype{static_cast<uint8_t>(code), static_cast<uint8_t>(bits), 1};
+}
+
+bool is_float(const Tensor& tensor) {
+  using Code = nb::dlpack::dtype_code;
+  return is_of(tensor, Code::Float, 32) || is_of(tensor, Code::Bfloat, 16) || is_of(tensor, Code::Float, 16);
+}
+
+bool is_in_order(const Tensor& tensor) {
+  int64_t stride = 1;
+  for (int32_t i = tensor.ndim - 1; tensor.strides && i >= 0; --i) {
+    if (tensor.shape[i] != 1 && tensor.strides[i] != stride) return false;
+    stride *= tensor.shape[i];
+  }
+  return true;
+}
+
+}  // namespace
+
+bool use_tensor_type(nb::handle type) {
+  constexpr const char *kAttribute = "__dlpack_c_exchange_api__", *kName = "dlpack_exchange_api";
+  if (!PyType_Check(type.ptr()) || !nb::hasattr(type, kAttribute)) return false;
+  const nb::object capsule = type.attr(kAttribute);
+  if (!PyCapsule_IsValid(capsule.ptr(), kName)) return false;
+  const auto* found = static_cast<const Exchange*>(PyCapsule_GetPointer(capsule.ptr(), kName));
+  if (found->major != 1) return false;
+  exchange = found;
+  tensor_type = reinterpret_cast<PyTypeObject*>(type.inc_ref().ptr());
+  return true;
+}
+
+bool view_tensor(nb::handle tensor, Tensor& to) {
+  if (!exchange || Py_TYPE(tensor.ptr()) != tensor_type) return false;
+  if (exchange->view(tensor.ptr(), &to)) {
+    PyErr_Clear();
+    return false;
+  }
+  to.data = static_cast<uint8_t*>(to.data) + to.byte_offset;
+  to.byte_offset = 0;
+  return to.data && to.device.device_type == kCpu && is_float(to) && is_in_order(to);
+}
+
+Real real_of(const Tensor& tensor) {
+  if (tensor.dtype.bits == 32) return Real::f32;
+  return is_of(tensor, nb::dlpack::dtype_code::Bfloat, 16) ? Real::bf16 : Real::f16;
+}
+
+// One piece of memory: what manages it, extents and strides, and the values, at a multiple of a line.
+NewTensor::NewTensor(const Tensor& like, int64_t last) {
+  constexpr size_t kLine = 64;
+  const size_t extents = static_cast<size_t>(like.ndim), head = sizeof(Managed) + 2 * extents * sizeof(int64_t);
+  const size_t begin = (head + kLine - 1) / kLine * kLine;
+  size_t bytes = like.dtype.bits / 8 * static_cast<size_t>(last);
+  for (size_t i = 0; i + 1 < extents; ++i) bytes *= static_cast<size_t>(like.shape[i]);
+  auto* memory = static_cast<uint8_t*>(operator new(begin + bytes, std::align_val_t{kLine}));
+  auto* shape = reinterpret_cast<int64_t*>(memory + sizeof(Managed));
+  std::copy(like.shape, like.shape + extents, shape);
+  shape[extents - 1] = last;
+  int64_t stride = 1;
+  for (size_t i = extents; i-- > 0; stride *= shape[i]) shape[extents + i] = stride;
+  const auto free = [](Managed* managed) { operator delete(static_cast<void*>(managed), std::align_val_t{kLine}); };
+  managed_ = new (memory) Managed{1, 0, nullptr, free, 0, like};
+  managed_->tensor.data = memory + begin;
+  managed_->tensor.shape = shape;
+  managed_->tensor.strides = shape + extents;
+}
+
+NewTensor::~NewTensor() {
+  if (managed_) managed_->deleter(managed_);
+}
+
+uint8_t* NewTensor::data() const { return static_cast<uint8_t*>(managed_->tensor.data); }
+
+nb::object NewTensor::give() {
+  void* object = nullptr;
+  if (exchange->to_python(managed_, &object)) throw nb::python_error();
+  managed_ = nullptr;
+  return nb::steal(static_cast<PyObject*>(object));
+}
+
+}  // namespace tilepress
