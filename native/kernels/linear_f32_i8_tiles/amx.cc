@@ -9,6 +9,8 @@ namespace {
 template <class Decoder>
 class DecodedTiles {
  public:
+  static constexpr bool kReady = false;
+
   DecodedTiles(const IntegerProduct& product, Decoder& one, Decoder& two)
       : one_(one), two_(two), both_(product.weights[1]), count_(product.weights[0]->tiles) {}
 

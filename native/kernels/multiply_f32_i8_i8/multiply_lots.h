@@ -1,7 +1,7 @@
 // Lots of int8 activations times blocks of int8 operands over a span, with the sums that linear_span.h defines. Tiles
 // has
 //   reach(tile): called for every tile, in order, one or two before it is used, and for some past the last;
-//   at(block, tile): where a block's tile lies
+//   at(block, tile): where a block's tile lies; kReady: whether all lie there from the first
 // Unit is what tile_multiplier.h asks for, and brings
 //   finish_rows(weights, x, segment, row, rows, high, low or null, sums): linear_span.h's `finish` for each row
 //   Sums<units, zeros>, those of one lot: add(weights, x, segment index, group, row, dots [rows, 16]), the same for all
@@ -18,6 +18,8 @@ namespace {
 // Tiles that were all decoded beforehand.
 class ReadyTiles {
  public:
+  static constexpr bool kReady = true;
+
   explicit ReadyTiles(const IntegerProduct& product) : product_(product) {}
   void reach(int64_t) {}
   const int8_t* at(int block, int64_t tile) const { return product_.tiles[block] + tile * kMaxTileBytes; }
@@ -33,8 +35,9 @@ class Int8Lot {
  public:
   using Product = int32_t;
 
-  Int8Lot(const IntegerProduct& product, Tiles& tiles, int64_t row, int inputs)
-      : weights_(*product.weights[0]),
+  Int8Lot(const IntegerProduct& product, Tiles& tiles, int block, int64_t row, int inputs)
+      : weights_(*product.weights[block]),
+        block_(block),
         activations_(product.x),
         tiles_(tiles),
         scale_(weights_, product.x.segment),
@@ -51,7 +54,7 @@ class Int8Lot {
     return halves_ ? x_ + (step >> 1) * kMaxTileBytes + (step & 1) * (kTileInputs / 2) : x_ + step * kMaxTileBytes;
   }
   const int8_t* weights(int64_t step) const {
-    return halves_ ? tiles_.at(0, step >> 1) + (step & 1) * (kMaxTileBytes / 2) : tiles_.at(0, step);
+    return halves_ ? tiles_.at(block_, step >> 1) + (step & 1) * (kMaxTileBytes / 2) : tiles_.at(block_, step);
   }
   [[gnu::always_inline]] void reach(int64_t step) {
     if (!halves_) return tiles_.reach(step);
@@ -64,6 +67,7 @@ class Int8Lot {
 
  private:
   const SpanWeights& weights_;
+  int block_;
   const IntegerActivations& activations_;
   Tiles& tiles_;
   Sums sums_;
@@ -75,7 +79,7 @@ class Int8Lot {
 };
 
 // Two blocks go together, and two lots, or the two digits of one lot, where there are so many: every tile loaded is
-// used twice.
+// used twice. Ready tiles of short segments, whose sums have to be scaled after each product, go one by one.
 template <class Unit, class Tiles>
 class Int8Multiplier {
  public:
@@ -101,20 +105,32 @@ class Int8Multiplier {
 
   template <bool lots>
   void run_lots(int64_t row) {
-    if (product_.weights[1]) return run_blocks<lots, true>(row);
-    if constexpr (lots) return run_blocks<true, false>(row);
-    if (product_.weights[0]->zeros) {
-      product_.x.units ? run_one<true, true>(row) : run_one<false, true>(row);
+    constexpr int64_t kShort = 2 * kTileInputs;
+    if (!lots || (Tiles::kReady && !digits() && product_.x.segment < kShort)) {
+      const int blocks = product_.weights[1] ? 2 : 1;
+      if (Tiles::kReady || blocks == 1) {
+        for (int lot = 0; lot < 1 + lots; ++lot) {
+          for (int block = 0; block < blocks; ++block) run_one(block, row + lot * kTileRows);
+        }
+        return;
+      }
+    }
+    product_.weights[1] ? run_blocks<lots, true>(row) : run_blocks<lots, false>(row);
+  }
+
+  void run_one(int block, int64_t row) {
+    if (product_.weights[block]->zeros) {
+      product_.x.units ? run_one<true, true>(block, row) : run_one<false, true>(block, row);
     } else {
-      product_.x.units ? run_one<true, false>(row) : run_one<false, false>(row);
+      product_.x.units ? run_one<true, false>(block, row) : run_one<false, false>(block, row);
     }
   }
 
   template <bool units, bool zeros>
-  void run_one(int64_t row) {
-    Int8Lot<typename Unit::template Sums<units, zeros>, Tiles> lot(product_, tiles_, row, inputs_);
+  void run_one(int block, int64_t row) {
+    Int8Lot<typename Unit::template Sums<units, zeros>, Tiles> lot(product_, tiles_, block, row, inputs_);
     multiply_lot(unit_, lot);
-    lot.add_to(product_.out[0] + row * kBlockNeurons, least<int64_t>(product_.x.batch - row, kTileRows));
+    lot.add_to(product_.out[block] + row * kBlockNeurons, least<int64_t>(product_.x.batch - row, kTileRows));
   }
 
   template <bool lots, bool blocks>

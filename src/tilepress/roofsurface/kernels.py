@@ -43,12 +43,12 @@ class Counted:
 
 
 COUNTS = (
-    Counted(f"{INTEGER}/neon_dotprod", "int4:g32", False, "int8", 76, 0, 17, 112),
-    Counted(f"{INTEGER}/neon_dotprod", "int4:g32", False, "bfp7", 76, 0, 17, 112),
-    Counted(f"{INTEGER}/neon_dotprod", "int4:g32", False, "bfp8", 108, 0, 19, 148),
+    Counted(f"{INTEGER}/neon_dotprod", "int4:g32", False, "int8", 76, 0, 21, 117),
+    Counted(f"{INTEGER}/neon_dotprod", "int4:g32", False, "bfp7", 76, 0, 21, 117),
+    Counted(f"{INTEGER}/neon_dotprod", "int4:g32", False, "bfp8", 109, 1, 20, 151),
     Counted(f"{INTEGER}/neon_dotprod", "int8:row", False, "int8", 32, 0, 34, 82),
     Counted(f"{INTEGER}/neon_dotprod", "int8:row", True, "int8", 120, 16, 98, 424),
-    Counted(f"{INTEGER}/neon_dotprod", "int4:g32", True, "int8", 171, 20, 117, 550.5, (64, 145)),
+    Counted(f"{INTEGER}/neon_dotprod", "int4:g32", True, "int8", 144, 20, 117, 498.5, (64, 145)),
     Counted(f"{FLOATS}/neon_dotprod", "bf16", False, "float", 337, 7, 228, 1014),
     Counted(f"{FLOATS}/neon_dotprod", "bf16", True, "float", 1466, 137, 489, 3468, (0, 132)),
     Counted(f"{FLOATS}/neon_dotprod", "bf8", False, "float", 854, 12, 231, 1554),
@@ -69,12 +69,12 @@ COUNTS = (
     Counted(f"{PAIRS}/avx512", "e4m3", False, "float", 80, 16, 24, 124),
     Counted(f"{PAIRS}/avx512", "mxfp4", False, "float", 61, 3, 25, 123),
     Counted(f"{PAIRS}/avx512", "int4:g32", False, "float", 54, 3, 25),
-    Counted(f"{TILES}/amx", "mxfp4", False, "float", 88.1, None, 31, matrix=1),
+    Counted(f"{TILES}/amx", "mxfp4", False, "float", 58.1, None, 31, matrix=1),
     Counted(f"{TILES}/amx", "int4:g32", False, "float", 158.1, None, 65, matrix=1),
     Counted("linear_f32_bf16_groups/amx", "int4:g32", False, "float", 47, None, 49, matrix=1),
     Counted(f"{TILES}/amx", "bf16", True, "float", 17.1, None, 32, matrix=1),
     Counted(f"{INTEGER_TILES}/amx", "int8:row", True, "int8", 32.8, None, 33, matrix=0.5),
-    Counted(f"{INTEGER_TILES}/amx", "int4:g32", False, "int8", 56, None, 53, matrix=1),
+    Counted(f"{INTEGER_TILES}/amx", "int4:g32", False, "int8", 61.5, None, 46, matrix=1),
 )
 
 
