@@ -14,6 +14,8 @@ namespace {
 
 constexpr int64_t kSpan = 2048;
 constexpr int kMostAdded = 8;  // the mantissa whose values are better cut in addends
+// Of more rows some group is likely to have both 255 and -255, and with it all rows three addends.
+constexpr int64_t kMostAddedRows = 8;
 
 Format int8_rows(int64_t cols) {
   Format format = {};
@@ -103,7 +105,7 @@ IntegerRows::IntegerRows(const MatrixShape& shape, const Activations& x, const I
     : cut_(cut),
       unit_(unit),
       placing_(placing),
-      addends_(placing == Placing::rows && format.mantissa == kMostAdded),
+      addends_(placing == Placing::rows && format.mantissa == kMostAdded && x.batch <= kMostAddedRows),
       digits_(addends_ ? kMostDigits : digits_of(format.mantissa)),
       bits_(format.mantissa ? 1 + format.mantissa : 8),
       stride_(shape.padded_cols()),

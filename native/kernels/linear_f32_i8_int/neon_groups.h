@@ -28,7 +28,8 @@ template <int sum>
 }
 
 template <int addends>
-void multiply_groups(const SpanWeights& weights, const IntegerActivations& x, int64_t row, float* out) {
+[[gnu::always_inline]] inline void multiply_groups(const SpanWeights& weights, const IntegerActivations& x, int64_t row,
+                                                   float* out) {
   const auto* halves = static_cast<const uint16_t*>(weights.scales) + weights.first / kGroupInputs * kBlockNeurons;
   const uint8_t* packed = weights.packed;
   const uint16x8_t zero = vdupq_n_u16(0);
@@ -76,8 +77,17 @@ void multiply_groups(const SpanWeights& weights, const IntegerActivations& x, in
   totals.add_to(out);
 }
 
+// Scheduled before registers are allotted, as the rest is not: with one addend there are some to spare.
+[[gnu::optimize("schedule-insns")]] void multiply_one(const SpanWeights& weights, const IntegerActivations& x,
+                                                      int64_t row, float* out) {
+  multiply_groups<1>(weights, x, row, out);
+}
+void multiply_two(const SpanWeights& weights, const IntegerActivations& x, int64_t row, float* out) {
+  multiply_groups<2>(weights, x, row, out);
+}
+
 inline void multiply_in_groups(const SpanWeights& weights, const IntegerActivations& x, int64_t row, float* out) {
-  x.digit_count == 2 ? multiply_groups<2>(weights, x, row, out) : multiply_groups<1>(weights, x, row, out);
+  x.digit_count == 2 ? multiply_two(weights, x, row, out) : multiply_one(weights, x, row, out);
 }
 
 }  // namespace

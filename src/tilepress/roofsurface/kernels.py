@@ -45,7 +45,7 @@ class Counted:
 COUNTS = (
     Counted(f"{INTEGER}/neon_dotprod", "int4:g32", False, "int8", 76, 0, 21, 117),
     Counted(f"{INTEGER}/neon_dotprod", "int4:g32", False, "bfp7", 76, 0, 21, 117),
-    Counted(f"{INTEGER}/neon_dotprod", "int4:g32", False, "bfp8", 109, 1, 20, 151),
+    Counted(f"{INTEGER}/neon_dotprod", "int4:g32", False, "bfp8", 108, 0, 20, 149),
     Counted(f"{INTEGER}/neon_dotprod", "int8:row", False, "int8", 32, 0, 34, 82),
     Counted(f"{INTEGER}/neon_dotprod", "int8:row", True, "int8", 120, 16, 98, 424),
     Counted(f"{INTEGER}/neon_dotprod", "int4:g32", True, "int8", 144, 20, 117, 498.5, (64, 145)),
