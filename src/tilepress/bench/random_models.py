@@ -20,22 +20,27 @@ from .linear import Contestant
 from .model import TransformersWriter
 
 SPREAD = 0.02  # of random weights
-SAMPLE = 1 << 20  # weights that a threshold is found on
+DRAWN = 1 << 20  # random weights, which are repeated
+SAMPLE = 1 << 16  # of them, that a threshold is found on
 
 
 def random_model(config: LlamaConfig, dtype: torch.dtype) -> Any:
-    """All layers have the same weights, each in memory of its own: speed does not know the difference."""
+    """All layers have the same weights, DRAWN of them over and over, each in memory of its own: speed does not know the
+    difference."""
     model = _without_weights(config, dtype)
     model.to_empty(device="cpu")
     model.model.rotary_emb = LlamaRotaryEmbedding(config)
-    first = model.model.layers[0]
-    for module in (first, model.model.embed_tokens, model.lm_head, model.model.norm):
-        for weight in module.parameters():
-            weight.data.normal_(std=SPREAD) if weight.ndim == 2 else weight.data.fill_(1)
-    for layer in model.model.layers[1:]:
-        for to, weight in zip(layer.parameters(), first.parameters(), strict=True):
-            to.data.copy_(weight.data)
+    drawn = torch.randn(DRAWN) * SPREAD
+    for weight in model.parameters():
+        _repeat(drawn, weight.data) if weight.ndim == 2 else weight.data.fill_(1)
     return model.eval()
+
+
+def _repeat(drawn: Tensor, weight: Tensor) -> None:
+    """Fill `weight` with `drawn`, end to end."""
+    flat, whole = weight.view(-1), weight.numel() // len(drawn) * len(drawn)
+    flat[:whole].view(-1, len(drawn)).copy_(drawn)
+    flat[whole:].copy_(drawn[: len(flat) - whole])
 
 
 @torch.no_grad()

@@ -282,7 +282,7 @@ ITEMS: tuple[Item, ...] = (
         (),
         figure5,
         (HERE, "The figure's values are not in its text, which settles on groups of 64."),
-        seconds=45,
+        seconds=37,
     ),
     Item(
         "anda/fig6",
@@ -291,7 +291,7 @@ ITEMS: tuple[Item, ...] = (
         [Published(model, REMOVED, 5 if model in LESS_SENSITIVE else 4, "bit", "Section II-C") for model in MODELS],
         figure6,
         (HERE, "The text does not say what bits are removed from: 11 with FP16's hidden one, 10 without."),
-        seconds=35,
+        seconds=23,
     ),
     Item(
         "anda/fig7",
@@ -300,7 +300,7 @@ ITEMS: tuple[Item, ...] = (
         [Published(model, SENSITIVE, "qkv", "", "Section II-C") for model in ONE_BY_ONE],
         figure7,
         (HERE,),
-        seconds=40,
+        seconds=30,
     ),
     Item(
         "anda/search-time",
@@ -312,7 +312,7 @@ ITEMS: tuple[Item, ...] = (
         ],
         search_time,
         ("GPTQ is ours, of int4:g128, a block at a time; the paper's comparison is of its authors' codes on a GPU.",),
-        seconds=90,
+        seconds=79,
     ),
     Item(
         "anda/fig9",
@@ -324,7 +324,6 @@ ITEMS: tuple[Item, ...] = (
         ],
         figure9,
         (HERE, "`tilepress search` does the same with a plot, --brute-force and --time-gptq."),
-        seconds=2,
     ),
     Item(
         "anda/fig14",
@@ -337,7 +336,7 @@ ITEMS: tuple[Item, ...] = (
             PTB,
             "The figure's combinations are not in the text; those that fit Table II are anda/fig14-candidates.",
         ),
-        seconds=60,
+        seconds=47,
     ),
     Item(
         "anda/table2",
@@ -351,7 +350,7 @@ ITEMS: tuple[Item, ...] = (
             "FIGNA is 13 bits and VS-Quant 4 bits of block floating point in groups of 64, without retraining, as the "
             "paper has them; Table I gives FIGNA 14 bits. Harmonia's BFP8, groups of 32, is ours to add.",
         ),
-        seconds=40,
+        seconds=21,
     ),
     Item(
         "anda/fig18",
@@ -360,7 +359,7 @@ ITEMS: tuple[Item, ...] = (
         (),
         figure18,
         (HERE, "The figure's vertical axes, speed and energy, belong to the simulator."),
-        seconds=40,
+        seconds=18,
     ),
     Item(
         "anda/table2-arithmetic",

@@ -293,7 +293,7 @@ ITEMS: tuple[Item, ...] = (
         [Published("most models, g32", "m8", 98.5, "%", "Section II-C", within=0.5)],
         figure4,
         (HERE, FIGURE, "Heads of 64 channels have groups of 64 at most, in keys and queries."),
-        seconds=40,
+        seconds=42,
     ),
     Item(
         "harmonia/fig5",
@@ -309,7 +309,7 @@ ITEMS: tuple[Item, ...] = (
             FIGURE,
             "All groups are of 32 values, and other activations have 8 bits, as in the paper.",
         ),
-        seconds=25,
+        seconds=31,
     ),
     Item(
         "harmonia/fig8",
@@ -318,7 +318,7 @@ ITEMS: tuple[Item, ...] = (
         [Published(f"three models, {GAIN}", "m4", 9.54, "%", "Section III-B", within=1)],
         figure8,
         (HERE, FIGURE),
-        seconds=30,
+        seconds=38,
     ),
     Item(
         "harmonia/ablation",
@@ -336,7 +336,7 @@ ITEMS: tuple[Item, ...] = (
         (),
         offsets,
         (HERE, "The paper speaks of top-k channels and gives no k; ours is one channel in sixteen of a head."),
-        seconds=25,
+        seconds=34,
     ),
     Item(
         "harmonia/rotation",

@@ -196,7 +196,6 @@ ANDA: tuple[Item, ...] = (
             "From 0.1 % to 1 % the paper's energy efficiency grows by 3 %, its speed-up by 16 %: with figure 17's "
             "shares (memory halves as mantissas do) it must grow more, as ours does.",
         ),
-        seconds=2,
     ),
     Item(
         "anda/fig17",

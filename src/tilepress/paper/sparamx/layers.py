@@ -181,7 +181,7 @@ LAYERS = (
             "The table's caption has 4192 inputs; Llama 3 8B's up_proj has 4096.",
             "A share of the read bandwidth is no share of slots: a kernel that is bound by memory is near 100 % of it.",
         ),
-        seconds=10,
+        seconds=4,
     ),
     Item(
         "sparamx/table2",
@@ -193,7 +193,7 @@ LAYERS = (
             "Ours has one time for all projections of a shape. Weights are random, in copies that no cache holds.",
             "The paper's baseline is torch's bfloat16; where a processor has none, ours is torch's float32.",
         ),
-        seconds=20,
+        seconds=9,
     ),
     Item(
         "sparamx/fig16",
@@ -202,6 +202,6 @@ LAYERS = (
         FIGURE_16,
         figure_16,
         ("The paper's baseline has one column group on 8 cores; ours is the vector kernel on the fewest cores.",),
-        seconds=10,
+        seconds=5,
     ),
 )

@@ -240,7 +240,7 @@ MODELS = (
         FIGURE_1,
         figure_1,
         (FEW_LAYERS, FIGURE, "The text does not name the models; ours are shapes from 135M weights to 8B."),
-        seconds=60,
+        seconds=84,
     ),
     Item(
         "sparamx/fig3",
@@ -249,7 +249,7 @@ MODELS = (
         FIGURE_3,
         figure_3,
         (FEW_LAYERS, FIGURE, "Stock transformers, as in the paper; contexts are random keys and values."),
-        seconds=10,
+        seconds=7,
     ),
     Item(
         "sparamx/fig11",
@@ -258,7 +258,7 @@ MODELS = (
         FIGURE_11,
         figure_11,
         (FEW_LAYERS, FIGURE),
-        seconds=35,
+        seconds=39,
     ),
     Item(
         "sparamx/fig12",
@@ -267,7 +267,7 @@ MODELS = (
         FIGURE_12,
         figure_12,
         (FEW_LAYERS, FIGURE, "The text gives no context length; ours is 64 tokens unless told otherwise (depth=)."),
-        seconds=25,
+        seconds=27,
     ),
     Item(
         "sparamx/fig13",
@@ -279,6 +279,6 @@ MODELS = (
             "The caption names Llama 3 7B, the text Llama 2 7B; ours is smollm2-135m with its own weights.",
             "Section 1 has up to 1.46 times DeepSparse, section 9 over 1.4 times at high batches.",
         ),
-        seconds=30,
+        seconds=32,
     ),
 )  # fmt: skip
