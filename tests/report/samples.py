@@ -84,8 +84,8 @@ def roofs():
     return named("tilepress roofsurface --machine spr-hbm --json", figures, origin="model")
 
 
-def measured(machine=HERE, rows=1, isa="neon_dotprod"):
-    figures = {"cpu.cores": (2, "cores"), "cpu.frequency": (2.5, "GHz"), "isa.active": isa}
+def measured(machine=HERE, rows=1, isa="neon_dotprod", features="asimd asimddp"):
+    figures = {"cpu.cores": (2, "cores"), "cpu.frequency": (2.5, "GHz"), "isa.active": isa, "cpu.features": features}
     figures |= {"read_bandwidth.threads_1": (18.5, "GB/s"), "read_bandwidth.threads_2": (36.5, "GB/s")}
     figures |= {"vector_rate": (10.0, "Goperation/s"), "matrix_rate": (0.3125, "Goperation/s"), "matrix_rows": rows}
     return named("tilepress doctor --json", figures, machine)

@@ -73,7 +73,15 @@ found.gpu = choose({ machine: "h100-80gb-pcie" });
 found.without = controls.decompressor.value;
 found.here = choose({ machine: "Neoverse-N1, 2 CPUs", decompressor: "libxsmm" });
 found.instead = controls.decompressor.value;
-choose({ machine: "spr-ddr", decompressor: "libxsmm", format: "int2:g32" });
+const ours = { machine: "Neoverse-N1, 2 CPUs", decompressor: "kernels", activations: "auto", format: "int4:g32" };
+choose({ ...ours, density: "50", batch: "0" });
+await Explorer.look();
+found.ours = [controls.decompressor.value, $("bound").textContent, $("explorer-command").textContent];
+found.ours_shown = shown();
+found.regions = [...document.querySelectorAll("#explorer-bord .legendtext")].map((one) => one.textContent);
+choose({ ...ours, batch: "1" });
+found.uncounted = [$("problem").textContent, $("rate").textContent];
+choose({ machine: "spr-ddr", decompressor: "libxsmm", format: "int2:g32", density: "100", batch: "4" });
 found.problem = $("problem").hidden ? null : $("problem").textContent;
 found.command = (choose({ decompressor: "deca", format: "bf8" }), $("explorer-command").textContent);
 
@@ -198,6 +206,23 @@ def test_all_that_the_explorer_shows_is_what_python_finds(worked, name, format, 
         [label, _tera(one.flops), f"{one.flops / now.flops:.2f}", one.surface.binding] for label, one in moves.items()
     ]
     assert worked[f"{name}_shown"]["moves"] == expected
+
+
+def test_the_explorer_knows_our_kernels(worked):
+    decompressor, bound, command = worked["ours"]
+    assert decompressor == "kernels" and bound == "bound by front end"
+    assert command == (
+        "tilepress roofsurface --machine here --weights int4:g32 --density 0.5 --batch 1 --decompressor kernels "
+        "--activations int8"
+    )
+    shown = worked["ours_shown"]
+    assert shown["numbers"]["kernel"] == "linear_f32_i8_int/neon_dotprod"
+    assert shown["numbers"]["front end asked"] == "623 instructions an operation"  # 550.5 + 145 × 0.5
+    assert shown["numbers"]["front end allows"] == f"{_tera(512 * 2 * 2.5e9 * 4 / 623)} TFLOPS"
+    assert worked["regions"] == ["bound by memory", "bound by vector", "bound by front end"]
+    moves = {label: (rate, then) for label, rate, _, then in shown["moves"]}
+    assert "nobody has counted 2 rows of sparse int4:g32+int8" in moves["twice the batch"][1]
+    assert worked["uncounted"][0].endswith(", only 1") and worked["uncounted"][1] == ""
 
 
 def numbers_of(now, plain):

@@ -1,10 +1,13 @@
 import numpy as np
 import pytest
+import torch
 
+from tilepress import tiles
 from tilepress.formats import parse_weight
 from tilepress.hardware import read_machine
+from tilepress.kernels import active_isa, linear_kernel
 from tilepress.roofsurface import Deca, Libxsmm, Nothing, bubbles, parse_decompressor, tile_bytes
-from tilepress.roofsurface.kernels import COUNTS, Kernel
+from tilepress.roofsurface.kernels import COUNTS, Kernel, isas_of, kernel_on
 
 BF8, BF16, MXFP4 = map(parse_weight, ("bf8", "bf16", "mxfp4"))
 
@@ -88,3 +91,24 @@ def test_each_kernel_is_counted_once():
     keys = [(one.kernel, one.weights, one.sparse, one.activations) for one in COUNTS]
     assert len(set(keys)) == len(keys)
     assert all(str(parse_weight(one.weights)) == one.weights for one in COUNTS)
+
+
+def test_what_was_not_counted_is_said():
+    with pytest.raises(ValueError, match=r"nobody has counted 7 rows of int4:g32\+int8 on amx, only 1 and 16"):
+        kernel_on("amx", parse_weight("int4:g32"), 1, "int8", 7)
+    with pytest.raises(ValueError, match=r"nobody has counted 1 rows of sparse mxfp4\+int8 on neon_dotprod$"):
+        kernel_on("neon_dotprod", MXFP4, 0.5, "int8", 1)
+
+
+NAMES = {"bfp7": "bfp:g32:m7", "bfp8": "bfp:g32:m8"}
+COUNTED_ON = ("neon_dotprod", "amx")  # with all that goes with them
+HERE = [one for one in COUNTS if active_isa() in COUNTED_ON and one.isa in isas_of(active_isa())]
+
+
+@pytest.mark.parametrize("count", HERE, ids=lambda one: f"{one.weights}-{one.sparse}-{one.activations}-{one.rows}")
+def test_of_counted_kernels_the_one_that_runs_here_is_known(count):
+    format, activations = parse_weight(count.weights), NAMES.get(count.activations, count.activations)
+    matrix = tiles.pack(torch.ones(16, 256), format, sparse=count.sparse)
+    dtype = torch.bfloat16 if active_isa() == "amx" else torch.float32
+    runs = linear_kernel(matrix, count.rows, dtype, activations=activations)
+    assert kernel_on(active_isa(), format, 0.5 if count.sparse else 1, activations, count.rows).name == runs

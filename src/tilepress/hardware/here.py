@@ -19,7 +19,7 @@ _CYCLES_A_STEP = 2  # an addition and an exclusive or, each waiting for the one 
 
 def machine_here(title: str, features: Collection[str], bandwidth: float, threads: int, frequency: float) -> Machine:
     """`bandwidth` in bytes a second and `frequency` in hertz as measured; `threads` that share the cores."""
-    core = next((one for one in _cores() if one["feature"] in features), None)
+    core = known_core(features)
     if core is None:
         raise MachineError("nothing is known of this processor's vector units; describe it in a YAML file")
     cores = min(physical_cores() or threads, threads)
@@ -30,6 +30,11 @@ def machine_here(title: str, features: Collection[str], bandwidth: float, thread
     sources["caches"] = f"assumed: those of {_LIKE}, which only the simulation of DECA looks at"
     measured = {"cores": cores, "frequency": frequency, "memory": {"bandwidth": bandwidth}}
     return Machine.model_validate({"name": "here", "title": title, **measured, **known, "sources": sources})
+
+
+def known_core(features: Collection[str]) -> dict[str, Any] | None:
+    """What cores.yaml says of a core with these `features` of Linux'; None if nothing."""
+    return next((one for one in _cores() if one["feature"] in features), None)
 
 
 def physical_cores() -> int:

@@ -3,15 +3,19 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..formats import WeightFormat, parse_weight, weight_names
+from ..formats import Integer, WeightFormat, parse_weight, weight_names
 from ..hardware import Machine, machine_names, read_machine
+from ..hardware.here import known_core
 from ..hardware.machine import TILE_WEIGHTS
 from ..records import Record
 from ..roofsurface.decompressors import LIBXSMM_COUNTS
+from ..roofsurface.kernels import COUNTS, Counted, activation_class, isas_of
 from .blocks import number
 from .families import MACHINES, read
 
 LIBXSMM_BITS = 512  # of the vectors that its operations were counted with
+ACTIVATIONS = ("float", "int8", "bfp:g32:m7", "bfp:g32:m8")  # a name for each kind that was counted
+COUNTED = {one.isa for one in COUNTS}
 READS = "read_bandwidth.threads_"
 MEASURED = {"cpu.cores", "cpu.frequency", "vector_rate", "matrix_rate", "matrix_rows"}  # and the bandwidth
 
@@ -22,12 +26,31 @@ def explorer_data(records: Sequence[Record] = ()) -> dict[str, Any]:
     return {
         "tileWeights": TILE_WEIGHTS,
         "libxsmm": {_kind(*key): count.operations for key, count in LIBXSMM_COUNTS.items()},
+        "kernels": [kernel_data(one) for one in COUNTS],
+        "activations": {one: activation_class(one) for one in ACTIVATIONS},
         "machines": {**measured_machines(records), **known},
         "formats": {name: format_data(parse_weight(name)) for name in weight_names()},
     }
 
 
+def kernel_data(count: Counted) -> dict[str, Any]:
+    """`perDensity`: what is added to operations and instructions times the density."""
+    return {
+        "name": count.kernel,
+        "isa": count.isa,
+        "rows": count.rows,
+        "weights": count.weights,
+        "sparse": count.sparse,
+        "activations": count.activations,
+        "operations": count.operations,
+        "instructions": count.instructions,
+        "matrix": count.matrix,
+        "perDensity": count.per_density,
+    }
+
+
 def machine_data(machine: Machine) -> dict[str, Any]:
+    """`isas`: whose kernels of ours are known to run there; `frontEnd`: instructions a second, where they are known."""
     return {
         "title": machine.title,
         "argument": machine.name,
@@ -36,6 +59,8 @@ def machine_data(machine: Machine) -> dict[str, Any]:
         "vectorRate": machine.vector_rate if machine.vector else None,
         "matrixRate": machine.matrix_rate,
         "rows": machine.matrix.rows if machine.matrix else 1,
+        "frontEnd": machine.cycles_per_second * machine.issue if machine.issue else None,
+        "isas": [],
         "libxsmm": machine.vector is not None and machine.vector.bits == LIBXSMM_BITS,
         "sources": machine.sources,
     }
@@ -46,7 +71,12 @@ def measured_machines(records: Sequence[Record]) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Record]] = {}
     for one in read(MACHINES, records):
         found.setdefault(one.record.machine, {})[one.what] = one.record
-    return {name: _measured(name, figures) for name, figures in found.items() if _is_enough(figures)}
+    features = {one.machine: str(one.value).split() for one in records if one.name == "cpu.features"}
+    return {
+        name: _measured(name, figures, known_core(features.get(name, ())) or {})
+        for name, figures in found.items()
+        if _is_enough(figures)
+    }
 
 
 def _is_enough(figures: Mapping[str, Record]) -> bool:
@@ -54,27 +84,36 @@ def _is_enough(figures: Mapping[str, Record]) -> bool:
     return known >= MEASURED and any(what.startswith(READS) for what in known)
 
 
-def _measured(name: str, figures: Mapping[str, Record]) -> dict[str, Any]:
+def _measured(name: str, figures: Mapping[str, Record], core: Mapping[str, Any]) -> dict[str, Any]:
     rates = {what: number(record.value) or 0.0 for what, record in figures.items()}
     threads = max(int(what.removeprefix(READS)) for what in figures if what.startswith(READS))
-    isa = figures.get("isa.active")
+    isa = str(figures["isa.active"].value) if "isa.active" in figures else ""
+    cycles = 1e9 * rates["cpu.cores"] * rates["cpu.frequency"]
     return {
         "title": f"{name}, measured",
         "argument": "here",
         "bandwidth": 1e9 * rates[f"{READS}{threads}"],
-        "cycles": 1e9 * rates["cpu.cores"] * rates["cpu.frequency"],
+        "cycles": cycles,
         "vectorRate": 1e9 * rates["vector_rate"],
         "matrixRate": 1e9 * rates["matrix_rate"],
         "rows": int(rates["matrix_rows"]),
-        "libxsmm": isa is not None and isa.value in ("avx512", "amx"),
+        "frontEnd": cycles * core["issue"] if core else None,
+        "isas": [one for one in isas_of(isa) if one in COUNTED] if core else [],
+        "libxsmm": isa in ("avx512", "amx"),
         "sources": {what: f"{figures[what].origin}: {figures[what].command}" for what in sorted(MEASURED)}
-        | {"memory": f"measured with {threads} threads: {figures[f'{READS}{threads}'].command}"},
+        | {"memory": f"measured with {threads} threads: {figures[f'{READS}{threads}'].command}"}
+        | ({"front end": f"{core['issue']} instructions a cycle: {core['source']}"} if core else {}),
     }
 
 
 def format_data(format: WeightFormat) -> dict[str, Any]:
-    """`groupBits`: a weight's share of its group's scale and zero point."""
-    return {"bits": format.element.bits, "groupBits": format.bits_per_weight() - format.element.bits}
+    """`groupBits`: a weight's share of its group's scale and zero point; `integer`: whether integers fit it best."""
+    return {
+        "name": str(format),
+        "bits": format.element.bits,
+        "groupBits": format.bits_per_weight() - format.element.bits,
+        "integer": isinstance(format.element, Integer),
+    }
 
 
 def _kind(bits: int, sparse: bool) -> str:

@@ -41,6 +41,15 @@ class Counted:
     per_density: tuple[float, float] = (0.0, 0.0)
     matrix: float | None = None
 
+    @property
+    def isa(self) -> str:
+        return self.kernel.partition("/")[2]
+
+    @property
+    def rows(self) -> int:
+        """Of activations, that it was counted with."""
+        return 16 if self.isa == "amx" else 1
+
 
 COUNTS = (
     Counted(f"{INTEGER}/neon_dotprod", "int4:g32", False, "int8", 76, 0, 21, 117),
@@ -91,7 +100,7 @@ class Kernel:
 
     @property
     def rows(self) -> int:
-        """Of activations, that it was counted with."""
+        """Of activations, that it was counted with, if it was."""
         return 16 if self.name.endswith("/amx") else 1
 
     def counted(self, format: WeightFormat, density: float) -> Counted:
@@ -122,6 +131,24 @@ class Kernel:
             _words(one.weights, one.sparse, one.activations) for one in COUNTS if one.kernel == self.name
         )
         return ", ".join(found) or "none of this kernel"
+
+
+def kernel_on(isa: str, format: WeightFormat, density: float, activations: str, batch: int) -> Kernel:
+    """The kernel that runs `batch` rows where `isa` is the best instruction set, of those that were counted with as
+    many. Of several it is the one that asks least of the vector units, as dispatch has it."""
+    wanted = (str(format), density < 1, activation_class(activations))
+    alike = [one for one in COUNTS if one.isa in isas_of(isa) and (one.weights, one.sparse, one.activations) == wanted]
+    fitting = [one for one in alike if one.rows == batch]
+    if not fitting:
+        rows = sorted({one.rows for one in alike})
+        others = f", only {' and '.join(map(str, rows))}" if rows else ""
+        raise ValueError(f"nobody has counted {batch} rows of {_words(*wanted)} on {isa}{others}")
+    return Kernel(min(fitting, key=lambda one: one.operations).kernel, activations)
+
+
+def isas_of(isa: str) -> tuple[str, ...]:
+    """Instruction sets whose kernels run where `isa` is the best: few rows are not worth the matrix unit."""
+    return (isa, "avx512") if isa == "amx" else (isa,)
 
 
 def activation_class(activations: str) -> str:

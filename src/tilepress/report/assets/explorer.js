@@ -6,10 +6,10 @@ const Explorer = (() => {
   function choice() {
     const fields = form.elements;
     return {
-      formatName: fields.format.value,
       machine: data.machines[fields.machine.value],
       format: data.formats[fields.format.value],
       decompressor: fields.decompressor.value,
+      activations: fields.activations.value,
       density: Number(fields.density.value) / 100,
       batch: 2 ** Number(fields.batch.value),
       width: 2 ** Number(fields.width.value),
@@ -17,7 +17,7 @@ const Explorer = (() => {
     };
   }
 
-  function name(made) { return made.density < 1 ? `${made.formatName} @ ${Math.round(100 * made.density)} %` : made.formatName; }
+  function name(made) { return made.density < 1 ? `${made.format.name} @ ${Math.round(100 * made.density)} %` : made.format.name; }
 
   function baseline(made) {
     const plain = { ...made, format: data.formats.bf16, density: 1, decompressor: "none" };
@@ -31,14 +31,14 @@ const Explorer = (() => {
 
   // What else there might be: label → choice.
   function changes(made) {
-    const cores = { cycles: 2, vectorRate: 2, matrixRate: 2 };
+    const cores = { cycles: 2, vectorRate: 2, matrixRate: 2, frontEnd: 2 };
     const found = [
       ["twice the memory bandwidth", { ...made, machine: faster(made.machine, { bandwidth: 2 }) }],
       ["twice the cores, or the clock", { ...made, machine: faster(made.machine, cores) }],
       ["half the density", { ...made, density: made.density / 2 }],
       ["twice the batch", { ...made, batch: 2 * made.batch }],
     ];
-    if (made.decompressor === "libxsmm") {
+    if (made.decompressor === "libxsmm" || made.decompressor === "kernels") {
       found.push(["twice the vector units", { ...made, machine: faster(made.machine, { vectorRate: 2 }) }]);
     }
     if (made.decompressor === "deca") {
@@ -93,6 +93,8 @@ const Explorer = (() => {
       ["over BF16 weights", `${g(now.flops / baseline(made))} ×`],
       ["memory asked", `${g(now.demands.memory)} bytes an operation; AI_XM ${g(1 / now.demands.memory)}`],
     ];
+    if (made.decompressor === "kernels") pairs.unshift(["kernel", RoofSurface.kernelOn(data, made).name]);
+    if (now.demands["front end"]) pairs.push(["front end asked", `${g(now.demands["front end"])} instructions an operation`]);
     if (now.demands.vector) {
       pairs.push(["vector asked", `${g(now.demands.vector)} an operation; AI_XV ${g(1 / now.demands.vector)}`]);
     }
@@ -103,12 +105,19 @@ const Explorer = (() => {
     define($("numbers"), pairs);
   }
 
+  // The lowest of what limits a kernel whatever its intensities are: {domain, rate}, or null.
+  function flat(limits) {
+    const found = ["matrix", "front end"].filter((domain) => domain in limits);
+    const domain = found.sort((one, other) => limits[one] - limits[other])[0];
+    return domain === undefined ? null : { domain, rate: limits[domain] };
+  }
+
   function showPlots(made, now) {
     const point = {
       name: name(made), x: 1 / now.demands.memory, y: 1 / now.demands.vector, z: now.flops / 1e12, bound: now.binding,
     };
     const whole = now.demands.vector > 0;
-    waiting = { rates: now.rates, flops: now.flopsPerOperation, points: [point] };
+    waiting = { rates: now.rates, flat: flat(now.limits), flops: now.flopsPerOperation, points: [point] };
     $("explorer-bord").parentElement.hidden = !whole;
     $("surface-title").textContent = whole ? "Roof-Surface" : "Roofline: no vector unit is asked";
     if (looked && soon === null) soon = requestAnimationFrame(drawWaiting);
@@ -130,16 +139,20 @@ const Explorer = (() => {
   }
 
   function command(made) {
-    const engine = made.decompressor === "deca" ? `deca:w${made.width}:l${made.tables}` : made.decompressor;
-    return `tilepress roofsurface --machine ${made.machine.argument} --weights ${made.formatName} --density ${made.density} ` +
-      `--batch ${made.batch} --decompressor ${engine}`;
+    const { machine, format, density, batch, decompressor } = made;
+    const engine = decompressor === "deca" ? `deca:w${made.width}:l${made.tables}` : decompressor;
+    const inputs = decompressor === "kernels" ? ` --activations ${RoofSurface.activations(made)}` : "";
+    return `tilepress roofsurface --machine ${machine.argument} --weights ${format.name} --density ${density} ` +
+      `--batch ${batch} --decompressor ${engine}${inputs}`;
   }
 
   function update() {
     const made = choice(), fields = form.elements;
     fields["density-text"].textContent = `${Math.round(100 * made.density)} %`;
     for (const field of ["batch", "width", "tables"]) fields[`${field}-text`].textContent = made[field];
-    form.querySelectorAll(".deca").forEach((label) => { label.hidden = made.decompressor !== "deca"; });
+    for (const one of ["deca", "kernels"]) {
+      form.querySelectorAll(`.${one}`).forEach((label) => { label.hidden = made.decompressor !== one; });
+    }
     define($("machine-sources"), Object.entries(made.machine.sources));
     $("explorer-command").textContent = command(made);
     try {
@@ -174,10 +187,11 @@ const Explorer = (() => {
     select.replaceChildren(...pairs.map(([value, text]) => new Option(text, value, false, value === chosen)));
   }
 
-  // A machine of which no cores are known cannot have a DECA beside them, and libxsmm's code wants vectors of 512 bits.
+  // A machine of which no cores are known cannot have a DECA beside them, libxsmm's code wants vectors of 512 bits, and
+  // our kernels were counted for some instruction sets.
   function fitDecompressors() {
     const fields = form.elements, machine = data.machines[fields.machine.value];
-    const fits = { none: true, deca: machine.vectorRate !== null, libxsmm: machine.libxsmm };
+    const fits = { none: true, deca: machine.vectorRate !== null, libxsmm: machine.libxsmm, kernels: machine.isas.length > 0 };
     for (const option of fields.decompressor.options) option.disabled = !fits[option.value];
     if (!fits[fields.decompressor.value]) fields.decompressor.value = fits.deca ? "deca" : "none";
   }
@@ -188,6 +202,8 @@ const Explorer = (() => {
     const machines = Object.entries(data.machines).map(([key, machine]) => [key, machine.title]);
     options(form.elements.machine, machines, "spr-hbm");
     options(form.elements.format, Object.keys(data.formats).map((key) => [key, key]), "bf8");
+    const inputs = Object.keys(data.activations).map((key) => [key, key]);
+    options(form.elements.activations, [["auto", "what fits the weights"], ...inputs], "auto");
     form.addEventListener("submit", (event) => event.preventDefault());
     form.addEventListener("input", () => { fitDecompressors(); update(); });
     fitDecompressors();

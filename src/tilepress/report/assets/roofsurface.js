@@ -1,7 +1,7 @@
 // The Roof-Surface in the browser: roofsurface/ of the package again, formula by formula. Constants come from there, as
 // `data`; a test compares both over random points.
 const RoofSurface = (() => {
-  const MEMORY = "memory", VECTOR = "vector", MATRIX = "matrix";
+  const MEMORY = "memory", VECTOR = "vector", MATRIX = "matrix", FRONT_END = "front end";
   const UNITS = { memory: "bytes", vector: "vector operations", matrix: "matrix operations" };
 
   // Bytes that a tile takes in memory: codes, bitmask and scales. Density 1 is dense, without a bitmask.
@@ -46,8 +46,37 @@ const RoofSurface = (() => {
     return count;
   }
 
+  // int4:g32 → int8, mxfp4 → float: what fits the weights, if that is left to us.
+  function activations(choice) {
+    return choice.activations === "auto" ? (choice.format.integer ? "int8" : "float") : choice.activations;
+  }
+
+  // The kernel of ours that runs this on the machine, of those that were counted with as many rows.
+  function kernelOn(data, choice) {
+    const { machine, format, density, batch } = choice, chosen = activations(choice);
+    const alike = data.kernels.filter((one) => machine.isas.includes(one.isa) && one.weights === format.name &&
+      one.sparse === density < 1 && one.activations === data.activations[chosen]);
+    const fitting = alike.filter((one) => one.rows === batch).sort((one, other) => one.operations - other.operations);
+    if (fitting.length) return fitting[0];
+    const rows = [...new Set(alike.map((one) => one.rows))].sort((one, other) => one - other);
+    throw new Error(`nobody has counted ${batch} rows of ${density < 1 ? "sparse " : ""}${format.name}+${chosen} with our ` +
+      `kernels of this machine${rows.length ? `, only ${rows.join(" and ")}` : ""}`);
+  }
+
+  function kernelDemands(data, choice) {
+    const { density } = choice, one = kernelOn(data, choice), [operations, instructions] = one.perDensity;
+    const asked = { [MEMORY]: tileBytes(data, choice.format, density), [VECTOR]: one.operations + operations * density };
+    if (one.instructions !== null) asked[FRONT_END] = one.instructions + instructions * density;
+    if (one.matrix !== null) asked[MATRIX] = one.matrix;
+    return asked;
+  }
+
   // Domain → what it is asked for one matrix operation.
   function demands(data, choice, lots) {
+    if (choice.decompressor === "kernels") {
+      const asked = Object.entries(kernelDemands(data, choice));
+      return Object.fromEntries(asked.map(([name, demand]) => [name, name === MATRIX ? demand : demand / lots]));
+    }
     const asked = { [MEMORY]: tileBytes(data, choice.format, choice.density) / lots };
     if (choice.decompressor !== "none") asked[VECTOR] = vectorOperations(data, choice) / lots;
     asked[MATRIX] = 1;
@@ -59,7 +88,8 @@ const RoofSurface = (() => {
     const { machine, decompressor } = choice;
     const found = { [MEMORY]: machine.bandwidth, [MATRIX]: machine.matrixRate };
     if (decompressor === "deca") found[VECTOR] = machine.cycles;
-    if (decompressor === "libxsmm") {
+    if (decompressor === "kernels") found[FRONT_END] = machine.frontEnd;
+    if (decompressor === "libxsmm" || decompressor === "kernels") {
       if (machine.vectorRate === null) throw new Error("nothing is known of this machine's vector units");
       found[VECTOR] = machine.vectorRate;
     }
@@ -84,11 +114,12 @@ const RoofSurface = (() => {
   function advice(asked, binding, runnerUp, headroom) {
     const demand = asked[binding];
     const wish = binding === MATRIX
-      ? "" : ` or ${general(demand / headroom)} ${UNITS[binding]} instead of ${general(demand)}`;
+      ? "" : ` or ${general(demand / headroom)} ${UNITS[binding] || `operations of the ${binding}`} instead of ${general(demand)}`;
     return `${headroom.toFixed(2)}× the ${binding} rate${wish}: then ${runnerUp} binds`;
   }
 
-  // `choice`: machine and format as `data` has them, density, batch, decompressor (none, libxsmm, deca), width, tables.
+  // `choice`: machine and format as `data` has them, density, batch, decompressor (none, libxsmm, kernels, deca), width
+  // and tables of a DECA, activations of our kernels.
   function predict(data, choice) {
     const lots = Math.ceil(choice.batch / choice.machine.rows);
     const asked = demands(data, choice, lots), speeds = rates(choice), limits = {};
@@ -100,7 +131,7 @@ const RoofSurface = (() => {
       demands: asked, rates: speeds, limits, binding, runnerUp, headroom, rate,
       flops: each * rate,
       flopsPerOperation: each,
-      rooflineFlops: each * Math.min(limits[MEMORY], limits[MATRIX]),
+      rooflineFlops: each * Math.min(limits[MEMORY], limits[MATRIX] ?? Infinity),
       bandwidth: asked[MEMORY] * rate,
       advice: advice(asked, binding, runnerUp, headroom),
     };
@@ -112,7 +143,7 @@ const RoofSurface = (() => {
     return { slope: memory / vector, right: matrix / memory, top: matrix / vector };
   }
 
-  return { MEMORY, VECTOR, MATRIX, tileBytes, bubbles, predict, bord, general };
+  return { tileBytes, bubbles, activations, kernelOn, predict, bord, general };
 })();
 
 if (typeof module !== "undefined") module.exports = RoofSurface;

@@ -1,8 +1,8 @@
 // A Roof-Surface to turn and its bounding regions, as traces and layout of plotly's. `data`: rates by domain, flops of one
-// matrix operation, and points {name, x: AI_XM, y: AI_XV, z: TFLOPS, bound}.
+// matrix operation, and points {name, x: AI_XM, y: AI_XV, z: TFLOPS, bound}; `flat`: {domain, rate} of what lies over all
+// of it, null if nothing does, and the matrix units if it is not said.
 const Surfaces = (() => {
   const GRID = 60, ROOM = 4;
-  const ORDER = ["memory", "vector", "matrix"];
   const X = "AI_XM: matrix operations a byte", Y = "AI_XV: … a vector operation";
 
   // Evenly in the logarithm, from below the least of `points` to above the largest.
@@ -11,9 +11,17 @@ const Surfaces = (() => {
     return Array.from({ length: GRID }, (_, index) => Math.exp(low + ((high - low) * index) / (GRID - 1)));
   }
 
+  function ceiling(data) { return data.flat === undefined ? { domain: "matrix", rate: data.rates.matrix } : data.flat; }
+
+  // Where the three regions meet, [x, y]; nowhere without a ceiling.
+  function meeting(data) {
+    const top = ceiling(data), lines = top && RoofSurface.bord({ ...data.rates, matrix: top.rate });
+    return lines && [lines.right, lines.top];
+  }
+
   function axes(data) {
-    const lines = RoofSurface.bord(data.rates);
-    return [axis([lines.right, ...data.points.map((one) => one.x)]), axis([lines.top, ...data.points.map((one) => one.y)])];
+    const corner = meeting(data);
+    return ["x", "y"].map((key, index) => axis([...(corner ? [corner[index]] : []), ...data.points.map((one) => one[key])]));
   }
 
   function colour(domain) { return Page.DOMAINS[domain] || "#7F7F7F"; }
@@ -21,13 +29,14 @@ const Surfaces = (() => {
   function log(title) { return { type: "log", title: { text: title }, dtick: 1, exponentformat: "power" }; }
 
   function surface(data) {
-    const [xs, ys] = axes(data), heights = [], binding = [];
+    const [xs, ys] = axes(data), top = ceiling(data), heights = [], binding = [];
+    const order = ["memory", "vector", top ? top.domain : ""];
     for (const y of ys) {
-      const limits = xs.map((x) => [data.rates.memory * x, data.rates.vector * y, data.rates.matrix]);
+      const limits = xs.map((x) => [data.rates.memory * x, data.rates.vector * y, top ? top.rate : Infinity]);
       heights.push(limits.map((all) => (Math.min(...all) * data.flops) / 1e12));
       binding.push(limits.map((all) => all.indexOf(Math.min(...all))));
     }
-    const scale = ORDER.flatMap((domain, index) => [[index / 3, colour(domain)], [(index + 1) / 3, colour(domain)]]);
+    const scale = order.flatMap((domain, index) => [[index / 3, colour(domain)], [(index + 1) / 3, colour(domain)]]);
     const traces = [
       {
         type: "surface", x: xs, y: ys, z: heights, surfacecolor: binding, colorscale: scale, cmin: -0.5, cmax: 2.5,
@@ -49,14 +58,16 @@ const Surfaces = (() => {
 
   // Corners of what each domain binds, within the axes.
   function regions(data, xs, ys) {
-    const lines = RoofSurface.bord(data.rates), [left, right] = [xs[0], xs.at(-1)], [bottom, top] = [ys[0], ys.at(-1)];
-    const corner = [lines.right, lines.top], first = Math.max(left, bottom / lines.slope);
-    const entry = [first, first * lines.slope];
-    return {
+    const slope = data.rates.memory / data.rates.vector, over = ceiling(data);
+    const [left, right] = [xs[0], xs.at(-1)], [bottom, top] = [ys[0], ys.at(-1)];
+    const first = Math.max(left, bottom / slope), last = Math.min(right, top / slope);
+    const entry = [first, first * slope], corner = meeting(data) || [last, last * slope];
+    const found = {
       memory: [entry, [left, entry[1]], [left, top], [corner[0], top], corner, entry],
       vector: [entry, corner, [right, corner[1]], [right, bottom], [first, bottom], entry],
-      matrix: [corner, [corner[0], top], [right, top], [right, corner[1]], corner],
     };
+    if (over) found[over.domain] = [corner, [corner[0], top], [right, top], [right, corner[1]], corner];
+    return found;
   }
 
   function span(values) { return [Math.log10(values[0]), Math.log10(values.at(-1))]; }
