@@ -106,8 +106,8 @@ def test_the_summary():
     assert found["Decoding"].detail.startswith("int4: 6.25 × transformers, 0.812 × llama.cpp Q4_0")
     assert found["Of the read bandwidth"].figure == "88 %" and "of 36 GB/s" in found["Of the read bandwidth"].detail
     assert "by the model, memory binds" in found["Of the read bandwidth"].detail
-    assert found["Values of the papers that match"].figure == "4 of 7"
-    assert found["Values of the papers that match"].detail == "2 deviate, 1 not possible here"
+    assert found["Values of the papers that match"].figure == "4 of 6"
+    assert found["Values of the papers that match"].detail == "2 deviate; 1 more are not possible here"
 
 
 def test_a_demonstration_before_and_after():
@@ -183,9 +183,35 @@ def test_rows_that_share_nothing_are_plots_of_their_own():
     cells = [("2K to 16K", "least", 1.5), ("2K to 16K", "largest", 7.5)]
     cells += [(f"{n} tokens", what, n / 1000) for n in (2000, 4000) for what in ("speed-up", "energy")]
     records = [samples.reproduction("a/b", row, column, value, unit="x") for row, column, value in cells]
-    plots = [one for one in blocks(records, "studies") if isinstance(one, Plot)]
+    plots = [one for one in blocks(records, "studies-a") if isinstance(one, Plot)]
     assert [one.title for one in plots] == ["a/b: least, largest", "a/b: speed-up, energy"]
     assert sum(len(trace["x"]) for trace in plots[0].traces) == 2
+
+
+def test_plots_of_an_item_are_told_apart_by_what_they_are_of():
+    cells = [(f"{cache}, {what}", unit) for what, unit in (("perplexity", ""), ("KL", "nat")) for cache in ("a", "b")]
+    values = {"perplexity": (9.0, 10.0, 900.0), "KL": (0.25, 0.5, 0.75)}
+    records = [
+        samples.reproduction("harmonia/context", row, f"{tokens} tokens", value, unit=unit)
+        for row, unit in cells
+        for tokens, value in zip((1, 2, 4), values[row.split(", ")[1]], strict=True)
+    ]
+    surprise, distance = blocks(records, "kv")
+    assert [one.title.rpartition(": ")[2] for one in (surprise, distance)] == ["perplexity", "KL"]
+    assert [trace["name"] for trace in surprise.traces] == ["a", "b"]
+    axes = [one.layout["yaxis"] for one in (surprise, distance)]
+    assert [axis["title"]["text"] for axis in axes] == ["perplexity", "nat"]
+    assert [axis.get("type") for axis in axes] == ["log", None]
+
+
+def test_more_series_than_colours_are_a_map():
+    def kinds(rows, columns):
+        cells = [(f"row {row}", f"kind {letter}") for row in rows for letter in columns]
+        records = [samples.reproduction("a/b", row, column, 1.5, unit="x") for row, column in cells]
+        return [trace["type"] for trace in block(records, "studies-a", Plot).traces]
+
+    assert kinds("abcd", "abcdefgh") == kinds("abcdefgh", "abcd") == ["bar"] * 4
+    assert kinds("abcdefgh", "abcdefgh") == ["heatmap"]
 
 
 def test_shares_keep_their_whole_scale_and_losses_end_at_20():
@@ -205,4 +231,4 @@ def test_papers_values_come_first_and_all_are_there():
     (found,) = blocks(samples.reproductions(), "papers")
     assert isinstance(found, Comparison) and len(found.records) == len(samples.reproductions())
     states = [one.state for one in found.records]
-    assert states[-6:] == [None] * 6 and None not in states[:-6]
+    assert states == ["deviates"] * 2 + ["matches"] * 4 + ["not possible here"] + [None] * 6

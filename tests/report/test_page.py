@@ -86,7 +86,7 @@ def test_commands_stand_with_every_plot_and_table(page):
 
 def test_without_records_there_is_the_explorer_alone():
     page = render_page("t", "s", [], "c")
-    assert [found for found in re.findall(r'<section id="(.*?)"', page)] == ["explorer"]
+    assert [found for found in re.findall(r'<section id="(.*?)"', page)] == ["explorer", "words"]
 
 
 def test_the_explorer_has_the_machines_that_were_measured():
@@ -103,4 +103,6 @@ def test_the_explorer_has_every_machine_and_format():
     data = explorer_data()
     assert data["machines"]["spr-hbm"]["matrixRate"] == 56 * 2.5e9 / 16
     assert data["machines"]["h100-80gb-pcie"]["vectorRate"] is None
-    assert data["formats"]["mxfp4"] == {"bits": 4, "groupBits": 0.25} and data["libxsmm"]["8 sparse"] == 142
+    expected = {"name": "mxfp4", "bits": 4, "groupBits": 0.25, "integer": False}
+    assert data["formats"]["mxfp4"] == expected and data["libxsmm"]["8 sparse"] == 142
+    assert data["kernels"][0]["name"] == "linear_f32_i8_int/neon_dotprod" and data["kernels"][0]["operations"] == 76

@@ -53,7 +53,7 @@ def sections(records: Sequence[Record]) -> list[Section]:
         studies.get("kv"),
         simulator_section(records),
         _energy(records, studies.get("energy")),
-        studies.get("studies"),
+        *(section for key, section in studies.items() if key.startswith("studies-")),
         comparison_section(compared),
         _rest(records),
     ]

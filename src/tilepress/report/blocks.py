@@ -125,7 +125,7 @@ def text(cell: Cell) -> str:
 
 
 def unit_text(unit: str) -> str:
-    return {"x": "×", "us": "µs", "mm2": "mm²"}.get(unit, unit)
+    return {"x": "×", "us": "µs", "mm2": "mm²", "tokens/s": "token/s"}.get(unit, unit)
 
 
 def raw(cell: Cell) -> Value:

@@ -2,17 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 
-from ..records import Reproduction
+from ..records import Reproduction, State
 from .blocks import Cell, Comparison, Section, Sources, Table
 
 COLUMNS = ("item", "row", "column", "unit", "paper", "ours", "deviation", "state", "how", "note")
+ORDER: tuple[State | None, ...] = ("deviates", "matches", "not possible here", None)  # what a reader asks for first
 ALONE = "ours alone"  # where the paper prints nothing
 
 
 def comparison_section(records: Sequence[Reproduction]) -> Section | None:
     about = "What the papers print, and ours beside it. A deviation is ours over theirs, less one; in figures of unit "
     about += "% it is ours less theirs, in points."
-    ordered = sorted(records, key=lambda one: one.state is None)
+    ordered = sorted(records, key=lambda one: (ORDER.index(one.state), one.item.partition("/")[0]))
     block = Comparison("Paper and ours", ordered, Sources.of(ordered))
     return Section("papers", "The papers and ours", about, [block]) if records else None
 

@@ -30,7 +30,7 @@ def render_page(
 
     numbers = count()
     parts = [_section(section, numbers) for section in sections]
-    links = [*((section.key, section.title) for section in sections), ("explorer", "Explorer")]
+    links = [*((section.key, section.title) for section in sections), ("explorer", "Explorer"), ("words", "Words")]
     return Template(asset("page.html")).substitute(
         title=html.escape(title),
         subtitle=html.escape(subtitle),
@@ -38,6 +38,7 @@ def render_page(
         navigation=" ".join(f'<a href="#{key}">{html.escape(name)}</a>' for key, name in links),
         sections="\n".join(parts),
         explorer=asset("explorer.html"),
+        words=asset("words.html"),
         command=html.escape(command),
         explorer_data=_json(explorer_data(records)),
         plotly=get_plotlyjs(),

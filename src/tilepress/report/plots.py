@@ -16,6 +16,7 @@ INK = "@i"  # that of the page's words
 BAR, ROOM, LEGEND = 22, 110, 30  # pixels of a bar, of all around bars, and of a legend below
 SHADES = [[0, "#eef4fa"], [1, "#5b9fd3"]]  # of one hue, all light enough for dark words
 DARK = "#10151a"
+STEEP = 20  # times the median: what is more wants a logarithmic scale
 MOST = 20.0  # per cent that a plot of losses beyond all use still shows
 
 
@@ -67,16 +68,20 @@ def lines(
     *,
     dashed: Mapping[str, Sequence[Point]] | None = None,
     axis: str = "",
+    of: str = "",
     note: str = "",
 ) -> Plot:
-    """A line a series over the labels of its points; a dashed one has the colour of the series of its name."""
+    """A line a series over the labels of its points; a dashed one has the colour of the series of its name. `of`: what
+    the figures are, where they have no unit."""
     names = list(series)
     traces = [_line(name, index, points) for index, (name, points) in enumerate(series.items())]
     traces += [_line(name, names.index(name), points, dashed=True) for name, points in (dashed or {}).items()]
     seen, note = _seen(unit, series, note)
+    if not unit and _is_steep(series):
+        seen = {"type": "log", "dtick": 1}
     layout: dict[str, Any] = {
         "xaxis": {"title": {"text": axis}, "type": "category"},
-        "yaxis": {"title": {"text": unit_text(unit)}, **seen},
+        "yaxis": {"title": {"text": unit_text(unit) or of}, **seen},
         "showlegend": len(traces) > 1,
     }
     return Plot(title, traces, sources, layout, note)
@@ -118,6 +123,12 @@ def _seen(unit: str, series: Mapping[str, Sequence[Point]], note: str) -> tuple[
     if not _is_loss(unit, values) or max(values) <= 100:
         return {}, note
     return {"range": [1.1 * min(0.0, *values) - 0.5, MOST]}, f"{note} What is more than {MOST:g} % ends there.".strip()
+
+
+def _is_steep(series: Mapping[str, Sequence[Point]]) -> bool:
+    """Whether few of the figures, perplexities say, are beyond all others by far."""
+    values = [value for points in series.values() for _, value in points if value is not None]
+    return bool(values) and min(values) > 0 and max(values) > STEEP * median(values)
 
 
 def _is_loss(unit: str, values: Sequence[float]) -> bool:

@@ -1,11 +1,11 @@
 """Items of papers as plots: ours, and the paper's values beside it as marks of their own."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..records import Reproduction
 from .blocks import Plot, Section, Sources, number, unit_text
-from .plots import Point, bars, heat_map, lines
+from .plots import COLOURS, Point, bars, heat_map, lines
 
 MAPS = ("anda/fig5", "anda/fig7", "anda/fig14", "harmonia/fig4", "sparamx/fig14")
 SECTIONS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
@@ -32,6 +32,8 @@ SECTIONS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
         ),
     ),
 }  # fmt: skip
+PAPERS = {"sparamx": "SparAMX", "deca": "DECA", "anda": "Anda", "harmonia": "Harmonia"}
+LEGEND = "Bars and whole lines are ours, diamonds and dotted lines the paper's."
 TRACE = "anda/fig9"  # is drawn with the searches
 FEW = 3  # columns that a title names
 FEWEST = 3  # labels that make a line
@@ -42,15 +44,18 @@ SCALE = re.compile(r"[A-Za-z]*\s?([\d.]+)\s?(%|[A-Za-z]*)")
 
 
 def study_sections(records: Sequence[Reproduction], titles: Mapping[str, str]) -> dict[str, Section]:
-    """Key → section, of items that have something to draw."""
+    """Key → section, of items that have something to draw: SECTIONS, then of each paper the rest, "studies-deca" say."""
     named = {item for _, _, items in SECTIONS.values() for item in items} | {TRACE}
-    rest = tuple(dict.fromkeys(one.item for one in records if one.item not in named))
-    wanted = {**SECTIONS, "studies": ("Other studies after the papers", "Ours, and the papers' values.", rest)}
+    rest = [item for item in dict.fromkeys(one.item for one in records) if item not in named]
+    wanted = dict(SECTIONS)
+    for paper in dict.fromkeys([*PAPERS, *(item.partition("/")[0] for item in rest)]):
+        items = tuple(item for item in rest if item.startswith(f"{paper}/"))
+        wanted[f"studies-{paper}"] = (f"More of {PAPERS.get(paper, paper)}'s paper", "", items)
     found = {}
     for key, (title, about, items) in wanted.items():
         blocks = [block for item in items for block in _item(item, records, titles)]
         if blocks:
-            found[key] = Section(key, title, about, blocks)
+            found[key] = Section(key, title, f"{about} {LEGEND}".lstrip(), blocks)
     return found
 
 
@@ -78,8 +83,11 @@ def _titled(title: str, part: Sequence[Reproduction], parts: Sequence[Sequence[R
     """With what this plot is of, where the item has others."""
     if len(parts) == 1:
         return title
-    rows, columns = (list(dict.fromkeys(names)) for names in zip(*((one.row, one.column) for one in part), strict=True))
-    if len(columns) <= FEW:
+    rows, columns = _rows_and_columns(part)
+    if shared := _ending(rows):
+        return f"{title}: {shared}"
+    alike = sum({one.column for one in other} == set(columns) for other in parts)
+    if len(columns) <= FEW and alike == 1:
         return f"{title}: {', '.join(columns)}"
     if len(rows) == 1:
         return f"{title}: {rows[0]}"
@@ -96,9 +104,9 @@ def _plot(title: str, unit: str, cells: Sequence[Reproduction], as_map: bool) ->
         return _map(title, unit, cells, rows, columns, sources)
     if len(columns) >= FEWEST and _is_scale(columns) and len(rows) <= MANY:
         ours, paper = _series(cells, rows)
-        return lines(title, unit, ours, sources, dashed=paper)
-    if len(rows) * len(columns) <= BARS:
-        over_rows = len(rows) >= len(columns) / 2
+        return lines(title, unit, ours, sources, dashed=paper, of=_ending(rows))
+    over_rows = len(columns) <= COLOURS and (len(rows) >= len(columns) / 2 or len(rows) > COLOURS)
+    if len(rows) * len(columns) <= BARS and len(columns if over_rows else rows) <= COLOURS:
         ours, paper = _series(cells, {one: one for one in columns}, rows) if over_rows else _series(cells, rows)
         return bars(title, unit, ours, sources, marks=paper)
     return _map(title, unit, cells, rows, columns, sources) if len(rows) <= LONG and len(columns) <= LONG else None
@@ -114,11 +122,23 @@ def _map(
 
 
 def _labels(cells: Sequence[Reproduction]) -> tuple[dict[str, str], list[str]]:
-    """Row → what to call it, without what all rows begin with; columns."""
-    rows = list(dict.fromkeys(one.row for one in cells))
-    heads = {row.partition(", ")[0] for row in rows}
-    shared = f"{heads.pop()}, " if len(heads) == 1 and len(rows) > 1 else ""
-    return {row: row.removeprefix(shared) for row in rows}, list(dict.fromkeys(one.column for one in cells))
+    """Row → what to call it, without what all rows begin and end with; columns."""
+    rows, columns = _rows_and_columns(cells)
+    if len(rows) == 1:
+        return {rows[0]: rows[0]}, columns
+    heads, ending = {row.partition(", ")[0] for row in rows}, _ending(rows)
+    shared = f"{heads.pop()}, " if len(heads) == 1 else ""
+    return {row: row.removeprefix(shared).removesuffix(f", {ending}") for row in rows}, columns
+
+
+def _rows_and_columns(cells: Sequence[Reproduction]) -> tuple[list[str], list[str]]:
+    return list(dict.fromkeys(one.row for one in cells)), list(dict.fromkeys(one.column for one in cells))
+
+
+def _ending(rows: Iterable[str]) -> str:
+    """What comes after the last comma of all rows, if that is the same."""
+    found = {row.rpartition(", ")[2] if ", " in row else "" for row in rows}
+    return found.pop() if len(found) == 1 else ""
 
 
 def _series(

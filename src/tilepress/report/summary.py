@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ..records import Record, Reproduction, Value
-from .blocks import Card, Cards, Section, Sources, number, text
+from .blocks import Card, Cards, Section, Sources, number, text, unit_text
 from .comparison import states
 from .families import COMPRESSED, DEMO, LARGE, LINEAR, MODELS, QUALITY, Figure, read
 
@@ -77,7 +77,7 @@ def _gain(records: Sequence[Record]) -> list[Card]:
         if mine:
             best = max(mine, key=lambda one: number(one.record.value) or 0.0)
             beside = [one for one in ratios if one.words == best.words and _is_of(one, machine, command)]
-            figure = f"{text(best.record.value)} {best.record.unit}"
+            figure = f"{text(best.record.value)} {unit_text(best.record.unit)}"
             cards.append(Card("Decoding", figure, f"{best.words['model']}: {_peers(beside)}; {machine}"))
     return cards
 
@@ -121,13 +121,11 @@ def _papers(records: Sequence[Record]) -> list[Card]:
     found = states([one for one in records if isinstance(one, Reproduction)])
     if not found:
         return []
-    others = ", ".join(_in_words(state, count) for state, count in found.items() if state != "matches")
-    figure = f"{found.get('matches', 0)} of {sum(found.values())}"
-    return [Card("Values of the papers that match", figure, others or "none deviates")]
-
-
-def _in_words(state: str, count: int) -> str:
-    return f"{count} {'deviate' if state == 'deviates' and count > 1 else state}"
+    matches, deviates, impossible = (found.get(state, 0) for state in ("matches", "deviates", "not possible here"))
+    detail = f"{deviates or 'none'} {'deviate' if deviates > 1 else 'deviates'}"
+    if impossible:
+        detail += f"; {impossible} more are not possible here"
+    return [Card("Values of the papers that match", f"{matches} of {matches + deviates}", detail)]
 
 
 def _origins(records: Sequence[Record]) -> Card:
