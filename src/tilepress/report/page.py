@@ -192,6 +192,6 @@ def _compared(one: Reproduction) -> str:
     by = one.deviation if size is None or one.unit == "%" else 100 * (one.deviation or 0.0)
     deviation = f'<td class=number data-v="{"" if by is None else by}">{deviation_text(one)}</td>'
     words = "".join(_cell(value, "word") for value in (one.item, one.row, one.column, unit_text(one.unit)))
-    figures = "".join(_cells([one.paper, one.value], 0)) + deviation
+    figures = "".join(_cell(value, "number") for value in (one.paper, one.value)) + deviation
     mark = f'<td class="word state-{state.partition(" ")[0]}">{html.escape(state)}</td>'
     return f"<tr {data}>{words}{figures}{mark}{_cell(one.origin, 'word')}{_cell(one.note, 'name')}</tr>"

@@ -44,7 +44,7 @@ SCALE = re.compile(r"[A-Za-z]*\s?([\d.]+)\s?(%|[A-Za-z]*)")
 
 
 def study_sections(records: Sequence[Reproduction], titles: Mapping[str, str]) -> dict[str, Section]:
-    """Key → section, of items that have something to draw: SECTIONS, then of each paper the rest, "studies-deca" say."""
+    """Key → section, of items that have something to draw: SECTIONS, then the rest by paper, "studies-deca" say."""
     named = {item for _, _, items in SECTIONS.values() for item in items} | {TRACE}
     rest = [item for item in dict.fromkeys(one.item for one in records) if item not in named]
     wanted = dict(SECTIONS)

@@ -109,7 +109,7 @@ def _bound(records: Sequence[Record]) -> list[Card]:
         best = max(here, key=lambda one: number(one.record.value) or 0.0)
         words, figure = best.words, f"{100 * (number(best.record.value) or 0.0):.0f} %"
         read_at = reads.get((machine, best.record.command, f"{READS}{words['shape']}.b{words['batch']}"))
-        limit = f" of {text(read_at)} GB/s read beside it" if read_at is not None else ""
+        limit = f"; {text(read_at)} GB/s were read beside it" if read_at is not None else ""
         layer = f"{words['name']}, {words['shape'].replace('x', '×')}, batch {words['batch']}"
         same = [one for one in layers if one.words == words and _is_of(one, machine, best.record.command)]
         binds = [f"; by the model, {one.record.value} binds" for one in same if one.what == "predicted_bound"]

@@ -3,7 +3,7 @@ const Page = (() => {
   // Okabe and Ito's colours, in an order that suits the background.
   const PALETTES = {
     light: ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#7F7F7F"],
-    dark: ["#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#4C9BD4", "#D55E00", "#A0A0A0"],
+    dark: ["#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#D55E00", "#A0A0A0"],
   };
   const DOMAINS = { memory: "#009E73", vector: "#E69F00", matrix: "#0072B2", "front end": "#CC79A7" };
   // Of plotly's buttons none but what turns a surface: one of the others would send the data to its makers.
