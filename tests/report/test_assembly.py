@@ -104,7 +104,7 @@ def test_the_summary():
     assert found["Quality held"].figure == "0.0625 nat KL" and "15.75, 15.25 before" in found["Quality held"].detail
     assert found["Decoding"].figure == "114.5 token/s"
     assert found["Decoding"].detail.startswith("int4: 6.25 × transformers, 0.812 × llama.cpp Q4_0")
-    assert found["Of the read bandwidth"].figure == "88 %" and "; 36 GB/s were read" in found["Of the read bandwidth"].detail
+    assert found["Of the read bandwidth"].figure == "88 %" and "; 36 GB/s" in found["Of the read bandwidth"].detail
     assert "by the model, memory binds" in found["Of the read bandwidth"].detail
     assert found["Values of the papers that match"].figure == "4 of 6"
     assert found["Values of the papers that match"].detail == "2 deviate; 1 more are not possible here"

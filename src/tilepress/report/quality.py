@@ -63,6 +63,7 @@ def _points(text: str, points: Sequence[Figure], sizes: dict[str, Record]) -> di
     return {
         "type": "scatter",
         "mode": "markers+text",
+        "cliponaxis": False,
         "textposition": _sides(best),
         "textfont": {"size": 10},
         "name": text,
