@@ -240,7 +240,7 @@ MODELS = (
         FIGURE_1,
         figure_1,
         (FEW_LAYERS, FIGURE, "The text does not name the models; ours are shapes from 135M weights to 8B."),
-        seconds=84,
+        seconds=45,
     ),
     Item(
         "sparamx/fig3",
