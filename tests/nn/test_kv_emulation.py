@@ -8,8 +8,7 @@ import tilepress
 from tilepress.formats.kv import parse_kv
 from tilepress.kernels import attention_reference as reference
 from tilepress.kernels.attention import PackedKv, growing_kv
-from tilepress.nn import kv_emulation
-from tilepress.nn.kv_emulation import Emulation, attention, emulate, emulate_kv, emulate_sparse
+from tilepress.nn.kv_emulation import Emulation, emulate, emulate_kv, emulate_sparse, emulated_attention, vectorised
 
 
 def tensors(tokens, heads=2, rows=2, channels=64):
@@ -25,8 +24,9 @@ def tensors(tokens, heads=2, rows=2, channels=64):
 @pytest.mark.parametrize("name", ["bfp4", "bfp8", "bfp:m4", "bfp:m2:hi6:initial7:local5", "bfp4+sparse:k30,v50"])
 def test_every_bit_is_the_packed_caches(name, options):
     format, arrays = parse_kv(name), tensors(300)
-    found = attention(emulating(format, options), *arrays, None, 0.125, sliding_window=options.get("window"))[0]
-    assert torch.equal(found.transpose(1, 2), by_tokens(format, arrays, options))
+    wanted, emulation = by_tokens(format, arrays, options), Emulation(format, options.get("smoothed_channels", 0))
+    for way in (vectorised, emulated_attention):
+        assert torch.equal(way(*arrays, emulation, 0.125, options.get("window")), wanted)
 
 
 def by_tokens(format, arrays, options):
@@ -34,16 +34,19 @@ def by_tokens(format, arrays, options):
     return torch.cat([stepped.attend(*(x[:, :, t : t + 1] for x in arrays), 0.125) for t in range(300)], 2)
 
 
-def emulating(format, options):
-    module = torch.nn.Module()
-    module.tilepress_kv = Emulation(format, options.get("smoothed_channels", 0))
-    return module
-
-
-def test_beyond_a_segment():
-    arrays = [x[:1, :1] for x in tensors(1100, channels=32)]
+@pytest.mark.parametrize("options", [{}, {"window": 50}, {"smoothed_channels": 4}])
+def test_beyond_a_segment(options):
+    arrays = [x[:1, :1] for x in tensors(2100, channels=32)]
     format = parse_kv("bfp4").bfp
-    assert torch.equal(emulate(*arrays, format, 0.1), PackedKv(format, 1, 1, 32).attend(*arrays, 0.1))
+    wanted = PackedKv(format, 1, 1, 32, **options).attend(*arrays, 0.1)
+    assert torch.equal(emulate(*arrays, format, 0.1, **options), wanted)
+
+
+@pytest.mark.parametrize(("name", "channels"), [("bfp:m4:g16", 64), ("bfp4", 48), ("sparse:k30,v50", 40)])
+def test_heads_that_no_packed_cache_holds(name, channels):
+    arrays, emulation = tensors(50, channels=channels), Emulation(parse_kv(name))
+    found = emulated_attention(*arrays, emulation, 0.125)
+    assert torch.equal(found, vectorised(*arrays, emulation, 0.125))
 
 
 @pytest.mark.parametrize("group", [16, 64])
@@ -97,8 +100,9 @@ def test_sparse_caches_are_what_the_specification_says(name, window):
     assert (found - stepped).abs().max() < 1e-5 * values.abs().max()
 
 
-def test_halves_and_an_end():
-    model, tokens = make(), prompt(60)
+@pytest.mark.parametrize("family", ["llama", "sliding", "mixed"])
+def test_halves_and_an_end(family):
+    model, tokens = make(family), prompt(60)
     with torch.no_grad():
         plain = model(tokens).logits
         emulate_kv(model, "sparse:k30,v50")
@@ -123,6 +127,5 @@ def test_what_it_does_not_take():
     with pytest.raises(ValueError, match="padding on the right only"):
         model(prompt(10), attention_mask=mask)
     model.model.layers[0].self_attn.__dict__.pop("tilepress_kv")
-    with pytest.raises(ValueError, match="does not know which cache to emulate"):
+    with pytest.raises(ValueError, match="LlamaAttention does not know how to round"):
         model(prompt(10))
-    assert kv_emulation.QUERIES % 128 == 0 and reference.SEGMENT % kv_emulation.QUERIES == 0

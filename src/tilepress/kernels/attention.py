@@ -165,6 +165,13 @@ def growing_kv(
     return PackedKv(format.bfp, *sizes, window=window, smoothed_channels=smoothed_channels, sparsity=sparsity)
 
 
+def can_pack(format: KvFormat, channels: int) -> bool:
+    """Whether `growing_kv` takes heads of so many channels."""
+    if format.bfp is None:
+        return format.is_sparse and channels % LANES == 0
+    return format.bfp.group == GROUP and channels % GROUP == 0
+
+
 def check_channels(format: KvBfp, channels: int) -> None:
     """FormatError where heads of so many channels cannot be kept in `format`."""
     if format.group != GROUP:

@@ -20,8 +20,9 @@ def register_attention(name: str, function: Callable[..., tuple[Tensor, None]]) 
 def rounding_attention(
     attribute: str, compute: Callable[[Tensor, Tensor, Tensor, Any, float, int | None], Tensor]
 ) -> Callable[..., tuple[Tensor, None]]:
-    """An attention function, causal and of whole sequences without padding: `compute` of query, key and value [batch,
-    heads, tokens, channels], what the module's `attribute` says, the scaling of scores, and the window if any."""
+    """An attention function, causal and of whole sequences, padded on the right if at all: `compute` of query, key and
+    value [batch, heads, tokens, channels], what the module's `attribute` says, the scaling of scores, and the window if
+    any."""
 
     def attention(
         module: nn.Module,
@@ -32,6 +33,14 @@ def rounding_attention(
         scaling: float | None = None,
         **options: Any,
     ) -> tuple[Tensor, None]:
+        if attribute not in module.__dict__:
+            raise ValueError(
+                f"{type(module).__name__} does not know how to round: set the attention of the whole model"
+            )
+        if key.shape[-2] != query.shape[-2]:
+            raise ValueError("emulation takes whole sequences: use a packed cache to go on from one")
+        if attention_mask is not None and not bool(attention_mask[:, 0, 0, 0].all()):
+            raise ValueError("emulation takes padding on the right only")
         scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
         out = compute(query, key, value, module.__dict__[attribute], scaling, options.get("sliding_window"))
         return out.transpose(1, 2).contiguous(), None

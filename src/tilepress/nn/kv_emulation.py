@@ -1,25 +1,28 @@
 """Attention of a whole sequence at once, with the numbers that a packed cache gives token by token; on any device.
 
-For measuring quality: nothing is packed, and memory grows with queries times tokens, a few queries at a time. Whatever
+For measuring quality. Every token counts as decoded, whether of a prompt or of an answer: its query sees the last group
+of values at the size that it has then, and its own last tokens as those with more bits. A packed cache does the same
+with a prompt. On a CPU one is therefore filled and thrown away, layer by layer, wherever it can hold the heads.
+
+Elsewhere nothing is packed, and memory grows with queries times tokens, SEGMENT queries at a time. Whatever
 `kernels/attention_reference.py` says of one query is here computed for many: of block floating point to the bit, since
 products of integers are exact in float32 and sums are taken in the same order; of sparse caches up to its roundings.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from torch.nn.functional import pad, scaled_dot_product_attention
 
 from ..formats.bfp import BFP, encode
 from ..formats.kv import BLOCK, WIDEST, KvBfp, KvFormat, parse_kv, smoothed_channels
+from ..kernels.attention import can_pack, growing_kv
 from ..kernels.attention_reference import SEGMENT, SMOOTHED, as_number, exponential
-from .attention_functions import attention_modules, key_offsets, register_attention, seen_by
+from .attention_functions import attention_modules, key_offsets, register_attention, rounding_attention, seen_by
 from .pruning import prune_blocks, prune_tokens
 
 ATTENTION = "tilepress-emulated"
-QUERIES = 256  # at a time; divides SEGMENT, and groups divide it
 
 
 @dataclass(frozen=True)
@@ -49,36 +52,44 @@ def emulate_kv(
     model.set_attn_implementation(ATTENTION)  # type: ignore[operator]
 
 
-def attention(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float | None = None,
-    **options: Any,
-) -> tuple[Tensor, None]:
-    """transformers' attention function "tilepress-emulated"."""
-    wanted: Emulation | None = module.__dict__.get("tilepress_kv")
-    if wanted is None:
-        raise ValueError(f"{type(module).__name__} does not know which cache to emulate: call emulate_kv on the model")
-    if wanted.format.bfp is None and not wanted.format.is_sparse:
-        keys, values = (as_number(part, wanted.format).to(part.dtype) for part in (key, value))
-        return sdpa_attention_forward(module, query, keys, values, attention_mask, scaling=scaling, **options)
-    if key.shape[-2] != query.shape[-2]:
-        raise ValueError("emulation takes whole sequences: use a packed cache to go on from one")
-    if attention_mask is not None and not bool(attention_mask[:, 0, 0, 0].all()):
-        raise ValueError("emulation takes padding on the right only")
-    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
-    window = options.get("sliding_window")
-    if wanted.format.bfp is None:
-        out = emulate_sparse(query, key, value, wanted.format, scaling, window=window)
-    else:
-        keys = prune_tokens(_as_halves(key), wanted.format.key_sparsity)
-        values = prune_tokens(_as_halves(value), wanted.format.value_sparsity)
+def emulated_attention(
+    query: Tensor, key: Tensor, value: Tensor, wanted: Emulation, scaling: float, window: int | None = None
+) -> Tensor:
+    """query [batch, query heads, tokens, channels], each token's over key and value [batch, heads, tokens, channels] up
+    to its own, or the last `window` of these: shaped like it."""
+    format = wanted.format
+    if format.bfp is None and not format.is_sparse:
+        return _over_halves(query, key, value, format, scaling, window)
+    if query.is_cpu and can_pack(format, key.shape[-1]):
+        batch, heads, _, channels = key.shape
         smoothed = wanted.smoothed_channels
-        out = emulate(query, keys, values, wanted.format.bfp, scaling, window=window, smoothed_channels=smoothed)
-    return out.transpose(1, 2).contiguous(), None
+        store = growing_kv(format, batch, heads, channels, window=window, smoothed_channels=smoothed)
+        return store.attend(query, key, value, scaling)
+    return vectorised(query, key, value, wanted, scaling, window)
+
+
+def _over_halves(
+    query: Tensor, key: Tensor, value: Tensor, format: KvFormat, scaling: float, window: int | None
+) -> Tensor:
+    keys, values = (as_number(part, format).to(part.dtype) for part in (key, value))
+    tokens = query.shape[-2]
+    seen = None if window is None else seen_by(torch.arange(tokens, device=query.device), tokens, window)
+    return scaled_dot_product_attention(
+        query, keys, values, seen, is_causal=seen is None, scale=scaling, enable_gqa=query.shape[1] != key.shape[1]
+    )
+
+
+def vectorised(
+    query: Tensor, key: Tensor, value: Tensor, wanted: Emulation, scaling: float, window: int | None = None
+) -> Tensor:
+    """`emulated_attention` of what is packed, with nothing packed."""
+    format = wanted.format
+    if format.bfp is None:
+        return emulate_sparse(query, key, value, format, scaling, window=window)
+    keys = prune_tokens(_as_halves(key), format.key_sparsity)
+    values = prune_tokens(_as_halves(value), format.value_sparsity)
+    smoothed = wanted.smoothed_channels
+    return emulate(query, keys, values, format.bfp, scaling, window=window, smoothed_channels=smoothed)
 
 
 def emulate(
@@ -97,8 +108,8 @@ def emulate(
     rows = query.reshape(batch, heads, -1, tokens, channels)
     whole = _Sequence(keys, values, format, smoothed_channels)
     parts = [
-        whole.attend(rows[..., first : first + QUERIES, :], first, scaling, window)
-        for first in range(0, tokens, QUERIES)
+        whole.attend(rows[..., first : first + SEGMENT, :], first, scaling, window)
+        for first in range(0, tokens, SEGMENT)
     ]
     return torch.cat(parts, -2).reshape(query.shape).to(query.dtype)
 
@@ -113,8 +124,8 @@ def emulate_sparse(
     v, left_v = _thinned(as_number(values, format), format.value_sparsity)
     token = torch.arange(tokens, device=query.device)
     out = torch.empty_like(rows, dtype=torch.float32)
-    for first in range(0, tokens, QUERIES):
-        mine, seen = slice(first, first + QUERIES), slice(0, first + QUERIES)
+    for first in range(0, tokens, SEGMENT):
+        mine, seen = slice(first, first + SEGMENT), slice(0, first + SEGMENT)
         own = token[mine]
         is_open = (own // BLOCK == own[:, None] // BLOCK).to(torch.float32)
         q = rows[..., mine, :].to(torch.float32) * scaling
@@ -186,46 +197,50 @@ class _Sequence:
     def _mix(self, weights: Tensor, wide: Tensor, first: int, last: int) -> Tensor:
         group = self.format.group
         p, p_units = _integers(weights, group, -1)  # [..., count, groups, group], [..., count, groups]
-        bits = torch.where(wide, self.format.high, self.format.mantissa)
-        bits = _grouped(bits, group, WIDEST)  # [count, groups, group]
-        groups_before = (torch.arange(first, last, device=weights.device) // group)[:, None]
-        total, sum = torch.zeros_like(weights[..., :1]), torch.zeros_like(weights[..., :1])
+        wide = _grouped(wide, group)  # [count, groups, group]
+        total = torch.zeros((*weights.shape[:-1], self.raw.shape[-1] + 1), device=weights.device)
         for segment in range(0, last, SEGMENT):
-            part, share = torch.zeros_like(sum), torch.zeros_like(sum)
-            for g in range(segment // group, min(-(-last // group), (segment + SEGMENT) // group)):
-                term = self._full_group(p[..., g, :], bits[:, g], g)
-                term = term.masked_fill(groups_before <= g, 0.0)
-                unit = p_units[..., g, None]
-                part = part + term * (unit * self.values[1][:, :, None, None, :, g])
-                share = share + p[..., g, :].sum(-1, keepdim=True) * unit
-            if segment <= first < segment + SEGMENT:
-                part = part + self._open_groups(p, p_units, bits, first, last)
-            total, sum = total + part, sum + share
-        return total / sum
+            groups = slice(segment // group, (segment + SEGMENT) // group)
+            part = torch.zeros_like(total)
+            for term in self._terms(p[..., groups, :], p_units[..., groups], wide[:, groups], first, groups).unbind(3):
+                part = part + term
+            if segment == first:
+                part[..., :-1] += self._open_groups(p[..., groups, :], p_units[..., groups], wide[:, groups], first)
+            total = total + part
+        return total[..., :-1] / total[..., -1:]
 
-    def _full_group(self, p: Tensor, bits: Tensor, g: int) -> Tensor:
-        """Weights [batch, heads, rows, count, group] times values of a full group: [..., count, channels]."""
-        v = self.values[0][:, :, None, :, g].transpose(-1, -2)  # [batch, heads, 1, group, channels]
-        narrow, wide = self.format.mantissa, self.format.high
-        if narrow == wide:
-            return p @ _cut(v, wide)
-        is_wide = (bits == wide).to(p.dtype)
-        return (p * is_wide) @ _cut(v, wide) + (p * (1 - is_wide)) @ _cut(v, narrow)
+    def _terms(self, p: Tensor, p_units: Tensor, wide: Tensor, first: int, groups: slice) -> Tensor:
+        """What groups of weights [batch, heads, rows, count, groups, group] and their values add, and the weights' own
+        sum beside it: [batch, heads, rows, groups, count, channels + 1]. Groups that are not full add no values."""
+        v, units = (part[:, :, :, groups].movedim(3, 2)[:, :, None] for part in self.values)
+        products = self._products_of_values(p.transpose(3, 4), wide.transpose(0, 1), v.mT)
+        own = torch.arange(first, first + p.shape[3], device=p.device) // self.format.group
+        group = torch.arange(groups.start, groups.start + p.shape[4], device=p.device)
+        products = products.masked_fill(own[:, None] <= group[:, None, None], 0.0)
+        p_units = p_units.transpose(3, 4)[..., None]
+        sums = p.sum(-1).transpose(3, 4)[..., None]
+        return torch.cat([products * (p_units * units[..., None, :]), sums * p_units], -1)
 
-    def _open_groups(self, p: Tensor, p_units: Tensor, bits: Tensor, first: int, last: int) -> Tensor:
-        """What each query gets from its own group, of which it knows the tokens up to itself."""
-        group = self.format.group
-        found = []
-        for begin in range(first, last, group):
-            count = min(group, last - begin)
-            mine = slice(begin - first, begin - first + count)
-            raw = self.raw[:, :, begin : begin + count]
-            known = torch.ones(count, count, device=raw.device).tril()[..., None]
-            v, units = _integers(raw[:, :, None] * known, group, -2)  # [batch, heads, count, channels, 1, group]
-            v = _cut(v[..., 0, :], bits[mine, begin // group][:, None])
-            product = torch.einsum("bhrqt,bhqct->bhrqc", p[..., mine, begin // group, :], v)
-            found.append(product * (p_units[..., mine, begin // group, None] * units[:, :, None, :, :, 0]))
-        return torch.cat(found, -2)
+    def _products_of_values(self, p: Tensor, wide: Tensor, v: Tensor) -> Tensor:
+        """p [..., count, group] times v [..., group, channels], which has more bits where `wide`, shaped as p, says."""
+        if self.format.mantissa == self.format.high:
+            return p @ _cut(v, self.format.high)
+        return (p * wide) @ _cut(v, self.format.high) + (p * ~wide) @ _cut(v, self.format.mantissa)
+
+    def _open_groups(self, p: Tensor, p_units: Tensor, wide: Tensor, first: int) -> Tensor:
+        """What each query gets from its own group, of which it knows the tokens up to itself: [..., count, channels].
+        The groups are those of the queries."""
+        group, count = self.format.group, p.shape[3]
+        index = torch.arange(count, device=p.device)
+        own = index, index // group
+        mine, units, wide = p[..., *own, :], p_units[..., *own], wide[own]
+        raw = self.raw[:, :, first : first + count]
+        raw = pad(raw, (0, 0, 0, -count % group)).reshape(*raw.shape[:2], -1, group, raw.shape[-1])
+        known = torch.ones(group, group, device=raw.device).tril()[..., None]
+        v, v_units = (x.flatten(2, 3)[:, :, :count] for x in _integers(raw[:, :, :, None] * known, group, -2))
+        bits = torch.where(wide, self.format.high, self.format.mantissa)[:, None]
+        product = torch.einsum("bhrqt,bhqct->bhrqc", mine, _cut(v[..., 0, :], bits))
+        return product * (units[..., None] * v_units[:, :, None, :, :, 0])
 
 
 def _as_halves(x: Tensor) -> Tensor:
@@ -247,10 +262,9 @@ def _cut(whole: Tensor, bits: int | Tensor) -> Tensor:
     return (whole / step).trunc() * step
 
 
-def _grouped(x: Tensor, group: int, fill: int) -> Tensor:
-    """[count, tokens] cut in groups: [count, groups, group]."""
-    missing = -x.shape[-1] % group
-    return torch.nn.functional.pad(x, (0, missing), value=fill).reshape(len(x), -1, group)
+def _grouped(wide: Tensor, group: int) -> Tensor:
+    """bool [count, tokens] cut in groups: [count, groups, group]."""
+    return pad(wide, (0, -wide.shape[-1] % group), value=True).reshape(len(wide), -1, group)
 
 
-register_attention(ATTENTION, attention)
+register_attention(ATTENTION, rounding_attention("tilepress_kv", emulated_attention))
