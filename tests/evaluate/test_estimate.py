@@ -24,6 +24,12 @@ def test_one_value_has_no_error():
     assert estimate.value == 2 and math.isnan(estimate.error)
 
 
+def test_a_share_is_never_certain():
+    share = Estimate.of_share(30, 100)
+    assert share.value == 0.3 and share.error == pytest.approx(math.sqrt(0.3 * 0.7 / 100), rel=0.01)
+    assert Estimate.of_share(20, 20).error == Estimate.of_share(0, 20).error == pytest.approx(1 / 42)
+
+
 def test_the_exponential_spreads_as_its_slope():
     assert Estimate(2.0, 0.01).exp() == Estimate(math.exp(2), math.exp(2) * 0.01)
     assert Estimate(1000.0, 0.1).exp().value == math.inf

@@ -5,10 +5,9 @@ import copy
 import pytest
 import torch
 
-from tests.evaluate.tiny import tiny_tokenizer
 from tests.nn.test_kv_cache import make, prompt
-from tilepress.evaluate import Windowing, kv_studies
-from tilepress.evaluate.kv_studies import BeforeRotation, Cache, Everywhere, judge, make_fact, retrieval
+from tilepress.evaluate import Windowing
+from tilepress.evaluate.kv_studies import BeforeRotation, Cache, Everywhere, judge
 from tilepress.formats import BFP
 
 
@@ -52,38 +51,3 @@ def test_settings_in_words():
         "bfp4, 3 offsets, bfp:g32:m8": Cache("bfp4", "none", "bfp:g32:m8", 3),
     }
     assert {str(cache) for cache in named.values()} == set(named)
-
-
-@pytest.mark.parametrize("depth", [0.0, 0.5, 1.0])
-def test_a_fact_stands_where_it_should(depth):
-    tokenizer = tiny_tokenizer()
-    fact = make_fact(tokenizer, 300, depth, seed=3)
-    sentence = fact.text[fact.text.index("The door code") :].split(".")[0]
-    assert sentence.endswith(fact.answer) and sentence.startswith(fact.text.split(". ")[-1])
-    assert 200 < len(tokenizer(fact.text)["input_ids"]) <= 300
-    assert abs(fact.text.index("The door code") / len(fact.text) - depth) < 0.2
-    assert fact == make_fact(tokenizer, 300, depth, seed=3) != make_fact(tokenizer, 300, depth, seed=4)
-
-
-def test_what_the_model_says_counts(monkeypatch):
-    model, tokenizer = make(), tiny_tokenizer()
-    model.resize_token_embeddings(len(tokenizer))
-    assert retrieval(model, tokenizer, Cache("bfp4"), 60, 2).value == 0.0  # it knows nothing
-    monkeypatch.setattr(kv_studies, "predictions", knowing)
-    assert retrieval(model, tokenizer, Cache("bfp4"), 60, 2).value == 1.0
-    monkeypatch.setattr(kv_studies, "predictions", lambda *arguments: knowing(*arguments).roll(1, 1))
-    assert retrieval(model, tokenizer, Cache("bfp4"), 60, 2).value == 0.0
-
-
-def knowing(_, tokens, scored):
-    return torch.nn.functional.one_hot(tokens[:, -scored:], 400).float()
-
-
-@torch.no_grad()
-def test_what_is_most_likely_is_what_is_written():
-    model, tokenizer = make(), tiny_tokenizer()
-    model.resize_token_embeddings(len(tokenizer))
-    text = tokenizer(make_fact(tokenizer, 60, 0.5, 1).text, return_tensors="pt")
-    said = model.generate(**text, max_new_tokens=3, do_sample=False)
-    logits = kv_studies.predictions(model, said, 3)
-    assert logits.argmax(-1)[0].tolist() == said[0, -3:].tolist()

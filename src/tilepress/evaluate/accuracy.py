@@ -1,7 +1,9 @@
 """Share of multiple-choice questions that a model answers right: the likeliest choice is its answer."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -11,6 +13,8 @@ from .estimate import Estimate
 from .scoring import losses, predictions
 from .tasks import Question
 from .windows import Track, batches
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -58,22 +62,49 @@ def encode(tokenizer: PreTrainedTokenizerBase, prompt: str, continuation: str) -
 def log_likelihoods(
     model: PreTrainedModel, sequels: Sequence[Sequel], batch: int = 8, track: Track = iter
 ) -> list[float]:
-    """log p, in nats, of each continuation after its prompt. Sequels of like length share a batch, so that little of it
-    is padding; the longest go first, so that memory runs out at once or never."""
+    """log p, in nats, of each continuation after its prompt."""
+    return _in_batches(partial(_batch_log_likelihoods, model), sequels, batch, track)
+
+
+def are_greedy(model: PreTrainedModel, sequels: Sequence[Sequel], batch: int = 8, track: Track = iter) -> list[bool]:
+    """Whether each continuation is, token for token, what greedy decoding writes after its prompt: each of its tokens
+    is the likeliest after the prompt and those before it."""
+    return _in_batches(partial(_are_batch_greedy, model), sequels, batch, track)
+
+
+def _in_batches(
+    judge: Callable[[Sequence[Sequel]], list[T]], sequels: Sequence[Sequel], batch: int, track: Track
+) -> list[T]:
+    """What `judge` says of each. Sequels of like length share a batch, so that little of it is padding; the longest go
+    first, so that memory runs out at once or never."""
     order = sorted(range(len(sequels)), key=lambda index: -len(sequels[index].tokens))
-    found = dict[int, float]()
+    found = dict[int, T]()
     for indices in track(batches(order, batch)):
-        values = _batch_log_likelihoods(model, [sequels[index] for index in indices])
+        values = judge([sequels[index] for index in indices])
         found.update(zip(indices, values, strict=True))
     return [found[index] for index in range(len(sequels))]
 
 
 def _batch_log_likelihoods(model: PreTrainedModel, sequels: Sequence[Sequel]) -> list[float]:
     tokens, given, wanted = _padded(sequels)
-    scored = tokens.shape[1] - min(sequel.start for sequel in sequels)
+    scored = _scored(tokens, sequels)
     nats = losses(predictions(model, tokens, scored, given), tokens[:, -scored:]).double()
     values: list[float] = (-nats * wanted[:, -scored:]).sum(1).tolist()
     return values
+
+
+def _are_batch_greedy(model: PreTrainedModel, sequels: Sequence[Sequel]) -> list[bool]:
+    tokens, _, wanted = _padded(sequels)
+    scored = _scored(tokens, sequels)
+    said = predictions(model, tokens, scored).argmax(-1).cpu()
+    is_right = (said == tokens[:, -scored:]) | (wanted[:, -scored:] == 0)
+    values: list[bool] = is_right.all(1).tolist()
+    return values
+
+
+def _scored(tokens: Tensor, sequels: Sequence[Sequel]) -> int:
+    """How many of the last positions of a batch have some continuation's tokens."""
+    return tokens.shape[1] - min(sequel.start for sequel in sequels)
 
 
 def _padded(sequels: Sequence[Sequel]) -> tuple[Tensor, Tensor, Tensor]:

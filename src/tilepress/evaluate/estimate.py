@@ -24,6 +24,13 @@ class Estimate:
         error = (values.var() / len(values)).sqrt().item() if len(values) > 1 else math.nan
         return cls(values.mean().item(), error)
 
+    @classmethod
+    def of_share(cls, hits: int, count: int) -> "Estimate":
+        """Share of `count` yes-or-no answers. The error is half of Wilson's interval at one standard deviation, which
+        is not 0 where all answers are the same."""
+        share = hits / count
+        return cls(share, math.sqrt(share * (1 - share) / count + 1 / (4 * count**2)) / (1 + 1 / count))
+
     def exp(self) -> "Estimate":
         """Of the exponential of what this estimates, to first order."""
         value = math.exp(self.value) if self.value < 709 else math.inf

@@ -1,9 +1,8 @@
-"""Studies of KV caches: what each costs in quality, and whether a fact far back is still found.
+"""Studies of KV caches: what each costs in quality.
 
 All of it comes from emulation, which gives a packed cache's numbers for whole windows, on any device.
 """
 
-import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,7 +21,6 @@ from ..nn.kv_emulation import emulate_kv
 from ..nn.kv_smoothing import ATTENTION as SMOOTHING_ATTENTION
 from ..nn.kv_smoothing import Scaling
 from .divergence import Divergence, _compare, _summary
-from .estimate import Estimate
 from .scoring import predictions, stack
 from .windows import Track, Windowing, plan
 
@@ -118,7 +116,7 @@ def judge(
 
     smoothed: setting → the model that has its smoothing folded into weights. Attention of all is as before then.
     """
-    models = {setting: _folded(model, setting, smoothed or {}) for setting in settings}
+    models = {setting: folded(model, setting, smoothed or {}) for setting in settings}
     figures: dict[Setting, list[Tensor]] = {setting: [] for setting in settings}
     batches = plan(len(tokens), windowing or Windowing(), model)
     for batch, setting in track([(batch, setting) for batch in batches for setting in (PLAIN, *settings)]):
@@ -133,7 +131,8 @@ def judge(
     return {setting: _summary(torch.cat(found, dim=1)) for setting, found in figures.items()}
 
 
-def _folded(model: Any, setting: Setting, smoothed: Mapping[Setting, Any]) -> Any:
+def folded(model: Any, setting: Setting, smoothed: Mapping[Setting, Any]) -> Any:
+    """`model`, or that of `smoothed` which has what the setting wants folded into weights."""
     if not is_folded(setting.smoothing):
         return model
     if setting not in smoothed:
@@ -147,61 +146,3 @@ def _linear_activations(model: Any, format: Any) -> Any:
         raise ValueError(f"a study of caches has activations fp or bfp:gN:mN, not {format}")
     layers = () if format == "fp" else all_linear_layers(model)
     return with_activations(model, {name: format for name in layers if name != output_layer(model)})
-
-
-@dataclass(frozen=True)
-class Fact:
-    """A text of about so many tokens with a fact in it, and its last words, which are the fact's but for the answer."""
-
-    text: str
-    answer: str
-
-
-NAMES = ("Anna", "Boris", "Clara", "David", "Elena", "Felix", "Greta", "Henry", "Irene", "Jonas", "Karla", "Louis")
-PLACES = ("garden", "harbour", "library", "market", "museum", "station", "theatre", "village", "workshop", "castle")
-
-
-def make_fact(tokenizer: Any, tokens: int, depth: float, seed: int) -> Fact:
-    """A text of at most `tokens` tokens with its answer, the fact at `depth` of it: 0 is its beginning, 1 its end."""
-    choice = random.Random(seed)
-    name, code = choice.choice(NAMES), f"{choice.randrange(1000, 10000)}"
-    fact, question = f"The door code of {name} is {code}.", f"The door code of {name} is"
-    others = [other for other in NAMES if other != name]
-    sentences: list[str] = []
-    length = len(tokenizer(f"{fact} {question} {code}")["input_ids"])
-    while True:
-        sentence = f"{choice.choice(others)} walks from the {choice.choice(PLACES)} to the {choice.choice(PLACES)}."
-        length += len(tokenizer(" " + sentence, add_special_tokens=False)["input_ids"])
-        if length > tokens:
-            break
-        sentences.append(sentence)
-    sentences.insert(round(depth * len(sentences)), fact)
-    return Fact(" ".join([*sentences, question]), code)
-
-
-def retrieval(
-    model: Any,
-    tokenizer: Any,
-    setting: Setting,
-    tokens: int,
-    items: int,
-    seed: int = 0,
-    track: Track = iter,
-    *,
-    smoothed: Mapping[Setting, Any] | None = None,
-) -> Estimate:
-    """Share of `items` facts at random depths of texts of `tokens` tokens whose answer is, token for token, what the
-    model holds most likely: what greedy decoding writes. `smoothed`: see `judge`."""
-    choice, hits = random.Random(seed), []
-    reader = _folded(model, setting, smoothed or {})
-    with setting.emulated(reader):
-        for item in track([(choice.random(), choice.randrange(1 << 30)) for _ in range(items)]):
-            hits.append(float(_is_found(reader, tokenizer, make_fact(tokenizer, tokens, *item))))
-    return Estimate.of(torch.tensor(hits))
-
-
-def _is_found(model: Any, tokenizer: Any, fact: Fact) -> bool:
-    prompt: list[int] = tokenizer(fact.text, verbose=False)["input_ids"]
-    answer: list[int] = tokenizer(" " + fact.answer, add_special_tokens=False)["input_ids"]
-    said = predictions(model, torch.tensor([prompt + answer]), len(answer)).argmax(-1)
-    return bool(said[0].tolist() == answer)

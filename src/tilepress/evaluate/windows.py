@@ -36,7 +36,7 @@ class Window:
 
 def plan(count: int, windowing: Windowing, *models: PreTrainedModel) -> list[Sequence[Window]]:
     """The windows over `count` tokens in batches of equal shape, such that each of `models` takes them."""
-    length = _length(windowing.window, models)
+    length = window_length(windowing.window, models)
     stride = windowing.stride or length
     if stride > length:
         raise ValueError(f"a stride of {stride} would skip tokens between windows of {length}; give {length} or less")
@@ -65,7 +65,8 @@ def batches(items: Sequence[T], size: int) -> list[Sequence[T]]:
     return [items[start : start + size] for start in range(0, len(items), size)]
 
 
-def _length(wanted: int | None, models: Sequence[PreTrainedModel]) -> int:
+def window_length(wanted: int | None, models: Sequence[PreTrainedModel]) -> int:
+    """`wanted` tokens, or the usual number; ValueError where one of `models` does not take so many."""
     limits = [getattr(model.config, "max_position_embeddings", None) for model in models]
     limit = min((limit for limit in limits if limit), default=None)
     if wanted is None:

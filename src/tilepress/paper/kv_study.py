@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from typing import Any
 
@@ -10,7 +10,8 @@ from torch import Tensor
 from transformers.utils import logging
 
 from ..evaluate import Accuracy, Divergence, Estimate, Windowing, accuracy, read_task, tokenize
-from ..evaluate.kv_studies import Cache, Setting, judge, retrieval
+from ..evaluate.kv_studies import Cache, Setting, judge
+from ..evaluate.retrieval import retrieval
 from ..formats.kv import is_folded, parse_kv
 from ..models import ModelUnavailableError, read_recipe
 from ..models.calibration import token_windows
@@ -54,8 +55,8 @@ class KvStudy:
     def retrieval(self, setting: Setting, tokens: int, items: int, track: Track) -> Estimate:
         smoothed = {setting: self.smoothed(setting, track)} if is_folded(setting.smoothing) else {}
         subject, what = self.subject, f"facts in {tokens} tokens"
-        ask = partial(retrieval, subject.model, subject.tokenizer, setting, tokens, items, smoothed=smoothed)
-        return ask(track=partial(_under, track, what))
+        ask = partial(retrieval, subject.model, subject.tokenizer, setting, tokens, items, self.sizes.batch)
+        return ask(track=partial(_under, track, what), smoothed=smoothed)
 
     def accuracy(self, cache: Cache, task: str, items: int, track: Track) -> Accuracy:
         """Of the model with that cache, which has nothing folded, on the first `items` of a task."""
@@ -99,13 +100,15 @@ def load_kv_study(model: str, weights: str, text: str, device: str, sizes: Sizes
     model or the text is not here."""
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # ours is enough
     try:
-        return _study(model, weights, text, device, sizes)
+        return replace(_study(model, weights, text, device, sizes.sequences, sizes.length), sizes=sizes)
     except (TextUnavailableError, ModelUnavailableError) as error:
         raise NotPossible(str(error)) from error
 
 
 @lru_cache(maxsize=2)
-def _study(model: str, weights: str, text: str, device: str, sizes: Sizes) -> KvStudy:
+def _study(model: str, weights: str, text: str, device: str, sequences: int, length: int) -> KvStudy:
+    """With what scales depend on alone, so that studies of one run share those that are learned."""
+    sizes = Sizes(sequences=sequences, length=length)
     return KvStudy(_subject(model, weights, device), *parts_of(text), sizes)
 
 
