@@ -69,8 +69,9 @@ class KvAttention {
   void begin_wave(int64_t first) {
     first_ = first;
     tokens_ = std::min(step_.count - first, kMostTokens);
-    const int64_t longest = *std::max_element(lengths_.begin(), lengths_.end());
-    segments_ = segments_of(longest + tokens_);
+    const auto [shortest, longest] = std::minmax_element(lengths_.begin(), lengths_.end());
+    first_segment_ = cache_.first_seen(*shortest + 1) / kSegment;
+    segments_ = segments_of(*longest + tokens_) - first_segment_;
     if (!rows_) return;
     const int64_t of_token = all_ * segments_ * rows_ * (kSegment + channels_ + 2);
     tokens_ = std::min(tokens_, std::max<int64_t>(kMostFloats / of_token, 1));
@@ -113,7 +114,7 @@ class KvAttention {
   };
   Piece piece_of(int64_t index) const {
     const int64_t lot = index / segments_, first = lot % lots_ * lot_;
-    return {token(lot / lots_, first), lot, std::min(lot_, tokens_ - first), index % segments_};
+    return {token(lot / lots_, first), lot, std::min(lot_, tokens_ - first), first_segment_ + index % segments_};
   }
   static Token later(const Token& token, int64_t by) {
     return {token.head, token.place + by, token.length + by, token.kept};
@@ -122,7 +123,7 @@ class KvAttention {
   // Items of a lot and a segment are neighbours.
   int64_t item_of(const Token& token, int64_t segment) const {
     const int64_t index = token.place - first_, lot = token.head * lots_ + index / lot_;
-    return (lot * segments_ + segment) * lot_ + index % lot_;
+    return (lot * segments_ + segment - first_segment_) * lot_ + index % lot_;
   }
   Queries& queries_of(const Token& token) { return queries_[size(token.head * tokens_ + token.place - first_)]; }
   QueryRows query_rows(const Token& first, int64_t tokens) const {
@@ -222,7 +223,8 @@ class KvAttention {
   template <class Work>
   void for_changing(const Token& token, const Work& work) const {
     const int64_t stable = stable_blocks(token.head);
-    for (int64_t segment = stable / kSegmentBlocks; segment < segments_of(token.length); ++segment) {
+    const int64_t first = std::max(stable / kSegmentBlocks, first_segment_);
+    for (int64_t segment = first; segment < segments_of(token.length); ++segment) {
       work(seen(token, segment, stable, kAll));
     }
   }
@@ -278,7 +280,7 @@ class KvAttention {
 
   float largest_of_all(const Token& token, int64_t row) const {
     float largest = -std::numeric_limits<float>::infinity();
-    for (int64_t s = 0; s < segments_of(token.length); ++s) {
+    for (int64_t s = first_segment_; s < segments_of(token.length); ++s) {
       largest = std::max(largest, largest_[item_of(token, s) * rows_ + row]);
     }
     return largest;
@@ -291,7 +293,7 @@ class KvAttention {
       std::fill(to, to + channels_, 0.0f);
       if (!token.kept) continue;
       float share = 0;
-      for (int64_t s = 0; s < segments_of(token.length); ++s) {
+      for (int64_t s = first_segment_; s < segments_of(token.length); ++s) {
         const float* part = parts_ + item_of(token, s) * rows_ * channels_ + row * kKvLanes;
         for (int64_t i = 0; i < channels_; i += kKvLanes, part += rows_ * kKvLanes) {
           for (int lane = 0; lane < kKvLanes; ++lane) to[i + lane] += part[lane];
@@ -310,7 +312,8 @@ class KvAttention {
   const int threads_;
   const int64_t heads_, all_, channels_, rows_;
   std::vector<int64_t> lengths_;  // before the wave
-  int64_t first_ = 0, tokens_ = 1, segments_ = 0;
+  int64_t first_ = 0, tokens_ = 1;
+  int64_t first_segment_ = 0, segments_ = 0;    // those that some token of the wave sees
   int64_t lot_ = 1, lots_ = 1;                  // tokens that are multiplied together, and how many lots there are
   std::vector<Queries> queries_, lot_queries_;  // [heads, tokens], [heads, lots]
   // Of each item, which is a segment of what a token of the wave sees as a head has it: scores, the largest of them,

@@ -19,7 +19,7 @@ int64_t blocks_touched(int64_t local) { return local ? (local + kKvTokens - 2) /
 
 }  // namespace
 
-KvCache::KvCache(const KvShape& shape) : GrowingKv(shape, kKvGroup, "groups"), shape_(shape) {
+KvCache::KvCache(const KvShape& shape, int64_t most) : GrowingKv(shape, kKvGroup, "groups"), shape_(shape) {
   require(shape.mantissa >= 1 && shape.mantissa <= shape.high && shape.high <= 8, "magnitudes have 1 to 8 bits");
   require(shape.initial >= 0 && shape.local >= 0 && shape.initial <= 1 << 20 && shape.local <= 1 << 20,
           "tokens of more bits are 0 to 2^20");
@@ -28,9 +28,11 @@ KvCache::KvCache(const KvShape& shape) : GrowingKv(shape, kKvGroup, "groups"), s
   ring_blocks_ = has_ring() ? blocks_touched(shape.local) : 0;
   const int64_t all = shape.batch * shape.heads, group = all * kKvTokens * shape.channels;
   require(initial_blocks_ + ring_blocks_ <= kMostTokens / all, "the cache is too large");
+  const int64_t ring = (initial_blocks_ + ring_blocks_) * unit_count() * kKvUnitLows;
+  require_room(most, shape.heads * (ring + kKvTokens * shape.channels * 2));
   thin_.resize(size(shape.batch));
   smooth_.assign(size(shape.batch), shape.smoothed == 0);
-  ring_ = KvMemory(all * (initial_blocks_ + ring_blocks_) * unit_count() * kKvUnitLows);
+  ring_ = KvMemory(all * ring);
   open_values_ = KvMemory(group * 2);
   if (shape.smoothed) {
     first_keys_ = KvMemory(group * 2);

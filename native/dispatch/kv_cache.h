@@ -22,12 +22,12 @@ struct KvShape : KvSizes {
 
 class KvCache : public GrowingKv {
  public:
-  // Throws std::invalid_argument where the shape cannot be.
-  explicit KvCache(const KvShape& shape);
+  // Throws std::invalid_argument where the shape cannot be, or asks for more than `most` bytes before any token comes.
+  explicit KvCache(const KvShape& shape, int64_t most = kAnyBytes);
 
   int64_t allocated() const override;
   std::unique_ptr<GrowingKv> select(const std::vector<int64_t>& sequences) const override;
-  static std::unique_ptr<KvCache> load(const KvShape& shape, const std::vector<int64_t>& lengths, KvParts parts);
+  static std::unique_ptr<KvCache> load(const KvShape& shape, const std::vector<int64_t>& lengths, const KvParts& parts);
 
   // Of one block of a head that has `length` tokens.
   KvUnits keys(int64_t sequence, int64_t head, int64_t block, int64_t length) const {

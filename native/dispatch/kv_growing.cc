@@ -23,12 +23,13 @@ bool all_finite(const float* values, int64_t count) {
   return !bad;
 }
 
-template <class Parts>
-auto& find(Parts& parts, const std::string& name) {
-  for (auto& [found, bytes] : parts) {
+// The array of that name, or an empty one.
+const std::vector<uint8_t>& find(const KvParts& parts, const std::string& name) {
+  for (const auto& [found, bytes] : parts) {
     if (found == name) return bytes;
   }
-  throw std::invalid_argument("there is no array " + name);
+  static const std::vector<uint8_t> empty;
+  return empty;
 }
 
 // Of so many halves: below `magnitude` all are dropped, and the first `equals` of those that have it.
@@ -133,23 +134,22 @@ GrowingKv::Span GrowingKv::live() const {
 // Room for so many tokens more: what a prompt needs at once, and then a little at a time.
 void GrowingKv::reserve(int64_t count) {
   require(count <= kMostTokens - longest(), "a cache holds 2^30 tokens of a sequence at most");
-  const auto blocks = static_cast<int64_t>(chunk_of_.size());
+  const int64_t blocks = skipped_ + static_cast<int64_t>(chunk_of_.size());
   allocate(blocks, blocks_of(longest() + count) - blocks);
 }
 
-// Memory for so many blocks more, from `first` on, and one to spare; none for those before it that have none yet. In
-// small pieces where they will be given back one by one.
+// Memory for so many blocks more, from `first` on, and one to spare; none for those before it in a cache that has none
+// yet. In small pieces where they will be given back one by one.
 void GrowingKv::allocate(int64_t first, int64_t blocks) {
-  const auto add = [this](int64_t at, int64_t count, int64_t bytes) {
-    chunks_.push_back({KvMemory(bytes), at, count});
-    chunk_of_.resize(size(at + count), chunks_.size() - 1);
-  };
-  const auto present = static_cast<int64_t>(chunk_of_.size());
-  if (first > present) add(present, first - present, 0);
+  if (chunks_.empty() && first) {
+    chunks_.push_back({KvMemory(), 0, first});
+    skipped_ = first;
+  }
   for (int64_t end = first + blocks; first < end;) {
     const int64_t left = (end - first + kChunkBlocks - 1) / kChunkBlocks * kChunkBlocks;
     const int64_t count = gives_back() ? kChunkBlocks : left;
-    add(first, count, chunk_bytes(count));
+    chunks_.push_back({KvMemory(chunk_bytes(count)), first, count});
+    chunk_of_.resize(chunk_of_.size() + size(count), chunks_.size() - 1);
     first += count;
   }
 }
@@ -176,6 +176,16 @@ KvParts GrowingKv::save() const {
   return parts;
 }
 
+int64_t total_bytes(const KvParts& parts) {
+  int64_t total = 0;
+  for (const auto& [_, bytes] : parts) total += static_cast<int64_t>(bytes.size());
+  return total;
+}
+
+void GrowingKv::require_room(int64_t most, int64_t least) const {
+  require(most / sizes_.batch >= least, std::to_string(sizes_.batch) + " sequences have more bytes than there are");
+}
+
 // Nothing is allocated for tokens whose bytes are not there; blocks that no query sees any more may be missing.
 void GrowingKv::take_lengths(const std::vector<int64_t>& lengths, const KvParts& parts, const char* part,
                              int64_t of_block) {
@@ -191,16 +201,16 @@ void GrowingKv::take_lengths(const std::vector<int64_t>& lengths, const KvParts&
   allocate(first, blocks);
 }
 
-void GrowingKv::take_parts(KvParts& parts) {
-  const auto sizes = part_sizes();
-  require(parts.size() == sizes.size(),
-          "there are " + std::to_string(parts.size()) + " arrays, not " + std::to_string(sizes.size()));
-  for (const auto& [name, bytes] : sizes) {
-    auto& found = find(parts, name);
+void GrowingKv::take_parts(const KvParts& parts) {
+  int64_t taken = 0;
+  for (const auto& [name, bytes] : part_sizes()) {
+    const auto& found = find(parts, name);
     require(static_cast<int64_t>(found.size()) == bytes,
             name + " has " + std::to_string(found.size()) + " bytes, not " + std::to_string(bytes));
-    move_part(name, found.data(), false);
+    move_part(name, const_cast<uint8_t*>(found.data()), false);  // which loading leaves alone
+    taken += bytes;
   }
+  require(taken == total_bytes(parts), "there are arrays that such a cache does not have");
 }
 
 void GrowingKv::take_lengths(const GrowingKv& other, const std::vector<int64_t>& sequences) {

@@ -19,6 +19,9 @@ inline constexpr int64_t kMostTokens = int64_t{1} << 30;  // of a sequence
 
 using KvParts = std::vector<std::pair<std::string, std::vector<uint8_t>>>;  // arrays of bytes by name
 
+inline constexpr int64_t kAnyBytes = INT64_MAX;
+int64_t total_bytes(const KvParts& parts);
+
 struct KvSizes {
   int64_t batch, heads, channels;
   int64_t window;                // tokens that a query sees, its own included; 0: all
@@ -85,7 +88,8 @@ class GrowingKv {
   virtual std::unique_ptr<GrowingKv> select(const std::vector<int64_t>& sequences) const = 0;
 
   // All of its state but sizes and lengths. Kinds of caches have a `load`, which throws std::invalid_argument where
-  // lengths, names or sizes of arrays are not what such a cache has; what the bytes say can do no harm.
+  // lengths, names or sizes of arrays are not what such a cache has; what the bytes say can do no harm. No more memory
+  // is asked for than arrays have bytes, but for a block or two of each sequence; empty arrays may be missing.
   KvParts save() const;
 
   // The first token that the query of the last of `length` tokens sees.
@@ -117,16 +121,20 @@ class GrowingKv {
 
   int64_t longest() const { return *std::max_element(lengths_.begin(), lengths_.end()); }
   int64_t shortest() const { return *std::min_element(lengths_.begin(), lengths_.end()); }
-  const Chunk& chunk_of(int64_t block) const { return chunks_[chunk_of_[static_cast<size_t>(block)]]; }
+  const Chunk& chunk_of(int64_t block) const {
+    return chunks_[block < skipped_ ? 0 : chunk_of_[static_cast<size_t>(block - skipped_)]];
+  }
   bool is_last_of_chunk(int64_t block) const;
   Span live() const;
   void allocate(int64_t first, int64_t blocks);
   void release_unseen();
 
+  // Throws std::invalid_argument where every sequence has at least `least` bytes, and all of them more than `most`.
+  void require_room(int64_t most, int64_t least) const;
   // An empty cache takes the lengths, with memory for as many blocks as the array `part` has bytes for, `of_block`
   // each.
   void take_lengths(const std::vector<int64_t>& lengths, const KvParts& parts, const char* part, int64_t of_block);
-  void take_parts(KvParts& parts);
+  void take_parts(const KvParts& parts);
   // An empty cache takes the lengths of another's sequences, and as much memory.
   void take_lengths(const GrowingKv& other, const std::vector<int64_t>& sequences);
   // Those of a cache of these sequences.
@@ -140,7 +148,8 @@ class GrowingKv {
   int64_t first_live_block() const;
   void reserve(int64_t count);
 
-  std::vector<size_t> chunk_of_;  // of each block
+  int64_t skipped_ = 0;           // blocks that no query saw any more when the cache was made: the first chunk's
+  std::vector<size_t> chunk_of_;  // of each other block
 };
 
 // The smallest `drop` of `count` halves, which are more, become zero; of equals the first.

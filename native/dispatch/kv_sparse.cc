@@ -38,8 +38,10 @@ void expand(uint32_t mask, const uint16_t*& from, uint16_t* vector) {
 
 }  // namespace
 
-SparseKvCache::SparseKvCache(const SparseKvShape& shape) : GrowingKv(shape, kSparseLanes, "lanes"), type_(shape.type) {
+SparseKvCache::SparseKvCache(const SparseKvShape& shape, int64_t most)
+    : GrowingKv(shape, kSparseLanes, "lanes"), type_(shape.type) {
   require(type_ != Real::f32, "a sparse cache holds halves");
+  require_room(most, 2 * part_values() * 2);
   open_ = KvMemory(shape.batch * 2 * part_values() * 2);
   all_.assign(size(shape.channels), ~uint32_t{0});
 }

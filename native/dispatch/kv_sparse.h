@@ -20,13 +20,13 @@ struct SparseKvShape : KvSizes {
 
 class SparseKvCache : public GrowingKv {
  public:
-  // Throws std::invalid_argument where the shape cannot be.
-  explicit SparseKvCache(const SparseKvShape& shape);
+  // Throws std::invalid_argument where the shape cannot be, or asks for more than `most` bytes before any token comes.
+  explicit SparseKvCache(const SparseKvShape& shape, int64_t most = kAnyBytes);
 
   int64_t allocated() const override;
   std::unique_ptr<GrowingKv> select(const std::vector<int64_t>& sequences) const override;
   static std::unique_ptr<SparseKvCache> load(const SparseKvShape& shape, const std::vector<int64_t>& lengths,
-                                             KvParts parts);
+                                             const KvParts& parts);
 
   // Of a block of a head: 0 keys, 1 values. `open`: the block that is not full yet.
   SparseUnits units(int64_t sequence, int64_t head, int64_t block, int part, bool open) const;

@@ -62,9 +62,8 @@ class SparseAttention {
   // One token of every sequence.
   void decode(int threads) {
     const int64_t all = batch_ * heads_;
-    int64_t longest = 0;
-    for (int64_t i = 0; i < batch_; ++i) longest = std::max(longest, cache_.length(i) + 1);
-    const int64_t segments = segments_of(longest);
+    const auto [shortest, longest] = std::minmax_element(cache_.lengths_.begin(), cache_.lengths_.end());
+    const int64_t unseen = unseen_segments(*shortest + 1), segments = segments_of(*longest + 1) - unseen;
     std::vector<Rows> rows(size(all));
     parallel_for(all, threads_for(all * channels_ * (2 + rows_), threads), [&](int, int64_t at) {
       if (!step_.keeps(at / heads_, 0)) return;
@@ -76,11 +75,11 @@ class SparseAttention {
       parallel_for(all * segments, threads, [&](int, int64_t item) {
         const int64_t at = item / segments;
         if (step_.keeps(at / heads_, 0))
-          attend_segment(at, item % segments, rows[size(at)], partial(memory, item, rows_));
+          attend_segment(at, unseen + item % segments, rows[size(at)], partial(memory, item, rows_));
       });
       parallel_for(all, threads_for(all * segments * rows_ * channels_, threads), [&](int, int64_t at) {
         if (!step_.keeps(at / heads_, 0)) return clear(at, 0);
-        const int64_t mine = segments_of(cache_.length(at / heads_) + 1);
+        const int64_t mine = segments_of(cache_.length(at / heads_) + 1) - unseen;
         for (int64_t row = 0; row < rows_; ++row) {
           join(mine, row, out(at, row, 0), [&](int64_t s) { return partial(memory, at * segments + s, rows_); });
         }
@@ -112,6 +111,9 @@ class SparseAttention {
   }
 
  private:
+  // Those that no query of `length` tokens or more sees anything of.
+  int64_t unseen_segments(int64_t length) const { return cache_.first_seen(length) / kSegment; }
+
   float* out(int64_t at, int64_t row, int64_t token) const {
     return step_.out + ((at * rows_ + row) * step_.count + token) * channels_;
   }
@@ -163,11 +165,12 @@ class SparseAttention {
 
   void attend_together(int64_t at, const std::vector<int64_t>& tokens, int64_t length) {
     const Rows rows = rows_of(at, tokens, length);
-    const int64_t count = static_cast<int64_t>(rows.lengths.size()), segments = segments_of(rows.lengths.back());
+    const int64_t count = static_cast<int64_t>(rows.lengths.size()), unseen = unseen_segments(rows.lengths.front());
+    const int64_t segments = segments_of(rows.lengths.back()) - unseen;
     float* memory = room_for(segments, count);
-    for (int64_t s = 0; s < segments; ++s) attend_segment(at, s, rows, partial(memory, s, count));
+    for (int64_t s = 0; s < segments; ++s) attend_segment(at, unseen + s, rows, partial(memory, s, count));
     for (int64_t row = 0; row < count; ++row) {
-      join(segments_of(rows.lengths[size(row)]), row, out(at, row % rows_, tokens[size(row / rows_)]),
+      join(segments_of(rows.lengths[size(row)]) - unseen, row, out(at, row % rows_, tokens[size(row / rows_)]),
            [&](int64_t s) { return partial(memory, s, count); });
     }
   }

@@ -47,8 +47,8 @@ void SparseKvCache::move_part(const std::string& part, uint8_t* bytes, bool save
 }
 
 std::unique_ptr<SparseKvCache> SparseKvCache::load(const SparseKvShape& shape, const std::vector<int64_t>& lengths,
-                                                   KvParts parts) {
-  auto cache = std::make_unique<SparseKvCache>(shape);
+                                                   const KvParts& parts) {
+  auto cache = std::make_unique<SparseKvCache>(shape, total_bytes(parts));
   cache->take_lengths(lengths, parts, "masks", shape.batch * 4 * cache->mask_count());
   cache->take_parts(parts);
   require(all_finite(cache->open_.as<uint16_t>(), cache->open_.size() / 2, shape.type),

@@ -52,8 +52,9 @@ void KvCache::move_part(const std::string& part, uint8_t* bytes, bool save) {
   }
 }
 
-std::unique_ptr<KvCache> KvCache::load(const KvShape& shape, const std::vector<int64_t>& lengths, KvParts parts) {
-  auto cache = std::make_unique<KvCache>(shape);
+std::unique_ptr<KvCache> KvCache::load(const KvShape& shape, const std::vector<int64_t>& lengths,
+                                       const KvParts& parts) {
+  auto cache = std::make_unique<KvCache>(shape, total_bytes(parts));
   cache->take_lengths(lengths, parts, "codes", shape.batch * shape.heads * cache->unit_count() * kKvUnitCodes);
   bool smooth = true;
   for (const auto& [name, flags] : parts) {

@@ -1,5 +1,7 @@
 """Saved states that were tampered with: refused, or a cache that can be gone on with, but never a crash."""
 
+import resource
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -84,3 +86,32 @@ def test_no_state_does_harm(name, options):
                 continue
             go_on(cache, random)
     assert 20 < refused < 120
+
+
+def test_no_format_asks_for_more_memory_than_the_state_has():
+    """Every token of 2^21 has eight bits: half a terabyte for sequences of none, which have 16 MB here."""
+    state = {"open_values": torch.zeros(4000 * 2 * 32 * 32 * 2, dtype=torch.uint8)}
+    cache = make("bfp:m4:hi8:initial1048576:local1048576", {})
+    with pytest.raises(ValueError, match="4000 sequences have more bytes than there are"):
+        cache.restore([0] * 4000, state)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from /proc")
+@pytest.mark.parametrize("name", ["bfp8", "bfp4", "sparse:k30,v50"])
+def test_tokens_that_left_the_window_take_no_memory(name):
+    """Their number is all that a state has of them, and may be a lie."""
+    whole = make(name, {"window": 40})
+    whole.append(*tokens(200, 0)[1:])
+    before, gone = resident_bytes(), 3 << 28  # so that tokens keep their places in the ring of three blocks
+    cache = make(name, {"window": 40})
+    cache.restore([length + gone for length in whole.lengths], whole.state())
+    for seed in range(3):
+        asked = tokens(1, seed)
+        assert torch.equal(cache.attend(*asked, 0.125), whole.attend(*asked, 0.125))
+    cache.select([1, 0, 1])
+    assert cache.lengths == [gone + 203] * 3
+    assert resident_bytes() - before < 64 << 20
+
+
+def resident_bytes():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()

@@ -210,7 +210,7 @@ def test_a_state_that_cannot_be_is_refused():
         ([100], {"values": infinite}, "values are not finite"),
         ([100], {"open": endless}, "open has values that are not finite"),
         ([100], {"open": state["open"][:7]}, "open has 7 bytes"),
-        ([100], {"more": state["open"]}, "arrays, not"),
+        ([100], {"more": state["open"]}, "there are arrays that such a cache does not have"),
     ]:
         with pytest.raises(ValueError, match=why):
             SparseKv(K30V50, 1, 2, 32).restore(lengths, {**state, **change})

@@ -235,7 +235,9 @@ def test_a_file_that_lies_is_refused(tmp_path):
         ({"layers": [{"columns": 0}] * 2}, "the header cannot be understood"),
         ({"layers": [{"columns": 1, "lengths": [1] * 9999, "sha256": {}}] * 2}, "the header cannot be understood"),
         ({"kv_cache": "bfp5"}, "is no cache format"),
+        ({"layers": [{"columns": float("inf"), "lengths": [1], "sha256": {}}] * 2}, "the header cannot be understood"),
         ({"kv_cache": "bfp8"}, "layer 0 is damaged"),
+        ({"kv_cache": "bfp:m4:hi8:initial1048576:local1048576"}, "1 sequences have more bytes than there are"),
         ({"version": 1}, "version 1; this tilepress reads version 2"),
     ],
 )
@@ -251,7 +253,9 @@ def test_headers_that_lie_are_refused(tmp_path, monkeypatch, change, why):
         tilepress.load_kv_cache(model, path)
 
 
-@pytest.mark.parametrize(("field", "value"), [("lengths", [0] * 100_000), ("sha256", {"codes": "0", "more": "1"})])
+@pytest.mark.parametrize(
+    ("field", "value"), [("lengths", [0] * 100_000), ("lengths", [10**30]), ("sha256", {"codes": "0", "more": "1"})]
+)
 def test_layers_that_lie_are_refused(tmp_path, monkeypatch, field, value):
     model, path = make(), tmp_path / "talk.safetensors"
     cache = tilepress.kv_cache(model, "bfp4")

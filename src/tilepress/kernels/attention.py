@@ -1,6 +1,7 @@
 """Attention over caches in block floating point, or thinned out, native."""
 
 from copy import copy
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,8 +28,13 @@ class GrowingKv:
     number: tuple[Any, ...]  # what a native cache wants to know beside its sizes
 
     def __init__(self, batch: int, heads: int, channels: int, window: int | None, sparsity: tuple[int, int]) -> None:
-        self.heads, self.channels, self.window, self.sparsity = heads, channels, window, sparsity
-        self.native: _native.GrowingKv = self.kind(self._sizes(batch), *self.number)
+        self._batch, self.heads, self.channels = batch, heads, channels
+        self.window, self.sparsity = window, sparsity
+
+    @cached_property
+    def native(self) -> _native.GrowingKv:
+        """Made when it is wanted: one that is restored never has the memory that an empty one has."""
+        return self.kind(self._sizes(self._batch), *self.number)
 
     def _sizes(self, batch: int) -> tuple[int, int, int, int, int, int]:
         return batch, self.heads, self.channels, self.window or 0, *self.sparsity
@@ -88,13 +94,10 @@ class GrowingKv:
 
     def restore(self, lengths: list[int], state: dict[str, Tensor]) -> None:
         """Take up a saved state; ValueError where it is not one of a cache like this."""
-        least = len(lengths) * self.heads * self.channels * GROUP * 2  # every sequence has a group of halves
-        if sum(array.numel() for array in state.values()) < least:
-            raise ValueError(f"{len(lengths)} sequences have more bytes than there are")
+        if any(length.bit_length() > 62 for length in lengths):
+            raise ValueError("a sequence cannot have so many tokens")
         parts = [(name, array.numpy().tobytes()) for name, array in state.items()]
-        sizes = self._sizes(len(lengths))
-        parts += [(name, b"") for name, data in self.kind(sizes, *self.number).save() if not data]
-        self.native = self.kind.load(lengths, _first_of_each(parts), sizes, *self.number)
+        self.native = self.kind.load(lengths, parts, self._sizes(len(lengths)), *self.number)
 
 
 class PackedKv(GrowingKv):
@@ -186,10 +189,6 @@ def check_lanes(format: KvFormat, channels: int) -> None:
         raise FormatError(f"a sparse cache holds fp16 or bf16, not {format}")
     if channels % LANES:
         raise FormatError(f"heads of {channels} channels cannot be cut in lanes of {LANES}: take fp16 or bf16")
-
-
-def _first_of_each(parts: list[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
-    return list({name: (name, data) for name, data in reversed(parts)}.values())
 
 
 def _floats(x: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:

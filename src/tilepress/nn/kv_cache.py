@@ -209,7 +209,7 @@ def _restore(where: str, layer: PackedLayer, description: Any, arrays: _Arrays, 
         columns, lengths = int(description["columns"]), [int(length) for length in description["lengths"]]
         digests = {str(name): str(digest) for name, digest in description["sha256"].items()}
         found = (description["heads"], description["channels"], description["window"]) if lengths else None
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise DamagedError(f"{where}: the header cannot be understood: {error!r}") from error
     if not lengths:
         return
