@@ -16,10 +16,10 @@ from tilepress.evaluate.retrieval import make_fact, retrieval
 def test_a_fact_stands_where_it_should(depth):
     tokenizer = tiny_tokenizer()
     fact = make_fact(tokenizer, 300, depth, seed=3)
-    sentence = fact.text[fact.text.index("The door code") :].split(".")[0]
+    sentence = fact.text[fact.text.index("The treasure") :].split(".")[0]
     assert sentence.endswith(fact.answer) and sentence.startswith(fact.text.split(". ")[-1])
     assert 200 < len(tokenizer(fact.text)["input_ids"]) <= 300
-    assert abs(fact.text.index("The door code") / len(fact.text) - depth) < 0.2
+    assert abs(fact.text.index("The treasure") / len(fact.text) - depth) < 0.2
     assert fact == make_fact(tokenizer, 300, depth, seed=3) != make_fact(tokenizer, 300, depth, seed=4)
 
 

@@ -4,8 +4,7 @@ import pytest
 
 from tests.models import tiny
 from tests.paper.test_anda import reproduced
-from tilepress.models import smoothing
-from tilepress.paper import harmonia
+from tilepress.paper import harmonia, kv_study
 from tilepress.paper.harmonia_published import MODELS, TABLE1, TABLE2, TABLE2_METHODS
 
 SIZES = {"windows": 1, "tokens": 100, "device": "cpu"}
@@ -18,11 +17,6 @@ def model(tmp_path_factory):
     )
     text.write_text("\n".join([text.read_text()] * 3))
     return {"model": str(folder), "text": str(text)}
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    monkeypatch.setattr(smoothing, "STEPS", 3)
 
 
 def values(found, row, columns):
@@ -69,7 +63,7 @@ def test_more_bits_for_some_tokens(model):
 
 
 def test_the_ablation_has_every_step(model):
-    found = reproduced("harmonia/ablation", **model, **SIZES, sequences=2, length=40, bits=2)
+    found = reproduced("harmonia/ablation", **model, **SIZES, sequences=2, length=40, steps=3, bits=2)
     steps = ["8 bits", "naive", "+ asymmetric", "+ offline", "+ online"]
     recovered = values(found, f"{model['model']}, share of the naive loss recovered", steps)
     assert recovered[:2] == [100, 0]
@@ -81,13 +75,13 @@ def test_offsets_and_rotation(model):
     found = reproduced("harmonia/offsets", **model, **SIZES, format="bfp:m3")
     kl = values(found, f"{model['model']}, bfp:m3, KL divergence", ["0", "1", "16"])
     assert len(set(kl)) == 3
-    found = reproduced("harmonia/rotation", **model, **SIZES, sequences=2, length=40, format="bfp:m3")
+    found = reproduced("harmonia/rotation", **model, **SIZES, sequences=2, length=40, steps=3, format="bfp:m3")
     kl = [one.value for (row, _), one in found.items() if row.endswith("KL divergence")]
     assert len(set(kl)) == 4 and max(kl) < 3 * min(kl)
 
 
 def test_contexts_and_facts(model):
-    few = {"caches": "bfp8 bfp:m1 bfp4/offline", "sequences": 2, "length": 40}
+    few = {"caches": "bfp8 bfp:m1 bfp4/offline", "sequences": 2, "length": 40, "steps": 3}
     found = reproduced("harmonia/context", **model, contexts="60 120", windows=1, **few)
     for context in ("60", "120"):
         wide, narrow = (found[f"{model['model']}, {one}, KL divergence", context].value for one in ("bfp8", "bfp:m1"))
@@ -96,8 +90,19 @@ def test_contexts_and_facts(model):
     assert len(found) == 4 and {one.value for one in found.values()} == {0.0}  # it knows nothing
 
 
+def test_scales_are_learned_once(model, monkeypatch):
+    learned = []
+    monkeypatch.setattr(kv_study, "smooth_model", lambda _, tokens, *others, steps: learned.append(others[:2]))
+    few = {"caches": "bfp4/offline bfp4/hybrid", "sequences": 1, "length": 40, "steps": 2}
+    reproduced("harmonia/context", **model, contexts="60", windows=1, **few)
+    reproduced("harmonia/retrieval", **model, contexts="80", items=1, **few)
+    assert learned == [("bfp4", "offline"), ("bfp4", "hybrid")]
+    reproduced("harmonia/context", **model, contexts="60", windows=1, **{**few, "steps": 1})
+    assert len(learned) == 4
+
+
 def test_table_1(model):
-    found = reproduced("harmonia/table1", **model, **SIZES, sequences=2, length=40, weights="int8:g32")
+    found = reproduced("harmonia/table1", **model, **SIZES, sequences=2, length=40, steps=3, weights="int8:g32")
     ours = {row: one.value for (row, column), one in found.items() if column == f"{model['model']}, perplexity"}
     assert list(ours) == ["Full", *harmonia.METHODS]
     assert abs(ours["Anda-m8"] / ours["Omniquant"] - 1) < 0.01 < abs(ours["Anda-m4"] / ours["Omniquant"] - 1)

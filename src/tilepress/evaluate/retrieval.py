@@ -21,24 +21,26 @@ class Fact:
 
 NAMES = ("Anna", "Boris", "Clara", "David", "Elena", "Felix", "Greta", "Henry", "Irene", "Jonas", "Karla", "Louis")
 PLACES = ("garden", "harbour", "library", "market", "museum", "station", "theatre", "village", "workshop", "castle")
+COLOURS = ("black", "blue", "brown", "golden", "green", "grey", "pink", "purple", "red", "silver", "white", "yellow")
+THINGS = ("apple", "button", "candle", "hammer", "jacket", "ladder", "mirror", "needle", "pencil", "saddle", "umbrella")
 
 
 def make_fact(tokenizer: Any, tokens: int, depth: float, seed: int) -> Fact:
     """A text of at most `tokens` tokens with its answer, the fact at `depth` of it: 0 is its beginning, 1 its end."""
     choice = random.Random(seed)
-    name, code = choice.choice(NAMES), f"{choice.randrange(1000, 10000)}"
-    fact, question = f"The door code of {name} is {code}.", f"The door code of {name} is"
+    name, answer = choice.choice(NAMES), f"{choice.choice(COLOURS)} {choice.choice(THINGS)}"
+    question = f"The treasure of {name} is the"
     others = [other for other in NAMES if other != name]
     sentences: list[str] = []
-    length = len(tokenizer(f"{fact} {question} {code}")["input_ids"])
+    length = len(tokenizer(f"{question} {answer}. {question} {answer}")["input_ids"])
     while True:
         sentence = f"{choice.choice(others)} walks from the {choice.choice(PLACES)} to the {choice.choice(PLACES)}."
         length += len(tokenizer(" " + sentence, add_special_tokens=False)["input_ids"])
         if length > tokens:
             break
         sentences.append(sentence)
-    sentences.insert(round(depth * len(sentences)), fact)
-    return Fact(" ".join([*sentences, question]), code)
+    sentences.insert(round(depth * len(sentences)), f"{question} {answer}.")
+    return Fact(" ".join([*sentences, question]), answer)
 
 
 def retrieval(

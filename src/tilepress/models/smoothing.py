@@ -39,15 +39,18 @@ def smooth_model(
     format: str | KvFormat,
     smoothing: str = "offline",
     track: Callable[[Sequence[str]], Iterable[str]] = iter,
+    *,
+    steps: int | None = None,
 ) -> None:
     """Fold scales into `model`, which keeps its outputs but for rounding; `windows` [sequences, length] of tokens.
 
     `format`: of the cache that it shall have; `smoothing`: "hybrid" learns with offsets subtracted, too. Blocks are
-    given what the model itself gives them. The model, of float32, may be on any device.
+    given what the model itself gives them. The model, of float32, may be on any device. `steps`: of descent, if not as
+    many as usual.
     """
     check_smoothing(model)
     for name, runs in block_runs(model, windows, track):
-        smooth_block(model, name, runs, parse_kv(format), smoothing)
+        smooth_block(model, name, runs, parse_kv(format), smoothing, steps)
 
 
 def learn_before_rotation(
@@ -55,12 +58,14 @@ def learn_before_rotation(
     windows: Tensor,
     format: str | KvFormat,
     track: Callable[[Sequence[str]], Iterable[str]] = iter,
+    *,
+    steps: int | None = None,
 ) -> dict[str, Tensor]:
     """Name of a block → scales [heads, channels] for a cache of keys before they are rotated, as if there were one. No
     weights can hold them: what is kept would be divided by them when it is read."""
     found = {}
     for name, runs in block_runs(model, windows, track):
-        found[name] = _learn(model, name, runs, _packed(parse_kv(format)), 0, rotary=find_rotary(model))
+        found[name] = _learn(model, name, runs, _packed(parse_kv(format)), 0, steps, find_rotary(model))
     return found
 
 
@@ -88,11 +93,13 @@ def check_smoothing(model: Any) -> None:
         _check_projections(find_attention(block, name), name)
 
 
-def smooth_block(model: Any, name: str, runs: Sequence[Run], format: KvFormat, smoothing: str) -> Tensor:
+def smooth_block(
+    model: Any, name: str, runs: Sequence[Run], format: KvFormat, smoothing: str, steps: int | None = None
+) -> Tensor:
     """Learn scales [heads, channels] of the block called `name`, which `runs` compute in float32, and fold them."""
     attention = find_attention(model.get_submodule(name), name)
     offsets = smoothed_channels(format, of_cache(smoothing), int(attention.head_dim))
-    scales = _learn(model, name, runs, _packed(format), offsets)
+    scales = _learn(model, name, runs, _packed(format), offsets, steps)
     before = _output_of(attention, runs[0])
     fold(attention, scales)
     if float(_distance(_output_of(attention, runs[0]), before)) > EXACT**2:
@@ -152,13 +159,21 @@ def _packed(format: KvFormat) -> KvBfp:
 
 
 def _learn(
-    model: Any, name: str, runs: Sequence[Run], format: KvBfp, offsets: int, rotary: Any | None = None
+    model: Any,
+    name: str,
+    runs: Sequence[Run],
+    format: KvBfp,
+    offsets: int,
+    steps: int | None,
+    rotary: Any | None = None,
 ) -> Tensor:
     block = model.get_submodule(name)
     with torch.no_grad():
         targets = [run() for run in runs]
     with torch.inference_mode(False), torch.enable_grad(), _frozen(block), _rounding(model):
-        return _Learning(find_attention(block, name), runs, targets, format, offsets, rotary).run()
+        return _Learning(find_attention(block, name), runs, targets, format, offsets, rotary).run(
+            STEPS if steps is None else steps
+        )
 
 
 class _Learning:
@@ -180,7 +195,7 @@ class _Learning:
         self.heads = attention.k_proj.out_features // self.channels
         self.pairs = 0 if rotary is not None else _rotated_channels(attention, self.channels) // 2
 
-    def run(self) -> Tensor:
+    def run(self, steps: int) -> Tensor:
         """Scales [heads, channels]."""
         extremes, least = self._look()
         best = self._exponents(torch.ones_like(extremes))
@@ -188,7 +203,7 @@ class _Learning:
             best, least = self._better(self._exponents(extremes**-power), best, least)
         learned = best.clone().requires_grad_()
         adam = torch.optim.Adam([learned], lr=LEARNING_RATE)
-        for step in range(STEPS):
+        for step in range(steps):
             adam.zero_grad()
             self._loss(learned, step % len(self.runs)).backward()  # type: ignore[no-untyped-call]
             adam.step()

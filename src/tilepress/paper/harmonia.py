@@ -15,7 +15,7 @@ from ..formats.bfp import GROUPS
 from ..formats.kv import PRESETS
 from .harmonia_published import TABLE2, TABLE2_METHODS, table1
 from .item import Item, Ours, Published, Track
-from .options import CHECKED, SAMPLED, SHORT, SUBJECT, Checked, Sampled, Subject, kv_study
+from .options import CHECKED, LEARNED, SHORT, SUBJECT, Checked, Learned, Subject, kv_study
 
 if TYPE_CHECKING:
     from ..evaluate import Divergence
@@ -113,10 +113,10 @@ def ablation(
     activations: str = OTHERS,
     bits: int = 4,
     checked: Checked = CHECKED,
-    sampled: Sampled = SAMPLED,
+    learned: Learned = LEARNED,
 ) -> Iterator[Ours]:
     """Naive, then with asymmetric bits, then with offline scales, then with online offsets; and offsets alone."""
-    study = kv_study(subject, text, checked, sampled)
+    study = kv_study(subject, text, checked, learned)
     wide = f"bfp:m{bits}{WIDE}"
     steps = {
         "8 bits": _cache("bfp8", "none", activations),
@@ -159,12 +159,12 @@ def rotation(
     text: str = "wikitext2",
     format: str = "bfp4",
     checked: Checked = CHECKED,
-    sampled: Sampled = SAMPLED,
+    learned: Learned = LEARNED,
 ) -> Iterator[Ours]:
     """Keys kept after the rotary embedding or before it, without scales and with learned ones."""
     from ..evaluate.kv_studies import BeforeRotation
 
-    study = kv_study(subject, text, checked, sampled)
+    study = kv_study(subject, text, checked, learned)
     settings = {
         "after, no scales": _cache(format),
         "after, learned scales": _cache(format, "offline"),
@@ -183,10 +183,10 @@ def context(
     caches: str = CACHES,
     contexts: str = "512 1024",
     windows: int = 1,
-    sampled: Sampled = SAMPLED,
+    learned: Learned = LEARNED,
 ) -> Iterator[Ours]:
     """Caches by the length of the context."""
-    study = kv_study(subject, text, sampled, windows=windows)
+    study = kv_study(subject, text, learned, windows=windows)
     chosen = [_named(one) for one in caches.split()]
     for tokens in map(int, contexts.split()):
         for cache, one in zip(chosen, study.judge(chosen, track, f"{tokens} tokens", tokens), strict=True):
@@ -201,10 +201,10 @@ def retrieval(
     caches: str = "bfp8 bfp:m4 bfp4 bfp4/hybrid",
     contexts: str = "256",
     items: int = 5,
-    sampled: Sampled = SAMPLED,
+    learned: Learned = LEARNED,
 ) -> Iterator[Ours]:
     """A fact at a random depth of a text, and whether the model repeats it to the letter; `text` is for scales."""
-    study = kv_study(subject, text, sampled)
+    study = kv_study(subject, text, learned)
     for tokens in map(int, contexts.split()):
         for cache in (_cache("fp16"), *map(_named, caches.split())):
             found = study.retrieval(cache, tokens, items, track)
@@ -218,15 +218,15 @@ def table_1(
     subject: Subject = QUANTIZED,
     text: str = "wikitext2",
     checked: Checked = CHECKED,
-    sampled: Sampled = SAMPLED,
+    learned: Learned = LEARNED,
 ) -> Iterator[Ours]:
     """Perplexity of the baselines that are formats, and of Harmonia's whole setting."""
     column = f"{subject.model}, {PERPLEXITY}"
-    (full,) = kv_study(replace(subject, weights=""), text, checked, sampled).judge(
+    (full,) = kv_study(replace(subject, weights=""), text, checked, learned).judge(
         [_cache("fp16")], track, "full precision"
     )
     yield Ours("Full", column, full.model.perplexity.value, "", "weights as they come")
-    study = kv_study(subject, text, checked, sampled)
+    study = kv_study(subject, text, checked, learned)
     for name, one in zip(METHODS, study.judge(_methods(), track, "methods"), strict=True):
         yield Ours(name, column, one.model.perplexity.value, "", f"weights {subject.weights}, rounded to nearest")
     for absent in table1():
@@ -284,7 +284,7 @@ CLAIMS = {
 
 HERE = f"Ours is {EMBEDDED} unless told otherwise, with weights as they come (4 bits); the paper's models are larger."
 FIGURE = "The figure's values are not in its text, but for those that stand here."
-LEARNED = "Scales are learned on the text's part for training, or its first half, and checked on another."
+TEXTS = "Scales are learned on the text's part for training, or its first half, and checked on another."
 
 ITEMS: tuple[Item, ...] = (
     Item(
@@ -327,7 +327,7 @@ ITEMS: tuple[Item, ...] = (
         "same study, smaller model",
         (),
         ablation,
-        (HERE, LEARNED, "The paper's ablation has two points, and those on LongBench: harmonia/table2-means."),
+        (HERE, TEXTS, "The paper's ablation has two points, and those on LongBench: harmonia/table2-means."),
         seconds=150,
     ),
     Item(
@@ -347,7 +347,7 @@ ITEMS: tuple[Item, ...] = (
         rotation,
         (
             HERE,
-            LEARNED,
+            TEXTS,
             "The paper does not say which. Kept before, each channel may have a scale of its own, but every key is "
             "rotated and rounded anew whenever it is read: by emulation alone, and no offset is exact there.",
         ),
@@ -359,7 +359,7 @@ ITEMS: tuple[Item, ...] = (
         "same study, smaller model",
         (),
         context,
-        (HERE, LEARNED),
+        (HERE, TEXTS),
         seconds=45,
     ),
     Item(
@@ -370,7 +370,7 @@ ITEMS: tuple[Item, ...] = (
         retrieval,
         (
             HERE,
-            LEARNED,
+            TEXTS,
             "Texts and facts are made up by us, where the paper has LongBench. An answer counts where greedy decoding "
             "would write all of it, which one pass over text and answer tells.",
         ),
@@ -385,7 +385,7 @@ ITEMS: tuple[Item, ...] = (
         (
             "Ours is the same model in each row, weights rounded to nearest in groups of 128 where the paper has "
             "Omniquant's; Tender, M-ANT and FIGNA are not here.",
-            LEARNED,
+            TEXTS,
         ),
         seconds=120,
     ),

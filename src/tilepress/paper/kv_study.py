@@ -24,13 +24,15 @@ from .item import NotPossible, Track
 
 @dataclass(frozen=True)
 class Sizes:
-    """`windows` of `tokens` to check on, `batch` of them at once; `sequences` of `length` to learn scales on."""
+    """`windows` of `tokens` to check on, `batch` of them at once; `sequences` of `length` to learn scales on, in
+    `steps`."""
 
     windows: int = 1
     tokens: int = 256
     batch: int = 1
     sequences: int = 2
     length: int = 128
+    steps: int = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,13 +84,13 @@ class KvStudy:
         if key not in self._smoothed:
             model = deepcopy(self.subject.model)
             what = f"{setting.smoothing} scales"
-            smooth_model(model, self.calibration, *key, track=partial(_under, track, what))
+            smooth_model(model, self.calibration, *key, partial(_under, track, what), steps=self.sizes.steps)
             self._smoothed[key] = model
         return self._smoothed[key]
 
     def scales_before_rotation(self, format: str, track: Track) -> dict[str, Tensor]:
-        learn = partial(learn_before_rotation, self.subject.model, self.calibration, format)
-        return learn(track=partial(_under, track, "scales before rotation"))
+        under = partial(_under, track, "scales before rotation")
+        return learn_before_rotation(self.subject.model, self.calibration, format, under, steps=self.sizes.steps)
 
 
 def _under(track: Track, what: str, sequence: Sequence[Any]) -> Iterable[Any]:
@@ -100,15 +102,15 @@ def load_kv_study(model: str, weights: str, text: str, device: str, sizes: Sizes
     model or the text is not here."""
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # ours is enough
     try:
-        return replace(_study(model, weights, text, device, sizes.sequences, sizes.length), sizes=sizes)
+        learned = Sizes(sequences=sizes.sequences, length=sizes.length, steps=sizes.steps)
+        return replace(_study(model, weights, text, device, learned), sizes=sizes)
     except (TextUnavailableError, ModelUnavailableError) as error:
         raise NotPossible(str(error)) from error
 
 
 @lru_cache(maxsize=2)
-def _study(model: str, weights: str, text: str, device: str, sequences: int, length: int) -> KvStudy:
-    """With what scales depend on alone, so that studies of one run share those that are learned."""
-    sizes = Sizes(sequences=sequences, length=length)
+def _study(model: str, weights: str, text: str, device: str, sizes: Sizes) -> KvStudy:
+    """With the sizes that scales depend on, so that studies of one run share what is learned."""
     return KvStudy(_subject(model, weights, device), *parts_of(text), sizes)
 
 

@@ -34,7 +34,14 @@ class Sampled:
     length: int = 128
 
 
-SUBJECT, CHECKED, SAMPLED = Subject(), Checked(), Sampled()
+@dataclass(frozen=True)
+class Learned(Sampled):
+    """And how many steps scales are learned in: 32 where a model is compressed."""
+
+    steps: int = 8
+
+
+SUBJECT, CHECKED, SAMPLED, LEARNED = Subject(), Checked(), Sampled(), Learned()
 SHORT = Checked(tokens=128)  # of studies with many settings
 
 
