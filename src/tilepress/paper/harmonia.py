@@ -328,7 +328,7 @@ ITEMS: tuple[Item, ...] = (
         (),
         ablation,
         (HERE, TEXTS, "The paper's ablation has two points, and those on LongBench: harmonia/table2-means."),
-        seconds=150,
+        seconds=70,
     ),
     Item(
         "harmonia/offsets",
@@ -351,7 +351,7 @@ ITEMS: tuple[Item, ...] = (
             "The paper does not say which. Kept before, each channel may have a scale of its own, but every key is "
             "rotated and rounded anew whenever it is read: by emulation alone, and no offset is exact there.",
         ),
-        seconds=80,
+        seconds=35,
     ),
     Item(
         "harmonia/context",
@@ -360,7 +360,7 @@ ITEMS: tuple[Item, ...] = (
         (),
         context,
         (HERE, TEXTS),
-        seconds=45,
+        seconds=60,
     ),
     Item(
         "harmonia/retrieval",
@@ -387,7 +387,7 @@ ITEMS: tuple[Item, ...] = (
             "Omniquant's; Tender, M-ANT and FIGNA are not here.",
             TEXTS,
         ),
-        seconds=120,
+        seconds=50,
     ),
     Item(
         "harmonia/table2-means",
