@@ -5,13 +5,14 @@ table."""
 import json
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
 README = Path(__file__).parents[1] / "README.md"
 RESULTS = Path(__file__).parent / "results"
 FORMATS = "<!-- tilepress formats --markdown -->\n"
-PACKING, SPEEDS = "<!-- packing -->\n", "<!-- speeds -->\n"
+ONE_NUMBER, PACKING, SPEEDS = "<!-- one number -->\n", "<!-- packing -->\n", "<!-- speeds -->\n"
 QUALITY, MODELS, LARGE = "<!-- quality -->\n", "<!-- models -->\n", "<!-- llama3-8b -->\n"
 ANDA, ABLATION = "<!-- anda/table2 -->\n", "<!-- harmonia/ablation -->\n"
 END = "<!-- end -->\n"
@@ -72,6 +73,19 @@ def models_table() -> str:
     ]
     head = ["machine", "model", "prefill, tokens/s", "decode, tokens/s", "MB a step", "% of read"]
     return _markdown([head, ["---", "---", *["---:"] * 4], *rows]) if rows else ""
+
+
+def one_number() -> str:
+    """What README opens with: decoding of a real model on two cores, ours and two peers'."""
+    values = _latest("neoverse-n1")
+    names = ("int4:g32+int8", "transformers float32", "torch KleidiAI int4:g32")
+    ours, plain, peer = (f"{values[f'{name}.decode.depth_{DEPTH}.batch_1']:.0f}" for name in names)
+    text = (
+        "**One number**: on two cores of a Neoverse-N1, SmolLM2-135M with 4-bit weights (`int4:g32`) and int8 "
+        f"activations writes {ours} tokens/s, where transformers in float32 writes {plain} and with torch's own 4-bit "
+        f"layers {peer} ([speed](#speed), with llama.cpp beside it; [quality](#quality))."
+    )
+    return textwrap.fill(text, 120, break_on_hyphens=False, break_long_words=False) + "\n"
 
 
 def _rates(values: dict[str, float], name: str) -> list[str]:
@@ -199,6 +213,7 @@ TABLES = {
     FORMATS: formats_table,
     PACKING: packing_table,
     SPEEDS: speeds_table,
+    ONE_NUMBER: one_number,
     MODELS: models_table,
     LARGE: large_model_table,
     QUALITY: quality_table,

@@ -106,16 +106,12 @@ class Int8Multiplier {
   template <bool lots>
   void run_lots(int64_t row) {
     constexpr int64_t kShort = 2 * kTileInputs;
-    if (!lots || (Tiles::kReady && !digits() && product_.x.segment < kShort)) {
-      const int blocks = product_.weights[1] ? 2 : 1;
-      if (Tiles::kReady || blocks == 1) {
-        for (int lot = 0; lot < 1 + lots; ++lot) {
-          for (int block = 0; block < blocks; ++block) run_one(block, row + lot * kTileRows);
-        }
-        return;
-      }
+    const int blocks = product_.weights[1] ? 2 : 1;
+    const bool one_by_one = Tiles::kReady ? !lots || (!digits() && product_.x.segment < kShort) : !lots && blocks == 1;
+    if (!one_by_one) return blocks == 2 ? run_blocks<lots, true>(row) : run_blocks<lots, false>(row);
+    for (int lot = 0; lot < 1 + lots; ++lot) {
+      for (int block = 0; block < blocks; ++block) run_one(block, row + lot * kTileRows);
     }
-    product_.weights[1] ? run_blocks<lots, true>(row) : run_blocks<lots, false>(row);
   }
 
   void run_one(int block, int64_t row) {
