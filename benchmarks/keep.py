@@ -39,6 +39,8 @@ def _without_file(command: str) -> str:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
     source, target = map(Path, sys.argv[1:])
     records = keep(source, target)
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -70,6 +70,11 @@ def test_what_cannot_run_here_says_why_in_every_cell():
     assert [(one.value, one.state, one.note) for one in found] == [(None, "not possible here", "it wants an H200")] * 2
 
 
+def test_an_experiment_that_is_not_possible_is_told_where_the_paper_has_no_values():
+    (found,) = records(item((), error=NotPossible("it wants an H200")))
+    assert (found.value, found.paper, found.state, found.note) == (None, None, "not possible here", "it wants an H200")
+
+
 def test_origin_follows_the_kind():
     published = [Published("r", "c", 1.0, "ms", PLACE)]
     for kind, origin in (("exact", "model"), ("simulated", "simulated"), ("measured here", "measured")):

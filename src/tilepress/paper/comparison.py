@@ -1,6 +1,7 @@
 """Running an item: its experiment's values beside the paper's, as records."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..records import Reproduction, State, Value, machine
@@ -10,12 +11,16 @@ STATES: tuple[State, ...] = ("matches", "deviates", "not possible here")  # from
 
 
 def run(item: Item, track: Track, options: Mapping[str, Any], command: str) -> list[Reproduction]:
-    """A record for every cell of the paper, in its order, then those that only we have."""
+    """A record for every cell of the paper, in its order, then those that only we have. Where there are neither, since
+    the experiment cannot be run, one that says so."""
     try:
         ours = {(one.row, one.column): one for one in item.run(track, options)}
         missing = "the experiment gives no value for it"
     except NotPossible as reason:
         ours, missing = {}, str(reason)
+        if not item.published:
+            nothing = _record(item, Ours("all", "all", None, "", missing), None, command)
+            return [replace(nothing, state="not possible here")]
     records = []
     for theirs in item.published:
         absent = Ours(theirs.row, theirs.column, None, theirs.unit, missing)
