@@ -6,6 +6,7 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "dispatch/nine_bits.h"
 #include "dispatch/parallel.h"
 #include "dispatch/registry.h"
 
@@ -110,15 +111,16 @@ IntegerRows::IntegerRows(const MatrixShape& shape, const Activations& x, const I
       bits_(format.mantissa ? 1 + format.mantissa : 8),
       stride_(shape.padded_cols()),
       segments_((shape.cols + cut.segment - 1) / cut.segment),
-      digit_size_(placing == Placing::rows ? x.batch * stride_
-                                           : (x.batch + kTileRows - 1) / kTileRows * kTileRows * stride_),
+      digit_size_(placing == Placing::int8_tiles || placing == Placing::bf16_tiles
+                      ? (x.batch + kTileRows - 1) / kTileRows * kTileRows * stride_
+                      : x.batch * stride_),
       sums_(kept_memory<int32_t>(0, x.batch * segments_)),
       units_(format.mantissa || unit != 1 ? kept_memory<float>(0, (x.batch + kTileRows - 1) * segments_) : nullptr),
       starts_(nullptr),
       scales_(format.mantissa ? nullptr : kept_memory<float>(1, x.batch)) {
   if (placing == Placing::bf16_tiles) {
     words_ = kept_memory<uint16_t>(0, digit_size_);
-  } else if (placing == Placing::int8_tiles) {
+  } else if (placing == Placing::int8_tiles || placing == Placing::fives) {
     values_ = kept_memory<int8_t>(0, digits_ * digit_size_);
   } else {
     // One after the other, so that they do not want the same places of a cache through which weights are passing.
@@ -135,6 +137,28 @@ IntegerRows::IntegerRows(const MatrixShape& shape, const Activations& x, const I
   });
   if (addends_ && !three) digits_ = 2;
   if (bad) throw std::invalid_argument("activations must be finite");
+  if (placing == Placing::fives) {
+    const int64_t sets = (x.batch + kNineBitRows - 1) / kNineBitRows;
+    lines_ = kept_memory<int8_t>(1, sets * kNineBitLines * stride_);
+    parallel_for(sets, threads, [&](int, int64_t set) { set_lines(set, x.batch); });
+  }
+}
+
+// Four rows of digits to five lines; rows that are missing are zeros.
+void IntegerRows::set_lines(int64_t set, int64_t batch) {
+  const int64_t first = set * kNineBitRows, rows = std::min<int64_t>(kNineBitRows, batch - first);
+  int32_t values[kNineBitRows * kNineBitPiece] = {};
+  int8_t lines[kNineBitLines * kNineBitPiece];
+  for (int64_t at = 0; at < stride_; at += kNineBitPiece) {
+    for (int64_t row = 0; row < rows; ++row) {
+      const int8_t *high = values_ + (first + row) * stride_ + at, *low = high + digit_size_;
+      for (int i = 0; i < kNineBitPiece; ++i) values[row * kNineBitPiece + i] = high[i] * (1 << kDigitBits) + low[i];
+    }
+    to_lines<kNineBitRows>(values, lines);
+    for (int64_t line = 0; line < kNineBitLines; ++line) {
+      std::copy_n(lines + line * kNineBitPiece, kNineBitPiece, lines_ + (set * kNineBitLines + line) * stride_ + at);
+    }
+  }
 }
 
 void IntegerRows::set_starts(int64_t row) {
@@ -146,7 +170,7 @@ void IntegerRows::set_starts(int64_t row) {
 // Where the digits of a row are to be written before place(): where they belong, if that has room for them.
 std::array<int8_t*, kMostDigits> IntegerRows::room_for(int64_t row, int64_t count) {
   static thread_local std::vector<int8_t> values;
-  const bool direct = placing_ == Placing::rows && count <= stride_;
+  const bool direct = (placing_ == Placing::rows || placing_ == Placing::fives) && count <= stride_;
   if (!direct) values.resize(size(kMostDigits * count));
   std::array<int8_t*, kMostDigits> digits = {};
   for (int i = 0; i < (direct ? digits_ : kMostDigits); ++i) {
@@ -172,7 +196,7 @@ void IntegerRows::place(int64_t row, const std::array<int8_t*, kMostDigits>& dig
   }
   for (int digit = 0; digit < digits_; ++digit) {
     const int8_t* values = digits[size(digit)];
-    if (placing_ == Placing::rows) {
+    if (placing_ != Placing::int8_tiles) {
       place_row(values, count, stride_, values_ + digit * digit_size_ + row * stride_);
     } else {
       place_in_lot<tile_inputs(8)>(values, count, stride_, row % kTileRows,
@@ -212,6 +236,11 @@ int IntegerRows::convert_bfp(const MatrixShape& shape, const Activations& x, con
 
 IntegerActivations IntegerRows::view(int64_t row, int64_t batch, int64_t first) const {
   const int64_t segment = row * segments_ + first / cut_.segment;
+  const float* units = units_ ? units_ + segment : nullptr;
+  if (lines_) {
+    const int8_t* from = lines_ + row / kNineBitRows * kNineBitLines * stride_ + first;
+    return {{from}, 1, 0, true, bits_, stride_, batch, cut_.segment, sums_ + segment, units, nullptr, segments_};
+  }
   const bool tiled = placing_ == Placing::int8_tiles;
   const int8_t* from =
       values_ + (tiled ? row / kTileRows * digits_ * lot_stride() + first * kTileRows : row * stride_ + first);
@@ -221,12 +250,13 @@ IntegerActivations IntegerRows::view(int64_t row, int64_t batch, int64_t first) 
   return {{digits[0], digits[1], digits[2]},
           digits_,
           addends_ ? 0 : kDigitBits,
+          false,
           bits_,
           stride_,
           batch,
           cut_.segment,
           sums_ + segment,
-          units_ ? units_ + segment : nullptr,
+          units,
           starts_ ? starts_ + 4 * segment : nullptr,
           segments_};
 }

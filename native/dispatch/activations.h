@@ -44,8 +44,9 @@ struct IntegerFormat {
   int mantissa;
 };
 
-// How activations lie: row after row, or in lots of tiles (kernels.h), of int8 or of bf16.
-enum class Placing { rows, int8_tiles, bf16_tiles };
+// How activations lie: row after row, four rows of nine bits in five lines (kernels.h), or in lots of tiles, of int8 or
+// of bf16.
+enum class Placing { rows, fives, int8_tiles, bf16_tiles };
 
 // What multiply_f32_bf16_groups takes of activations.
 struct GroupActivations {
@@ -62,7 +63,7 @@ class IntegerRows {
   IntegerRows(const MatrixShape& shape, const Activations& x, const IntegerFormat& format, const Cut& cut, float unit,
               Placing placing, int threads);
 
-  // Rows from `row` on, the first of a lot if tiled, and inputs from `first` on.
+  // Rows from `row` on, the first of a lot if tiled, or of its five lines, and inputs from `first` on.
   IntegerActivations view(int64_t row, int64_t batch, int64_t first) const;
   GroupActivations groups(int64_t row, int64_t first) const;  // of bf16 tiles
   int64_t lot_stride() const { return stride_ * kTileRows; }
@@ -74,6 +75,7 @@ class IntegerRows {
   int convert_int8(const MatrixShape& shape, const Activations& x, int64_t row);
   int convert_bfp(const MatrixShape& shape, const Activations& x, const IntegerFormat& format, int64_t row);
   void set_starts(int64_t row);
+  void set_lines(int64_t set, int64_t batch);
   std::array<int8_t*, kMostDigits> room_for(int64_t row, int64_t count);
   void place(int64_t row, const std::array<int8_t*, kMostDigits>& digits, int64_t count);
 
@@ -84,6 +86,7 @@ class IntegerRows {
   int digits_, bits_;
   int64_t stride_, segments_, digit_size_;
   int8_t* values_ = nullptr;
+  int8_t* lines_ = nullptr;    // what values are in five lines for four rows
   uint16_t* words_ = nullptr;  // of bf16 tiles
   int32_t* sums_;
   float *units_, *starts_, *scales_;  // null where there are none

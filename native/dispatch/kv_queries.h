@@ -4,29 +4,11 @@
 #include <algorithm>
 #include <vector>
 
+#include "dispatch/nine_bits.h"
 #include "dispatch/registry.h"
 #include "tilepress/kv.h"
 
 namespace tilepress {
-
-// Numbers from -255 to 255 of up to four rows as bytes, one more than there are rows: row r = byte r + 3 * byte r + 1.
-// Whatever the last byte is, it fixes the others down to the first, in which it counts 3^rows: so it is chosen such
-// that the first is at most half of that. Then each byte is a third of a row and its predecessor, and stays below 128.
-template <int rows>
-void to_kv_bytes(const int32_t* values, int8_t* bytes) {
-  constexpr int32_t kPowers[] = {1, 3, 9, 27, 81}, kMost = 256;
-  for (int i = 0; i < kKvGroup; ++i) {
-    int32_t first = 0;
-    for (int row = 0; row < rows; ++row) first += (row % 2 ? -1 : 1) * kPowers[row] * values[row * kKvGroup + i];
-    const int32_t nearest = (first + kPowers[rows] / 2 + kMost * kPowers[rows]) / kPowers[rows] - kMost;
-    int32_t byte = rows % 2 ? nearest : -nearest;
-    bytes[rows * kKvGroup + i] = static_cast<int8_t>(byte);
-    for (int row = rows - 1; row >= 0; --row) {
-      byte = values[row * kKvGroup + i] - 3 * byte;
-      bytes[row * kKvGroup + i] = static_cast<int8_t>(byte);
-    }
-  }
-}
 
 // Rows of some tokens, token after token.
 struct QueryRows {
@@ -65,10 +47,10 @@ class Queries {
       units_[static_cast<size_t>(at * kKvSet + row)] =
           round(quantize, queries.row(first + row) + channel, values + row * kKvGroup);
     }
-    rows == 1   ? to_kv_bytes<1>(values, bytes)
-    : rows == 2 ? to_kv_bytes<2>(values, bytes)
-    : rows == 3 ? to_kv_bytes<3>(values, bytes)
-                : to_kv_bytes<4>(values, bytes);
+    rows == 1   ? to_lines<1>(values, bytes)
+    : rows == 2 ? to_lines<2>(values, bytes)
+    : rows == 3 ? to_lines<3>(values, bytes)
+                : to_lines<4>(values, bytes);
     for (int64_t vector = 0; vector <= rows; ++vector) {
       int32_t sum = 0;
       for (int i = 0; i < kKvGroup; ++i) sum += bytes[vector * kKvGroup + i];

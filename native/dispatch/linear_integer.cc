@@ -131,11 +131,18 @@ void linear_int8_pairs(const PackedWeights& weights, const Activations& x, const
   require_unchanged(changed);
 }
 
+// Whether the kernel that multiplies rows would rather have four of them, of nine bits, in five lines.
+bool fives_serve(const IntegerFormat& rounding, int64_t batch) {
+  const Isa isa = choose(kLinearInteger.name).isa;
+  return rounding.mantissa == 8 && batch > 2 && (isa == Isa::neon_dotprod || isa == Isa::portable);
+}
+
 void linear_int8_spans(std::span<const LinearTask> tasks, const Activations& x, const IntegerFormat& rounding,
                        const Cut& cut, int threads) {
   const auto kernel = choose(kLinearInteger);
   const PackedWeights& first = tasks.front().weights;
-  const IntegerRows rows(first.shape, x, rounding, cut, zero_step(first.format), Placing::rows, threads);
+  const IntegerRows rows(first.shape, x, rounding, cut, zero_step(first.format),
+                         fives_serve(rounding, x.batch) ? Placing::fives : Placing::rows, threads);
   const auto multiply = [&](const SpanWeights& span, int64_t row, int64_t batch, float* out, uint8_t* scratch) {
     return kernel(span, rows.view(row, batch, span.first), out, scratch);
   };

@@ -135,14 +135,19 @@ def extremes(rounding):
 
 @cache
 def largest_nine_bits():
-    """Activations of eight bits and a sign in which 255 has no addends, alone, and with -255 in its group."""
+    """Activations of eight bits and a sign in which 255 has no addends, alone, and with -255 in its group; and rows that
+    share lines of bytes, at both ends and around zero.
+    """
     generator = torch.Generator().manual_seed(3)
     x = torch.randint(-254, 255, (3, 256), generator=generator).float()
     x[1, 40], x[1, 100] = 255, -255
     x[2, 40], x[2, 41], x[2, 200] = 255, -255, 255
     packed = [tiles.pack(torch.randn(48, 256, generator=generator), format) for format in ("int4:g32", "uint4:g32")]
     packed.append(tiles.pack(torch.randn(48, 256, generator=generator), "int8:row", mask=torch.rand(48, 256) > 0.5))
-    return [(rows, one, reference_of(rows, one, "bfp:g32:m8")) for one in packed for rows in (x, x[:1], x[1:2], x[2:])]
+    ends = torch.tensor([-255.0, -254.0, -1.0, 0.0, 1.0, 254.0, 255.0])
+    many = ends[torch.randint(0, len(ends), (11, 256), generator=generator)]
+    several = (x, x[:1], x[1:2], x[2:], many)
+    return [(rows, one, reference_of(rows, one, "bfp:g32:m8")) for one in packed for rows in several]
 
 
 def test_the_largest_values_of_nine_bits(isa):

@@ -143,12 +143,17 @@ struct SpanWeights {
 // two. For products sixteen times too large.
 inline constexpr float kSumStart = 0x1.8p19f;
 
+// Numbers from -255 to 255 of four rows as five lines of bytes, of which a matrix is multiplied with one after the
+// other: row r is line r and three times line r + 1.
+inline constexpr int kNineBitRows = 4, kNineBitLines = kNineBitRows + 1, kNineBitFactor = 3;
+
 // Integer activations over a span. Weights are integers too: codes or, beside zero points, code * 2^zero_shift - byte.
 // Where there are several digits a segment has at most 128 inputs, so that its dot product fits 32 bits: 65535 * 255 *
 // 128 is below 2^31.
 struct IntegerActivations {
   const int8_t* digits[kMostDigits];  // [batch, stride] each, zero from the row's end to the end of its last tile
   int digit_count, digit_bits;        // kDigitBits, or 0: addends
+  bool fives;                         // one digit of kNineBitLines lines for every kNineBitRows rows
   int bits;                           // of a value, its sign among them
   int64_t stride, batch;
   int64_t segment;      // inputs that share every scale: a multiple of 16, or more than the span has

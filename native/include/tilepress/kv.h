@@ -14,6 +14,8 @@
 
 #include <cstdint>
 
+#include "tilepress/kernels.h"
+
 namespace tilepress {
 
 inline constexpr int kKvLanes = 16, kKvGroup = 32, kKvRows = 8;
@@ -32,10 +34,9 @@ struct KvBlock {
 // segment of tokens apart, sums and units of weights a segment's blocks.
 inline constexpr int64_t kKvSegmentBlocks = 32, kKvSegment = kKvSegmentBlocks * kKvTokens;
 
-// Queries are integers from -255 to 255, a bit too many for bytes. A set of up to four rows is one vector of bytes more
-// than it has rows: row r = vector r + 3 * vector r + 1 (dispatch/kv_queries.h). So four rows are multiplied by five
-// products of bytes, not by eight.
-inline constexpr int kKvSet = 4, kKvVectors = kKvSet + 1;
+// Queries are integers from -255 to 255, a bit too many for bytes: a set of up to four rows is one vector of bytes more
+// than it has rows (kNineBitRows).
+inline constexpr int kKvSet = kNineBitRows, kKvVectors = kNineBitLines;
 constexpr int64_t kv_sets(int64_t rows) { return (rows + kKvSet - 1) / kKvSet; }
 
 // Of each set and group of channels; a set that is not full has no use for its last vectors and units.

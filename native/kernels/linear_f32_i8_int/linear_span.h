@@ -165,6 +165,13 @@ void multiply_row(const SpanWeights& weights, const IntegerActivations& x, const
     int32_t dots[kBlockNeurons] = {};
     const int rows = static_cast<int>((segment.end - segment.begin + kStepInputs - 1) / kStepInputs) * kStepRows;
     const int8_t* from = operands + segment.begin * kBlockNeurons;
+    if (x.fives) {
+      const int8_t* line = x.digits[0] + (row / kNineBitRows * kNineBitLines + row % kNineBitRows) * x.stride;
+      Simd::dot(from, line + x.stride + segment.begin, rows, dots);
+      for (int32_t& dot : dots) dot *= kNineBitFactor;
+      Simd::dot(from, line + segment.begin, rows, dots);
+      return finish(weights, x, segment, row, dots, sums);
+    }
     for (int digit = 0; digit < x.digit_count; ++digit) {
       for (int32_t& dot : dots) dot *= 1 << x.digit_bits;
       Simd::dot(from, x.digits[digit] + row * x.stride + segment.begin, rows, dots);

@@ -11,75 +11,133 @@ namespace {
 // as a float it then is that float plus the sum, and one subtraction converts it: less work than a conversion, which
 // takes one of the two vector pipes for two cycles. Good for sums below 2^22.
 template <int shift>
-float32x4_t anchor() {
-  return vdupq_n_f32(shift > 0 ? kSumStart : shift < 0 ? 0x1.8p27f : 0x1.8p23f);
-}
+constexpr float kAnchor = shift > 0   ? kSumStart
+                          : shift < 0 ? 0x1.8p27f
+                                      : 0x1.8p23f;
+template <int shift>
+constexpr float kAnchors[4] = {kAnchor<shift>, kAnchor<shift>, kAnchor<shift>, kAnchor<shift>};
 bool fits_anchor(const IntegerActivations& x) { return x.segment <= 128 && x.bits <= 9; }  // 255 * 128 * 128 < 2^22
 
-// What a row of activations needs: its own sums for each digit.
-template <int rows, int digits, int shift, bool anchored>
-struct Sums {
-  static constexpr bool kAnchored = anchored;
-  int32x4_t of[rows][digits][kQuarters];
-
-  void clear() {
-    const int32x4_t start = anchored ? vreinterpretq_s32_f32(anchor<shift>()) : vdupq_n_s32(0);
-    for (auto& row : of) {
-      for (int digit = 0; digit < digits; ++digit) {
-        for (auto& sum : row[digit]) sum = digit == digits - 1 ? start : vdupq_n_s32(0);
-      }
-    }
+// The lines of bytes that some rows of activations are: a line for each digit of each row, or five for four rows.
+template <int rows, int digits>
+struct Digits {
+  static constexpr int kRows = rows, kLines = rows * digits, kDigits = digits;
+  static const int8_t* line(const IntegerActivations& x, int64_t row, int index) {
+    return x.digits[index % digits] + (row + index / digits) * x.stride;
   }
+};
+
+struct Fives {
+  static constexpr int kRows = kNineBitRows, kLines = kNineBitLines, kDigits = 1;
+  static const int8_t* line(const IntegerActivations& x, int64_t row, int index) {
+    return x.digits[0] + (row / kRows * kLines + index) * x.stride;
+  }
+};
+
+// Sums of each line with some quarters of a block. Those of whole rows, in products sixteen times too large, start
+// where their units have been seen to.
+template <class Lines, int quarters, int shift, bool anchored>
+struct Sums {
+  static constexpr int kQuarters = quarters;
+  static constexpr bool kAnchored = anchored, kFives = std::is_same_v<Lines, Fives>;
+  static constexpr bool kInUnits = anchored && shift == 4 && !kFives && Lines::kDigits == 1;
+  int32x4_t of[Lines::kLines][quarters];
+  const float* starts;
+  int64_t start_stride;
+  int32x4_t digit_bits;
+
+  [[gnu::always_inline]] Sums(const IntegerActivations& x, int64_t row, int64_t segment)
+      : starts(kInUnits ? x.starts + 4 * (row * x.segment_stride + segment) : kAnchors<shift>),
+        start_stride(kInUnits ? 4 * x.segment_stride : 0),
+        digit_bits(vdupq_n_s32(x.digit_bits)) {
+    unrolled<Lines::kLines * quarters>([&]<int i>() __attribute__((always_inline)) {
+      constexpr int kLine = i / quarters;
+      constexpr bool kFromZero = !anchored || kLine % Lines::kDigits != Lines::kDigits - 1;
+      of[kLine][i % quarters] = kFromZero ? vdupq_n_s32(0) : load_start<i>(start_of(kLine), segment);
+    });
+  }
+
+  const float* start_of(int line) const { return starts + line * start_stride; }
 
   template <int lane>
-  [[gnu::always_inline]] void add(int quarter, int8x16_t operands, const int8x16_t (&x)[rows][digits]) {
-    for (int row = 0; row < rows; ++row) {
-      for (int digit = 0; digit < digits; ++digit) {
-        of[row][digit][quarter] = vdotq_laneq_s32(of[row][digit][quarter], operands, x[row][digit], lane);
-      }
-    }
+  [[gnu::always_inline]] void add(int quarter, int8x16_t operands, const int8x16_t (&x)[Lines::kLines]) {
+    unrolled<Lines::kLines>([&]<int line>() __attribute__((always_inline)) {
+      of[line][quarter] = vdotq_laneq_s32(of[line][quarter], operands, x[line], lane);
+    });
   }
 
-  int32x4_t whole(int row, int quarter, int32x4_t digit_bits) const {
-    int32x4_t sum = of[row][0][quarter];
-    for (int digit = 1; digit < digits; ++digit) {
-      sum = vaddq_s32(of[row][digit][quarter], vshlq_s32(sum, digit_bits));
+  [[gnu::always_inline]] int32x4_t whole(int row, int quarter) const {
+    if constexpr (kFives) return vmlaq_n_s32(of[row][quarter], of[row + 1][quarter], kNineBitFactor);
+    int32x4_t sum = of[row * Lines::kDigits][quarter];
+    for (int digit = 1; digit < Lines::kDigits; ++digit) {
+      sum = vaddq_s32(of[row * Lines::kDigits + digit][quarter], vshlq_s32(sum, digit_bits));
     }
     return sum;
   }
 
+  [[gnu::always_inline]] float32x4_t value(int row, int quarter) const {
+    if constexpr (kInUnits) {
+      return vsubq_f32(vreinterpretq_f32_s32(of[row][quarter]), vld1q_f32(start_of(row)));
+    } else if constexpr (kFives && anchored) {
+      return vfmaq_n_f32(to_float(of[row][quarter]), to_float(of[row + 1][quarter]), kNineBitFactor);
+    }
+    return to_float(whole(row, quarter));
+  }
+
   static float32x4_t to_float(int32x4_t dot) {
-    if constexpr (anchored) return vsubq_f32(vreinterpretq_f32_s32(dot), anchor<shift>());
+    if constexpr (anchored) return vsubq_f32(vreinterpretq_f32_s32(dot), vdupq_n_f32(kAnchor<shift>));
     if constexpr (shift > 0) return vcvtq_n_f32_s32(dot, shift);
     return vcvtq_f32_s32(dot);
   }
 };
 
-template <int rows, int digits>
+template <class Lines>
 [[gnu::always_inline]] inline void load_x(const IntegerActivations& x, int64_t row, int64_t input,
-                                          int8x16_t (&to)[rows][digits]) {
-  for (int i = 0; i < rows; ++i) {
-    for (int digit = 0; digit < digits; ++digit) {
-      to[i][digit] = vld1q_s8(x.digits[digit] + (row + i) * x.stride + input);
-    }
-  }
+                                          int8x16_t (&to)[Lines::kLines]) {
+  for (int line = 0; line < Lines::kLines; ++line) to[line] = vld1q_s8(Lines::line(x, row, line) + input);
 }
 
-// Dense 8-bit operands, or codes that are their own operands. With zero points to take off, sums can leave the range of
-// anchors on the way.
-template <bool zero_points>
+// Dense 8-bit operands, `near` in a cache, or codes that are their own operands. With zero points to take off, sums can
+// leave the range of anchors on the way.
+template <bool zero_points, bool near = true>
 struct Dense8 {
   static constexpr int kBytes = 4 * kVectorBytes, kShift = 0;
+  static constexpr bool kNear = near;
   static constexpr bool kZeroPoints = zero_points, kAnchors = !zero_points;
 
   template <class Sums, class X>
   [[gnu::always_inline]] static void step(const uint8_t* packed, const X& x, Sums& sums) {
     const auto* operands = reinterpret_cast<const int8_t*>(packed);
-    for (int quarter = 0; quarter < kQuarters; ++quarter, operands += 16) {
-      sums.template add<0>(quarter, vld1q_s8(operands), x);
-      sums.template add<1>(quarter, vld1q_s8(operands + kVectorBytes), x);
-      sums.template add<2>(quarter, vld1q_s8(operands + 2 * kVectorBytes), x);
-      sums.template add<3>(quarter, vld1q_s8(operands + 3 * kVectorBytes), x);
+    const auto tile_row = [&]<int lane>() {
+      for (int i = 0; i < Sums::kQuarters; ++i) {
+        sums.template add<lane>(i, vld1q_s8(operands + lane * kVectorBytes + 16 * i), x);
+      }
+    };
+    tile_row.template operator()<0>();
+    tile_row.template operator()<1>();
+    tile_row.template operator()<2>();
+    tile_row.template operator()<3>();
+  }
+};
+
+// What dense 4-bit codes are taken apart to, kept for many rows.
+template <bool negative>
+struct Halved4 : Dense4<negative> {
+  static constexpr bool kNear = true;
+  static constexpr int kBytes = Dense8<false>::kBytes;
+
+  template <class Sums, class X>
+  [[gnu::always_inline]] static void step(const uint8_t* packed, const X& x, Sums& sums) {
+    Dense8<false>::step(packed, x, sums);
+  }
+
+  static void halve(const uint8_t* packed, int64_t tiles, uint8_t* operands) {
+    for (int64_t row = 0; row < tiles * kBlockNeurons; row += 2, operands += 2 * kVectorBytes) {
+      for (int i = 0; i < kVectorBytes; i += 16, packed += 16) {
+        const uint8x16_t pairs = vld1q_u8(packed);
+        vst1q_u8(operands + i, vreinterpretq_u8_s8(Dense4<negative>::low(pairs)));
+        vst1q_u8(operands + kVectorBytes + i, vreinterpretq_u8_s8(Dense4<negative>::high(pairs)));
+      }
     }
   }
 };
@@ -114,45 +172,71 @@ struct Places {
   int64_t total;
 };
 
-constexpr int kAhead = 512;  // bytes to prefetch; hides what the hardware's own prefetching leaves
+constexpr int64_t kFewRows = 4;  // above, expanding anew for each four costs more than keeping what was expanded
+constexpr int kAhead = 512;      // bytes to prefetch; hides what the hardware's own prefetching leaves
 
-template <class Codes, class Scales, int rows, int digits, bool units, bool anchored>
-void dense_rows(const SpanWeights& weights, const IntegerActivations& x, const uint8_t* packed, int64_t row,
+// From quarter `first` on as many as there are registers for. `group`: of inputs, where codes have a scale for each so
+// many and activations too, and no last one is shorter; or 0.
+template <class Codes, class Scales, class Lines, bool units, bool anchored, int group, int first = 0>
+void dense_rows(const SpanWeights& weights, const IntegerActivations& x, const uint8_t* codes, int64_t row,
                 float* out) {
-  Totals<rows> totals;
-  for_segments(weights, x, [&](const Segment& segment) {
-    Sums<rows, digits, Codes::kShift, anchored> sums;
-    sums.clear();
-    for (int64_t input = segment.begin; input < segment.end; input += kStepInputs, packed += Codes::kBytes) {
-      int8x16_t lanes[rows][digits];
-      load_x<rows, digits>(x, row, input, lanes);
-      for (int line = 0; line < Codes::kBytes; line += kVectorBytes) __builtin_prefetch(packed + kAhead + line);
-      Codes::step(packed, lanes, sums);
+  constexpr int kHere = Lines::kLines < 4 ? kQuarters : kQuarters / 2;
+  using Here = Sums<Lines, kHere, Codes::kShift, anchored>;
+  Totals<Lines::kRows, kHere, first> totals;
+  const uint8_t* packed = codes;
+  const int8_t* lines[Lines::kLines];
+  for (int line = 0; line < Lines::kLines; ++line) lines[line] = Lines::line(x, row, line);
+  const auto multiply = [&](const Segment& segment) __attribute__((always_inline)) {
+    Here sums(x, row, segment.index);
+    const auto step = [&](int64_t input) __attribute__((always_inline)) {
+      int8x16_t lanes[Lines::kLines];
+      for (int line = 0; line < Lines::kLines; ++line) lanes[line] = vld1q_s8(lines[line] + input);
+      if constexpr (!Codes::kNear) {
+        for (int line = 0; line < Codes::kBytes; line += kVectorBytes) __builtin_prefetch(packed + kAhead + line);
+      }
+      Codes::step(packed + 16 * first, lanes, sums);
+      packed += Codes::kBytes;
+    };
+    if constexpr (group > 0) {
+      for (int input = 0; input < group; input += kStepInputs) step(segment.begin + input);
+    } else {
+      for (int64_t input = segment.begin; input < segment.end; input += kStepInputs) step(input);
     }
     totals.template add<Codes::kZeroPoints, units, Scales>(weights, x, segment, row, sums);
-  });
-  totals.add_to(out);
+  };
+  if constexpr (group > 0) {
+    const int64_t before = weights.first / group;
+    for (int64_t index = 0; index < weights.inputs / group; ++index) {
+      multiply(Segment{index, index * group, (index + 1) * group, before + index});
+    }
+  } else {
+    for_segments(weights, x, multiply);
+  }
+  totals.add_to(out, x.batch - row);
+  if constexpr (first + kHere < kQuarters) {
+    dense_rows<Codes, Scales, Lines, units, anchored, group, first + kHere>(weights, x, codes, row, out);
+  }
 }
 
 // Operands, 2^shift times too large, expanded a tile row at a time. Returns how many it took, or -1 where that is more
 // than there are; it never reads more than a vector past those.
-template <class Scales, int shift, bool zero_points, int rows, int digits, bool units, bool anchored>
+template <class Scales, int shift, bool zero_points, class Lines, bool units, bool anchored>
 int64_t sparse_rows(const SpanWeights& weights, const IntegerActivations& x, const Kept& operands, int64_t row,
                     float* out) {
   const uint8_t *mask = weights.mask, *kept = operands.codes, *end = kept + operands.count;
   bool over = false;
-  Totals<rows> totals;
+  using All = Sums<Lines, kQuarters, shift, anchored>;
+  Totals<Lines::kRows> totals;
   for_segments(weights, x, [&](const Segment& segment) {
-    Sums<rows, digits, shift, anchored> sums;
-    sums.clear();
+    All sums(x, row, segment.index);
     uint8x16_t zeros[kQuarters] = {};
     if constexpr (zero_points) {
       const ByteVector all = zero_operands(weights, segment.group);
       std::memcpy(zeros, &all, sizeof(zeros));
     }
     for (int64_t input = segment.begin; input < segment.end; input += kStepInputs) {
-      int8x16_t lanes[rows][digits];
-      load_x<rows, digits>(x, row, input, lanes);
+      int8x16_t lanes[Lines::kLines];
+      load_x<Lines>(x, row, input, lanes);
       for (int line = 0; line < 3; ++line) __builtin_prefetch(kept + kAhead + line * kVectorBytes);
       __builtin_prefetch(mask + kAhead / 4);
       const auto tile_row = [&]<int lane>() {
@@ -172,23 +256,29 @@ int64_t sparse_rows(const SpanWeights& weights, const IntegerActivations& x, con
       tile_row.template operator()<2>();
       tile_row.template operator()<3>();
     }
-    totals.template add<zero_points, units, Scales>(weights, x, segment, row, sums);
+    totals.template add<zero_points, units && !All::kInUnits, Scales>(weights, x, segment, row, sums);
   });
   totals.add_to(out);
   return over ? -1 : kept - operands.codes;
 }
 
 // Rows of activations, a few at a time, sharing what is read of the weights.
-template <class Rows>
+template <bool fives, class Rows>
 void in_steps(const IntegerActivations& x, float* out, const Rows& rows) {
+  int64_t row = 0;
+  const auto all = [&]<class Lines, bool units>(int64_t end) {
+    for (; row < end; row += Lines::kRows) {
+      rows.template operator()<Lines, units>(row, out + row * kBlockNeurons);
+    }
+  };
   const auto of = [&]<int digits, bool units>() {
     constexpr int kMost = 4 / digits;
-    int64_t row = 0;
-    for (; row + kMost <= x.batch; row += kMost) {
-      rows.template operator()<kMost, digits, units>(row, out + row * kBlockNeurons);
-    }
-    for (; row < x.batch; ++row) rows.template operator()<1, digits, units>(row, out + row * kBlockNeurons);
+    all.template operator()<Digits<kMost, digits>, units>(x.batch / kMost * kMost);
+    all.template operator()<Digits<1, digits>, units>(x.batch);
   };
+  if constexpr (fives) {
+    if (x.fives) return all.template operator()<Fives, true>(x.batch);
+  }
   // Several digits are always block floating point.
   if (x.digit_count == 3) return of.template operator()<3, true>();
   if (x.digit_count == 2) return of.template operator()<2, true>();
@@ -197,8 +287,12 @@ void in_steps(const IntegerActivations& x, float* out, const Rows& rows) {
 
 template <class Codes, class Scales, bool anchored>
 void dense_with(const SpanWeights& weights, const IntegerActivations& x, const uint8_t* packed, float* out) {
-  in_steps(x, out, [&]<int rows, int digits, bool units>(int64_t row, float* to) {
-    dense_rows<Codes, Scales, rows, digits, units, anchored>(weights, x, packed, row, to);
+  constexpr int kGroup = anchored && std::is_same_v<Scales, Bf16Scales> ? kGroupInputs : 0;
+  const bool usual = weights.format->group == kGroup && x.segment == kGroup && weights.inputs % kGroupInputs == 0;
+  in_steps<true>(x, out, [&]<class Lines, bool units>(int64_t row, float* to) {
+    constexpr bool kUnits = units && !Sums<Lines, 1, Codes::kShift, anchored>::kInUnits;
+    usual ? dense_rows<Codes, Scales, Lines, kUnits, anchored, kGroup>(weights, x, packed, row, to)
+          : dense_rows<Codes, Scales, Lines, kUnits, anchored, 0>(weights, x, packed, row, to);
   });
 }
 
@@ -217,8 +311,8 @@ int64_t dense(const SpanWeights& weights, const IntegerActivations& x, const uin
 template <class Scales, int shift, bool anchored, bool zero_points = false>
 int64_t sparse_with(const SpanWeights& weights, const IntegerActivations& x, const Kept& operands, float* out) {
   int64_t taken = 0;
-  in_steps(x, out, [&]<int rows, int digits, bool units>(int64_t row, float* to) {
-    taken = sparse_rows<Scales, shift, zero_points, rows, digits, units, anchored>(weights, x, operands, row, to);
+  in_steps<false>(x, out, [&]<class Lines, bool units>(int64_t row, float* to) {
+    taken = sparse_rows<Scales, shift, zero_points, Lines, units, anchored>(weights, x, operands, row, to);
   });
   return taken;
 }
@@ -250,6 +344,13 @@ int64_t sparse(const SpanWeights& weights, const IntegerActivations& x, float* o
                        : sparse_with<OtherScales, 0, false>(weights, x, kept, out);
 }
 
+template <bool negative>
+int64_t dense4(const SpanWeights& weights, const IntegerActivations& x, float* out, uint8_t* scratch) {
+  if (x.batch <= kFewRows) return dense<Dense4<negative>>(weights, x, weights.packed, out);
+  Halved4<negative>::halve(weights.packed, weights.tiles, scratch);
+  return dense<Halved4<negative>>(weights, x, scratch, out);
+}
+
 int64_t decoded(const SpanWeights& weights, const IntegerActivations& x, float* out, uint8_t* scratch) {
   uint8_t* operands = operands_in(weights, scratch);
   const int64_t taken = decode_operands<Neon>(weights, operands, scratch);
@@ -262,18 +363,18 @@ int64_t decoded(const SpanWeights& weights, const IntegerActivations& x, float* 
 
 int64_t neon_dotprod::linear_integer_span(const SpanWeights& weights, const IntegerActivations& x, float* out,
                                           uint8_t* scratch) {
-  constexpr int64_t kFewRows = 4;  // above, expanding anew for each four costs more than keeping what was expanded
   const int bits = weights.format->bits;
   const bool negative = !weights.zeros;
   const bool signed_bytes = negative || bits < 8;  // codes, as operands
-  if (weights.mask && signed_bytes && x.batch * x.digit_count <= kFewRows) return sparse(weights, x, out, scratch);
-  if (in_groups(weights, x) && x.batch * x.digit_count < kFewRows) {
+  const int64_t lines = x.batch * (x.fives ? 2 : x.digit_count);
+  if (weights.mask && signed_bytes && lines <= kFewRows) return sparse(weights, x, out, scratch);
+  if (in_groups(weights, x) && lines < kFewRows) {
     for (int64_t row = 0; row < x.batch; ++row) multiply_in_groups(weights, x, row, out + row * kBlockNeurons);
     return 0;
   }
-  if (!weights.mask && bits == 4 && negative) return dense<Dense4<true>>(weights, x, weights.packed, out);
-  if (!weights.mask && bits == 4) return dense<Dense4<false>>(weights, x, weights.packed, out);
-  if (!weights.mask && bits == 8 && negative) return dense<Dense8<false>>(weights, x, weights.packed, out);
+  if (!weights.mask && bits == 4 && negative) return dense4<true>(weights, x, out, scratch);
+  if (!weights.mask && bits == 4) return dense4<false>(weights, x, out, scratch);
+  if (!weights.mask && bits == 8 && negative) return dense<Dense8<false, false>>(weights, x, weights.packed, out);
   return decoded(weights, x, out, scratch);
 }
 

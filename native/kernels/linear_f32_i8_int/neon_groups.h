@@ -19,14 +19,6 @@ inline bool in_groups(const SpanWeights& weights, const IntegerActivations& x) {
          (x.digit_count == 1 || (x.digit_count == 2 && x.digit_bits == 0));
 }
 
-// `sum` and `group` are there to be told apart by: else the compiler would load once and copy.
-template <int sum>
-[[gnu::always_inline]] inline int32x4_t load_start(const float* start, int64_t group) {
-  int32x4_t loaded;
-  asm("ldr %q0, %1" : "=w"(loaded) : "m"(*reinterpret_cast<const float32x4_t*>(start)), "i"(sum), "r"(group));
-  return loaded;
-}
-
 template <int addends>
 [[gnu::always_inline]] inline void multiply_groups(const SpanWeights& weights, const IntegerActivations& x, int64_t row,
                                                    float* out) {
@@ -71,7 +63,7 @@ template <int addends>
                                           vzip2q_u16(zero, second)};
     for (int i = 0; i < kQuarters; ++i) {
       const float32x4_t value = vsubq_f32(vreinterpretq_f32_s32(sums[i]), vld1q_f32(start));
-      totals.of[0][i] = vfmaq_f32(totals.of[0][i], value, vreinterpretq_f32_u16(scales[i]));
+      totals.of[i] = vfmaq_f32(totals.of[i], value, vreinterpretq_f32_u16(scales[i]));
     }
   }
   totals.add_to(out);

@@ -50,8 +50,9 @@ template <int rows, int digits, int shift>
 struct PairedSums {
   static constexpr bool kAnchored = false;
   int32x4_t of[line_pairs(rows, digits)][kQuarters][2];
+  int32x4_t digit_bits;
 
-  void clear() {
+  explicit PairedSums(const IntegerActivations& x) : digit_bits(vdupq_n_s32(x.digit_bits)) {
     for (auto& pair : of) {
       for (auto& quarter : pair) quarter[0] = quarter[1] = vdupq_n_s32(0);
     }
@@ -71,13 +72,15 @@ struct PairedSums {
     return index % 2 ? vuzp2q_s32(low, high) : vuzp1q_s32(low, high);
   }
 
-  [[gnu::always_inline]] int32x4_t whole(int row, int quarter, int32x4_t digit_bits) const {
+  [[gnu::always_inline]] int32x4_t whole(int row, int quarter) const {
     int32x4_t sum = line(digits * row, quarter);
     for (int digit = 1; digit < digits; ++digit) {
       sum = vaddq_s32(line(digits * row + digit, quarter), vshlq_s32(sum, digit_bits));
     }
     return sum;
   }
+
+  [[gnu::always_inline]] float32x4_t value(int row, int quarter) const { return to_float(whole(row, quarter)); }
 
   static float32x4_t to_float(int32x4_t dot) {
     if constexpr (shift > 0) return vcvtq_n_f32_s32(dot, shift);
@@ -135,8 +138,7 @@ void paired_rows(const SpanWeights& weights, const IntegerActivations& x, const 
                  float* out) {
   Totals<rows> totals;
   for_segments(weights, x, [&](const Segment& segment) {
-    PairedSums<rows, digits, Codes::kShift> sums;
-    sums.clear();
+    PairedSums<rows, digits, Codes::kShift> sums(x);
     for (int64_t input = segment.begin; input < segment.end; input += kStepInputs) {
       const PairedX<rows, digits> lines(x, row, input);
       for (int eight = 0; eight < 2; ++eight, packed += Codes::kPairStride) {

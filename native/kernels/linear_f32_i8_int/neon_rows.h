@@ -5,6 +5,7 @@
 #include <arm_neon.h>
 
 #include <type_traits>
+#include <utility>
 
 #include "kernels/linear_f32_i8_int/linear_span.h"
 
@@ -12,6 +13,15 @@ namespace tilepress {
 namespace {
 
 constexpr int kQuarters = 4;  // vectors of four neurons in a block
+
+// Four floats that sums start at, loaded rather than copied, which a vector pipe would have a part in: `sum` and
+// `group` are there to be told apart by.
+template <int sum>
+[[gnu::always_inline]] inline int32x4_t load_start(const float* start, int64_t group) {
+  int32x4_t loaded;
+  asm("ldr %q0, %1" : "=w"(loaded) : "m"(*reinterpret_cast<const float32x4_t*>(start)), "i"(sum), "r"(group));
+  return loaded;
+}
 
 // The sixteen scales of a group, four at a time.
 struct Bf16Scales {
@@ -51,7 +61,7 @@ struct OtherScales {
 };
 
 // The sixteen zero points of a group, four at a time. How a segment's sums become floats beside them:
-//   Zeros(weights, group); quarter(index); value<Sums>(sums of four neurons, their zero points, sum of x)
+//   Zeros(weights, group); quarter(index); value(sums, row, quarter of sums, its zero points, sum of x)
 struct ZeroBytes {
   ZeroBytes(const SpanWeights& weights, int64_t group) {
     const uint8x16_t bytes = vld1q_u8(weights.zeros + group * kBlockNeurons);
@@ -76,8 +86,8 @@ struct IntegerZeros : ZeroBytes {
   int32x4_t quarter(int index) const { return vsubq_s32(vreinterpretq_s32_u32(wide(index)), lower); }
 
   template <class Sums>
-  float32x4_t value(int32x4_t dot, int32x4_t zero, int32_t sum) const {
-    return Sums::to_float(vmlsq_n_s32(vshlq_s32(dot, shift), zero, sum));
+  float32x4_t value(const Sums& sums, int row, int quarter, int32x4_t zero, int32_t sum) const {
+    return Sums::to_float(vmlsq_n_s32(vshlq_s32(sums.whole(row, quarter), shift), zero, sum));
   }
 
   int32x4_t shift, lower;
@@ -90,8 +100,8 @@ struct FloatZeros : ZeroBytes {
   float32x4_t quarter(int index) const { return vcvtq_f32_u32(wide(index)); }
 
   template <class Sums>
-  float32x4_t value(int32x4_t dot, float32x4_t zero, int32_t sum) const {
-    return vfmsq_n_f32(Sums::to_float(dot), zero, static_cast<float>(sum));
+  float32x4_t value(const Sums& sums, int row, int quarter, float32x4_t zero, int32_t sum) const {
+    return vfmsq_n_f32(sums.value(row, quarter), zero, static_cast<float>(sum));
   }
 };
 
@@ -100,8 +110,8 @@ struct NoZeros {
   int quarter(int) const { return 0; }
 
   template <class Sums>
-  float32x4_t value(int32x4_t dot, int, int32_t) const {
-    return Sums::to_float(dot);
+  float32x4_t value(const Sums& sums, int row, int quarter, int, int32_t) const {
+    return sums.value(row, quarter);
   }
 };
 
@@ -109,41 +119,39 @@ template <bool zero_points, class Sums>
 using ZerosFor =
     std::conditional_t<!zero_points, NoZeros, std::conditional_t<Sums::kAnchored, FloatZeros, IntegerZeros>>;
 
-template <int rows>
-struct Totals {
-  float32x4_t of[rows][kQuarters];
+// work<0>(), work<1>(), …: for arrays that are to stay in registers, where compilers unroll loops too late for that.
+template <int count, class Work>
+[[gnu::always_inline]] inline void unrolled(const Work& work) {
+  [&]<int... i>(std::integer_sequence<int, i...>) __attribute__((always_inline)) {
+    (work.template operator()<i>(), ...);
+  }(std::make_integer_sequence<int, count>());
+}
 
-  Totals() {
-    for (auto& row : of) {
-      for (auto& total : row) total = vdupq_n_f32(0);
-    }
-  }
+// Of some rows and quarters of a block, from quarter `first` on.
+template <int rows, int quarters = kQuarters, int first = 0>
+struct Totals {
+  float32x4_t of[rows * quarters] = {};
 
   template <bool zero_points, bool units, class Scales, class Sums>
   [[gnu::always_inline]] void add(const SpanWeights& weights, const IntegerActivations& x, const Segment& segment,
                                   int64_t first_row, const Sums& sums) {
     const Scales scales(weights, segment.group);
     const ZerosFor<zero_points, Sums> zeros(weights, segment.group);
-    const int32x4_t digit_bits = vdupq_n_s32(x.digit_bits);
-    for (int quarter = 0; quarter < kQuarters; ++quarter) {
-      const float32x4_t scale = scales.quarter(quarter);
-      const auto zero = zeros.quarter(quarter);
-      for (int row = 0; row < rows; ++row) {
-        const int64_t at = (first_row + row) * x.segment_stride + segment.index;
-        float32x4_t value = zeros.template value<Sums>(sums.whole(row, quarter, digit_bits), zero, x.sums[at]);
-        if constexpr (units) value = vmulq_n_f32(value, x.units[at]);
-        of[row][quarter] = vfmaq_f32(of[row][quarter], value, scale);
-      }
-    }
+    unrolled<rows * quarters>([&]<int i>() __attribute__((always_inline)) {
+      constexpr int kRow = i / quarters, kQuarter = i % quarters;
+      const int64_t at = (first_row + kRow) * x.segment_stride + segment.index;
+      float32x4_t value = zeros.value(sums, kRow, kQuarter, zeros.quarter(first + kQuarter), x.sums[at]);
+      if constexpr (units) value = vmulq_n_f32(value, x.units[at]);
+      of[i] = vfmaq_f32(of[i], value, scales.quarter(first + kQuarter));
+    });
   }
 
-  void add_to(float* out) const {
-    for (int row = 0; row < rows; ++row) {
-      for (int quarter = 0; quarter < kQuarters; ++quarter) {
-        float* at = out + row * kBlockNeurons + 4 * quarter;
-        vst1q_f32(at, vaddq_f32(vld1q_f32(at), of[row][quarter]));
-      }
-    }
+  // Of the first `count` rows.
+  [[gnu::always_inline]] void add_to(float* out, int64_t count = rows) const {
+    unrolled<rows * quarters>([&]<int i>() __attribute__((always_inline)) {
+      float* at = out + i / quarters * kBlockNeurons + 4 * (first + i % quarters);
+      if (i / quarters < count) vst1q_f32(at, vaddq_f32(vld1q_f32(at), of[i]));
+    });
   }
 };
 
@@ -153,16 +161,17 @@ struct Totals {
 template <bool negative>
 struct Dense4 {
   static constexpr int kBytes = 2 * kVectorBytes, kShift = negative ? 4 : -4;
+  static constexpr bool kNear = false;
   static constexpr bool kZeroPoints = !negative, kAnchors = true;
 
   template <class Sums, class X>
   [[gnu::always_inline]] static void step(const uint8_t* packed, const X& x, Sums& sums) {
-    for (int quarter = 0; quarter < kQuarters; ++quarter, packed += 16) {
-      const uint8x16_t first = vld1q_u8(packed), second = vld1q_u8(packed + kVectorBytes);
-      sums.template add<0>(quarter, low(first), x);
-      sums.template add<1>(quarter, high(first), x);
-      sums.template add<2>(quarter, low(second), x);
-      sums.template add<3>(quarter, high(second), x);
+    for (int quarter = 0; quarter < Sums::kQuarters; ++quarter, packed += 16) {
+      const uint8x16_t one = vld1q_u8(packed), two = vld1q_u8(packed + kVectorBytes);
+      sums.template add<0>(quarter, low(one), x);
+      sums.template add<1>(quarter, high(one), x);
+      sums.template add<2>(quarter, low(two), x);
+      sums.template add<3>(quarter, high(two), x);
     }
   }
 
