@@ -34,13 +34,15 @@ struct Fives {
   }
 };
 
-// Sums of each line with some quarters of a block. Those of whole rows, in products sixteen times too large, start
-// where their units have been seen to.
-template <class Lines, int quarters, int shift, bool anchored>
+// Sums of each line with some quarters of a block. Of several lines and `dense` weights starts are loaded, vector pipes
+// being busier there than loads are, and those of whole rows, in products sixteen times too large, have their units
+// seen to.
+template <class Lines, int quarters, int shift, bool anchored, bool dense>
 struct Sums {
   static constexpr int kQuarters = quarters;
   static constexpr bool kAnchored = anchored, kFives = std::is_same_v<Lines, Fives>;
-  static constexpr bool kInUnits = anchored && shift == 4 && !kFives && Lines::kDigits == 1;
+  static constexpr bool kLoaded = dense && Lines::kLines > 1;
+  static constexpr bool kInUnits = kLoaded && anchored && shift == 4 && !kFives && Lines::kDigits == 1;
   int32x4_t of[Lines::kLines][quarters];
   const float* starts;
   int64_t start_stride;
@@ -53,7 +55,9 @@ struct Sums {
     unrolled<Lines::kLines * quarters>([&]<int i>() __attribute__((always_inline)) {
       constexpr int kLine = i / quarters;
       constexpr bool kFromZero = !anchored || kLine % Lines::kDigits != Lines::kDigits - 1;
-      of[kLine][i % quarters] = kFromZero ? vdupq_n_s32(0) : load_start<i>(start_of(kLine), segment);
+      of[kLine][i % quarters] = kFromZero ? vdupq_n_s32(0)
+                                : kLoaded ? load_start<i>(start_of(kLine), segment)
+                                          : vreinterpretq_s32_f32(vdupq_n_f32(kAnchor<shift>));
     });
   }
 
@@ -180,8 +184,9 @@ constexpr int kAhead = 512;      // bytes to prefetch; hides what the hardware's
 template <class Codes, class Scales, class Lines, bool units, bool anchored, int group, int first = 0>
 void dense_rows(const SpanWeights& weights, const IntegerActivations& x, const uint8_t* codes, int64_t row,
                 float* out) {
-  constexpr int kHere = Lines::kLines < 4 ? kQuarters : kQuarters / 2;
-  using Here = Sums<Lines, kHere, Codes::kShift, anchored>;
+  constexpr bool kOnce = !units && Codes::kShift == 0 && !Codes::kNear;  // few segments, and codes from memory
+  constexpr int kHere = Lines::kLines < 4 || kOnce ? kQuarters : kQuarters / 2;
+  using Here = Sums<Lines, kHere, Codes::kShift, anchored, true>;
   Totals<Lines::kRows, kHere, first> totals;
   const uint8_t* packed = codes;
   const int8_t* lines[Lines::kLines];
@@ -225,9 +230,9 @@ int64_t sparse_rows(const SpanWeights& weights, const IntegerActivations& x, con
                     float* out) {
   const uint8_t *mask = weights.mask, *kept = operands.codes, *end = kept + operands.count;
   bool over = false;
-  using All = Sums<Lines, kQuarters, shift, anchored>;
+  using All = Sums<Lines, kQuarters, shift, anchored, false>;
   Totals<Lines::kRows> totals;
-  for_segments(weights, x, [&](const Segment& segment) {
+  for_segments(weights, x, [&](const Segment& segment) __attribute__((always_inline)) {
     All sums(x, row, segment.index);
     uint8x16_t zeros[kQuarters] = {};
     if constexpr (zero_points) {
@@ -239,7 +244,7 @@ int64_t sparse_rows(const SpanWeights& weights, const IntegerActivations& x, con
       load_x<Lines>(x, row, input, lanes);
       for (int line = 0; line < 3; ++line) __builtin_prefetch(kept + kAhead + line * kVectorBytes);
       __builtin_prefetch(mask + kAhead / 4);
-      const auto tile_row = [&]<int lane>() {
+      const auto tile_row = [&]<int lane>() __attribute__((always_inline)) {
         const Places places(mask);
         for (int quarter = 0; quarter < kQuarters; ++quarter) {
           const int8x16_t operands =
@@ -256,7 +261,7 @@ int64_t sparse_rows(const SpanWeights& weights, const IntegerActivations& x, con
       tile_row.template operator()<2>();
       tile_row.template operator()<3>();
     }
-    totals.template add<zero_points, units && !All::kInUnits, Scales>(weights, x, segment, row, sums);
+    totals.template add<zero_points, units, Scales>(weights, x, segment, row, sums);
   });
   totals.add_to(out);
   return over ? -1 : kept - operands.codes;
@@ -290,7 +295,7 @@ void dense_with(const SpanWeights& weights, const IntegerActivations& x, const u
   constexpr int kGroup = anchored && std::is_same_v<Scales, Bf16Scales> ? kGroupInputs : 0;
   const bool usual = weights.format->group == kGroup && x.segment == kGroup && weights.inputs % kGroupInputs == 0;
   in_steps<true>(x, out, [&]<class Lines, bool units>(int64_t row, float* to) {
-    constexpr bool kUnits = units && !Sums<Lines, 1, Codes::kShift, anchored>::kInUnits;
+    constexpr bool kUnits = units && !Sums<Lines, 1, Codes::kShift, anchored, true>::kInUnits;
     usual ? dense_rows<Codes, Scales, Lines, kUnits, anchored, kGroup>(weights, x, packed, row, to)
           : dense_rows<Codes, Scales, Lines, kUnits, anchored, 0>(weights, x, packed, row, to);
   });
