@@ -81,11 +81,16 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def keep(records: list[dict[str, object]], whole: bool) -> None:
-    """Write the records to today's file: in place of it, or where only some sections ran, of what they gave before."""
+    """Write the records to today's file; where only some sections ran, it takes the place of the latest one, and has
+    the rest from there."""
     path = RESULTS / f"{datetime.date.today()}-{processor()}.json"
-    before = json.loads(path.read_text()) if path.exists() and not whole else []
+    latest = [] if whole else sorted(RESULTS.glob(f"*-{processor()}.json"))[-1:]
+    before = [record for file in latest for record in json.loads(file.read_text())]
     anew = {record["command"] for record in records}
     write(path, [*(record for record in before if record["command"] not in anew), *records])
+    for file in latest:
+        if file != path:
+            file.unlink()
 
 
 def processor() -> str:
