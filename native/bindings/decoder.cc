@@ -127,9 +127,70 @@ class PyDecoder {
   std::vector<const DecoderLayer*> plain_;
 };
 
+// Dicts of a model that nobody is to change while its native twin is used, looked into before every token. By then its
+// weights have driven everything else out of the caches, and what takes time is waiting for one dict after the other:
+// so all are asked for first. The caller, nn/decoding.py, holds the lists and what is in them.
+class PyWatch {
+ public:
+  // `same`: (dict, key, object), which the dict is to have under that key; `lacking`: (dict, key) without the key;
+  // `empty`: dicts.
+  PyWatch(const nb::list& same, const nb::list& lacking, const nb::list& empty) {
+    for (nb::handle place : same) same_.push_back({dict_of(part(place, 0)), part(place, 1), part(place, 2)});
+    for (nb::handle place : lacking) lacking_.push_back({dict_of(part(place, 0)), part(place, 1), nullptr});
+    for (nb::handle dict : empty) empty_.push_back(dict_of(dict.ptr()));
+  }
+
+  bool is_same() const { return all_hold(same_); }
+  bool is_lacking() const { return all_hold(lacking_); }
+  bool is_empty() const {
+    for (PyObject* dict : empty_) __builtin_prefetch(dict);
+    for (PyObject* dict : empty_) {
+      if (PyDict_Size(dict) != 0) return false;
+    }
+    return true;
+  }
+
+ private:
+  struct Place {
+    PyObject *dict, *key, *value;  // value: null where there is to be none
+  };
+
+  static PyObject* part(nb::handle place, int index) {
+    require(PyTuple_Check(place.ptr()) && index < PyTuple_GET_SIZE(place.ptr()), "a place is a dict, a key, an object");
+    return PyTuple_GET_ITEM(place.ptr(), index);
+  }
+
+  static PyObject* dict_of(PyObject* found) {
+    require(PyDict_Check(found), "only dicts are watched");
+    return found;
+  }
+
+  static bool all_hold(const std::vector<Place>& places) {
+    for (const Place& place : places) __builtin_prefetch(place.dict);
+    for (const Place& place : places) {
+      const auto* keys = reinterpret_cast<const char*>(reinterpret_cast<PyDictObject*>(place.dict)->ma_keys);
+      for (int line = 0; line < 6; ++line) __builtin_prefetch(keys + line * kVectorBytes);
+    }
+    for (const Place& place : places) {
+      PyObject* found = PyDict_GetItemWithError(place.dict, place.key);
+      if (!found && PyErr_Occurred()) throw nb::python_error();
+      if (found != place.value) return false;
+    }
+    return true;
+  }
+
+  std::vector<Place> same_, lacking_;
+  std::vector<PyObject*> empty_;
+};
+
 }  // namespace
 
 void bind_decoder(nb::module_& m) {
+  nb::class_<PyWatch>(m, "Watch")
+      .def(nb::init<const nb::list&, const nb::list&, const nb::list&>())
+      .def("is_same", &PyWatch::is_same)
+      .def("is_lacking", &PyWatch::is_lacking)
+      .def("is_empty", &PyWatch::is_empty);
   nb::class_<PyDecoderLayer>(m, "DecoderLayer")
       .def(nb::init<const std::string&, int64_t, int64_t, int64_t, float, float, uintptr_t, uintptr_t,
                     const nb::list&>());

@@ -1,5 +1,6 @@
 #include "dispatch/decoder.h"
 
+#include <algorithm>
 #include <cmath>
 #include <initializer_list>
 #include <vector>
@@ -113,17 +114,44 @@ void rotate(int64_t head_dim, const std::vector<float>& cosines, const std::vect
   }
 }
 
+// Tokens that are attended to at once: so many that there are enough pieces for all threads, and few to put together. A
+// matter of how many tokens there are alone, since it decides how sums are rounded.
+int64_t tokens_at_once(int64_t count) {
+  constexpr int64_t kLeast = 128, kMostPieces = 32;
+  return std::max(kLeast, (count + kMostPieces - 1) / kMostPieces);
+}
+
+// Pieces of attention [pieces, size + 2] of one head, as kernels leave them, put together.
+void join_pieces(const float* pieces, int64_t count, int64_t stride, int64_t size, float* out) {
+  float largest = pieces[size], total = 0;
+  for (int64_t i = 1; i < count; ++i) largest = std::max(largest, pieces[i * stride + size]);
+  std::fill(out, out + size, 0.0f);
+  for (int64_t i = 0; i < count; ++i, pieces += stride) {
+    const float factor = std::exp(pieces[size] - largest);
+    total += pieces[size + 1] * factor;
+    for (int64_t j = 0; j < size; ++j) out[j] += pieces[j] * factor;
+  }
+  for (int64_t j = 0; j < size; ++j) out[j] /= total;
+}
+
 void attend_heads(const DecoderLayer& layer, const std::vector<float>& queries, const TokenCache& cache,
                   std::vector<float>& out, int threads) {
   const auto attend = choose(kAttend);
-  const int64_t dim = layer.head_dim, kv_bytes = cache.room * dim * bytes_of(layer.type);
-  parallel_for(layer.heads, threads, [&](int, int64_t head) {
+  const int64_t dim = layer.head_dim, bytes = dim * bytes_of(layer.type), length = cache.length + 1;
+  const int64_t shared = layer.heads / layer.kv_heads, most = tokens_at_once(length);
+  const int64_t pieces = (length + most - 1) / most, stride = layer.heads * (dim + 2);
+  std::vector<float> parts(size(pieces * stride));
+  parallel_for(layer.kv_heads * pieces, threads, [&](int, int64_t item) {
     static thread_local std::vector<float> weights;
-    weights.resize(size(cache.length + 1));
-    const int64_t at = head / (layer.heads / layer.kv_heads) * kv_bytes;
-    attend({queries.data() + head * dim, cache.keys + at, cache.values + at, layer.type, cache.length + 1, dim},
-           weights.data(), out.data() + head * dim);
+    const int64_t head = item / pieces, piece = item % pieces, first = piece * most;
+    const int64_t at = (head * cache.room + first) * bytes, count = std::min(most, length - first);
+    if (weights.size() < size(shared * count)) weights.resize(size(shared * count));
+    attend({queries.data() + head * shared * dim, shared, cache.keys + at, cache.values + at, layer.type, count, dim},
+           weights.data(), parts.data() + piece * stride + head * shared * (dim + 2));
   });
+  for (int64_t head = 0; head < layer.heads; ++head) {
+    join_pieces(parts.data() + head * (dim + 2), pieces, stride, dim, out.data() + head * dim);
+  }
 }
 
 void append(const DecoderLayer& layer, const TokenCache& cache, const std::vector<float>& heads, uint8_t* to) {

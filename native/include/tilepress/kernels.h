@@ -252,14 +252,17 @@ using LinearInt8Pair = void(const IntegerProduct&, int64_t* taken, uint8_t* scra
 // Whether tiles can be multiplied segment by segment.
 constexpr bool tiles_take(int64_t segment) { return segment % tile_inputs(8) == 0 || segment == tile_inputs(8) / 2; }
 
-// One head of a decoder layer that looks back over `count` tokens.
+// Some tokens of a head of keys and values [count, head_dim], and one token's queries of the heads that share it.
 struct HeadTokens {
-  const float* query;         // [head_dim], scaled
-  const void *keys, *values;  // [count, head_dim] of `type`
+  const float* queries;  // [heads, head_dim], scaled
+  int64_t heads;
+  const void *keys, *values;
   Real type;
   int64_t count, head_dim;
 };
-// out [head_dim] = softmax(query · keysᵀ) · values; `weights` has room for `count` floats.
+// Attention to these tokens alone: of each head the sum of values times their weights, e to the power of how much less
+// a score is than the largest one; and behind it, that score and the sum of weights. `weights` holds heads * count; out
+// [heads, head_dim + 2].
 using AttendHead = void(const HeadTokens&, float* weights, float* out);
 // x / (1 + e^-x), in place.
 using SiluFloats = void(float* values, int64_t count);

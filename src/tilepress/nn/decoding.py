@@ -162,9 +162,11 @@ class _NativeLayers:
         self.layers = list(model.layers)
         modules = [module for layer in self.layers for module in layer.modules()]
         self.hooks = [hooks for module in modules for hooks in (module._forward_hooks, module._forward_pre_hooks)]
-        self.attributes = [module.__dict__ for module in modules]
+        self.attributes = [(module.__dict__, "forward") for module in modules]
         parts = [_parts(layer) for layer in self.layers]
         self.parts = [part for of_layer in parts for part in of_layer]
+        self.places = [place for part in self.parts for place in part.places]
+        self.watch = _native.Watch(self.places, self.attributes, self.hooks)  # which holds none of them
         self.norms = [(norm, norm.weight.detach(), norm.weight.data_ptr()) for norm in _norms(model)]
         first = self.layers[0]
         self.dtype = first.input_layernorm.weight.dtype
@@ -189,15 +191,8 @@ class _NativeLayers:
 
     def is_of(self, dtype: torch.dtype) -> bool:
         """Whether the layers still have the modules, matrices, biases and norms that this was made of."""
-        for part in self.parts:
-            attributes = part.attributes
-            if (
-                part.owner[part.name] is not part.linear
-                or attributes["matrix"] is not part.matrix
-                or attributes["_buffers"]["bias"] is not part.bias
-                or attributes["activations"] != part.activations
-            ):
-                return False
+        if not self.watch.is_same():
+            return False
         for norm, _, address in self.norms:
             if norm._parameters["weight"].data_ptr() != address:
                 return False
@@ -205,13 +200,7 @@ class _NativeLayers:
 
     def is_watched(self) -> bool:
         """Whether somebody has hooks in the modules, or put another `forward` into one."""
-        for hooks in self.hooks:
-            if hooks:
-                return True
-        for attributes in self.attributes:  # noqa: SIM110  # any() takes twice as long
-            if "forward" in attributes:
-                return True
-        return False
+        return not (self.watch.is_empty() and self.watch.is_lacking())
 
     def fits(self, x: Tensor, tokens: list[Any], embeddings: tuple[Tensor, Tensor]) -> bool:
         """Whether all have the sizes that native code takes for granted; a cache may be another model's."""
@@ -263,13 +252,19 @@ class _NativeLayers:
 class _Part:
     """One of a layer's linear layers, as it was when its native twin was made."""
 
-    __slots__ = ("activations", "attributes", "bias", "floats", "linear", "matrix", "name", "owner")
+    __slots__ = ("activations", "floats", "matrix", "places")
 
     def __init__(self, owner: Any, name: str) -> None:
         linear = getattr(owner, name)
-        self.owner, self.name, self.linear, self.attributes = owner._modules, name, linear, linear.__dict__
-        self.matrix, self.bias, self.activations = linear.matrix, linear.bias, linear.activations
-        self.floats = None if self.bias is None else self.bias.float().contiguous()
+        self.matrix, self.activations = linear.matrix, linear.activations
+        self.floats = None if linear.bias is None else linear.bias.float().contiguous()
+        attributes = linear.__dict__
+        self.places: list[tuple[dict[str, Any], str, object]] = [
+            (owner._modules, name, linear),
+            (attributes, "matrix", self.matrix),
+            (attributes, "activations", self.activations),
+            (attributes["_buffers"], "bias", linear.bias),
+        ]
 
     @property
     def native(self) -> tuple[_native.Matrix, int, int, int]:
