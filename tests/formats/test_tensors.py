@@ -491,6 +491,11 @@ def test_other_dtypes_are_refused(dtype):
         quantize(torch.zeros(2, 16).to(dtype), parse_weight("int4:g32"))
 
 
+def test_what_is_no_tensor_is_refused():
+    with pytest.raises(TypeError, match=r"^weights are a torch tensor, not ndarray$"):
+        quantize(np.zeros((2, 32), np.float32), parse_weight("int4:g32"))
+
+
 @on_devices
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", ["bf16", "int4:g32", "uint4:g32", "mxfp4", "nf4:row"])

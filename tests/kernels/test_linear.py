@@ -135,8 +135,8 @@ def extremes(rounding):
 
 @cache
 def largest_nine_bits():
-    """Activations of eight bits and a sign in which 255 has no addends, alone, and with -255 in its group; and rows that
-    share lines of bytes, at both ends and around zero.
+    """Activations of eight bits and a sign in which 255 has no addends, alone, and with -255 in its group; and rows
+    that share lines of bytes, at both ends and around zero.
     """
     generator = torch.Generator().manual_seed(3)
     x = torch.randint(-254, 255, (3, 256), generator=generator).float()

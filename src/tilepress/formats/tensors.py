@@ -128,6 +128,8 @@ def sqnr(weight: Tensor, approximation: Tensor) -> float:
 
 def check_weight(weight: Tensor) -> Tensor:
     """`weight` if it is a floating-point matrix; a clear error if not."""
+    if not isinstance(weight, Tensor):
+        raise TypeError(f"weights are a torch tensor, not {type(weight).__name__}")
     if weight.ndim != 2:
         raise ValueError(f"a weight matrix is [neurons, inputs], not {list(weight.shape)}")
     if not weight.numel():
