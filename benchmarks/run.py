@@ -19,6 +19,7 @@ from tilepress.records import cpu_model
 RESULTS = Path(__file__).parent / "results"
 CONTESTANTS = [*DEFAULT_CONTESTANTS, "int4:g32+bfp:g32:m7", "int4:g32+bfp:g32:m8"]
 SWEPT = ["int8:row+int8", "int4:g32+int8"]
+CACHES = ["bfp4", "bfp8", "sparse:k30,v50", "bf16+sparse:k30,v50"]
 WRITERS = ["int4:g32+int8", "int8:row@50%+int8"]  # smollm2-135m compressed to these, in folders of these names
 
 
@@ -34,6 +35,16 @@ def models(*options: str) -> list[list[str]]:
     return [*compressing, ["bench", "model", *WRITERS, "--base", "smollm2-135m", *options]]
 
 
+def caches(*names: str) -> list[str]:
+    return [word for name in names for word in ("--kv", name)]
+
+
+def deep(*depths: int) -> list[list[str]]:
+    """Compress the model, and time it after many tokens, with small caches and without."""
+    int4, both = models()[0], ["bench", "model", WRITERS[0], "--base", "smollm2-135m"]
+    return [int4, [*both, "--depth", ",".join(map(str, depths)), *caches("bfp4", "bfp8")]]
+
+
 SECTIONS = {
     "doctor": [["doctor"]],
     "pack": [["bench", "pack", "--density", "0.5"], ["bench", "pack", "--density", "1"]],
@@ -42,6 +53,8 @@ SECTIONS = {
     "llama2-70b-fc": [linear("llama2-70b-fc", 1, 16)],
     "sweep": [["bench", "linear", *SWEPT, "--sweep", "--shape", "4096x4096"]],
     "model": models(),
+    "attention": [["bench", "attention", *caches(*CACHES)]],
+    "depth": deep(1024, 4096),
 }
 QUICK = {
     "doctor": [["doctor"]],
@@ -51,6 +64,8 @@ QUICK = {
     "llama2-70b-fc": [[*linear("4096x4096", 1), "--seconds", "0.05"]],
     "sweep": [["bench", "linear", *SWEPT, "--sweep", "--shape", "1024x4096", "--seconds", "0.05"]],
     "model": models("--tokens=4", "--repeats=1"),
+    "attention": [["bench", "attention", "smollm2", *caches("bfp4"), "--depth", "1024", "--repeats=2"]],
+    "depth": [[*command, "--tokens=4", "--repeats=1"] if command[0] == "bench" else command for command in deep(256)],
 }
 
 

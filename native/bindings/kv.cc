@@ -9,6 +9,7 @@
 
 #include "bindings/arguments.h"
 #include "bindings/doors.h"
+#include "bindings/tensors.h"
 #include "dispatch/kv_cache.h"
 #include "dispatch/kv_sparse.h"
 
@@ -64,6 +65,30 @@ void attend(GrowingKv& cache, ConstHeads keys, ConstHeads values, ConstFlags kep
   cache.attend(step, threads);
 }
 
+// The same of torch's tensors, to a new one; None, with nothing done, where one is not of float32, row after row, or
+// does not fit: kernels/attention.py then says why, or copies it.
+nb::object attend_tensors(GrowingKv& cache, nb::handle keys, nb::handle values, nb::handle queries, float scaling,
+                          int threads) {
+  const KvSizes& sizes = cache.sizes();
+  Tensor k, v, q;
+  for (auto [from, to] : {std::pair{keys, &k}, {values, &v}, {queries, &q}}) {
+    if (!view_tensor(from, *to) || to->ndim != 4 || real_of(*to) != Real::f32) return nb::none();
+    const bool fits = to->shape[0] == sizes.batch && to->shape[1] >= 1 && to->shape[1] % sizes.heads == 0 &&
+                      to->shape[2] >= 1 && to->shape[2] == k.shape[2] && to->shape[3] == sizes.channels;
+    if (!fits || (to != &q && to->shape[1] != sizes.heads)) return nb::none();
+  }
+  require(threads >= 1, "at least one thread is needed");
+  NewTensor out(q, sizes.channels);
+  const auto floats = [](const Tensor& tensor) { return static_cast<const float*>(tensor.data); };
+  const KvStep step = {floats(k), floats(v),  nullptr, k.shape[2],
+                       floats(q), q.shape[1], scaling, reinterpret_cast<float*>(out.data())};
+  {
+    nb::gil_scoped_release release;
+    cache.attend(step, threads);
+  }
+  return out.give();
+}
+
 Parts save(const GrowingKv& cache) {
   Parts parts;
   for (const auto& [name, bytes] : cache.save()) parts.emplace_back(name, nb::bytes(bytes.data(), bytes.size()));
@@ -112,6 +137,7 @@ void bind_kv_cache(nb::module_& m) {
       .def("append", &append, as_it_is("keys"), as_it_is("values"), as_it_is("kept"), "threads"_a)
       .def("attend", &attend, as_it_is("keys"), as_it_is("values"), as_it_is("kept"), as_it_is("queries"), "scaling"_a,
            as_it_is("out"), "threads"_a)
+      .def("attend_tensors", &attend_tensors)
       .def("crop", &GrowingKv::crop, "lengths"_a)
       .def("select", &GrowingKv::select, "sequences"_a)
       .def("save", &save)

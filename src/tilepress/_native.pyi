@@ -55,6 +55,9 @@ class Matrix:
 
 class GrowingKv:
     def append(self, keys: Array, values: Array, kept: Array, threads: int) -> None: ...
+    def attend_tensors(
+        self, keys: Tensor, values: Tensor, queries: Tensor, scaling: float, threads: int, /
+    ) -> Tensor | None: ...
     def attend(
         self, keys: Array, values: Array, kept: Array, queries: Array, scaling: float, out: Array, threads: int
     ) -> None: ...

@@ -73,6 +73,27 @@ def test_every_bit_is_the_specifications(name, isa):
     assert torch.equal(by_steps(PackedKv(format, 1, 1, 64), *arrays, sizes=[1, 50, 1, 1, 56, 6]), wanted)
 
 
+@pytest.mark.parametrize("name", ["bfp4", "sparse:k30,v50"])
+def test_tensors_of_any_kind(name):
+    """Plain ones are read where they lie, others are copied first."""
+    queries, keys, values = tensors(40, batch=2)
+    everything = torch.ones(2, 40, dtype=torch.bool)
+
+    def strided(x):
+        return x.transpose(2, 3).contiguous().transpose(2, 3)
+
+    found = [
+        growing_kv(parse_kv(name), 2, 2, 64).attend(*arguments)
+        for arguments in (
+            (queries, keys, values, 0.125),
+            (queries, keys, values, 0.125, everything),
+            (strided(queries), strided(keys), strided(values), 0.125),
+            (queries, torch.nn.Parameter(keys), values.double(), 0.125),
+        )
+    ]
+    assert all(torch.equal(one, found[0]) for one in found)
+
+
 @pytest.mark.parametrize("rows", [1, 3, 4, 5, 9])
 def test_any_number_of_heads_shares_keys(rows, isa):
     arrays, wanted = case("bfp8", 40, rows, 32)

@@ -68,6 +68,11 @@ class GrowingKv:
         queries: [batch, query heads, count, channels]; each head of keys serves as many heads of queries. The result is
         shaped like them and of their type; of padding it is 0.
         """
+        if kept is None and (threads is None or threads > 0):
+            count = threads or torch.get_num_threads()
+            result = self.native.attend_tensors(keys, values, queries, scaling, count)
+            if result is not None:
+                return result
         if queries.ndim != 4:
             raise ValueError(f"queries are [batch, heads, tokens, channels], not {list(queries.shape)}")
         out = np.empty(tuple(queries.shape), np.float32)
