@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ RESULTS = Path(__file__).parent / "results"
 FORMATS = "<!-- tilepress formats --markdown -->\n"
 ONE_NUMBER, PACKING, SPEEDS = "<!-- one number -->\n", "<!-- packing -->\n", "<!-- speeds -->\n"
 QUALITY, MODELS, LARGE = "<!-- quality -->\n", "<!-- models -->\n", "<!-- llama3-8b -->\n"
+DEEP_MODELS = "<!-- models at depth -->\n"
 ANDA, ABLATION = "<!-- anda/table2 -->\n", "<!-- harmonia/ablation -->\n"
 END = "<!-- end -->\n"
 
@@ -25,7 +27,7 @@ MACHINES = {  # part of a result file's name: what to call the machine, and the 
 ENTRANTS = ["int4:g32+int8", "int4:g32", "mxfp4", "e4m3", "bf16@50%", "int8:row+int8", "int8:row@50%+int8"]
 ENTRANTS += ["int4:g32+bfp:g32:m7", "int4:g32+bfp:g32:m8"]
 BATCHES = [1, 4, 16, 512]
-DEPTH = 121  # of the models' tables: the prompt of `tilepress bench model`
+DEPTH, DEEP = 121, 1024  # of the models' tables: the prompt of `tilepress bench model`, and many tokens
 
 
 def formats_table() -> str:
@@ -65,11 +67,20 @@ def speeds_table() -> str:
 
 def models_table() -> str:
     """Prefill and decoding of whole models, ours and peers', on the machines where they were measured."""
+    return _models_at(DEPTH, lambda command: "--depth" not in command)
+
+
+def deep_table() -> str:
+    """The same after many tokens, with small caches."""
+    return _models_at(DEEP, lambda command: "--depth" in command)
+
+
+def _models_at(depth: int, counts: Callable[[str], bool]) -> str:
     rows = [
-        [machine, f"`{name}`", *_rates(values, name)]
+        [machine, f"`{name}`", *_rates(values, name, depth)]
         for part, (machine, _) in MACHINES.items()
-        for values in [_latest(part)]
-        for name in _named(values, f".decode.depth_{DEPTH}.batch_1")
+        for values in [_latest(part, counts=counts)]
+        for name in _named(values, f".decode.depth_{depth}.batch_1")
     ]
     head = ["machine", "model", "prefill, tokens/s", "decode, tokens/s", "MB a step", "% of read"]
     return _markdown([head, ["---", "---", *["---:"] * 4], *rows]) if rows else ""
@@ -77,7 +88,7 @@ def models_table() -> str:
 
 def one_number() -> str:
     """What README opens with: decoding of a real model on two cores, ours and two peers'."""
-    values = _latest("neoverse-n1")
+    values = _latest("neoverse-n1", counts=lambda command: "--depth" not in command)
     names = ("int4:g32+int8", "transformers float32", "torch KleidiAI int4:g32")
     ours, plain, peer = (f"{values[f'{name}.decode.depth_{DEPTH}.batch_1']:.0f}" for name in names)
     text = (
@@ -88,8 +99,8 @@ def one_number() -> str:
     return textwrap.fill(text, 120, break_on_hyphens=False, break_long_words=False) + "\n"
 
 
-def _rates(values: dict[str, float], name: str) -> list[str]:
-    prefill, decode = f"{name}.prefill.prompt_{DEPTH}.batch_1", f"{name}.decode.depth_{DEPTH}.batch_1"
+def _rates(values: dict[str, float], name: str, depth: int) -> list[str]:
+    prefill, decode = f"{name}.prefill.prompt_{depth}.batch_1", f"{name}.decode.depth_{depth}.batch_1"
     rates = [f"{values[rate]:.1f} ± {values[f'{rate}.sigma']:.1f}" for rate in (prefill, decode)]
     share = values[f"{decode}.share_of_read_bandwidth"]
     return [*rates, f"{values[f'{decode}.bytes_read'] / 1e6:.0f}", f"{100 * share:.0f}"]
@@ -185,9 +196,11 @@ def _markdown(lines: list[list[str]]) -> str:
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
-def _latest(part: str, folder: Path = RESULTS) -> dict[str, float]:
-    """Name → value of the latest records of a machine; none where it was never measured."""
-    return {record["name"]: record["value"] for record in _records(part, folder)}
+def _latest(
+    part: str, folder: Path = RESULTS, *, counts: Callable[[str], bool] = lambda command: True
+) -> dict[str, float]:
+    """Name → value of the latest records of a machine, of commands that count; none where it was never measured."""
+    return {record["name"]: record["value"] for record in _records(part, folder) if counts(record["command"])}
 
 
 def _notes(study: str) -> dict[str, str]:
@@ -215,6 +228,7 @@ TABLES = {
     SPEEDS: speeds_table,
     ONE_NUMBER: one_number,
     MODELS: models_table,
+    DEEP_MODELS: deep_table,
     LARGE: large_model_table,
     QUALITY: quality_table,
     ANDA: anda_table,
