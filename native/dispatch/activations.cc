@@ -114,7 +114,8 @@ IntegerRows::IntegerRows(const MatrixShape& shape, const Activations& x, const I
       digit_size_(placing == Placing::int8_tiles || placing == Placing::bf16_tiles
                       ? (x.batch + kTileRows - 1) / kTileRows * kTileRows * stride_
                       : x.batch * stride_),
-      sums_(kept_memory<int32_t>(0, x.batch * segments_)),
+      // Kernels that take several rows at once look at those that are missing from the last ones, too.
+      sums_(kept_memory<int32_t>(0, (x.batch + kTileRows - 1) * segments_)),
       units_(format.mantissa || unit != 1 ? kept_memory<float>(0, (x.batch + kTileRows - 1) * segments_) : nullptr),
       starts_(nullptr),
       scales_(format.mantissa ? nullptr : kept_memory<float>(1, x.batch)) {
