@@ -1,5 +1,6 @@
 """Counters as perf prints them; none of these machines need have any."""
 
+import signal
 from dataclasses import replace
 
 import pytest
@@ -40,7 +41,9 @@ case "$*" in *-p*) while true; do sleep 0.01; done;; *) cat {printed} >&2;; esac
     script.chmod(0o755)
     monkeypatch.setattr(counters, "EVENTS", tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    return printed
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell cannot trap what it began by ignoring
+    yield printed
+    signal.signal(signal.SIGINT, before)
 
 
 def test_a_machine_with_counters(perf):
@@ -53,6 +56,13 @@ def test_counters_that_may_not_be_read(perf):
     perf.write_text("Error:\nNo permission to enable slots event.\n\n")
     assert counters_refusal() == "perf may not count here: No permission to enable slots event."
     with pytest.raises(RuntimeError, match="perf counted nothing: No permission"):
+        counters._counted(lambda: None, 0.01)
+
+
+def test_counters_that_do_not_end(perf, monkeypatch, tmp_path):
+    (tmp_path / "perf").write_text("#!/bin/sh\ntrap '' INT\nexec sleep 60\n")
+    monkeypatch.setattr(counters, "PATIENCE", 0.1)
+    with pytest.raises(RuntimeError, match="perf does not end when it is told to"):
         counters._counted(lambda: None, 0.01)
 
 

@@ -21,6 +21,7 @@ EVENTS = Path("/sys/bus/event_source/devices/cpu/events")
 MEMORY_SLOTS, SLOTS = "topdown-mem-bound", "slots"
 DRAM_STALLS, CYCLES = "cpu/event=0x47,umask=0x9,cmask=0x9,name=dram_stalls/", "cycles"
 SETTLE = 0.3  # s that perf takes to attach to all threads
+PATIENCE = 30.0  # s that it may take to end
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,12 @@ def _counted(call: Callable[[], object], seconds: float) -> Waiting:
     while time.monotonic() < start + SETTLE + seconds:
         call()
     perf.send_signal(signal.SIGINT)
-    _, text = perf.communicate()
+    try:
+        _, text = perf.communicate(timeout=PATIENCE)
+    except subprocess.TimeoutExpired as error:
+        perf.kill()
+        perf.communicate()
+        raise RuntimeError("perf does not end when it is told to") from error
     if not _is_whole(text):
         raise RuntimeError(f"perf counted nothing: {_last_line(text)}")
     return shares(read_counts(text))
