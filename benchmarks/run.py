@@ -20,6 +20,7 @@ RESULTS = Path(__file__).parent / "results"
 CONTESTANTS = [*DEFAULT_CONTESTANTS, "int4:g32+bfp:g32:m7", "int4:g32+bfp:g32:m8"]
 SWEPT = ["int8:row+int8", "int4:g32+int8"]
 CACHES = ["bfp4", "bfp8", "sparse:k30,v50", "bf16+sparse:k30,v50"]
+FEW = ["--tokens=32", "--repeats=2"]  # prompts of peers take long
 WRITERS = ["int4:g32+int8", "int8:row@50%+int8"]  # smollm2-135m compressed to these, in folders of these names
 
 
@@ -39,11 +40,8 @@ def caches(*names: str) -> list[str]:
     return [word for name in names for word in ("--kv", name)]
 
 
-FEW = ["--tokens=32", "--repeats=2"]  # prompts of peers take long
-
-
 def deep(*depths: int) -> list[list[str]]:
-    """Compress the model, and time it after many tokens, with small caches and without."""
+    """Compress the model, and time it with small caches after many tokens."""
     int4, both = models()[0], ["bench", "model", WRITERS[0], "--base", "smollm2-135m"]
     return [int4, [*both, "--depth", ",".join(map(str, depths)), *caches("bfp4", "bfp8"), *FEW]]
 

@@ -132,6 +132,14 @@ def test_heads_of_any_size_on_every_instruction_set(head_dim, dtype, isa, calls)
     assert calls
 
 
+@pytest.mark.parametrize(("heads", "kv_heads"), [(1, 1), (3, 1), (4, 2), (9, 1)])
+def test_attention_in_pieces_and_any_number_of_heads_that_share(heads, kv_heads, isa, calls):
+    """So many tokens that they are attended to in two pieces, the second of a few tokens."""
+    sizes = {"hidden_size": 288, "num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": 34}
+    compare(packed_model(**sizes, max_position_embeddings=256), 1e-4, length=126)
+    assert len(calls) == 126
+
+
 @torch.no_grad()
 def test_the_number_of_threads_changes_nothing():
     results = []
