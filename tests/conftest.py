@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from tilepress import _native, kernels
+from tilepress.bench import bandwidth
 
 
 @pytest.fixture(params=kernels.supported_isas())
@@ -17,6 +18,19 @@ def isa(request, monkeypatch):
 def _no_forced_isa():
     """Tests choose for themselves; what the user's shell forces must not change what they check."""
     os.environ.pop("TILEPRESS_ISA", None)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _small_caches(tmp_path_factory):
+    """What is timed goes through memory of four times the last-level cache, which is gigabytes on some machines; tests
+    want no times."""
+    folder = tmp_path_factory.mktemp("caches")
+    (folder / "index0").mkdir()
+    (folder / "index0/size").write_text("1M")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bandwidth, "_CACHES", folder)
+        patch.setattr(bandwidth, "_SMALLEST_BUFFER", 4 << 20)
+        yield
 
 
 def pytest_sessionstart():

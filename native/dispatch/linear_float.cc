@@ -16,6 +16,7 @@ constexpr int64_t kFewFloatRows = 1, kFewFloatRowsWithoutUnit = 4;
 constexpr int64_t kFewF32Rows = 16, kShortF32Span = 256;
 constexpr int64_t kFloatSpan = 4096;  // inputs; sums are not defined to the bit, so this only has to fit caches
 constexpr int64_t kMostPairRows = 2 * kTileRows;
+constexpr int64_t kManyBlocks = 8;  // for each thread: then two at a time, which share the tiles of activations
 constexpr int64_t kShortSpan = 1024, kLongSpan = 2048;  // decoded to tiles at a time, for few rows and for many
 
 // Inputs of a span of whole groups, at least `least` of them; a row's scale is no group.
@@ -25,8 +26,8 @@ int64_t whole_groups(const PackedWeights& weights, int64_t least) {
 }
 
 // Adds the two parts of each row and stores them.
-void store_parts(const MatrixShape& shape, const Outputs& outputs, int64_t block, int64_t row, int64_t batch, int parts,
-                 float* totals) {
+void store_parts(const BlockStore& store_block, const MatrixShape& shape, const Outputs& outputs, int64_t block,
+                 int64_t row, int64_t batch, int parts, float* totals) {
   for (int64_t i = 0; parts == 2 && i < batch / 2; ++i) {
     for (int neuron = 0; neuron < kBlockNeurons; ++neuron) {
       const float* pair = totals + 2 * i * kBlockNeurons + neuron;
@@ -43,6 +44,7 @@ void linear_f32(std::span<const LinearTask> tasks, const Activations& x, int thr
   const auto multiply = [&](const SpanWeights& span, int64_t row, int64_t batch, float* out, uint8_t* scratch) {
     return kernel(span, rows.view(row, batch, span.first), out, scratch);
   };
+  const BlockStore store_block;
   const auto store = [&](const LinearTask& task, int64_t block, int64_t row, int64_t batch, float* totals) {
     store_block(task.weights.shape, task.outputs, block, row, batch, totals, nullptr);
   };
@@ -57,8 +59,9 @@ void linear_bf16(std::span<const LinearTask> tasks, const Activations& x, int th
   const auto multiply = [&](const SpanWeights& span, int64_t row, int64_t batch, float* out, uint8_t* scratch) {
     return kernel(span, rows.view(row, batch, span.first), out, scratch);
   };
+  const BlockStore store_block;
   const auto store = [&](const LinearTask& task, int64_t block, int64_t row, int64_t batch, float* totals) {
-    store_parts(task.weights.shape, task.outputs, block, row, batch, rows.parts(), totals);
+    store_parts(store_block, task.weights.shape, task.outputs, block, row, batch, rows.parts(), totals);
   };
   SpanLoops(tasks, whole_groups(first, kFloatSpan), rows.batch(), threads, multiply, store).run();
 }
@@ -115,8 +118,9 @@ class Bf16Tiles {
 void linear_bf16_tiles(const PackedWeights& weights, const Bf16Rows& rows, const Outputs& outputs, int threads) {
   for (int64_t row = 0; row < rows.batch(); row += kMostTileRows) {
     Bf16Tiles tiles(weights, rows, row, std::min(kMostTileRows, rows.batch() - row));
+    const BlockStore store_block;
     const auto store = [&](int64_t block, float* totals) {
-      store_parts(weights.shape, outputs, block, row, tiles.rows(), rows.parts(), totals);
+      store_parts(store_block, weights.shape, outputs, block, row, tiles.rows(), rows.parts(), totals);
     };
     TileLoops(weights, tiles, threads, store).run();
   }
@@ -151,7 +155,8 @@ class Bf16Pairs {
 
   bool run(int threads) {
     std::vector<LinearScratch>& scratch = LinearScratch::of_workers(threads);
-    const int64_t blocks = blocks_at_once(rows_), lots = (rows_ + kTileRows - 1) / kTileRows;
+    const int64_t blocks = weights_.shape.blocks() < kManyBlocks * threads ? 1 : 2;
+    const int64_t lots = (rows_ + kTileRows - 1) / kTileRows;
     SharedLots x(x_.lot(row_, 0), lots * x_.lot_stride() * 2, threads);
     parallel_for((weights_.shape.blocks() + blocks - 1) / blocks, threads, [&](int worker, int64_t item) {
       x.ask(worker);
@@ -167,8 +172,9 @@ class Bf16Pairs {
     const bool both = blocks > 1 && block + 1 < shape.blocks();
     const SpanWeights one = span_weights(weights_, block, 0, shape.cols, 0);
     const SpanWeights two = both ? span_weights(weights_, block + 1, 0, shape.cols, 0) : one;
-    float* totals = mine.totals_for(2 * kMostPairRows * kBlockNeurons);
-    float* other = both ? totals + kMostPairRows * kBlockNeurons : nullptr;
+    const int64_t sums = (rows_ + kTileRows - 1) / kTileRows * kTileRows * kBlockNeurons;  // of a block
+    float* totals = mine.totals_for((1 + both) * sums);
+    float* other = both ? totals + sums : nullptr;
     float scales[2][kBlockNeurons];
     const bool scaled = !folded_ && weights_.format.scale != ScaleType::none;
     for (int i = 0; scaled && i < kBlockNeurons; ++i) {
@@ -190,7 +196,7 @@ class Bf16Pairs {
     }
     for (int i = 0; i < 1 + both; ++i) {
       if (taken[i] < 0 || !fits(shape, weights_.streams, block + i, taken[i])) changed_ = true;
-      store_parts(shape, outputs_, block + i, row_, rows_, x_.parts(), i ? other : totals);
+      store_parts(store_block_, shape, outputs_, block + i, row_, rows_, x_.parts(), i ? other : totals);
     }
   }
 
@@ -199,14 +205,16 @@ class Bf16Pairs {
   int64_t row_, rows_;
   const Outputs& outputs_;
   LinearBf16Pair* kernel_;
+  BlockStore store_block_;
   bool folded_;
   std::atomic<bool> changed_{false}, refused_{false};
 };
 
 void linear_bf16_groups(const PackedWeights& weights, const Bf16Rows& rows, const Outputs& outputs, int threads) {
   const GroupedLayer<Bf16Rows> layer = {weights, rows, weights.format.group, weights.shape.cols};
+  const BlockStore store_block;
   const auto store = [&](int64_t block, int64_t row, int64_t batch, float* totals) {
-    store_parts(weights.shape, outputs, block, row, batch, rows.parts(), totals);
+    store_parts(store_block, weights.shape, outputs, block, row, batch, rows.parts(), totals);
   };
   if (!GroupLoops(layer, rows.batch(), store).run(threads)) linear_bf16_tiles(weights, rows, outputs, threads);
 }

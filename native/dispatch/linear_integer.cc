@@ -38,6 +38,7 @@ class Int8Tiles {
                {tiles(one), two ? tiles(*two) : nullptr},
                x_.view(row_ + row, rows, one.span.first),
                x_.lot_stride(),
+               span_,
                {one.out + at, two ? two->out + at : nullptr}});
   }
 
@@ -53,6 +54,7 @@ void linear_int8_tiles(const PackedWeights& weights, const Activations& x, const
   const IntegerRows rows(weights.shape, x, rounding, cut, zero_step(weights.format), Placing::int8_tiles, threads);
   for (int64_t row = 0; row < x.batch; row += kMostTileRows) {
     Int8Tiles tiles(rows, cut, row, std::min(kMostTileRows, x.batch - row));
+    const BlockStore store_block;
     const auto store = [&](int64_t block, float* totals) {
       store_block(weights.shape, outputs, block, row, tiles.rows(), totals, rows.scales(row));
     };
@@ -76,6 +78,7 @@ void linear_bf16_groups(const PackedWeights& weights, const Activations& x, cons
                         const Cut& cut, bool decoded_first, const Outputs& outputs, int threads) {
   const IntegerRows rows(weights.shape, x, rounding, cut, 1.0f, Placing::bf16_tiles, threads);
   const GroupedLayer<IntegerRows> layer = {weights, rows, cut.segment, cut.span};
+  const BlockStore store_block;
   const auto store = [&](int64_t block, int64_t row, int64_t batch, float* totals) {
     store_block(weights.shape, outputs, block, row, batch, totals, rows.scales(row));
   };
@@ -94,37 +97,32 @@ void linear_int8_pairs(const PackedWeights& weights, const Activations& x, const
   const IntegerRows rows(weights.shape, x, rounding, cut, zero_step(weights.format), Placing::int8_tiles, threads);
   const MatrixShape& shape = weights.shape;
   const int64_t most = digits_of(rounding.mantissa) == 2 ? kTileRows : 2 * kTileRows;
+  const BlockStore store_block;
   std::vector<LinearScratch>& scratch = LinearScratch::of_workers(threads);
   std::atomic<bool> changed{false};
   for (int64_t row = 0; row < x.batch; row += most) {
     const int64_t batch = std::min(most, x.batch - row);
     const int64_t lots = (batch + kTileRows - 1) / kTileRows * digits_of(rounding.mantissa);
-    const int64_t at_once = blocks_at_once(batch * digits_of(rounding.mantissa));
+    const int64_t at_once = lots == 1 ? 1 : 2;  // of one lot, a block's sums take all vector registers
+    const int64_t sums = (batch + kTileRows - 1) / kTileRows * kTileRows * kBlockNeurons;  // of a block
     SharedLots shared(rows.view(row, batch, 0).digits[0], lots * rows.lot_stride(), threads);
     parallel_for((shape.blocks() + at_once - 1) / at_once, threads, [&](int worker, int64_t item) {
       const int64_t block = at_once * item, blocks = std::min(at_once, shape.blocks() - block);
       shared.ask(worker);
       LinearScratch& mine = scratch[static_cast<size_t>(worker)];
-      float* totals = mine.totals_for(2 * most * kBlockNeurons);
-      int64_t taken[2] = {};
-      for (int64_t first = 0; first < shape.cols; first += cut.span) {
-        SpanWeights spans[2];
-        IntegerProduct product = {{}, {}, rows.view(row, batch, first), rows.lot_stride(), {}};
-        for (int i = 0; i < blocks; ++i) {
-          spans[i] = span_weights(weights, block + i, first, std::min(cut.span, shape.cols - first), taken[i]);
-          product.weights[i] = &spans[i];
-          product.out[i] = totals + i * most * kBlockNeurons;
-        }
-        int64_t took[2] = {};
-        kernel(product, took, mine.kernel_for(3 * span_scratch_bytes(spans[0].tiles)));
-        for (int i = 0; i < blocks; ++i) {
-          if (took[i] < 0) changed = true;
-          taken[i] += std::max<int64_t>(took[i], 0);
-        }
-      }
+      float* totals = mine.totals_for(blocks * sums);
+      SpanWeights whole[2];
+      IntegerProduct product = {{}, {}, rows.view(row, batch, 0), rows.lot_stride(), cut.span, {}};
       for (int i = 0; i < blocks; ++i) {
-        if (!fits(shape, weights.streams, block + i, taken[i])) changed = true;
-        store_block(shape, outputs, block + i, row, batch, totals + i * most * kBlockNeurons, rows.scales(row));
+        whole[i] = span_weights(weights, block + i, 0, shape.cols, 0);
+        product.weights[i] = &whole[i];
+        product.out[i] = totals + i * sums;
+      }
+      int64_t taken[2] = {};
+      kernel(product, taken, mine.kernel_for(3 * span_scratch_bytes(whole[0].tiles)));
+      for (int i = 0; i < blocks; ++i) {
+        if (taken[i] < 0 || !fits(shape, weights.streams, block + i, taken[i])) changed = true;
+        store_block(shape, outputs, block + i, row, batch, totals + i * sums, rows.scales(row));
       }
     });
   }
@@ -146,6 +144,7 @@ void linear_int8_spans(std::span<const LinearTask> tasks, const Activations& x, 
   const auto multiply = [&](const SpanWeights& span, int64_t row, int64_t batch, float* out, uint8_t* scratch) {
     return kernel(span, rows.view(row, batch, span.first), out, scratch);
   };
+  const BlockStore store_block;
   const auto store = [&](const LinearTask& task, int64_t block, int64_t row, int64_t batch, float* totals) {
     store_block(task.weights.shape, task.outputs, block, row, batch, totals, rows.scales(row));
   };

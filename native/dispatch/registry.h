@@ -44,6 +44,7 @@ inline constexpr Operation<LinearBf16Pair> kLinearBf16Pair{"linear_f32_bf16_tile
 inline constexpr Operation<DecodeInt8> kDecodeInt8{"decode_i8_int"};
 inline constexpr Operation<MultiplyInt8> kMultiplyInt8{"multiply_f32_i8_i8"};
 inline constexpr Operation<LinearInt8Pair> kLinearInt8Pair{"linear_f32_i8_tiles"};
+inline constexpr Operation<StoreBlock> kStore{"store"};
 inline constexpr Operation<AttendHead> kAttend{"attend"};
 inline constexpr Operation<SiluFloats> kSilu{"silu"};
 inline constexpr Operation<KvScores> kKvScores{"scores_f32_bfp_bfp"};

@@ -62,8 +62,15 @@ inline SpanWeights span_weights(const PackedWeights& weights, int64_t block, int
 }
 
 // y = totals * scale(row) + bias of 16 neurons, in the type that is asked for.
-void store_block(const MatrixShape& shape, const Outputs& outputs, int64_t block, int64_t row, int64_t batch,
-                 const float* totals, const float* scales);
+class BlockStore {
+ public:
+  BlockStore();
+  void operator()(const MatrixShape& shape, const Outputs& outputs, int64_t block, int64_t row, int64_t rows,
+                  const float* totals, const float* scales) const;
+
+ private:
+  StoreBlock* kernel_;
+};
 
 // Throws std::invalid_argument with the ways that there are.
 [[noreturn]] void refuse_way(const std::string& activations, std::initializer_list<std::string_view> ways,

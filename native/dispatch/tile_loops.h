@@ -11,11 +11,6 @@ namespace tilepress {
 
 inline constexpr int64_t kFewTileRows = 2 * kTileRows, kMostTileRows = 1024;  // in one pass over the weights
 
-// Blocks that are decoded and multiplied together by kernels that do both: one with one lot, since a matrix unit that
-// shares its core with another thread is slower the more of its registers take turns; two with two lots, so that every
-// tile is used twice.
-inline int64_t blocks_at_once(int64_t rows) { return rows <= kTileRows ? 1 : 2; }
-
 // Activations that other threads have just made ready, asked for as a whole by each worker before its first block:
 // waiting for them tile by tile would take longer.
 class SharedLots {

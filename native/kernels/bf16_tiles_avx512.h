@@ -102,22 +102,23 @@ class TileDecoder {
   }
 
   // The next 32 inputs.
-  [[gnu::always_inline]] void next(uint16_t* tile) {
-    if constexpr (type == ScaleType::e8m0 && requires { Values::kNoNegativeZero; }) {
-      if (!left_) next_group();
-      if (left_ >= tile_inputs(16) && scales_.lowers()) [[likely]] {
-        left_ -= tile_inputs(16);
-        const RowScales<type> scales = scales_;
-        for (int step = 0; step < tile_inputs(16) / kStepInputs; ++step, tile += kStepRows * kVectorBytes / 2) {
-          next_rows([&](__m512i row) __attribute__((always_inline)) { return scales.lower(row); }, tile);
+  [[gnu::noinline]] void next(uint16_t* tile) {
+    if (!left_) next_group();
+    if (left_ >= tile_inputs(16)) [[likely]] {
+      left_ -= tile_inputs(16);
+      const RowScales<type> scales = scales_;  // a copy, that stores cannot be thought to change
+      if constexpr (type == ScaleType::e8m0 && requires { Values::kNoNegativeZero; }) {
+        if (scales.lowers()) [[likely]] {
+          return next_rows(
+              tile_inputs(16), [&](__m512i row) __attribute__((always_inline)) { return scales.lower(row); }, tile);
         }
-        return;
       }
+      return next_rows(tile_inputs(16), scales, tile);
     }
-    for (int step = 0; step < tile_inputs(16) / kStepInputs; ++step, tile += kStepRows * kVectorBytes / 2) {
+    for (int step = 0; step < tile_inputs(16); step += kStepInputs, tile += kStepRows * kVectorBytes / 2) {
       if (!left_) next_group();
       left_ -= kStepInputs;
-      next_rows(scales_, tile);
+      next_rows(kStepInputs, scales_, tile);
     }
   }
 
@@ -127,16 +128,21 @@ class TileDecoder {
  private:
   static constexpr int kStepRows = 2 * kStepLines;
 
-  // Rows of the next eight inputs.
+  // Rows of the next inputs of one group.
   template <class Scale>
-  [[gnu::always_inline]] void next_rows(const Scale& scale, uint16_t* rows) {
-    RowPair pairs[kStepLines];
-    source_.next(values_, pairs);
-    for (const RowPair& pair : pairs) {
-      _mm512_store_si512(rows, scale(pair.first));
-      _mm512_store_si512(rows + kVectorBytes / 2, scale(pair.second));
-      rows += kVectorBytes;
+  [[gnu::always_inline]] void next_rows(int inputs, const Scale& scale, uint16_t* rows) {
+    Source source = source_;  // copies, as above
+    const Values values = values_;
+    for (int at = 0; at < inputs; at += kStepInputs) {
+      RowPair pairs[kStepLines];
+      source.next(values, pairs);
+      for (const RowPair& pair : pairs) {
+        _mm512_store_si512(rows, scale(pair.first));
+        _mm512_store_si512(rows + kVectorBytes / 2, scale(pair.second));
+        rows += kVectorBytes;
+      }
     }
+    source_ = source;
   }
 
   void next_group() {

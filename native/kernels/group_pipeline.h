@@ -1,8 +1,7 @@
 // A lot of activations times one block, group after group of what shares every scale. Unit is what tile_multiplier.h
 // asks for; Lot brings
-//   Product, of which the unit's sums are; groups()
-//   first(group): its first step, a step being one product of tiles; x(step), weights(step): where those lie
-//   reach(step): called for every step, in order, kAhead steps before it is used
+//   Product, of which the unit's sums are; groups(), one at the least
+//   multiply<tile>(unit): the next group, summed in that tile register, 0 or 1 in turn
 //   add(products [rows, 16]): of the next group
 // In a nameless namespace for the reason that pack_block.h gives.
 #pragma once
@@ -12,37 +11,71 @@
 namespace tilepress {
 namespace {
 
-inline constexpr int kAhead = 2;
-
 // The matrix unit is a group ahead of what is stored, and that one ahead of what is added: what a tile register stored
 // can be loaded only when it has reached the cache.
 template <class Unit, class Lot>
 [[gnu::always_inline]] inline void multiply_lot(Unit& unit, Lot& lot) {
-  alignas(64) typename Lot::Product products[2][kTileRows * kBlockNeurons] = {};
-  const int64_t groups = lot.groups();
-#pragma GCC unroll 1
-  for (int step = 0; step < kAhead; ++step) lot.reach(step);
-
-  const auto advance = [&]<int tile>(int64_t group) __attribute__((always_inline)) {
-    if (group < groups) {
-      unit.template zero<tile>();
-      const int64_t end = lot.first(group + 1);
-#pragma GCC unroll 1
-      for (int64_t step = lot.first(group); step < end; ++step) {
-        unit.template load<4 + tile>(lot.x(step));
-        unit.template load<6 + tile>(lot.weights(step));
-        unit.template add_product<tile, 4 + tile, 6 + tile>();
-        lot.reach(step + kAhead);
-      }
-    }
-    if (group >= 2) lot.add(products[tile]);
-    if (group >= 1 && group <= groups) unit.template store<1 - tile>(products[1 - tile]);
+  alignas(64) typename Lot::Product products[2][kTileRows * kBlockNeurons];
+  const auto advance = [&]<int tile>() __attribute__((always_inline)) {
+    lot.template multiply<tile>(unit);
+    lot.add(products[tile]);
+    unit.template store<1 - tile>(products[1 - tile]);
   };
-  for (int64_t group = 0; group < groups + 2; group += 2) {
-    advance.template operator()<0>(group);
-    if (group + 1 < groups + 2) advance.template operator()<1>(group + 1);
+  const auto finish = [&]<int tile>() __attribute__((always_inline)) {  // when this register has the last group
+    lot.add(products[1 - tile]);
+    unit.template store<tile>(products[tile]);
+    lot.add(products[tile]);
+  };
+  const int64_t groups = lot.groups();
+  lot.template multiply<0>(unit);
+  unit.template store<0>(products[0]);
+  if (groups == 1) return lot.add(products[0]);
+  lot.template multiply<1>(unit);
+#pragma GCC unroll 1
+  for (int64_t group = 2; group + 1 < groups; group += 2) {
+    advance.template operator()<0>();
+    advance.template operator()<1>();
   }
+  if (groups % 2 == 0) return finish.template operator()<1>();
+  advance.template operator()<0>();
+  finish.template operator()<0>();
 }
+
+// How many tiles before they are used decoders make them.
+inline constexpr int kAhead = 2;
+
+// Groups of whole tiles: `count` of them, `steps` a group. Lot brings
+//   x(tile), weights(tile): where those lie
+//   reach(tile): called for every tile, in order, kAhead tiles before it is used, and for some past the last
+class WholeTiles {
+ public:
+  WholeTiles(int64_t count, int64_t steps) : count_(count), steps_(steps) {}
+
+  int64_t groups() const { return (count_ + steps_ - 1) / steps_; }
+
+  template <int tile, class Unit, class Lot>
+  [[gnu::always_inline]] void multiply(Unit& unit, Lot& lot) {
+    if (!step_) begin(lot);
+    unit.template zero<tile>();
+    const int64_t end = least(step_ + steps_, count_);
+#pragma GCC unroll 1
+    for (; step_ < end; ++step_) {
+      unit.template load<4>(lot.x(step_));
+      unit.template load<6>(lot.weights(step_));
+      unit.template add_product<tile, 4, 6>();
+      lot.reach(step_ + kAhead);
+    }
+  }
+
+ private:
+  template <class Lot>
+  [[gnu::always_inline]] static void begin(Lot& lot) {
+#pragma GCC unroll 1
+    for (int step = 0; step < kAhead; ++step) lot.reach(step);
+  }
+
+  int64_t count_, steps_, step_ = 0;
+};
 
 // Which of the weights' scales the next group has, from the span's first on: one may serve several.
 class ScaleOf {

@@ -22,8 +22,8 @@ struct ToOperand {
   __m512i flip, less;
 };
 
-// Sparse codes go straight to their places.
-template <bool bytes>
+// Sparse codes go straight to their places. `zero_points`: what was dropped has its group's.
+template <bool bytes, bool zero_points>
 class SparseTiles {
  public:
   explicit SparseTiles(const SpanWeights& weights)
@@ -35,20 +35,31 @@ class SparseTiles {
     begin_group();
   }
 
-  [[gnu::always_inline]] void next(int8_t* tile) {
-    for (int row = 0; row < kTileRows; ++row, mask_ += 8, tile += kVectorBytes, left_ -= 4) {
-      if (!left_) ++group_, left_ = weights_.format->group, begin_group();
+  [[gnu::noinline]] void next(int8_t* tile) {
+    Avx512Stream stream = stream_;  // copies, that stores of bytes cannot be thought to change
+    const ToOperand to_operand = to_operand_;
+    const uint8_t* mask = mask_;
+    for (int row = 0; row < kTileRows; ++row, mask += 8, tile += kVectorBytes) {
+      if constexpr (zero_points) {
+        if (!left_) ++group_, left_ = weights_.format->group, begin_group();
+        left_ -= kRowInputs;
+      }
       uint64_t bits;
-      std::memcpy(&bits, mask_, 8);
-      _mm512_storeu_si512(tile, to_operand_(stream_.template expand<bytes>(bits, others_)));
+      std::memcpy(&bits, mask, 8);
+      const __m512i codes = stream.template expand<bytes>(bits, zero_points ? others_ : _mm512_setzero_si512());
+      _mm512_storeu_si512(tile, bytes && !zero_points ? codes : to_operand(codes));
     }
-    prefetch_ahead(mask_);
-    prefetch_ahead(mask_ + kVectorBytes);
+    prefetch_ahead(mask);
+    prefetch_ahead(mask + kVectorBytes);
+    stream_ = stream;
+    mask_ = mask;
   }
 
   int64_t taken() const { return stream_.taken() < 0 ? -1 : stream_.taken() - weights_.taken; }
 
  private:
+  static constexpr int kRowInputs = 4;
+
   // What pads the last tile is in the last group.
   void begin_group() {
     if (group_ >= last_) group_ = last_, left_ = std::numeric_limits<int64_t>::max();
@@ -67,7 +78,7 @@ class NibbleTiles {
  public:
   explicit NibbleTiles(const SpanWeights& weights) : to_operand_(*weights.format), at_(weights.packed) {}
 
-  [[gnu::always_inline]] void next(int8_t* tile) {
+  [[gnu::noinline]] void next(int8_t* tile) {
     const __m512i low = _mm512_set1_epi8(15);
     const ToOperand to_operand = to_operand_;  // copies, that stores of bytes cannot be thought to change
     const uint8_t* at = at_;
@@ -84,6 +95,32 @@ class NibbleTiles {
 
  private:
   ToOperand to_operand_;
+  const uint8_t* at_;
+};
+
+// Signed 4-bit codes in the upper halves of bytes: sixteen times what they stand for, in half the operations.
+class HighNibbles {
+ public:
+  static constexpr int kTimes = 16;
+
+  static bool takes(const SpanWeights& weights) { return !weights.mask && weights.format->bits == 4 && !weights.zeros; }
+  explicit HighNibbles(const SpanWeights& weights) : at_(weights.packed) {}
+
+  [[gnu::noinline]] void next(int8_t* tile) {
+    const __m512i high = _mm512_set1_epi8(static_cast<char>(0xf0));
+    const uint8_t* at = at_;
+    for (int row = 0; row < kTileRows; row += 2, at += kVectorBytes, tile += 2 * kVectorBytes) {
+      const __m512i pairs = _mm512_loadu_si512(at);
+      prefetch_ahead(at);
+      _mm512_storeu_si512(tile, _mm512_and_si512(_mm512_slli_epi16(pairs, 4), high));
+      _mm512_storeu_si512(tile + kVectorBytes, _mm512_and_si512(pairs, high));
+    }
+    at_ = at;
+  }
+
+  int64_t taken() const { return 0; }
+
+ private:
   const uint8_t* at_;
 };
 
@@ -112,8 +149,12 @@ class FieldTiles {
 template <class Work>
 void with_int8_decoder(const SpanWeights& weights, const Work& work) {
   const int bits = weights.format->bits;
-  if (weights.mask && bits == 8) return work.template operator()<SparseTiles<true>>();
-  if (weights.mask) return work.template operator()<SparseTiles<false>>();
+  if (weights.mask && weights.zeros) {
+    if (bits == 8) return work.template operator()<SparseTiles<true, true>>();
+    return work.template operator()<SparseTiles<false, true>>();
+  }
+  if (weights.mask && bits == 8) return work.template operator()<SparseTiles<true, false>>();
+  if (weights.mask) return work.template operator()<SparseTiles<false, false>>();
   if (bits == 4) return work.template operator()<NibbleTiles>();
   work.template operator()<FieldTiles>();
 }

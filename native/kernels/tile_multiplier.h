@@ -23,14 +23,15 @@ template <class Unit, bool lots, bool blocks>
 template <class Unit, bool lots, bool blocks>
 [[gnu::always_inline]] inline void add_tiles(Unit& unit, const void* x, const void* next_x, const void* weights,
                                              const void* next_weights) {
+  constexpr int kNext = lots ? 7 : 6;  // as few registers as will do: those of a core's threads come from one pool
   unit.template load<4>(x);
   unit.template load<6>(weights);
   unit.template add_product<0, 4, 6>();
-  if constexpr (blocks) unit.template load<7>(next_weights);
-  if constexpr (blocks) unit.template add_product<1, 4, 7>();
+  if constexpr (blocks) unit.template load<kNext>(next_weights);
+  if constexpr (blocks) unit.template add_product<1, 4, kNext>();
   if constexpr (lots) unit.template load<5>(next_x);
   if constexpr (lots) unit.template add_product<2, 5, 6>();
-  if constexpr (lots && blocks) unit.template add_product<3, 5, 7>();
+  if constexpr (lots && blocks) unit.template add_product<3, 5, kNext>();
 }
 
 }  // namespace

@@ -12,7 +12,6 @@ from tests.cli.conftest import call as call
 from tests.docs.pages import ROOT
 from tests.evaluate.tiny import SIZES, tiny_tokenizer
 from tilepress import tiles
-from tilepress.bench import bandwidth
 from tilepress.models import texts
 
 CONFIG = {
@@ -58,13 +57,4 @@ def beside(standins, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TILEPRESS_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("TILEPRESS_CACHE", str(tmp_path / "cache"))
-    _shrink_the_processors_cache(tmp_path / "caches", monkeypatch)
     return tmp_path
-
-
-def _shrink_the_processors_cache(folder, monkeypatch):
-    """What is timed is rotated through four times the last-level cache, which is gigabytes on some machines."""
-    (folder / "index0").mkdir(parents=True)
-    (folder / "index0/size").write_text("1M")
-    monkeypatch.setattr(bandwidth, "_CACHES", folder)
-    monkeypatch.setattr(bandwidth, "_SMALLEST_BUFFER", 4 << 20)

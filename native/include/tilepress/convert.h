@@ -53,4 +53,13 @@ static inline uint16_t float_to_fp16(float x) {
   return static_cast<uint16_t>((bits >> 16 & 0x8000) | round_magnitude(clamped, 10, -14));
 }
 
+// The nearest fp16, ties to even, overflowing to infinity and keeping NaN, as torch converts.
+static inline uint16_t round_to_fp16(float x) {
+  constexpr float kOverflow = 65520.0f;  // the least magnitude that rounds to infinity
+  const uint32_t bits = std::bit_cast<uint32_t>(x);
+  const float magnitude = std::bit_cast<float>(bits & 0x7fffffff);
+  if (magnitude >= kOverflow) return static_cast<uint16_t>((bits >> 16 & 0x8000) | 0x7c00);
+  return magnitude < kOverflow ? float_to_fp16(x) : uint16_t{0x7e00};
+}
+
 }  // namespace tilepress

@@ -241,6 +241,7 @@ struct IntegerProduct {
   const int8_t* tiles[2];
   IntegerActivations x;  // but its digits are tiles; of two digits each lot is two, one after the other; never three
   int64_t lot_stride;
+  int64_t span;  // inputs, whole segments of them, that are summed up apart before they are added to `out`
   float* out[2];
 };
 using MultiplyInt8 = void(const IntegerProduct&);
@@ -251,6 +252,20 @@ using LinearInt8Pair = void(const IntegerProduct&, int64_t* taken, uint8_t* scra
 
 // Whether tiles can be multiplied segment by segment.
 constexpr bool tiles_take(int64_t segment) { return segment % tile_inputs(8) == 0 || segment == tile_inputs(8) / 2; }
+
+// Of each row of sums [rows, 16] the results of the first `neurons`, sums * scale + bias, in `type`: the nearest, as
+// torch converts. From one row's results to the next it is `stride` bytes.
+struct BlockResults {
+  const float* totals;
+  int64_t rows;
+  const float* scales;  // [rows]; null: 1
+  const float* bias;    // [16]; null: none
+  int neurons;
+  Real type;
+  uint8_t* y;
+  int64_t stride;
+};
+using StoreBlock = void(const BlockResults&);
 
 // Some tokens of a head of keys and values [count, head_dim], and one token's queries of the heads that share it.
 struct HeadTokens {

@@ -7,9 +7,15 @@ namespace tilepress {
 namespace {
 
 template <class Decoder>
+constexpr int times_of = 1;
+template <>
+constexpr int times_of<HighNibbles> = HighNibbles::kTimes;
+
+template <class Decoder>
 class DecodedTiles {
  public:
   static constexpr bool kReady = false;
+  static constexpr int kTimes = times_of<Decoder>;
 
   DecodedTiles(const IntegerProduct& product, Decoder& one, Decoder& two)
       : one_(one), two_(two), both_(product.weights[1]), count_(product.weights[0]->tiles) {}
@@ -33,13 +39,16 @@ class DecodedTiles {
 
 void amx::linear_int8_pair(const IntegerProduct& product, int64_t* taken, uint8_t*) {
   const SpanWeights &one = *product.weights[0], &two = product.weights[1] ? *product.weights[1] : one;
-  with_int8_decoder(one, [&]<class Decoder>() {
+  const auto run = [&]<class Decoder>() {
     Decoder first(one), second(two);
     DecodedTiles<Decoder> tiles(product, first, second);
     Int8Multiplier<Int8Unit, DecodedTiles<Decoder>>(product, tiles).run();
     taken[0] = first.taken();
     if (product.weights[1]) taken[1] = second.taken();
-  });
+  };
+  // Scales of fp16 can be divided without loss.
+  const bool high = HighNibbles::takes(one) && one.format->scale == ScaleType::fp16;
+  high ? run.template operator()<HighNibbles>() : with_int8_decoder(one, run);
 }
 
 }  // namespace tilepress

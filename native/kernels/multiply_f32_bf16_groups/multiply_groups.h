@@ -3,7 +3,7 @@
 //   Sums(from [rows, 16]); store(to)
 //   add(products [rows, 16], scales [16], units [rows, stride] or null, stride)
 // and Tiles, the block's,
-//   reach(tile): as group_pipeline.h has it; at(tile): where it lies
+//   reach(tile): as WholeTiles has it; at(tile): where it lies
 #pragma once
 
 #include "kernels/group_pipeline.h"
@@ -46,14 +46,16 @@ class Bf16Lot {
         x_(product.x + row / kTileRows * product.lot_stride),
         units_(product.units ? product.units + row * product.unit_stride : nullptr),
         unit_stride_(product.unit_stride),
-        count_(product.count),
-        tiles_(product.group / tile_inputs(16)) {}
+        tiles_(product.count, product.group / tile_inputs(16)) {}
 
-  int64_t groups() const { return (count_ + tiles_ - 1) / tiles_; }
-  int64_t first(int64_t group) const { return least(group * tiles_, count_); }
-  const uint16_t* x(int64_t step) const { return x_ + step * (kMaxTileBytes / 2); }
-  const uint16_t* weights(int64_t step) const { return weights_.at(step); }
-  [[gnu::always_inline]] void reach(int64_t step) { weights_.reach(step); }
+  int64_t groups() const { return tiles_.groups(); }
+  template <int tile, class Unit>
+  [[gnu::always_inline]] void multiply(Unit& unit) {
+    tiles_.multiply<tile>(unit, *this);
+  }
+  const uint16_t* x(int64_t tile) const { return x_ + tile * (kMaxTileBytes / 2); }
+  const uint16_t* weights(int64_t tile) const { return weights_.at(tile); }
+  [[gnu::always_inline]] void reach(int64_t tile) { weights_.reach(tile); }
   [[gnu::always_inline]] void add(const float* products) {
     sums_.add(products, scales_ + scale_.next() * kBlockNeurons, units_, unit_stride_);
     if (units_) ++units_;
@@ -67,7 +69,8 @@ class Bf16Lot {
   const float* scales_;
   const uint16_t* x_;
   const float* units_;
-  int64_t unit_stride_, count_, tiles_;
+  int64_t unit_stride_;
+  WholeTiles tiles_;
 };
 
 template <class Unit, template <int> class Sums, class Tiles>

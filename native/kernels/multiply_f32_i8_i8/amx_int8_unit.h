@@ -13,13 +13,20 @@ struct Int8Unit : AmxUnit {
     __asm__ volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(sum), "i"(x), "i"(weights));
   }
 
-  template <bool units, bool zeros>
+  // Scales for operands so many times too large.
+  template <int times>
+  static __m512 scales_for(const SpanWeights& weights, int64_t group) {
+    const __m512 scales = load_sixteen_scales(weights, group);
+    return times == 1 ? scales : _mm512_mul_ps(scales, _mm512_set1_ps(1.0f / times));
+  }
+
+  template <int times, bool units, bool zeros>
   class Sums {
    public:
     // Rows past the last have dots of 0.
     [[gnu::always_inline]] void add(const SpanWeights& weights, const IntegerActivations& x, int64_t index,
                                     int64_t group, int64_t row, const int32_t* dots) {
-      const __m512 scales = load_sixteen_scales(weights, group);
+      const __m512 scales = scales_for<times>(weights, group);
       const float* unit = units ? x.units + row * x.segment_stride + index : nullptr;
       [[maybe_unused]] const int32_t* sum = x.sums + row * x.segment_stride + index;
       [[maybe_unused]] const int64_t last = x.batch - 1 - row;
@@ -52,9 +59,10 @@ struct Int8Unit : AmxUnit {
     __m512 of_[kTileRows] = {};
   };
 
+  template <int times>
   static void finish_rows(const SpanWeights& weights, const IntegerActivations& x, const Segment& segment, int64_t row,
                           int64_t rows, const int32_t* high, const int32_t* low, float* sums) {
-    const __m512 scales = load_sixteen_scales(weights, segment.group);
+    const __m512 scales = scales_for<times>(weights, segment.group);
     const int lower = lowered(*weights.format);
     const __m512i zeros = _mm512_sub_epi32(raised_by(weights, segment.group, lower), _mm512_set1_epi32(lower));
     for (int64_t i = 0; i < rows; ++i, high += kBlockNeurons, sums += kBlockNeurons) {

@@ -2,10 +2,11 @@
 // has
 //   reach(tile): called for every tile, in order, one or two before it is used, and for some past the last;
 //   at(block, tile): where a block's tile lies; kReady: whether all lie there from the first
+//   kTimes: of what their weights are, operands are so many times as large
 // Unit is what tile_multiplier.h asks for, and brings
-//   finish_rows(weights, x, segment, row, rows, high, low or null, sums): linear_span.h's `finish` for each row
-//   Sums<units, zeros>, those of one lot: add(weights, x, segment index, group, row, dots [rows, 16]), the same for all
-//   rows of a lot; add_to(out, rows)
+//   finish_rows<times>(weights, x, segment, row, rows, high, low or null, sums): linear_span.h's `finish` for each row
+//   Sums<times, units, zeros>, those of one lot: add(weights, x, segment index, group, row, dots [rows, 16]), the same
+//   for all rows of a lot; add_to(out, rows)
 #pragma once
 
 #include "kernels/group_pipeline.h"
@@ -19,6 +20,7 @@ namespace {
 class ReadyTiles {
  public:
   static constexpr bool kReady = true;
+  static constexpr int kTimes = 1;
 
   explicit ReadyTiles(const IntegerProduct& product) : product_(product) {}
   void reach(int64_t) {}
@@ -28,14 +30,13 @@ class ReadyTiles {
   const IntegerProduct& product_;
 };
 
-// One lot and one block, as group_pipeline.h takes it. Half a tile of weights is eight rows of 64 bytes; of
-// activations, 32 bytes of each row.
+// One lot and one block, as group_pipeline.h takes it.
 template <class Sums, class Tiles>
 class Int8Lot {
  public:
   using Product = int32_t;
 
-  Int8Lot(const IntegerProduct& product, Tiles& tiles, int block, int64_t row, int inputs)
+  Int8Lot(const IntegerProduct& product, Tiles& tiles, int block, int64_t row)
       : weights_(*product.weights[block]),
         block_(block),
         activations_(product.x),
@@ -43,27 +44,24 @@ class Int8Lot {
         scale_(weights_, product.x.segment),
         first_group_(weights_.first / weights_.format->group),
         x_(product.x.digits[0] + row / kTileRows * product.lot_stride),
+        out_(product.out[block] + row * kBlockNeurons),
         row_(row),
-        steps_(least(product.x.segment, weights_.inputs + inputs - 1) / inputs),
-        count_((weights_.inputs + inputs - 1) / inputs),
-        halves_(inputs < kTileInputs) {}
+        rows_(least<int64_t>(product.x.batch - row, kTileRows)),
+        segments_(product.span / product.x.segment),
+        left_(segments_) {}
 
-  int64_t groups() const { return (count_ + steps_ - 1) / steps_; }
-  int64_t first(int64_t group) const { return least(group * steps_, count_); }
-  const int8_t* x(int64_t step) const {
-    return halves_ ? x_ + (step >> 1) * kMaxTileBytes + (step & 1) * (kTileInputs / 2) : x_ + step * kMaxTileBytes;
-  }
-  const int8_t* weights(int64_t step) const {
-    return halves_ ? tiles_.at(block_, step >> 1) + (step & 1) * (kMaxTileBytes / 2) : tiles_.at(block_, step);
-  }
-  [[gnu::always_inline]] void reach(int64_t step) {
-    if (!halves_) return tiles_.reach(step);
-    if (!(step & 1)) tiles_.reach(step >> 1);
-  }
   [[gnu::always_inline]] void add(const int32_t* dots) {
     sums_.add(weights_, activations_, index_++, first_group_ + scale_.next(), row_, dots);
+    if (!--left_) end_span();
   }
-  void add_to(float* out, int64_t rows) const { sums_.add_to(out, rows); }
+  [[gnu::always_inline]] void end_span() {
+    sums_.add_to(out_, rows_);
+    sums_ = Sums();
+    left_ = segments_;
+  }
+  const int8_t* x(int64_t tile) const { return x_ + tile * kMaxTileBytes; }
+  const int8_t* weights(int64_t tile) const { return tiles_.at(block_, tile); }
+  [[gnu::always_inline]] void reach(int64_t tile) { tiles_.reach(tile); }
 
  private:
   const SpanWeights& weights_;
@@ -74,8 +72,55 @@ class Int8Lot {
   ScaleOf scale_;
   int64_t first_group_;
   const int8_t* x_;
-  int64_t row_, steps_, count_, index_ = 0;
-  bool halves_;
+  float* out_;
+  int64_t row_, rows_, segments_, left_, index_ = 0;
+};
+
+// Segments of whole tiles.
+template <class Sums, class Tiles>
+class WholeLot : public Int8Lot<Sums, Tiles> {
+ public:
+  WholeLot(const IntegerProduct& product, Tiles& tiles, int block, int64_t row)
+      : Int8Lot<Sums, Tiles>(product, tiles, block, row),
+        steps_(product.weights[block]->tiles,
+               least(product.x.segment, product.weights[block]->inputs + kTileInputs - 1) / kTileInputs) {}
+
+  int64_t groups() const { return steps_.groups(); }
+  template <int tile, class Unit>
+  [[gnu::always_inline]] void multiply(Unit& unit) {
+    steps_.template multiply<tile>(unit, *this);
+  }
+
+ private:
+  WholeTiles steps_;
+};
+
+// Segments of half a tile: of weights, eight rows of 64 bytes; of activations, 32 bytes of each row.
+template <class Sums, class Tiles>
+class HalfLot : public Int8Lot<Sums, Tiles> {
+ public:
+  HalfLot(const IntegerProduct& product, Tiles& tiles, int block, int64_t row)
+      : Int8Lot<Sums, Tiles>(product, tiles, block, row),
+        groups_((product.weights[block]->inputs + kTileInputs / 2 - 1) / (kTileInputs / 2)) {
+    tiles.reach(0);
+  }
+
+  int64_t groups() const { return groups_; }
+  template <int tile, class Unit>
+  [[gnu::always_inline]] void multiply(Unit& unit) {
+    unit.template zero<tile>();
+    unit.template load<4>(this->x(tile_) + tile * (kTileInputs / 2));
+    unit.template load<6>(this->weights(tile_) + tile * (kMaxTileBytes / 2));
+    unit.template add_product<tile, 4, 6>();
+    if constexpr (tile == 0) {
+      this->reach(tile_ + 1);
+    } else {
+      ++tile_;
+    }
+  }
+
+ private:
+  int64_t groups_, tile_ = 0;
 };
 
 // Two blocks go together, and two lots, or the two digits of one lot, where there are so many: every tile loaded is
@@ -124,23 +169,29 @@ class Int8Multiplier {
 
   template <bool units, bool zeros>
   void run_one(int block, int64_t row) {
-    Int8Lot<typename Unit::template Sums<units, zeros>, Tiles> lot(product_, tiles_, block, row, inputs_);
-    multiply_lot(unit_, lot);
-    lot.add_to(product_.out[block] + row * kBlockNeurons, least<int64_t>(product_.x.batch - row, kTileRows));
+    using Sums = typename Unit::template Sums<Tiles::kTimes, units, zeros>;
+    const auto run = [&](auto lot) {
+      multiply_lot(unit_, lot);
+      lot.end_span();
+    };
+    inputs_ < kTileInputs ? run(HalfLot<Sums, Tiles>(product_, tiles_, block, row))
+                          : run(WholeLot<Sums, Tiles>(product_, tiles_, block, row));
   }
 
   template <bool lots, bool blocks>
   void run_blocks(int64_t row) {
-    alignas(64) Sums sums[2] = {};
+    alignas(64) Sums sums[2];
     const SpanWeights& weights = *product_.weights[0];
     tiles_.reach(0);
     for_segments(weights, product_.x, [&](const Segment& segment) {
+      if (segment.begin % product_.span == 0) std::memset(sums, 0, sizeof sums);
       clear_sums<Unit, lots, blocks>(unit_);
       for (int64_t input = segment.begin; input < segment.end; input += inputs_) step<lots, blocks>(row, input);
       finish<lots, 0, 2>(*product_.weights[0], segment, row, sums[0]);
       if constexpr (blocks) finish<lots, 1, 3>(*product_.weights[1], segment, row, sums[1]);
+      if (segment.end % product_.span && segment.end < weights.inputs) return;
+      for (int block = 0; block < 1 + blocks; ++block) add_to(sums[block], row, product_.out[block]);
     });
-    for (int block = 0; block < 1 + blocks; ++block) add_to(sums[block], row, product_.out[block]);
   }
 
   template <bool lots, bool blocks>
@@ -165,7 +216,7 @@ class Int8Multiplier {
   void finish_lot(const SpanWeights& weights, const Segment& segment, int64_t row, const int32_t* high,
                   const int32_t* low, float* sums) {
     const int64_t rows = least<int64_t>(product_.x.batch - row, kTileRows);
-    Unit::finish_rows(weights, product_.x, segment, row, rows, high, low, sums);
+    Unit::template finish_rows<Tiles::kTimes>(weights, product_.x, segment, row, rows, high, low, sums);
   }
 
   void add_to(const Sums& sums, int64_t row, float* out) const {

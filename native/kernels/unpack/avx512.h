@@ -7,11 +7,13 @@
 namespace tilepress {
 namespace {
 
-// A core asks memory for more at a time if it is told early what comes. Always inlined: a call of a function that does
+// A core asks memory for more at a time if it is told early what comes: into the second cache from afar, since the
+// first can wait for few lines at a time, and into the first from near. Always inlined: a call of a function that does
 // nothing but prefetch is one that gcc leaves out.
 [[gnu::always_inline]] inline void prefetch_ahead(const uint8_t* from) {
-  constexpr int kAhead = 4096;  // bytes
-  _mm_prefetch(reinterpret_cast<const char*>(from) + kAhead, _MM_HINT_T0);
+  constexpr int kFar = 4096, kNear = 512;  // bytes
+  _mm_prefetch(reinterpret_cast<const char*>(from) + kFar, _MM_HINT_T1);
+  _mm_prefetch(reinterpret_cast<const char*>(from) + kNear, _MM_HINT_T0);
 }
 
 // How 64 codes of `bits` bits are taken apart: eight of them are `bits` bytes, which go to one 64-bit lane, and a shift

@@ -5,7 +5,6 @@ it. Every entrant goes through copies of its cache that fill the last-level cach
 model do; their bytes over the time of a step are held against the read bandwidth of the same run.
 """
 
-import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,12 +19,13 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from ..formats.kv import KvFormat, parse_kv
 from ..kernels.attention import GrowingKv, growing_kv
-from .bandwidth import last_level_cache_bytes, read_bandwidth
+from .bandwidth import read_bandwidth
 from .linear import Step, _free_memory, _torch_threads
+from .peers import copies_of
 
 DEPTHS = (1024, 4096, 16384, 32768)
 FORMATS = ("bfp4", "bfp8", "sparse:k30,v50")
-ROTATED = 4  # times the last-level cache
+SHARES = 4  # of the free memory, one for the copies of each entrant
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def _packed(name: str, format: KvFormat, heads: Heads, past: list[Tensor], token
     def step_on(mine: GrowingKv) -> Callable[[], Any]:
         return lambda: mine.attend(query, key, value, scaling)
 
-    copies = [cache, *(deepcopy(cache) for _ in range(_copies(cache.nbytes) - 1))]
+    copies = [cache, *(deepcopy(cache) for _ in range(_more_copies(cache.nbytes)))]
     return _Entrant(name, False, cache.nbytes, cycle([step_on(mine) for mine in copies]))
 
 
@@ -163,14 +163,13 @@ def _sdpa(past: list[Tensor], token: list[Tensor], dtype: torch.dtype) -> _Entra
         return step
 
     nbytes = keys.nbytes + values.nbytes
-    copies = [(keys, values), *((keys.clone(), values.clone()) for _ in range(_copies(nbytes) - 1))]
+    copies = [(keys, values), *((keys.clone(), values.clone()) for _ in range(_more_copies(nbytes)))]
     name = f"torch SDPA {str(dtype).removeprefix('torch.')}"
     return _Entrant(name, True, nbytes, cycle([step_on(*mine) for mine in copies]))
 
 
-def _copies(nbytes: int) -> int:
-    wanted = math.ceil(ROTATED * last_level_cache_bytes() / nbytes)
-    return max(1, min(wanted, _free_memory() // (4 * nbytes)))
+def _more_copies(nbytes: int) -> int:
+    return copies_of(nbytes, _free_memory() // SHARES) - 1
 
 
 def _race(entrants: Sequence[_Entrant], repeats: int, bandwidth: float) -> list[Timing]:
