@@ -77,6 +77,27 @@ class WholeTiles {
   int64_t count_, steps_, step_ = 0;
 };
 
+// The same where a group is one tile.
+class SingleTiles {
+ public:
+  SingleTiles(int64_t count, int64_t) : count_(count) {}
+
+  int64_t groups() const { return count_; }
+
+  template <int tile, class Unit, class Lot>
+  [[gnu::always_inline]] void multiply(Unit& unit, Lot& lot) {
+    if (!step_) lot.reach(0), lot.reach(1);
+    unit.template zero<tile>();
+    unit.template load<4>(lot.x(step_));
+    unit.template load<6>(lot.weights(step_));
+    unit.template add_product<tile, 4, 6>();
+    lot.reach(++step_ + 1);
+  }
+
+ private:
+  int64_t count_, step_ = 0;
+};
+
 // Which of the weights' scales the next group has, from the span's first on: one may serve several.
 class ScaleOf {
  public:

@@ -31,8 +31,8 @@ struct SpanGroups {
   int64_t first, count;
 };
 
-// One lot, as group_pipeline.h takes it.
-template <class Sums, class Tiles>
+// One lot, as group_pipeline.h takes it. Groups is WholeTiles or SingleTiles.
+template <class Sums, class Tiles, class Groups>
 class Bf16Lot {
  public:
   using Product = float;
@@ -46,12 +46,12 @@ class Bf16Lot {
         x_(product.x + row / kTileRows * product.lot_stride),
         units_(product.units ? product.units + row * product.unit_stride : nullptr),
         unit_stride_(product.unit_stride),
-        tiles_(product.count, product.group / tile_inputs(16)) {}
+        groups_(product.count, product.group / tile_inputs(16)) {}
 
-  int64_t groups() const { return tiles_.groups(); }
+  int64_t groups() const { return groups_.groups(); }
   template <int tile, class Unit>
   [[gnu::always_inline]] void multiply(Unit& unit) {
-    tiles_.multiply<tile>(unit, *this);
+    groups_.template multiply<tile>(unit, *this);
   }
   const uint16_t* x(int64_t tile) const { return x_ + tile * (kMaxTileBytes / 2); }
   const uint16_t* weights(int64_t tile) const { return weights_.at(tile); }
@@ -70,7 +70,7 @@ class Bf16Lot {
   const uint16_t* x_;
   const float* units_;
   int64_t unit_stride_;
-  WholeTiles tiles_;
+  Groups groups_;
 };
 
 template <class Unit, template <int> class Sums, class Tiles>
@@ -83,7 +83,7 @@ class GroupMultiplier {
     Unit unit;
     unit.begin(static_cast<int>(least<int64_t>(product_.rows, kTileRows)), kVectorBytes);
     for (int64_t row = 0; row < product_.rows; row += kTileRows) {
-      product_.rows - row > kFewRows ? run_lot<kTileRows>(unit, row) : run_lot<kFewRows>(unit, row);
+      product_.rows - row > kFewRows ? run_rows<kTileRows>(unit, row) : run_rows<kFewRows>(unit, row);
     }
     unit.end();
   }
@@ -92,8 +92,13 @@ class GroupMultiplier {
   static constexpr int kFewRows = 4;
 
   template <int rows>
+  void run_rows(Unit& unit, int64_t row) {
+    product_.group == tile_inputs(16) ? run_lot<rows, SingleTiles>(unit, row) : run_lot<rows, WholeTiles>(unit, row);
+  }
+
+  template <int rows, class Groups>
   void run_lot(Unit& unit, int64_t row) {
-    Bf16Lot<Sums<rows>, Tiles> lot(product_, tiles_, scales_, row);
+    Bf16Lot<Sums<rows>, Tiles, Groups> lot(product_, tiles_, scales_, row);
     multiply_lot(unit, lot);
     lot.store(product_.sums + row * kBlockNeurons);
   }
