@@ -71,7 +71,7 @@ void reorder(const uint16_t* values, int64_t count, uint16_t* to) {
   for (; at + 4 <= count; at += 4) {
     uint64_t four;
     std::memcpy(&four, values + at, 8);
-    four = (four & 0xffff00000000ffff) | (four & 0xffff0000) << 16 | (four >> 16 & 0xffff0000);
+    four = swap_middle(four);
     std::memcpy(to + at, &four, 8);
   }
   if (at == count) return;
@@ -191,9 +191,7 @@ void IntegerRows::place(int64_t row, const std::array<int8_t*, kMostDigits>& dig
       words[size(i)] = static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(value)) >> 16);
     }
     reorder(words.data(), count, ordered.data());
-    place_in_lot<tile_inputs(16)>(ordered.data(), (count + 3) / 4 * 4, stride_, row % kTileRows,
-                                  words_ + row / kTileRows * lot_stride());
-    return;
+    return place_words(row, ordered.data(), count);
   }
   for (int digit = 0; digit < digits_; ++digit) {
     const int8_t* values = digits[size(digit)];
@@ -204,6 +202,12 @@ void IntegerRows::place(int64_t row, const std::array<int8_t*, kMostDigits>& dig
                                    values_ + (row / kTileRows * digits_ + digit) * lot_stride());
     }
   }
+}
+
+// The same of bf16 in the order of its tiles.
+void IntegerRows::place_words(int64_t row, const uint16_t* words, int64_t count) {
+  place_in_lot<tile_inputs(16)>(words, (count + 3) / 4 * 4, stride_, row % kTileRows,
+                                words_ + row / kTileRows * lot_stride());
 }
 
 int IntegerRows::convert_int8(const MatrixShape& shape, const Activations& x, int64_t row) {
@@ -224,14 +228,23 @@ int IntegerRows::convert_int8(const MatrixShape& shape, const Activations& x, in
 
 int IntegerRows::convert_bfp(const MatrixShape& shape, const Activations& x, const IntegerFormat& format, int64_t row) {
   const int64_t group = format.group, groups = (shape.cols + group - 1) / group;
-  const std::array<int8_t*, kMostDigits> digits = room_for(row, groups * group);
   const float* floats = float_row(shape, x, row, shape.cols % group ? group : 0);
   if (count_bad(floats, shape.cols)) return 0;
+  const BfpInput in = {floats, shape.cols, group, format.mantissa, cut_.segment, addends_};
+  int32_t* sums = sums_ + row * segments_;
   float* units = units_ + row * segments_;
-  const int count = choose(kQuantizeBfp)({floats, shape.cols, group, format.mantissa, cut_.segment, addends_},
-                                         {{digits[0], digits[1], digits[2]}, sums_ + row * segments_, units});
+  int count = 1;
+  if (placing_ == Placing::bf16_tiles) {
+    static thread_local std::vector<uint16_t> words;
+    words.resize(size(groups * group));
+    choose(kQuantizeBfp)(in, {{}, sums, units, words.data()});
+    place_words(row, words.data(), shape.cols);
+  } else {
+    const std::array<int8_t*, kMostDigits> digits = room_for(row, groups * group);
+    count = choose(kQuantizeBfp)(in, {{digits[0], digits[1], digits[2]}, sums, units});
+    place(row, digits, shape.cols);
+  }
   for (int64_t segment = 0; segment < segments_; ++segment) units[segment] *= unit_;
-  place(row, digits, shape.cols);
   return count;
 }
 

@@ -78,6 +78,7 @@ class IntegerRows {
   void set_lines(int64_t set, int64_t batch);
   std::array<int8_t*, kMostDigits> room_for(int64_t row, int64_t count);
   void place(int64_t row, const std::array<int8_t*, kMostDigits>& digits, int64_t count);
+  void place_words(int64_t row, const uint16_t* words, int64_t count);
 
   Cut cut_;
   float unit_;

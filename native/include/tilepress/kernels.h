@@ -83,12 +83,14 @@ struct BfpInput {
   bool addends;  // with a mantissa of 8
 };
 
-// Whole groups of values, in digits_of(mantissa) digits, or in kMostDigits addends. Of each segment, the sum of its
-// values and what 1 stands for.
+// Whole groups of values, in digits_of(mantissa) digits, or in kMostDigits addends; or, where there is room for `words`
+// and the mantissa has at most eight bits, as bf16 in the places that bf16_place gives them in 8-bit tiles. Of each
+// segment, the sum of its values and what 1 stands for.
 struct BfpOutput {
   int8_t* digits[kMostDigits];
   int32_t* sums;
   float* units;
+  uint16_t* words = nullptr;
 };
 // Returns how many digits or addends are not all zero.
 using QuantizeBfp = int(const BfpInput&, const BfpOutput&);
@@ -181,6 +183,11 @@ using LinearBf16 = int64_t(const SpanWeights&, const FloatActivations<uint16_t>&
 // a word of two codes when it is shifted. Its own inverse; bf16 activations are laid out alike.
 constexpr int64_t bf16_place(int64_t input, int operand_bits) {
   return operand_bits == 8 ? (input & ~int64_t{3}) | (input & 1) << 1 | (input >> 1 & 1) : input;
+}
+
+// The same for four words in one number.
+constexpr uint64_t swap_middle(uint64_t four) {
+  return (four & 0xffff00000000ffff) | (four & 0xffff0000) << 16 | (four >> 16 & 0xffff0000);
 }
 
 // For many rows weights are decoded once, to tiles of operands as matrix units take them: 1 KiB each, in VNNI order, 32

@@ -77,6 +77,19 @@ void write_digits(const int32_t* values, int count, int8_t* const* digits, int64
   }
 }
 
+// Values of at most nine bits, which bf16 holds; of each four, the second and third trade places.
+template <int group>
+void write_words(const int32_t* values, uint16_t* words) {
+  uint16_t in_order[group];
+  for (int i = 0; i < group; ++i) {
+    in_order[i] = static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(values[i])) >> 16);
+  }
+  uint64_t fours[group / 4];
+  std::memcpy(fours, in_order, sizeof fours);
+  for (uint64_t& four : fours) four = swap_middle(four);
+  std::memcpy(words, fours, sizeof fours);
+}
+
 // Negates a group that has 255 and not -255; returns its unit.
 template <int group>
 float without_255(int32_t* values, const GroupOf& all) {
@@ -104,7 +117,9 @@ int quantize_groups(const BfpInput& in, const BfpOutput& out) {
       out.units[at] = unit;
       out.sums[at] = sum;
     }
-    if (in.addends) {
+    if (out.words) {
+      write_words<group>(values, out.words + first);
+    } else if (in.addends) {
       digits = most(digits, write_addends<group>(values, out.digits, first));
     } else {
       write_digits<group>(values, digits, out.digits, first);
