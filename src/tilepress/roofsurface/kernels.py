@@ -82,8 +82,8 @@ COUNTS = (
     Counted(f"{TILES}/amx", "int4:g32", False, "float", 158.1, None, 65, matrix=1),
     Counted("linear_f32_bf16_groups/amx", "int4:g32", False, "float", 47, None, 49, matrix=1),
     Counted(f"{TILES}/amx", "bf16", True, "float", 17.1, None, 32, matrix=1),
-    Counted(f"{INTEGER_TILES}/amx", "int8:row", True, "int8", 32.8, None, 33, matrix=0.5),
-    Counted(f"{INTEGER_TILES}/amx", "int4:g32", False, "int8", 61.5, None, 46, matrix=1),
+    Counted(f"{INTEGER_TILES}/amx", "int8:row", True, "int8", 16.8, None, 10, matrix=0.5),
+    Counted(f"{INTEGER_TILES}/amx", "int4:g32", False, "int8", 46.5, None, 21, matrix=1),
 )
 
 
