@@ -1,10 +1,12 @@
 // A lot of activations times one block, group after group of what shares every scale. Unit is what tile_multiplier.h
 // asks for; Lot brings
-//   Product, of which the unit's sums are; groups(), one at the least
+//   Product, of which the unit's sums are; groups(), one at the least; rows(), of which a lot may lack some
 //   multiply<tile>(unit): the next group, summed in that tile register, 0 or 1 in turn
 //   add(products [rows, 16]): of the next group
 // In a nameless namespace for the reason that pack_block.h gives.
 #pragma once
+
+#include <cstring>
 
 #include "kernels/scales.h"
 
@@ -16,6 +18,7 @@ namespace {
 template <class Unit, class Lot>
 [[gnu::always_inline]] inline void multiply_lot(Unit& unit, Lot& lot) {
   alignas(64) typename Lot::Product products[2][kTileRows * kBlockNeurons];
+  if (lot.rows() < kTileRows) std::memset(products, 0, sizeof products);
   const auto advance = [&]<int tile>() __attribute__((always_inline)) {
     lot.template multiply<tile>(unit);
     lot.add(products[tile]);

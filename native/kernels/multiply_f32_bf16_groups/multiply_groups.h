@@ -46,9 +46,11 @@ class Bf16Lot {
         x_(product.x + row / kTileRows * product.lot_stride),
         units_(product.units ? product.units + row * product.unit_stride : nullptr),
         unit_stride_(product.unit_stride),
+        rows_(least<int64_t>(product.rows - row, kTileRows)),
         groups_(product.count, product.group / tile_inputs(16)) {}
 
   int64_t groups() const { return groups_.groups(); }
+  int64_t rows() const { return rows_; }
   template <int tile, class Unit>
   [[gnu::always_inline]] void multiply(Unit& unit) {
     groups_.template multiply<tile>(unit, *this);
@@ -69,7 +71,7 @@ class Bf16Lot {
   const float* scales_;
   const uint16_t* x_;
   const float* units_;
-  int64_t unit_stride_;
+  int64_t unit_stride_, rows_;
   Groups groups_;
 };
 

@@ -59,6 +59,7 @@ class Int8Lot {
     sums_ = Sums();
     left_ = segments_;
   }
+  int64_t rows() const { return rows_; }
   const int8_t* x(int64_t tile) const { return x_ + tile * kMaxTileBytes; }
   const int8_t* weights(int64_t tile) const { return tiles_.at(block_, tile); }
   [[gnu::always_inline]] void reach(int64_t tile) { tiles_.reach(tile); }
