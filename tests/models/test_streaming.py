@@ -27,10 +27,11 @@ except RuntimeError:
 """
 LIMIT = 64 << 20
 # Where torch brings mimalloc along, that must take memory as it needs it, not a gigabyte at first that is not counted.
-# One arena of malloc: what one thread gave back, another can have.
+# And malloc must give back what a layer of this size took for a moment, as it does for layers of any real size.
 COUNTED = {
     "OMP_NUM_THREADS": "2",
     "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 18),
     "MIMALLOC_ARENA_RESERVE": "0",
     "MIMALLOC_PURGE_DELAY": "0",
 }
