@@ -96,6 +96,18 @@ def test_tiles_want_segments_that_fill_them():
         kernels.linear(torch.ones(1, 96), packed, activations="bfp:g32:m9", way="linear_f32_bf16_groups")
 
 
+@pytest.mark.parametrize("rounding", ["int8", "bfp:g32:m8"])
+@pytest.mark.parametrize(("format", "density"), [("int4:g32", None), ("int8:row", 0.5)])
+def test_rows_longer_than_a_span_in_one_lot_and_in_two(format, density, rounding, isa):
+    packed = tiles.pack(matrix(37, 2500, 1.0 if density is None else density), format, sparse=density is not None)
+    x = activations(20, 2500)
+    expected = reference_of(x, packed, rounding)
+    for way in ways(packed, rounding):
+        for batch in (7, 20):
+            y = kernels.linear(x[:batch], packed, activations=rounding, way=way)
+            assert torch.equal(y, expected[:batch]), (way, batch)
+
+
 @settings(max_examples=200, deadline=None)
 @given(
     format=st.sampled_from([*INTEGERS, "int4:g2048", "int4:g1040"]),

@@ -64,6 +64,14 @@ def test_every_format_by_every_way(format, density, isa):
             assert_within_bound(activations(batch, 150), packed, activations(37, seed=1), way=way)
 
 
+@pytest.mark.parametrize(("format", "density"), [("mxfp4", None), ("bf16", 0.5), ("int8:row", None)])
+def test_many_blocks_share_activations_and_the_last_has_none_beside_it(format, density, isa):
+    packed = pack(format, 16 * 8 + 5, 150, density)
+    for batch in (2, 16, 20):
+        x = activations(batch, 150, dtype=torch.bfloat16)
+        assert_within_bound(x, packed, way="linear_f32_bf16_tiles", threads=1)
+
+
 @settings(max_examples=250, deadline=None)
 @given(
     format=st.sampled_from(FORMATS),
