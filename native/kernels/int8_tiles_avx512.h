@@ -103,7 +103,10 @@ class HighNibbles {
  public:
   static constexpr int kTimes = 16;
 
-  static bool takes(const SpanWeights& weights) { return !weights.mask && weights.format->bits == 4 && !weights.zeros; }
+  // Scales of fp16 can be divided by sixteen without loss.
+  static bool takes(const SpanWeights& weights) {
+    return !weights.mask && !weights.zeros && weights.format->bits == 4 && weights.format->scale == ScaleType::fp16;
+  }
   explicit HighNibbles(const SpanWeights& weights) : at_(weights.packed) {}
 
   [[gnu::noinline]] void next(int8_t* tile) {

@@ -46,9 +46,7 @@ void amx::linear_int8_pair(const IntegerProduct& product, int64_t* taken, uint8_
     taken[0] = first.taken();
     if (product.weights[1]) taken[1] = second.taken();
   };
-  // Scales of fp16 can be divided without loss.
-  const bool high = HighNibbles::takes(one) && one.format->scale == ScaleType::fp16;
-  high ? run.template operator()<HighNibbles>() : with_int8_decoder(one, run);
+  HighNibbles::takes(one) ? run.template operator()<HighNibbles>() : with_int8_decoder(one, run);
 }
 
 }  // namespace tilepress
