@@ -206,6 +206,17 @@ def test_results_overflow_as_torch_does(dtype):
     assert dtype == torch.bfloat16 or y[0].isinf().all()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_results_are_rounded_as_torch_rounds(dtype, isa):
+    """Sums of zero and a bias of any bits: both signs, all exponents, ties and their neighbours, NaN."""
+    low = [0, 1, 0x0FFF, 0x1000, 0x1001, 0x3000, 0x7FFF, 0x8000, 0x8001, 0xFFFF]
+    bits = ((torch.arange(0, 1 << 16, 7)[:, None] << 16) + torch.tensor(low)).flatten()
+    bias = torch.where(bits < 1 << 31, bits, bits - (1 << 32)).to(torch.int32).view(torch.float32)[:-5]
+    packed = tiles.pack(torch.zeros(len(bias), 32), "int8:row")
+    y = kernels.linear(torch.ones(2, 32, dtype=dtype), packed, bias, activations="int8")
+    torch.testing.assert_close(y, (bias + 0).to(dtype).repeat(2, 1), rtol=0, atol=0, equal_nan=True)
+
+
 def test_the_result_is_close_to_the_product_it_stands_for():
     packed = tiles.pack(matrix(64, 512) / 64, "int8:g32")
     x = activations(3, 512)

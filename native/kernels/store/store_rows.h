@@ -1,30 +1,44 @@
-// A block's sums as the results of a layer: for sixteen neurons at once, as a compiler makes of it. In a nameless
-// namespace for the reason that pack_block.h gives.
+// A block's sums as the results of a layer. In a nameless namespace for the reason that pack_block.h gives.
 #pragma once
 
-#include <cstring>
-
-#include "kernels/all.h"
-#include "tilepress/convert.h"
+#include "kernels/lanes.h"
 
 namespace tilepress {
 namespace {
 
-template <class Number, class Convert>
+// convert.h's round_to_bf16.
+[[gnu::always_inline]] inline Halves bf16_of(Floats x) {
+  const Words bits = std::bit_cast<Words>(x), rounded = bits + 0x7fff + (bits >> 16 & 1);
+  return narrow((bits & 0x7fffffff) > 0x7f800000 ? Words{} + 0x7fc00000 : rounded, 16);
+}
+
+// convert.h's round_to_fp16.
+[[gnu::always_inline]] inline Halves fp16_of(Floats x) {
+  constexpr uint32_t kLowest = 127 - 14, kMissing = 23 - 10;  // exponent of the least normal number; bits of mantissa
+  constexpr uint32_t kTooLarge = (127 + 16) << 23;            // 65536, which has the code of infinity
+  const Words bits = std::bit_cast<Words>(x), magnitude = bits & 0x7fffffff;
+  const Words clamped = magnitude < kTooLarge ? magnitude : Words{} + kTooLarge, own = clamped >> 23;
+  const Words exponent = own < kLowest ? Words{} + kLowest : own, anchor = (exponent + kMissing) << 23;
+  const Words sum = std::bit_cast<Words>(std::bit_cast<Floats>(clamped) + std::bit_cast<Floats>(anchor));
+  const Words finite = (bits >> 16 & 0x8000) | (((exponent - kLowest) << 10) + (sum - anchor));
+  return narrow(magnitude > 0x7f800000 ? Words{} + 0x7e00 : finite, 0);
+}
+
+template <class Convert>
 [[gnu::always_inline]] inline void store_as(const BlockResults& results, const Convert& convert) {
   const float* totals = results.totals;
   uint8_t* y = results.y;
   for (int64_t row = 0; row < results.rows; ++row, totals += kBlockNeurons, y += results.stride) {
     const float scale = results.scales ? results.scales[row] : 1.0f;
-    Number values[kBlockNeurons];
-    for (int i = 0; i < kBlockNeurons; ++i) {
-      const float product = totals[i] * scale;
-      values[i] = convert(results.bias ? product + results.bias[i] : product);
+    decltype(convert(Floats{})) values[kParts];
+    for (int part = 0; part < kParts; ++part) {
+      const Floats product = load<Floats>(totals + part * kLanes) * scale;
+      values[part] = convert(results.bias ? product + load<Floats>(results.bias + part * kLanes) : product);
     }
     if (results.neurons == kBlockNeurons) {
       std::memcpy(y, values, sizeof values);
     } else {
-      std::memcpy(y, values, static_cast<size_t>(results.neurons) * sizeof(Number));
+      std::memcpy(y, values, static_cast<size_t>(results.neurons) * sizeof values / kBlockNeurons);
     }
   }
 }
@@ -32,11 +46,11 @@ template <class Number, class Convert>
 inline void store_rows(const BlockResults& results) {
   switch (results.type) {
     case Real::f32:
-      return store_as<float>(results, [](float x) { return x; });
+      return store_as(results, [](Floats x) { return x; });
     case Real::bf16:
-      return store_as<uint16_t>(results, round_to_bf16);
+      return store_as(results, bf16_of);
     case Real::f16:
-      return store_as<uint16_t>(results, round_to_fp16);
+      return store_as(results, fp16_of);
   }
 }
 
