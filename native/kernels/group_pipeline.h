@@ -3,6 +3,8 @@
 //   Product, of which the unit's sums are; groups(), one at the least; rows(), of which a lot may lack some
 //   multiply<tile>(unit): the next group, summed in that tile register, 0 or 1 in turn
 //   add(products [rows, 16]): of the next group
+//   until_break(): how many groups are to be added before take_break() is called, an even number at first and then
+//   again after each break; kNoBreak: no matter
 // In a nameless namespace for the reason that pack_block.h gives.
 #pragma once
 
@@ -12,6 +14,8 @@
 
 namespace tilepress {
 namespace {
+
+inline constexpr int64_t kNoBreak = int64_t{1} << 62;
 
 // The matrix unit is a group ahead of what is stored, and that one ahead of what is added: what a tile register stored
 // can be loaded only when it has reached the cache.
@@ -24,20 +28,28 @@ template <class Unit, class Lot>
     lot.add(products[tile]);
     unit.template store<1 - tile>(products[1 - tile]);
   };
+  const auto add = [&](const auto& product) __attribute__((always_inline)) {
+    lot.add(product);
+    if (!lot.until_break()) lot.take_break();
+  };
   const auto finish = [&]<int tile>() __attribute__((always_inline)) {  // when this register has the last group
-    lot.add(products[1 - tile]);
+    add(products[1 - tile]);
     unit.template store<tile>(products[tile]);
-    lot.add(products[tile]);
+    add(products[tile]);
   };
   const int64_t groups = lot.groups();
   lot.template multiply<0>(unit);
   unit.template store<0>(products[0]);
-  if (groups == 1) return lot.add(products[0]);
+  if (groups == 1) return add(products[0]);
   lot.template multiply<1>(unit);
+  for (int64_t group = 2; group + 1 < groups;) {
+    const int64_t end = group + least(groups - group, lot.until_break()) / 2 * 2;
 #pragma GCC unroll 1
-  for (int64_t group = 2; group + 1 < groups; group += 2) {
-    advance.template operator()<0>();
-    advance.template operator()<1>();
+    for (; group < end; group += 2) {  // nothing but this, or sums will not stay in their registers
+      advance.template operator()<0>();
+      advance.template operator()<1>();
+    }
+    if (!lot.until_break()) lot.take_break();
   }
   if (groups % 2 == 0) return finish.template operator()<1>();
   advance.template operator()<0>();

@@ -109,7 +109,7 @@ class HighNibbles {
   }
   explicit HighNibbles(const SpanWeights& weights) : at_(weights.packed) {}
 
-  [[gnu::noinline]] void next(int8_t* tile) {
+  [[gnu::always_inline]] void next(int8_t* tile) {
     const __m512i high = _mm512_set1_epi8(static_cast<char>(0xf0));
     const uint8_t* at = at_;
     for (int row = 0; row < kTileRows; row += 2, at += kVectorBytes, tile += 2 * kVectorBytes) {

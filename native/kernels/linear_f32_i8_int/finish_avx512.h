@@ -9,6 +9,11 @@
 namespace tilepress {
 namespace {
 
+inline __m512 load_fp16_scales(const SpanWeights& weights, int64_t group) {
+  const auto* halves = static_cast<const uint16_t*>(weights.scales) + group * kBlockNeurons;
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(halves)));
+}
+
 inline __m512 load_sixteen_scales(const SpanWeights& weights, int64_t group) {
   const int64_t at = group * kBlockNeurons;
   if (weights.format->scale == ScaleType::bf16) {
@@ -16,10 +21,7 @@ inline __m512 load_sixteen_scales(const SpanWeights& weights, int64_t group) {
     const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(halves)));
     return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
   }
-  if (weights.format->scale == ScaleType::fp16) {
-    const auto* halves = static_cast<const uint16_t*>(weights.scales) + at;
-    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(halves)));
-  }
+  if (weights.format->scale == ScaleType::fp16) return load_fp16_scales(weights, group);
   if (weights.format->scale == ScaleType::fp32) {
     return _mm512_loadu_ps(static_cast<const float*>(weights.scales) + at);
   }

@@ -18,19 +18,19 @@ class DecodedTiles {
   static constexpr int kTimes = times_of<Decoder>;
 
   DecodedTiles(const IntegerProduct& product, Decoder& one, Decoder& two)
-      : one_(one), two_(two), both_(product.weights[1]), count_(product.weights[0]->tiles) {}
+      : one_(one), two_(two), count_(product.weights[0]->tiles) {}
 
+  template <bool both>
   [[gnu::always_inline]] void reach(int64_t tile) {
     if (tile >= count_) return;
     one_.next(buffers_[tile & (kBuffers - 1)][0]);
-    if (both_) two_.next(buffers_[tile & (kBuffers - 1)][1]);
+    if constexpr (both) two_.next(buffers_[tile & (kBuffers - 1)][1]);
   }
   const int8_t* at(int block, int64_t tile) const { return buffers_[tile & (kBuffers - 1)][block]; }
 
  private:
   static constexpr int kBuffers = 4;
   Decoder &one_, &two_;
-  bool both_;
   int64_t count_;
   alignas(64) int8_t buffers_[kBuffers][2][kMaxTileBytes];
 };

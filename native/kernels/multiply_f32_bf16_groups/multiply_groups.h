@@ -62,6 +62,8 @@ class Bf16Lot {
     sums_.add(products, scales_ + scale_.next() * kBlockNeurons, units_, unit_stride_);
     if (units_) ++units_;
   }
+  static int64_t until_break() { return kNoBreak; }
+  static void take_break() {}
   void store(float* to) const { sums_.store(to); }
 
  private:

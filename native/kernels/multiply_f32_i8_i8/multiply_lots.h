@@ -1,6 +1,7 @@
 // Lots of int8 activations times blocks of int8 operands over a span, with the sums that linear_span.h defines. Tiles
 // has
-//   reach(tile): called for every tile, in order, one or two before it is used, and for some past the last;
+//   reach<both>(tile): called for every tile, of both blocks or of one, in order, one or two before it is used, and for
+//   some past the last;
 //   at(block, tile): where a block's tile lies; kReady: whether all lie there from the first
 //   kTimes: of what their weights are, operands are so many times as large
 // Unit is what tile_multiplier.h asks for, and brings
@@ -23,6 +24,7 @@ class ReadyTiles {
   static constexpr int kTimes = 1;
 
   explicit ReadyTiles(const IntegerProduct& product) : product_(product) {}
+  template <bool both>
   void reach(int64_t) {}
   const int8_t* at(int block, int64_t tile) const { return product_.tiles[block] + tile * kMaxTileBytes; }
 
@@ -52,8 +54,9 @@ class Int8Lot {
 
   [[gnu::always_inline]] void add(const int32_t* dots) {
     sums_.add(weights_, activations_, index_++, first_group_ + scale_.next(), row_, dots);
-    if (!--left_) end_span();
+    --left_;
   }
+  int64_t until_end() const { return left_; }  // of the span, segments
   [[gnu::always_inline]] void end_span() {
     sums_.add_to(out_, rows_);
     sums_ = Sums();
@@ -62,7 +65,7 @@ class Int8Lot {
   int64_t rows() const { return rows_; }
   const int8_t* x(int64_t tile) const { return x_ + tile * kMaxTileBytes; }
   const int8_t* weights(int64_t tile) const { return tiles_.at(block_, tile); }
-  [[gnu::always_inline]] void reach(int64_t tile) { tiles_.reach(tile); }
+  [[gnu::always_inline]] void reach(int64_t tile) { tiles_.template reach<false>(tile); }
 
  private:
   const SpanWeights& weights_;
@@ -91,22 +94,32 @@ class WholeLot : public Int8Lot<Sums, Tiles> {
   [[gnu::always_inline]] void multiply(Unit& unit) {
     steps_.template multiply<tile>(unit, *this);
   }
+  // A span may have any number of segments.
+  [[gnu::always_inline]] void add(const int32_t* dots) {
+    Int8Lot<Sums, Tiles>::add(dots);
+    if (!this->until_end()) this->end_span();
+  }
+  static int64_t until_break() { return kNoBreak; }
+  static void take_break() {}
 
  private:
   WholeTiles steps_;
 };
 
-// Segments of half a tile: of weights, eight rows of 64 bytes; of activations, 32 bytes of each row.
+// Segments of half a tile: of weights, eight rows of 64 bytes; of activations, 32 bytes of each row. A span has whole
+// tiles, and so an even number of them.
 template <class Sums, class Tiles>
 class HalfLot : public Int8Lot<Sums, Tiles> {
  public:
   HalfLot(const IntegerProduct& product, Tiles& tiles, int block, int64_t row)
       : Int8Lot<Sums, Tiles>(product, tiles, block, row),
         groups_((product.weights[block]->inputs + kTileInputs / 2 - 1) / (kTileInputs / 2)) {
-    tiles.reach(0);
+    this->reach(0);
   }
 
   int64_t groups() const { return groups_; }
+  int64_t until_break() const { return this->until_end(); }
+  [[gnu::always_inline]] void take_break() { this->end_span(); }
   template <int tile, class Unit>
   [[gnu::always_inline]] void multiply(Unit& unit) {
     unit.template zero<tile>();
@@ -183,7 +196,7 @@ class Int8Multiplier {
   void run_blocks(int64_t row) {
     alignas(64) Sums sums[2];
     const SpanWeights& weights = *product_.weights[0];
-    tiles_.reach(0);
+    tiles_.template reach<blocks>(0);
     for_segments(weights, product_.x, [&](const Segment& segment) {
       if (segment.begin % product_.span == 0) std::memset(sums, 0, sizeof sums);
       clear_sums<Unit, lots, blocks>(unit_);
@@ -200,7 +213,7 @@ class Int8Multiplier {
     const int64_t tile = input / kTileInputs, rest = input % kTileInputs, at = rest * kBlockNeurons;
     const int64_t lot = row / kTileRows * (digits() ? 2 : 1);
     const int8_t* x = product_.x.digits[0] + lot * product_.lot_stride + tile * kMaxTileBytes + rest;
-    if (!rest) tiles_.reach(tile + 1);
+    if (!rest) tiles_.template reach<blocks>(tile + 1);
     add_tiles<Unit, lots, blocks>(unit_, x, x + product_.lot_stride, tiles_.at(0, tile) + at,
                                   blocks ? tiles_.at(1, tile) + at : nullptr);
   }
