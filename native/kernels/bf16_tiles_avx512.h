@@ -43,6 +43,20 @@ class RowScales<ScaleType::none> {
   __m512i operator()(__m512i row) const { return row; }
 };
 
+// Exponents, as bf16 has them, of the values that are not zero; none of those has an exponent of 0 unless `subnormal`.
+struct ValueExponents {
+  explicit ValueExponents(const Format& format) {
+    for (int code = 0; code < 1 << format.bits; ++code) {
+      const int exponent = format.bf16s[code] >> 7 & 0xff;
+      if (exponent) lowest = least(lowest, exponent), highest = most(highest, exponent);
+      subnormal |= !exponent && (format.bf16s[code] & 0x7f);
+    }
+  }
+
+  int lowest = 254, highest = 1;
+  bool subnormal = false;
+};
+
 // Powers of two are added to exponents, unless a group's are so large or small that a value would leave bf16. Where
 // none is above 1, and -0 stands for no code, exponents are lowered by an unsigned subtraction that stops at 0: zeros
 // need no care.
@@ -50,14 +64,10 @@ template <>
 class RowScales<ScaleType::e8m0> {
  public:
   explicit RowScales(const SpanWeights& weights) : scales_(weights.scales), general_(weights) {
-    int least_exponent = 254, most_exponent = 1;
-    for (int code = 0; code < 1 << weights.format->bits; ++code) {
-      const int exponent = weights.format->bf16s[code] >> 7 & 0xff;
-      if (exponent) least_exponent = least(least_exponent, exponent), most_exponent = most(most_exponent, exponent);
-      subnormal_ |= !exponent && (weights.format->bf16s[code] & 0x7f);
-    }
-    least_ = _mm512_set1_epi32(128 - least_exponent);
-    most_ = _mm512_set1_epi32(381 - most_exponent);
+    const ValueExponents exponents(*weights.format);
+    subnormal_ = exponents.subnormal;
+    least_ = _mm512_set1_epi32(128 - exponents.lowest);
+    most_ = _mm512_set1_epi32(381 - exponents.highest);
   }
 
   void begin_group(int64_t group) {
@@ -162,6 +172,61 @@ class TileDecoder {
   Values values_;
   RowScales<type> scales_;
   int64_t group_size_, group_, last_, left_;
+};
+
+// For `vpshufb`, of 16 bytes in each 128 bits: a neuron's byte, widened, into both words of its lane.
+struct IntoBothWords {
+  constexpr IntoBothWords() : places() {
+    for (int i = 0; i < 64; ++i) places[i] = static_cast<uint8_t>(i % 2 ? 0x80 : i / 4);
+  }
+  alignas(64) uint8_t places[64];
+};
+constexpr IntoBothWords kIntoBothWords;
+
+// 4-bit codes of 16-bit tiles, a group a tile, under the assumption that scales are powers of two up to 1 and none so
+// small that a value would leave bf16: then all that a group takes is an unsigned subtraction. Whether that was so is
+// known in the end.
+class LoweredNibbles {
+ public:
+  static bool takes(const SpanWeights& weights) {
+    const Format& format = *weights.format;
+    return DenseNibbles::takes(weights) && format.scale == ScaleType::e8m0 && format.group == tile_inputs(16) &&
+           !ValueExponents(format).subnormal;
+  }
+
+  LoweredNibbles(const SpanWeights& weights, const uint8_t* bytes)
+      : source_(weights, bytes),
+        values_(weights),
+        scales_(static_cast<const uint8_t*>(weights.scales) + weights.first / tile_inputs(16) * kBlockNeurons),
+        most_taken_(static_cast<uint16_t>((ValueExponents(*weights.format).lowest - 1) << 7)) {}
+
+  [[gnu::always_inline]] void next(uint16_t* tile) {
+    const __m512i codes = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(scales_)));
+    const __m512i words = _mm512_shuffle_epi8(codes, _mm512_load_si512(kIntoBothWords.places));
+    const __m512i steps = _mm512_sub_epi16(_mm512_set1_epi16(127 << 7), _mm512_slli_epi16(words, 7));
+    most_ = _mm512_max_epu16(most_, steps);  // of a scale above 1 too: below 0, it is a large number
+    scales_ += kBlockNeurons;
+#pragma GCC unroll 4
+    for (int at = 0; at < tile_inputs(16); at += kStepInputs) {
+      RowPair pairs[kStepLines];
+      source_.next(values_, pairs);
+      for (const RowPair& pair : pairs) {
+        _mm512_store_si512(tile, _mm512_subs_epu16(pair.first, steps));
+        _mm512_store_si512(tile + kVectorBytes / 2, _mm512_subs_epu16(pair.second, steps));
+        tile += kVectorBytes;
+      }
+    }
+  }
+
+  bool holds() const { return !_mm512_cmpgt_epu16_mask(most_, _mm512_set1_epi16(static_cast<int16_t>(most_taken_))); }
+  int64_t taken() const { return 0; }
+
+ private:
+  DenseNibbles source_;
+  WordTable values_;
+  const uint8_t* scales_;
+  uint16_t most_taken_;
+  __m512i most_ = _mm512_setzero_si512();
 };
 
 // Calls work(decoder, bytes) with the type of decoder that takes the weights; false where none does. `scaled`: with

@@ -103,6 +103,19 @@ def test_one_hot_activations_read_single_weights(dtype, density, isa):
             assert ((y.T == 0) == (tiles.unpack(packed) == 0)).all()
 
 
+@pytest.mark.parametrize("exponent", [-110, -3, 1, 3, 120])
+def test_powers_of_two_for_scales_of_any_size(exponent, isa):
+    """Large and small ones in one group of one neuron, where all others are moderate: nothing is rounded."""
+    weight = matrix(16 * 8, 150)
+    weight[40, 64:96] *= 2.0**exponent
+    packed = tiles.pack(weight, "mxfp4")
+    x = torch.eye(150, dtype=torch.bfloat16)
+    for way in ways(packed):
+        for rows in (x[:4], x[64:80], x[60:90], x):
+            y = kernels.linear(rows, packed, way=way, threads=1)
+            assert torch.equal(y.float(), rows.float() @ tiles.unpack(packed).T)
+
+
 def test_bf16_weights_and_activations_lose_nothing_but_in_sums(isa):
     packed = pack("bf16", 40, 64, None)
     x = activations(6, 64, dtype=torch.bfloat16).float()

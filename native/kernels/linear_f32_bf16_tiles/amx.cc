@@ -10,6 +10,13 @@ bool amx::linear_bf16_pair(const PairWeights& weights, const Bf16Product& produc
   const SpanWeights* two = weights.blocks[1];
   const int bits = one.format->bits;
   if (!one.mask && bits != 4 && bits < 8) return false;
+  if (weights.scaled && LoweredNibbles::takes(one)) {
+    LoweredNibbles first(one, one.packed), second(two ? *two : one, two ? two->packed : one.packed);
+    if (PairMultiplier<Bf16Unit, LoweredNibbles>(product, first, two ? &second : nullptr).run()) {
+      for (int block = 0; block < (two ? 2 : 1); ++block) taken[block] = 0;
+      return true;
+    }
+  }
   return with_tile_decoder(one, weights.scaled, [&]<class Decoder>() {
     const auto took = [](const Decoder& decoder, const SpanWeights& span) {
       return span.mask && decoder.taken() >= 0 ? decoder.taken() - span.taken : decoder.taken();
