@@ -103,10 +103,10 @@ def test_one_hot_activations_read_single_weights(dtype, density, isa):
             assert ((y.T == 0) == (tiles.unpack(packed) == 0)).all()
 
 
-@pytest.mark.parametrize("exponent", [-110, -3, 1, 3, 120])
+@pytest.mark.parametrize("exponent", [-110, -3, 0, 20, 120])
 def test_powers_of_two_for_scales_of_any_size(exponent, isa):
     """Large and small ones in one group of one neuron, where all others are moderate: nothing is rounded."""
-    weight = matrix(16 * 8, 150)
+    weight = matrix(16 * 8, 150) / 1024
     weight[40, 64:96] *= 2.0**exponent
     packed = tiles.pack(weight, "mxfp4")
     x = torch.eye(150, dtype=torch.bfloat16)
