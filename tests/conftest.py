@@ -8,10 +8,10 @@ from tilepress.bench import bandwidth
 
 
 @pytest.fixture(params=kernels.supported_isas())
-def isa(request, monkeypatch):
+def isa(request):
     """Each instruction set that this machine has, in force for the test."""
-    monkeypatch.setenv("TILEPRESS_ISA", request.param)
-    return request.param
+    with kernels.forced_isa(request.param):
+        yield request.param
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -9,6 +9,7 @@ namespace tilepress {
 
 // Ascending within a family: a machine that has one has all below it in its family; portable is below both.
 enum class Isa { portable, neon_dotprod, neon_i8mm, avx2, avx512, amx };
+inline constexpr int kIsas = 6;
 
 std::string_view isa_name(Isa isa);
 
@@ -18,10 +19,13 @@ const std::vector<Isa>& supported_isas();
 // CPU features found, by the names that Linux gives them, whether or not a kernel uses them.
 std::vector<std::string> cpu_features();
 
-// The instruction set in force: the highest supported one, or TILEPRESS_ISA.
-// Throws std::invalid_argument, with the list of those that work here, when that one is unknown or
-// unsupported.
+// The instruction set in force: the one that was forced last; else TILEPRESS_ISA, as it was when first asked for; else
+// the highest supported one. Throws std::invalid_argument, with the list of those that work here, when that one is
+// unknown or unsupported.
 Isa active_isa();
+
+// Forces the set of that name, or none if it has none, and returns the one that was forced before. Throws as above.
+std::string force_isa(const std::string& name);
 
 // Whether code for `isa` may run while `active` is in force.
 bool permitted(Isa isa, Isa active);

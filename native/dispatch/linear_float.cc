@@ -228,8 +228,8 @@ void linear_bf16_pairs(const PackedWeights& weights, const Bf16Rows& rows, const
 }  // namespace
 
 std::string_view float_way(const PackedWeights& weights, int64_t batch, Real type) {
-  if (!find(kLinearBf16.name)) return kLinearF32.name;
-  const bool unit = find(kLinearBf16Pair.name)->isa != Isa::portable;
+  if (!find(kLinearBf16)) return kLinearF32.name;
+  const bool unit = find(kLinearBf16Pair)->isa != Isa::portable;
   const int64_t rows = batch * Bf16Rows::parts_of(type);
   if (rows <= (unit ? kFewFloatRows : kFewFloatRowsWithoutUnit)) return kLinearBf16.name;
   // Powers of two are as well multiplied in.

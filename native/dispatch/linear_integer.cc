@@ -131,7 +131,7 @@ void linear_int8_pairs(const PackedWeights& weights, const Activations& x, const
 
 // Whether the kernel that multiplies rows would rather have four of them, of nine bits, in five lines.
 bool fives_serve(const IntegerFormat& rounding, int64_t batch) {
-  const Isa isa = choose(kLinearInteger.name).isa;
+  const Isa isa = find(kLinearInteger)->isa;
   return rounding.mantissa == 8 && batch > 2 && (isa == Isa::neon_dotprod || isa == Isa::portable);
 }
 
@@ -156,7 +156,7 @@ void linear_int8_spans(std::span<const LinearTask> tasks, const Activations& x, 
 std::string_view integer_way(const PackedWeights& weights, int64_t batch, const IntegerFormat& rounding) {
   const Cut cut = cut_inputs(weights.shape, weights.format, rounding.group);
   const int64_t rows = batch * digits_of(rounding.mantissa);
-  const bool unit = choose(kLinearInt8Pair.name).isa != Isa::portable;
+  const bool unit = find(kLinearInt8Pair)->isa != Isa::portable;
   if (!unit || rows <= kFewIntegerRows || !int8_serves(rounding, cut)) return kLinearInteger.name;
   if (bf16_serves(weights, rounding, cut) && rounding.mantissa == 8) {
     return batch <= kTileRows ? kLinearGroups.name : kMultiplyGroups.name;

@@ -9,7 +9,7 @@ namespace tilepress {
 namespace {
 
 template <class Function>
-Kernel entry(Operation<Function> operation, Isa isa, Function* function) {
+Kernel entry(const Operation<Function>& operation, Isa isa, Function* function) {
   return {operation.name, isa, reinterpret_cast<AnyKernel>(function)};
 }
 

@@ -1,6 +1,7 @@
 // The one list of kernels, in priority order.
 #pragma once
 
+#include <atomic>
 #include <span>
 #include <string_view>
 
@@ -20,40 +21,45 @@ struct Kernel {
   AnyKernel function;
 };
 
-// Operations, and the type of the function that does each.
+inline constexpr Kernel kNoKernel = {};
+
+// An operation, and the type of the function that does it. It remembers its kernel for each instruction set in force:
+// a call for which memory has to be waited for, because weights have put everything else out of the caches, should look
+// at little.
 template <class Function>
 struct Operation {
   std::string_view name;
+  mutable std::atomic<const Kernel*> known[kIsas] = {};
 };
 
-inline constexpr Operation<QuantizeRow> kQuantize{"quantize"};
-inline constexpr Operation<DequantizeRow> kDequantize{"dequantize"};
-inline constexpr Operation<QuantizeBfp> kQuantizeBfp{"quantize_bfp"};
-inline constexpr Operation<PackPlanes> kPackPlanes{"pack_planes"};
-inline constexpr Operation<UnpackPlanes> kUnpackPlanes{"unpack_planes"};
-inline constexpr Operation<PackBlock> kPack{"pack"};
-inline constexpr Operation<UnpackBlock> kUnpack{"unpack"};
-inline constexpr Operation<LinearInteger> kLinearInteger{"linear_f32_i8_int"};
-inline constexpr Operation<LinearF32> kLinearF32{"linear_f32_f32_any"};
-inline constexpr Operation<LinearBf16> kLinearBf16{"linear_f32_bf16_any"};
-inline constexpr Operation<DecodeBf16> kDecodeBf16{"decode_bf16_any"};
-inline constexpr Operation<MultiplyBf16> kMultiplyBf16{"multiply_f32_bf16_bf16"};
-inline constexpr Operation<MultiplyGroups> kMultiplyGroups{"multiply_f32_bf16_groups"};
-inline constexpr Operation<LinearGroups> kLinearGroups{"linear_f32_bf16_groups"};
-inline constexpr Operation<LinearBf16Pair> kLinearBf16Pair{"linear_f32_bf16_tiles"};
-inline constexpr Operation<DecodeInt8> kDecodeInt8{"decode_i8_int"};
-inline constexpr Operation<MultiplyInt8> kMultiplyInt8{"multiply_f32_i8_i8"};
-inline constexpr Operation<LinearInt8Pair> kLinearInt8Pair{"linear_f32_i8_tiles"};
-inline constexpr Operation<StoreBlock> kStore{"store"};
-inline constexpr Operation<AttendHead> kAttend{"attend"};
-inline constexpr Operation<SiluFloats> kSilu{"silu"};
-inline constexpr Operation<KvScores> kKvScores{"scores_f32_bfp_bfp"};
-inline constexpr Operation<KvMix> kKvMix{"mix_f32_bfp_bfp"};
-inline constexpr Operation<KvWeigh> kKvWeigh{"weights_u8_f32"};
-inline constexpr Operation<MultiplySparse> kMultiplySparse{"multiply_f32_f32_sparse"};
-inline constexpr Operation<ExpandThin> kExpandThin{"expand_thin"};
-inline constexpr Operation<SoftmaxWeights> kSoftmaxWeights{"softmax_f32"};
-inline constexpr Operation<ReadBytes> kRead{"read"};
+inline constinit const Operation<QuantizeRow> kQuantize{"quantize"};
+inline constinit const Operation<DequantizeRow> kDequantize{"dequantize"};
+inline constinit const Operation<QuantizeBfp> kQuantizeBfp{"quantize_bfp"};
+inline constinit const Operation<PackPlanes> kPackPlanes{"pack_planes"};
+inline constinit const Operation<UnpackPlanes> kUnpackPlanes{"unpack_planes"};
+inline constinit const Operation<PackBlock> kPack{"pack"};
+inline constinit const Operation<UnpackBlock> kUnpack{"unpack"};
+inline constinit const Operation<LinearInteger> kLinearInteger{"linear_f32_i8_int"};
+inline constinit const Operation<LinearF32> kLinearF32{"linear_f32_f32_any"};
+inline constinit const Operation<LinearBf16> kLinearBf16{"linear_f32_bf16_any"};
+inline constinit const Operation<DecodeBf16> kDecodeBf16{"decode_bf16_any"};
+inline constinit const Operation<MultiplyBf16> kMultiplyBf16{"multiply_f32_bf16_bf16"};
+inline constinit const Operation<MultiplyGroups> kMultiplyGroups{"multiply_f32_bf16_groups"};
+inline constinit const Operation<LinearGroups> kLinearGroups{"linear_f32_bf16_groups"};
+inline constinit const Operation<LinearBf16Pair> kLinearBf16Pair{"linear_f32_bf16_tiles"};
+inline constinit const Operation<DecodeInt8> kDecodeInt8{"decode_i8_int"};
+inline constinit const Operation<MultiplyInt8> kMultiplyInt8{"multiply_f32_i8_i8"};
+inline constinit const Operation<LinearInt8Pair> kLinearInt8Pair{"linear_f32_i8_tiles"};
+inline constinit const Operation<StoreBlock> kStore{"store"};
+inline constinit const Operation<AttendHead> kAttend{"attend"};
+inline constinit const Operation<SiluFloats> kSilu{"silu"};
+inline constinit const Operation<KvScores> kKvScores{"scores_f32_bfp_bfp"};
+inline constinit const Operation<KvMix> kKvMix{"mix_f32_bfp_bfp"};
+inline constinit const Operation<KvWeigh> kKvWeigh{"weights_u8_f32"};
+inline constinit const Operation<MultiplySparse> kMultiplySparse{"multiply_f32_f32_sparse"};
+inline constinit const Operation<ExpandThin> kExpandThin{"expand_thin"};
+inline constinit const Operation<SoftmaxWeights> kSoftmaxWeights{"softmax_f32"};
+inline constinit const Operation<ReadBytes> kRead{"read"};
 
 // All kernels of this build; of one operation, the one to prefer comes first.
 std::span<const Kernel> kernels();
@@ -64,9 +70,22 @@ const Kernel* find(std::string_view operation);
 // The same, of an operation that has a portable kernel, as nearly all have.
 const Kernel& choose(std::string_view operation);
 
+// Both for an operation that remembers.
 template <class Function>
-Function* choose(Operation<Function> operation) {
-  return reinterpret_cast<Function*>(choose(operation.name).function);
+const Kernel* find(const Operation<Function>& operation) {
+  std::atomic<const Kernel*>& known = operation.known[static_cast<int>(active_isa())];
+  const Kernel* kernel = known.load(std::memory_order_relaxed);
+  if (!kernel) {
+    const Kernel* found = find(operation.name);
+    known.store(kernel = found ? found : &kNoKernel, std::memory_order_relaxed);
+  }
+  return kernel == &kNoKernel ? nullptr : kernel;
+}
+
+template <class Function>
+Function* choose(const Operation<Function>& operation) {
+  const Kernel* found = find(operation);
+  return reinterpret_cast<Function*>((found ? *found : choose(operation.name)).function);
 }
 
 }  // namespace tilepress

@@ -69,12 +69,12 @@ def test_doctor(records, call):
     assert "read_bandwidth.threads_1" in call("doctor").stdout
 
 
-def test_doctor_obeys_and_refuses_a_forced_instruction_set(records, call):
-    found = records("doctor", TILEPRESS_ISA="portable")
+def test_doctor_obeys_and_refuses_a_forced_instruction_set():
+    found = checked(run("doctor", "--json", TILEPRESS_ISA="portable"))
     chosen = {name: value for name, value in found.items() if name.endswith(".chosen")}
     assert chosen.pop("kernel.linear_f32_bf16_any.chosen", "none") == "none"  # x86 has it, portable code does not
     assert set(chosen.values()) == {"portable"}
-    assert_refused(call("doctor", TILEPRESS_ISA="sse9"), "TILEPRESS_ISA=sse9", "those that work here: portable")
+    assert_refused(run("doctor", TILEPRESS_ISA="sse9"), "TILEPRESS_ISA=sse9", "those that work here: portable")
 
 
 def test_formats(records, call):

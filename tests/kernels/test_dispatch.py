@@ -30,26 +30,40 @@ def test_a_forced_set_is_in_force_and_nothing_above_it_runs(isa):
             assert kernels.chosen(operation) == best
 
 
-def test_an_empty_variable_forces_nothing(monkeypatch):
-    monkeypatch.setenv("TILEPRESS_ISA", "")
-    assert kernels.active_isa() == kernels.supported_isas()[-1]
-
-
 @pytest.mark.parametrize("name", ["mmx", "PORTABLE", "avx-512"])
-def test_an_unknown_set_is_refused_with_the_list(monkeypatch, name):
-    monkeypatch.setenv("TILEPRESS_ISA", name)
-    with pytest.raises(ValueError, match=f"TILEPRESS_ISA={name} is not an instruction set we know; .*here: portable"):
-        kernels.active_isa()
+def test_an_unknown_set_is_refused_with_the_list(name):
+    before = kernels.active_isa()
+    with (
+        pytest.raises(ValueError, match=f"^{name} is not an instruction set we know; .*here: portable"),
+        kernels.forced_isa(name),
+    ):
+        pass
+    assert kernels.active_isa() == before
 
 
-def test_a_set_of_another_processor_is_refused_with_the_list(monkeypatch):
+def test_a_set_of_another_processor_is_refused_with_the_list():
     other = next(isa for isa in ("avx2", "neon_dotprod") if isa not in kernels.supported_isas())
-    monkeypatch.setenv("TILEPRESS_ISA", other)
-    with pytest.raises(ValueError, match=f"{other} is not supported by this machine; those that work here: portable"):
-        kernels.chosen("pack")
+    with (
+        pytest.raises(ValueError, match=f"{other} is not supported by this machine; those that work here: portable"),
+        kernels.forced_isa(other),
+    ):
+        pass
 
 
-def test_the_variable_works_from_outside():
+def test_forced_sets_nest():
+    highest = kernels.active_isa()
+    with kernels.forced_isa("portable"):
+        with kernels.forced_isa(None):
+            assert kernels.active_isa() == highest
+        assert kernels.active_isa() == "portable"
+    assert kernels.active_isa() == highest
+
+
+@pytest.mark.parametrize("value", ["portable", "", "mmx"])
+def test_the_variable_works_from_outside(value):
     command = [sys.executable, "-c", "from tilepress import kernels; print(kernels.active_isa())"]
-    done = subprocess.run(command, env=os.environ | {"TILEPRESS_ISA": "portable"}, capture_output=True, text=True)
-    assert done.stdout.strip() == "portable"
+    done = subprocess.run(command, env=os.environ | {"TILEPRESS_ISA": value}, capture_output=True, text=True)
+    if value == "mmx":
+        assert "ValueError: TILEPRESS_ISA=mmx is not an instruction set we know" in done.stderr
+    else:
+        assert done.stdout.strip() == (value or kernels.active_isa())

@@ -1,6 +1,6 @@
 """Arithmetic on packed tiles: which kernels there are, and which one runs."""
 
-from .dispatch import active_isa, chosen, cpu_features, registered, supported_isas
+from .dispatch import active_isa, chosen, cpu_features, forced_isa, registered, supported_isas
 from .linear import error_bound, linear, linear_kernel
 from .ops import register
 from .planes import PackedPlanes, pack_planes, unpack_planes
@@ -11,6 +11,7 @@ __all__ = [
     "chosen",
     "cpu_features",
     "error_bound",
+    "forced_isa",
     "linear",
     "linear_kernel",
     "pack_planes",

@@ -1,8 +1,12 @@
 """Which instruction sets and kernels there are, and which kernel an operation takes.
 
 The highest instruction set that this machine has is in force, unless the environment variable TILEPRESS_ISA names
-another; an operation takes the best of its kernels that the set in force permits. Read anew at every call.
+another when it is first asked for, or `forced_isa` does; an operation takes the best of its kernels that the set in
+force permits.
 """
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from .. import _native
 
@@ -20,6 +24,20 @@ def cpu_features() -> list[str]:
 def active_isa() -> str:
     """The instruction set in force; ValueError if TILEPRESS_ISA names one that cannot be."""
     return _native.active_isa()
+
+
+@contextmanager
+def forced_isa(isa: str | None) -> Iterator[None]:
+    """Within the context, that instruction set is in force, for all threads; None forces nothing.
+
+    Raises:
+        ValueError: this machine does not have it.
+    """
+    before = _native.force_isa(isa or "")
+    try:
+        yield
+    finally:
+        _native.force_isa(before)
 
 
 def registered() -> dict[str, list[str]]:

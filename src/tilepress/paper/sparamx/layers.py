@@ -143,14 +143,15 @@ def figure_16(
     from ...bench.linear import Settings, Timing
     from ...bench.model_peers import best_dtype
     from ...bench.shapes import Shape
-    from .speed_study import core_counts, forced, kernel_sets, time_layers, unit_note
+    from ...kernels import forced_isa
+    from .speed_study import core_counts, kernel_sets, time_layers, unit_note
 
     shape, counts, sets = Shape(neurons, inputs), core_counts(cores), kernel_sets()
     found: dict[tuple[str, int], Timing] = {}
     for count in counts:
         settings = Settings(dtype=best_dtype(), seconds=seconds, threads=count, peers=False)
         for name, isa in sets.items():
-            with forced(isa):
+            with forced_isa(isa):
                 (result,) = time_layers(track, f"{name}, {core_text(count)}", [shape], [weights], settings)
             found[name, count] = result.timings[0]
     slowest = found[list(sets)[-1], counts[0]].seconds

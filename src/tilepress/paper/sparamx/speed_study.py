@@ -2,8 +2,7 @@
 SparAMX' paper are made of."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -18,7 +17,7 @@ from ...bench.model import Entrant, Writer
 from ...bench.model_peers import best_dtype
 from ...bench.random_models import FilledWriter, packed_model, random_model
 from ...bench.shapes import Shape
-from ...kernels import active_isa, linear_kernel, supported_isas
+from ...kernels import active_isa, forced_isa, linear_kernel, supported_isas
 from ...models import LoadedModel, ModelUnavailableError, load_model
 from ...nn.kv_cache import kv_cache
 from ...simulate.layers import find_transformer
@@ -50,19 +49,6 @@ def config_of(name: str, millions: int, positions: int) -> LlamaConfig:
     )
 
 
-@contextmanager
-def forced(isa: str | None) -> Iterator[None]:
-    """Our kernels of that instruction set; the best ones if None."""
-    before = os.environ.get("TILEPRESS_ISA")
-    if isa is not None:
-        os.environ["TILEPRESS_ISA"] = isa
-    try:
-        yield
-    finally:
-        os.environ.pop("TILEPRESS_ISA", None)
-        os.environ.update({} if before is None else {"TILEPRESS_ISA": before})
-
-
 class Forced:
     """A writer whose kernels are of one instruction set."""
 
@@ -70,7 +56,7 @@ class Forced:
         self.writer, self.isa, self.bytes_read = writer, isa, writer.bytes_read
 
     def write(self, prompt: Tensor, tokens: int) -> list[float]:
-        with forced(self.isa):
+        with forced_isa(self.isa):
             return self.writer.write(prompt, tokens)
 
 
