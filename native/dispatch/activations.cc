@@ -18,33 +18,10 @@ constexpr int kMostAdded = 8;  // the mantissa whose values are better cut in ad
 // Of more rows some group is likely to have both 255 and -255, and with it all rows three addends.
 constexpr int64_t kMostAddedRows = 8;
 
-Format int8_rows(int64_t cols) {
-  Format format = {};
-  format.rounding = Rounding::integer;
-  format.bits = 8;
-  format.low = -128;
-  format.high = format.max = 127;
-  format.emax = 6;
-  format.scale = ScaleType::fp32;
-  format.group = cols;
-  return format;
-}
-
 size_t size(int64_t count) { return static_cast<size_t>(count); }
 
 int8_t* aligned(int8_t* at) {
   return at + (kVectorBytes - reinterpret_cast<uintptr_t>(at) % kVectorBytes) % kVectorBytes;
-}
-
-// Most segments have 32 inputs, for which a compiler can do best.
-int32_t sum_of(const int8_t* values, int64_t count) {
-  constexpr int kUsual = 32;
-  int32_t sum = 0;
-  if (count == kUsual) {
-    for (int i = 0; i < kUsual; ++i) sum += values[i];
-    return sum;
-  }
-  return std::accumulate(values, values + count, sum);
 }
 
 // A row, and zeros up to `padded` values.
@@ -59,6 +36,10 @@ template <int inputs, class Number>
 void place_in_lot(const Number* values, int64_t count, int64_t padded, int64_t row, Number* lot) {
   for (int64_t at = 0; at < padded; at += inputs) {
     Number* to = lot + at * kTileRows + row * inputs;
+    if (at + inputs <= count) {
+      std::memcpy(to, values + at, inputs * sizeof(Number));
+      continue;
+    }
     const int64_t here = std::clamp<int64_t>(count - at, 0, inputs);
     std::copy(values + at, values + at + here, to);
     std::fill(to + here, to + inputs, Number{0});
@@ -211,18 +192,17 @@ void IntegerRows::place_words(int64_t row, const uint16_t* words, int64_t count)
 }
 
 int IntegerRows::convert_int8(const MatrixShape& shape, const Activations& x, int64_t row) {
-  const std::array<int8_t*, kMostDigits> digits = room_for(row, shape.cols);
-  const int8_t* values = digits[0];
-  const float* floats = float_row(shape, x, row, 0);
-  if (count_bad(floats, shape.cols)) return 0;
-  const GroupScales scale = {&scales_[row], nullptr, false, false};
-  choose(kQuantize)(int8_rows(shape.cols), floats, shape.cols, scale, digits[0]);
-  for (int64_t segment = 0; segment < segments_; ++segment) {
-    const int64_t begin = segment * cut_.segment, end = std::min(begin + cut_.segment, shape.cols);
-    sums_[row * segments_ + segment] = sum_of(values + begin, end - begin);
-  }
+  const bool tiled = placing_ == Placing::int8_tiles, words = placing_ == Placing::bf16_tiles;
+  const std::array<int8_t*, kMostDigits> digits = words ? room_for(row, stride_) : std::array<int8_t*, kMostDigits>{};
+  int8_t* to = words   ? digits[0]
+               : tiled ? values_ + row / kTileRows * lot_stride() + row % kTileRows * kPiece
+                       : values_ + row * stride_;
+  const int64_t bytes = x.type == Real::f32 ? 4 : 2;
+  const Int8Input in = {x.data + row * shape.cols * bytes, x.type, shape.cols, cut_.segment};
+  const Int8Output out = {to, stride_, tiled ? kTileRows * kPiece : kPiece, sums_ + row * segments_, scales_ + row};
+  if (!choose(kQuantizeInt8)(in, out)) return 0;
+  if (words) place(row, digits, shape.cols);
   if (units_) std::fill_n(units_ + row * segments_, segments_, unit_);
-  place(row, digits, shape.cols);
   return 1;
 }
 

@@ -19,7 +19,9 @@ const Kernel kKernels[] = {
     entry(kQuantize, Isa::avx2, avx2::quantize_row),
     entry(kDequantize, Isa::avx512, avx512::dequantize_row),
     entry(kDequantize, Isa::avx2, avx2::dequantize_row),
+    entry(kQuantizeInt8, Isa::avx512, avx512::quantize_int8_row),
     entry(kQuantizeBfp, Isa::avx512, avx512::quantize_bfp_row),
+    entry(kQuantizeInt8, Isa::avx2, avx2::quantize_int8_row),
     entry(kQuantizeBfp, Isa::avx2, avx2::quantize_bfp_row),
     entry(kPackPlanes, Isa::avx512, avx512::pack_planes),
     entry(kUnpackPlanes, Isa::avx512, avx512::unpack_planes),
@@ -77,6 +79,7 @@ const Kernel kKernels[] = {
 #endif
     entry(kQuantize, Isa::portable, portable::quantize_row),
     entry(kDequantize, Isa::portable, portable::dequantize_row),
+    entry(kQuantizeInt8, Isa::portable, portable::quantize_int8_row),
     entry(kQuantizeBfp, Isa::portable, portable::quantize_bfp_row),
     entry(kPackPlanes, Isa::portable, portable::pack_planes),
     entry(kUnpackPlanes, Isa::portable, portable::unpack_planes),

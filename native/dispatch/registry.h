@@ -34,6 +34,7 @@ struct Operation {
 
 inline constinit const Operation<QuantizeRow> kQuantize{"quantize"};
 inline constinit const Operation<DequantizeRow> kDequantize{"dequantize"};
+inline constinit const Operation<QuantizeInt8> kQuantizeInt8{"quantize_int8"};
 inline constinit const Operation<QuantizeBfp> kQuantizeBfp{"quantize_bfp"};
 inline constinit const Operation<PackPlanes> kPackPlanes{"pack_planes"};
 inline constinit const Operation<UnpackPlanes> kUnpackPlanes{"unpack_planes"};

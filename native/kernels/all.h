@@ -11,6 +11,7 @@ namespace tilepress {
 namespace portable {
 QuantizeRow quantize_row;
 DequantizeRow dequantize_row;
+QuantizeInt8 quantize_int8_row;
 QuantizeBfp quantize_bfp_row;
 PackPlanes pack_planes;
 UnpackPlanes unpack_planes;
@@ -59,6 +60,7 @@ LinearInteger linear_integer_span;
 namespace avx2 {
 QuantizeRow quantize_row;
 DequantizeRow dequantize_row;
+QuantizeInt8 quantize_int8_row;
 QuantizeBfp quantize_bfp_row;
 PackPlanes pack_planes;
 UnpackPlanes unpack_planes;
@@ -79,6 +81,7 @@ SoftmaxWeights softmax_weights;
 namespace avx512 {
 QuantizeRow quantize_row;
 DequantizeRow dequantize_row;
+QuantizeInt8 quantize_int8_row;
 QuantizeBfp quantize_bfp_row;
 PackPlanes pack_planes;
 UnpackPlanes unpack_planes;

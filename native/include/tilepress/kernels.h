@@ -73,6 +73,23 @@ using DequantizeRow = void(const Format&, const void* codes, const uint8_t* keep
 inline constexpr int kDigitBits = 7, kMostDigits = 3;
 constexpr int digits_of(int mantissa) { return mantissa > 2 * kDigitBits ? 3 : mantissa > kDigitBits ? 2 : 1; }
 
+// A row of activations to int8 with one scale. `values` come in pieces of kPiece that lie `piece_stride` apart, with
+// zeros behind the last up to `padded`, whole pieces. Of each segment, a multiple of 16 inputs, the sum of its values.
+// Returns false, with the outputs meaningless, where one is not finite.
+struct Int8Input {
+  const uint8_t* x;
+  Real type;
+  int64_t count, segment;
+};
+struct Int8Output {
+  int8_t* values;
+  int64_t padded, piece_stride;
+  int32_t* sums;
+  float* scale;
+};
+inline constexpr int kPiece = 64;
+using QuantizeInt8 = bool(const Int8Input&, const Int8Output&);
+
 // A row of finite activations to block floating point. `floats` has zeros
 // behind `count` up to the end of its group; `segment` divides `group`.
 struct BfpInput {

@@ -1,0 +1,103 @@
+// A row of activations as int8, what formats/reference.py makes of int8:row, straight to its places. In a nameless
+// namespace for the reason that pack_block.h gives.
+#pragma once
+
+#include <limits>
+
+#include "kernels/lanes.h"
+#include "kernels/scales.h"
+
+namespace tilepress {
+namespace {
+
+using LaneBytes [[gnu::vector_size(kLanes)]] = int8_t;
+
+// `kLanes` activations, of which `count` are there; the others are 0.
+template <Real type>
+[[gnu::always_inline]] inline Floats activations_at(const void* x, int64_t at, int64_t count) {
+  using Number = std::conditional_t<type == Real::f32, Words, Halves>;
+  Number bits = {};
+  const uint8_t* from = static_cast<const uint8_t*>(x) + at * static_cast<int64_t>(sizeof(Number) / kLanes);
+  if (count >= kLanes) [[likely]] {
+    bits = load<Number>(from);
+  } else {
+    std::memcpy(&bits, from, static_cast<size_t>(most<int64_t>(count, 0)) * sizeof(Number) / kLanes);
+  }
+  if constexpr (type == Real::f16) return fp16_lanes_to_floats(bits);
+  if constexpr (type == Real::bf16) return std::bit_cast<Floats>(widen(bits) << 16);
+  if constexpr (type == Real::f32) return std::bit_cast<Floats>(bits);
+}
+
+// The largest magnitude, as bits: those of floats of one sign are in order, and what is not finite is largest.
+template <Real type>
+inline uint32_t largest_of(const Int8Input& in) {
+  Words largest = {};
+  for (int64_t at = 0; at < in.count; at += kLanes) {
+    const Words magnitude = std::bit_cast<Words>(activations_at<type>(in.x, at, in.count - at)) & 0x7fffffff;
+    largest = magnitude > largest ? magnitude : largest;
+  }
+  uint32_t found = 0;
+  for (int lane = 0; lane < kLanes; ++lane) found = most(found, static_cast<uint32_t>(largest[lane]));
+  return found;
+}
+
+// By halves: one lane at a time would take each out of its vector.
+[[gnu::always_inline]] inline int32_t sum_of(SignedWords lanes) {
+#pragma GCC unroll 4
+  for (int half = kLanes / 2; half; half /= 2) {
+    SignedWords other;
+    for (int lane = 0; lane < kLanes; ++lane) other[lane] = lane ^ half;
+    lanes += __builtin_shuffle(lanes, other);
+  }
+  return lanes[0];
+}
+
+template <Real type>
+inline bool quantize_as(const Int8Input& in, const Int8Output& out) {
+  constexpr uint32_t kInfinite = 0x7f800000;
+  constexpr float kMost = 127, kWhole = 0x1.8p23f;  // adding which leaves no bits for a fraction
+  constexpr int kStep = 16;
+  const uint32_t largest = largest_of<type>(in);
+  if (largest >= kInfinite) return false;
+  const float quotient = largest ? std::bit_cast<float>(largest) / kMost : 1.0f;
+  const float scale = most(quotient, std::numeric_limits<float>::denorm_min());
+  *out.scale = scale;
+  const Floats low = Floats{} - 128.0f, high = Floats{} + kMost;
+  SignedWords sums = {};
+  for (int64_t at = 0, left = in.segment; at < out.padded; at += kPiece) {
+    int8_t* piece = out.values + at / kPiece * out.piece_stride;
+#pragma GCC unroll 1
+    for (int step = 0; step < kPiece; step += kStep) {
+#pragma GCC unroll 4
+      for (int part = step; part < step + kStep; part += kLanes) {
+        const Floats place = activations_at<type>(in.x, at + part, in.count - at - part) / scale;
+        const Floats raised = place < low ? low : place, clamped = raised > high ? high : raised;
+        const SignedWords value = std::bit_cast<SignedWords>(clamped + kWhole) - std::bit_cast<int32_t>(kWhole);
+        const auto bytes = __builtin_convertvector(value, LaneBytes);
+        std::memcpy(piece + part, &bytes, sizeof bytes);
+        sums += value;
+      }
+      left -= kStep;
+      if (at + step >= in.count || (left && at + step + kStep < in.count)) continue;
+      out.sums[(at + step) / in.segment] = sum_of(sums);
+      sums = SignedWords{};
+      left = in.segment;
+    }
+  }
+  return true;
+}
+
+inline bool quantize_int8(const Int8Input& in, const Int8Output& out) {
+  switch (in.type) {
+    case Real::f32:
+      return quantize_as<Real::f32>(in, out);
+    case Real::bf16:
+      return quantize_as<Real::bf16>(in, out);
+    case Real::f16:
+      return quantize_as<Real::f16>(in, out);
+  }
+  return false;
+}
+
+}  // namespace
+}  // namespace tilepress
