@@ -4,6 +4,8 @@
 
 #if defined(__aarch64__)
 #include <arm_neon.h>
+#elif defined(__AVX512F__)
+#include <immintrin.h>
 #endif
 
 #include <bit>
@@ -41,11 +43,13 @@ template <class Vector>
 
 [[gnu::always_inline]] inline void store(Floats vector, float* to) { std::memcpy(to, &vector, sizeof(vector)); }
 
-// Lanes of either width as 32 bits. For NEON, gcc 12 would convert lane by lane.
+// Lanes of either width as 32 bits. For NEON, gcc 12 would convert lane by lane, for AVX-512 half by half.
 [[gnu::always_inline]] inline Words widen(Words lanes) { return lanes; }
 [[gnu::always_inline]] inline Words widen(Halves lanes) {
 #if defined(__aarch64__)
   return std::bit_cast<Words>(vmovl_u16(std::bit_cast<uint16x4_t>(lanes)));
+#elif defined(__AVX512F__)
+  return std::bit_cast<Words>(_mm512_cvtepu16_epi32(std::bit_cast<__m256i>(lanes)));
 #else
   return __builtin_convertvector(lanes, Words);
 #endif

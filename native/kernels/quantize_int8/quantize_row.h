@@ -41,15 +41,23 @@ inline uint32_t largest_of(const Int8Input& in) {
   return found;
 }
 
-// By halves: one lane at a time would take each out of its vector.
-[[gnu::always_inline]] inline int32_t sum_of(SignedWords lanes) {
-#pragma GCC unroll 4
-  for (int half = kLanes / 2; half; half /= 2) {
-    SignedWords other;
-    for (int lane = 0; lane < kLanes; ++lane) other[lane] = lane ^ half;
-    lanes += __builtin_shuffle(lanes, other);
+// For each lane, the one that is `half` lanes away.
+template <int half>
+struct Across {
+  constexpr Across() : lanes() {
+    for (int lane = 0; lane < kLanes; ++lane) lanes[lane] = lane ^ half;
   }
-  return lanes[0];
+  alignas(kSimdBytes) int32_t lanes[kLanes];
+};
+template <int half>
+constexpr Across<half> kAcross;
+
+// By halves: a compiler would take one lane after the other out of its vector.
+template <int half = kLanes / 2>
+[[gnu::always_inline]] inline int32_t sum_of(SignedWords lanes) {
+  const SignedWords sums = lanes + __builtin_shuffle(lanes, load<SignedWords>(kAcross<half>.lanes));
+  if constexpr (half > 1) return sum_of<half / 2>(sums);
+  return sums[0];
 }
 
 template <Real type>
@@ -64,6 +72,7 @@ inline bool quantize_as(const Int8Input& in, const Int8Output& out) {
   *out.scale = scale;
   const Floats low = Floats{} - 128.0f, high = Floats{} + kMost;
   SignedWords sums = {};
+  int32_t* sum = out.sums;
   for (int64_t at = 0, left = in.segment; at < out.padded; at += kPiece) {
     int8_t* piece = out.values + at / kPiece * out.piece_stride;
 #pragma GCC unroll 1
@@ -79,7 +88,7 @@ inline bool quantize_as(const Int8Input& in, const Int8Output& out) {
       }
       left -= kStep;
       if (at + step >= in.count || (left && at + step + kStep < in.count)) continue;
-      out.sums[(at + step) / in.segment] = sum_of(sums);
+      *sum++ = sum_of(sums);
       sums = SignedWords{};
       left = in.segment;
     }
