@@ -7,7 +7,6 @@
 #include <stdexcept>
 
 #include "dispatch/nine_bits.h"
-#include "dispatch/parallel.h"
 #include "dispatch/registry.h"
 
 namespace tilepress {
@@ -83,10 +82,14 @@ Cut cut_inputs(const MatrixShape& shape, const Format& weights, int64_t group) {
 }
 
 IntegerRows::IntegerRows(const MatrixShape& shape, const Activations& x, const IntegerFormat& format, const Cut& cut,
-                         float unit, Placing placing, int threads)
-    : cut_(cut),
+                         float unit, Placing placing)
+    : shape_(shape),
+      given_(x),
+      format_(format),
+      cut_(cut),
       unit_(unit),
       placing_(placing),
+      waiting_(placing == Placing::fives ? (x.batch + kNineBitRows - 1) / kNineBitRows : x.batch),
       addends_(placing == Placing::rows && format.mantissa == kMostAdded && x.batch <= kMostAddedRows),
       digits_(addends_ ? kMostDigits : digits_of(format.mantissa)),
       bits_(format.mantissa ? 1 + format.mantissa : 8),
@@ -110,25 +113,32 @@ IntegerRows::IntegerRows(const MatrixShape& shape, const Activations& x, const I
     values_ = aligned(kept_memory<int8_t>(0, bytes + kVectorBytes));
     starts_ = reinterpret_cast<float*>(values_ + starts);
   }
-  std::atomic<bool> bad{false}, three{false};
-  parallel_for(x.batch, threads, [&](int, int64_t row) {
-    const int digits = format.mantissa ? convert_bfp(shape, x, format, row) : convert_int8(shape, x, row);
-    if (starts_) set_starts(row);
-    if (digits == 0) bad = true;
-    if (digits == 3) three = true;
-  });
-  if (addends_ && !three) digits_ = 2;
-  if (bad) throw std::invalid_argument("activations must be finite");
-  if (placing == Placing::fives) {
-    const int64_t sets = (x.batch + kNineBitRows - 1) / kNineBitRows;
-    lines_ = kept_memory<int8_t>(1, sets * kNineBitLines * stride_);
-    parallel_for(sets, threads, [&](int, int64_t set) { set_lines(set, x.batch); });
-  }
+  if (placing == Placing::fives) lines_ = kept_memory<int8_t>(1, waiting_ * kNineBitLines * stride_);
+}
+
+// One row, or those of a set of five lines.
+void IntegerRows::make_ready(int64_t item) {
+  if (placing_ != Placing::fives) return convert(item);
+  const int64_t first = item * kNineBitRows, end = std::min(first + kNineBitRows, given_.batch);
+  for (int64_t row = first; row < end; ++row) convert(row);
+  set_lines(item);
+}
+
+void IntegerRows::convert(int64_t row) {
+  const int digits = format_.mantissa ? convert_bfp(row) : convert_int8(row);
+  if (starts_) set_starts(row);
+  if (digits == 0) bad_ = true;
+  if (digits == 3) three_ = true;
+}
+
+void IntegerRows::finish() {
+  waiting_ = 0;
+  if (bad_) throw std::invalid_argument("activations must be finite");
 }
 
 // Four rows of digits to five lines; rows that are missing are zeros.
-void IntegerRows::set_lines(int64_t set, int64_t batch) {
-  const int64_t first = set * kNineBitRows, rows = std::min<int64_t>(kNineBitRows, batch - first);
+void IntegerRows::set_lines(int64_t set) {
+  const int64_t first = set * kNineBitRows, rows = std::min<int64_t>(kNineBitRows, given_.batch - first);
   int32_t values[kNineBitRows * kNineBitPiece] = {};
   int8_t lines[kNineBitLines * kNineBitPiece];
   for (int64_t at = 0; at < stride_; at += kNineBitPiece) {
@@ -191,26 +201,26 @@ void IntegerRows::place_words(int64_t row, const uint16_t* words, int64_t count)
                                 words_ + row / kTileRows * lot_stride());
 }
 
-int IntegerRows::convert_int8(const MatrixShape& shape, const Activations& x, int64_t row) {
+int IntegerRows::convert_int8(int64_t row) {
   const bool tiled = placing_ == Placing::int8_tiles, words = placing_ == Placing::bf16_tiles;
   const std::array<int8_t*, kMostDigits> digits = words ? room_for(row, stride_) : std::array<int8_t*, kMostDigits>{};
   int8_t* to = words   ? digits[0]
                : tiled ? values_ + row / kTileRows * lot_stride() + row % kTileRows * kPiece
                        : values_ + row * stride_;
-  const int64_t bytes = x.type == Real::f32 ? 4 : 2;
-  const Int8Input in = {x.data + row * shape.cols * bytes, x.type, shape.cols, cut_.segment};
+  const int64_t bytes = given_.type == Real::f32 ? 4 : 2;
+  const Int8Input in = {given_.data + row * shape_.cols * bytes, given_.type, shape_.cols, cut_.segment};
   const Int8Output out = {to, stride_, tiled ? kTileRows * kPiece : kPiece, sums_ + row * segments_, scales_ + row};
   if (!choose(kQuantizeInt8)(in, out)) return 0;
-  if (words) place(row, digits, shape.cols);
+  if (words) place(row, digits, shape_.cols);
   if (units_) std::fill_n(units_ + row * segments_, segments_, unit_);
   return 1;
 }
 
-int IntegerRows::convert_bfp(const MatrixShape& shape, const Activations& x, const IntegerFormat& format, int64_t row) {
-  const int64_t group = format.group, groups = (shape.cols + group - 1) / group;
-  const float* floats = float_row(shape, x, row, shape.cols % group ? group : 0);
-  if (count_bad(floats, shape.cols)) return 0;
-  const BfpInput in = {floats, shape.cols, group, format.mantissa, cut_.segment, addends_};
+int IntegerRows::convert_bfp(int64_t row) {
+  const int64_t group = format_.group, groups = (shape_.cols + group - 1) / group;
+  const float* floats = float_row(shape_, given_, row, shape_.cols % group ? group : 0);
+  if (count_bad(floats, shape_.cols)) return 0;
+  const BfpInput in = {floats, shape_.cols, group, format_.mantissa, cut_.segment, addends_};
   int32_t* sums = sums_ + row * segments_;
   float* units = units_ + row * segments_;
   int count = 1;
@@ -218,11 +228,11 @@ int IntegerRows::convert_bfp(const MatrixShape& shape, const Activations& x, con
     static thread_local std::vector<uint16_t> words;
     words.resize(size(groups * group));
     choose(kQuantizeBfp)(in, {{}, sums, units, words.data()});
-    place_words(row, words.data(), shape.cols);
+    place_words(row, words.data(), shape_.cols);
   } else {
     const std::array<int8_t*, kMostDigits> digits = room_for(row, groups * group);
     count = choose(kQuantizeBfp)(in, {{digits[0], digits[1], digits[2]}, sums, units});
-    place(row, digits, shape.cols);
+    place(row, digits, shape_.cols);
   }
   for (int64_t segment = 0; segment < segments_; ++segment) units[segment] *= unit_;
   return count;
@@ -240,9 +250,9 @@ IntegerActivations IntegerRows::view(int64_t row, int64_t batch, int64_t first) 
       values_ + (tiled ? row / kTileRows * digits_ * lot_stride() + first * kTileRows : row * stride_ + first);
   const int64_t next = tiled ? lot_stride() : digit_size_;
   const int8_t* digits[kMostDigits] = {};
-  for (int digit = 0; digit < digits_; ++digit) digits[digit] = from + digit * next;
+  for (int digit = 0; digit < digit_count(); ++digit) digits[digit] = from + digit * next;
   return {{digits[0], digits[1], digits[2]},
-          digits_,
+          digit_count(),
           addends_ ? 0 : kDigitBits,
           false,
           bits_,
@@ -260,46 +270,45 @@ GroupActivations IntegerRows::groups(int64_t row, int64_t first) const {
   return {words_ + row * stride_ + first * kTileRows, lot_stride(), units, segments_};
 }
 
-F32Rows::F32Rows(const MatrixShape& shape, const Activations& x, int threads) : FloatRows(shape, x.batch) {
+F32Rows::F32Rows(const MatrixShape& shape, const Activations& x) : FloatRows(shape, x, x.batch) {
   x_ = reinterpret_cast<const float*>(x.data);
   if (x.type == Real::f32 && stride_ == shape.cols) return;
+  waiting_ = x.batch;
   x_ = own_ = kept_memory<float>(0, x.batch * stride_);
-  parallel_for(x.batch, threads, [&](int, int64_t row) {
-    float* to = own_ + row * stride_;
-    load_row({x.data, x.type, nullptr}, row * shape.cols, shape.cols, to);
-    std::fill(to + shape.cols, to + stride_, 0.0f);
-  });
 }
 
-Bf16Rows::Bf16Rows(const MatrixShape& shape, const Activations& x, bool tiled, int threads)
-    : FloatRows(shape, x.batch * parts_of(x.type)),
-      tiled_(tiled),
-      parts_(parts_of(x.type)),
-      operand_bits_(shape.operand_bits) {
+void F32Rows::make_ready(int64_t row) {
+  float* to = own_ + row * stride_;
+  load_row({given_.data, given_.type, nullptr}, row * shape_.cols, shape_.cols, to);
+  std::fill(to + shape_.cols, to + stride_, 0.0f);
+}
+
+Bf16Rows::Bf16Rows(const MatrixShape& shape, const Activations& x, bool tiled)
+    : FloatRows(shape, x, x.batch * parts_of(x.type)), tiled_(tiled), parts_(parts_of(x.type)) {
   x_ = reinterpret_cast<const uint16_t*>(x.data);
-  if (!tiled && parts_ == 1 && stride_ == shape.cols && operand_bits_ == 16) return;
+  if (!tiled && parts_ == 1 && stride_ == shape.cols && shape.operand_bits == 16) return;
+  waiting_ = x.batch;
   x_ = own_ = kept_memory<uint16_t>(0, (batch_ + kTileRows - 1) / kTileRows * kTileRows * stride_);
-  parallel_for(x.batch, threads, [&](int, int64_t row) {
-    if (parts_ == 1) {
-      place(row, reinterpret_cast<const uint16_t*>(x.data) + row * shape.cols, shape.cols);
-      return;
-    }
-    static thread_local std::vector<uint16_t> high, low;
-    high.resize(size(shape.cols));
-    low.resize(size(shape.cols));
-    const float* floats = float_row(shape, x, row, 0);
-    for (size_t i = 0; i < high.size(); ++i) high[i] = round_to_bf16(floats[i]);
-    for (size_t i = 0; i < high.size(); ++i) {
-      const float left = floats[i] - bf16_to_float(high[i]);
-      low[i] = is_finite(left) ? round_to_bf16(left) : uint16_t{0};
-    }
-    place(2 * row, high.data(), shape.cols);
-    place(2 * row + 1, low.data(), shape.cols);
-  });
+}
+
+void Bf16Rows::make_ready(int64_t row) {
+  const int64_t count = shape_.cols;
+  if (parts_ == 1) return place(row, reinterpret_cast<const uint16_t*>(given_.data) + row * count, count);
+  static thread_local std::vector<uint16_t> high, low;
+  high.resize(size(count));
+  low.resize(size(count));
+  const float* floats = float_row(shape_, given_, row, 0);
+  for (size_t i = 0; i < high.size(); ++i) high[i] = round_to_bf16(floats[i]);
+  for (size_t i = 0; i < high.size(); ++i) {
+    const float left = floats[i] - bf16_to_float(high[i]);
+    low[i] = is_finite(left) ? round_to_bf16(left) : uint16_t{0};
+  }
+  place(2 * row, high.data(), count);
+  place(2 * row + 1, low.data(), count);
 }
 
 void Bf16Rows::place(int64_t row, const uint16_t* values, int64_t count) {
-  if (operand_bits_ == 8) {
+  if (shape_.operand_bits == 8) {
     static thread_local std::vector<uint16_t> ordered;
     ordered.resize(size(count + 3));
     reorder(values, count, ordered.data());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <vector>
 
 #include "dispatch/matrix.h"
@@ -56,12 +57,20 @@ struct GroupActivations {
   int64_t unit_stride;
 };
 
-// Activations as integers. Throws std::invalid_argument where one is not finite. Units are what 1 stands for in a dot
+// All kinds of activations below are converted as parallel_after has it: make_ready(item) for each of waiting() items,
+// by any threads, and then finish().
+
+// Activations as integers. Units are what 1 stands for in a dot
 // product with the weights' integers, which are of `unit` each; bf16 tiles have weights' values, so that it is 1 there.
 class IntegerRows {
  public:
   IntegerRows(const MatrixShape& shape, const Activations& x, const IntegerFormat& format, const Cut& cut, float unit,
-              Placing placing, int threads);
+              Placing placing);
+
+  int64_t waiting() const { return waiting_; }
+  void make_ready(int64_t item);
+  bool good() const { return !bad_.load(std::memory_order_relaxed); }
+  void finish();  // throws std::invalid_argument where one was not finite
 
   // Rows from `row` on, the first of a lot if tiled, or of its five lines, and inputs from `first` on.
   IntegerActivations view(int64_t row, int64_t batch, int64_t first) const;
@@ -71,18 +80,25 @@ class IntegerRows {
   const float* scales(int64_t row) const { return scales_ ? scales_ + row : nullptr; }
 
  private:
+  void convert(int64_t row);
   // How many digits a row has; 0 if it is not finite.
-  int convert_int8(const MatrixShape& shape, const Activations& x, int64_t row);
-  int convert_bfp(const MatrixShape& shape, const Activations& x, const IntegerFormat& format, int64_t row);
+  int convert_int8(int64_t row);
+  int convert_bfp(int64_t row);
   void set_starts(int64_t row);
-  void set_lines(int64_t set, int64_t batch);
+  void set_lines(int64_t set);
+  int digit_count() const { return addends_ && !three_.load(std::memory_order_relaxed) ? 2 : digits_; }
   std::array<int8_t*, kMostDigits> room_for(int64_t row, int64_t count);
   void place(int64_t row, const std::array<int8_t*, kMostDigits>& digits, int64_t count);
   void place_words(int64_t row, const uint16_t* words, int64_t count);
 
+  MatrixShape shape_;
+  Activations given_;
+  IntegerFormat format_;
   Cut cut_;
   float unit_;
   Placing placing_;
+  int64_t waiting_;
+  std::atomic<bool> bad_{false}, three_{false};
   bool addends_;  // instead of digits
   int digits_, bits_;
   int64_t stride_, segments_, digit_size_;
@@ -98,15 +114,22 @@ class IntegerRows {
 template <class Number>
 class FloatRows {
  public:
+  int64_t waiting() const { return waiting_; }
+  static bool good() { return true; }
+  void finish() { waiting_ = 0; }
+
   FloatActivations<Number> view(int64_t row, int64_t batch, int64_t first) const {
     return {x_ + row * stride_ + first, stride_, batch};
   }
   int64_t batch() const { return batch_; }
 
  protected:
-  FloatRows(const MatrixShape& shape, int64_t batch)
-      : stride_((shape.cols + kSpanStep - 1) / kSpanStep * kSpanStep), batch_(batch) {}
+  FloatRows(const MatrixShape& shape, const Activations& x, int64_t batch)
+      : shape_(shape), given_(x), stride_((shape.cols + kSpanStep - 1) / kSpanStep * kSpanStep), batch_(batch) {}
 
+  MatrixShape shape_;
+  Activations given_;
+  int64_t waiting_ = 0;
   Number* own_ = nullptr;
   const Number* x_ = nullptr;
   int64_t stride_, batch_;
@@ -114,7 +137,8 @@ class FloatRows {
 
 class F32Rows : public FloatRows<float> {
  public:
-  F32Rows(const MatrixShape& shape, const Activations& x, int threads);
+  F32Rows(const MatrixShape& shape, const Activations& x);
+  void make_ready(int64_t row);
 };
 
 // Other types than bf16 become two rows each, one after the other: the nearest bf16, and what that lacks. So sixteen
@@ -122,7 +146,8 @@ class F32Rows : public FloatRows<float> {
 class Bf16Rows : public FloatRows<uint16_t> {
  public:
   // `tiled`: in lots of tiles (kernels.h).
-  Bf16Rows(const MatrixShape& shape, const Activations& x, bool tiled, int threads);
+  Bf16Rows(const MatrixShape& shape, const Activations& x, bool tiled);
+  void make_ready(int64_t row);
 
   int parts() const { return parts_; }
   int64_t lot_stride() const { return stride_ * kTileRows; }
@@ -134,7 +159,7 @@ class Bf16Rows : public FloatRows<uint16_t> {
   void place(int64_t row, const uint16_t* values, int64_t count);
 
   bool tiled_;
-  int parts_, operand_bits_;
+  int parts_;
 };
 
 }  // namespace tilepress

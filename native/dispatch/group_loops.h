@@ -13,7 +13,7 @@ namespace tilepress {
 template <class Rows>
 struct GroupedLayer {
   const PackedWeights& weights;
-  const Rows& x;
+  Rows& x;
   int64_t group, span;
 
   GroupProduct product(const SpanWeights& span_weights, const uint8_t* tiles, int64_t row, int64_t rows,
@@ -47,10 +47,14 @@ class GroupLoops {
     for (int64_t row = 0; row < batch_; row += kTileRows) {
       const GroupActivations lot = layer_.x.groups(row, 0);
       SharedLots shared(lot.x, lot.lot_stride * 2, threads);
-      parallel_for(layer_.weights.shape.blocks(), threads, [&](int worker, int64_t block) {
+      const auto ask = [&](int64_t block, int64_t end, int64_t portion) {
+        return ask_for_blocks(layer_.weights, block, end, portion);
+      };
+      parallel_after(layer_.x, layer_.weights.shape.blocks(), threads, ask, [&](int worker, int64_t block) {
         shared.ask(worker);
         if (!refused_) run_block(scratch[static_cast<size_t>(worker)], block, row);
       });
+      layer_.x.finish();
     }
     require_unchanged(changed_);
     return !refused_;

@@ -40,7 +40,7 @@ void store_parts(const BlockStore& store_block, const MatrixShape& shape, const 
 void linear_f32(std::span<const LinearTask> tasks, const Activations& x, int threads) {
   const auto kernel = choose(kLinearF32);
   const PackedWeights& first = tasks.front().weights;
-  const F32Rows rows(first.shape, x, threads);
+  F32Rows rows(first.shape, x);
   const auto multiply = [&](const SpanWeights& span, int64_t row, int64_t batch, float* out, uint8_t* scratch) {
     return kernel(span, rows.view(row, batch, span.first), out, scratch);
   };
@@ -49,13 +49,13 @@ void linear_f32(std::span<const LinearTask> tasks, const Activations& x, int thr
     store_block(task.weights.shape, task.outputs, block, row, batch, totals, nullptr);
   };
   const int64_t span = x.batch > kFewF32Rows ? kShortF32Span : kFloatSpan;
-  SpanLoops(tasks, whole_groups(first, span), x.batch, threads, multiply, store).run();
+  SpanLoops(tasks, rows, whole_groups(first, span), x.batch, threads, multiply, store).run();
 }
 
 void linear_bf16(std::span<const LinearTask> tasks, const Activations& x, int threads) {
   const auto kernel = choose(kLinearBf16);
   const PackedWeights& first = tasks.front().weights;
-  const Bf16Rows rows(first.shape, x, false, threads);
+  Bf16Rows rows(first.shape, x, false);
   const auto multiply = [&](const SpanWeights& span, int64_t row, int64_t batch, float* out, uint8_t* scratch) {
     return kernel(span, rows.view(row, batch, span.first), out, scratch);
   };
@@ -63,7 +63,7 @@ void linear_bf16(std::span<const LinearTask> tasks, const Activations& x, int th
   const auto store = [&](const LinearTask& task, int64_t block, int64_t row, int64_t batch, float* totals) {
     store_parts(store_block, task.weights.shape, task.outputs, block, row, batch, rows.parts(), totals);
   };
-  SpanLoops(tasks, whole_groups(first, kFloatSpan), rows.batch(), threads, multiply, store).run();
+  SpanLoops(tasks, rows, whole_groups(first, kFloatSpan), rows.batch(), threads, multiply, store).run();
 }
 
 // Groups' scales are multiplied into the tiles; a row's is applied to its sums.
@@ -115,7 +115,9 @@ class Bf16Tiles {
   MultiplyBf16* multiply_;
 };
 
-void linear_bf16_tiles(const PackedWeights& weights, const Bf16Rows& rows, const Outputs& outputs, int threads) {
+void linear_bf16_tiles(const PackedWeights& weights, Bf16Rows& rows, const Outputs& outputs, int threads) {
+  make_ready(rows, threads);
+  rows.finish();
   for (int64_t row = 0; row < rows.batch(); row += kMostTileRows) {
     Bf16Tiles tiles(weights, rows, row, std::min(kMostTileRows, rows.batch() - row));
     const BlockStore store_block;
@@ -144,7 +146,7 @@ bool pairs_take(const PackedWeights& weights) {
 // kernel does not take the weights.
 class Bf16Pairs {
  public:
-  Bf16Pairs(const PackedWeights& weights, const Bf16Rows& x, int64_t row, const Outputs& outputs)
+  Bf16Pairs(const PackedWeights& weights, Bf16Rows& x, int64_t row, const Outputs& outputs)
       : weights_(weights),
         x_(x),
         row_(row),
@@ -157,11 +159,15 @@ class Bf16Pairs {
     std::vector<LinearScratch>& scratch = LinearScratch::of_workers(threads);
     const int64_t blocks = weights_.shape.blocks() < kManyBlocks * threads ? 1 : 2;
     const int64_t lots = (rows_ + kTileRows - 1) / kTileRows;
-    SharedLots x(x_.lot(row_, 0), lots * x_.lot_stride() * 2, threads);
-    parallel_for((weights_.shape.blocks() + blocks - 1) / blocks, threads, [&](int worker, int64_t item) {
-      x.ask(worker);
+    SharedLots shared(x_.lot(row_, 0), lots * x_.lot_stride() * 2, threads);
+    const auto ask = [&](int64_t item, int64_t end, int64_t portion) {
+      return ask_for_blocks(weights_, blocks * item, std::min(blocks * end, weights_.shape.blocks()), portion);
+    };
+    parallel_after(x_, (weights_.shape.blocks() + blocks - 1) / blocks, threads, ask, [&](int worker, int64_t item) {
+      shared.ask(worker);
       if (!refused_) run_blocks(scratch[static_cast<size_t>(worker)], blocks * item, blocks);
     });
+    x_.finish();
     require_unchanged(changed_);
     return !refused_;
   }
@@ -201,7 +207,7 @@ class Bf16Pairs {
   }
 
   const PackedWeights& weights_;
-  const Bf16Rows& x_;
+  Bf16Rows& x_;
   int64_t row_, rows_;
   const Outputs& outputs_;
   LinearBf16Pair* kernel_;
@@ -210,7 +216,7 @@ class Bf16Pairs {
   std::atomic<bool> changed_{false}, refused_{false};
 };
 
-void linear_bf16_groups(const PackedWeights& weights, const Bf16Rows& rows, const Outputs& outputs, int threads) {
+void linear_bf16_groups(const PackedWeights& weights, Bf16Rows& rows, const Outputs& outputs, int threads) {
   const GroupedLayer<Bf16Rows> layer = {weights, rows, weights.format.group, weights.shape.cols};
   const BlockStore store_block;
   const auto store = [&](int64_t block, int64_t row, int64_t batch, float* totals) {
@@ -219,7 +225,7 @@ void linear_bf16_groups(const PackedWeights& weights, const Bf16Rows& rows, cons
   if (!GroupLoops(layer, rows.batch(), store).run(threads)) linear_bf16_tiles(weights, rows, outputs, threads);
 }
 
-void linear_bf16_pairs(const PackedWeights& weights, const Bf16Rows& rows, const Outputs& outputs, int threads) {
+void linear_bf16_pairs(const PackedWeights& weights, Bf16Rows& rows, const Outputs& outputs, int threads) {
   for (int64_t row = 0; row < rows.batch(); row += kMostPairRows) {
     if (!Bf16Pairs(weights, rows, row, outputs).run(threads)) return linear_bf16_tiles(weights, rows, outputs, threads);
   }
@@ -252,7 +258,7 @@ void linear_float(const PackedWeights& weights, const Activations& x, std::strin
     throw std::invalid_argument(
         std::string(way) + " wants codes of at most 6 bits, 4 with a zero point, in groups of a multiple of 32 inputs");
   }
-  const Bf16Rows rows(weights.shape, x, true, threads);
+  Bf16Rows rows(weights.shape, x, true);
   if (way == kLinearGroups.name) return linear_bf16_groups(weights, rows, outputs, threads);
   (way == kLinearBf16Pair.name ? linear_bf16_pairs : linear_bf16_tiles)(weights, rows, outputs, threads);
 }

@@ -51,7 +51,9 @@ class Int8Tiles {
 
 void linear_int8_tiles(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding,
                        const Cut& cut, const Outputs& outputs, int threads) {
-  const IntegerRows rows(weights.shape, x, rounding, cut, zero_step(weights.format), Placing::int8_tiles, threads);
+  IntegerRows rows(weights.shape, x, rounding, cut, zero_step(weights.format), Placing::int8_tiles);
+  make_ready(rows, threads);
+  rows.finish();
   for (int64_t row = 0; row < x.batch; row += kMostTileRows) {
     Int8Tiles tiles(rows, cut, row, std::min(kMostTileRows, x.batch - row));
     const BlockStore store_block;
@@ -76,13 +78,15 @@ bool int8_serves(const IntegerFormat& rounding, const Cut& cut) {
 
 void linear_bf16_groups(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding,
                         const Cut& cut, bool decoded_first, const Outputs& outputs, int threads) {
-  const IntegerRows rows(weights.shape, x, rounding, cut, 1.0f, Placing::bf16_tiles, threads);
+  IntegerRows rows(weights.shape, x, rounding, cut, 1.0f, Placing::bf16_tiles);
   const GroupedLayer<IntegerRows> layer = {weights, rows, cut.segment, cut.span};
   const BlockStore store_block;
   const auto store = [&](int64_t block, int64_t row, int64_t batch, float* totals) {
     store_block(weights.shape, outputs, block, row, batch, totals, rows.scales(row));
   };
   if (!decoded_first && GroupLoops(layer, x.batch, store).run(threads)) return;
+  make_ready(rows, threads);
+  rows.finish();
   for (int64_t row = 0; row < x.batch; row += kMostTileRows) {
     GroupTiles tiles(layer, row, std::min(kMostTileRows, x.batch - row));
     const auto store_all = [&](int64_t block, float* totals) { store(block, row, tiles.rows(), totals); };
@@ -94,7 +98,7 @@ void linear_bf16_groups(const PackedWeights& weights, const Activations& x, cons
 void linear_int8_pairs(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding,
                        const Cut& cut, const Outputs& outputs, int threads) {
   const auto kernel = choose(kLinearInt8Pair);
-  const IntegerRows rows(weights.shape, x, rounding, cut, zero_step(weights.format), Placing::int8_tiles, threads);
+  IntegerRows rows(weights.shape, x, rounding, cut, zero_step(weights.format), Placing::int8_tiles);
   const MatrixShape& shape = weights.shape;
   const int64_t most = digits_of(rounding.mantissa) == 2 ? kTileRows : 2 * kTileRows;
   const BlockStore store_block;
@@ -106,7 +110,10 @@ void linear_int8_pairs(const PackedWeights& weights, const Activations& x, const
     const int64_t at_once = lots == 1 ? 1 : 2;  // of one lot, a block's sums take all vector registers
     const int64_t sums = (batch + kTileRows - 1) / kTileRows * kTileRows * kBlockNeurons;  // of a block
     SharedLots shared(rows.view(row, batch, 0).digits[0], lots * rows.lot_stride(), threads);
-    parallel_for((shape.blocks() + at_once - 1) / at_once, threads, [&](int worker, int64_t item) {
+    const auto ask = [&](int64_t item, int64_t end, int64_t portion) {
+      return ask_for_blocks(weights, at_once * item, std::min(at_once * end, shape.blocks()), portion);
+    };
+    parallel_after(rows, (shape.blocks() + at_once - 1) / at_once, threads, ask, [&](int worker, int64_t item) {
       const int64_t block = at_once * item, blocks = std::min(at_once, shape.blocks() - block);
       shared.ask(worker);
       LinearScratch& mine = scratch[static_cast<size_t>(worker)];
@@ -125,6 +132,7 @@ void linear_int8_pairs(const PackedWeights& weights, const Activations& x, const
         store_block(shape, outputs, block + i, row, batch, totals + i * sums, rows.scales(row));
       }
     });
+    rows.finish();
   }
   require_unchanged(changed);
 }
@@ -139,8 +147,8 @@ void linear_int8_spans(std::span<const LinearTask> tasks, const Activations& x, 
                        const Cut& cut, int threads) {
   const auto kernel = choose(kLinearInteger);
   const PackedWeights& first = tasks.front().weights;
-  const IntegerRows rows(first.shape, x, rounding, cut, zero_step(first.format),
-                         fives_serve(rounding, x.batch) ? Placing::fives : Placing::rows, threads);
+  IntegerRows rows(first.shape, x, rounding, cut, zero_step(first.format),
+                   fives_serve(rounding, x.batch) ? Placing::fives : Placing::rows);
   const auto multiply = [&](const SpanWeights& span, int64_t row, int64_t batch, float* out, uint8_t* scratch) {
     return kernel(span, rows.view(row, batch, span.first), out, scratch);
   };
@@ -148,7 +156,7 @@ void linear_int8_spans(std::span<const LinearTask> tasks, const Activations& x, 
   const auto store = [&](const LinearTask& task, int64_t block, int64_t row, int64_t batch, float* totals) {
     store_block(task.weights.shape, task.outputs, block, row, batch, totals, rows.scales(row));
   };
-  SpanLoops(tasks, cut.span, x.batch, threads, multiply, store).run();
+  SpanLoops(tasks, rows, cut.span, x.batch, threads, multiply, store).run();
 }
 
 }  // namespace

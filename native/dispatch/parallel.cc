@@ -217,6 +217,11 @@ void run_on_workers(int workers, void (*run)(void* context, int worker), void* c
   if (!pool().run(workers, run, context)) run(context, 0);
 }
 
+void wait_a_little(int64_t times) {
+  constexpr int64_t kAwake = 4096;
+  times < kAwake ? pause() : std::this_thread::yield();
+}
+
 std::string thread_runtime() {
   const OpenMp* shared = open_mp();
   Dl_info where{};

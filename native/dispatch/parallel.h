@@ -43,26 +43,33 @@ void with_crew(int workers, const Work& work) {
   if (context.thrown) std::rethrow_exception(context.thrown);
 }
 
-// Calls work(worker, item) for every item below `count` from at most `threads` threads. Items are handed out in runs,
-// half of an even share of what is left at a time: long at first, so that a thread reads on where it left off; short at
-// the end, so that all end together. More threads than items is no mistake: OpenMP ends those that a smaller team does
-// not want and has to start them anew for the next. `work` must not throw.
+// Items below `count`, handed out in runs, half of an even share of what is left at a time: long at first, so that a
+// thread reads on where it left off; short at the end, so that all end together.
+struct Runs {
+  Runs(int64_t count, int threads) : count(count), shares(2 * std::max(threads, 1)) {}
+
+  // The first item of the next run, which `end` ends; `count` when none is left.
+  int64_t take(int64_t& end) {
+    int64_t first = next.load(std::memory_order_relaxed);
+    do {
+      end = first + std::max<int64_t>(1, (count - first) / shares);
+    } while (first < count && !next.compare_exchange_weak(first, end, std::memory_order_relaxed));
+    return first;
+  }
+
+  const int64_t count, shares;
+  std::atomic<int64_t> next{0};
+};
+
+// Calls work(worker, item) for every item below `count` from at most `threads` threads. More threads than items is no
+// mistake: OpenMP ends those that a smaller team does not want and has to start them anew for the next. `work` must not
+// throw.
 template <class Work>
 void parallel_for(int64_t count, int threads, const Work& work) {
-  struct Context {
+  struct Context : Runs {
+    Context(int64_t count, int threads, const Work& work) : Runs(count, threads), work(work) {}
     const Work& work;
-    int64_t count, shares;
-    std::atomic<int64_t> next{0};
-
-    // The first item of the next run, which `end` ends; `count` when none is left.
-    int64_t take(int64_t& end) {
-      int64_t first = next.load(std::memory_order_relaxed);
-      do {
-        end = first + std::max<int64_t>(1, (count - first) / shares);
-      } while (first < count && !next.compare_exchange_weak(first, end, std::memory_order_relaxed));
-      return first;
-    }
-  } context{work, count, 2 * std::max(threads, 1)};
+  } context(count, threads, work);
   const auto run = [](void* opaque, int worker) {
     Context& mine = *static_cast<Context*>(opaque);
     int64_t end = 0;
@@ -71,6 +78,50 @@ void parallel_for(int64_t count, int threads, const Work& work) {
     }
   };
   run_on_workers(count > 1 ? threads : 1, run, &context);
+}
+
+// A moment's wait for another thread; after many, its core is left to others.
+void wait_a_little(int64_t times);
+
+// The same after first.make_ready(item) for every item below first.waiting(), by the same threads, and not at all
+// unless first.good() then. Threads that wait for others call ask(first item, end, portion) in the meantime, of their
+// first run of work, with portions from 0 on until it returns false: to ask memory for what they will need.
+template <class First, class Ask, class Work>
+void parallel_after(First& first, int64_t count, int threads, const Ask& ask, const Work& work) {
+  struct Context : Runs {
+    Context(First& first, int64_t count, int threads, const Ask& ask, const Work& work)
+        : Runs(count, threads), first(first), waiting(first.waiting()), ask(ask), work(work) {}
+
+    First& first;
+    const int64_t waiting;
+    const Ask& ask;
+    const Work& work;
+    alignas(64) std::atomic<int64_t> taken{0};
+    alignas(64) std::atomic<int64_t> ready{0};
+  } context(first, count, threads, ask, work);
+  const auto run = [](void* opaque, int worker) {
+    Context& mine = *static_cast<Context*>(opaque);
+    int64_t end = 0, item = mine.take(end), portion = 0;
+    bool more = mine.waiting && item < mine.count && mine.ask(item, end, portion++);
+    for (int64_t at; (at = mine.taken.fetch_add(1, std::memory_order_relaxed)) < mine.waiting;) {
+      mine.first.make_ready(at);
+      mine.ready.fetch_add(1, std::memory_order_release);
+    }
+    for (int64_t times = 0; mine.ready.load(std::memory_order_acquire) < mine.waiting;) {
+      more ? more = mine.ask(item, end, portion++), void() : wait_a_little(times++);
+    }
+    if (!mine.first.good()) return;
+    for (; item < mine.count; item = mine.take(end)) {
+      for (; item < end; ++item) mine.work(worker, item);
+    }
+  };
+  run_on_workers(count > 1 || context.waiting > 1 ? threads : 1, run, &context);
+}
+
+// The first part alone.
+template <class First>
+void make_ready(First& first, int threads) {
+  parallel_for(first.waiting(), threads, [&](int, int64_t item) { first.make_ready(item); });
 }
 
 }  // namespace tilepress

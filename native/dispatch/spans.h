@@ -61,6 +61,28 @@ inline SpanWeights span_weights(const PackedWeights& weights, int64_t block, int
   return {&format, shape.operand_bits, first, inputs, tiles, codes, mask, taken, limit, groups.scales, groups.zeros};
 }
 
+// Asks for a portion of what is read of the blocks from `begin` to `end`, of each stream its part; false where that is
+// more than a thread should ask for beforehand.
+inline bool ask_for_blocks(const PackedWeights& weights, int64_t begin, int64_t end, int64_t portion) {
+  constexpr int64_t kPortion = 1024, kMost = 128 * 1024;  // bytes of codes
+  const auto& [shape, format, streams] = weights;
+  const uint8_t* codes = block_codes_at(shape, streams, begin);
+  const int64_t bytes = block_codes_at(shape, streams, end) - codes, count = (bytes + kPortion - 1) / kPortion;
+  if (portion >= std::min(count, kMost / kPortion)) return false;
+  const auto ask = [&](const void* stream, int64_t size) {
+    if (!stream) return;
+    const auto* from = static_cast<const uint8_t*>(stream);
+    for (int64_t at = size * portion / count; at < size * (portion + 1) / count; at += kVectorBytes) {
+      __builtin_prefetch(from + at, 0, 2);
+    }
+  };
+  ask(codes, bytes);
+  ask(block_mask_at(shape, streams, begin), (end - begin) * shape.block_mask_bytes());
+  ask(scales_at(shape, streams, begin, 0, true).scales,
+      (end - begin) * shape.groups * kBlockNeurons * shape.scale_bytes);
+  return true;
+}
+
 // y = totals * scale(row) + bias of 16 neurons, in the type that is asked for.
 class BlockStore {
  public:
@@ -80,14 +102,16 @@ class BlockStore {
 // adding up spans in order.
 //   multiply(weights, row, rows, totals, scratch): what a linear kernel does, for activations from `row` on
 //   store(task, block, row, rows, totals)
+// Rows are the activations, which are converted first.
 // A thread takes several blocks at a time through one span after another where there are many rows, so that those of
 // the span stay in its cache. Where there are fewer blocks than threads, spans too are shared out.
-template <class Multiply, class Store>
+template <class Rows, class Multiply, class Store>
 class SpanLoops {
  public:
-  SpanLoops(std::span<const LinearTask> tasks, int64_t span, int64_t batch, int threads, const Multiply& multiply,
-            const Store& store)
+  SpanLoops(std::span<const LinearTask> tasks, Rows& x, int64_t span, int64_t batch, int threads,
+            const Multiply& multiply, const Store& store)
       : tasks_(tasks),
+        x_(x),
         span_(span),
         spans_((cols() + span - 1) / span),
         batch_(batch),
@@ -102,6 +126,8 @@ class SpanLoops {
     for (int64_t row = 0; row < batch_; row += kMostRows) {
       const int64_t rows = std::min(kMostRows, batch_ - row);
       if (blocks < threads_ && spans_ > 1) {
+        make_ready(x_, threads_);
+        x_.finish();
         for (const LinearTask& task : tasks_) run_split(task, row, rows);
       } else {
         run_shared(rows < kManyRows ? 1 : std::clamp<int64_t>(blocks / threads_, 1, kMostBlocks), row, rows);
@@ -120,12 +146,23 @@ class SpanLoops {
     const auto runs = [&](const LinearTask& task) { return (task.weights.shape.blocks() + together - 1) / together; };
     int64_t count = 0;
     for (const LinearTask& task : tasks_) count += runs(task);
-    parallel_for(count, threads_, [&](int worker, int64_t item) {
+    const auto task_of = [&](int64_t& item) {
       const LinearTask* task = tasks_.data();
       for (; item >= runs(*task); ++task) item -= runs(*task);
+      return task;
+    };
+    const auto ask = [&](int64_t item, int64_t end, int64_t portion) {
+      const int64_t items = end - item;
+      const PackedWeights& weights = task_of(item)->weights;
+      return ask_for_blocks(weights, item * together, std::min((item + items) * together, weights.shape.blocks()),
+                            portion);
+    };
+    parallel_after(x_, count, threads_, ask, [&](int worker, int64_t item) {
+      const LinearTask* task = task_of(item);
       const int64_t end = std::min((item + 1) * together, task->weights.shape.blocks());
       run_blocks(worker, *task, item * together, end, row, rows);
     });
+    x_.finish();
   }
 
   // Adds one block's product over one span to `totals`; returns the codes taken before the next span.
@@ -186,6 +223,7 @@ class SpanLoops {
   }
 
   std::span<const LinearTask> tasks_;
+  Rows& x_;
   int64_t span_, spans_, batch_;
   int threads_;
   const Multiply& multiply_;
