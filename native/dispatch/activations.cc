@@ -283,10 +283,12 @@ void F32Rows::make_ready(int64_t row) {
   std::fill(to + shape_.cols, to + stride_, 0.0f);
 }
 
-Bf16Rows::Bf16Rows(const MatrixShape& shape, const Activations& x, bool tiled)
-    : FloatRows(shape, x, x.batch * parts_of(x.type)), tiled_(tiled), parts_(parts_of(x.type)) {
+Bf16Rows::Bf16Rows(const MatrixShape& shape, const Activations& x, Layout layout)
+    : FloatRows(shape, x, x.batch * parts_of(x.type)), layout_(layout), parts_(parts_of(x.type)) {
   x_ = reinterpret_cast<const uint16_t*>(x.data);
-  if (!tiled && parts_ == 1 && stride_ == shape.cols && shape.operand_bits == 16) return;
+  const bool whole_lots = batch_ <= kTileRows || batch_ % kTileRows == 0;
+  const bool serves = layout == rows || (layout == lots_or_given && whole_lots);
+  if (serves && parts_ == 1 && stride_ == shape.cols && shape.operand_bits == 16) return;
   waiting_ = x.batch;
   x_ = own_ = kept_memory<uint16_t>(0, (batch_ + kTileRows - 1) / kTileRows * kTileRows * stride_);
 }
@@ -315,7 +317,7 @@ void Bf16Rows::place(int64_t row, const uint16_t* values, int64_t count) {
     values = ordered.data();
     count = (count + 3) / 4 * 4;
   }
-  if (!tiled_) return place_row(values, count, stride_, own_ + row * stride_);
+  if (layout_ == rows) return place_row(values, count, stride_, own_ + row * stride_);
   place_in_lot<tile_inputs(16)>(values, count, stride_, row % kTileRows, own_ + row / kTileRows * lot_stride());
 }
 

@@ -145,20 +145,26 @@ class F32Rows : public FloatRows<float> {
 // bits of float32 count, and all of float16.
 class Bf16Rows : public FloatRows<uint16_t> {
  public:
-  // `tiled`: in lots of tiles (kernels.h).
-  Bf16Rows(const MatrixShape& shape, const Activations& x, bool tiled);
+  // Row after row; in lots of tiles (kernels.h); or that unless tiles can be loaded from rows as they were given.
+  enum Layout { rows, lots, lots_or_given };
+  Bf16Rows(const MatrixShape& shape, const Activations& x, Layout layout);
   void make_ready(int64_t row);
 
   int parts() const { return parts_; }
+  // In lots, or as given; values from one to the next.
   int64_t lot_stride() const { return stride_ * kTileRows; }
-  const uint16_t* lot(int64_t row, int64_t first) const { return x_ + row * stride_ + first * kTileRows; }
+  int64_t tile_stride() const { return own_ ? tile_inputs(16) * kTileRows : tile_inputs(16); }
+  int64_t row_stride() const { return own_ ? tile_inputs(16) : stride_; }
+  const uint16_t* lot(int64_t row, int64_t first) const {
+    return x_ + row * stride_ + first / tile_inputs(16) * tile_stride();
+  }
   GroupActivations groups(int64_t row, int64_t first) const { return {lot(row, first), lot_stride(), nullptr, 0}; }
   static int parts_of(Real type) { return type == Real::bf16 ? 1 : 2; }
 
  private:
   void place(int64_t row, const uint16_t* values, int64_t count);
 
-  bool tiled_;
+  Layout layout_;
   int parts_;
 };
 

@@ -50,9 +50,9 @@ class GroupLoops {
       const auto ask = [&](int64_t block, int64_t end, int64_t portion) {
         return ask_for_blocks(layer_.weights, block, end, portion);
       };
-      parallel_after(layer_.x, layer_.weights.shape.blocks(), threads, ask, [&](int worker, int64_t block) {
+      parallel_after(layer_.x, layer_.weights.shape.blocks(), threads, ask, [&](int worker, int64_t block, int64_t end) {
         shared.ask(worker);
-        if (!refused_) run_block(scratch[static_cast<size_t>(worker)], block, row);
+        for (; block < end && !refused_; ++block) run_block(scratch[static_cast<size_t>(worker)], block, row);
       });
       layer_.x.finish();
     }

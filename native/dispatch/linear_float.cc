@@ -55,7 +55,7 @@ void linear_f32(std::span<const LinearTask> tasks, const Activations& x, int thr
 void linear_bf16(std::span<const LinearTask> tasks, const Activations& x, int threads) {
   const auto kernel = choose(kLinearBf16);
   const PackedWeights& first = tasks.front().weights;
-  Bf16Rows rows(first.shape, x, false);
+  Bf16Rows rows(first.shape, x, Bf16Rows::rows);
   const auto multiply = [&](const SpanWeights& span, int64_t row, int64_t batch, float* out, uint8_t* scratch) {
     return kernel(span, rows.view(row, batch, span.first), out, scratch);
   };
@@ -142,8 +142,8 @@ bool pairs_take(const PackedWeights& weights) {
   return (weights.shape.sparse || bits == 4 || bits >= 8) && !(weights.format.zero_point && bits > 4);
 }
 
-// One or two blocks at a time, decoded as they are multiplied with one or two lots. False, with nothing done, where the
-// kernel does not take the weights.
+// Blocks decoded as they are multiplied with one or two lots. False, with nothing done, where the kernel does not take
+// the weights.
 class Bf16Pairs {
  public:
   Bf16Pairs(const PackedWeights& weights, Bf16Rows& x, int64_t row, const Outputs& outputs)
@@ -157,15 +157,17 @@ class Bf16Pairs {
 
   bool run(int threads) {
     std::vector<LinearScratch>& scratch = LinearScratch::of_workers(threads);
-    const int64_t blocks = weights_.shape.blocks() < kManyBlocks * threads ? 1 : 2;
-    const int64_t lots = (rows_ + kTileRows - 1) / kTileRows;
-    SharedLots shared(x_.lot(row_, 0), lots * x_.lot_stride() * 2, threads);
+    const int64_t blocks = weights_.shape.blocks(), step = blocks < kManyBlocks * threads ? 1 : 2;
+    SharedLots shared(x_.lot(row_, 0), rows_ * x_.lot_stride() / kTileRows * 2, threads);
     const auto ask = [&](int64_t item, int64_t end, int64_t portion) {
-      return ask_for_blocks(weights_, blocks * item, std::min(blocks * end, weights_.shape.blocks()), portion);
+      return ask_for_blocks(weights_, step * item, std::min(step * end, blocks), portion);
     };
-    parallel_after(x_, (weights_.shape.blocks() + blocks - 1) / blocks, threads, ask, [&](int worker, int64_t item) {
+    parallel_after(x_, (blocks + step - 1) / step, threads, ask, [&](int worker, int64_t item, int64_t item_end) {
       shared.ask(worker);
-      if (!refused_) run_blocks(scratch[static_cast<size_t>(worker)], blocks * item, blocks);
+      const int64_t end = std::min(step * item_end, blocks);
+      for (int64_t block = step * item; block < end && !refused_; block += kBlocksAtOnce) {
+        run_blocks(scratch[static_cast<size_t>(worker)], block, std::min(kBlocksAtOnce, end - block), step > 1);
+      }
     });
     x_.finish();
     require_unchanged(changed_);
@@ -173,36 +175,39 @@ class Bf16Pairs {
   }
 
  private:
-  void run_blocks(LinearScratch& mine, int64_t block, int64_t blocks) {
+  void run_blocks(LinearScratch& mine, int64_t first, int64_t count, bool in_pairs) {
     const MatrixShape& shape = weights_.shape;
-    const bool both = blocks > 1 && block + 1 < shape.blocks();
-    const SpanWeights one = span_weights(weights_, block, 0, shape.cols, 0);
-    const SpanWeights two = both ? span_weights(weights_, block + 1, 0, shape.cols, 0) : one;
     const int64_t sums = (rows_ + kTileRows - 1) / kTileRows * kTileRows * kBlockNeurons;  // of a block
-    float* totals = mine.totals_for((1 + both) * sums);
-    float* other = both ? totals + sums : nullptr;
-    float scales[2][kBlockNeurons];
     const bool scaled = !folded_ && weights_.format.scale != ScaleType::none;
-    for (int i = 0; scaled && i < kBlockNeurons; ++i) {
-      scales[0][i] = load_scale(weights_.format.scale, one.scales, i);
-      scales[1][i] = load_scale(weights_.format.scale, two.scales, i);
+    SpanWeights blocks[kBlocksAtOnce];
+    float scales[kBlocksAtOnce][kBlockNeurons];
+    for (int64_t i = 0; i < count; ++i) {
+      blocks[i] = span_weights(weights_, first + i, 0, shape.cols, 0);
+      for (int j = 0; scaled && j < kBlockNeurons; ++j) {
+        scales[i][j] = load_scale(weights_.format.scale, blocks[i].scales, j);
+      }
     }
-    const Bf16Product product = {{},
-                                 {scaled ? scales[0] : nullptr, scaled ? scales[1] : nullptr},
-                                 (shape.cols + tile_inputs(16) - 1) / tile_inputs(16),
-                                 x_.lot(row_, 0),
-                                 x_.lot_stride(),
-                                 rows_,
-                                 {totals, other}};
-    int64_t taken[2] = {};
-    uint8_t* scratch = mine.kernel_for(span_scratch_bytes(one.tiles) + 4 * one.tiles * kMaxTileBytes);
-    if (!kernel_({{&one, both ? &two : nullptr}, folded_}, product, taken, scratch)) {
+    int64_t taken[kBlocksAtOnce] = {};
+    float* totals = mine.totals_for(count * sums);
+    const Bf16Blocks all = {blocks,
+                            count,
+                            in_pairs,
+                            folded_,
+                            scaled ? scales[0] : nullptr,
+                            (shape.cols + tile_inputs(16) - 1) / tile_inputs(16),
+                            x_.lot(row_, 0),
+                            x_.lot_stride(),
+                            x_.tile_stride(),
+                            x_.row_stride(),
+                            rows_,
+                            totals};
+    if (!kernel_(all, taken, mine.kernel_for(pair_scratch_bytes(blocks[0].tiles)))) {
       refused_ = true;
       return;
     }
-    for (int i = 0; i < 1 + both; ++i) {
-      if (taken[i] < 0 || !fits(shape, weights_.streams, block + i, taken[i])) changed_ = true;
-      store_parts(store_block_, shape, outputs_, block + i, row_, rows_, x_.parts(), i ? other : totals);
+    for (int64_t i = 0; i < count; ++i) {
+      if (taken[i] < 0 || !fits(shape, weights_.streams, first + i, taken[i])) changed_ = true;
+      store_parts(store_block_, shape, outputs_, first + i, row_, rows_, x_.parts(), totals + i * sums);
     }
   }
 
@@ -225,9 +230,12 @@ void linear_bf16_groups(const PackedWeights& weights, Bf16Rows& rows, const Outp
   if (!GroupLoops(layer, rows.batch(), store).run(threads)) linear_bf16_tiles(weights, rows, outputs, threads);
 }
 
-void linear_bf16_pairs(const PackedWeights& weights, Bf16Rows& rows, const Outputs& outputs, int threads) {
+void linear_bf16_pairs(const PackedWeights& weights, const Activations& x, const Outputs& outputs, int threads) {
+  Bf16Rows rows(weights.shape, x, Bf16Rows::lots_or_given);
   for (int64_t row = 0; row < rows.batch(); row += kMostPairRows) {
-    if (!Bf16Pairs(weights, rows, row, outputs).run(threads)) return linear_bf16_tiles(weights, rows, outputs, threads);
+    if (Bf16Pairs(weights, rows, row, outputs).run(threads)) continue;
+    Bf16Rows lots(weights.shape, x, Bf16Rows::lots);
+    return linear_bf16_tiles(weights, lots, outputs, threads);
   }
 }
 
@@ -258,9 +266,9 @@ void linear_float(const PackedWeights& weights, const Activations& x, std::strin
     throw std::invalid_argument(
         std::string(way) + " wants codes of at most 6 bits, 4 with a zero point, in groups of a multiple of 32 inputs");
   }
-  Bf16Rows rows(weights.shape, x, true);
-  if (way == kLinearGroups.name) return linear_bf16_groups(weights, rows, outputs, threads);
-  (way == kLinearBf16Pair.name ? linear_bf16_pairs : linear_bf16_tiles)(weights, rows, outputs, threads);
+  if (way == kLinearBf16Pair.name) return linear_bf16_pairs(weights, x, outputs, threads);
+  Bf16Rows rows(weights.shape, x, Bf16Rows::lots);
+  (way == kLinearGroups.name ? linear_bf16_groups : linear_bf16_tiles)(weights, rows, outputs, threads);
 }
 
 bool linear_float_together(std::span<const LinearTask> tasks, const Activations& x, int threads) {

@@ -94,47 +94,65 @@ void linear_bf16_groups(const PackedWeights& weights, const Activations& x, cons
   }
 }
 
-// One or two blocks at a time, decoded as they are multiplied with one or two lots.
-void linear_int8_pairs(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding,
-                       const Cut& cut, const Outputs& outputs, int threads) {
-  const auto kernel = choose(kLinearInt8Pair);
-  IntegerRows rows(weights.shape, x, rounding, cut, zero_step(weights.format), Placing::int8_tiles);
-  const MatrixShape& shape = weights.shape;
-  const int64_t most = digits_of(rounding.mantissa) == 2 ? kTileRows : 2 * kTileRows;
-  const BlockStore store_block;
-  std::vector<LinearScratch>& scratch = LinearScratch::of_workers(threads);
-  std::atomic<bool> changed{false};
-  for (int64_t row = 0; row < x.batch; row += most) {
-    const int64_t batch = std::min(most, x.batch - row);
-    const int64_t lots = (batch + kTileRows - 1) / kTileRows * digits_of(rounding.mantissa);
-    const int64_t at_once = lots == 1 ? 1 : 2;  // of one lot, a block's sums take all vector registers
-    const int64_t sums = (batch + kTileRows - 1) / kTileRows * kTileRows * kBlockNeurons;  // of a block
-    SharedLots shared(rows.view(row, batch, 0).digits[0], lots * rows.lot_stride(), threads);
+// Blocks decoded as they are multiplied with one or two lots.
+class Int8Pairs {
+ public:
+  Int8Pairs(const PackedWeights& weights, IntegerRows& x, const Cut& cut, const Outputs& outputs)
+      : weights_(weights), x_(x), cut_(cut), outputs_(outputs), kernel_(choose(kLinearInt8Pair)) {}
+
+  // Of `rows` rows from `row` on, in `lots` lots, digits among them.
+  void run(int64_t row, int64_t rows, int64_t lots, int threads) {
+    const int64_t blocks = weights_.shape.blocks(), step = lots > 1 ? 2 : 1;
+    std::vector<LinearScratch>& scratch = LinearScratch::of_workers(threads);
+    SharedLots shared(x_.view(row, rows, 0).digits[0], lots * x_.lot_stride(), threads);
     const auto ask = [&](int64_t item, int64_t end, int64_t portion) {
-      return ask_for_blocks(weights, at_once * item, std::min(at_once * end, shape.blocks()), portion);
+      return ask_for_blocks(weights_, step * item, std::min(step * end, blocks), portion);
     };
-    parallel_after(rows, (shape.blocks() + at_once - 1) / at_once, threads, ask, [&](int worker, int64_t item) {
-      const int64_t block = at_once * item, blocks = std::min(at_once, shape.blocks() - block);
+    parallel_after(x_, (blocks + step - 1) / step, threads, ask, [&](int worker, int64_t item, int64_t item_end) {
       shared.ask(worker);
-      LinearScratch& mine = scratch[static_cast<size_t>(worker)];
-      float* totals = mine.totals_for(blocks * sums);
-      SpanWeights whole[2];
-      IntegerProduct product = {{}, {}, rows.view(row, batch, 0), rows.lot_stride(), cut.span, {}};
-      for (int i = 0; i < blocks; ++i) {
-        whole[i] = span_weights(weights, block + i, 0, shape.cols, 0);
-        product.weights[i] = &whole[i];
-        product.out[i] = totals + i * sums;
-      }
-      int64_t taken[2] = {};
-      kernel(product, taken, mine.kernel_for(3 * span_scratch_bytes(whole[0].tiles)));
-      for (int i = 0; i < blocks; ++i) {
-        if (taken[i] < 0 || !fits(shape, weights.streams, block + i, taken[i])) changed = true;
-        store_block(shape, outputs, block + i, row, batch, totals + i * sums, rows.scales(row));
+      const int64_t end = std::min(step * item_end, blocks);
+      for (int64_t block = step * item; block < end; block += kBlocksAtOnce) {
+        run_blocks(scratch[static_cast<size_t>(worker)], block, std::min(kBlocksAtOnce, end - block), row, rows);
       }
     });
-    rows.finish();
+    x_.finish();
+    require_unchanged(changed_);
   }
-  require_unchanged(changed);
+
+ private:
+  void run_blocks(LinearScratch& mine, int64_t first, int64_t count, int64_t row, int64_t rows) {
+    const MatrixShape& shape = weights_.shape;
+    const int64_t sums = (rows + kTileRows - 1) / kTileRows * kTileRows * kBlockNeurons;  // of a block
+    SpanWeights blocks[kBlocksAtOnce];
+    for (int64_t i = 0; i < count; ++i) blocks[i] = span_weights(weights_, first + i, 0, shape.cols, 0);
+    int64_t taken[kBlocksAtOnce] = {};
+    float* totals = mine.totals_for(count * sums);
+    kernel_({blocks, count, x_.view(row, rows, 0), x_.lot_stride(), cut_.span, totals}, taken,
+            mine.kernel_for(pair_scratch_bytes(blocks[0].tiles)));
+    for (int64_t i = 0; i < count; ++i) {
+      if (taken[i] < 0 || !fits(shape, weights_.streams, first + i, taken[i])) changed_ = true;
+      store_block_(shape, outputs_, first + i, row, rows, totals + i * sums, x_.scales(row));
+    }
+  }
+
+  const PackedWeights& weights_;
+  IntegerRows& x_;
+  const Cut& cut_;
+  const Outputs& outputs_;
+  LinearInt8Pair* kernel_;
+  BlockStore store_block_;
+  std::atomic<bool> changed_{false};
+};
+
+void linear_int8_pairs(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding,
+                       const Cut& cut, const Outputs& outputs, int threads) {
+  IntegerRows rows(weights.shape, x, rounding, cut, zero_step(weights.format), Placing::int8_tiles);
+  const int64_t digits = digits_of(rounding.mantissa), most = digits == 2 ? kTileRows : 2 * kTileRows;
+  Int8Pairs pairs(weights, rows, cut, outputs);
+  for (int64_t row = 0; row < x.batch; row += most) {
+    const int64_t batch = std::min(most, x.batch - row);
+    pairs.run(row, batch, (batch + kTileRows - 1) / kTileRows * digits, threads);
+  }
 }
 
 // Whether the kernel that multiplies rows would rather have four of them, of nine bits, in five lines.

@@ -83,8 +83,8 @@ void parallel_for(int64_t count, int threads, const Work& work) {
 // A moment's wait for another thread; after many, its core is left to others.
 void wait_a_little(int64_t times);
 
-// The same after first.make_ready(item) for every item below first.waiting(), by the same threads, and not at all
-// unless first.good() then. Threads that wait for others call ask(first item, end, portion) in the meantime, of their
+// Calls work(worker, first item, end) for every run, after first.make_ready(item) for every item below first.waiting(), by
+// the same threads, and not at all unless first.good() then. Threads that wait for others call ask(first item, end, portion) in the meantime, of their
 // first run of work, with portions from 0 on until it returns false: to ask memory for what they will need.
 template <class First, class Ask, class Work>
 void parallel_after(First& first, int64_t count, int threads, const Ask& ask, const Work& work) {
@@ -111,9 +111,7 @@ void parallel_after(First& first, int64_t count, int threads, const Ask& ask, co
       more ? more = mine.ask(item, end, portion++), void() : wait_a_little(times++);
     }
     if (!mine.first.good()) return;
-    for (; item < mine.count; item = mine.take(end)) {
-      for (; item < end; ++item) mine.work(worker, item);
-    }
+    for (; item < mine.count; item = mine.take(end)) mine.work(worker, item, end);
   };
   run_on_workers(count > 1 || context.waiting > 1 ? threads : 1, run, &context);
 }

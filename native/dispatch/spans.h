@@ -83,6 +83,9 @@ inline bool ask_for_blocks(const PackedWeights& weights, int64_t begin, int64_t 
   return true;
 }
 
+// So many blocks a kernel that takes several does at a time: a call costs as much as some tiles of weights.
+inline constexpr int64_t kBlocksAtOnce = 8;
+
 // y = totals * scale(row) + bias of 16 neurons, in the type that is asked for.
 class BlockStore {
  public:
@@ -157,10 +160,13 @@ class SpanLoops {
       return ask_for_blocks(weights, item * together, std::min((item + items) * together, weights.shape.blocks()),
                             portion);
     };
-    parallel_after(x_, count, threads_, ask, [&](int worker, int64_t item) {
-      const LinearTask* task = task_of(item);
-      const int64_t end = std::min((item + 1) * together, task->weights.shape.blocks());
-      run_blocks(worker, *task, item * together, end, row, rows);
+    parallel_after(x_, count, threads_, ask, [&](int worker, int64_t first, int64_t end) {
+      for (; first < end; ++first) {
+        int64_t item = first;
+        const LinearTask* task = task_of(item);
+        const int64_t last = std::min((item + 1) * together, task->weights.shape.blocks());
+        run_blocks(worker, *task, item * together, last, row, rows);
+      }
     });
     x_.finish();
   }

@@ -30,8 +30,8 @@ struct AmxUnit {
   }
 
   template <int tile>
-  void load(const void* from) {
-    __asm__ volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(kStride), "i"(tile) : "memory");
+  void load(const void* from, int64_t stride = kStride) {
+    __asm__ volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride), "i"(tile) : "memory");
   }
 
   template <int tile>

@@ -23,11 +23,15 @@ struct PlainUnit {
     for (Sum& sum : sums_[tile]) sum = 0;
   }
 
-  // Weights have as many rows as the inputs of an activation tile ask for; a row of either is 64 bytes from the next.
+  // Weights have as many rows as the inputs of an activation tile ask for.
   template <int tile>
-  void load(const void* from) {
+  void load(const void* from, int64_t stride = kVectorBytes) {
     const int rows = tile < 6 ? rows_ : inputs_ / kPack;
-    __builtin_memcpy(operands_[tile - 4], from, static_cast<size_t>(rows * kVectorBytes));
+    auto* to = reinterpret_cast<uint8_t*>(operands_[tile - 4]);
+    const size_t bytes = tile < 6 ? static_cast<size_t>(inputs_) * sizeof(Operand) : size_t{kVectorBytes};
+    for (int row = 0; row < rows; ++row) {
+      __builtin_memcpy(to + row * kVectorBytes, static_cast<const uint8_t*>(from) + row * stride, bytes);
+    }
   }
 
   template <int sum, int x, int weights>

@@ -2,7 +2,7 @@
 // 16 rows of activations (4, 5), and their four products (0 to 3), so that every tile loaded is used twice. In a
 // nameless namespace for the reason that pack_block.h gives. Unit brings
 //   begin(rows, inputs): ready for activations of `rows` rows and tiles of `inputs` bytes a row; end()
-//   zero<tile>(), load<tile>(from), add_product<sum, x, weights>(), store<tile>(to)
+//   zero<tile>(), load<tile>(from, bytes from a row to the next: 64), add_product<sum, x, weights>(), store<tile>(to)
 #pragma once
 
 #include "kernels/scales.h"
@@ -22,14 +22,14 @@ template <class Unit, bool lots, bool blocks>
 // One tile of each lot times one of each block.
 template <class Unit, bool lots, bool blocks>
 [[gnu::always_inline]] inline void add_tiles(Unit& unit, const void* x, const void* next_x, const void* weights,
-                                             const void* next_weights) {
+                                             const void* next_weights, int64_t x_stride = kVectorBytes) {
   constexpr int kNext = lots ? 7 : 6;  // as few registers as will do: those of a core's threads come from one pool
-  unit.template load<4>(x);
+  unit.template load<4>(x, x_stride);
   unit.template load<6>(weights);
   unit.template add_product<0, 4, 6>();
   if constexpr (blocks) unit.template load<kNext>(next_weights);
   if constexpr (blocks) unit.template add_product<1, 4, kNext>();
-  if constexpr (lots) unit.template load<5>(next_x);
+  if constexpr (lots) unit.template load<5>(next_x, x_stride);
   if constexpr (lots) unit.template add_product<2, 5, 6>();
   if constexpr (lots && blocks) unit.template add_product<3, 5, kNext>();
 }

@@ -72,6 +72,15 @@ def test_many_blocks_share_activations_and_the_last_has_none_beside_it(format, d
         assert_within_bound(x, packed, way="linear_f32_bf16_tiles", threads=1)
 
 
+@pytest.mark.parametrize(("format", "density"), [("mxfp4", None), ("bf16", 0.5), ("e4m3", None)])
+def test_rows_as_they_were_given_and_nothing_behind_them(format, density, isa):
+    packed = pack(format, 16 * 9, 128, density)
+    for batch in (2, 16, 17, 32, 40, 48):
+        x = torch.full((64, 128), torch.nan, dtype=torch.bfloat16)
+        x[:batch] = activations(batch, 128, dtype=torch.bfloat16)
+        assert_within_bound(x[:batch], packed, way="linear_f32_bf16_tiles")
+
+
 @settings(max_examples=250, deadline=None)
 @given(
     format=st.sampled_from(FORMATS),
@@ -105,7 +114,7 @@ def test_one_hot_activations_read_single_weights(dtype, density, isa):
 
 @pytest.mark.parametrize("exponent", [-110, -3, 0, 20, 120])
 def test_powers_of_two_for_scales_of_any_size(exponent, isa):
-    """Large and small ones in one group of one neuron, where all others are moderate: nothing is rounded that is a normal number."""
+    """Large and small ones in one group of one neuron, where all others are moderate: no normal number is rounded."""
     weight = matrix(16 * 8, 150) / 1024
     weight[40, 64:96] *= 2.0**exponent
     packed = tiles.pack(weight, "mxfp4")

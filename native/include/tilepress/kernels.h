@@ -228,14 +228,23 @@ struct Bf16Product {
 };
 using MultiplyBf16 = void(const Bf16Product&);
 
-// For a few lots: one or two blocks decoded tile by tile while the tiles before are multiplied; `tiles` of the product
-// are not used. Fills in the codes that each block took, as linear kernels return them. Returns false, having done
-// nothing, for weights that it does not take.
-struct PairWeights {
-  const SpanWeights* blocks[2];
-  bool scaled;
+// For one or two lots: any number of blocks, one or two at a time, decoded tile by tile while the tiles before are
+// multiplied. Activations may also be rows as they were given: whole tiles of them, and whole lots or only one.
+// Fills in the codes that each block took, as linear kernels return them. Returns false, having done nothing, for
+// weights that it does not take. `scratch` holds pair_scratch_bytes.
+struct Bf16Blocks {
+  const SpanWeights* blocks;
+  int64_t count;
+  bool in_pairs;
+  bool scaled;          // in their tiles
+  const float* scales;  // [count, 16]; null: 1
+  int64_t tiles;        // of a block
+  const uint16_t* x;
+  int64_t lot_stride, tile_stride, row_stride;  // values from one to the next
+  int64_t rows;
+  float* out;  // [count, 16 * lots, 16]
 };
-using LinearBf16Pair = bool(const PairWeights&, const Bf16Product&, int64_t* taken, uint8_t* scratch);
+using LinearBf16Pair = bool(const Bf16Blocks&, int64_t* taken, uint8_t* scratch);
 
 // Tiles of one block that lack their scales, times lots of activations: group after group,
 //   sums [16 * lots, 16] = fma(product [* unit], scale, sums)
@@ -270,9 +279,16 @@ struct IntegerProduct {
 };
 using MultiplyInt8 = void(const IntegerProduct&);
 
-// The same for at most two lots, or one of two digits, with blocks decoded tile by tile; `tiles` of the product are not
-// used.
-using LinearInt8Pair = void(const IntegerProduct&, int64_t* taken, uint8_t* scratch);
+// The same for at most two lots, or one of two digits, and any number of blocks, decoded tile by tile. `out` [count, 16 *
+// lots, 16]. `scratch` holds pair_scratch_bytes.
+struct IntegerBlocks {
+  const SpanWeights* blocks;
+  int64_t count;
+  IntegerActivations x;
+  int64_t lot_stride, span;
+  float* out;
+};
+using LinearInt8Pair = void(const IntegerBlocks&, int64_t* taken, uint8_t* scratch);
 
 // Whether tiles can be multiplied segment by segment.
 constexpr bool tiles_take(int64_t segment) { return segment % tile_inputs(8) == 0 || segment == tile_inputs(8) / 2; }
@@ -325,6 +341,9 @@ constexpr int64_t unpack_scratch_bytes(const BlockShape& shape) {
 // vector after each. Spans and groups are such that a span of `tiles` tiles has at most four groups a tile, and one
 // more.
 constexpr int64_t span_scratch_bytes(int64_t tiles) { return 3 * (tiles + 1) * kMaxTileBytes; }
+
+// That of LinearBf16Pair and LinearInt8Pair: what a linear kernel needs, and the tiles of two blocks.
+constexpr int64_t pair_scratch_bytes(int64_t tiles) { return 3 * span_scratch_bytes(tiles); }
 
 // That of LinearGroups: the span's scales, what a linear kernel needs, and its tiles of bf16.
 constexpr int64_t group_scratch_bytes(int64_t tiles) {

@@ -3,28 +3,37 @@
 #include "kernels/multiply_f32_bf16_bf16/amx_bf16_unit.h"
 
 namespace tilepress {
+namespace {
+
+int64_t took(int64_t taken, const SpanWeights& span) { return span.mask && taken >= 0 ? taken - span.taken : taken; }
+
+// The blocks from `index` on; false, with nothing added, where decoders were wrong.
+template <class Decoder>
+bool run_pair(Bf16Unit& unit, const Bf16Blocks& all, int64_t index, bool two, int64_t* taken) {
+  const SpanWeights &one = all.blocks[index], &other = all.blocks[index + (two ? 1 : 0)];
+  Decoder first(one, one.packed), second(other, other.packed);
+  if (!PairMultiplier<Bf16Unit, Decoder>(unit, all, index, first, two ? &second : nullptr).run()) return false;
+  taken[index] = took(first.taken(), one);
+  if (two) taken[index + 1] = took(second.taken(), other);
+  return true;
+}
+
+}  // namespace
 
 // Dense codes that would have to be unpacked beforehand are left to decode_bf16_any.
-bool amx::linear_bf16_pair(const PairWeights& weights, const Bf16Product& product, int64_t* taken, uint8_t*) {
-  const SpanWeights& one = *weights.blocks[0];
-  const SpanWeights* two = weights.blocks[1];
-  const int bits = one.format->bits;
-  if (!one.mask && bits != 4 && bits < 8) return false;
-  if (weights.scaled && LoweredNibbles::takes(one)) {
-    LoweredNibbles first(one, one.packed), second(two ? *two : one, two ? two->packed : one.packed);
-    if (PairMultiplier<Bf16Unit, LoweredNibbles>(product, first, two ? &second : nullptr).run()) {
-      for (int block = 0; block < (two ? 2 : 1); ++block) taken[block] = 0;
-      return true;
-    }
-  }
-  return with_tile_decoder(one, weights.scaled, [&]<class Decoder>() {
-    const auto took = [](const Decoder& decoder, const SpanWeights& span) {
-      return span.mask && decoder.taken() >= 0 ? decoder.taken() - span.taken : decoder.taken();
-    };
-    Decoder first(one, one.packed), second(two ? *two : one, two ? two->packed : one.packed);
-    PairMultiplier<Bf16Unit, Decoder>(product, first, two ? &second : nullptr).run();
-    taken[0] = took(first, one);
-    if (two) taken[1] = took(second, *two);
+bool amx::linear_bf16_pair(const Bf16Blocks& all, int64_t* taken, uint8_t*) {
+  const SpanWeights& first = all.blocks[0];
+  const int bits = first.format->bits;
+  if (!first.mask && bits != 4 && bits < 8) return false;
+  const bool lowered = all.scaled && LoweredNibbles::takes(first);
+  return with_tile_decoder(first, all.scaled, [&]<class Decoder>() {
+    Bf16Unit unit;
+    begin_blocks(unit, all);
+    for_pairs(all.count, all.in_pairs, [&](int64_t index, bool two) {
+      return (lowered && run_pair<LoweredNibbles>(unit, all, index, two, taken)) ||
+             run_pair<Decoder>(unit, all, index, two, taken);
+    });
+    unit.end();
   });
 }
 

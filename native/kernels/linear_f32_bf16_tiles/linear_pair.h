@@ -1,7 +1,7 @@
-// One or two blocks times one or two lots of activations, over a whole span: every tile of weights is decoded into a
-// small buffer while the matrix unit multiplies the one before, so that neither memory nor the unit waits for the
-// other. In a nameless namespace for the reason that pack_block.h gives. Unit is that of multiply_lots.h; Decoder
-// brings next(tile), and may bring holds(): in the end, whether what it gave was right.
+// Blocks, one or two at a time, times one or two lots of activations: every tile of weights is decoded into a small
+// buffer while the matrix unit multiplies the one before, so that neither memory nor the unit waits for the other. In a
+// nameless namespace for the reason that pack_block.h gives. Unit is that of multiply_lots.h; Decoder brings next(tile),
+// and may bring holds(): in the end, whether what it gave was right.
 #pragma once
 
 #include "kernels/multiply_f32_bf16_bf16/multiply_lots.h"
@@ -9,19 +9,32 @@
 namespace tilepress {
 namespace {
 
+template <class Unit>
+void begin_blocks(Unit& unit, const Bf16Blocks& all) {
+  unit.begin(static_cast<int>(least<int64_t>(all.rows, kTileRows)), kVectorBytes);
+}
+
+// One block, from `index` on, or two.
 template <class Unit, class Decoder>
 class PairMultiplier {
  public:
-  PairMultiplier(const Bf16Product& product, Decoder& one, Decoder* two) : product_(product), one_(one), two_(two) {}
+  PairMultiplier(Unit& unit, const Bf16Blocks& all, int64_t index, Decoder& one, Decoder* two)
+      : unit_(unit), all_(all), one_(one), two_(two) {
+    const int64_t sums = (all.rows + kTileRows - 1) / kTileRows * kTileRows * kBlockNeurons;
+    const auto scales = [&](int64_t block) { return all.scales ? all.scales + block * kBlockNeurons : nullptr; };
+    product_ = {{},
+                {scales(index), scales(index + (two ? 1 : 0))},
+                all.tiles,
+                all.x,
+                all.lot_stride,
+                all.rows,
+                {all.out + index * sums, all.out + (index + 1) * sums}};
+  }
 
   // False, with nothing added, where a decoder was wrong.
   bool run() {
-    unit_.begin(static_cast<int>(least<int64_t>(product_.rows, kTileRows)), kVectorBytes);
-    const bool lots = product_.rows > kTileRows;
-    const bool held = lots ? (two_ ? run_with<true, true>() : run_with<true, false>())
-                           : (two_ ? run_with<false, true>() : run_with<false, false>());
-    unit_.end();
-    return held;
+    if (all_.rows > kTileRows) return two_ ? run_with<true, true>() : run_with<true, false>();
+    return two_ ? run_with<false, true>() : run_with<false, false>();
   }
 
  private:
@@ -31,11 +44,12 @@ class PairMultiplier {
   bool run_with() {
     clear_sums<Unit, lots, blocks>(unit_);
     decode<blocks>(0);
-    for (int64_t tile = 0; tile < product_.count; ++tile) {
-      if (tile + 1 < product_.count) decode<blocks>(tile + 1);
-      const uint16_t* x = product_.x + tile * kTile;
+    const uint16_t* x = all_.x;
+    const int64_t count = all_.tiles, next = all_.lot_stride, step = all_.tile_stride, stride = 2 * all_.row_stride;
+    for (int64_t tile = 0; tile < count; ++tile, x += step) {
+      if (tile + 1 < count) decode<blocks>(tile + 1);
       const auto& buffer = buffers_[tile % 2];
-      add_tiles<Unit, lots, blocks>(unit_, x, x + product_.lot_stride, buffer[0], buffer[1]);
+      add_tiles<Unit, lots, blocks>(unit_, x, x + next, buffer[0], buffer[1], stride);
     }
     if constexpr (requires { one_.holds(); }) {
       if (!one_.holds() || (blocks && !two_->holds())) return false;
@@ -53,12 +67,24 @@ class PairMultiplier {
     if constexpr (blocks) two_->next(buffers_[tile % 2][1]);
   }
 
-  const Bf16Product& product_;
+  Unit& unit_;
+  const Bf16Blocks& all_;
+  Bf16Product product_;
   Decoder& one_;
   Decoder* two_;
-  Unit unit_;
   alignas(64) uint16_t buffers_[2][2][kTile];
 };
+
+// Calls work(index, whether two go together) for all blocks, until it returns false.
+template <class Work>
+bool for_pairs(int64_t count, bool in_pairs, const Work& work) {
+  for (int64_t index = 0; index < count;) {
+    const bool two = in_pairs && index + 1 < count;
+    if (!work(index, two)) return false;
+    index += two ? 2 : 1;
+  }
+  return true;
+}
 
 }  // namespace
 }  // namespace tilepress

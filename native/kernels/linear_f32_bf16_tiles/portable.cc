@@ -22,19 +22,21 @@ class ReadyTiles {
 }  // namespace
 
 // `scratch` has room for the kept codes and the tiles of both blocks.
-bool portable::linear_bf16_pair(const PairWeights& weights, const Bf16Product& product, int64_t* taken,
-                                uint8_t* scratch) {
-  const int blocks = weights.blocks[1] ? 2 : 1;
-  uint8_t* memory = scratch + span_scratch_bytes(weights.blocks[0]->tiles);
-  uint16_t* tiles[2] = {};
-  for (int block = 0; block < blocks; ++block) {
-    const SpanWeights& span = *weights.blocks[block];
-    tiles[block] = reinterpret_cast<uint16_t*>(memory) + block * span.tiles * kMaxTileBytes;
-    taken[block] = decode_any<Scalar>(span, weights.scaled, tiles[block], scratch);
-    if (taken[block] < 0) return true;
-  }
-  ReadyTiles one(tiles[0]), two(tiles[1]);
-  PairMultiplier<Bf16Unit, ReadyTiles>(product, one, blocks == 2 ? &two : nullptr).run();
+bool portable::linear_bf16_pair(const Bf16Blocks& all, int64_t* taken, uint8_t* scratch) {
+  Bf16Unit unit;
+  begin_blocks(unit, all);
+  for_pairs(all.count, all.in_pairs, [&](int64_t index, bool both) {
+    uint8_t* memory = scratch + span_scratch_bytes(all.blocks[index].tiles);
+    uint16_t* tiles[2] = {};
+    for (int block = 0; block < 1 + both; ++block) {
+      const SpanWeights& span = all.blocks[index + block];
+      tiles[block] = reinterpret_cast<uint16_t*>(memory) + block * span.tiles * kMaxTileBytes;
+      taken[index + block] = decode_any<Scalar>(span, all.scaled, tiles[block], scratch);
+      if (taken[index + block] < 0) return true;
+    }
+    ReadyTiles one(tiles[0]), two(tiles[1]);
+    return PairMultiplier<Bf16Unit, ReadyTiles>(unit, all, index, one, both ? &two : nullptr).run();
+  });
   return true;
 }
 

@@ -37,16 +37,23 @@ class DecodedTiles {
 
 }  // namespace
 
-void amx::linear_int8_pair(const IntegerProduct& product, int64_t* taken, uint8_t*) {
-  const SpanWeights &one = *product.weights[0], &two = product.weights[1] ? *product.weights[1] : one;
+void amx::linear_int8_pair(const IntegerBlocks& all, int64_t* taken, uint8_t*) {
+  const SpanWeights& any = all.blocks[0];
   const auto run = [&]<class Decoder>() {
-    Decoder first(one), second(two);
-    DecodedTiles<Decoder> tiles(product, first, second);
-    Int8Multiplier<Int8Unit, DecodedTiles<Decoder>>(product, tiles).run();
-    taken[0] = first.taken();
-    if (product.weights[1]) taken[1] = second.taken();
+    using Multiplier = Int8Multiplier<Int8Unit, DecodedTiles<Decoder>>;
+    Int8Unit unit;
+    Multiplier::begin(unit, all.x);
+    for_products(all, [&](const IntegerProduct& product, int64_t index) {
+      const SpanWeights &one = *product.weights[0], &two = product.weights[1] ? *product.weights[1] : one;
+      Decoder first(one), second(two);
+      DecodedTiles<Decoder> tiles(product, first, second);
+      Multiplier(unit, product, tiles).run();
+      taken[index] = first.taken();
+      if (product.weights[1]) taken[index + 1] = second.taken();
+    });
+    unit.end();
   };
-  HighNibbles::takes(one) ? run.template operator()<HighNibbles>() : with_int8_decoder(one, run);
+  HighNibbles::takes(any) ? run.template operator()<HighNibbles>() : with_int8_decoder(any, run);
 }
 
 }  // namespace tilepress

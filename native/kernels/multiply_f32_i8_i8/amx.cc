@@ -3,9 +3,6 @@
 
 namespace tilepress {
 
-void amx::multiply_int8_tiles(const IntegerProduct& product) {
-  ReadyTiles tiles(product);
-  Int8Multiplier<Int8Unit, ReadyTiles>(product, tiles).run();
-}
+void amx::multiply_int8_tiles(const IntegerProduct& product) { multiply_ready_tiles<Int8Unit>(product); }
 
 }  // namespace tilepress

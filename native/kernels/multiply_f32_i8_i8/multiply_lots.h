@@ -142,24 +142,28 @@ class HalfLot : public Int8Lot<Sums, Tiles> {
 template <class Unit, class Tiles>
 class Int8Multiplier {
  public:
-  Int8Multiplier(const IntegerProduct& product, Tiles& tiles)
-      : product_(product),
-        tiles_(tiles),
-        inputs_(product.x.segment == kTileInputs / 2 ? kTileInputs / 2 : kTileInputs) {}
+  Int8Multiplier(Unit& unit, const IntegerProduct& product, Tiles& tiles)
+      : unit_(unit), product_(product), tiles_(tiles), inputs_(inputs_of(product.x)) {}
+
+  // To be called before the first of several products with the same activations.
+  static void begin(Unit& unit, const IntegerActivations& x) {
+    unit.begin(static_cast<int>(least<int64_t>(x.batch, kTileRows)), inputs_of(x));
+  }
 
   void run() {
     const int64_t rows = product_.x.batch;
-    unit_.begin(static_cast<int>(least<int64_t>(rows, kTileRows)), inputs_);
     const int64_t at_once = digits() ? kTileRows : 2 * kTileRows;
     for (int64_t row = 0; row < rows; row += at_once) {
       digits() || row + kTileRows < rows ? run_lots<true>(row) : run_lots<false>(row);
     }
-    unit_.end();
   }
 
  private:
   using Sums = float[2][kTileRows * kBlockNeurons];  // of a span, for each lot
 
+  static int inputs_of(const IntegerActivations& x) {
+    return x.segment == kTileInputs / 2 ? kTileInputs / 2 : kTileInputs;
+  }
   bool digits() const { return product_.x.digit_count == 2; }
 
   template <bool lots>
@@ -239,11 +243,41 @@ class Int8Multiplier {
     for (int64_t i = 0; i < rows * kBlockNeurons; ++i) out[row * kBlockNeurons + i] += all[i];
   }
 
+  Unit& unit_;
   const IntegerProduct& product_;
   Tiles& tiles_;
   const int inputs_;
-  Unit unit_;
 };
+
+// Tiles that were decoded beforehand.
+template <class Unit>
+void multiply_ready_tiles(const IntegerProduct& product) {
+  Unit unit;
+  ReadyTiles tiles(product);
+  using Multiplier = Int8Multiplier<Unit, ReadyTiles>;
+  Multiplier::begin(unit, product.x);
+  Multiplier(unit, product, tiles).run();
+  unit.end();
+}
+
+// Calls work(product, index) for one block after another or, of two lots, two at a time: of one lot, a block's sums take
+// all vector registers.
+template <class Work>
+void for_products(const IntegerBlocks& all, const Work& work) {
+  const int64_t lots = (all.x.batch + kTileRows - 1) / kTileRows, sums = lots * kTileRows * kBlockNeurons;
+  const bool in_pairs = lots * all.x.digit_count > 1;
+  IntegerProduct product = {{}, {}, all.x, all.lot_stride, all.span, {}};
+  for (int64_t index = 0; index < all.count;) {
+    const bool two = in_pairs && index + 1 < all.count;
+    for (int block = 0; block < 2; ++block) {
+      const bool there = block == 0 || two;
+      product.weights[block] = there ? all.blocks + index + block : nullptr;
+      product.out[block] = there ? all.out + (index + block) * sums : nullptr;
+    }
+    work(product, index);
+    index += two ? 2 : 1;
+  }
+}
 
 }  // namespace
 }  // namespace tilepress
