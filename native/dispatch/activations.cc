@@ -178,8 +178,7 @@ void IntegerRows::place(int64_t row, const std::array<int8_t*, kMostDigits>& dig
     words.resize(size(count));
     ordered.resize(size(count + 3));
     for (int64_t i = 0; i < count; ++i) {
-      const int value = digits_ == 2 ? (digits[0][i] << kDigitBits) + digits[1][i] : digits[0][i];
-      words[size(i)] = static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(value)) >> 16);
+      words[size(i)] = static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(digits[0][i])) >> 16);
     }
     reorder(words.data(), count, ordered.data());
     return place_words(row, ordered.data(), count);
@@ -266,8 +265,7 @@ IntegerActivations IntegerRows::view(int64_t row, int64_t batch, int64_t first) 
 }
 
 GroupActivations IntegerRows::groups(int64_t row, int64_t first) const {
-  const float* units = units_ ? units_ + row * segments_ + first / cut_.segment : nullptr;
-  return {words_ + row * stride_ + first * kTileRows, lot_stride(), units, segments_};
+  return {words_ + row * stride_ + first * kTileRows, lot_stride()};
 }
 
 F32Rows::F32Rows(const MatrixShape& shape, const Activations& x) : FloatRows(shape, x, x.batch) {

@@ -53,8 +53,6 @@ enum class Placing { rows, fives, int8_tiles, bf16_tiles };
 struct GroupActivations {
   const uint16_t* x;
   int64_t lot_stride;
-  const float* units;
-  int64_t unit_stride;
 };
 
 // All kinds of activations below are converted as parallel_after has it: make_ready(item) for each of waiting() items,
@@ -158,7 +156,7 @@ class Bf16Rows : public FloatRows<uint16_t> {
   const uint16_t* lot(int64_t row, int64_t first) const {
     return x_ + row * stride_ + first / tile_inputs(16) * tile_stride();
   }
-  GroupActivations groups(int64_t row, int64_t first) const { return {lot(row, first), lot_stride(), nullptr, 0}; }
+  GroupActivations groups(int64_t row, int64_t first) const { return {lot(row, first), lot_stride()}; }
   static int parts_of(Real type) { return type == Real::bf16 ? 1 : 2; }
 
  private:

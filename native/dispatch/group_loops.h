@@ -27,8 +27,6 @@ struct GroupedLayer {
             mine.x,
             mine.lot_stride,
             rows,
-            mine.units,
-            mine.unit_stride,
             sums};
   }
 };

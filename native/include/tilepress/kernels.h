@@ -101,8 +101,8 @@ struct BfpInput {
 };
 
 // Whole groups of values, in digits_of(mantissa) digits, or in kMostDigits addends; or, where there is room for `words`
-// and the mantissa has at most eight bits, as bf16 in the places that bf16_place gives them in 8-bit tiles. Of each
-// segment, the sum of its values and what 1 stands for.
+// and the mantissa has at most eight bits, what they stand for as bf16, in the places that bf16_place gives them in
+// 8-bit tiles. Of each segment, the sum of its values and what 1 stands for.
 struct BfpOutput {
   int8_t* digits[kMostDigits];
   int32_t* sums;
@@ -247,9 +247,9 @@ struct Bf16Blocks {
 using LinearBf16Pair = bool(const Bf16Blocks&, int64_t* taken, uint8_t* scratch);
 
 // Tiles of one block that lack their scales, times lots of activations: group after group,
-//   sums [16 * lots, 16] = fma(product [* unit], scale, sums)
-// A group is what shares every scale, whole tiles of it; the span's last may be cut short. Integers that bf16 holds are
-// multiplied exactly, as long as their sums over a group stay below 2^24.
+//   sums [16 * lots, 16] = fma(product, scale, sums)
+// A group is what shares every scale, whole tiles of it; the span's last may be cut short. Integers that bf16 holds, times
+// a power of two, are multiplied exactly, as long as their sums over a group stay below 2^24.
 struct GroupProduct {
   const SpanWeights* weights;
   const uint16_t* tiles;
@@ -258,8 +258,6 @@ struct GroupProduct {
   const uint16_t* x;   // the span's first tile of the first lot
   int64_t lot_stride;  // values from a lot to the next
   int64_t rows;        // of activations; a lot may lack some
-  const float* units;  // [rows, unit_stride]: what 1 stands for in each group from the span's first on; null: 1
-  int64_t unit_stride;
   float* sums;
 };
 // `scratch` has room for the span's scales as floats.

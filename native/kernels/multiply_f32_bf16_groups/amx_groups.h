@@ -8,34 +8,29 @@
 namespace tilepress {
 namespace {
 
-template <bool units>
-struct Vectors {
-  template <int rows>
-  class Sums {
-   public:
-    [[gnu::always_inline]] explicit Sums(const float* from) {
+template <int rows>
+class VectorSums {
+ public:
+  [[gnu::always_inline]] explicit VectorSums(const float* from) {
 #pragma GCC unroll 16
-      for (int row = 0; row < rows; ++row) of_[row] = _mm512_loadu_ps(from + row * kBlockNeurons);
-    }
+    for (int row = 0; row < rows; ++row) of_[row] = _mm512_loadu_ps(from + row * kBlockNeurons);
+  }
 
-    [[gnu::always_inline]] void store(float* to) const {
+  [[gnu::always_inline]] void store(float* to) const {
 #pragma GCC unroll 16
-      for (int row = 0; row < rows; ++row) _mm512_storeu_ps(to + row * kBlockNeurons, of_[row]);
-    }
+    for (int row = 0; row < rows; ++row) _mm512_storeu_ps(to + row * kBlockNeurons, of_[row]);
+  }
 
-    [[gnu::always_inline]] void add(const float* products, const float* scales, const float* unit, int64_t stride) {
-      const __m512 by = _mm512_loadu_ps(scales);
+  [[gnu::always_inline]] void add(const float* products, const float* scales) {
+    const __m512 by = _mm512_loadu_ps(scales);
 #pragma GCC unroll 16
-      for (int row = 0; row < rows; ++row) {
-        __m512 product = _mm512_load_ps(products + row * kBlockNeurons);
-        if constexpr (units) product = _mm512_mul_ps(product, _mm512_set1_ps(unit[row * stride]));
-        of_[row] = _mm512_fmadd_ps(product, by, of_[row]);
-      }
+    for (int row = 0; row < rows; ++row) {
+      of_[row] = _mm512_fmadd_ps(_mm512_load_ps(products + row * kBlockNeurons), by, of_[row]);
     }
+  }
 
-   private:
-    __m512 of_[rows];
-  };
+ private:
+  __m512 of_[rows];
 };
 
 // The span's scales as floats.
@@ -52,11 +47,7 @@ inline const float* group_scales(const SpanWeights& weights, uint8_t* scratch) {
 
 template <class Tiles>
 void multiply_groups(const GroupProduct& product, Tiles& tiles, const float* scales) {
-  if (product.units) {
-    GroupMultiplier<Bf16Unit, Vectors<true>::template Sums, Tiles>(product, tiles, scales).run();
-  } else {
-    GroupMultiplier<Bf16Unit, Vectors<false>::template Sums, Tiles>(product, tiles, scales).run();
-  }
+  GroupMultiplier<Bf16Unit, VectorSums, Tiles>(product, tiles, scales).run();
 }
 
 }  // namespace

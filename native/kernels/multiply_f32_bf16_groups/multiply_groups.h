@@ -1,7 +1,7 @@
 // Lots of activations times one block, its groups' scales applied to their sums, which stay in registers over the span.
 // In a nameless namespace for the reason that pack_block.h gives. Sums<rows>, those of a lot, brings
 //   Sums(from [rows, 16]); store(to)
-//   add(products [rows, 16], scales [16], units [rows, stride] or null, stride)
+//   add(products [rows, 16], scales [16])
 // and Tiles, the block's,
 //   reach(tile): as WholeTiles has it; at(tile): where it lies
 #pragma once
@@ -44,8 +44,6 @@ class Bf16Lot {
         scale_(*product.weights, product.group),
         scales_(scales),
         x_(product.x + row / kTileRows * product.lot_stride),
-        units_(product.units ? product.units + row * product.unit_stride : nullptr),
-        unit_stride_(product.unit_stride),
         rows_(least<int64_t>(product.rows - row, kTileRows)),
         groups_(product.count, product.group / tile_inputs(16)) {}
 
@@ -59,8 +57,7 @@ class Bf16Lot {
   const uint16_t* weights(int64_t tile) const { return weights_.at(tile); }
   [[gnu::always_inline]] void reach(int64_t tile) { weights_.reach(tile); }
   [[gnu::always_inline]] void add(const float* products) {
-    sums_.add(products, scales_ + scale_.next() * kBlockNeurons, units_, unit_stride_);
-    if (units_) ++units_;
+    sums_.add(products, scales_ + scale_.next() * kBlockNeurons);
   }
   static int64_t until_break() { return kNoBreak; }
   static void take_break() {}
@@ -72,8 +69,7 @@ class Bf16Lot {
   ScaleOf scale_;
   const float* scales_;
   const uint16_t* x_;
-  const float* units_;
-  int64_t unit_stride_, rows_;
+  int64_t rows_;
   Groups groups_;
 };
 

@@ -13,10 +13,9 @@ class PlainSums {
   explicit PlainSums(const float* from) { __builtin_memcpy(of_, from, sizeof(of_)); }
   void store(float* to) const { __builtin_memcpy(to, of_, sizeof(of_)); }
 
-  void add(const float* products, const float* scales, const float* units, int64_t stride) {
+  void add(const float* products, const float* scales) {
     for (int i = 0; i < rows * kBlockNeurons; ++i) {
-      const float product = units ? products[i] * units[i / kBlockNeurons * stride] : products[i];
-      of_[i] = __builtin_fmaf(product, scales[i % kBlockNeurons], of_[i]);
+      of_[i] = __builtin_fmaf(products[i], scales[i % kBlockNeurons], of_[i]);
     }
   }
 

@@ -77,12 +77,13 @@ void write_digits(const int32_t* values, int count, int8_t* const* digits, int64
   }
 }
 
-// Values of at most nine bits, which bf16 holds; of each four, the second and third trade places.
+// Values of at most nine bits times what 1 stands for, a power of two: bf16 holds that. Of each four, the second and
+// third trade places.
 template <int group>
-void write_words(const int32_t* values, uint16_t* words) {
+void write_words(const int32_t* values, float unit, uint16_t* words) {
   uint16_t in_order[group];
   for (int i = 0; i < group; ++i) {
-    in_order[i] = static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(values[i])) >> 16);
+    in_order[i] = static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(values[i]) * unit) >> 16);
   }
   uint64_t fours[group / 4];
   std::memcpy(fours, in_order, sizeof fours);
@@ -118,7 +119,7 @@ int quantize_groups(const BfpInput& in, const BfpOutput& out) {
       out.sums[at] = sum;
     }
     if (out.words) {
-      write_words<group>(values, out.words + first);
+      write_words<group>(values, unit, out.words + first);
     } else if (in.addends) {
       digits = most(digits, write_addends<group>(values, out.digits, first));
     } else {
