@@ -96,6 +96,7 @@ constexpr Feature kFeatures[] = {
     {"avx512_vnni", 7, 0, &Registers::ecx, 11, kAvx512State},
     {"avx512_bitalg", 7, 0, &Registers::ecx, 12, kAvx512State},
     {"avx512_vpopcntdq", 7, 0, &Registers::ecx, 14, kAvx512State},
+    {"gfni", 7, 0, &Registers::ecx, 8, kAvx512State},
     {"avx512_fp16", 7, 0, &Registers::edx, 23, kAvx512State},
     {"avx_vnni", 7, 1, &Registers::eax, 4, kAvxState},
     {"avx512_bf16", 7, 1, &Registers::eax, 5, kAvx512State},
@@ -120,7 +121,7 @@ bool amx_granted() {
 bool cpu_has(Isa isa) {
   const bool avx2 = has_all({"avx2", "fma", "f16c", "bmi2"});
   const bool avx512 = avx2 && has_all({"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vbmi", "avx512_vbmi2",
-                                       "avx512_vnni", "avx512_bf16", "avx512_bitalg", "avx512_vpopcntdq"});
+                                       "avx512_vnni", "avx512_bf16", "avx512_bitalg", "avx512_vpopcntdq", "gfni"});
   switch (isa) {
     case Isa::portable:
       return true;
