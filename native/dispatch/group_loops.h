@@ -20,14 +20,7 @@ struct GroupedLayer {
                        float* sums) const {
     const GroupActivations mine = x.groups(row, span_weights.first);
     const int64_t count = (span_weights.inputs + tile_inputs(16) - 1) / tile_inputs(16);
-    return {&span_weights,
-            reinterpret_cast<const uint16_t*>(tiles),
-            count,
-            group,
-            mine.x,
-            mine.lot_stride,
-            rows,
-            sums};
+    return {&span_weights, reinterpret_cast<const uint16_t*>(tiles), count, group, mine.x, mine.lot_stride, rows, sums};
   }
 };
 
@@ -48,10 +41,12 @@ class GroupLoops {
       const auto ask = [&](int64_t block, int64_t end, int64_t portion) {
         return ask_for_blocks(layer_.weights, block, end, portion);
       };
-      parallel_after(layer_.x, layer_.weights.shape.blocks(), threads, ask, [&](int worker, int64_t block, int64_t end) {
-        shared.ask(worker);
-        for (; block < end && !refused_; ++block) run_block(scratch[static_cast<size_t>(worker)], block, row);
-      });
+      parallel_after(layer_.x, layer_.weights.shape.blocks(), threads, ask,
+                     [&](int worker, int64_t block, int64_t end) {
+                       shared.ask(worker);
+                       for (; block < end && !refused_; ++block)
+                         run_block(scratch[static_cast<size_t>(worker)], block, row);
+                     });
       layer_.x.finish();
     }
     require_unchanged(changed_);

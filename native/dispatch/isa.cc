@@ -36,9 +36,9 @@ Isa supported_isa(const std::string& said, std::string_view name) {
     if (isa_name(isa) == name) return isa;
   }
   const bool known = std::any_of(kNames.begin(), kNames.end(), [&](auto& entry) { return entry.second == name; });
-  throw std::invalid_argument(
-      said + (known ? " is not supported by this machine" : " is not an instruction set we know") +
-      "; those that work here: " + listing(supported));
+  throw std::invalid_argument(said +
+                              (known ? " is not supported by this machine" : " is not an instruction set we know") +
+                              "; those that work here: " + listing(supported));
 }
 
 }  // namespace
@@ -67,7 +67,8 @@ Isa active_isa() {
   const int found = without_force.load(std::memory_order_relaxed);
   if (found >= 0) return static_cast<Isa>(found);
   const char* wanted = std::getenv("TILEPRESS_ISA");
-  const Isa isa = wanted && *wanted ? supported_isa("TILEPRESS_ISA=" + std::string(wanted), wanted) : supported_isas().back();
+  const Isa isa =
+      wanted && *wanted ? supported_isa("TILEPRESS_ISA=" + std::string(wanted), wanted) : supported_isas().back();
   without_force = static_cast<int>(isa);
   return isa;
 }

@@ -83,9 +83,10 @@ void parallel_for(int64_t count, int threads, const Work& work) {
 // A moment's wait for another thread; after many, its core is left to others.
 void wait_a_little(int64_t times);
 
-// Calls work(worker, first item, end) for every run, after first.make_ready(item) for every item below first.waiting(), by
-// the same threads, and not at all unless first.good() then. Threads that wait for others call ask(first item, end, portion) in the meantime, of their
-// first run of work, with portions from 0 on until it returns false: to ask memory for what they will need.
+// Calls work(worker, first item, end) for every run, after first.make_ready(item) for every item below first.waiting(),
+// by the same threads, and not at all unless first.good() then. Threads that wait for others call ask(first item, end,
+// portion) in the meantime, of their first run of work, with portions from 0 on until it returns false: to ask memory
+// for what they will need.
 template <class First, class Ask, class Work>
 void parallel_after(First& first, int64_t count, int threads, const Ask& ask, const Work& work) {
   struct Context : Runs {

@@ -248,8 +248,8 @@ using LinearBf16Pair = bool(const Bf16Blocks&, int64_t* taken, uint8_t* scratch)
 
 // Tiles of one block that lack their scales, times lots of activations: group after group,
 //   sums [16 * lots, 16] = fma(product, scale, sums)
-// A group is what shares every scale, whole tiles of it; the span's last may be cut short. Integers that bf16 holds, times
-// a power of two, are multiplied exactly, as long as their sums over a group stay below 2^24.
+// A group is what shares every scale, whole tiles of it; the span's last may be cut short. Integers that bf16 holds,
+// times a power of two, are multiplied exactly, as long as their sums over a group stay below 2^24.
 struct GroupProduct {
   const SpanWeights* weights;
   const uint16_t* tiles;
@@ -277,8 +277,8 @@ struct IntegerProduct {
 };
 using MultiplyInt8 = void(const IntegerProduct&);
 
-// The same for at most two lots, or one of two digits, and any number of blocks, decoded tile by tile. `out` [count, 16 *
-// lots, 16]. `scratch` holds pair_scratch_bytes.
+// The same for at most two lots, or one of two digits, and any number of blocks, decoded tile by tile. `out` [count, 16
+// * lots, 16]. `scratch` holds pair_scratch_bytes.
 struct IntegerBlocks {
   const SpanWeights* blocks;
   int64_t count;

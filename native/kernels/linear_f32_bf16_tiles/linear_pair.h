@@ -1,7 +1,7 @@
 // Blocks, one or two at a time, times one or two lots of activations: every tile of weights is decoded into a small
 // buffer while the matrix unit multiplies the one before, so that neither memory nor the unit waits for the other. In a
-// nameless namespace for the reason that pack_block.h gives. Unit is that of multiply_lots.h; Decoder brings next(tile),
-// and may bring holds(): in the end, whether what it gave was right.
+// nameless namespace for the reason that pack_block.h gives. Unit is that of multiply_lots.h; Decoder brings
+// next(tile), and may bring holds(): in the end, whether what it gave was right.
 #pragma once
 
 #include "kernels/multiply_f32_bf16_bf16/multiply_lots.h"
@@ -22,13 +22,8 @@ class PairMultiplier {
       : unit_(unit), all_(all), one_(one), two_(two) {
     const int64_t sums = (all.rows + kTileRows - 1) / kTileRows * kTileRows * kBlockNeurons;
     const auto scales = [&](int64_t block) { return all.scales ? all.scales + block * kBlockNeurons : nullptr; };
-    product_ = {{},
-                {scales(index), scales(index + (two ? 1 : 0))},
-                all.tiles,
-                all.x,
-                all.lot_stride,
-                all.rows,
-                {all.out + index * sums, all.out + (index + 1) * sums}};
+    product_ = {{},       {scales(index), scales(index + (two ? 1 : 0))},        all.tiles, all.x, all.lot_stride,
+                all.rows, {all.out + index * sums, all.out + (index + 1) * sums}};
   }
 
   // False, with nothing added, where a decoder was wrong.

@@ -260,8 +260,8 @@ void multiply_ready_tiles(const IntegerProduct& product) {
   unit.end();
 }
 
-// Calls work(product, index) for one block after another or, of two lots, two at a time: of one lot, a block's sums take
-// all vector registers.
+// Calls work(product, index) for one block after another or, of two lots, two at a time: of one lot, a block's sums
+// take all vector registers.
 template <class Work>
 void for_products(const IntegerBlocks& all, const Work& work) {
   const int64_t lots = (all.x.batch + kTileRows - 1) / kTileRows, sums = lots * kTileRows * kBlockNeurons;
