@@ -78,12 +78,12 @@ COUNTS = (
     Counted(f"{PAIRS}/avx512", "e4m3", False, "float", 80, 16, 24, 124),
     Counted(f"{PAIRS}/avx512", "mxfp4", False, "float", 61, 3, 25, 123),
     Counted(f"{PAIRS}/avx512", "int4:g32", False, "float", 54, 3, 25),
-    Counted(f"{TILES}/amx", "mxfp4", False, "float", 58.1, None, 31, matrix=1),
+    Counted(f"{TILES}/amx", "mxfp4", False, "float", 53.1, None, 14, matrix=1),
     Counted(f"{TILES}/amx", "int4:g32", False, "float", 158.1, None, 65, matrix=1),
     Counted("linear_f32_bf16_groups/amx", "int4:g32", False, "float", 47, None, 49, matrix=1),
     Counted(f"{TILES}/amx", "bf16", True, "float", 17.1, None, 32, matrix=1),
     Counted(f"{INTEGER_TILES}/amx", "int8:row", True, "int8", 16.8, None, 10, matrix=0.5),
-    Counted(f"{INTEGER_TILES}/amx", "int4:g32", False, "int8", 46.5, None, 21, matrix=1),
+    Counted(f"{INTEGER_TILES}/amx", "int4:g32", False, "int8", 42, None, 21, matrix=1),
 )
 
 
