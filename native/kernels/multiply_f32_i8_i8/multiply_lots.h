@@ -260,12 +260,14 @@ void multiply_ready_tiles(const IntegerProduct& product) {
   unit.end();
 }
 
-// Calls work(product, index) for one block after another or, of two lots, two at a time: of one lot, a block's sums
-// take all vector registers.
+// Calls work(product, index) for two blocks at a time, which share tiles of activations; or for one, where there is one
+// lot and segments are short, so that a block's sums take all vector registers.
+inline constexpr int64_t kLongSegment = 8 * kTileInputs;
+
 template <class Work>
 void for_products(const IntegerBlocks& all, const Work& work) {
   const int64_t lots = (all.x.batch + kTileRows - 1) / kTileRows, sums = lots * kTileRows * kBlockNeurons;
-  const bool in_pairs = lots * all.x.digit_count > 1;
+  const bool in_pairs = lots * all.x.digit_count > 1 || all.x.segment >= kLongSegment;
   IntegerProduct product = {{}, {}, all.x, all.lot_stride, all.span, {}};
   for (int64_t index = 0; index < all.count;) {
     const bool two = in_pairs && index + 1 < all.count;

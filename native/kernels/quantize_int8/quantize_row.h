@@ -10,8 +10,6 @@
 namespace tilepress {
 namespace {
 
-using LaneBytes [[gnu::vector_size(kLanes)]] = int8_t;
-
 // `kLanes` activations, of which `count` are there; the others are 0.
 template <Real type>
 [[gnu::always_inline]] inline Floats activations_at(const void* x, int64_t at, int64_t count) {
@@ -60,11 +58,12 @@ template <int half = kLanes / 2>
   return sums[0];
 }
 
+// By value: stores of bytes could be thought to change what is referred to.
 template <Real type>
-inline bool quantize_as(const Int8Input& in, const Int8Output& out) {
+inline bool quantize_as(Int8Input in, Int8Output out) {
   constexpr uint32_t kInfinite = 0x7f800000;
   constexpr float kMost = 127, kWhole = 0x1.8p23f;  // adding which leaves no bits for a fraction
-  constexpr int kStep = 16;
+  constexpr int kStep = kParts * kLanes;
   const uint32_t largest = largest_of<type>(in);
   if (largest >= kInfinite) return false;
   const float quotient = largest ? std::bit_cast<float>(largest) / kMost : 1.0f;
@@ -77,15 +76,16 @@ inline bool quantize_as(const Int8Input& in, const Int8Output& out) {
     int8_t* piece = out.values + at / kPiece * out.piece_stride;
 #pragma GCC unroll 1
     for (int step = 0; step < kPiece; step += kStep) {
+      SignedWords values[kParts];
 #pragma GCC unroll 4
-      for (int part = step; part < step + kStep; part += kLanes) {
-        const Floats place = activations_at<type>(in.x, at + part, in.count - at - part) / scale;
+      for (int part = 0; part < kParts; ++part) {
+        const int64_t first = at + step + part * kLanes;
+        const Floats place = activations_at<type>(in.x, first, in.count - first) / scale;
         const Floats raised = place < low ? low : place, clamped = raised > high ? high : raised;
-        const SignedWords value = std::bit_cast<SignedWords>(clamped + kWhole) - std::bit_cast<int32_t>(kWhole);
-        const auto bytes = __builtin_convertvector(value, LaneBytes);
-        std::memcpy(piece + part, &bytes, sizeof bytes);
-        sums += value;
+        values[part] = std::bit_cast<SignedWords>(clamped + kWhole) - std::bit_cast<int32_t>(kWhole);
+        sums += values[part];
       }
+      store_bytes(values, piece + step);
       left -= kStep;
       if (at + step >= in.count || (left && at + step + kStep < in.count)) continue;
       *sum++ = sum_of(sums);
