@@ -260,24 +260,43 @@ void multiply_ready_tiles(const IntegerProduct& product) {
   unit.end();
 }
 
-// Calls work(product, index) for two blocks at a time, which share tiles of activations; or for one, where there is one
-// lot and segments are short, so that a block's sums take all vector registers.
 inline constexpr int64_t kLongSegment = 8 * kTileInputs;
 
+// The rows of one lot.
+inline IntegerActivations lot_of(const IntegerActivations& x, int64_t lot, int64_t lot_stride) {
+  const int64_t row = lot * kTileRows;
+  IntegerActivations mine = x;
+  mine.digits[0] += lot * lot_stride;
+  mine.sums += row * x.segment_stride;
+  if (x.units) mine.units += row * x.segment_stride;
+  mine.batch = least<int64_t>(x.batch - row, kTileRows);
+  return mine;
+}
+
+// Calls work(product, index) for two blocks at a time, which share tiles of activations, and all lots. Or, where
+// segments are short, so that a block's sums with one lot take all vector registers, for each block and each lot.
 template <class Work>
 void for_products(const IntegerBlocks& all, const Work& work) {
-  const int64_t lots = (all.x.batch + kTileRows - 1) / kTileRows, sums = lots * kTileRows * kBlockNeurons;
-  const bool in_pairs = lots * all.x.digit_count > 1 || all.x.segment >= kLongSegment;
+  const int64_t lots = (all.x.batch + kTileRows - 1) / kTileRows, sums = kTileRows * kBlockNeurons;
   IntegerProduct product = {{}, {}, all.x, all.lot_stride, all.span, {}};
-  for (int64_t index = 0; index < all.count;) {
-    const bool two = in_pairs && index + 1 < all.count;
-    for (int block = 0; block < 2; ++block) {
-      const bool there = block == 0 || two;
-      product.weights[block] = there ? all.blocks + index + block : nullptr;
-      product.out[block] = there ? all.out + (index + block) * sums : nullptr;
+  if (all.x.digit_count == 1 && all.x.segment < kLongSegment) {
+    for (int64_t index = 0; index < all.count; ++index) {
+      product.weights[0] = all.blocks + index;
+      for (int64_t lot = 0; lot < lots; ++lot) {
+        product.x = lot_of(all.x, lot, all.lot_stride);
+        product.out[0] = all.out + (index * lots + lot) * sums;
+        work(product, index);
+      }
     }
+    return;
+  }
+  for (int64_t index = 0; index < all.count; index += 2) {
+    const bool two = index + 1 < all.count;
+    product.weights[0] = all.blocks + index;
+    product.weights[1] = two ? all.blocks + index + 1 : nullptr;
+    product.out[0] = all.out + index * lots * sums;
+    product.out[1] = two ? all.out + (index + 1) * lots * sums : nullptr;
     work(product, index);
-    index += two ? 2 : 1;
   }
 }
 
