@@ -55,11 +55,11 @@ struct GroupActivations {
   int64_t lot_stride;
 };
 
-// All kinds of activations below are converted as parallel_after has it: make_ready(item) for each of waiting() items,
-// by any threads, and then finish().
+// All kinds of activations below are converted by make_ready(rows, threads) or by parallel_after: nothing else may be
+// asked of them before but where they will lie.
 
-// Activations as integers. Units are what 1 stands for in a dot
-// product with the weights' integers, which are of `unit` each; bf16 tiles have weights' values, so that it is 1 there.
+// Activations as integers. Units are what 1 stands for in a dot product with the weights' integers, which are of `unit`
+// each; bf16 tiles have weights' values, so that it is 1 there.
 class IntegerRows {
  public:
   IntegerRows(const MatrixShape& shape, const Activations& x, const IntegerFormat& format, const Cut& cut, float unit,

@@ -47,7 +47,6 @@ class GroupLoops {
                        for (; block < end && !refused_; ++block)
                          run_block(scratch[static_cast<size_t>(worker)], block, row);
                      });
-      layer_.x.finish();
     }
     require_unchanged(changed_);
     return !refused_;

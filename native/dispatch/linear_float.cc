@@ -117,7 +117,6 @@ class Bf16Tiles {
 
 void linear_bf16_tiles(const PackedWeights& weights, Bf16Rows& rows, const Outputs& outputs, int threads) {
   make_ready(rows, threads);
-  rows.finish();
   for (int64_t row = 0; row < rows.batch(); row += kMostTileRows) {
     Bf16Tiles tiles(weights, rows, row, std::min(kMostTileRows, rows.batch() - row));
     const BlockStore store_block;
@@ -152,7 +151,7 @@ class Bf16Pairs {
         row_(row),
         rows_(std::min<int64_t>(kMostPairRows, x.batch() - row)),
         outputs_(outputs),
-        kernel_(choose(kLinearBf16Pair)),
+        kernel_(choose(kLinearBf16Blocks)),
         folded_(weights.shape.groups > 1 || scales_first(weights.format)) {}
 
   bool run(int threads) {
@@ -169,7 +168,6 @@ class Bf16Pairs {
         run_blocks(scratch[static_cast<size_t>(worker)], block, std::min(kBlocksAtOnce, end - block), step > 1);
       }
     });
-    x_.finish();
     require_unchanged(changed_);
     return !refused_;
   }
@@ -201,7 +199,7 @@ class Bf16Pairs {
                             x_.row_stride(),
                             rows_,
                             totals};
-    if (!kernel_(all, taken, mine.kernel_for(pair_scratch_bytes(blocks[0].tiles)))) {
+    if (!kernel_(all, taken, mine.kernel_for(blocks_scratch_bytes(blocks[0].tiles)))) {
       refused_ = true;
       return;
     }
@@ -215,7 +213,7 @@ class Bf16Pairs {
   Bf16Rows& x_;
   int64_t row_, rows_;
   const Outputs& outputs_;
-  LinearBf16Pair* kernel_;
+  LinearBf16Blocks* kernel_;
   BlockStore store_block_;
   bool folded_;
   std::atomic<bool> changed_{false}, refused_{false};
@@ -243,14 +241,14 @@ void linear_bf16_pairs(const PackedWeights& weights, const Activations& x, const
 
 std::string_view float_way(const PackedWeights& weights, int64_t batch, Real type) {
   if (!find(kLinearBf16)) return kLinearF32.name;
-  const bool unit = find(kLinearBf16Pair)->isa != Isa::portable;
+  const bool unit = find(kLinearBf16Blocks)->isa != Isa::portable;
   const int64_t rows = batch * Bf16Rows::parts_of(type);
   if (rows <= (unit ? kFewFloatRows : kFewFloatRowsWithoutUnit)) return kLinearBf16.name;
   // Powers of two are as well multiplied in.
   if (unit && rows <= kTileRows && groups_take(weights) && weights.format.scale != ScaleType::e8m0) {
     return kLinearGroups.name;
   }
-  return unit && rows <= kMostPairRows && pairs_take(weights) ? kLinearBf16Pair.name : kMultiplyBf16.name;
+  return unit && rows <= kMostPairRows && pairs_take(weights) ? kLinearBf16Blocks.name : kMultiplyBf16.name;
 }
 
 void linear_float(const PackedWeights& weights, const Activations& x, std::string_view way, const Outputs& outputs,
@@ -258,15 +256,16 @@ void linear_float(const PackedWeights& weights, const Activations& x, std::strin
   const LinearTask task = {weights, outputs};
   if (way == kLinearF32.name) return linear_f32({&task, 1}, x, threads);
   if (way == kLinearBf16.name) return linear_bf16({&task, 1}, x, threads);
-  if (way != kLinearBf16Pair.name && way != kMultiplyBf16.name && way != kLinearGroups.name) {
+  if (way != kLinearBf16Blocks.name && way != kMultiplyBf16.name && way != kLinearGroups.name) {
     refuse_way("float",
-               {kLinearF32.name, kLinearBf16.name, kLinearBf16Pair.name, kLinearGroups.name, kMultiplyBf16.name}, way);
+               {kLinearF32.name, kLinearBf16.name, kLinearBf16Blocks.name, kLinearGroups.name, kMultiplyBf16.name},
+               way);
   }
   if (way == kLinearGroups.name && !groups_take(weights)) {
     throw std::invalid_argument(
         std::string(way) + " wants codes of at most 6 bits, 4 with a zero point, in groups of a multiple of 32 inputs");
   }
-  if (way == kLinearBf16Pair.name) return linear_bf16_pairs(weights, x, outputs, threads);
+  if (way == kLinearBf16Blocks.name) return linear_bf16_pairs(weights, x, outputs, threads);
   Bf16Rows rows(weights.shape, x, Bf16Rows::lots);
   (way == kLinearGroups.name ? linear_bf16_groups : linear_bf16_tiles)(weights, rows, outputs, threads);
 }

@@ -53,7 +53,6 @@ void linear_int8_tiles(const PackedWeights& weights, const Activations& x, const
                        const Cut& cut, const Outputs& outputs, int threads) {
   IntegerRows rows(weights.shape, x, rounding, cut, zero_step(weights.format), Placing::int8_tiles);
   make_ready(rows, threads);
-  rows.finish();
   for (int64_t row = 0; row < x.batch; row += kMostTileRows) {
     Int8Tiles tiles(rows, cut, row, std::min(kMostTileRows, x.batch - row));
     const BlockStore store_block;
@@ -86,7 +85,6 @@ void linear_bf16_groups(const PackedWeights& weights, const Activations& x, cons
   };
   if (!decoded_first && GroupLoops(layer, x.batch, store).run(threads)) return;
   make_ready(rows, threads);
-  rows.finish();
   for (int64_t row = 0; row < x.batch; row += kMostTileRows) {
     GroupTiles tiles(layer, row, std::min(kMostTileRows, x.batch - row));
     const auto store_all = [&](int64_t block, float* totals) { store(block, row, tiles.rows(), totals); };
@@ -98,7 +96,7 @@ void linear_bf16_groups(const PackedWeights& weights, const Activations& x, cons
 class Int8Pairs {
  public:
   Int8Pairs(const PackedWeights& weights, IntegerRows& x, const Cut& cut, const Outputs& outputs)
-      : weights_(weights), x_(x), cut_(cut), outputs_(outputs), kernel_(choose(kLinearInt8Pair)) {}
+      : weights_(weights), x_(x), cut_(cut), outputs_(outputs), kernel_(choose(kLinearInt8Blocks)) {}
 
   // Of `rows` rows from `row` on, in `lots` lots, digits among them.
   void run(int64_t row, int64_t rows, int64_t lots, int threads) {
@@ -115,7 +113,6 @@ class Int8Pairs {
         run_blocks(scratch[static_cast<size_t>(worker)], block, std::min(kBlocksAtOnce, end - block), row, rows);
       }
     });
-    x_.finish();
     require_unchanged(changed_);
   }
 
@@ -128,7 +125,7 @@ class Int8Pairs {
     int64_t taken[kBlocksAtOnce] = {};
     float* totals = mine.totals_for(count * sums);
     kernel_({blocks, count, x_.view(row, rows, 0), x_.lot_stride(), cut_.span, totals}, taken,
-            mine.kernel_for(pair_scratch_bytes(blocks[0].tiles)));
+            mine.kernel_for(blocks_scratch_bytes(blocks[0].tiles)));
     for (int64_t i = 0; i < count; ++i) {
       if (taken[i] < 0 || !fits(shape, weights_.streams, first + i, taken[i])) changed_ = true;
       store_block_(shape, outputs_, first + i, row, rows, totals + i * sums, x_.scales(row));
@@ -139,7 +136,7 @@ class Int8Pairs {
   IntegerRows& x_;
   const Cut& cut_;
   const Outputs& outputs_;
-  LinearInt8Pair* kernel_;
+  LinearInt8Blocks* kernel_;
   BlockStore store_block_;
   std::atomic<bool> changed_{false};
 };
@@ -182,12 +179,12 @@ void linear_int8_spans(std::span<const LinearTask> tasks, const Activations& x, 
 std::string_view integer_way(const PackedWeights& weights, int64_t batch, const IntegerFormat& rounding) {
   const Cut cut = cut_inputs(weights.shape, weights.format, rounding.group);
   const int64_t rows = batch * digits_of(rounding.mantissa);
-  const bool unit = find(kLinearInt8Pair)->isa != Isa::portable;
+  const bool unit = find(kLinearInt8Blocks)->isa != Isa::portable;
   if (!unit || rows <= kFewIntegerRows || !int8_serves(rounding, cut)) return kLinearInteger.name;
   if (bf16_serves(weights, rounding, cut) && rounding.mantissa == 8) {
     return batch <= kTileRows ? kLinearGroups.name : kMultiplyGroups.name;
   }
-  return rows <= 2 * kTileRows ? kLinearInt8Pair.name : kMultiplyInt8.name;
+  return rows <= 2 * kTileRows ? kLinearInt8Blocks.name : kMultiplyInt8.name;
 }
 
 void linear_integer(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding,
@@ -204,16 +201,17 @@ void linear_integer(const PackedWeights& weights, const Activations& x, const In
     }
     return linear_bf16_groups(weights, x, rounding, cut, way == kMultiplyGroups.name, outputs, threads);
   }
-  if (way != kLinearInt8Pair.name && way != kMultiplyInt8.name) {
+  if (way != kLinearInt8Blocks.name && way != kMultiplyInt8.name) {
     refuse_way(
         "integer",
-        {kLinearInteger.name, kLinearInt8Pair.name, kLinearGroups.name, kMultiplyInt8.name, kMultiplyGroups.name}, way);
+        {kLinearInteger.name, kLinearInt8Blocks.name, kLinearGroups.name, kMultiplyInt8.name, kMultiplyGroups.name},
+        way);
   }
   if (!int8_serves(rounding, cut)) {
     throw std::invalid_argument(std::string(way) +
                                 " wants groups of 32 inputs or a multiple of 64, and activations of at most 14 bits");
   }
-  if (way == kLinearInt8Pair.name) return linear_int8_pairs(weights, x, rounding, cut, outputs, threads);
+  if (way == kLinearInt8Blocks.name) return linear_int8_pairs(weights, x, rounding, cut, outputs, threads);
   linear_int8_tiles(weights, x, rounding, cut, outputs, threads);
 }
 

@@ -84,9 +84,9 @@ void parallel_for(int64_t count, int threads, const Work& work) {
 void wait_a_little(int64_t times);
 
 // Calls work(worker, first item, end) for every run, after first.make_ready(item) for every item below first.waiting(),
-// by the same threads, and not at all unless first.good() then. Threads that wait for others call ask(first item, end,
-// portion) in the meantime, of their first run of work, with portions from 0 on until it returns false: to ask memory
-// for what they will need.
+// by the same threads, and not at all unless first.good() then; in the end first.finish(), which may throw. Threads
+// that wait for others call ask(first item, end, portion) in the meantime, of their first run of work, with portions
+// from 0 on until it returns false: to ask memory for what they will need.
 template <class First, class Ask, class Work>
 void parallel_after(First& first, int64_t count, int threads, const Ask& ask, const Work& work) {
   struct Context : Runs {
@@ -115,12 +115,14 @@ void parallel_after(First& first, int64_t count, int threads, const Ask& ask, co
     for (; item < mine.count; item = mine.take(end)) mine.work(worker, item, end);
   };
   run_on_workers(count > 1 || context.waiting > 1 ? threads : 1, run, &context);
+  first.finish();
 }
 
 // The first part alone.
 template <class First>
 void make_ready(First& first, int threads) {
   parallel_for(first.waiting(), threads, [&](int, int64_t item) { first.make_ready(item); });
+  first.finish();
 }
 
 }  // namespace tilepress

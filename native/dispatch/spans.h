@@ -130,7 +130,6 @@ class SpanLoops {
       const int64_t rows = std::min(kMostRows, batch_ - row);
       if (blocks < threads_ && spans_ > 1) {
         make_ready(x_, threads_);
-        x_.finish();
         for (const LinearTask& task : tasks_) run_split(task, row, rows);
       } else {
         run_shared(rows < kManyRows ? 1 : std::clamp<int64_t>(blocks / threads_, 1, kMostBlocks), row, rows);
@@ -168,7 +167,6 @@ class SpanLoops {
         run_blocks(worker, *task, item * together, last, row, rows);
       }
     });
-    x_.finish();
   }
 
   // Adds one block's product over one span to `totals`; returns the codes taken before the next span.

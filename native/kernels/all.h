@@ -21,12 +21,12 @@ LinearInteger linear_integer_span;
 LinearF32 linear_f32_span;
 DecodeBf16 decode_bf16_span;
 MultiplyBf16 multiply_bf16_tiles;
-LinearBf16Pair linear_bf16_pair;
+LinearBf16Blocks linear_bf16_blocks;
 MultiplyGroups multiply_bf16_groups;
 LinearGroups linear_bf16_groups;
 DecodeInt8 decode_int8_span;
 MultiplyInt8 multiply_int8_tiles;
-LinearInt8Pair linear_int8_pair;
+LinearInt8Blocks linear_int8_blocks;
 AttendHead attend_head;
 StoreBlock store_block;
 SiluFloats silu_floats;
@@ -107,11 +107,11 @@ SoftmaxWeights softmax_weights;
 
 namespace amx {
 MultiplyBf16 multiply_bf16_tiles;
-LinearBf16Pair linear_bf16_pair;
+LinearBf16Blocks linear_bf16_blocks;
 MultiplyGroups multiply_bf16_groups;
 LinearGroups linear_bf16_groups;
 MultiplyInt8 multiply_int8_tiles;
-LinearInt8Pair linear_int8_pair;
+LinearInt8Blocks linear_int8_blocks;
 }  // namespace amx
 
 }  // namespace tilepress

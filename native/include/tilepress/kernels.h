@@ -231,7 +231,7 @@ using MultiplyBf16 = void(const Bf16Product&);
 // For one or two lots: any number of blocks, one or two at a time, decoded tile by tile while the tiles before are
 // multiplied. Activations may also be rows as they were given: whole tiles of them, and whole lots or only one.
 // Fills in the codes that each block took, as linear kernels return them. Returns false, having done nothing, for
-// weights that it does not take. `scratch` holds pair_scratch_bytes.
+// weights that it does not take. `scratch` holds blocks_scratch_bytes.
 struct Bf16Blocks {
   const SpanWeights* blocks;
   int64_t count;
@@ -244,7 +244,7 @@ struct Bf16Blocks {
   int64_t rows;
   float* out;  // [count, 16 * lots, 16]
 };
-using LinearBf16Pair = bool(const Bf16Blocks&, int64_t* taken, uint8_t* scratch);
+using LinearBf16Blocks = bool(const Bf16Blocks&, int64_t* taken, uint8_t* scratch);
 
 // Tiles of one block that lack their scales, times lots of activations: group after group,
 //   sums [16 * lots, 16] = fma(product, scale, sums)
@@ -278,7 +278,7 @@ struct IntegerProduct {
 using MultiplyInt8 = void(const IntegerProduct&);
 
 // The same for at most two lots, or one of two digits, and any number of blocks, decoded tile by tile. `out` [count, 16
-// * lots, 16]. `scratch` holds pair_scratch_bytes.
+// * lots, 16]. `scratch` holds blocks_scratch_bytes.
 struct IntegerBlocks {
   const SpanWeights* blocks;
   int64_t count;
@@ -286,7 +286,7 @@ struct IntegerBlocks {
   int64_t lot_stride, span;
   float* out;
 };
-using LinearInt8Pair = void(const IntegerBlocks&, int64_t* taken, uint8_t* scratch);
+using LinearInt8Blocks = void(const IntegerBlocks&, int64_t* taken, uint8_t* scratch);
 
 // Whether tiles can be multiplied segment by segment.
 constexpr bool tiles_take(int64_t segment) { return segment % tile_inputs(8) == 0 || segment == tile_inputs(8) / 2; }
@@ -340,8 +340,8 @@ constexpr int64_t unpack_scratch_bytes(const BlockShape& shape) {
 // more.
 constexpr int64_t span_scratch_bytes(int64_t tiles) { return 3 * (tiles + 1) * kMaxTileBytes; }
 
-// That of LinearBf16Pair and LinearInt8Pair: what a linear kernel needs, and the tiles of two blocks.
-constexpr int64_t pair_scratch_bytes(int64_t tiles) { return 3 * span_scratch_bytes(tiles); }
+// That of LinearBf16Blocks and LinearInt8Blocks: what a linear kernel needs, and the tiles of two blocks.
+constexpr int64_t blocks_scratch_bytes(int64_t tiles) { return 3 * span_scratch_bytes(tiles); }
 
 // That of LinearGroups: the span's scales, what a linear kernel needs, and its tiles of bf16.
 constexpr int64_t group_scratch_bytes(int64_t tiles) {

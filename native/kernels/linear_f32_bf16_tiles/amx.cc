@@ -21,7 +21,7 @@ bool run_pair(Bf16Unit& unit, const Bf16Blocks& all, int64_t index, bool two, in
 }  // namespace
 
 // Dense codes that would have to be unpacked beforehand are left to decode_bf16_any.
-bool amx::linear_bf16_pair(const Bf16Blocks& all, int64_t* taken, uint8_t*) {
+bool amx::linear_bf16_blocks(const Bf16Blocks& all, int64_t* taken, uint8_t*) {
   const SpanWeights& first = all.blocks[0];
   const int bits = first.format->bits;
   if (!first.mask && bits != 4 && bits < 8) return false;

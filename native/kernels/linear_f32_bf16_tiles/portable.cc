@@ -22,7 +22,7 @@ class ReadyTiles {
 }  // namespace
 
 // `scratch` has room for the kept codes and the tiles of both blocks.
-bool portable::linear_bf16_pair(const Bf16Blocks& all, int64_t* taken, uint8_t* scratch) {
+bool portable::linear_bf16_blocks(const Bf16Blocks& all, int64_t* taken, uint8_t* scratch) {
   Bf16Unit unit;
   begin_blocks(unit, all);
   for_pairs(all.count, all.in_pairs, [&](int64_t index, bool both) {

@@ -37,7 +37,7 @@ class DecodedTiles {
 
 }  // namespace
 
-void amx::linear_int8_pair(const IntegerBlocks& all, int64_t* taken, uint8_t*) {
+void amx::linear_int8_blocks(const IntegerBlocks& all, int64_t* taken, uint8_t*) {
   const SpanWeights& any = all.blocks[0];
   const auto run = [&]<class Decoder>() {
     using Multiplier = Int8Multiplier<Int8Unit, DecodedTiles<Decoder>>;

@@ -5,7 +5,7 @@
 namespace tilepress {
 
 // Decoded all at once here; `scratch` has room for the kept codes and the tiles of both blocks.
-void portable::linear_int8_pair(const IntegerBlocks& all, int64_t* taken, uint8_t* scratch) {
+void portable::linear_int8_blocks(const IntegerBlocks& all, int64_t* taken, uint8_t* scratch) {
   for_products(all, [&](const IntegerProduct& product, int64_t index) {
     IntegerProduct ready = product;
     for (int block = 0; block < 2 && product.weights[block]; ++block) {
