@@ -19,10 +19,6 @@ constexpr int64_t kMostAddedRows = 8;
 
 size_t size(int64_t count) { return static_cast<size_t>(count); }
 
-int8_t* aligned(int8_t* at) {
-  return at + (kVectorBytes - reinterpret_cast<uintptr_t>(at) % kVectorBytes) % kVectorBytes;
-}
-
 // A row, and zeros up to `padded` values.
 template <class Number>
 void place_row(const Number* values, int64_t count, int64_t padded, Number* to) {
@@ -110,7 +106,7 @@ IntegerRows::IntegerRows(const MatrixShape& shape, const Activations& x, const I
   } else {
     // One after the other, so that they do not want the same places of a cache through which weights are passing.
     const int64_t starts = digits_ * digit_size_, bytes = starts + 4 * x.batch * segments_ * int64_t{sizeof(float)};
-    values_ = aligned(kept_memory<int8_t>(0, bytes + kVectorBytes));
+    values_ = kept_memory<int8_t>(0, bytes);
     starts_ = reinterpret_cast<float*>(values_ + starts);
   }
   if (placing == Placing::fives) lines_ = kept_memory<int8_t>(1, waiting_ * kNineBitLines * stride_);

@@ -3,9 +3,9 @@
 
 #include <array>
 #include <atomic>
-#include <vector>
 
 #include "dispatch/matrix.h"
+#include "dispatch/memory.h"
 
 namespace tilepress {
 
@@ -15,10 +15,10 @@ namespace tilepress {
 template <class T>
 T* kept_memory(int number, int64_t count) {
   constexpr size_t kMostKept = size_t{64} << 20;  // bytes
-  static thread_local std::vector<T> memory[2];
-  std::vector<T>& mine = memory[number];
+  static thread_local LineVector<T> memory[2];
+  LineVector<T>& mine = memory[number];
   const size_t wanted = static_cast<size_t>(count);
-  if (mine.size() > wanted && mine.size() * sizeof(T) > kMostKept) std::vector<T>().swap(mine);
+  if (mine.size() > wanted && mine.size() * sizeof(T) > kMostKept) LineVector<T>().swap(mine);
   if (mine.size() < wanted) mine.resize(wanted);
   return mine.data();
 }

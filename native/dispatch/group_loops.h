@@ -37,13 +37,9 @@ class GroupLoops {
     std::vector<LinearScratch>& scratch = LinearScratch::of_workers(threads);
     for (int64_t row = 0; row < batch_; row += kTileRows) {
       const GroupActivations lot = layer_.x.groups(row, 0);
-      SharedLots shared(lot.x, lot.lot_stride * 2, threads);
-      const auto ask = [&](int64_t block, int64_t end, int64_t portion) {
-        return ask_for_blocks(layer_.weights, block, end, portion);
-      };
+      const AskForBlocks ask = {layer_.weights, 1, lot.x, lot.lot_stride * 2};
       parallel_after(layer_.x, layer_.weights.shape.blocks(), threads, ask,
                      [&](int worker, int64_t block, int64_t end) {
-                       shared.ask(worker);
                        for (; block < end && !refused_; ++block)
                          run_block(scratch[static_cast<size_t>(worker)], block, row);
                      });

@@ -157,12 +157,8 @@ class Bf16Pairs {
   bool run(int threads) {
     std::vector<LinearScratch>& scratch = LinearScratch::of_workers(threads);
     const int64_t blocks = weights_.shape.blocks(), step = blocks < kManyBlocks * threads ? 1 : 2;
-    SharedLots shared(x_.lot(row_, 0), rows_ * x_.lot_stride() / kTileRows * 2, threads);
-    const auto ask = [&](int64_t item, int64_t end, int64_t portion) {
-      return ask_for_blocks(weights_, step * item, std::min(step * end, blocks), portion);
-    };
+    const AskForBlocks ask = {weights_, step, x_.lot(row_, 0), rows_ * x_.lot_stride() / kTileRows * 2};
     parallel_after(x_, (blocks + step - 1) / step, threads, ask, [&](int worker, int64_t item, int64_t item_end) {
-      shared.ask(worker);
       const int64_t end = std::min(step * item_end, blocks);
       for (int64_t block = step * item; block < end && !refused_; block += kBlocksAtOnce) {
         run_blocks(scratch[static_cast<size_t>(worker)], block, std::min(kBlocksAtOnce, end - block), step > 1);

@@ -132,12 +132,12 @@ class Crew {
     while (state_.load() == state) pause();
   }
 
-  alignas(64) std::atomic<uint32_t> state_{0};  // odd while a job is open
+  alignas(kLinePair) std::atomic<uint32_t> state_{0};  // odd while a job is open
   void (*job_)(void*, int) = nullptr;
   void* context_ = nullptr;
   int workers_ = 0;
   std::atomic<bool> dismissed_{false};
-  alignas(64) std::atomic<int> inside_{0};
+  alignas(kLinePair) std::atomic<int> inside_{0};
 };
 
 thread_local Crew* Crew::mine = nullptr;

@@ -7,6 +7,8 @@
 #include <exception>
 #include <string>
 
+#include "dispatch/memory.h"
+
 namespace tilepress {
 
 // Calls run(context, worker) on up to `workers` threads, this one among them, each with another number below `workers`,
@@ -43,22 +45,38 @@ void with_crew(int workers, const Work& work) {
   if (context.thrown) std::rethrow_exception(context.thrown);
 }
 
-// Items below `count`, handed out in runs, half of an even share of what is left at a time: long at first, so that a
-// thread reads on where it left off; short at the end, so that all end together.
-struct Runs {
-  Runs(int64_t count, int threads) : count(count), shares(2 * std::max(threads, 1)) {}
+// A number that many threads count up, with nothing else beside it.
+struct alignas(kLinePair) SharedCount {
+  int64_t up(std::memory_order order = std::memory_order_relaxed) { return value.fetch_add(1, order); }
 
-  // The first item of the next run, which `end` ends; `count` when none is left.
+  std::atomic<int64_t> value{0};
+};
+
+// Items below `count`, handed out in runs: to every thread half of its even share of what is left, then again so of
+// what is left then. Long at first, so that a thread reads on where it left off; short at the end, so that all end
+// together.
+struct Runs {
+  Runs(int64_t count, int threads) : count(count), threads(std::max(threads, 1)) {}
+
+  // The first item of the next run, which `end` ends; `count` when none is left. A run follows from its number, so that
+  // threads that come at once disturb each other once only; each try to take what another has just taken would cost a
+  // microsecond where they are many.
   int64_t take(int64_t& end) {
-    int64_t first = next.load(std::memory_order_relaxed);
-    do {
-      end = first + std::max<int64_t>(1, (count - first) / shares);
-    } while (first < count && !next.compare_exchange_weak(first, end, std::memory_order_relaxed));
+    int64_t number = next.up(), first = 0, length = length_from(0);
+    for (; number >= threads && first < count; number -= threads) {
+      first += threads * length;
+      length = length_from(first);
+    }
+    first = std::min(first + number * length, count);
+    end = std::min(first + length, count);
     return first;
   }
 
-  const int64_t count, shares;
-  std::atomic<int64_t> next{0};
+  const int64_t count, threads;
+  SharedCount next;
+
+ private:
+  int64_t length_from(int64_t first) const { return std::max<int64_t>(1, (count - first) / (2 * threads)); }
 };
 
 // Calls work(worker, item) for every item below `count` from at most `threads` threads. More threads than items is no
@@ -84,34 +102,43 @@ void parallel_for(int64_t count, int threads, const Work& work) {
 void wait_a_little(int64_t times);
 
 // Calls work(worker, first item, end) for every run, after first.make_ready(item) for every item below first.waiting(),
-// by the same threads, and not at all unless first.good() then; in the end first.finish(), which may throw. Threads
-// that wait for others call ask(first item, end, portion) in the meantime, of their first run of work, with portions
-// from 0 on until it returns false: to ask memory for what they will need.
+// by the same threads, and not at all unless first.good() then; in the end first.finish(), which may throw.
+//   ask.before(first item, end, portion): asks memory for a portion of what a thread's first run of work needs, while
+//   it
+//     waits for others; portions from 0 on, until it returns false
+//   ask.after(): asks for what all threads need of what is ready now
 template <class First, class Ask, class Work>
 void parallel_after(First& first, int64_t count, int threads, const Ask& ask, const Work& work) {
   struct Context : Runs {
     Context(First& first, int64_t count, int threads, const Ask& ask, const Work& work)
         : Runs(count, threads), first(first), waiting(first.waiting()), ask(ask), work(work) {}
 
+    void make_all_ready(int64_t item, int64_t end) {
+      int64_t portion = 0;
+      bool more = item < this->count && ask.before(item, end, portion++);
+      while (taken.value.load(std::memory_order_relaxed) < waiting) {
+        const int64_t at = taken.up();
+        if (at >= waiting) break;
+        first.make_ready(at);
+        ready.up(std::memory_order_release);
+      }
+      for (int64_t times = 0; ready.value.load(std::memory_order_acquire) < waiting;) {
+        more ? more = ask.before(item, end, portion++), void() : wait_a_little(times++);
+      }
+    }
+
     First& first;
     const int64_t waiting;
     const Ask& ask;
     const Work& work;
-    alignas(64) std::atomic<int64_t> taken{0};
-    alignas(64) std::atomic<int64_t> ready{0};
+    SharedCount taken, ready;
   } context(first, count, threads, ask, work);
   const auto run = [](void* opaque, int worker) {
     Context& mine = *static_cast<Context*>(opaque);
-    int64_t end = 0, item = mine.take(end), portion = 0;
-    bool more = mine.waiting && item < mine.count && mine.ask(item, end, portion++);
-    for (int64_t at; (at = mine.taken.fetch_add(1, std::memory_order_relaxed)) < mine.waiting;) {
-      mine.first.make_ready(at);
-      mine.ready.fetch_add(1, std::memory_order_release);
-    }
-    for (int64_t times = 0; mine.ready.load(std::memory_order_acquire) < mine.waiting;) {
-      more ? more = mine.ask(item, end, portion++), void() : wait_a_little(times++);
-    }
-    if (!mine.first.good()) return;
+    int64_t end = 0, item = mine.take(end);
+    if (mine.waiting) mine.make_all_ready(item, end);
+    if (item >= mine.count || !mine.first.good()) return;
+    mine.ask.after();
     for (; item < mine.count; item = mine.take(end)) mine.work(worker, item, end);
   };
   run_on_workers(count > 1 || context.waiting > 1 ? threads : 1, run, &context);

@@ -21,7 +21,7 @@ struct LinearScratch {
     return all;
   }
   uint8_t* kernel_for(int64_t bytes) { return grown(kernel_, bytes); }
-  uint8_t* tiles_for(int64_t bytes) { return aligned(grown(tiles_, bytes + kVectorBytes)); }
+  uint8_t* tiles_for(int64_t bytes) { return grown(tiles_, bytes); }
 
   // Of each of `count` workers that this thread calls.
   static std::vector<LinearScratch>& of_workers(int count) {
@@ -32,16 +32,13 @@ struct LinearScratch {
 
  private:
   template <class T>
-  static T* grown(std::vector<T>& memory, int64_t count) {
+  static T* grown(LineVector<T>& memory, int64_t count) {
     if (memory.size() < static_cast<size_t>(count)) memory.resize(static_cast<size_t>(count));
     return memory.data();
   }
-  static uint8_t* aligned(uint8_t* at) {
-    return at + (kVectorBytes - reinterpret_cast<uintptr_t>(at) % kVectorBytes) % kVectorBytes;
-  }
 
-  std::vector<float> totals_;
-  std::vector<uint8_t> kernel_, tiles_;
+  LineVector<float> totals_;
+  LineVector<uint8_t> kernel_, tiles_;
 };
 
 inline SpanWeights span_weights(const PackedWeights& weights, int64_t block, int64_t first, int64_t inputs,
@@ -82,6 +79,23 @@ inline bool ask_for_blocks(const PackedWeights& weights, int64_t begin, int64_t 
       (end - begin) * shape.groups * kBlockNeurons * shape.scale_bytes);
   return true;
 }
+
+// What parallel_after's threads ask memory for where `step` blocks are an item: their blocks of weights, and the
+// activations that others have just made ready, all of them, as waiting for one tile after the other would take longer.
+struct AskForBlocks {
+  const PackedWeights& weights;
+  int64_t step;
+  const void* activations;
+  int64_t bytes;
+
+  bool before(int64_t item, int64_t end, int64_t portion) const {
+    return ask_for_blocks(weights, step * item, std::min(step * end, weights.shape.blocks()), portion);
+  }
+  void after() const {
+    const auto* from = static_cast<const uint8_t*>(activations);
+    for (int64_t at = 0; at < bytes; at += kVectorBytes) __builtin_prefetch(from + at, 0, 2);
+  }
+};
 
 // So many blocks a kernel that takes several does at a time: a call costs as much as some tiles of weights.
 inline constexpr int64_t kBlocksAtOnce = 8;
@@ -143,28 +157,39 @@ class SpanLoops {
 
   int64_t cols() const { return tasks_.front().weights.shape.cols; }
 
+  // `together` blocks of one task are an item; this makes it one of that task's.
+  const LinearTask& task_of(int64_t& item, int64_t together) const {
+    const LinearTask* task = tasks_.data();
+    for (; item >= items_of(*task, together); ++task) item -= items_of(*task, together);
+    return *task;
+  }
+  static int64_t items_of(const LinearTask& task, int64_t together) {
+    return (task.weights.shape.blocks() + together - 1) / together;
+  }
+
+  struct Ask {
+    const SpanLoops& loops;
+    int64_t together;
+
+    bool before(int64_t item, int64_t end, int64_t portion) const {
+      const int64_t items = end - item;
+      const AskForBlocks blocks = {loops.task_of(item, together).weights, together, nullptr, 0};
+      return blocks.before(item, item + items, portion);
+    }
+    static void after() {}  // rows are read from the first input on
+  };
+
   // Blocks shared out, `together` of them at a time.
   void run_shared(int64_t together, int64_t row, int64_t rows) {
-    const auto runs = [&](const LinearTask& task) { return (task.weights.shape.blocks() + together - 1) / together; };
     int64_t count = 0;
-    for (const LinearTask& task : tasks_) count += runs(task);
-    const auto task_of = [&](int64_t& item) {
-      const LinearTask* task = tasks_.data();
-      for (; item >= runs(*task); ++task) item -= runs(*task);
-      return task;
-    };
-    const auto ask = [&](int64_t item, int64_t end, int64_t portion) {
-      const int64_t items = end - item;
-      const PackedWeights& weights = task_of(item)->weights;
-      return ask_for_blocks(weights, item * together, std::min((item + items) * together, weights.shape.blocks()),
-                            portion);
-    };
+    for (const LinearTask& task : tasks_) count += items_of(task, together);
+    const Ask ask = {*this, together};
     parallel_after(x_, count, threads_, ask, [&](int worker, int64_t first, int64_t end) {
       for (; first < end; ++first) {
         int64_t item = first;
-        const LinearTask* task = task_of(item);
-        const int64_t last = std::min((item + 1) * together, task->weights.shape.blocks());
-        run_blocks(worker, *task, item * together, last, row, rows);
+        const LinearTask& task = task_of(item, together);
+        const int64_t last = std::min((item + 1) * together, task.weights.shape.blocks());
+        run_blocks(worker, task, item * together, last, row, rows);
       }
     });
   }
@@ -203,7 +228,7 @@ class SpanLoops {
   // Each span of each block on its own; then their sums, in order.
   void run_split(const LinearTask& task, int64_t row, int64_t rows) {
     const int64_t blocks = task.weights.shape.blocks(), count = rows * kBlockNeurons;
-    std::vector<float> parts(static_cast<size_t>(blocks * spans_ * count));
+    LineVector<float> parts(static_cast<size_t>(blocks * spans_ * count));
     parallel_for(blocks * spans_, threads_, [&](int worker, int64_t item) {
       const int64_t block = item / spans_, index = item % spans_, before = taken_before(task, block, index);
       const int64_t after = add_span(worker, task, block, index, before, row, rows, parts.data() + item * count);

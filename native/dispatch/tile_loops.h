@@ -11,29 +11,6 @@ namespace tilepress {
 
 inline constexpr int64_t kFewTileRows = 2 * kTileRows, kMostTileRows = 1024;  // in one pass over the weights
 
-// Activations that other threads have just made ready, asked for as a whole by each worker before its first block:
-// waiting for them tile by tile would take longer.
-class SharedLots {
- public:
-  SharedLots(const void* data, int64_t bytes, int threads)
-      : data_(static_cast<const uint8_t*>(data)), bytes_(bytes), asked_(static_cast<size_t>(threads)) {}
-
-  void ask(int worker) {
-    bool& asked = asked_[static_cast<size_t>(worker)].for_all;
-    if (asked) return;
-    asked = true;
-    for (int64_t at = 0; at < bytes_; at += kVectorBytes) __builtin_prefetch(data_ + at, 0, 2);
-  }
-
- private:
-  struct alignas(64) Asked {
-    bool for_all = false;
-  };
-  const uint8_t* data_;
-  int64_t bytes_;
-  std::vector<Asked> asked_;
-};
-
 // A block over a span, decoded; `out` [16 * lots, 16].
 struct DecodedBlock {
   SpanWeights span;

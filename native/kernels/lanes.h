@@ -4,7 +4,7 @@
 
 #if defined(__aarch64__)
 #include <arm_neon.h>
-#elif defined(__AVX512F__)
+#elif defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
@@ -75,6 +75,21 @@ template <class Lanes>
   }
 #endif
 }
+
+// a * b + c, rounded once; kFused where the instruction set has it.
+#if defined(__AVX512F__)
+constexpr bool kFused = true;
+[[gnu::always_inline]] inline Floats fused(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
+#elif defined(__FMA__)
+constexpr bool kFused = true;
+[[gnu::always_inline]] inline Floats fused(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
+#elif defined(__aarch64__)
+constexpr bool kFused = true;
+[[gnu::always_inline]] inline Floats fused(Floats a, Floats b, Floats c) { return vfmaq_f32(c, a, b); }
+#else
+constexpr bool kFused = false;
+[[gnu::always_inline]] inline Floats fused(Floats a, Floats b, Floats c) { return a * b + c; }
+#endif
 
 // fp16 to float without touching a subnormal float32: many machines are slow at those, and users may have them flushed.
 // With its exponent rebased, a normal number reads u and a subnormal one, read as if normal, 2u - smallest normal; each

@@ -190,6 +190,25 @@ def test_zero_points_at_the_ends_of_their_range(format, rounding, isa):
             assert torch.equal(kernels.linear(x, packed, activations=rounding, way=way), wanted)
 
 
+@cache
+def halfway(exponent):
+    """Quotients halfway between two integers and their neighbours, by scales of any bits. Weights of 1 on the diagonal
+    give back each activation."""
+    packed = tiles.pack(torch.eye(256), "int8:row")
+    largest = torch.rand(512, 1, generator=torch.Generator().manual_seed(0)) + 1
+    halves = (torch.arange(255) - 127 + 0.5) * (largest / 127)
+    halves[1::3] = halves[1::3].nextafter(torch.tensor(torch.inf))
+    halves[2::3] = halves[2::3].nextafter(torch.tensor(-torch.inf))
+    x = torch.ldexp(torch.cat([largest, halves.clamp(-largest, largest)], 1), torch.tensor(exponent))
+    return x, packed, reference_of(x, packed, "int8")
+
+
+@pytest.mark.parametrize("exponent", [-140, -126, -64, -57, -56, 0, 63, 64, 71, 120])
+def test_int8_is_rounded_as_a_division_rounds(exponent, isa):
+    x, packed, expected = halfway(exponent)
+    assert torch.equal(kernels.linear(x, packed, activations="int8"), expected)
+
+
 def test_activations_beyond_fp16_saturate_in_block_floating_point():
     packed = tiles.pack(torch.ones(16, 32), "int8:row")
     x = torch.full((1, 32), 1e9)

@@ -26,13 +26,18 @@ template <Real type>
   if constexpr (type == Real::f32) return std::bit_cast<Floats>(bits);
 }
 
-// The largest magnitude, as bits: those of floats of one sign are in order, and what is not finite is largest.
+// The largest magnitude, as bits: those of floats of one sign are in order, and what is not finite is largest. In the
+// meantime the lines that values go to are asked for: other threads may have read them.
 template <Real type>
-inline uint32_t largest_of(const Int8Input& in) {
+inline uint32_t largest_of(const Int8Input& in, const Int8Output& out) {
   Words largest = {};
-  for (int64_t at = 0; at < in.count; at += kLanes) {
-    const Words magnitude = std::bit_cast<Words>(activations_at<type>(in.x, at, in.count - at)) & 0x7fffffff;
-    largest = magnitude > largest ? magnitude : largest;
+  for (int64_t at = 0; at < in.count; at += kPiece) {
+    __builtin_prefetch(out.values + at / kPiece * out.piece_stride, 1);
+#pragma GCC unroll 1
+    for (int64_t first = at; first < at + kPiece; first += kLanes) {
+      const Words magnitude = std::bit_cast<Words>(activations_at<type>(in.x, first, in.count - first)) & 0x7fffffff;
+      largest = magnitude > largest ? magnitude : largest;
+    }
   }
   uint32_t found = 0;
   for (int lane = 0; lane < kLanes; ++lane) found = most(found, static_cast<uint32_t>(largest[lane]));
@@ -58,18 +63,51 @@ template <int half = kLanes / 2>
   return sums[0];
 }
 
+constexpr float kMostInt8 = 127;
+
+// x / scale, rounded as a division is: two threads of a core share one divider, which takes six times as long. The
+// product with the nearest float to 1 / scale is less than two units of its last place from the quotient; correcting it
+// by what it leaves of x once makes that less than one, and twice the nearest (Markstein's theorem).
+class ByProducts {
+ public:
+  // Whether what is left of x cannot be lost, wherever that matters: quotients below 1/2 are rounded to 0.
+  static bool serves(float scale) { return kFused && scale > 0x1p-64f && scale < 0x1p64f; }
+
+  explicit ByProducts(float scale) : minus_scale_(Floats{} - scale), inverse_(Floats{} + 1.0f / scale) {}
+
+  [[gnu::always_inline]] Floats operator()(Floats x) const {
+    const Floats near = x * inverse_, nearer = corrected(near, x);
+    return corrected(nearer, x);
+  }
+
+ private:
+  [[gnu::always_inline]] Floats corrected(Floats quotient, Floats x) const {
+    return fused(fused(quotient, minus_scale_, x), inverse_, quotient);
+  }
+
+  Floats minus_scale_, inverse_;
+};
+
+// The same for any scale. One that was rounded far down gives more than an int8 holds.
+class ByDivision {
+ public:
+  explicit ByDivision(float scale) : scale_(Floats{} + scale) {}
+
+  [[gnu::always_inline]] Floats operator()(Floats x) const {
+    const Floats low = Floats{} - 128.0f, high = Floats{} + kMostInt8, quotient = x / scale_;
+    const Floats raised = quotient < low ? low : quotient;
+    return raised > high ? high : raised;
+  }
+
+ private:
+  Floats scale_;
+};
+
 // By value: stores of bytes could be thought to change what is referred to.
-template <Real type>
-inline bool quantize_as(Int8Input in, Int8Output out) {
-  constexpr uint32_t kInfinite = 0x7f800000;
-  constexpr float kMost = 127, kWhole = 0x1.8p23f;  // adding which leaves no bits for a fraction
+template <Real type, class Quotients>
+inline void quantize_by(Quotients quotients, Int8Input in, Int8Output out) {
+  constexpr float kWhole = 0x1.8p23f;  // adding which leaves no bits for a fraction
   constexpr int kStep = kParts * kLanes;
-  const uint32_t largest = largest_of<type>(in);
-  if (largest >= kInfinite) return false;
-  const float quotient = largest ? std::bit_cast<float>(largest) / kMost : 1.0f;
-  const float scale = most(quotient, std::numeric_limits<float>::denorm_min());
-  *out.scale = scale;
-  const Floats low = Floats{} - 128.0f, high = Floats{} + kMost;
   SignedWords sums = {};
   int32_t* sum = out.sums;
   for (int64_t at = 0, left = in.segment; at < out.padded; at += kPiece) {
@@ -80,9 +118,8 @@ inline bool quantize_as(Int8Input in, Int8Output out) {
 #pragma GCC unroll 4
       for (int part = 0; part < kParts; ++part) {
         const int64_t first = at + step + part * kLanes;
-        const Floats place = activations_at<type>(in.x, first, in.count - first) / scale;
-        const Floats raised = place < low ? low : place, clamped = raised > high ? high : raised;
-        values[part] = std::bit_cast<SignedWords>(clamped + kWhole) - std::bit_cast<int32_t>(kWhole);
+        const Floats places = quotients(activations_at<type>(in.x, first, in.count - first));
+        values[part] = std::bit_cast<SignedWords>(places + kWhole) - std::bit_cast<int32_t>(kWhole);
         sums += values[part];
       }
       store_bytes(values, piece + step);
@@ -93,6 +130,18 @@ inline bool quantize_as(Int8Input in, Int8Output out) {
       left = in.segment;
     }
   }
+}
+
+template <Real type>
+inline bool quantize_as(const Int8Input& in, const Int8Output& out) {
+  constexpr uint32_t kInfinite = 0x7f800000;
+  const uint32_t largest = largest_of<type>(in, out);
+  if (largest >= kInfinite) return false;
+  const float quotient = largest ? std::bit_cast<float>(largest) / kMostInt8 : 1.0f;
+  const float scale = most(quotient, std::numeric_limits<float>::denorm_min());
+  *out.scale = scale;
+  ByProducts::serves(scale) ? quantize_by<type>(ByProducts(scale), in, out)
+                            : quantize_by<type>(ByDivision(scale), in, out);
   return true;
 }
 
