@@ -155,82 +155,67 @@ void IntegerRows::set_starts(int64_t row) {
   }
 }
 
-// Where the digits of a row are to be written before place(): where they belong, if that has room for them.
-std::array<int8_t*, kMostDigits> IntegerRows::room_for(int64_t row, int64_t count) {
-  static thread_local std::vector<int8_t> values;
-  const bool direct = (placing_ == Placing::rows || placing_ == Placing::fives) && count <= stride_;
-  if (!direct) values.resize(size(kMostDigits * count));
+// Where a row's first values go, each digit of it; in lots of tiles, their pieces lie a tile apart.
+std::array<int8_t*, kMostDigits> IntegerRows::places(int64_t row) const {
+  const bool tiled = placing_ == Placing::int8_tiles;
+  int8_t* first =
+      values_ + (tiled ? row / kTileRows * digits_ * lot_stride() + row % kTileRows * kPiece : row * stride_);
   std::array<int8_t*, kMostDigits> digits = {};
-  for (int i = 0; i < (direct ? digits_ : kMostDigits); ++i) {
-    digits[size(i)] = direct ? values_ + i * digit_size_ + row * stride_ : values.data() + i * count;
-  }
+  for (int i = 0; i < digits_; ++i) digits[size(i)] = first + i * (tiled ? lot_stride() : digit_size_);
   return digits;
 }
 
-// A row, each digit of it, where it belongs.
-void IntegerRows::place(int64_t row, const std::array<int8_t*, kMostDigits>& digits, int64_t count) {
-  if (placing_ == Placing::bf16_tiles) {
-    static thread_local std::vector<uint16_t> words, ordered;
-    words.resize(size(count));
-    ordered.resize(size(count + 3));
-    for (int64_t i = 0; i < count; ++i) {
-      words[size(i)] = static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(digits[0][i])) >> 16);
-    }
-    reorder(words.data(), count, ordered.data());
-    return place_words(row, ordered.data(), count);
-  }
-  for (int digit = 0; digit < digits_; ++digit) {
-    const int8_t* values = digits[size(digit)];
-    if (placing_ != Placing::int8_tiles) {
-      place_row(values, count, stride_, values_ + digit * digit_size_ + row * stride_);
-    } else {
-      place_in_lot<tile_inputs(8)>(values, count, stride_, row % kTileRows,
-                                   values_ + (row / kTileRows * digits_ + digit) * lot_stride());
-    }
-  }
+int64_t IntegerRows::piece_stride() const {
+  return placing_ == Placing::bf16_tiles   ? kTileRows * kWordPiece
+         : placing_ == Placing::int8_tiles ? kTileRows * kPiece
+                                           : kPiece;
 }
 
-// The same of bf16 in the order of its tiles.
-void IntegerRows::place_words(int64_t row, const uint16_t* words, int64_t count) {
-  place_in_lot<tile_inputs(16)>(words, (count + 3) / 4 * 4, stride_, row % kTileRows,
-                                words_ + row / kTileRows * lot_stride());
+uint16_t* IntegerRows::words(int64_t row) const {
+  return words_ + row / kTileRows * lot_stride() + row % kTileRows * kWordPiece;
 }
 
 int IntegerRows::convert_int8(int64_t row) {
-  const bool tiled = placing_ == Placing::int8_tiles, words = placing_ == Placing::bf16_tiles;
-  const std::array<int8_t*, kMostDigits> digits = words ? room_for(row, stride_) : std::array<int8_t*, kMostDigits>{};
-  int8_t* to = words   ? digits[0]
-               : tiled ? values_ + row / kTileRows * lot_stride() + row % kTileRows * kPiece
-                       : values_ + row * stride_;
+  static thread_local std::vector<int8_t> before_words;
+  const bool as_words = placing_ == Placing::bf16_tiles;
+  if (as_words) before_words.resize(size(stride_));
   const int64_t bytes = given_.type == Real::f32 ? 4 : 2;
   const Int8Input in = {given_.data + row * shape_.cols * bytes, given_.type, shape_.cols, cut_.segment};
-  const Int8Output out = {to, stride_, tiled ? kTileRows * kPiece : kPiece, sums_ + row * segments_, scales_ + row};
+  int8_t* to = as_words ? before_words.data() : places(row)[0];
+  const Int8Output out = {to, stride_, as_words ? kPiece : piece_stride(), sums_ + row * segments_, scales_ + row};
   if (!choose(kQuantizeInt8)(in, out)) return 0;
-  if (words) place(row, digits, shape_.cols);
+  if (as_words) place_words(to, row);
   if (units_) std::fill_n(units_ + row * segments_, segments_, unit_);
   return 1;
 }
 
-int IntegerRows::convert_bfp(int64_t row) {
-  const int64_t group = format_.group, groups = (shape_.cols + group - 1) / group;
-  const float* floats = float_row(shape_, given_, row, shape_.cols % group ? group : 0);
-  if (count_bad(floats, shape_.cols)) return 0;
-  const BfpInput in = {floats, shape_.cols, group, format_.mantissa, cut_.segment, addends_};
-  int32_t* sums = sums_ + row * segments_;
-  float* units = units_ + row * segments_;
-  int count = 1;
-  if (placing_ == Placing::bf16_tiles) {
-    static thread_local std::vector<uint16_t> words;
-    words.resize(size(groups * group));
-    choose(kQuantizeBfp)(in, {{}, sums, units, words.data()});
-    place_words(row, words.data(), shape_.cols);
-  } else {
-    const std::array<int8_t*, kMostDigits> digits = room_for(row, groups * group);
-    count = choose(kQuantizeBfp)(in, {{digits[0], digits[1], digits[2]}, sums, units});
-    place(row, digits, shape_.cols);
+// Integers as bf16, in the order of its tiles.
+void IntegerRows::place_words(const int8_t* values, int64_t row) {
+  uint16_t* to = words(row);
+  for (int64_t at = 0; at < stride_; ++at) {
+    const uint32_t bits = std::bit_cast<uint32_t>(static_cast<float>(values[at]));
+    to[at / kWordPiece * piece_stride() + bf16_place(at % kWordPiece, 8)] = static_cast<uint16_t>(bits >> 16);
   }
-  for (int64_t segment = 0; segment < segments_; ++segment) units[segment] *= unit_;
-  return count;
+}
+
+int IntegerRows::convert_bfp(int64_t row) {
+  const bool as_words = placing_ == Placing::bf16_tiles;
+  const int64_t bytes = given_.type == Real::f32 ? 4 : 2;
+  const BfpInput in = {given_.data + row * shape_.cols * bytes,
+                       given_.type,
+                       shape_.cols,
+                       format_.group,
+                       cut_.segment,
+                       format_.mantissa,
+                       addends_,
+                       unit_};
+  const std::array<int8_t*, kMostDigits> digits = as_words ? std::array<int8_t*, kMostDigits>{} : places(row);
+  return choose(kQuantizeBfp)(in, {{digits[0], digits[1], digits[2]},
+                                   as_words ? words(row) : nullptr,
+                                   stride_,
+                                   piece_stride(),
+                                   sums_ + row * segments_,
+                                   units_ + row * segments_});
 }
 
 IntegerActivations IntegerRows::view(int64_t row, int64_t batch, int64_t first) const {

@@ -85,9 +85,10 @@ class IntegerRows {
   void set_starts(int64_t row);
   void set_lines(int64_t set);
   int digit_count() const { return addends_ && !three_.load(std::memory_order_relaxed) ? 2 : digits_; }
-  std::array<int8_t*, kMostDigits> room_for(int64_t row, int64_t count);
-  void place(int64_t row, const std::array<int8_t*, kMostDigits>& digits, int64_t count);
-  void place_words(int64_t row, const uint16_t* words, int64_t count);
+  std::array<int8_t*, kMostDigits> places(int64_t row) const;
+  uint16_t* words(int64_t row) const;
+  int64_t piece_stride() const;
+  void place_words(const int8_t* values, int64_t row);
 
   MatrixShape shape_;
   Activations given_;

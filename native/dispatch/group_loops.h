@@ -107,7 +107,7 @@ class GroupTiles {
   }
 
  private:
-  static constexpr int64_t kDecodedAtOnce = 1024;  // inputs
+  static constexpr int64_t kDecodedAtOnce = 256;  // inputs
 
   void multiply(const DecodedBlock& block, int64_t row, int64_t rows) const {
     alignas(64) uint8_t scales[(kDecodedAtOnce / 32 + 2) * kBlockNeurons * sizeof(float)];

@@ -63,7 +63,8 @@ class Queries {
     int8_t digits[2 * kKvGroup];
     int32_t sum;
     float unit;
-    quantize({from, kKvGroup, kKvGroup, 8, kKvGroup, false}, {{digits, digits + kKvGroup}, &sum, &unit});
+    const BfpInput in = {reinterpret_cast<const uint8_t*>(from), Real::f32, kKvGroup, kKvGroup, kKvGroup, 8, false};
+    quantize(in, {{digits, digits + kKvGroup}, nullptr, kKvGroup, kPiece, &sum, &unit});
     for (int i = 0; i < kKvGroup; ++i) values[i] = (digits[i] * (1 << kDigitBits)) + digits[kKvGroup + i];
     return unit;
   }

@@ -10,8 +10,10 @@
 
 #include <bit>
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/all.h"
+#include "kernels/scales.h"
 
 namespace tilepress {
 namespace {
@@ -100,6 +102,53 @@ constexpr bool kFused = false;
   const Words finite = std::bit_cast<Words>(normal < subnormal ? normal : subnormal);
   const Words special = static_cast<Words>(magnitude >= 0x0f800000) & 0x7f800000;  // infinity, NaN
   return std::bit_cast<Floats>(finite | special | (bits & 0x8000) << 16);
+}
+
+// For each lane, the one that is `half` lanes away.
+template <int half>
+struct Across {
+  constexpr Across() : lanes() {
+    for (int lane = 0; lane < kLanes; ++lane) lanes[lane] = lane ^ half;
+  }
+  alignas(kSimdBytes) int32_t lanes[kLanes];
+};
+template <int half>
+constexpr Across<half> kAcross;
+
+// What `join` makes of all lanes, in each of them. By halves: a compiler would take one lane after the other out of its
+// vector.
+template <int half = kLanes / 2, class Lanes, class Join>
+[[gnu::always_inline]] inline Lanes joined(Lanes lanes, const Join& join) {
+  const Lanes halves = join(lanes, __builtin_shuffle(lanes, load<SignedWords>(kAcross<half>.lanes)));
+  if constexpr (half > 1) return joined<half / 2>(halves, join);
+  return halves;
+}
+[[gnu::always_inline]] inline SignedWords sum_of(SignedWords lanes) {
+  return joined(lanes, [](SignedWords a, SignedWords b) __attribute__((always_inline)) { return a + b; });
+}
+template <class Lanes>
+[[gnu::always_inline]] inline Lanes larger(Lanes a, Lanes b) {
+  return a > b ? a : b;
+}
+template <class Lanes>
+[[gnu::always_inline]] inline Lanes most_of(Lanes lanes) {
+  return joined(lanes, [](Lanes a, Lanes b) __attribute__((always_inline)) { return larger(a, b); });
+}
+
+// `kLanes` activations, of which `count` are there; the others are 0.
+template <Real type>
+[[gnu::always_inline]] inline Floats activations_at(const void* x, int64_t at, int64_t count) {
+  using Number = std::conditional_t<type == Real::f32, Words, Halves>;
+  Number bits = {};
+  const uint8_t* from = static_cast<const uint8_t*>(x) + at * static_cast<int64_t>(sizeof(Number) / kLanes);
+  if (count >= kLanes) [[likely]] {
+    bits = load<Number>(from);
+  } else {
+    std::memcpy(&bits, from, static_cast<size_t>(most<int64_t>(count, 0)) * sizeof(Number) / kLanes);
+  }
+  if constexpr (type == Real::f16) return fp16_lanes_to_floats(bits);
+  if constexpr (type == Real::bf16) return std::bit_cast<Floats>(widen(bits) << 16);
+  if constexpr (type == Real::f32) return std::bit_cast<Floats>(bits);
 }
 
 }  // namespace

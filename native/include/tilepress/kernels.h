@@ -90,26 +90,30 @@ struct Int8Output {
 inline constexpr int kPiece = 64;
 using QuantizeInt8 = bool(const Int8Input&, const Int8Output&);
 
-// A row of finite activations to block floating point. `floats` has zeros
-// behind `count` up to the end of its group; `segment` divides `group`.
+// A row of activations to block floating point; `segment`, a multiple of 16 inputs, divides `group`. Weights' integers
+// are of `unit` each.
 struct BfpInput {
-  const float* floats;
-  int64_t count, group;
+  const uint8_t* x;
+  Real type;
+  int64_t count, group, segment;
   int mantissa;
-  int64_t segment;
   bool addends;  // with a mantissa of 8
+  float unit = 1;
 };
 
-// Whole groups of values, in digits_of(mantissa) digits, or in kMostDigits addends; or, where there is room for `words`
-// and the mantissa has at most eight bits, what they stand for as bf16, in the places that bf16_place gives them in
-// 8-bit tiles. Of each segment, the sum of its values and what 1 stands for.
+// Values in digits_of(mantissa) digits, or in kMostDigits addends, in pieces of kPiece that lie `piece_stride` apart,
+// with zeros behind the last up to `padded`, whole pieces. Or, where there is room for `words` and the mantissa has at
+// most eight bits, what they stand for as bf16, in the places that bf16_place gives them in 8-bit tiles, in pieces of
+// kWordPiece. Of each segment, the sum of its values, and what 1 stands for in a dot product with weights' integers.
 struct BfpOutput {
   int8_t* digits[kMostDigits];
+  uint16_t* words;
+  int64_t padded, piece_stride;
   int32_t* sums;
   float* units;
-  uint16_t* words = nullptr;
 };
-// Returns how many digits or addends are not all zero.
+inline constexpr int kWordPiece = 32;
+// Returns how many digits or addends are not all zero; 0, with the outputs meaningless, where one is not finite.
 using QuantizeBfp = int(const BfpInput&, const BfpOutput&);
 
 // Bit planes: groups of kPlaneValues values in block floating point, `mantissa` from 1 to 16. Of each group a word of

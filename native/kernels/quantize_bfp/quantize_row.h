@@ -1,139 +1,185 @@
-// A row of activations as block floating point: the C++ twin of formats/bfp_reference.py. Plain loops of known length,
-// for compilers to vectorise; in a nameless namespace for the reason that pack_block.h gives.
+// A row of activations as block floating point, what formats/bfp_reference.py makes of it, straight to its places. In a
+// nameless namespace for the reason that pack_block.h gives.
 #pragma once
 
-#include <cstring>
-
-#include "kernels/scales.h"
+#include "kernels/lanes.h"
 
 namespace tilepress {
 namespace {
 
-// Bits of the magnitude rounded to FP16, nearest even, saturating: adding a power of two that has no place for more
-// bits than FP16 keeps makes the addition do the rounding. Compared as integers, which compilers vectorise.
-uint32_t to_fp16(float x) {
+// Bits of magnitudes rounded to FP16, nearest even, saturating: adding a power of two that has no place for more bits
+// than FP16 keeps makes the addition do the rounding.
+[[gnu::always_inline]] inline Words to_fp16(Words magnitudes) {
   constexpr uint32_t kMax = std::bit_cast<uint32_t>(65504.0f), kLeastNormal = std::bit_cast<uint32_t>(0x1p-14f);
-  const uint32_t magnitude = least(std::bit_cast<uint32_t>(x) & 0x7fffffff, kMax);
-  const float anchor = std::bit_cast<float>((most(magnitude, kLeastNormal) & 0x7f800000) + (13u << 23));
-  return std::bit_cast<uint32_t>((std::bit_cast<float>(magnitude) + anchor) - anchor);
+  const Words finite = magnitudes < kMax ? magnitudes : Words{} + kMax;
+  const Words power = larger(finite, Words{} + kLeastNormal) & 0x7f800000;
+  const Floats anchor = std::bit_cast<Floats>(power + (13u << 23));
+  return std::bit_cast<Words>((std::bit_cast<Floats>(finite) + anchor) - anchor);
 }
 
-// What magnitude 1 stands for under the largest of a group's FP16 magnitudes.
-float unit_of(uint32_t largest, int mantissa) {
-  const int field = static_cast<int>(largest >> 23) - 127 + 15;
-  const int power = most(field, 1) - 15 - (mantissa - 1);
-  return std::bit_cast<float>(static_cast<uint32_t>(power + 127) << 23);
-}
+// A group of activations as signed integers of `mantissa` bits and a sign, and what 1 stands for.
+template <int group>
+struct Group {
+  static constexpr int kVectors = group / kLanes;
 
-// What 1 stands for in a group, and its largest magnitude.
-struct GroupOf {
-  float unit;
-  int32_t largest;
+  // `largest` of all magnitudes so far, as bits: what is not finite is largest.
+  template <Real type>
+  [[gnu::always_inline]] void set(const BfpInput& in, int64_t first, Words& largest) {
+    constexpr uint32_t kLeastNormal = std::bit_cast<uint32_t>(0x1p-14f);
+    Words halves[kVectors], most_half = {};
+#pragma GCC unroll 32
+    for (int i = 0; i < kVectors; ++i) {
+      const int64_t at = first + i * kLanes;
+      const Words bits = std::bit_cast<Words>(activations_at<type>(in.x, at, in.count - at));
+      const Words magnitudes = bits & 0x7fffffff;
+      largest = larger(largest, magnitudes);
+      halves[i] = to_fp16(magnitudes);
+      most_half = larger(most_half, halves[i]);
+      values[i] = std::bit_cast<SignedWords>(bits) >> 31;
+    }
+    // Powers of two: that of the largest, of which the highest bit counts 2^(mantissa - 1).
+    const Words power = larger(most_of(most_half), Words{} + kLeastNormal) & 0x7f800000;
+    const Words unit_bits = power - (static_cast<uint32_t>(in.mantissa - 1) << 23);
+    const Floats per_unit = std::bit_cast<Floats>((254u << 23) - unit_bits);
+    unit = std::bit_cast<Floats>(unit_bits);
+#pragma GCC unroll 32
+    for (int i = 0; i < kVectors; ++i) {
+      const Floats magnitudes = std::bit_cast<Floats>(halves[i]) * per_unit;
+      values[i] = (__builtin_convertvector(magnitudes, SignedWords) ^ values[i]) - values[i];
+    }
+  }
+
+  // Negates values of nine bits of which one is 255 and none -255.
+  [[gnu::always_inline]] void avoid_255() {
+    SignedWords most_values = values[0], least_values = values[0];
+    for (int i = 1; i < kVectors; ++i) {
+      most_values = larger(most_values, values[i]);
+      least_values = values[i] < least_values ? values[i] : least_values;
+    }
+    if (most_of(most_values)[0] < 255 || most_of(-least_values)[0] == 255) return;
+    for (int i = 0; i < kVectors; ++i) values[i] = -values[i];
+    unit = -unit;
+  }
+
+  // Of each segment, the sum of its values and what 1 stands for.
+  [[gnu::always_inline]] void sum(const BfpInput& in, const BfpOutput& out, int64_t first) const {
+    SignedWords sums = {};
+    if (in.segment == group) {
+#pragma GCC unroll 32
+      for (int i = 0; i < kVectors; ++i) sums += values[i];
+      return set_segment(in, out, first / group, sums);
+    }
+    for (int64_t i = 0; i < least<int64_t>(group, in.count - first); i += in.segment) {
+      for (int64_t j = i; j < i + in.segment; j += kLanes) sums += values[j / kLanes];
+      set_segment(in, out, (first + i) / in.segment, sums);
+      sums = SignedWords{};
+    }
+  }
+
+  SignedWords values[kVectors];
+  Floats unit;
+
+ private:
+  [[gnu::always_inline]] void set_segment(const BfpInput& in, const BfpOutput& out, int64_t at,
+                                          SignedWords sums) const {
+    out.sums[at] = sum_of(sums)[0];
+    out.units[at] = unit[0] * in.unit;
+  }
 };
 
-// A group of activations as signed integers of `mantissa` bits and a sign.
-template <int group>
-GroupOf to_group_of(const float* floats, int mantissa, int32_t* values) {
-  uint32_t halves[group], largest = 0;
-  for (int i = 0; i < group; ++i) halves[i] = to_fp16(floats[i]);
-  for (int i = 0; i < group; ++i) largest = most(largest, halves[i]);
-  const float unit = unit_of(largest, mantissa);
-  const float per_unit = std::bit_cast<float>((254u << 23) - std::bit_cast<uint32_t>(unit));  // units are powers of two
-  for (int i = 0; i < group; ++i) {
-    const int32_t magnitude = static_cast<int32_t>(std::bit_cast<float>(halves[i]) * per_unit);
-    const int32_t sign = std::bit_cast<int32_t>(floats[i]) >> 31;
-    values[i] = (magnitude ^ sign) - sign;
+// Sixteen values each from here on.
+
+// Values of nine bits, of which none is 255 unless one is -255, as a sum; `three` has bits where it takes three.
+[[gnu::always_inline]] inline void write_addends(const SignedWords* values, int8_t* const* to, int64_t place,
+                                                 SignedWords& three) {
+  SignedWords addends[3][kParts];
+  for (int part = 0; part < kParts; ++part) {
+    const SignedWords half = values[part] >> 1, is_most = values[part] == 255;  // -1 where it is
+    addends[0][part] = half;
+    addends[1][part] = values[part] - half + is_most;
+    addends[2][part] = -is_most;
+    three |= is_most;
   }
-  return {unit, static_cast<int32_t>(std::bit_cast<float>(largest) * per_unit)};
+  for (int i = 0; i < 3; ++i) store_bytes(addends[i], to[i] + place);
 }
 
-// Values of nine bits, of which none is 255 unless one is -255; returns how many addends it takes.
-template <int group>
-int write_addends(const int32_t* values, int8_t* const* addends, int64_t first) {
-  int8_t one[group], two[group], three[group];
-  int32_t count = 0;
-  for (int i = 0; i < group; ++i) {
-    const int32_t half = values[i] >> 1, most = values[i] == 255;
-    one[i] = static_cast<int8_t>(half);
-    two[i] = static_cast<int8_t>(values[i] - half - most);
-    three[i] = static_cast<int8_t>(most);
-    count += most;
-  }
-  std::memcpy(addends[0] + first, one, group);
-  std::memcpy(addends[1] + first, two, group);
-  std::memcpy(addends[2] + first, three, group);
-  return count ? 3 : 2;
-}
-
-template <int group>
-void write_digits(const int32_t* values, int count, int8_t* const* digits, int64_t first) {
-  int shift = kDigitBits * (count - 1);
-  int8_t* to = digits[0] + first;
-  for (int i = 0; i < group; ++i) to[i] = static_cast<int8_t>(values[i] >> shift);
-  for (int digit = 1; shift; ++digit) {
-    shift -= kDigitBits;
-    to = digits[digit] + first;
-    for (int i = 0; i < group; ++i) to[i] = static_cast<int8_t>(values[i] >> shift & 127);
+[[gnu::always_inline]] inline void write_digits(const SignedWords* values, int count, int8_t* const* to,
+                                                int64_t place) {
+  for (int digit = 0; digit < count; ++digit) {
+    const int shift = kDigitBits * (count - 1 - digit), mask = digit ? (1 << kDigitBits) - 1 : -1;
+    SignedWords digits[kParts];
+    for (int part = 0; part < kParts; ++part) digits[part] = values[part] >> shift & mask;
+    store_bytes(digits, to[digit] + place);
   }
 }
 
 // Values of at most nine bits times what 1 stands for, a power of two: bf16 holds that. Of each four, the second and
 // third trade places.
-template <int group>
-void write_words(const int32_t* values, float unit, uint16_t* words) {
-  uint16_t in_order[group];
-  for (int i = 0; i < group; ++i) {
-    in_order[i] = static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(values[i]) * unit) >> 16);
+struct MiddleSwapped {
+  constexpr MiddleSwapped() : lanes() {
+    for (int lane = 0; lane < kLanes; ++lane) lanes[lane] = static_cast<int16_t>(bf16_place(lane, 8));
   }
-  uint64_t fours[group / 4];
-  std::memcpy(fours, in_order, sizeof fours);
-  for (uint64_t& four : fours) four = swap_middle(four);
-  std::memcpy(words, fours, sizeof fours);
+  alignas(kSimdBytes / 2) int16_t lanes[kLanes];
+};
+constexpr MiddleSwapped kMiddleSwapped;
+
+[[gnu::always_inline]] inline void write_words(const SignedWords* values, Floats unit, uint16_t* words) {
+  for (int part = 0; part < kParts; ++part) {
+    const Floats floats = __builtin_convertvector(values[part], Floats) * unit;
+    const Halves in_order = narrow(std::bit_cast<Words>(floats), 16);
+    const Halves placed = __builtin_shuffle(in_order, load<SignedHalves>(kMiddleSwapped.lanes));
+    std::memcpy(words + part * kLanes, &placed, sizeof placed);
+  }
 }
 
-// Negates a group that has 255 and not -255; returns its unit.
-template <int group>
-float without_255(int32_t* values, const GroupOf& all) {
-  const float unit = all.unit;
-  if (all.largest < 255) return unit;
-  int32_t least_value = 0, most_value = 0;
-  for (int i = 0; i < group; ++i) least_value = least(least_value, values[i]);
-  for (int i = 0; i < group; ++i) most_value = most(most_value, values[i]);
-  if (most_value < 255 || least_value == -255) return unit;
-  for (int i = 0; i < group; ++i) values[i] = -values[i];
-  return -unit;
-}
-
-template <int group>
-int quantize_groups(const BfpInput& in, const BfpOutput& out) {
-  int digits = digits_of(in.mantissa);
-  for (int64_t first = 0; first < in.count; first += group) {
-    int32_t values[group];
-    const GroupOf all = to_group_of<group>(in.floats + first, in.mantissa, values);
-    const float unit = in.addends ? without_255<group>(values, all) : all.unit;
-    for (int64_t i = 0; i < least<int64_t>(group, in.count - first); i += in.segment) {
-      const int64_t at = (first + i) / in.segment;
-      int32_t sum = 0;
-      for (int64_t j = i; j < i + in.segment; ++j) sum += values[j];
-      out.units[at] = unit;
-      out.sums[at] = sum;
-    }
-    if (out.words) {
-      write_words<group>(values, unit, out.words + first);
-    } else if (in.addends) {
-      digits = most(digits, write_addends<group>(values, out.digits, first));
-    } else {
-      write_digits<group>(values, digits, out.digits, first);
+// By value: stores of bytes could be thought to change what is referred to.
+template <Real type, int group>
+inline int quantize_groups(BfpInput in, BfpOutput out) {
+  constexpr uint32_t kInfinite = 0x7f800000;
+  const int digits = digits_of(in.mantissa);
+  Words largest = {};
+  SignedWords three = {};
+  for (int64_t first = 0; first < out.padded; first += group) {
+    Group<group> all;
+    all.template set<type>(in, first, largest);
+    if (in.addends) all.avoid_255();
+    if (first < in.count) all.sum(in, out, first);
+#pragma GCC unroll 8
+    for (int part = 0; part < group / kBlockNeurons; ++part) {
+      const int64_t at = first + part * kBlockNeurons, place = at / kPiece * out.piece_stride + at % kPiece;
+      const SignedWords* values = all.values + part * kParts;
+      if (at >= out.padded) break;
+      if (out.words) {
+        write_words(values, all.unit, out.words + at / kWordPiece * out.piece_stride + at % kWordPiece);
+      } else if (in.addends) {
+        write_addends(values, out.digits, place, three);
+      } else {
+        write_digits(values, digits, out.digits, place);
+      }
     }
   }
-  return digits;
+  if (most_of(largest)[0] >= kInfinite) return 0;
+  return in.addends ? 2 + (most_of(-three)[0] > 0) : digits;
+}
+
+template <Real type>
+inline int quantize_as(const BfpInput& in, const BfpOutput& out) {
+  if (in.group == 16) return quantize_groups<type, 16>(in, out);
+  if (in.group == 32) return quantize_groups<type, 32>(in, out);
+  if (in.group == 64) return quantize_groups<type, 64>(in, out);
+  return quantize_groups<type, 128>(in, out);
 }
 
 inline int quantize_bfp(const BfpInput& in, const BfpOutput& out) {
-  if (in.group == 16) return quantize_groups<16>(in, out);
-  if (in.group == 32) return quantize_groups<32>(in, out);
-  if (in.group == 64) return quantize_groups<64>(in, out);
-  return quantize_groups<128>(in, out);
+  switch (in.type) {
+    case Real::f32:
+      return quantize_as<Real::f32>(in, out);
+    case Real::bf16:
+      return quantize_as<Real::bf16>(in, out);
+    case Real::f16:
+      return quantize_as<Real::f16>(in, out);
+  }
+  return 0;
 }
 
 }  // namespace

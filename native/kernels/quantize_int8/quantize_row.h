@@ -10,57 +10,15 @@
 namespace tilepress {
 namespace {
 
-// `kLanes` activations, of which `count` are there; the others are 0.
+// The largest magnitude, as bits: those of floats of one sign are in order, and what is not finite is largest.
 template <Real type>
-[[gnu::always_inline]] inline Floats activations_at(const void* x, int64_t at, int64_t count) {
-  using Number = std::conditional_t<type == Real::f32, Words, Halves>;
-  Number bits = {};
-  const uint8_t* from = static_cast<const uint8_t*>(x) + at * static_cast<int64_t>(sizeof(Number) / kLanes);
-  if (count >= kLanes) [[likely]] {
-    bits = load<Number>(from);
-  } else {
-    std::memcpy(&bits, from, static_cast<size_t>(most<int64_t>(count, 0)) * sizeof(Number) / kLanes);
-  }
-  if constexpr (type == Real::f16) return fp16_lanes_to_floats(bits);
-  if constexpr (type == Real::bf16) return std::bit_cast<Floats>(widen(bits) << 16);
-  if constexpr (type == Real::f32) return std::bit_cast<Floats>(bits);
-}
-
-// The largest magnitude, as bits: those of floats of one sign are in order, and what is not finite is largest. In the
-// meantime the lines that values go to are asked for: other threads may have read them.
-template <Real type>
-inline uint32_t largest_of(const Int8Input& in, const Int8Output& out) {
+inline uint32_t largest_of(const Int8Input& in) {
   Words largest = {};
-  for (int64_t at = 0; at < in.count; at += kPiece) {
-    __builtin_prefetch(out.values + at / kPiece * out.piece_stride, 1);
-#pragma GCC unroll 1
-    for (int64_t first = at; first < at + kPiece; first += kLanes) {
-      const Words magnitude = std::bit_cast<Words>(activations_at<type>(in.x, first, in.count - first)) & 0x7fffffff;
-      largest = magnitude > largest ? magnitude : largest;
-    }
+  for (int64_t at = 0; at < in.count; at += kLanes) {
+    const Words magnitude = std::bit_cast<Words>(activations_at<type>(in.x, at, in.count - at)) & 0x7fffffff;
+    largest = larger(largest, magnitude);
   }
-  uint32_t found = 0;
-  for (int lane = 0; lane < kLanes; ++lane) found = most(found, static_cast<uint32_t>(largest[lane]));
-  return found;
-}
-
-// For each lane, the one that is `half` lanes away.
-template <int half>
-struct Across {
-  constexpr Across() : lanes() {
-    for (int lane = 0; lane < kLanes; ++lane) lanes[lane] = lane ^ half;
-  }
-  alignas(kSimdBytes) int32_t lanes[kLanes];
-};
-template <int half>
-constexpr Across<half> kAcross;
-
-// By halves: a compiler would take one lane after the other out of its vector.
-template <int half = kLanes / 2>
-[[gnu::always_inline]] inline int32_t sum_of(SignedWords lanes) {
-  const SignedWords sums = lanes + __builtin_shuffle(lanes, load<SignedWords>(kAcross<half>.lanes));
-  if constexpr (half > 1) return sum_of<half / 2>(sums);
-  return sums[0];
+  return most_of(largest)[0];
 }
 
 constexpr float kMostInt8 = 127;
@@ -125,7 +83,7 @@ inline void quantize_by(Quotients quotients, Int8Input in, Int8Output out) {
       store_bytes(values, piece + step);
       left -= kStep;
       if (at + step >= in.count || (left && at + step + kStep < in.count)) continue;
-      *sum++ = sum_of(sums);
+      *sum++ = sum_of(sums)[0];
       sums = SignedWords{};
       left = in.segment;
     }
@@ -135,7 +93,7 @@ inline void quantize_by(Quotients quotients, Int8Input in, Int8Output out) {
 template <Real type>
 inline bool quantize_as(const Int8Input& in, const Int8Output& out) {
   constexpr uint32_t kInfinite = 0x7f800000;
-  const uint32_t largest = largest_of<type>(in, out);
+  const uint32_t largest = largest_of<type>(in);
   if (largest >= kInfinite) return false;
   const float quotient = largest ? std::bit_cast<float>(largest) / kMostInt8 : 1.0f;
   const float scale = most(quotient, std::numeric_limits<float>::denorm_min());

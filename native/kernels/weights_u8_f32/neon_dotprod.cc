@@ -2,7 +2,7 @@
 
 #include <initializer_list>
 
-#include "kernels/quantize_bfp/quantize_row.h"
+#include "kernels/block_floats.h"
 
 namespace tilepress {
 namespace {

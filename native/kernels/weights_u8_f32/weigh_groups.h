@@ -2,7 +2,7 @@
 // namespace for the reason that pack_block.h gives.
 #pragma once
 
-#include "kernels/quantize_bfp/quantize_row.h"
+#include "kernels/block_floats.h"
 
 namespace tilepress {
 namespace {
