@@ -24,8 +24,8 @@ struct GroupedLayer {
   }
 };
 
-// linear_f32_bf16_groups: a block at a time, decoded as it is multiplied with one lot. False, with nothing done, where
-// the kernel does not take the weights.
+// linear_f32_bf16_groups: a block at a time, decoded as it is multiplied with one lot, for each lot again. False, with
+// nothing done, where the kernel does not take the weights.
 //   store(block, row, rows, totals)
 template <class Rows, class Store>
 class GroupLoops {
@@ -35,15 +35,16 @@ class GroupLoops {
 
   bool run(int threads) {
     std::vector<LinearScratch>& scratch = LinearScratch::of_workers(threads);
-    for (int64_t row = 0; row < batch_; row += kTileRows) {
-      const GroupActivations lot = layer_.x.groups(row, 0);
-      const AskForBlocks ask = {layer_.weights, 1, lot.x, lot.lot_stride * 2};
-      parallel_after(layer_.x, layer_.weights.shape.blocks(), threads, ask,
-                     [&](int worker, int64_t block, int64_t end) {
-                       for (; block < end && !refused_; ++block)
-                         run_block(scratch[static_cast<size_t>(worker)], block, row);
-                     });
-    }
+    const GroupActivations first = layer_.x.groups(0, 0);
+    const int64_t lots = (batch_ + kTileRows - 1) / kTileRows;
+    const AskForBlocks ask = {layer_.weights, 1, first.x, lots * first.lot_stride * 2};
+    parallel_after(layer_.x, layer_.weights.shape.blocks(), threads, ask, [&](int worker, int64_t block, int64_t end) {
+      for (; block < end; ++block) {
+        for (int64_t row = 0; row < batch_ && !refused_; row += kTileRows) {
+          run_block(scratch[static_cast<size_t>(worker)], block, row);
+        }
+      }
+    });
     require_unchanged(changed_);
     return !refused_;
   }
@@ -107,7 +108,7 @@ class GroupTiles {
   }
 
  private:
-  static constexpr int64_t kDecodedAtOnce = 256;  // inputs
+  static constexpr int64_t kDecodedAtOnce = 1024;  // inputs
 
   void multiply(const DecodedBlock& block, int64_t row, int64_t rows) const {
     alignas(64) uint8_t scales[(kDecodedAtOnce / 32 + 2) * kBlockNeurons * sizeof(float)];

@@ -241,7 +241,7 @@ std::string_view float_way(const PackedWeights& weights, int64_t batch, Real typ
   const int64_t rows = batch * Bf16Rows::parts_of(type);
   if (rows <= (unit ? kFewFloatRows : kFewFloatRowsWithoutUnit)) return kLinearBf16.name;
   // Powers of two are as well multiplied in.
-  if (unit && rows <= kTileRows && groups_take(weights) && weights.format.scale != ScaleType::e8m0) {
+  if (unit && rows <= kMostPairRows && groups_take(weights) && weights.format.scale != ScaleType::e8m0) {
     return kLinearGroups.name;
   }
   return unit && rows <= kMostPairRows && pairs_take(weights) ? kLinearBf16Blocks.name : kMultiplyBf16.name;

@@ -178,7 +178,7 @@ std::string_view integer_way(const PackedWeights& weights, int64_t batch, const 
   const bool unit = find(kLinearInt8Blocks)->isa != Isa::portable;
   if (!unit || rows <= kFewIntegerRows || !int8_serves(rounding, cut)) return kLinearInteger.name;
   if (bf16_serves(weights, rounding, cut) && rounding.mantissa == 8) {
-    return batch <= kTileRows ? kLinearGroups.name : kMultiplyGroups.name;
+    return batch <= 2 * kTileRows ? kLinearGroups.name : kMultiplyGroups.name;
   }
   return rows <= 2 * kTileRows ? kLinearInt8Blocks.name : kMultiplyInt8.name;
 }

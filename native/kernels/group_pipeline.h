@@ -92,7 +92,7 @@ class WholeTiles {
   int64_t count_, steps_, step_ = 0;
 };
 
-// The same where a group is one tile. After the last comes the first again, with Lot's next_x().
+// The same where a group is one tile.
 class SingleTiles {
  public:
   SingleTiles(int64_t count, int64_t) : count_(count) {}
@@ -101,7 +101,6 @@ class SingleTiles {
 
   template <int tile, class Unit, class Lot>
   [[gnu::always_inline]] void multiply(Unit& unit, Lot& lot) {
-    if (step_ == count_) step_ = 0, lot.next_x();
     if (!step_) lot.reach(0), lot.reach(1);
     unit.template zero<tile>();
     unit.template load<4>(lot.x(step_));

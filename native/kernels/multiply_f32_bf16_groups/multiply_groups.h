@@ -31,29 +31,23 @@ struct SpanGroups {
   int64_t first, count;
 };
 
-// A lot, as group_pipeline.h takes it, or several one after the other, if they have an even number of groups each, of
-// one tile. Groups is WholeTiles or SingleTiles.
+// One lot, as group_pipeline.h takes it. Groups is WholeTiles or SingleTiles.
 template <class Sums, class Tiles, class Groups>
 class Bf16Lot {
  public:
   using Product = float;
 
   // `scales` [groups, 16] of the span.
-  Bf16Lot(const GroupProduct& product, Tiles& tiles, const float* scales, int64_t row, int64_t lots)
+  Bf16Lot(const GroupProduct& product, Tiles& tiles, const float* scales, int64_t row)
       : weights_(tiles),
-        to_(product.sums + row * kBlockNeurons),
-        sums_(to_),
-        first_scale_(*product.weights, product.group),
-        scale_(first_scale_),
+        sums_(product.sums + row * kBlockNeurons),
+        scale_(*product.weights, product.group),
         scales_(scales),
         x_(product.x + row / kTileRows * product.lot_stride),
-        lot_stride_(product.lot_stride),
         rows_(least<int64_t>(product.rows - row, kTileRows)),
-        groups_(product.count, product.group / tile_inputs(16)),
-        lots_(lots),
-        left_(lots > 1 ? groups_.groups() : kNoBreak) {}
+        groups_(product.count, product.group / tile_inputs(16)) {}
 
-  int64_t groups() const { return lots_ * groups_.groups(); }
+  int64_t groups() const { return groups_.groups(); }
   int64_t rows() const { return rows_; }
   template <int tile, class Unit>
   [[gnu::always_inline]] void multiply(Unit& unit) {
@@ -64,31 +58,19 @@ class Bf16Lot {
   [[gnu::always_inline]] void reach(int64_t tile) { weights_.reach(tile); }
   [[gnu::always_inline]] void add(const float* products) {
     sums_.add(products, scales_ + scale_.next() * kBlockNeurons);
-    --left_;
   }
-  void next_x() { x_ += lot_stride_; }
-  int64_t until_break() const { return left_; }
-  [[gnu::always_inline]] void take_break() {
-    store();
-    if (--lots_ == 0) return;
-    to_ += kTileRows * kBlockNeurons;
-    sums_ = Sums(to_);
-    scale_ = first_scale_;
-    left_ = groups_.groups();
-  }
-  [[gnu::always_inline]] void store() const { sums_.store(to_); }
+  static int64_t until_break() { return kNoBreak; }
+  static void take_break() {}
+  void store(float* to) const { sums_.store(to); }
 
  private:
   Tiles& weights_;
-  float* to_;
   Sums sums_;
-  const ScaleOf first_scale_;
   ScaleOf scale_;
   const float* scales_;
   const uint16_t* x_;
-  int64_t lot_stride_, rows_;
+  int64_t rows_;
   Groups groups_;
-  int64_t lots_, left_;
 };
 
 template <class Unit, template <int> class Sums, class Tiles>
@@ -100,10 +82,9 @@ class GroupMultiplier {
   void run() {
     Unit unit;
     unit.begin(static_cast<int>(least<int64_t>(product_.rows, kTileRows)), kVectorBytes);
-    const int64_t lots = (product_.rows + kTileRows - 1) / kTileRows, last = (lots - 1) * kTileRows;
-    const bool few = product_.rows - last <= kFewRows;
-    if (lots > few) run_rows<kTileRows>(unit, 0, lots - few);
-    if (few) run_rows<kFewRows>(unit, last, 1);
+    for (int64_t row = 0; row < product_.rows; row += kTileRows) {
+      product_.rows - row > kFewRows ? run_rows<kTileRows>(unit, row) : run_rows<kFewRows>(unit, row);
+    }
     unit.end();
   }
 
@@ -111,19 +92,15 @@ class GroupMultiplier {
   static constexpr int kFewRows = 4;
 
   template <int rows>
-  void run_rows(Unit& unit, int64_t row, int64_t lots) {
-    const bool single = product_.group == tile_inputs(16), together = single && product_.count % 2 == 0;
-    const int64_t at_once = together ? lots : 1;
-    for (; lots > 0; lots -= at_once, row += at_once * kTileRows) {
-      single ? run_lots<rows, SingleTiles>(unit, row, at_once) : run_lots<rows, WholeTiles>(unit, row, at_once);
-    }
+  void run_rows(Unit& unit, int64_t row) {
+    product_.group == tile_inputs(16) ? run_lot<rows, SingleTiles>(unit, row) : run_lot<rows, WholeTiles>(unit, row);
   }
 
   template <int rows, class Groups>
-  void run_lots(Unit& unit, int64_t row, int64_t lots) {
-    Bf16Lot<Sums<rows>, Tiles, Groups> lot(product_, tiles_, scales_, row, lots);
+  void run_lot(Unit& unit, int64_t row) {
+    Bf16Lot<Sums<rows>, Tiles, Groups> lot(product_, tiles_, scales_, row);
     multiply_lot(unit, lot);
-    if (lots == 1) lot.store();
+    lot.store(product_.sums + row * kBlockNeurons);
   }
 
   const GroupProduct& product_;
