@@ -1,5 +1,8 @@
 import pytest
 
+from tilepress.formats import parse_weight
+from tilepress.roofsurface.kernels import Kernel
+
 
 def test_the_papers_machine(call, call_for_records, tmp_path):
     page = tmp_path / "s.html"
@@ -26,6 +29,16 @@ def test_our_kernels_on_this_machine(call):
     counted = "was not counted" not in done.stderr
     assert (done.returncode == 0) == counted and ("here.int8:row@100%.bound_by" in done.stdout) == counted
     assert "rows of activations, not 99" in call("roofsurface", "--machine", "here", "--batch", 99).stderr
+
+
+def test_our_kernels_on_a_machine_that_is_not_at_hand(call, call_for_records):
+    """Those of its instruction set, wherever this runs."""
+    arguments = ["--machine", "spr-ddr", "--decompressor", "kernels", "--weights", "int4:g32"]
+    for batch, kernel in ((1, "linear_f32_i8_int/avx512"), (16, "linear_f32_i8_tiles/amx")):
+        found = call_for_records("roofsurface", *arguments, "--batch", batch)
+        format = parse_weight("int4:g32")
+        assert found["spr-ddr.int4:g32@100%.vector.demand"] == Kernel(kernel, "int8").counted(format, 1).operations
+    assert "has no vector units" in call("roofsurface", *arguments, "--machine", "h100-80gb-pcie").stderr
 
 
 def test_what_another_decompressor_would_buy(call, call_for_records):

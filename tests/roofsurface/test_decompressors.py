@@ -4,10 +4,10 @@ import torch
 
 from tilepress import tiles
 from tilepress.formats import parse_weight
-from tilepress.hardware import read_machine
+from tilepress.hardware import MachineError, read_machine
 from tilepress.kernels import active_isa, linear_kernel
 from tilepress.roofsurface import Deca, Libxsmm, Nothing, bubbles, parse_decompressor, tile_bytes
-from tilepress.roofsurface.kernels import COUNTS, Kernel, isas_of, kernel_on
+from tilepress.roofsurface.kernels import COUNTS, Kernel, isa_of, isas_of, kernel_on
 
 BF8, BF16, MXFP4 = map(parse_weight, ("bf8", "bf16", "mxfp4"))
 
@@ -98,6 +98,15 @@ def test_what_was_not_counted_is_said():
         kernel_on("amx", parse_weight("int4:g32"), 1, "int8", 7)
     with pytest.raises(ValueError, match=r"nobody has counted 1 rows of sparse mxfp4\+int8 on neon_dotprod$"):
         kernel_on("neon_dotprod", MXFP4, 0.5, "int8", 1)
+
+
+def test_the_instruction_set_of_a_machine_by_its_vectors():
+    spr = read_machine("spr-ddr")
+    assert isa_of(spr) == "amx"
+    assert isa_of(spr.changed(matrix={"rows": 1})) == "avx512"
+    assert isa_of(spr.changed(vector={"bits": 128})) == "neon_dotprod"
+    with pytest.raises(MachineError, match="none of our kernels was counted for vectors of 256 bits, as spr-ddr has"):
+        isa_of(spr.changed(vector={"bits": 256}))
 
 
 NAMES = {"bfp7": "bfp:g32:m7", "bfp8": "bfp:g32:m8"}

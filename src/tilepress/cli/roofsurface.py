@@ -51,7 +51,7 @@ def roofsurface(
 
     Rates are limits: the slowest domain sets them. TFLOPS count a multiply-add as one. The roofline beside it knows
     only memory and matrix units. --machine here measures bandwidth and frequency and takes counted operations of the
-    kernels that would run.
+    kernels that would run; --decompressor kernels with another machine, those of its instruction set.
 
     Example: tilepress roofsurface --machine spr-hbm --weights mxfp4 --weights bf8 --density 0.2 --plot surface.html
     """
@@ -61,7 +61,7 @@ def roofsurface(
     predictions = [_predict(found, *kernel, name, activations, batch) for kernel in kernels]
     others = [_predict(found, *kernel, instead, activations, batch) for kernel in kernels] if instead else []
     if plot:
-        _plot(plot, found, predictions, _decompressor(name, *kernels[0], activations, batch))
+        _plot(plot, found, predictions, _decompressor(found, name, *kernels[0], activations, batch))
     recorder = Recorder()
     _record(recorder, found, predictions, others)
     found_designs = _search(recorder, found, kernels, (bandwidth, cores, frequency)) if search else []
@@ -103,17 +103,22 @@ def _predict(
 ) -> "Prediction":
     from ..roofsurface import predict
 
-    return predict(machine, format, density, _decompressor(name, format, density, activations, batch), batch)
+    return predict(machine, format, density, _decompressor(machine, name, format, density, activations, batch), batch)
 
 
-def _decompressor(name: str, format: "WeightFormat", density: float, activations: str, batch: int) -> "Decompressor":
+def _decompressor(
+    machine: "Machine", name: str, format: "WeightFormat", density: float, activations: str, batch: int
+) -> "Decompressor":
     from ..formats import Integer
     from ..roofsurface import parse_decompressor
+    from ..roofsurface.kernels import isa_of, kernel_on
 
     if name != "kernels":
         return parse_decompressor(name)
     integers = activations == "auto" and isinstance(format.element, Integer)
     chosen = "int8" if integers else "float" if activations == "auto" else activations
+    if machine.name != "here":
+        return kernel_on(isa_of(machine), format, density, chosen, batch)
     return _kernel(format, density, chosen, batch)
 
 

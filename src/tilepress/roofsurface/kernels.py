@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ..formats import WeightFormat, parse
 from ..formats.bfp import BFP
-from ..hardware import Machine
+from ..hardware import Machine, MachineError
 from .decompressors import tile_bytes
 from .domains import FRONT_END, MATRIX, MEMORY, VECTOR
 
@@ -144,6 +144,18 @@ def kernel_on(isa: str, format: WeightFormat, density: float, activations: str, 
         others = f", only {' and '.join(map(str, rows))}" if rows else ""
         raise ValueError(f"nobody has counted {batch} rows of {_words(*wanted)} on {isa}{others}")
     return Kernel(min(fitting, key=lambda one: one.operations).kernel, activations)
+
+
+def isa_of(machine: Machine) -> str:
+    """The best instruction set of a machine that is described and not at hand, among those that were counted for."""
+    if machine.vector is None:
+        raise MachineError(f"{machine.name} has no vector units: add vector to its description")
+    if machine.vector.bits == 512:
+        return "amx" if machine.matrix is not None and machine.matrix.rows > 1 else "avx512"
+    if machine.vector.bits == 128:
+        return "neon_dotprod"
+    bits = machine.vector.bits
+    raise MachineError(f"none of our kernels was counted for vectors of {bits} bits, as {machine.name} has")
 
 
 def isas_of(isa: str) -> tuple[str, ...]:
