@@ -55,14 +55,12 @@ void reorder(const uint16_t* values, int64_t count, uint16_t* to) {
   for (; at < count; ++at) to[bf16_place(at, 8)] = values[at];
 }
 
-// A row as floats, with `more` zeros behind it: the caller's own memory where it is that already. Good until the
-// thread's next call.
-const float* float_row(const MatrixShape& shape, const Activations& x, int64_t row, int64_t more) {
-  if (x.type == Real::f32 && !more) return reinterpret_cast<const float*>(x.data) + row * shape.cols;
+// A row as floats: the caller's own memory where it is that already. Good until the thread's next call.
+const float* float_row(const MatrixShape& shape, const Activations& x, int64_t row) {
+  if (x.type == Real::f32) return reinterpret_cast<const float*>(x.data) + row * shape.cols;
   static thread_local std::vector<float> floats;
-  floats.resize(size(shape.cols + more));
+  floats.resize(size(shape.cols));
   load_row({x.data, x.type, nullptr}, row * shape.cols, shape.cols, floats.data());
-  std::fill(floats.begin() + shape.cols, floats.end(), 0.0f);
   return floats.data();
 }
 
@@ -278,7 +276,7 @@ void Bf16Rows::make_ready(int64_t row) {
   static thread_local std::vector<uint16_t> high, low;
   high.resize(size(count));
   low.resize(size(count));
-  const float* floats = float_row(shape_, given_, row, 0);
+  const float* floats = float_row(shape_, given_, row);
   for (size_t i = 0; i < high.size(); ++i) high[i] = round_to_bf16(floats[i]);
   for (size_t i = 0; i < high.size(); ++i) {
     const float left = floats[i] - bf16_to_float(high[i]);

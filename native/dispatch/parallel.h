@@ -105,9 +105,8 @@ void wait_a_little(int64_t times);
 
 // Calls work(worker, first item, end) for every run, after first.make_ready(item) for every item below first.waiting(),
 // by the same threads, and not at all unless first.good() then; in the end first.finish(), which may throw.
-//   ask.before(first item, end, portion): asks memory for a portion of what a thread's first run of work needs, while
-//   it
-//     waits for others; portions from 0 on, until it returns false
+//   ask.before(first item, end, portion): asks memory for a portion of what a thread's first run of work needs; called
+//   while it waits for others, with portions from 0 on, until it returns false
 //   ask.after(): asks for what all threads need of what is ready now
 template <class First, class Ask, class Work>
 void parallel_after(First& first, int64_t count, int threads, const Ask& ask, const Work& work) {
