@@ -27,7 +27,7 @@ struct Group {
   [[gnu::always_inline]] void set(const BfpInput& in, int64_t first, Words& largest) {
     constexpr uint32_t kLeastNormal = std::bit_cast<uint32_t>(0x1p-14f);
     Words halves[kVectors], most_half = {};
-#pragma GCC unroll 32
+#pragma GCC unroll 8
     for (int i = 0; i < kVectors; ++i) {
       const int64_t at = first + i * kLanes;
       const Words bits = std::bit_cast<Words>(activations_at<type>(in.x, at, in.count - at));
@@ -42,7 +42,7 @@ struct Group {
     const Words unit_bits = power - (static_cast<uint32_t>(in.mantissa - 1) << 23);
     const Floats per_unit = std::bit_cast<Floats>((254u << 23) - unit_bits);
     unit = std::bit_cast<Floats>(unit_bits);
-#pragma GCC unroll 32
+#pragma GCC unroll 8
     for (int i = 0; i < kVectors; ++i) {
       const Floats magnitudes = std::bit_cast<Floats>(halves[i]) * per_unit;
       values[i] = (__builtin_convertvector(magnitudes, SignedWords) ^ values[i]) - values[i];
@@ -65,7 +65,7 @@ struct Group {
   [[gnu::always_inline]] void sum(const BfpInput& in, const BfpOutput& out, int64_t first) const {
     SignedWords sums = {};
     if (in.segment == group) {
-#pragma GCC unroll 32
+#pragma GCC unroll 8
       for (int i = 0; i < kVectors; ++i) sums += values[i];
       return set_segment(in, out, first / group, sums);
     }
@@ -144,7 +144,7 @@ inline int quantize_groups(BfpInput in, BfpOutput out) {
     all.template set<type>(in, first, largest);
     if (in.addends) all.avoid_255();
     if (first < in.count) all.sum(in, out, first);
-#pragma GCC unroll 8
+#pragma GCC unroll 2
     for (int part = 0; part < group / kBlockNeurons; ++part) {
       const int64_t at = first + part * kBlockNeurons, place = at / kPiece * out.piece_stride + at % kPiece;
       const SignedWords* values = all.values + part * kParts;
