@@ -153,6 +153,10 @@ void IntegerRows::set_starts(int64_t row) {
   }
 }
 
+const uint8_t* IntegerRows::given(int64_t row) const {
+  return given_.data + row * shape_.cols * (given_.type == Real::f32 ? 4 : 2);
+}
+
 // Where a row's first values go, each digit of it; in lots of tiles, their pieces lie a tile apart.
 std::array<int8_t*, kMostDigits> IntegerRows::places(int64_t row) const {
   const bool tiled = placing_ == Placing::int8_tiles;
@@ -177,8 +181,7 @@ int IntegerRows::convert_int8(int64_t row) {
   static thread_local std::vector<int8_t> before_words;
   const bool as_words = placing_ == Placing::bf16_tiles;
   if (as_words) before_words.resize(size(stride_));
-  const int64_t bytes = given_.type == Real::f32 ? 4 : 2;
-  const Int8Input in = {given_.data + row * shape_.cols * bytes, given_.type, shape_.cols, cut_.segment};
+  const Int8Input in = {given(row), given_.type, shape_.cols, cut_.segment};
   int8_t* to = as_words ? before_words.data() : places(row)[0];
   const Int8Output out = {to, stride_, as_words ? kPiece : piece_stride(), sums_ + row * segments_, scales_ + row};
   if (!choose(kQuantizeInt8)(in, out)) return 0;
@@ -198,15 +201,8 @@ void IntegerRows::place_words(const int8_t* values, int64_t row) {
 
 int IntegerRows::convert_bfp(int64_t row) {
   const bool as_words = placing_ == Placing::bf16_tiles;
-  const int64_t bytes = given_.type == Real::f32 ? 4 : 2;
-  const BfpInput in = {given_.data + row * shape_.cols * bytes,
-                       given_.type,
-                       shape_.cols,
-                       format_.group,
-                       cut_.segment,
-                       format_.mantissa,
-                       addends_,
-                       unit_};
+  const BfpInput in = {given(row),   given_.type,      shape_.cols, format_.group,
+                       cut_.segment, format_.mantissa, addends_,    unit_};
   const std::array<int8_t*, kMostDigits> digits = as_words ? std::array<int8_t*, kMostDigits>{} : places(row);
   return choose(kQuantizeBfp)(in, {{digits[0], digits[1], digits[2]},
                                    as_words ? words(row) : nullptr,

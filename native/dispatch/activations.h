@@ -85,6 +85,7 @@ class IntegerRows {
   void set_starts(int64_t row);
   void set_lines(int64_t set);
   int digit_count() const { return addends_ && !three_.load(std::memory_order_relaxed) ? 2 : digits_; }
+  const uint8_t* given(int64_t row) const;
   std::array<int8_t*, kMostDigits> places(int64_t row) const;
   uint16_t* words(int64_t row) const;
   int64_t piece_stride() const;

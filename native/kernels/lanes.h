@@ -135,6 +135,14 @@ template <class Lanes>
   return joined(lanes, [](Lanes a, Lanes b) __attribute__((always_inline)) { return larger(a, b); });
 }
 
+// Calls work<type>() for that type.
+template <class Work>
+inline auto with_real_type(Real type, const Work& work) {
+  if (type == Real::f32) return work.template operator()<Real::f32>();
+  if (type == Real::bf16) return work.template operator()<Real::bf16>();
+  return work.template operator()<Real::f16>();
+}
+
 // `kLanes` activations, of which `count` are there; the others are 0.
 template <Real type>
 [[gnu::always_inline]] inline Floats activations_at(const void* x, int64_t at, int64_t count) {

@@ -171,15 +171,7 @@ inline int quantize_as(const BfpInput& in, const BfpOutput& out) {
 }
 
 inline int quantize_bfp(const BfpInput& in, const BfpOutput& out) {
-  switch (in.type) {
-    case Real::f32:
-      return quantize_as<Real::f32>(in, out);
-    case Real::bf16:
-      return quantize_as<Real::bf16>(in, out);
-    case Real::f16:
-      return quantize_as<Real::f16>(in, out);
-  }
-  return 0;
+  return with_real_type(in.type, [&]<Real type>() { return quantize_as<type>(in, out); });
 }
 
 }  // namespace

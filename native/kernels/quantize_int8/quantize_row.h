@@ -104,15 +104,7 @@ inline bool quantize_as(const Int8Input& in, const Int8Output& out) {
 }
 
 inline bool quantize_int8(const Int8Input& in, const Int8Output& out) {
-  switch (in.type) {
-    case Real::f32:
-      return quantize_as<Real::f32>(in, out);
-    case Real::bf16:
-      return quantize_as<Real::bf16>(in, out);
-    case Real::f16:
-      return quantize_as<Real::f16>(in, out);
-  }
-  return false;
+  return with_real_type(in.type, [&]<Real type>() { return quantize_as<type>(in, out); });
 }
 
 }  // namespace
