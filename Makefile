@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(shell find native src -name '*.cc' -o -name '*.h' -o -name '__init__.py')
 NATIVE := $(shell find native -name '*.cc' -o -name '*.h')
+# In .venv, so that what is compiled once serves every later build: tools of another place would compile all anew.
+BUILD_TOOLS := cmake nanobind ninja scikit-build-core
 
 .PHONY: help setup demo test browser lint format header readme screenshots bench wheel sanitize clean
 
@@ -23,7 +25,8 @@ setup: $(VENV)/installed
 
 $(VENV)/installed: $(SOURCES)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt $(BUILD_TOOLS)
+	$(BIN)/pip install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
 	touch $@
 
 demo: setup
