@@ -1,6 +1,8 @@
 #include "bindings/tensors.h"
 
 #include <algorithm>
+#include <atomic>
+#include <bit>
 #include <new>
 
 namespace tilepress {
@@ -30,6 +32,32 @@ constexpr int32_t kCpu = 1;
 
 const Exchange* exchange = nullptr;
 PyTypeObject* tensor_type = nullptr;
+
+// Memory of results, of each power of two up to a mebibyte at most one block that the next result of its size takes:
+// when weights have put its books out of the caches, the system takes microseconds to find one.
+class KeptBlocks {
+ public:
+  void* take(size_t bytes) {
+    const size_t size = std::bit_ceil(bytes);
+    if (size > kLargest) return operator new(bytes);
+    void* kept = spare(size).exchange(nullptr, std::memory_order_acquire);
+    return kept ? kept : operator new(size);
+  }
+
+  void give_back(void* memory, size_t bytes) {
+    const size_t size = std::bit_ceil(bytes);
+    operator delete(size > kLargest ? memory : spare(size).exchange(memory, std::memory_order_acq_rel));
+  }
+
+ private:
+  static constexpr size_t kLargest = size_t{1} << 20;
+
+  std::atomic<void*>& spare(size_t size) { return spare_[std::countr_zero(size)]; }
+
+  std::atomic<void*> spare_[std::countr_zero(kLargest) + 1] = {};
+};
+
+constinit KeptBlocks kept_blocks;
 
 bool is_of(const Tensor& tensor, nb::dlpack::dtype_code code, int bits) {
   return tensor.dtype == nb::dlpack::dtype{static_cast<uint8_t>(code), static_cast<uint8_t>(bits), 1};
@@ -82,19 +110,28 @@ Real real_of(const Tensor& tensor) {
 // One piece of memory: what manages it, extents and strides, and the values, at a multiple of a line.
 NewTensor::NewTensor(const Tensor& like, int64_t last) {
   constexpr size_t kLine = 64;
-  const size_t extents = static_cast<size_t>(like.ndim), head = sizeof(Managed) + 2 * extents * sizeof(int64_t);
+  struct Owned : Managed {
+    void* memory;
+    size_t bytes;
+  };
+  const size_t extents = static_cast<size_t>(like.ndim), head = sizeof(Owned) + 2 * extents * sizeof(int64_t);
   const size_t begin = (head + kLine - 1) / kLine * kLine;
   size_t bytes = like.dtype.bits / 8 * static_cast<size_t>(last);
   for (size_t i = 0; i + 1 < extents; ++i) bytes *= static_cast<size_t>(like.shape[i]);
-  auto* memory = static_cast<uint8_t*>(operator new(begin + bytes, std::align_val_t{kLine}));
-  auto* shape = reinterpret_cast<int64_t*>(memory + sizeof(Managed));
+  bytes += begin + kLine;
+  void* memory = kept_blocks.take(bytes);
+  uint8_t* lines = static_cast<uint8_t*>(memory) + (kLine - reinterpret_cast<uintptr_t>(memory) % kLine) % kLine;
+  auto* shape = reinterpret_cast<int64_t*>(lines + sizeof(Owned));
   std::copy(like.shape, like.shape + extents, shape);
   shape[extents - 1] = last;
   int64_t stride = 1;
   for (size_t i = extents; i-- > 0; stride *= shape[i]) shape[extents + i] = stride;
-  const auto free = [](Managed* managed) { operator delete(static_cast<void*>(managed), std::align_val_t{kLine}); };
-  managed_ = new (memory) Managed{1, 0, nullptr, free, 0, like};
-  managed_->tensor.data = memory + begin;
+  const auto free = [](Managed* managed) {
+    const auto* owned = static_cast<Owned*>(managed);
+    kept_blocks.give_back(owned->memory, owned->bytes);
+  };
+  managed_ = new (lines) Owned{{1, 0, nullptr, free, 0, like}, memory, bytes};
+  managed_->tensor.data = lines + begin;
   managed_->tensor.shape = shape;
   managed_->tensor.strides = shape + extents;
 }

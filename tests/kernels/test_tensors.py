@@ -1,5 +1,7 @@
 """Tensors that native code reads and makes by itself, and those that go through Python."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 
@@ -52,6 +54,34 @@ def test_the_result_is_memory_of_its_own(matrix):
     assert torch.equal(first, kept) and first.data_ptr() % 64 == 0
     first.add_(1)
     assert torch.equal(directly(matrix, x, "int8"), kept)
+
+
+@pytest.mark.parametrize("batch", [1, 4, 2**15])
+def test_memory_is_used_again_only_when_nobody_has_it(matrix, batch):
+    """The largest is more than is kept."""
+    inputs = [torch.randn(batch, COLS, generator=torch.Generator().manual_seed(seed)) for seed in range(4)]
+    expected = [by_python(matrix, x, "int8") for x in inputs]
+    parts = []
+    for x in inputs:
+        part = directly(matrix, x, "int8")[batch // 2 :]  # the whole is gone, and its memory is still in use
+        parts.append(part)
+    for part, y in zip(parts, expected, strict=True):
+        assert torch.equal(part, y[batch // 2 :])
+    assert len({part.data_ptr() for part in parts}) == len(parts)
+    del part, parts
+    again = [directly(matrix, x, "int8") for x in inputs]
+    assert all(torch.equal(y, other) for y, other in zip(again, expected, strict=True))
+
+
+def test_many_threads_make_results_at_once(matrix):
+    inputs = [torch.randn(3, COLS, generator=torch.Generator().manual_seed(seed)) for seed in range(4)]
+    expected = [by_python(matrix, x, "int8") for x in inputs]
+
+    def wrong(index):
+        return sum(not torch.equal(directly(matrix, inputs[index], "int8"), expected[index]) for _ in range(300))
+
+    with ThreadPoolExecutor(len(inputs)) as threads:
+        assert sum(threads.map(wrong, range(len(inputs)))) == 0
 
 
 @pytest.mark.parametrize(
