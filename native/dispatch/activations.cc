@@ -17,6 +17,12 @@ constexpr int kMostAdded = 8;  // the mantissa whose values are better cut in ad
 // Of more rows some group is likely to have both 255 and -255, and with it all rows three addends.
 constexpr int64_t kMostAddedRows = 8;
 
+// Whether the kernel that multiplies rows asks for the `starts` of kernels.h.
+bool starts_serve() {
+  const Isa isa = find(kLinearInteger)->isa;
+  return isa == Isa::neon_dotprod || isa == Isa::neon_i8mm;
+}
+
 size_t size(int64_t count) { return static_cast<size_t>(count); }
 
 // A row, and zeros up to `padded` values.
@@ -99,7 +105,7 @@ IntegerRows::IntegerRows(const MatrixShape& shape, const Activations& x, const I
       scales_(format.mantissa ? nullptr : kept_memory<float>(1, x.batch)) {
   if (placing == Placing::bf16_tiles) {
     words_ = kept_memory<uint16_t>(0, digit_size_);
-  } else if (placing == Placing::int8_tiles || placing == Placing::fives) {
+  } else if (placing != Placing::rows || !starts_serve()) {
     values_ = kept_memory<int8_t>(0, digits_ * digit_size_);
   } else {
     // One after the other, so that they do not want the same places of a cache through which weights are passing.

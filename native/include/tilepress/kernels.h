@@ -182,7 +182,7 @@ struct IntegerActivations {
   int64_t segment;      // inputs that share every scale: a multiple of 16, or more than the span has
   const int32_t* sums;  // [batch, segment_stride]: sum of x over each segment
   const float* units;   // [batch, segment_stride]: what 1 stands for in each segment's dot product; null: 1
-  const float* starts;  // [batch, segment_stride, 4]: kSumStart times the unit, four times over; null in tiles
+  const float* starts;  // [batch, segment_stride, 4]: kSumStart times the unit, four times over; null but for NEON rows
   int64_t segment_stride;
 };
 
