@@ -11,6 +11,7 @@
 #include "bindings/doors.h"
 #include "bindings/tensors.h"
 #include "dispatch/linear.h"
+#include "dispatch/parallel.h"
 
 namespace tilepress {
 namespace {
@@ -248,16 +249,22 @@ class PackedArrays {
     const IntegerFormat rounding = mantissa < 0 ? IntegerFormat{0, 0} : check_rounding(group, mantissa);
     NewTensor y(tensor, shape_.rows);
     const Outputs outputs = {y.data(), real, nullptr};
+    nb::object result;
     {
       nb::gil_scoped_release release;
+      Aside give([&] {
+        const nb::gil_scoped_acquire acquire;
+        result = y.give();
+      });
       if (mantissa < 0) {
         tilepress::linear_float(weights(), activations, float_way(weights(), batch, real), outputs, threads);
       } else {
         tilepress::linear_integer(weights(), activations, rounding, integer_way(weights(), batch, rounding), outputs,
                                   threads);
       }
+      give.finish();
     }
-    return y.give();
+    return result;
   }
 
   // Addresses rather than arrays: a layer is called too often to ask each tensor what it is. The only caller,

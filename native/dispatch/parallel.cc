@@ -9,6 +9,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 
 namespace tilepress {
 namespace {
@@ -40,15 +41,16 @@ uint32_t wait_for_change(const std::atomic<uint32_t>& counter, uint32_t old) {
 class Pool {
  public:
   // Returns false if another call has the pool.
-  bool run(int workers, void (*job)(void*, int), void* context) {
+  bool run(int workers, void (*job)(void*, Member), void* context) {
     std::unique_lock<std::mutex> mine(busy_, std::try_to_lock);
     if (!mine) return false;
     while (static_cast<int>(threads_.size()) < workers - 1) start();
     job_ = job;
     context_ = context;
+    workers_ = workers;
     left_.store(workers - 1, std::memory_order_relaxed);
     for (int worker = 1; worker < workers; ++worker) threads_[static_cast<size_t>(worker) - 1].wake();
-    job(context, 0);
+    job(context, {0, workers});
     while (uint32_t left = left_.load(std::memory_order_acquire)) wait_for_change(left_, left);
     return true;
   }
@@ -70,7 +72,7 @@ class Pool {
     std::thread([this, worker, &mine] {
       for (uint32_t seen = 0;;) {
         seen = wait_for_change(mine.calls, seen);
-        job_(context_, worker);
+        job_(context_, {worker, workers_});
         if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) left_.notify_one();
       }
     }).detach();
@@ -79,8 +81,9 @@ class Pool {
   std::mutex busy_;
   std::deque<Worker> threads_;  // whose elements never move
   std::atomic<uint32_t> left_{0};
-  void (*job_)(void*, int) = nullptr;
+  void (*job_)(void*, Member) = nullptr;
   void* context_ = nullptr;
+  int workers_ = 0;
 };
 
 // Threads that stand by while one of them, the caller, has jobs for them. They are not counted on: who comes while a
@@ -90,12 +93,12 @@ class Crew {
   // The caller's, from any depth of its calls; null where it has none.
   static thread_local Crew* mine;
 
-  void run(int workers, void (*job)(void*, int), void* context) {
+  void run(int workers, void (*job)(void*, Member), void* context) {
     job_ = job;
     context_ = context;
     workers_ = workers;
     state_.fetch_add(1);  // opens it
-    job(context, 0);
+    job(context, {0, 1});
     state_.fetch_add(1);  // closes it
     while (inside_.load() > 0) pause();
   }
@@ -127,13 +130,13 @@ class Crew {
   // consistent. Having done its part, it waits until the job is closed, so as not to take part twice.
   void take_part(uint32_t state, int worker) {
     inside_.fetch_add(1);
-    if (state_.load() == state && worker < workers_) job_(context_, worker);
+    if (state_.load() == state && worker < workers_) job_(context_, {worker, 1});
     inside_.fetch_sub(1);
     while (state_.load() == state) pause();
   }
 
   alignas(kLinePair) std::atomic<uint32_t> state_{0};  // odd while a job is open
-  void (*job_)(void*, int) = nullptr;
+  void (*job_)(void*, Member) = nullptr;
   void* context_ = nullptr;
   int workers_ = 0;
   std::atomic<bool> dismissed_{false};
@@ -146,6 +149,7 @@ thread_local Crew* Crew::mine = nullptr;
 struct OpenMp {
   void (*parallel)(void (*run)(void*), void* data, unsigned threads, unsigned flags) = nullptr;
   int (*thread_number)() = nullptr;
+  int (*threads)() = nullptr;
 };
 
 // The library of that name that somebody has loaded into this process already, whatever follows the name; null where
@@ -170,7 +174,8 @@ OpenMp find_open_mp() {
     OpenMp found;
     found.parallel = reinterpret_cast<decltype(found.parallel)>(dlsym(library, "GOMP_parallel"));
     found.thread_number = reinterpret_cast<decltype(found.thread_number)>(dlsym(library, "omp_get_thread_num"));
-    if (found.parallel && found.thread_number) return found;
+    found.threads = reinterpret_cast<decltype(found.threads)>(dlsym(library, "omp_get_num_threads"));
+    if (found.parallel && found.thread_number && found.threads) return found;
   }
   return {};
 }
@@ -183,10 +188,12 @@ const OpenMp* open_mp() {
 }
 
 struct Team {
-  void (*run)(void*, int);
+  void (*run)(void*, Member);
   void* context;
-  int (*thread_number)();
+  const OpenMp& runtime;
 };
+
+thread_local Aside* to_do_aside = nullptr;
 
 // Never destroyed, since its threads outlive every destructor; and one a process, since a fork copies no threads.
 Pool& pool() {
@@ -203,18 +210,39 @@ Pool& pool() {
 
 }  // namespace
 
-void run_on_workers(int workers, void (*run)(void* context, int worker), void* context) {
-  if (workers <= 1) return run(context, 0);
+void run_on_workers(int workers, void (*run)(void* context, Member member), void* context) {
+  if (workers <= 1) return run(context, {0, 1});
   if (Crew::mine) return Crew::mine->run(workers, run, context);
   if (const OpenMp* shared = open_mp()) {
-    Team team = {run, context, shared->thread_number};
+    Team team = {run, context, *shared};
     const auto member = [](void* data) {
       const Team& mine = *static_cast<Team*>(data);
-      mine.run(mine.context, mine.thread_number());
+      const Member member = {mine.runtime.thread_number(), mine.runtime.threads()};
+      mine.run(mine.context, member);
+      if (member.worker == 0) Aside::do_now();
     };
     return shared->parallel(member, &team, static_cast<unsigned>(workers), 0);
   }
-  if (!pool().run(workers, run, context)) run(context, 0);
+  if (!pool().run(workers, run, context)) run(context, {0, 1});
+}
+
+Aside::Aside(std::function<void()> todo) : todo_(std::move(todo)) { to_do_aside = this; }
+
+Aside::~Aside() { to_do_aside = nullptr; }
+
+void Aside::do_now() {
+  Aside* mine = std::exchange(to_do_aside, nullptr);
+  if (!mine) return;
+  try {
+    mine->todo_();
+  } catch (...) {
+    mine->thrown_ = std::current_exception();
+  }
+}
+
+void Aside::finish() {
+  do_now();
+  if (thrown_) std::rethrow_exception(thrown_);
 }
 
 void wait_a_little(int64_t times) {
@@ -236,15 +264,15 @@ void run_with_crew(int workers, void (*run)(void* context), void* context) {
     void (*run)(void*);
     void* context;
   } roles{{}, run, context};
-  const auto member = [](void* data, int worker) {
+  const auto role = [](void* data, Member member) {
     Roles& all = *static_cast<Roles*>(data);
-    if (worker > 0) return all.crew.stand_by(worker);
+    if (member.worker > 0) return all.crew.stand_by(member.worker);
     Crew::mine = &all.crew;
     all.run(all.context);
     Crew::mine = nullptr;
     all.crew.dismiss();
   };
-  run_on_workers(workers, member, &roles);
+  run_on_workers(workers, role, &roles);
 }
 
 }  // namespace tilepress

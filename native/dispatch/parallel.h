@@ -5,17 +5,40 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <string>
+#include <utility>
 
 #include "dispatch/memory.h"
 
 namespace tilepress {
 
-// Calls run(context, worker) on up to `workers` threads, this one among them, each with another number below `workers`,
-// and returns when all are done. The threads are those of the OpenMP runtime that torch has loaded, where there is one:
-// its threads stay awake for a while after each of torch's own operations, and threads of ours beside them would wait
-// for cores. Elsewhere they come from a pool of our own.
-void run_on_workers(int workers, void (*run)(void* context, int worker), void* context);
+// One of the threads that do a job: `worker` is its number, and those below `sure` all come.
+struct Member {
+  int worker, sure;
+};
+
+// Calls run(context, member) on up to `workers` threads, this one among them as worker 0, each with another number
+// below `workers`, and returns when all are done. The threads are those of the OpenMP runtime that torch has loaded,
+// where there is one: its threads stay awake for a while after each of torch's own operations, and threads of ours
+// beside them would wait for cores. Elsewhere they come from a pool of our own.
+void run_on_workers(int workers, void (*run)(void* context, Member member), void* context);
+
+// What this thread does aside, once: when it has nothing left to do in run_on_workers but to wait for others.
+class Aside {
+ public:
+  explicit Aside(std::function<void()> todo);
+  ~Aside();
+  Aside(const Aside&) = delete;
+  Aside& operator=(const Aside&) = delete;
+
+  void finish();         // does it now if there was no wait; throws what it threw
+  static void do_now();  // this thread's, if it has one to do
+
+ private:
+  std::function<void()> todo_;
+  std::exception_ptr thrown_;
+};
 
 // The file of the runtime whose threads those are; empty where they are our own.
 std::string thread_runtime();
@@ -52,17 +75,35 @@ struct alignas(kLinePair) SharedCount {
   std::atomic<int64_t> value{0};
 };
 
+// Numbers from 0 on, as one of many threads takes them. At first one that is sure to come has its own: asking for it,
+// when all others ask too, would take a microsecond.
+class Numbers {
+ public:
+  Numbers(SharedCount& shared, Member member)
+      : shared_(shared), sure_(member.sure), own_(member.worker < member.sure ? member.worker : -1) {}
+
+  // Whether the next may be below `end`.
+  bool more_below(int64_t end) const {
+    return (own_ >= 0 ? own_ : sure_ + shared_.value.load(std::memory_order_relaxed)) < end;
+  }
+  int64_t next() { return own_ >= 0 ? std::exchange(own_, -1) : sure_ + shared_.up(); }
+
+ private:
+  SharedCount& shared_;
+  int64_t sure_, own_;
+};
+
 // Items below `count`, handed out in runs: to every thread two thirds of its even share of what is left, then again so
 // of what is left then. Long at first, so that a thread reads on where it left off; short at the end, so that all end
 // together, though some may be half as fast again as others.
 struct Runs {
   Runs(int64_t count, int threads) : count(count), threads(std::max(threads, 1)) {}
 
-  // The first item of the next run, which `end` ends; `count` when none is left. A run follows from its number, so that
-  // threads that come at once disturb each other once only; each try to take what another has just taken would cost a
-  // microsecond where they are many.
-  int64_t take(int64_t& end) {
-    int64_t number = next.up(), first = 0, length = length_from(0);
+  // The first item of the run of that number, which `end` ends; `count` when none is left. It follows from the number,
+  // so that threads that come at once disturb each other once only; each try to take what another has just taken would
+  // cost a microsecond where they are many.
+  int64_t at(int64_t number, int64_t& end) const {
+    int64_t first = 0, length = length_from(0);
     for (; number >= threads && first < count; number -= threads) {
       first += threads * length;
       length = length_from(first);
@@ -73,7 +114,7 @@ struct Runs {
   }
 
   const int64_t count, threads;
-  SharedCount next;
+  SharedCount taken;
 
  private:
   int64_t length_from(int64_t first) const {
@@ -90,11 +131,12 @@ void parallel_for(int64_t count, int threads, const Work& work) {
     Context(int64_t count, int threads, const Work& work) : Runs(count, threads), work(work) {}
     const Work& work;
   } context(count, threads, work);
-  const auto run = [](void* opaque, int worker) {
+  const auto run = [](void* opaque, Member member) {
     Context& mine = *static_cast<Context*>(opaque);
+    Numbers numbers(mine.taken, member);
     int64_t end = 0;
-    for (int64_t first; (first = mine.take(end)) < mine.count;) {
-      for (int64_t item = first; item < end; ++item) mine.work(worker, item);
+    for (int64_t first; (first = mine.at(numbers.next(), end)) < mine.count;) {
+      for (int64_t item = first; item < end; ++item) mine.work(member.worker, item);
     }
   };
   run_on_workers(count > 1 ? threads : 1, run, &context);
@@ -107,18 +149,20 @@ void wait_a_little(int64_t times);
 // by the same threads, and not at all unless first.good() then; in the end first.finish(), which may throw.
 //   ask.before(first item, end, portion): asks memory for a portion of what a thread's first run of work needs; called
 //   while it waits for others, with portions from 0 on, until it returns false
-//   ask.after(): asks for what all threads need of what is ready now
+//   ask.after(worker, threads): asks for what every thread needs of what is ready now
 template <class First, class Ask, class Work>
 void parallel_after(First& first, int64_t count, int threads, const Ask& ask, const Work& work) {
   struct Context : Runs {
     Context(First& first, int64_t count, int threads, const Ask& ask, const Work& work)
         : Runs(count, threads), first(first), waiting(first.waiting()), ask(ask), work(work) {}
 
-    void make_all_ready(int64_t item, int64_t end) {
+    void make_all_ready(Member member, int64_t item, int64_t end) {
       int64_t portion = 0;
       bool more = item < this->count && ask.before(item, end, portion++);
-      while (taken.value.load(std::memory_order_relaxed) < waiting) {
-        const int64_t at = taken.up();
+      // Where not every thread has one to make, those who come first do.
+      Numbers numbers(begun, {member.worker, waiting < member.sure ? 0 : member.sure});
+      while (numbers.more_below(waiting)) {
+        const int64_t at = numbers.next();
         if (at >= waiting) break;
         first.make_ready(at);
         ready.up(std::memory_order_release);
@@ -132,15 +176,16 @@ void parallel_after(First& first, int64_t count, int threads, const Ask& ask, co
     const int64_t waiting;
     const Ask& ask;
     const Work& work;
-    SharedCount taken, ready;
+    SharedCount begun, ready;
   } context(first, count, threads, ask, work);
-  const auto run = [](void* opaque, int worker) {
+  const auto run = [](void* opaque, Member member) {
     Context& mine = *static_cast<Context*>(opaque);
-    int64_t end = 0, item = mine.take(end);
-    if (mine.waiting) mine.make_all_ready(item, end);
+    Numbers numbers(mine.taken, member);
+    int64_t end = 0, item = mine.at(numbers.next(), end);
+    if (mine.waiting) mine.make_all_ready(member, item, end);
     if (item >= mine.count || !mine.first.good()) return;
-    mine.ask.after();
-    for (; item < mine.count; item = mine.take(end)) mine.work(worker, item, end);
+    mine.ask.after(member.worker, mine.threads);
+    for (; item < mine.count; item = mine.at(numbers.next(), end)) mine.work(member.worker, item, end);
   };
   run_on_workers(count > 1 || context.waiting > 1 ? threads : 1, run, &context);
   first.finish();

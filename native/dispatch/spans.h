@@ -58,11 +58,13 @@ inline SpanWeights span_weights(const PackedWeights& weights, int64_t block, int
   return {&format, shape.operand_bits, first, inputs, tiles, codes, mask, taken, limit, groups.scales, groups.zeros};
 }
 
-// Asks for a portion of what is read of the blocks from `begin` to `end`, of each stream its part; false where that is
-// more than a thread should ask for beforehand.
-inline bool ask_for_blocks(const PackedWeights& weights, int64_t begin, int64_t end, int64_t portion) {
+// Asks for a portion of what is read of the items from `item` to `item_end`, `step` blocks each, of each stream its
+// part; false where that is more than a thread should ask for beforehand.
+inline bool ask_for_blocks(const PackedWeights& weights, int64_t step, int64_t item, int64_t item_end,
+                           int64_t portion) {
   constexpr int64_t kPortion = 1024, kMost = 128 * 1024;  // bytes of codes
   const auto& [shape, format, streams] = weights;
+  const int64_t begin = step * item, end = std::min(step * item_end, shape.blocks());
   const uint8_t* codes = block_codes_at(shape, streams, begin);
   const int64_t bytes = block_codes_at(shape, streams, end) - codes, count = (bytes + kPortion - 1) / kPortion;
   if (portion >= std::min(count, kMost / kPortion)) return false;
@@ -81,7 +83,8 @@ inline bool ask_for_blocks(const PackedWeights& weights, int64_t begin, int64_t 
 }
 
 // What parallel_after's threads ask memory for where `step` blocks are an item: their blocks of weights, and the
-// activations that others have just made ready, all of them, as waiting for one tile after the other would take longer.
+// activations that others have just made ready, all of them, as waiting for one tile after the other would take longer,
+// and each thread from another line on, so that not all want the same at once.
 struct AskForBlocks {
   const PackedWeights& weights;
   int64_t step;
@@ -89,11 +92,13 @@ struct AskForBlocks {
   int64_t bytes;
 
   bool before(int64_t item, int64_t end, int64_t portion) const {
-    return ask_for_blocks(weights, step * item, std::min(step * end, weights.shape.blocks()), portion);
+    return ask_for_blocks(weights, step, item, end, portion);
   }
-  void after() const {
+  void after(int64_t worker, int64_t threads) const {
     const auto* from = static_cast<const uint8_t*>(activations);
-    for (int64_t at = 0; at < bytes; at += kVectorBytes) __builtin_prefetch(from + at, 0, 2);
+    const int64_t first = bytes * worker / threads / kVectorBytes * kVectorBytes;
+    for (int64_t at = first; at < bytes; at += kVectorBytes) __builtin_prefetch(from + at, 0, 2);
+    for (int64_t at = 0; at < first; at += kVectorBytes) __builtin_prefetch(from + at, 0, 2);
   }
 };
 
@@ -173,10 +178,10 @@ class SpanLoops {
 
     bool before(int64_t item, int64_t end, int64_t portion) const {
       const int64_t items = end - item;
-      const AskForBlocks blocks = {loops.task_of(item, together).weights, together, nullptr, 0};
-      return blocks.before(item, item + items, portion);
+      const PackedWeights& weights = loops.task_of(item, together).weights;
+      return ask_for_blocks(weights, together, item, item + items, portion);
     }
-    static void after() {}  // rows are read from the first input on
+    static void after(int64_t, int64_t) {}  // rows are read from the first input on
   };
 
   // Blocks shared out, `together` of them at a time.

@@ -62,3 +62,18 @@ assert _native.thread_runtime() == runtime, _native.thread_runtime()
 
 def test_threads_are_those_of_torch(tmp_path):
     subprocess.run([sys.executable, "-c", ANOTHER_RUNTIME, tmp_path / "libgomp-another.so"], check=True)
+
+
+FEWER = """
+import torch
+from tilepress import kernels, tiles
+weight, x = torch.randn(300, 100), torch.randn(9, 100)
+packed = tiles.pack(weight, "int4:g32")
+alone = kernels.linear(x, packed, activations="int8", threads=1)
+for threads in (2, 3, 8) * 10:
+    assert torch.equal(kernels.linear(x, packed, activations="int8", threads=threads), alone), threads
+"""
+
+
+def test_fewer_threads_come_than_were_asked_for():
+    subprocess.run([sys.executable, "-c", FEWER], env={**os.environ, "OMP_THREAD_LIMIT": "2"}, check=True)
