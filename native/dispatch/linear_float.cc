@@ -25,16 +25,21 @@ int64_t whole_groups(const PackedWeights& weights, int64_t least) {
   return (least + step - 1) / step * step;
 }
 
-// Adds the two parts of each row and stores them.
-void store_parts(const BlockStore& store_block, const MatrixShape& shape, const Outputs& outputs, int64_t block,
-                 int64_t row, int64_t batch, int parts, float* totals) {
-  for (int64_t i = 0; parts == 2 && i < batch / 2; ++i) {
+// Adds the two parts of each row.
+void join_parts(int64_t batch, float* totals) {
+  for (int64_t i = 0; i < batch / 2; ++i) {
     for (int neuron = 0; neuron < kBlockNeurons; ++neuron) {
       const float* pair = totals + 2 * i * kBlockNeurons + neuron;
       totals[i * kBlockNeurons + neuron] = pair[0] + pair[kBlockNeurons];
     }
   }
-  store_block(shape, outputs, block, row / parts, batch / parts, totals, nullptr);
+}
+
+// Stores rows that have so many parts.
+void store_parts(const BlockStore& store_block, const MatrixShape& shape, const Outputs& outputs, int64_t block,
+                 int64_t row, int64_t batch, int parts, float* totals, int64_t blocks = 1, int64_t block_stride = 0) {
+  for (int64_t i = 0; parts == 2 && i < blocks; ++i) join_parts(batch, totals + i * block_stride);
+  store_block(shape, outputs, block, row / parts, batch / parts, totals, nullptr, blocks, block_stride);
 }
 
 void linear_f32(std::span<const LinearTask> tasks, const Activations& x, int threads) {
@@ -201,8 +206,8 @@ class Bf16Pairs {
     }
     for (int64_t i = 0; i < count; ++i) {
       if (taken[i] < 0 || !fits(shape, weights_.streams, first + i, taken[i])) changed_ = true;
-      store_parts(store_block_, shape, outputs_, first + i, row_, rows_, x_.parts(), totals + i * sums);
     }
+    store_parts(store_block_, shape, outputs_, first, row_, rows_, x_.parts(), totals, count, sums);
   }
 
   const PackedWeights& weights_;

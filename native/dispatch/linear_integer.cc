@@ -124,8 +124,8 @@ class Int8Pairs {
             mine.kernel_for(blocks_scratch_bytes(blocks[0].tiles)));
     for (int64_t i = 0; i < count; ++i) {
       if (taken[i] < 0 || !fits(shape, weights_.streams, first + i, taken[i])) changed_ = true;
-      store_block_(shape, outputs_, first + i, row, rows, totals + i * sums, x_.scales(row));
     }
+    store_block_(shape, outputs_, first, row, rows, totals, x_.scales(row), count, sums);
   }
 
   const PackedWeights& weights_;

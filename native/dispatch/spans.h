@@ -105,12 +105,12 @@ struct AskForBlocks {
 // So many blocks a kernel that takes several does at a time: a call costs as much as some tiles of weights.
 inline constexpr int64_t kBlocksAtOnce = 8;
 
-// y = totals * scale(row) + bias of 16 neurons, in the type that is asked for.
+// y = totals * scale(row) + bias of the neurons of some blocks, in the type that is asked for.
 class BlockStore {
  public:
   BlockStore();
   void operator()(const MatrixShape& shape, const Outputs& outputs, int64_t block, int64_t row, int64_t rows,
-                  const float* totals, const float* scales) const;
+                  const float* totals, const float* scales, int64_t blocks = 1, int64_t block_stride = 0) const;
 
  private:
   StoreBlock* kernel_;

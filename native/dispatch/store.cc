@@ -18,12 +18,10 @@ void store_values(Real type, const float* values, int64_t count, uint8_t* to) {
 BlockStore::BlockStore() : kernel_(choose(kStore)) {}
 
 void BlockStore::operator()(const MatrixShape& shape, const Outputs& outputs, int64_t block, int64_t row, int64_t rows,
-                            const float* totals, const float* scales) const {
+                            const float* totals, const float* scales, int64_t blocks, int64_t block_stride) const {
   const int64_t first = block * kBlockNeurons, bytes = outputs.type == Real::f32 ? 4 : 2;
-  const int neurons = rows_in(shape, block);
-  float bias[kBlockNeurons] = {};
-  if (outputs.bias) std::copy_n(outputs.bias + first, neurons, bias);
-  kernel_({totals, rows, scales, outputs.bias ? bias : nullptr, neurons, outputs.type,
+  const int64_t neurons = std::min(blocks * kBlockNeurons, shape.rows - first);
+  kernel_({totals, block_stride, rows, scales, outputs.bias ? outputs.bias + first : nullptr, neurons, outputs.type,
            outputs.y + (row * shape.rows + first) * bytes, shape.rows * bytes});
 }
 

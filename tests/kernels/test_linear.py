@@ -236,6 +236,16 @@ def test_results_are_rounded_as_torch_rounds(dtype, isa):
     torch.testing.assert_close(y, (bias + 0).to(dtype).repeat(2, 1), rtol=0, atol=0, equal_nan=True)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("batch", [1, 16, 20])
+def test_results_of_many_blocks_and_of_a_part_of_one(isa, batch, dtype):
+    x, bias = torch.randn(batch, 64).to(dtype), torch.randn(9 * 16 + 5)
+    packed = tiles.pack(torch.randn(len(bias), 64), "int4:g32")
+    sums = kernels.linear(x.float(), packed, activations="int8", threads=1)
+    assert torch.equal(kernels.linear(x, packed, activations="int8", threads=1), sums.to(dtype))
+    assert torch.equal(kernels.linear(x, packed, bias, activations="int8", threads=1), (sums + bias).to(dtype))
+
+
 def test_the_result_is_close_to_the_product_it_stands_for():
     packed = tiles.pack(matrix(64, 512) / 64, "int8:g32")
     x = activations(3, 512)

@@ -295,14 +295,14 @@ using LinearInt8Blocks = void(const IntegerBlocks&, int64_t* taken, uint8_t* scr
 // Whether tiles can be multiplied segment by segment.
 constexpr bool tiles_take(int64_t segment) { return segment % tile_inputs(8) == 0 || segment == tile_inputs(8) / 2; }
 
-// Of each row of sums [rows, 16] the results of the first `neurons`, sums * scale + bias, in `type`: the nearest, as
-// torch converts. From one row's results to the next it is `stride` bytes.
+// Of some blocks of sums [rows, 16], `block_stride` floats apart, the results of their first `neurons`, sums * scale +
+// bias, in `type`: the nearest, as torch converts. From one row's results to the next it is `stride` bytes.
 struct BlockResults {
   const float* totals;
-  int64_t rows;
+  int64_t block_stride, rows;
   const float* scales;  // [rows]; null: 1
-  const float* bias;    // [16]; null: none
-  int neurons;
+  const float* bias;    // [neurons]; null: none
+  int64_t neurons;
   Real type;
   uint8_t* y;
   int64_t stride;

@@ -24,22 +24,36 @@ namespace {
   return narrow(magnitude > 0x7f800000 ? Words{} + 0x7e00 : finite, 0);
 }
 
+// Row after row of all blocks: block after block every line would be written in parts, and every row's page anew.
 template <class Convert>
 [[gnu::always_inline]] inline void store_as(const BlockResults& results, const Convert& convert) {
-  const float* totals = results.totals;
-  uint8_t* y = results.y;
-  for (int64_t row = 0; row < results.rows; ++row, totals += kBlockNeurons, y += results.stride) {
-    const float scale = results.scales ? results.scales[row] : 1.0f;
-    decltype(convert(Floats{})) values[kParts];
+  using Values = decltype(convert(Floats{}));
+  struct Block {
+    Values values[kParts];
+  };
+  const int64_t whole = results.neurons / kBlockNeurons, rest = results.neurons % kBlockNeurons;
+  const auto block_of = [&](const float* totals, float scale, const float* bias) __attribute__((always_inline)) {
+    Block block;
     for (int part = 0; part < kParts; ++part) {
       const Floats product = load<Floats>(totals + part * kLanes) * scale;
-      values[part] = convert(results.bias ? product + load<Floats>(results.bias + part * kLanes) : product);
+      block.values[part] = convert(bias ? product + load<Floats>(bias + part * kLanes) : product);
     }
-    if (results.neurons == kBlockNeurons) {
-      std::memcpy(y, values, sizeof values);
-    } else {
-      std::memcpy(y, values, static_cast<size_t>(results.neurons) * sizeof values / kBlockNeurons);
+    return block;
+  };
+  float last_bias[kBlockNeurons] = {};
+  for (int64_t i = 0; results.bias && i < rest; ++i) last_bias[i] = results.bias[whole * kBlockNeurons + i];
+  for (int64_t row = 0; row < results.rows; ++row) {
+    const float scale = results.scales ? results.scales[row] : 1.0f;
+    const float *totals = results.totals + row * kBlockNeurons, *bias = results.bias;
+    uint8_t* y = results.y + row * results.stride;
+    for (int64_t i = 0; i < whole; ++i, totals += results.block_stride, y += sizeof(Block)) {
+      const Block block = block_of(totals, scale, bias);
+      std::memcpy(y, &block, sizeof block);
+      if (bias) bias += kBlockNeurons;
     }
+    if (!rest) continue;
+    const Block block = block_of(totals, scale, bias ? last_bias : nullptr);
+    std::memcpy(y, &block, static_cast<size_t>(rest) * sizeof block / kBlockNeurons);
   }
 }
 
