@@ -81,7 +81,7 @@ sanitize: setup
 	    $(SANITIZED)/bin/python -m pytest tests/tiles tests/kernels tests/nn
 
 wheel: setup
-	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
+	$(BIN)/pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .
 	$(BIN)/python -m pytest tests/integration/test_wheel.py
 
 clean:

@@ -51,6 +51,7 @@ class Pool {
     left_.store(workers - 1, std::memory_order_relaxed);
     for (int worker = 1; worker < workers; ++worker) threads_[static_cast<size_t>(worker) - 1].wake();
     job(context, {0, workers});
+    Aside::do_now();
     while (uint32_t left = left_.load(std::memory_order_acquire)) wait_for_change(left_, left);
     return true;
   }
@@ -99,6 +100,7 @@ class Crew {
     workers_ = workers;
     state_.fetch_add(1);  // opens it
     job(context, {0, 1});
+    Aside::do_now();
     state_.fetch_add(1);  // closes it
     while (inside_.load() > 0) pause();
   }
