@@ -287,13 +287,14 @@ void with_scale_type(const Format& format, const Work& work) {
   }
 }
 
-// Sources: next(values, rows) gives the four rows of the next eight inputs.
+// Sources: next(values, rows) gives the four rows of the next eight inputs; taken(), the codes of a sparse span so far,
+// -1 where its block has not so many.
 
 // Dense 4-bit codes, two lines in a vector. Only what Values::rows ignores or masks stands above the codes.
 class Dense4 {
  public:
   static bool takes(const SpanWeights& weights) { return !weights.mask && weights.format->bits == 4; }
-  Dense4(const SpanWeights& weights, const uint8_t*) : at_(weights.packed) {}
+  Dense4(const SpanWeights& weights, uint8_t*) : at_(weights.packed) {}
 
   template <class Values>
   [[gnu::always_inline]] void next(const Values& values, RowPair* rows) {
@@ -332,7 +333,7 @@ class DenseNibbles {
   static bool takes(const SpanWeights& weights) {
     return !weights.mask && weights.format->bits == 4 && weights.operand_bits == 16 && !weights.zeros;
   }
-  DenseNibbles(const SpanWeights& weights, const uint8_t*) : at_(weights.packed) {}
+  DenseNibbles(const SpanWeights& weights, uint8_t*) : at_(weights.packed) {}
 
   [[gnu::always_inline]] void next(const WordTable& values, RowPair* rows) {
     const auto* halves = reinterpret_cast<const __m256i*>(at_);
@@ -353,7 +354,8 @@ class DenseNibbles {
 class DenseBytes {
  public:
   static bool takes(const SpanWeights& weights) { return !weights.mask && weights.format->bits <= 8; }
-  DenseBytes(const SpanWeights&, const uint8_t* bytes) : at_(bytes) {}
+  DenseBytes(const SpanWeights& weights, uint8_t* scratch)
+      : at_(weights.format->bits == 8 ? weights.packed : scratch) {}
 
   template <class Values>
   [[gnu::always_inline]] void next(const Values& values, RowPair* rows) {
@@ -368,25 +370,23 @@ class DenseBytes {
   const uint8_t* at_;
 };
 
-template <bool bytes>
+template <class Kept>
 class SparseCodes {
  public:
-  static bool takes(const SpanWeights& weights) { return weights.mask && weights.format->bits <= 8; }
-  SparseCodes(const SpanWeights& weights, const uint8_t*) : stream_(weights), mask_(weights.mask) {}
+  SparseCodes(const SpanWeights& weights, uint8_t* scratch) : kept_(weights, scratch), mask_(weights.mask) {}
 
   template <class Values>
   [[gnu::always_inline]] void next(const Values& values, RowPair* rows) {
-    for (int line = 0; line < kStepLines; ++line, mask_ += 8) {
-      uint64_t bits;
-      std::memcpy(&bits, mask_, 8);
-      rows[line] = values.rows(stream_.template expand<bytes>(bits, values.dropped()));
-    }
     prefetch_ahead(mask_);
+    kept_.template next<kStepLines, true>(mask_, values.dropped(),
+                                          [&](int line, __m512i codes)
+                                              __attribute__((always_inline)) { rows[line] = values.rows(codes); });
+    mask_ += kStepLines * kMaskBytes;
   }
-  int64_t taken() const { return stream_.taken(); }
+  int64_t taken() const { return kept_.taken(); }
 
  private:
-  Avx512Stream stream_;
+  Kept kept_;
   const uint8_t* mask_;
 };
 
@@ -414,7 +414,7 @@ struct Fp16Words : Words {
 class DenseWords {
  public:
   static bool takes(const SpanWeights& weights) { return !weights.mask && weights.format->bits == 16; }
-  DenseWords(const SpanWeights&, const uint8_t* words) : at_(words) {}
+  DenseWords(const SpanWeights& weights, uint8_t*) : at_(weights.packed) {}
 
   template <class Values>
   [[gnu::always_inline]] void next(const Values& values, RowPair* rows) {
@@ -433,8 +433,8 @@ class DenseWords {
 class SparseWords {
  public:
   static bool takes(const SpanWeights& weights) { return weights.mask && weights.format->bits == 16; }
-  SparseWords(const SpanWeights& weights, const uint8_t*)
-      : from_(weights.packed), mask_(weights.mask), taken_(weights.taken), limit_(weights.limit) {}
+  SparseWords(const SpanWeights& weights, uint8_t*)
+      : from_(weights.packed + 2 * weights.taken), mask_(weights.mask), limit_(weights.limit - weights.taken) {}
 
   template <class Values>
   [[gnu::always_inline]] void next(const Values& values, RowPair* rows) {
@@ -461,7 +461,7 @@ class SparseWords {
   }
 
   const uint8_t *from_, *mask_;
-  int64_t taken_, limit_;
+  int64_t taken_ = 0, limit_;
   bool over_ = false;
 };
 
@@ -476,7 +476,8 @@ bool with_small_rows(const SpanWeights& weights, const Work& work) {
     return false;
   };
   if (weights.format->bits > 6) return false;
-  if (weights.mask) return values.template operator()<SparseCodes<false>>();
+  if (weights.mask && weights.format->bits == 4) return values.template operator()<SparseCodes<KeptFields<4>>>();
+  if (weights.mask) return values.template operator()<SparseCodes<KeptFields<0>>>();
   if (DenseNibbles::takes(weights)) return work.template operator()<DenseNibbles, WordTable>(), true;
   if (Dense4::takes(weights)) return values.template operator()<Dense4>();
   return values.template operator()<DenseBytes>();
@@ -498,19 +499,18 @@ bool with_rows(const SpanWeights& weights, const Work& work) {
   if (SparseWords::takes(weights)) return words.template operator()<SparseWords>();
   if (with_small_rows(weights, work)) return true;
   if (DenseBytes::takes(weights)) return values.template operator()<DenseBytes>();
-  if (weights.format->bits == 8) return values.template operator()<SparseCodes<true>>();
-  return values.template operator()<SparseCodes<false>>();
+  if (weights.format->bits == 8) return values.template operator()<SparseCodes<KeptBytes>>();
+  return values.template operator()<SparseCodes<KeptFields<0>>>();
 }
 
-// Dense codes where DenseBytes and DenseWords look for them: as they lie, or unpacked into scratch memory.
-inline const uint8_t* dense_bytes(const SpanWeights& weights, uint8_t* scratch) {
+// Dense codes of other than 4, 8 and 16 bits to where DenseBytes looks for them.
+inline void unpack_dense_bytes(const SpanWeights& weights, uint8_t* scratch) {
   const int bits = weights.format->bits, count = tile_codes(weights.operand_bits);
-  if (weights.mask || bits == 4 || bits >= 8) return weights.packed;
+  if (weights.mask || bits == 4 || bits >= 8) return;
   for (int64_t tile = 0; tile < weights.tiles; ++tile) {
     const uint8_t* packed = weights.packed + tile * tile_code_bytes(bits, weights.operand_bits);
     unpack_fields(bits, count / kLineCodes, packed, scratch + tile * count);
   }
-  return scratch;
 }
 
 }  // namespace

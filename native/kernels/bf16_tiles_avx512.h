@@ -103,8 +103,8 @@ class RowScales<ScaleType::e8m0> {
 template <class Source, class Values, ScaleType type>
 class TileDecoder {
  public:
-  TileDecoder(const SpanWeights& weights, const uint8_t* bytes)
-      : source_(weights, bytes), values_(weights), scales_(weights), group_size_(weights.format->group) {
+  TileDecoder(const SpanWeights& weights, uint8_t* scratch)
+      : source_(weights, scratch), values_(weights), scales_(weights), group_size_(weights.format->group) {
     group_ = weights.first / group_size_;
     last_ = (weights.first + weights.inputs - 1) / group_size_;
     left_ = (group_ + 1) * group_size_ - weights.first;
@@ -132,7 +132,6 @@ class TileDecoder {
     }
   }
 
-  // Codes of the block up to here, -1 where it has not so many.
   int64_t taken() const { return source_.taken(); }
 
  private:
@@ -194,8 +193,8 @@ class LoweredNibbles {
            !ValueExponents(format).subnormal;
   }
 
-  LoweredNibbles(const SpanWeights& weights, const uint8_t* bytes)
-      : source_(weights, bytes),
+  LoweredNibbles(const SpanWeights& weights, uint8_t* scratch)
+      : source_(weights, scratch),
         values_(weights),
         scales_(static_cast<const uint8_t*>(weights.scales) + weights.first / tile_inputs(16) * kBlockNeurons),
         most_taken_(static_cast<uint16_t>((ValueExponents(*weights.format).lowest - 1) << 7)) {}

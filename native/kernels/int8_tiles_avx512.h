@@ -23,11 +23,11 @@ struct ToOperand {
 };
 
 // Sparse codes go straight to their places. `zero_points`: what was dropped has its group's.
-template <bool bytes, bool zero_points>
+template <class Kept, bool zero_points>
 class SparseTiles {
  public:
-  explicit SparseTiles(const SpanWeights& weights)
-      : weights_(weights), to_operand_(*weights.format), stream_(weights), mask_(weights.mask) {
+  SparseTiles(const SpanWeights& weights, uint8_t* scratch)
+      : weights_(weights), to_operand_(*weights.format), kept_(weights, scratch), mask_(weights.mask) {
     const int64_t size = weights.format->group;
     group_ = weights.first / size;
     last_ = (weights.first + weights.inputs - 1) / size;
@@ -36,29 +36,30 @@ class SparseTiles {
   }
 
   [[gnu::noinline]] void next(int8_t* tile) {
-    Avx512Stream stream = stream_;  // copies, that stores of bytes cannot be thought to change
+    Kept kept = kept_;  // copies, that stores of bytes cannot be thought to change
     const ToOperand to_operand = to_operand_;
     const uint8_t* mask = mask_;
-    for (int row = 0; row < kTileRows; ++row, mask += 8, tile += kVectorBytes) {
+    for (int row = 0; row < kTileRows; row += kRows, mask += kRows * kMaskBytes, tile += kRows * kVectorBytes) {
       if constexpr (zero_points) {
         if (!left_) ++group_, left_ = weights_.format->group, begin_group();
-        left_ -= kRowInputs;
+        left_ -= kRows * kRowInputs;
       }
-      uint64_t bits;
-      std::memcpy(&bits, mask, 8);
-      const __m512i codes = stream.template expand<bytes>(bits, zero_points ? others_ : _mm512_setzero_si512());
-      _mm512_storeu_si512(tile, bytes && !zero_points ? codes : to_operand(codes));
+      kept.template next<kRows, zero_points>(
+          mask, others_, [&](int line, __m512i codes) __attribute__((always_inline)) {
+            _mm512_storeu_si512(tile + line * kVectorBytes,
+                                Kept::kBits == 8 && !zero_points ? codes : to_operand(codes));
+          });
     }
     prefetch_ahead(mask);
     prefetch_ahead(mask + kVectorBytes);
-    stream_ = stream;
+    kept_ = kept;
     mask_ = mask;
   }
 
-  int64_t taken() const { return stream_.taken() < 0 ? -1 : stream_.taken() - weights_.taken; }
+  int64_t taken() const { return kept_.taken(); }
 
  private:
-  static constexpr int kRowInputs = 4;
+  static constexpr int kRowInputs = 4, kRows = 4;  // groups have whole steps of so many rows
 
   // What pads the last tile is in the last group.
   void begin_group() {
@@ -68,7 +69,7 @@ class SparseTiles {
 
   const SpanWeights& weights_;
   ToOperand to_operand_;
-  Avx512Stream stream_;
+  Kept kept_;
   const uint8_t* mask_;
   int64_t group_, last_, left_;
   __m512i others_;
@@ -76,7 +77,7 @@ class SparseTiles {
 
 class NibbleTiles {
  public:
-  explicit NibbleTiles(const SpanWeights& weights) : to_operand_(*weights.format), at_(weights.packed) {}
+  NibbleTiles(const SpanWeights& weights, uint8_t*) : to_operand_(*weights.format), at_(weights.packed) {}
 
   [[gnu::noinline]] void next(int8_t* tile) {
     const __m512i low = _mm512_set1_epi8(15);
@@ -107,7 +108,7 @@ class HighNibbles {
   static bool takes(const SpanWeights& weights) {
     return !weights.mask && !weights.zeros && weights.format->bits == 4 && weights.format->scale == ScaleType::fp16;
   }
-  explicit HighNibbles(const SpanWeights& weights) : at_(weights.packed) {}
+  HighNibbles(const SpanWeights& weights, uint8_t*) : at_(weights.packed) {}
 
   [[gnu::always_inline]] void next(int8_t* tile) {
     const __m512i high = _mm512_set1_epi8(static_cast<char>(0xf0)), raise = _mm512_set1_epi64(kRaise);
@@ -133,7 +134,7 @@ class HighNibbles {
 // Any other dense codes, by fields.
 class FieldTiles {
  public:
-  explicit FieldTiles(const SpanWeights& weights) : weights_(weights), at_(weights.packed) {}
+  FieldTiles(const SpanWeights& weights, uint8_t*) : weights_(weights), at_(weights.packed) {}
 
   void next(int8_t* tile) {
     auto* codes = reinterpret_cast<uint8_t*>(tile);
@@ -154,13 +155,13 @@ class FieldTiles {
 // Calls work<Decoder>() with the type of decoder that takes the weights.
 template <class Work>
 void with_int8_decoder(const SpanWeights& weights, const Work& work) {
-  const int bits = weights.format->bits;
-  if (weights.mask && weights.zeros) {
-    if (bits == 8) return work.template operator()<SparseTiles<true, true>>();
-    return work.template operator()<SparseTiles<false, true>>();
+  if (weights.mask) {
+    return with_kept(weights, [&]<class Kept>() {
+      if (weights.zeros) return work.template operator()<SparseTiles<Kept, true>>();
+      work.template operator()<SparseTiles<Kept, false>>();
+    });
   }
-  if (weights.mask && bits == 8) return work.template operator()<SparseTiles<true, false>>();
-  if (weights.mask) return work.template operator()<SparseTiles<false, false>>();
+  const int bits = weights.format->bits;
   if (bits == 4) return work.template operator()<NibbleTiles>();
   work.template operator()<FieldTiles>();
 }

@@ -83,6 +83,24 @@ def test_tiles_give_the_same_bits(format, density, rounding, batch, isa):
         assert torch.equal(kernels.linear(*arguments, activations=rounding, way=way), expected), way
 
 
+@cache
+def long_case(format, density):
+    packed = tiles.pack(matrix(20, 2500, density=density), format, sparse=True)
+    x = activations(6, 2500)
+    return x, packed, reference_of(x, packed, "int8")
+
+
+@pytest.mark.parametrize("density", [0.05, 0.5, 1.0])
+@pytest.mark.parametrize("format", ["int2:g32", "int3:g32", "int4:g32", "uint4:g32", "int4:g128", "int7:g32", "int8:g32"])
+def test_sparse_rows_longer_than_what_is_unpacked_at_a_time(format, density, isa):
+    """Kept codes of a span are more than the memory that some kernels unpack them to, a part after the other."""
+    x, packed, expected = long_case(format, density)
+    for batch in (1, 6):
+        for way in ways(packed, "int8"):
+            y = kernels.linear(x[:batch], packed, activations="int8", way=way)
+            assert torch.equal(y, expected[:batch]), (way, batch)
+
+
 def test_tiles_want_segments_that_fill_them():
     packed = tiles.pack(torch.ones(20, 96), "int4:g48")
     with pytest.raises(ValueError, match="multiply_f32_i8_i8 wants groups of 32 inputs or a multiple of 64"):
@@ -290,10 +308,12 @@ def test_bad_input_is_refused(change, error, message, rounding):
         kernels.linear(**(good | change))
 
 
+# Densities such that codes end anywhere in the memory that kernels unpack them to.
+@pytest.mark.parametrize("density", [0.02, 0.13, 0.3, 0.5, 0.8])
 @pytest.mark.parametrize("bits", [255, 0])
 @pytest.mark.parametrize("format", ["int4:g32", "int8:row", "uint4:g32", "int3:g32"])
-def test_a_matrix_that_changed_after_it_was_checked_is_refused(format, bits, isa):
-    packed = tiles.pack(matrix(16, 2048, density=0.5), format, sparse=True)
+def test_a_matrix_that_changed_after_it_was_checked_is_refused(format, bits, density, isa):
+    packed = tiles.pack(matrix(16, 2048, density=density), format, sparse=True)
     x = torch.ones(1, 2048)
     kernels.linear(x, packed, activations="int8")
     packed.mask.fill_(bits)

@@ -3,16 +3,15 @@
 namespace tilepress {
 
 int64_t avx512::decode_bf16_span(const SpanWeights& weights, bool scaled, uint16_t* tiles, uint8_t* scratch) {
-  const uint8_t* bytes = dense_bytes(weights, scratch);
+  unpack_dense_bytes(weights, scratch);
   const int64_t inputs = weights.tiles * tile_inputs(weights.operand_bits);
   int64_t taken = 0;
   const bool done = with_tile_decoder(weights, scaled, [&]<class Decoder>() {
-    Decoder decoder(weights, bytes);
+    Decoder decoder(weights, scratch);
     for (int64_t input = 0; input < inputs; input += tile_inputs(16)) decoder.next(tiles + input * kBlockNeurons);
     taken = decoder.taken();
   });
-  if (!done) return decode_any<Avx512>(weights, scaled, tiles, scratch);
-  return weights.mask && taken >= 0 ? taken - weights.taken : taken;
+  return done ? taken : decode_any<Avx512>(weights, scaled, tiles, scratch);
 }
 
 }  // namespace tilepress

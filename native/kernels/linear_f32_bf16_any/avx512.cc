@@ -41,9 +41,9 @@ struct Sums {
 };
 
 template <class Source, class Values, ScaleType type, int rows>
-int64_t multiply_rows(const SpanWeights& weights, const FloatActivations<uint16_t>& x, const uint8_t* bytes,
-                      int64_t row, float* out) {
-  Source source(weights, bytes);
+int64_t multiply_rows(const SpanWeights& weights, const FloatActivations<uint16_t>& x, uint8_t* scratch, int64_t row,
+                      float* out) {
+  Source source(weights, scratch);
   Values values(weights);
   __m512 totals[rows];
   for (auto& total : totals) total = _mm512_setzero_ps();
@@ -68,13 +68,12 @@ int64_t multiply_rows(const SpanWeights& weights, const FloatActivations<uint16_
 }
 
 template <class Source, class Values>
-int64_t multiply_all(const SpanWeights& weights, const FloatActivations<uint16_t>& x, const uint8_t* bytes,
-                     float* out) {
+int64_t multiply_all(const SpanWeights& weights, const FloatActivations<uint16_t>& x, uint8_t* scratch, float* out) {
   int64_t row = 0, taken = 0;
   const auto take = [&]<int rows>() {
     for (; row + rows <= x.batch; row += rows) {
       with_scale_type(*weights.format, [&]<ScaleType type>() {
-        taken = multiply_rows<Source, Values, type, rows>(weights, x, bytes, row, out + row * kBlockNeurons);
+        taken = multiply_rows<Source, Values, type, rows>(weights, x, scratch, row, out + row * kBlockNeurons);
       });
     }
   };
@@ -97,7 +96,8 @@ int64_t multiply_decoded(const SpanWeights& weights, const FloatActivations<uint
   decoded.format = &format;
   decoded.operand_bits = 16;
   decoded.mask = nullptr;
-  multiply_all<DenseWords, Bf16Words>(decoded, x, reinterpret_cast<uint8_t*>(tiles), out);
+  decoded.packed = reinterpret_cast<uint8_t*>(tiles);
+  multiply_all<DenseWords, Bf16Words>(decoded, x, scratch, out);
   return taken;
 }
 
@@ -106,12 +106,11 @@ int64_t multiply_decoded(const SpanWeights& weights, const FloatActivations<uint
 int64_t avx512::linear_bf16_span(const SpanWeights& weights, const FloatActivations<uint16_t>& x, float* out,
                                  uint8_t* scratch) {
   if (scales_first(*weights.format)) return multiply_decoded(weights, x, out, scratch);
-  const uint8_t* bytes = dense_bytes(weights, scratch);
+  unpack_dense_bytes(weights, scratch);
   int64_t taken = 0;
   const bool done = with_rows(
-      weights, [&]<class Source, class Values>() { taken = multiply_all<Source, Values>(weights, x, bytes, out); });
-  if (!done) return multiply_decoded(weights, x, out, scratch);
-  return weights.mask && taken >= 0 ? taken - weights.taken : taken;
+      weights, [&]<class Source, class Values>() { taken = multiply_all<Source, Values>(weights, x, scratch, out); });
+  return done ? taken : multiply_decoded(weights, x, out, scratch);
 }
 
 }  // namespace tilepress

@@ -28,13 +28,14 @@ class DecodedTiles {
 bool amx::linear_bf16_groups(const GroupProduct& product, int64_t* taken, uint8_t* scratch) {
   const SpanWeights& weights = *product.weights;
   const float* scales = group_scales(weights, scratch);
-  const uint8_t* bytes = dense_bytes(weights, scratch + (weights.tiles + 1) * kMaxTileBytes);
+  uint8_t* rest = scratch + (weights.tiles + 1) * kMaxTileBytes;
+  unpack_dense_bytes(weights, rest);
   return with_small_rows(weights, [&]<class Source, class Values>() {
     using Decoder = TileDecoder<Source, Values, ScaleType::none>;
-    Decoder decoder(weights, bytes);
+    Decoder decoder(weights, rest);
     DecodedTiles<Decoder> tiles(decoder, product.count);
     multiply_groups(product, tiles, scales);
-    *taken = weights.mask && decoder.taken() >= 0 ? decoder.taken() - weights.taken : decoder.taken();
+    *taken = decoder.taken();
   });
 }
 

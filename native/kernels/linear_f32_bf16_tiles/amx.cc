@@ -5,23 +5,21 @@
 namespace tilepress {
 namespace {
 
-int64_t took(int64_t taken, const SpanWeights& span) { return span.mask && taken >= 0 ? taken - span.taken : taken; }
-
 // The blocks from `index` on; false, with nothing added, where decoders were wrong.
 template <class Decoder>
-bool run_pair(Bf16Unit& unit, const Bf16Blocks& all, int64_t index, bool two, int64_t* taken) {
+bool run_pair(Bf16Unit& unit, const Bf16Blocks& all, int64_t index, bool two, int64_t* taken, uint8_t* scratch) {
   const SpanWeights &one = all.blocks[index], &other = all.blocks[index + (two ? 1 : 0)];
-  Decoder first(one, one.packed), second(other, other.packed);
+  Decoder first(one, scratch), second(other, scratch + span_scratch_bytes(other.tiles));
   if (!PairMultiplier<Bf16Unit, Decoder>(unit, all, index, first, two ? &second : nullptr).run()) return false;
-  taken[index] = took(first.taken(), one);
-  if (two) taken[index + 1] = took(second.taken(), other);
+  taken[index] = first.taken();
+  if (two) taken[index + 1] = second.taken();
   return true;
 }
 
 }  // namespace
 
 // Dense codes that would have to be unpacked beforehand are left to decode_bf16_any.
-bool amx::linear_bf16_blocks(const Bf16Blocks& all, int64_t* taken, uint8_t*) {
+bool amx::linear_bf16_blocks(const Bf16Blocks& all, int64_t* taken, uint8_t* scratch) {
   const SpanWeights& first = all.blocks[0];
   const int bits = first.format->bits;
   if (!first.mask && bits != 4 && bits < 8) return false;
@@ -30,8 +28,8 @@ bool amx::linear_bf16_blocks(const Bf16Blocks& all, int64_t* taken, uint8_t*) {
     Bf16Unit unit;
     begin_blocks(unit, all);
     for_pairs(all.count, all.in_pairs, [&](int64_t index, bool two) {
-      return (lowered && run_pair<LoweredNibbles>(unit, all, index, two, taken)) ||
-             run_pair<Decoder>(unit, all, index, two, taken);
+      return (lowered && run_pair<LoweredNibbles>(unit, all, index, two, taken, scratch)) ||
+             run_pair<Decoder>(unit, all, index, two, taken, scratch);
     });
     unit.end();
   });

@@ -37,7 +37,7 @@ class DecodedTiles {
 
 }  // namespace
 
-void amx::linear_int8_blocks(const IntegerBlocks& all, int64_t* taken, uint8_t*) {
+void amx::linear_int8_blocks(const IntegerBlocks& all, int64_t* taken, uint8_t* scratch) {
   const SpanWeights& any = all.blocks[0];
   const auto run = [&]<class Decoder>() {
     using Multiplier = Int8Multiplier<Int8Unit, DecodedTiles<Decoder>>;
@@ -45,7 +45,7 @@ void amx::linear_int8_blocks(const IntegerBlocks& all, int64_t* taken, uint8_t*)
     Multiplier::begin(unit, all.x);
     for_products(all, [&](const IntegerProduct& product, int64_t index) {
       const SpanWeights &one = *product.weights[0], &two = product.weights[1] ? *product.weights[1] : one;
-      Decoder first(one), second(two);
+      Decoder first(one, scratch), second(two, scratch + span_scratch_bytes(two.tiles));
       DecodedTiles<Decoder> tiles(product, first, second);
       Multiplier(unit, product, tiles).run();
       taken[index] = first.taken();
