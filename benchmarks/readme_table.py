@@ -57,7 +57,7 @@ def speeds_table() -> str:
     ]
     lines.append(["---", "---", *["---:"] * (len(BATCHES) + 1), "---"])
     for part, (machine, peer) in MACHINES.items():
-        values = _latest(part)
+        values = _latest(part, counts=lambda command: "--shape llama3-8b" in command)
         for name in ENTRANTS:
             cells = [_cell(values, f"{name}.{SHAPE}.b{batch}", peer) for batch in BATCHES]
             share = values[f"{name}.{SHAPE}.b1.share_of_read_bandwidth"]

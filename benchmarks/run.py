@@ -19,6 +19,8 @@ from tilepress.records import cpu_model
 RESULTS = Path(__file__).parent / "results"
 CONTESTANTS = [*DEFAULT_CONTESTANTS, "int4:g32+bfp:g32:m7", "int4:g32+bfp:g32:m8"]
 SWEPT = ["int8:row+int8", "int4:g32+int8"]
+FAMILIES = ["bf16", "fp16", "e4m3", "bf8", "mxfp4", "nf4", "int4:g32"]  # and these with integer activations:
+INTEGERS = ["int8:row+int8", "int4:g32+int8", "uint4:g32+int8", "int4:g32+bfp:g32:m8"]
 CACHES = ["bfp4", "bfp8", "sparse:k30,v50", "bf16+sparse:k30,v50"]
 FEW = ["--tokens=32", "--repeats=2"]  # prompts of peers take long
 WRITERS = ["int4:g32+int8", "int8:row@50%+int8"]  # smollm2-135m compressed to these, in folders of these names
@@ -26,6 +28,13 @@ WRITERS = ["int4:g32+int8", "int8:row@50%+int8"]  # smollm2-135m compressed to t
 
 def linear(shape: str, *batches: int) -> list[str]:
     return ["bench", "linear", *CONTESTANTS, "--shape", shape, *(f"--batch={batch}" for batch in batches)]
+
+
+def families(*shapes: str) -> list[list[str]]:
+    """One row of activations times every family of weights, dense and sparse."""
+    every = [name.partition("+") for name in (*FAMILIES, *INTEGERS)]
+    at = ["--batch=1", *(word for shape in shapes for word in ("--shape", shape))]
+    return [["bench", "linear", *(a + kept + b + c for a, b, c in every), *at] for kept in ("", "@50%", "@20%")]
 
 
 def models(*options: str) -> list[list[str]]:
@@ -50,6 +59,7 @@ SECTIONS = {
     "doctor": [["doctor"]],
     "pack": [["bench", "pack", "--density", "0.5"], ["bench", "pack", "--density", "1"]],
     "llama3-8b": [linear("llama3-8b", 1, 4, 16, 32, 512)],
+    "families": families("4096x4096", "14336x4096"),
     "smollm2": [linear("smollm2", 1, 16)],
     "llama2-70b-fc": [linear("llama2-70b-fc", 1, 16)],
     "sweep": [["bench", "linear", *SWEPT, "--sweep", "--shape", "4096x4096"]],
@@ -61,6 +71,7 @@ QUICK = {
     "doctor": [["doctor"]],
     "pack": [["bench", "pack", "--neurons", "1024", "--repeats", "1"]],
     "llama3-8b": [[*linear("1024x4096", 1, 16), "--seconds", "0.05"]],
+    "families": [[*command, "--seconds", "0.05"] for command in families("256x512")],
     "smollm2": [[*linear("576x1536", 1, 16), "--seconds", "0.05"]],
     "llama2-70b-fc": [[*linear("4096x4096", 1), "--seconds", "0.05"]],
     "sweep": [["bench", "linear", *SWEPT, "--sweep", "--shape", "1024x4096", "--seconds", "0.05"]],
