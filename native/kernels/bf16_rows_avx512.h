@@ -7,7 +7,7 @@
 #pragma once
 
 #include "kernels/decode_bf16_any/decode_span.h"
-#include "kernels/unpack/avx512.h"
+#include "kernels/kept_codes_avx512.h"
 
 namespace tilepress {
 namespace {
@@ -328,6 +328,50 @@ class WordTable {
   __m512i table_;
 };
 
+// Kept codes become words of bf16 before they are expanded, in 16-bit tiles.
+
+// 4-bit codes. A byte is widened to two words, of which the second has its upper half: as above, what stands above a
+// code's four bits does not count.
+class NibbleWords {
+ public:
+  using Code = uint16_t;
+  static constexpr int kBits = 4, kStep = 64;
+
+  explicit NibbleWords(const SpanWeights& weights) : table_(weights) {}
+
+  [[gnu::always_inline]] void unpack(const uint8_t* in, uint16_t* out) const {
+    for (int half = 0; half < 2; ++half, in += kVectorBytes / 4, out += kVectorBytes / 2) {
+      const __m512i pairs = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in)));
+      _mm512_storeu_si512(out, table_.row(_mm512_or_si512(pairs, _mm512_slli_epi32(pairs, 12))));
+    }
+  }
+
+ private:
+  WordTable table_;
+};
+
+// Other codes of at most eight bits, by their Values.
+template <class Values>
+class ValueWords {
+ public:
+  using Code = uint16_t;
+  static constexpr int kBits = 0, kStep = 64;
+
+  explicit ValueWords(const SpanWeights& weights)
+      : whole_(weights.format->bits == 8), fields_(weights), values_(weights) {}
+
+  [[gnu::always_inline]] void unpack(const uint8_t* in, uint16_t* out) const {
+    const RowPair rows = values_.rows(whole_ ? _mm512_loadu_si512(in) : fields_.line(in));
+    _mm512_storeu_si512(out, rows.first);
+    _mm512_storeu_si512(out + kVectorBytes / 2, rows.second);
+  }
+
+ private:
+  bool whole_;
+  Fields<0> fields_;
+  Values values_;
+};
+
 class DenseNibbles {
  public:
   static bool takes(const SpanWeights& weights) {
@@ -370,6 +414,7 @@ class DenseBytes {
   const uint8_t* at_;
 };
 
+// Sparse codes, looked up where they are: in 8-bit tiles.
 template <class Kept>
 class SparseCodes {
  public:
@@ -378,10 +423,32 @@ class SparseCodes {
   template <class Values>
   [[gnu::always_inline]] void next(const Values& values, RowPair* rows) {
     prefetch_ahead(mask_);
-    kept_.template next<kStepLines, true>(mask_, values.dropped(),
-                                          [&](int line, __m512i codes)
-                                              __attribute__((always_inline)) { rows[line] = values.rows(codes); });
-    mask_ += kStepLines * kMaskBytes;
+    const auto look_up = [&](int line, __m512i codes)
+                             __attribute__((always_inline)) { rows[line] = values.rows(codes); };
+    kept_.template next<kStepLines, true>(mask_, values.dropped(), look_up);
+    mask_ += kStepLines * kMaskBytes<uint8_t>;
+  }
+  int64_t taken() const { return kept_.taken(); }
+
+ private:
+  Kept kept_;
+  const uint8_t* mask_;
+};
+
+// Words of bf16, which are rows already: in 16-bit tiles.
+template <class Kept>
+class SparseRows {
+ public:
+  SparseRows(const SpanWeights& weights, uint8_t* scratch) : kept_(weights, scratch), mask_(weights.mask) {}
+
+  template <class Values>
+  [[gnu::always_inline]] void next(const Values&, RowPair* rows) {
+    prefetch_ahead(mask_);
+    const auto place = [&](int row, __m512i words) __attribute__((always_inline)) {
+      (row % 2 ? rows[row / 2].second : rows[row / 2].first) = words;
+    };
+    kept_.template next<2 * kStepLines, false>(mask_, _mm512_setzero_si512(), place);
+    mask_ += 2 * kStepLines * kMaskBytes<uint16_t>;
   }
   int64_t taken() const { return kept_.taken(); }
 
@@ -399,6 +466,12 @@ struct Bf16Words : Words {
   using Words::Words;
   static bool takes(const SpanWeights& weights) { return weights.format->rounding == Rounding::bf16; }
   static __m512i row(__m512i codes) { return codes; }
+};
+
+// None of them is -0.
+struct LookedUpWords : Words {
+  using Words::Words;
+  static constexpr bool kNoNegativeZero = true;
 };
 
 struct Fp16Words : Words {
@@ -430,39 +503,15 @@ class DenseWords {
   const uint8_t* at_;
 };
 
-class SparseWords {
- public:
-  static bool takes(const SpanWeights& weights) { return weights.mask && weights.format->bits == 16; }
-  SparseWords(const SpanWeights& weights, uint8_t*)
-      : from_(weights.packed + 2 * weights.taken), mask_(weights.mask), limit_(weights.limit - weights.taken) {}
+// Halves as words of bf16.
+struct HalfWords {
+  using Code = uint16_t;
+  static constexpr int kBits = 16, kStep = kVectorBytes / 2;
 
-  template <class Values>
-  [[gnu::always_inline]] void next(const Values& values, RowPair* rows) {
-    for (int line = 0; line < kStepLines; ++line) {
-      rows[line].first = values.row(expand());
-      rows[line].second = values.row(expand());
-    }
-    prefetch_ahead(mask_);
+  explicit HalfWords(const SpanWeights&) {}
+  [[gnu::always_inline]] static void unpack(const uint8_t* in, uint16_t* out) {
+    _mm512_storeu_si512(out, Fp16Words::row(_mm512_loadu_si512(in)));
   }
-  int64_t taken() const { return over_ ? -1 : taken_; }
-
- private:
-  [[gnu::always_inline]] __m512i expand() {
-    uint32_t bits;
-    std::memcpy(&bits, mask_, 4);
-    const uint8_t* at = from_ + 2 * taken_;
-    prefetch_ahead(at);
-    const __m512i row = _mm512_maskz_expand_epi16(bits, _mm512_loadu_si512(at));
-    taken_ += _mm_popcnt_u32(bits);
-    if (taken_ > limit_) [[unlikely]]
-      taken_ = limit_, over_ = true;
-    mask_ += 4;
-    return row;
-  }
-
-  const uint8_t *from_, *mask_;
-  int64_t taken_ = 0, limit_;
-  bool over_ = false;
 };
 
 // Calls work<Source, Values>() with the first pair that takes the weights; false where none does. These are for codes
@@ -475,9 +524,14 @@ bool with_small_rows(const SpanWeights& weights, const Work& work) {
     if (ZeroPoints::takes(weights)) return work.template operator()<Source, ZeroPoints>(), true;
     return false;
   };
-  if (weights.format->bits > 6) return false;
-  if (weights.mask && weights.format->bits == 4) return values.template operator()<SparseCodes<KeptFields<4>>>();
-  if (weights.mask) return values.template operator()<SparseCodes<KeptFields<0>>>();
+  const int bits = weights.format->bits;
+  if (bits > 6) return false;
+  if (weights.mask && weights.operand_bits == 16 && !weights.zeros) {
+    if (bits == 4) return work.template operator()<SparseRows<KeptAhead<NibbleWords>>, LookedUpWords>(), true;
+    return work.template operator()<SparseRows<KeptAhead<ValueWords<Small>>>, Bf16Words>(), true;
+  }
+  if (weights.mask && bits == 4) return values.template operator()<SparseCodes<KeptAhead<Fields<4>>>>();
+  if (weights.mask) return values.template operator()<SparseCodes<KeptAhead<Fields<0>>>>();
   if (DenseNibbles::takes(weights)) return work.template operator()<DenseNibbles, WordTable>(), true;
   if (Dense4::takes(weights)) return values.template operator()<Dense4>();
   return values.template operator()<DenseBytes>();
@@ -491,16 +545,23 @@ bool with_rows(const SpanWeights& weights, const Work& work) {
     if (Large::takes(weights)) return work.template operator()<Source, Large>(), true;
     return false;
   };
-  const auto words = [&]<class Source>() {
-    if (Bf16Words::takes(weights)) return work.template operator()<Source, Bf16Words>(), true;
-    return work.template operator()<Source, Fp16Words>(), true;
-  };
-  if (DenseWords::takes(weights)) return words.template operator()<DenseWords>();
-  if (SparseWords::takes(weights)) return words.template operator()<SparseWords>();
+  if (DenseWords::takes(weights)) {
+    if (Bf16Words::takes(weights)) return work.template operator()<DenseWords, Bf16Words>(), true;
+    return work.template operator()<DenseWords, Fp16Words>(), true;
+  }
   if (with_small_rows(weights, work)) return true;
   if (DenseBytes::takes(weights)) return values.template operator()<DenseBytes>();
-  if (weights.format->bits == 8) return values.template operator()<SparseCodes<KeptBytes>>();
-  return values.template operator()<SparseCodes<KeptFields<0>>>();
+  if (weights.format->bits == 16) {
+    if (Bf16Words::takes(weights)) return work.template operator()<SparseRows<KeptWhole<uint16_t>>, Bf16Words>(), true;
+    return work.template operator()<SparseRows<KeptAhead<HalfWords>>, Bf16Words>(), true;
+  }
+  if (weights.operand_bits == 16 && !weights.zeros) {
+    if (Signed::takes(weights))
+      return work.template operator()<SparseRows<KeptAhead<ValueWords<Signed>>>, Bf16Words>(), true;
+    return work.template operator()<SparseRows<KeptAhead<ValueWords<Large>>>, Bf16Words>(), true;
+  }
+  if (weights.format->bits == 8) return values.template operator()<SparseCodes<KeptWhole<uint8_t>>>();
+  return values.template operator()<SparseCodes<KeptAhead<Fields<0>>>>();
 }
 
 // Dense codes of other than 4, 8 and 16 bits to where DenseBytes looks for them.

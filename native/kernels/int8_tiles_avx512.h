@@ -2,8 +2,8 @@
 // pack_block.h gives.
 #pragma once
 
+#include "kernels/kept_codes_avx512.h"
 #include "kernels/linear_f32_i8_int/finish_avx512.h"
-#include "kernels/unpack/avx512.h"
 
 namespace tilepress {
 namespace {
@@ -39,7 +39,8 @@ class SparseTiles {
     Kept kept = kept_;  // copies, that stores of bytes cannot be thought to change
     const ToOperand to_operand = to_operand_;
     const uint8_t* mask = mask_;
-    for (int row = 0; row < kTileRows; row += kRows, mask += kRows * kMaskBytes, tile += kRows * kVectorBytes) {
+    for (int row = 0; row < kTileRows;
+         row += kRows, mask += kRows * kMaskBytes<uint8_t>, tile += kRows * kVectorBytes) {
       if constexpr (zero_points) {
         if (!left_) ++group_, left_ = weights_.format->group, begin_group();
         left_ -= kRows * kRowInputs;
@@ -156,7 +157,7 @@ class FieldTiles {
 template <class Work>
 void with_int8_decoder(const SpanWeights& weights, const Work& work) {
   if (weights.mask) {
-    return with_kept(weights, [&]<class Kept>() {
+    return with_kept_bytes(weights, [&]<class Kept>() {
       if (weights.zeros) return work.template operator()<SparseTiles<Kept, true>>();
       work.template operator()<SparseTiles<Kept, false>>();
     });

@@ -2,8 +2,7 @@
 // signed codes expanded in registers. Everything else: the span decoded to operands, which then are dense 8-bit codes.
 // `vpdpbusd` wants its first side unsigned, so signed operands are raised to be so, and what that adds, as much times
 // the segment's sum of x, is taken off at the segment's end. Each digit is a dot product with the same operands.
-#include "kernels/unpack/avx512.h"
-
+#include "kernels/kept_codes_avx512.h"
 #include "kernels/linear_f32_i8_int/finish_avx512.h"
 #include "kernels/linear_f32_i8_int/linear_span.h"
 
@@ -211,7 +210,7 @@ int64_t sparse_rows(const SpanWeights& weights, const IntegerActivations& x, int
           mask, others, [&](int tile_row, __m512i expanded) __attribute__((always_inline)) {
             sums.add(from, input, tile_row, _mm512_xor_si512(expanded, flip));
           });
-      mask += kStepRows * kMaskBytes;
+      mask += kStepRows * kMaskBytes<uint8_t>;
     });
     totals.add(segment, Codes::kBits ? Codes::kBits - 1 : raise_bits, sums);
   });
@@ -278,7 +277,7 @@ int64_t avx512::linear_integer_span(const SpanWeights& weights, const IntegerAct
   const int bits = weights.format->bits;
   const bool few = x.batch * x.digit_count <= kFewRows;
   if (weights.mask && few) {
-    return with_kept(weights, [&]<class Codes>() { return sparse<Codes>(weights, x, out, scratch); });
+    return with_kept_bytes(weights, [&]<class Codes>() { return sparse<Codes>(weights, x, out, scratch); });
   }
   if (!weights.mask && bits == 4) return dense<Dense4>(weights, x, weights.packed, weights.zeros ? 0 : 8, out);
   if (!weights.mask && bits == 8) return dense<Dense8>(weights, x, weights.packed, weights.zeros ? 0 : 128, out);
