@@ -537,8 +537,9 @@ bool with_small_rows(const SpanWeights& weights, const Work& work) {
   return values.template operator()<DenseBytes>();
 }
 
-// The same for any.
-template <class Work>
+// The same for any. `ahead`: sparse codes of seven and eight bits are looked up before they are expanded, which is
+// better for rows that are multiplied at once, and worse for tiles of half the weights.
+template <bool ahead, class Work>
 bool with_rows(const SpanWeights& weights, const Work& work) {
   const auto values = [&]<class Source>() {
     if (Signed::takes(weights)) return work.template operator()<Source, Signed>(), true;
@@ -555,10 +556,12 @@ bool with_rows(const SpanWeights& weights, const Work& work) {
     if (Bf16Words::takes(weights)) return work.template operator()<SparseRows<KeptWhole<uint16_t>>, Bf16Words>(), true;
     return work.template operator()<SparseRows<KeptAhead<HalfWords>>, Bf16Words>(), true;
   }
-  if (weights.operand_bits == 16 && !weights.zeros) {
-    if (Signed::takes(weights))
+  if constexpr (ahead) {
+    if (weights.operand_bits == 16 && !weights.zeros) {
+      if (!Signed::takes(weights))
+        return work.template operator()<SparseRows<KeptAhead<ValueWords<Large>>>, Bf16Words>(), true;
       return work.template operator()<SparseRows<KeptAhead<ValueWords<Signed>>>, Bf16Words>(), true;
-    return work.template operator()<SparseRows<KeptAhead<ValueWords<Large>>>, Bf16Words>(), true;
+    }
   }
   if (weights.format->bits == 8) return values.template operator()<SparseCodes<KeptWhole<uint8_t>>>();
   return values.template operator()<SparseCodes<KeptAhead<Fields<0>>>>();

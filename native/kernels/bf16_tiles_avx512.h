@@ -232,7 +232,7 @@ class LoweredNibbles {
 // their scales in them.
 template <class Work>
 bool with_tile_decoder(const SpanWeights& weights, bool scaled, const Work& work) {
-  return with_rows(weights, [&]<class Source, class Values>() {
+  return with_rows<false>(weights, [&]<class Source, class Values>() {
     if (!scaled) return work.template operator()<TileDecoder<Source, Values, ScaleType::none>>();
     with_scale_type(*weights.format,
                     [&]<ScaleType type>() { work.template operator()<TileDecoder<Source, Values, type>>(); });

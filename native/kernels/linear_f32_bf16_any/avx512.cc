@@ -108,7 +108,7 @@ int64_t avx512::linear_bf16_span(const SpanWeights& weights, const FloatActivati
   if (scales_first(*weights.format)) return multiply_decoded(weights, x, out, scratch);
   unpack_dense_bytes(weights, scratch);
   int64_t taken = 0;
-  const bool done = with_rows(
+  const bool done = with_rows<true>(
       weights, [&]<class Source, class Values>() { taken = multiply_all<Source, Values>(weights, x, scratch, out); });
   return done ? taken : multiply_decoded(weights, x, out, scratch);
 }
