@@ -130,7 +130,7 @@ class DenseBytes {
 class NibbleWords {
  public:
   using Code = uint16_t;
-  static constexpr int kBits = 4, kStep = 64;
+  static constexpr int kStep = 64;
 
   explicit NibbleWords(const SpanWeights& weights) : table_(weights) {}
 
@@ -150,7 +150,7 @@ template <class Values>
 class ValueWords {
  public:
   using Code = uint16_t;
-  static constexpr int kBits = 0, kStep = 64;
+  static constexpr int kStep = 64;
 
   explicit ValueWords(const SpanWeights& weights)
       : whole_(weights.format->bits == 8), fields_(weights), values_(weights) {}
@@ -170,7 +170,7 @@ class ValueWords {
 // Halves.
 struct HalfWords {
   using Code = uint16_t;
-  static constexpr int kBits = 16, kStep = kVectorBytes / 2;
+  static constexpr int kStep = kVectorBytes / 2;
 
   explicit HalfWords(const SpanWeights&) {}
   [[gnu::always_inline]] static void unpack(const uint8_t* in, uint16_t* out) {

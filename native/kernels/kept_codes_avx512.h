@@ -1,12 +1,12 @@
 // The kept codes of a sparse span, a vector of places at a time: 64 of bytes, 32 of words. In a nameless namespace for
 // the reason that pack_block.h gives. Kept brings
 //   next<vectors, filled>(mask, others, work): calls work(i, codes) for so many vectors of places, with their codes,
-//   and where there is none what `others` has if `filled`, else 0 taken(): how many codes they were; -1 where the mask
-//   asked for more than the block has kBits: those of a code, 0: as the format says
+//   and where there is none what `others` has if `filled`, else 0;
+//   taken(): how many codes they were, -1 where the mask asked for more than the block has;
+//   kBits, of those that are bytes: bits of a code, 0: as the format says
 // A copy that has gone on is assigned in parts, as it was changed: a vector of parts just stored has to wait for them.
 #pragma once
 
-#include "kernels/scales.h"
 #include "kernels/unpack/avx512.h"
 
 namespace tilepress {
@@ -82,7 +82,7 @@ class KeptWhole {
 // that lies across two just stored cannot be loaded before these have left for the cache. They go to the first
 // kKeptBytes of scratch memory, and when these are full what is left of them to their beginning. Codes brings
 //   Code, what they become; kStep, how many at a time; unpack(in, out), these, of which `in` may be read a vector far;
-//   kBits, as above
+//   and kBits, if they become bytes
 inline constexpr int kKeptBytes = 5120;
 static_assert(kKeptBytes <= span_scratch_bytes(1));
 
@@ -132,8 +132,8 @@ class KeptAhead {
 
   // These are inlined, that stores of bytes cannot be thought to change what is kept here.
   [[gnu::always_inline]] void unpack() {
-    constexpr int kMost =
-        kKeptBytes - (kMostVectors + 1) * kVectorBytes;  // a mask may ask for so much past the last code
+    // A mask may ask for so much past the last code.
+    constexpr int kMost = kKeptBytes - (kMostVectors + 1) * kVectorBytes;
     if (packed_ <= 0 && at_ > out_) [[unlikely]]
       moved_ += at_ - out_, at_ = out_;
     if (out_ - begin_ > kMost - kAtOnce) [[unlikely]]
