@@ -39,11 +39,17 @@ struct Cut {
 // `group` is that of the activations' block floating point, 0 where a scale serves a whole row.
 Cut cut_inputs(const MatrixShape& shape, const Format& weights, int64_t group);
 
-// How activations become integers: int8 with a scale a row (mantissa 0), or BFP(group, mantissa).
+// How activations become integers: int8 with a scale a row (mantissa 0), or BFP(group, mantissa); `nearest` as BfpInput
+// has it.
 struct IntegerFormat {
   int64_t group;
   int mantissa;
+  bool nearest = false;
 };
+
+// For floats that integer weights are to be multiplied with: as many bits as a dot product of a group has room for,
+// 32 * 255 * 2^18 being below 2^31, in three digits.
+inline constexpr IntegerFormat kFloatDigits = {32, 18, true};
 
 // How activations lie: row after row, four rows of nine bits in five lines (kernels.h), or in lots of tiles, of int8 or
 // of bf16.
@@ -68,7 +74,7 @@ class IntegerRows {
   int64_t waiting() const { return waiting_; }
   void make_ready(int64_t item);
   bool good() const { return !bad_.load(std::memory_order_relaxed); }
-  void finish();  // throws std::invalid_argument where one was not finite
+  void finish();  // throws std::invalid_argument where one was not finite, unless they are `nearest`
 
   // Rows from `row` on, the first of a lot if tiled, or of its five lines, and inputs from `first` on.
   IntegerActivations view(int64_t row, int64_t batch, int64_t first) const;

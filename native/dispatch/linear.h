@@ -42,8 +42,15 @@ void linear_integer(const PackedWeights& weights, const Activations& x, const In
 bool linear_integer_together(std::span<const LinearTask> tasks, const Activations& x, const IntegerFormat& rounding,
                              int threads);
 
-// y = x · Wᵀ + bias with x as it is, by one of five operations of the registry:
+// Floats as integers of so many bits (kFloatDigits) that integer weights, in 8-bit tiles, lose less by it than by being
+// rounded to bf16. Returns false, with the outputs meaningless, where a value is not finite or not below kMostNearest,
+// and where the matrices want different segments.
+bool digits_take(const PackedWeights& weights);
+bool linear_digits(std::span<const LinearTask> tasks, const Activations& x, int threads);
+
+// y = x · Wᵀ + bias with x as it is, by one of six operations of the registry:
 //   linear_f32_f32_any       weights to float32
+//   linear_f32_i8_int        activations to digits of integers, for integer weights; others where it cannot be
 //   linear_f32_bf16_any      weights and activations to bf16, for one row or a few
 //   linear_f32_bf16_tiles    the same on a matrix unit, decoded tile by tile, for up to two lots of rows
 //   linear_f32_bf16_groups   the same, scales applied to the sums of groups, for one lot

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <numeric>
 #include <stdexcept>
 
@@ -12,6 +13,8 @@ namespace {
 // Rows up to which multiplying weights as they are decoded is faster than decoding them to tiles: without a matrix unit
 // more than with it.
 constexpr int64_t kFewFloatRows = 1, kFewFloatRowsWithoutUnit = 4;
+// Rows up to which integer weights are better multiplied with digits of integers: beside bf16 kernels, and without.
+constexpr int64_t kFewDigitRowsBesideBf16 = 1, kFewDigitRows = 4;
 // Of many rows, a short span of all of them stays in a core's second cache from block to block.
 constexpr int64_t kFewF32Rows = 16, kShortF32Span = 256;
 constexpr int64_t kFloatSpan = 4096;  // inputs; sums are not defined to the bit, so this only has to fit caches
@@ -238,9 +241,8 @@ void linear_bf16_pairs(const PackedWeights& weights, const Activations& x, const
   }
 }
 
-}  // namespace
-
-std::string_view float_way(const PackedWeights& weights, int64_t batch, Real type) {
+// The operation for activations that stay floats.
+std::string_view way_of_floats(const PackedWeights& weights, int64_t batch, Real type) {
   if (!find(kLinearBf16)) return kLinearF32.name;
   const bool unit = find(kLinearBf16Blocks)->isa != Isa::portable;
   const int64_t rows = batch * Bf16Rows::parts_of(type);
@@ -252,14 +254,27 @@ std::string_view float_way(const PackedWeights& weights, int64_t batch, Real typ
   return unit && rows <= kMostPairRows && pairs_take(weights) ? kLinearBf16Blocks.name : kMultiplyBf16.name;
 }
 
+}  // namespace
+
+std::string_view float_way(const PackedWeights& weights, int64_t batch, Real type) {
+  const int64_t few = find(kLinearBf16) ? kFewDigitRowsBesideBf16 : kFewDigitRows;
+  return batch <= few && digits_take(weights) ? kLinearInteger.name : way_of_floats(weights, batch, type);
+}
+
 void linear_float(const PackedWeights& weights, const Activations& x, std::string_view way, const Outputs& outputs,
                   int threads) {
   const LinearTask task = {weights, outputs};
+  if (way == kLinearInteger.name) {
+    if (!digits_take(weights)) throw std::invalid_argument(std::string(way) + " wants integer weights in 8-bit tiles");
+    if (linear_digits({&task, 1}, x, threads)) return;
+    way = way_of_floats(weights, x.batch, x.type);
+  }
   if (way == kLinearF32.name) return linear_f32({&task, 1}, x, threads);
   if (way == kLinearBf16.name) return linear_bf16({&task, 1}, x, threads);
   if (way != kLinearBf16Blocks.name && way != kMultiplyBf16.name && way != kLinearGroups.name) {
     refuse_way("float",
-               {kLinearF32.name, kLinearBf16.name, kLinearBf16Blocks.name, kLinearGroups.name, kMultiplyBf16.name},
+               {kLinearF32.name, kLinearInteger.name, kLinearBf16.name, kLinearBf16Blocks.name, kLinearGroups.name,
+                kMultiplyBf16.name},
                way);
   }
   if (way == kLinearGroups.name && !groups_take(weights)) {
@@ -274,6 +289,10 @@ void linear_float(const PackedWeights& weights, const Activations& x, std::strin
 bool linear_float_together(std::span<const LinearTask> tasks, const Activations& x, int threads) {
   const PackedWeights& first = tasks.front().weights;
   const std::string_view way = float_way(first, x.batch, x.type);
+  if (way == kLinearInteger.name) {
+    return std::ranges::all_of(tasks, [](const LinearTask& task) { return digits_take(task.weights); }) &&
+           linear_digits(tasks, x, threads);
+  }
   if (way != kLinearF32.name && way != kLinearBf16.name) return false;
   for (const auto& [weights, outputs] : tasks) {
     const bool same = weights.shape.cols == first.shape.cols &&

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <stdexcept>
 
 #include "dispatch/group_loops.h"
@@ -154,7 +155,8 @@ bool fives_serve(const IntegerFormat& rounding, int64_t batch) {
   return rounding.mantissa == 8 && batch > 2 && (isa == Isa::neon_dotprod || isa == Isa::portable);
 }
 
-void linear_int8_spans(std::span<const LinearTask> tasks, const Activations& x, const IntegerFormat& rounding,
+// False, with the outputs meaningless, where activations cannot be rounded so; only `nearest` returns that.
+bool linear_int8_spans(std::span<const LinearTask> tasks, const Activations& x, const IntegerFormat& rounding,
                        const Cut& cut, int threads) {
   const auto kernel = choose(kLinearInteger);
   const PackedWeights& first = tasks.front().weights;
@@ -168,6 +170,19 @@ void linear_int8_spans(std::span<const LinearTask> tasks, const Activations& x, 
     store_block(task.weights.shape, task.outputs, block, row, batch, totals, rows.scales(row));
   };
   SpanLoops(tasks, rows, cut.span, x.batch, threads, multiply, store).run();
+  return rows.good();
+}
+
+// Whether one row of activations serves all matrices, cut as the first wants it.
+bool cut_alike(std::span<const LinearTask> tasks, const IntegerFormat& rounding) {
+  const PackedWeights& first = tasks.front().weights;
+  const Cut cut = cut_inputs(first.shape, first.format, rounding.group);
+  return std::ranges::all_of(tasks, [&](const LinearTask& task) {
+    const PackedWeights& weights = task.weights;
+    const Cut other = cut_inputs(weights.shape, weights.format, rounding.group);
+    return other.segment == cut.segment && other.span == cut.span && weights.shape.cols == first.shape.cols &&
+           zero_step(weights.format) == zero_step(first.format);
+  });
 }
 
 }  // namespace
@@ -188,7 +203,8 @@ void linear_integer(const PackedWeights& weights, const Activations& x, const In
   const Cut cut = cut_inputs(weights.shape, weights.format, rounding.group);
   if (way == kLinearInteger.name) {
     const LinearTask task = {weights, outputs};
-    return linear_int8_spans({&task, 1}, x, rounding, cut, threads);
+    linear_int8_spans({&task, 1}, x, rounding, cut, threads);
+    return;
   }
   if (way == kLinearGroups.name || way == kMultiplyGroups.name) {
     if (!bf16_serves(weights, rounding, cut)) {
@@ -214,15 +230,23 @@ void linear_integer(const PackedWeights& weights, const Activations& x, const In
 bool linear_integer_together(std::span<const LinearTask> tasks, const Activations& x, const IntegerFormat& rounding,
                              int threads) {
   const PackedWeights& first = tasks.front().weights;
-  const Cut cut = cut_inputs(first.shape, first.format, rounding.group);
-  for (const auto& [weights, outputs] : tasks) {
-    const Cut other = cut_inputs(weights.shape, weights.format, rounding.group);
-    const bool same = other.segment == cut.segment && other.span == cut.span &&
-                      weights.shape.cols == first.shape.cols && zero_step(weights.format) == zero_step(first.format);
-    if (!same || integer_way(weights, x.batch, rounding) != kLinearInteger.name) return false;
-  }
-  linear_int8_spans(tasks, x, rounding, cut, threads);
+  const bool same_way = std::ranges::all_of(tasks, [&](const LinearTask& task) {
+    return integer_way(task.weights, x.batch, rounding) == kLinearInteger.name;
+  });
+  if (!same_way || !cut_alike(tasks, rounding)) return false;
+  linear_int8_spans(tasks, x, rounding, cut_inputs(first.shape, first.format, rounding.group), threads);
   return true;
+}
+
+bool digits_take(const PackedWeights& weights) {
+  return weights.format.rounding == Rounding::integer && weights.shape.operand_bits == 8;
+}
+
+bool linear_digits(std::span<const LinearTask> tasks, const Activations& x, int threads) {
+  const PackedWeights& first = tasks.front().weights;
+  if (!cut_alike(tasks, kFloatDigits)) return false;
+  const Cut cut = cut_inputs(first.shape, first.format, kFloatDigits.group);
+  return linear_int8_spans(tasks, x, kFloatDigits, cut, threads);
 }
 
 }  // namespace tilepress

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from tests.tiles.cases import FORMATS, matrix
 
 from tilepress import kernels, tiles
+from tilepress.formats import Integer
 from tilepress.kernels import reference
 from tilepress.kernels.linear import FLOAT_WAYS
 
@@ -23,7 +24,8 @@ def ways(packed):
             kernels.chosen(way)
         except ValueError:
             continue
-        if way != "linear_f32_bf16_groups" or groups_take(packed):
+        takes = {"linear_f32_bf16_groups": groups_take, "linear_f32_i8_int": digits_take}
+        if takes.get(way, lambda packed: True)(packed):
             found.append(way)
     return found
 
@@ -31,6 +33,10 @@ def ways(packed):
 def groups_take(packed):
     group, most_bits = packed.layout.group, 4 if packed.format.has_zero_point else 6
     return group and group < packed.cols and group % 32 == 0 and packed.layout.bits <= most_bits
+
+
+def digits_take(packed):
+    return isinstance(packed.format.element, Integer) and packed.operand_bits == 8
 
 
 def activations(*shape, seed=0, dtype=torch.float32):
@@ -134,13 +140,38 @@ def test_bf16_weights_and_activations_lose_nothing_but_in_sums(isa):
         assert ((kernels.linear(x, packed, way=way) - exact).abs() <= bound).all()
 
 
-def test_infinite_and_undefined_activations_pass_through(isa):
-    packed = tiles.pack(torch.ones(16, 64), "bf16")
-    x = torch.zeros(3, 64)
-    x[0, 5], x[1, 6], x[2, 7] = torch.inf, torch.nan, 1.0
-    for way in ways(packed):
-        y = kernels.linear(x, packed, way=way)
-        assert y[0].isinf().all() and y[1].isnan().all() and (y[2] == 1).all()
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("density", [None, 0.5, 0.02])
+@pytest.mark.parametrize("format", ["int4:g32", "int8:row", "uint4:g32", "int5:g48", "uint8:g80:bf16", "int2:g16"])
+def test_digits_are_the_reference_to_the_bit(format, density, dtype, isa):
+    packed = pack(format, 37, 150, density)
+    for batch in (1, 2, 5):
+        x = activations(batch, 150, dtype=dtype) * torch.logspace(-6, 3, 150).to(dtype)  # small beside large
+        y = kernels.linear(x, packed, activations(37, seed=1), way="linear_f32_i8_int")
+        assert torch.equal(y, reference.linear_digits(x, packed, activations(37, seed=1)).to(dtype))
+
+
+@pytest.mark.parametrize("size", [2.0**95, 1 - 2.0**-24, 1 - 2.0**-19, 1 - 2.0**-18, 2.0**-101, 2.0**-130, 0.0])
+def test_digits_of_the_largest_and_smallest_floats(size, isa):
+    """Beside ones that are just rounded to the next power of two, and just not."""
+    packed = pack("int4:g32:fp32", 16, 96, None)
+    x = torch.full((2, 96), size) * torch.tensor([[1.0], [-1.0]])
+    x[:, 40:] /= 3
+    y = kernels.linear(x, packed, way="linear_f32_i8_int")
+    assert torch.equal(y, reference.linear_digits(x, packed))
+    assert_within_bound(x, packed, way="linear_f32_i8_int")
+
+
+@pytest.mark.parametrize("format", ["bf16", "int4:g32"])
+def test_infinite_and_undefined_activations_pass_through(format, isa):
+    packed = tiles.pack(torch.full((16, 64), 7.0), format)
+    x = torch.zeros(4, 64)
+    x[0, 5], x[1, 6], x[2, 7], x[3, 8] = torch.inf, torch.nan, 1.0, 1e37
+    for way in ["", *ways(packed)]:
+        for rows in (slice(0, 4), slice(0, 2), slice(3, 4)):
+            y = kernels.linear(x[rows], packed, way=way)
+            exact = x[rows].sum(1, keepdim=True) * 7
+            assert torch.allclose(y, exact.expand(-1, 16), rtol=2**-7, equal_nan=True)
 
 
 def test_the_kernel_that_runs_can_be_asked_for(isa):
@@ -155,9 +186,15 @@ def test_the_kernel_that_runs_can_be_asked_for(isa):
 def test_an_unknown_way_is_refused_with_the_list():
     packed = tiles.pack(torch.ones(16, 64), "mxfp4")
     with pytest.raises(
-        ValueError, match="linear_f32_bf16_tiles, linear_f32_bf16_groups, multiply_f32_bf16_bf16; not magic"
+        ValueError, match="linear_f32_i8_int, .*linear_f32_bf16_groups, multiply_f32_bf16_bf16; not magic"
     ):
         kernels.linear(torch.ones(1, 64), packed, way="magic")
+
+
+def test_digits_want_integers():
+    for packed in (tiles.pack(torch.ones(16, 64), "mxfp4"), tiles.pack(torch.ones(16, 64), "int4:g32", operand_bits=16)):
+        with pytest.raises(ValueError, match="linear_f32_i8_int wants integer weights in 8-bit tiles"):
+            kernels.linear(torch.ones(1, 64), packed, way="linear_f32_i8_int")
 
 
 def test_sums_of_groups_want_groups_of_whole_tiles():

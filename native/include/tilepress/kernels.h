@@ -91,13 +91,14 @@ inline constexpr int kPiece = 64;
 using QuantizeInt8 = bool(const Int8Input&, const Int8Output&);
 
 // A row of activations to block floating point; `segment`, a multiple of 16 inputs, divides `group`. Weights' integers
-// are of `unit` each.
+// are of `unit` each. `nearest`: rounded so, from float32, and not cut off after a rounding to FP16.
 struct BfpInput {
   const uint8_t* x;
   Real type;
   int64_t count, group, segment;
   int mantissa;
   bool addends;  // with a mantissa of 8
+  bool nearest = false;
   float unit = 1;
 };
 
@@ -113,7 +114,9 @@ struct BfpOutput {
   float* units;
 };
 inline constexpr int kWordPiece = 32;
-// Returns how many digits or addends are not all zero; 0, with the outputs meaningless, where one is not finite.
+// Returns how many digits or addends are not all zero; 0, with the outputs meaningless, where one is not finite or, with
+// `nearest`, not below kMostNearest.
+inline constexpr float kMostNearest = 0x1p96f;
 using QuantizeBfp = int(const BfpInput&, const BfpOutput&);
 
 // Bit planes: groups of kPlaneValues values in block floating point, `mantissa` from 1 to 16. Of each group a word of

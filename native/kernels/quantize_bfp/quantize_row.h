@@ -37,15 +37,33 @@ struct Group {
       most_half = larger(most_half, halves[i]);
       values[i] = std::bit_cast<SignedWords>(bits) >> 31;
     }
-    // Powers of two: that of the largest, of which the highest bit counts 2^(mantissa - 1).
-    const Words power = larger(most_of(most_half), Words{} + kLeastNormal) & 0x7f800000;
-    const Words unit_bits = power - (static_cast<uint32_t>(in.mantissa - 1) << 23);
-    const Floats per_unit = std::bit_cast<Floats>((254u << 23) - unit_bits);
-    unit = std::bit_cast<Floats>(unit_bits);
+    const Floats per_unit = set_unit(in, larger(most_of(most_half), Words{} + kLeastNormal));
 #pragma GCC unroll 8
     for (int i = 0; i < kVectors; ++i) {
       const Floats magnitudes = std::bit_cast<Floats>(halves[i]) * per_unit;
       values[i] = (__builtin_convertvector(magnitudes, SignedWords) ^ values[i]) - values[i];
+    }
+  }
+
+  // The nearest instead, of at most 20 bits, without a detour by FP16. What is below 2^-100 keeps fewer bits.
+  template <Real type>
+  [[gnu::always_inline]] void set_nearest(const BfpInput& in, int64_t first, Words& largest) {
+    constexpr uint32_t kLeast = std::bit_cast<uint32_t>(0x1p-100f);
+    constexpr float kWhole = 0x1.8p23f;  // adding which leaves no bits for a fraction
+    Floats floats[kVectors];
+    Words mine = {};
+#pragma GCC unroll 8
+    for (int i = 0; i < kVectors; ++i) {
+      const int64_t at = first + i * kLanes;
+      floats[i] = activations_at<type>(in.x, at, in.count - at);
+      mine = larger(mine, std::bit_cast<Words>(floats[i]) & 0x7fffffff);
+    }
+    largest = larger(largest, mine);
+    const Words rounded = most_of(mine) + (1u << (23 - in.mantissa));  // which may make it the next power of two
+    const Floats per_unit = set_unit(in, larger(rounded, Words{} + kLeast));
+#pragma GCC unroll 8
+    for (int i = 0; i < kVectors; ++i) {
+      values[i] = std::bit_cast<SignedWords>(floats[i] * per_unit + kWhole) - std::bit_cast<int32_t>(kWhole);
     }
   }
 
@@ -80,6 +98,13 @@ struct Group {
   Floats unit;
 
  private:
+  // The power of two such that the highest bit of the largest magnitude counts 2^(mantissa - 1); returns its inverse.
+  [[gnu::always_inline]] Floats set_unit(const BfpInput& in, Words largest) {
+    const Words unit_bits = (largest & 0x7f800000) - (static_cast<uint32_t>(in.mantissa - 1) << 23);
+    unit = std::bit_cast<Floats>(unit_bits);
+    return std::bit_cast<Floats>((254u << 23) - unit_bits);
+  }
+
   [[gnu::always_inline]] void set_segment(const BfpInput& in, const BfpOutput& out, int64_t at,
                                           SignedWords sums) const {
     out.sums[at] = sum_of(sums)[0];
@@ -133,15 +158,19 @@ constexpr MiddleSwapped kMiddleSwapped;
 }
 
 // By value: stores of bytes could be thought to change what is referred to.
-template <Real type, int group>
+template <Real type, int group, bool nearest>
 inline int quantize_groups(BfpInput in, BfpOutput out) {
-  constexpr uint32_t kInfinite = 0x7f800000;
+  constexpr uint32_t kTooLarge = nearest ? std::bit_cast<uint32_t>(kMostNearest) : 0x7f800000;
   const int digits = digits_of(in.mantissa);
   Words largest = {};
   SignedWords three = {};
   for (int64_t first = 0; first < out.padded; first += group) {
     Group<group> all;
-    all.template set<type>(in, first, largest);
+    if constexpr (nearest) {
+      all.template set_nearest<type>(in, first, largest);
+    } else {
+      all.template set<type>(in, first, largest);
+    }
     if (in.addends) all.avoid_255();
     if (first < in.count) all.sum(in, out, first);
 #pragma GCC unroll 2
@@ -158,16 +187,17 @@ inline int quantize_groups(BfpInput in, BfpOutput out) {
       }
     }
   }
-  if (most_of(largest)[0] >= kInfinite) return 0;
+  if (most_of(largest)[0] >= kTooLarge) return 0;
   return in.addends ? 2 + (most_of(-three)[0] > 0) : digits;
 }
 
 template <Real type>
 inline int quantize_as(const BfpInput& in, const BfpOutput& out) {
-  if (in.group == 16) return quantize_groups<type, 16>(in, out);
-  if (in.group == 32) return quantize_groups<type, 32>(in, out);
-  if (in.group == 64) return quantize_groups<type, 64>(in, out);
-  return quantize_groups<type, 128>(in, out);
+  if (in.nearest) return quantize_groups<type, 32, true>(in, out);
+  if (in.group == 16) return quantize_groups<type, 16, false>(in, out);
+  if (in.group == 32) return quantize_groups<type, 32, false>(in, out);
+  if (in.group == 64) return quantize_groups<type, 64, false>(in, out);
+  return quantize_groups<type, 128, false>(in, out);
 }
 
 inline int quantize_bfp(const BfpInput& in, const BfpOutput& out) {

@@ -4,6 +4,7 @@ from functools import lru_cache
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from .. import _native
 from ..formats import BFP, FormatError, Integer, parse
@@ -21,6 +22,7 @@ INTEGER_WAYS = (
 )
 FLOAT_WAYS = (
     "linear_f32_f32_any",
+    "linear_f32_i8_int",
     "linear_f32_bf16_any",
     "linear_f32_bf16_tiles",
     "linear_f32_bf16_groups",
@@ -102,10 +104,14 @@ def error_bound(x: Tensor, weight: Tensor) -> Tensor:
     A weight may be rounded to bf16 twice, as a value of its table and as a product with its scale: 2 · 2^-8. An
     activation keeps 16 bits: 2^-16. Each of the sum's n additions may round: n · 2^-23. Products below float32's
     smallest normal number may be lost.
+
+    Or, with integer weights, activations are rounded to 18 bits of the largest of their 32, or to 2^-118.
     """
-    inputs = x.shape[-1]
-    products = x.to(torch.float64).abs() @ weight.to(torch.float64).abs().T
-    return (2.0**-7 + 2.0**-16 + inputs * 2.0**-23) * products + inputs * 2.0**-126
+    inputs, sizes = x.shape[-1], x.to(torch.float64).abs()
+    magnitudes = weight.to(torch.float64).abs().T
+    largest = pad(sizes, (0, -inputs % 32)).unflatten(-1, (-1, 32)).amax(-1).repeat_interleave(32, -1)[..., :inputs]
+    rounded = (2.0**-17 * largest + 2.0**-118) @ magnitudes
+    return (2.0**-7 + 2.0**-16 + inputs * 2.0**-23) * (sizes @ magnitudes) + rounded + inputs * 2.0**-126
 
 
 @lru_cache(maxsize=64)

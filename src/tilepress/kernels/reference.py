@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from ..formats import BFP, decode, parse_weight, quantize
 from ..formats.bfp import encode as encode_bfp
@@ -18,6 +19,7 @@ from ..tiles import PackedMatrix, unpack, unpack_codes
 INT8_ROWS = parse_weight("int8:row")
 SPAN = 2048  # inputs, or a little more, whose products are summed before they join the others
 SPAN_STEP = 64
+DIGIT_GROUP, DIGIT_BITS = 32, 18  # of floats that become integers: inputs that share their unit, and bits of the largest
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +51,19 @@ def linear_integer(x: Tensor, matrix: PackedMatrix, rounding: BFP | None, bias: 
     span after span: total += sum; at the end y = total (* row scale) (+ bias).
     Where a dot product has more than 24 bits, float(dot) is the nearest, ties to even.
     """
-    rows = _integer_rows(x.reshape(-1, matrix.cols), rounding)
+    return _linear(_integer_rows(x.reshape(-1, matrix.cols), rounding), matrix, bias).view(*x.shape[:-1], matrix.rows)
+
+
+def linear_digits(x: Tensor, matrix: PackedMatrix, bias: Tensor | None = None) -> Tensor:
+    """Integer weights with float activations, below 2^96, in three digits: what `linear_f32_i8_int` makes of them.
+
+    As `linear_integer`, with activations rounded to the nearest of 18 bits, ties to even: 2^18 units are the power of
+    two above the largest of 32 and what it is rounded to, 2^-99 at the least.
+    """
+    return _linear(_digit_rows(x.reshape(-1, matrix.cols)), matrix, bias).view(*x.shape[:-1], matrix.rows)
+
+
+def _linear(rows: IntegerRows, matrix: PackedMatrix, bias: Tensor | None) -> Tensor:
     weights, steps, scales = _integer_weights(matrix)
     segment, span = cut(matrix, rows.group)
     total = torch.zeros(len(rows.values), matrix.rows)
@@ -64,7 +78,7 @@ def linear_integer(x: Tensor, matrix: PackedMatrix, rounding: BFP | None, bias: 
             partial = fused_multiply_add(value, scales[:, first // (matrix.layout.group or matrix.cols)], partial)
         total = total + partial
     y = total * rows.scales
-    return (y if bias is None else y + bias.to(torch.float32)).view(*x.shape[:-1], matrix.rows)
+    return y if bias is None else y + bias.to(torch.float32)
 
 
 def fused_multiply_add(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
@@ -104,6 +118,15 @@ def _integer_rows(x: Tensor, rounding: BFP | None) -> IntegerRows:
     power = blocks.exponent.to(torch.int32).clamp(min=1) - 15 - (rounding.mantissa - 1)
     units = torch.ldexp(torch.ones_like(power, dtype=torch.float32), power)
     return IntegerRows(values.flatten(1)[:, : x.shape[1]], units, torch.ones(len(x), 1), rounding.group)
+
+
+def _digit_rows(x: Tensor) -> IntegerRows:
+    groups = pad(x.to(torch.float64), (0, -x.shape[1] % DIGIT_GROUP)).unflatten(1, (-1, DIGIT_GROUP))
+    part, exponent = torch.frexp(groups.abs().amax(-1))
+    exponent = (exponent + (torch.round(part * 2**DIGIT_BITS) == 2**DIGIT_BITS)).clamp(min=-99)
+    units = torch.ldexp(torch.ones_like(part), exponent - DIGIT_BITS)
+    values = torch.round(groups / units[..., None]).to(torch.int64)
+    return IntegerRows(values.flatten(1)[:, : x.shape[1]], units.to(torch.float32), torch.ones(len(x), 1), DIGIT_GROUP)
 
 
 def _integer_weights(matrix: PackedMatrix) -> tuple[Tensor, int, Tensor]:
