@@ -13,8 +13,6 @@ namespace {
 // Rows up to which multiplying weights as they are decoded is faster than decoding them to tiles: without a matrix unit
 // more than with it.
 constexpr int64_t kFewFloatRows = 1, kFewFloatRowsWithoutUnit = 4;
-// Rows up to which integer weights are better multiplied with digits of integers: beside bf16 kernels, and without.
-constexpr int64_t kFewDigitRowsBesideBf16 = 1, kFewDigitRows = 4;
 // Of many rows, a short span of all of them stays in a core's second cache from block to block.
 constexpr int64_t kFewF32Rows = 16, kShortF32Span = 256;
 constexpr int64_t kFloatSpan = 4096;  // inputs; sums are not defined to the bit, so this only has to fit caches
@@ -254,11 +252,16 @@ std::string_view way_of_floats(const PackedWeights& weights, int64_t batch, Real
   return unit && rows <= kMostPairRows && pairs_take(weights) ? kLinearBf16Blocks.name : kMultiplyBf16.name;
 }
 
+// Rows up to which integer weights are better multiplied with digits of integers.
+int64_t few_digit_rows() {
+  const Isa isa = find(kLinearInteger)->isa;
+  return isa == Isa::portable ? 0 : isa == Isa::neon_dotprod || isa == Isa::neon_i8mm ? 4 : 2;
+}
+
 }  // namespace
 
 std::string_view float_way(const PackedWeights& weights, int64_t batch, Real type) {
-  const int64_t few = find(kLinearBf16) ? kFewDigitRowsBesideBf16 : kFewDigitRows;
-  return batch <= few && digits_take(weights) ? kLinearInteger.name : way_of_floats(weights, batch, type);
+  return digits_take(weights) && batch <= few_digit_rows() ? kLinearInteger.name : way_of_floats(weights, batch, type);
 }
 
 void linear_float(const PackedWeights& weights, const Activations& x, std::string_view way, const Outputs& outputs,

@@ -93,6 +93,19 @@ constexpr bool kFused = false;
 [[gnu::always_inline]] inline Floats fused(Floats a, Floats b, Floats c) { return a * b + c; }
 #endif
 
+// The same with one number for all lanes, which NEON need not copy to them.
+[[gnu::always_inline]] inline Floats fused(Floats a, float b, Floats c) {
+#if defined(__AVX512F__)
+  return _mm512_fmadd_ps(a, _mm512_set1_ps(b), c);
+#elif defined(__FMA__)
+  return _mm256_fmadd_ps(a, _mm256_set1_ps(b), c);
+#elif defined(__aarch64__)
+  return vfmaq_n_f32(c, a, b);
+#else
+  return a * b + c;
+#endif
+}
+
 // fp16 to float without touching a subnormal float32: many machines are slow at those, and users may have them flushed.
 // With its exponent rebased, a normal number reads u and a subnormal one, read as if normal, 2u - smallest normal; each
 // time it is the lesser of the two.

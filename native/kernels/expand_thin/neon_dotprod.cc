@@ -1,7 +1,7 @@
 #include <cstring>
 
 #include "kernels/expand_thin/expand_units.h"
-#include "kernels/neon_shuffles.h"
+#include "kernels/mask_shuffles.h"
 
 namespace tilepress {
 namespace {

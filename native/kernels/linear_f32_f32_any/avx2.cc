@@ -1,14 +1,13 @@
-#include <immintrin.h>
+#include "kernels/unpack/avx2.h"
 
 #include "kernels/linear_f32_f32_any/linear_span.h"
-#include "kernels/unpack/scalar.h"
 
 namespace tilepress {
 namespace {
 
 // Sixteen floats in two registers: a permutation of each looks at the three lowest bits of a code, the fourth chooses.
-struct Avx2Table {
-  explicit Avx2Table(const Format& format) {
+struct Avx2Table : AnyTable {
+  explicit Avx2Table(const Format& format) : AnyTable(format) {
     alignas(64) float values[16] = {};
     std::memcpy(values, format.values, sizeof(float) << format.bits);
     low = _mm256_load_ps(values), high = _mm256_load_ps(values + 8);
@@ -24,8 +23,13 @@ struct Avx2Table {
   __m256 low, high;
 };
 
-struct Avx2Lookups : Scalar {
+struct Avx2Lookups : Avx2 {
   using SmallTable = Avx2Table;
+
+  [[gnu::always_inline]] static Bytes look_up(const uint8_t* table, Bytes codes) {
+    const __m256i twice = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
+    return std::bit_cast<Bytes>(_mm256_shuffle_epi8(twice, std::bit_cast<__m256i>(codes)));
+  }
 
   [[gnu::always_inline]] static Floats to_floats(Halves halves) {
     return _mm256_cvtph_ps(std::bit_cast<__m128i>(halves));

@@ -6,9 +6,9 @@ namespace tilepress {
 namespace {
 
 // A permutation looks at the four lowest bits of a lane only, so what lies above a code does not matter.
-struct Avx512Table {
+struct Avx512Table : AnyTable {
   explicit Avx512Table(const Format& format)
-      : values(_mm512_maskz_loadu_ps(static_cast<__mmask16>((1 << (1 << format.bits)) - 1), format.values)) {}
+      : AnyTable(format), values(_mm512_maskz_loadu_ps(static_cast<__mmask16>((1 << (1 << format.bits)) - 1), format.values)) {}
 
   template <class Lanes>
   [[gnu::always_inline]] Floats operator()(Lanes lanes, int at) const {
@@ -20,6 +20,11 @@ struct Avx512Table {
 
 struct Avx512Lookups : Avx512 {
   using SmallTable = Avx512Table;
+
+  [[gnu::always_inline]] static Bytes look_up(const uint8_t* table, Bytes codes) {
+    const __m512i each = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
+    return std::bit_cast<Bytes>(_mm512_shuffle_epi8(each, std::bit_cast<__m512i>(codes)));
+  }
 
   [[gnu::always_inline]] static Floats to_floats(Halves halves) {
     return _mm512_cvtph_ps(std::bit_cast<__m256i>(halves));

@@ -1,9 +1,11 @@
 // y = x · Wᵀ for one block of 16 neurons over a span of inputs, float32 activations and weights of any format. In a
-// nameless namespace for the reason that pack_block.h gives. Tile by tile, weights become float32 once, exactly as
-// dequantising has them, and are multiplied with every row of activations while they are in the nearest cache.
+// nameless namespace for the reason that pack_block.h gives. Tile by tile, weights become float32: for a few rows of
+// activations in registers, and a group's scale is applied to its sums; for more once, with their scales, and are
+// multiplied with every row while they are in the nearest cache.
 // Simd brings what unpack_block.h asks for, and
 //   to_floats(halves): fp16 to float32, subnormals, infinities and NaN included;
-//   SmallTable: like Table of values.h, for codes of at most four bits.
+//   SmallTable: like Table of values.h, for codes of at most four bits;
+//   look_up(table [16], codes), where that is one instruction: of each of some bytes.
 #pragma once
 
 #include "kernels/linear_f32_f32_any/fields.h"
@@ -13,8 +15,6 @@
 
 namespace tilepress {
 namespace {
-
-constexpr int kMaxTileInputs = tile_inputs(8);
 
 // Rows of activations multiplied together: as many as leave registers for the weights; and how many sums at least, so
 // that an addition need not wait for the one before.
@@ -27,10 +27,10 @@ constexpr int kRowsAtOnce = 2;
 #endif
 constexpr int kChains = 8;
 
-// The scales and zero points of one group of the block.
+// The scales and zero points of one group of the block, and where in its row it ends.
 struct alignas(64) Group {
   float scales[kBlockNeurons], zeros[kBlockNeurons];
-  int64_t index;
+  int64_t index, end;
 };
 
 // The type is settled before the loop over neurons, which then is a few vector instructions.
@@ -52,10 +52,13 @@ inline void load_scales(ScaleType type, const void* scales, int64_t at, float* o
   }
 }
 
-inline void load_group(const SpanWeights& span, int64_t group, Group& to) {
+// `unit`: what values are too small by.
+inline void load_group(const SpanWeights& span, int64_t group, float unit, Group& to) {
   const int64_t at = group * kBlockNeurons;
   to.index = group;
+  to.end = (group + 1) * span.format->group;
   load_scales(span.format->scale, span.scales, at, to.scales);
+  for (float& scale : to.scales) scale *= unit;
   if (!span.format->zero_point) return;
   const float step = zero_step(*span.format);
   for (int i = 0; i < kBlockNeurons; ++i) to.zeros[i] = static_cast<float>(span.zeros[at + i]) * step;
@@ -79,68 +82,6 @@ struct Tile {
   const uint8_t *codes, *keep;
 };
 
-// The weights of `pack` inputs of one vector of neurons, from element `at` of a tile on.
-template <class Kind, bool sparse, class Values>
-[[gnu::always_inline]] inline void decode_lanes(const Values& values, const Tile& tile, int at, Floats scale,
-                                                Floats zero, float* weights) {
-  const auto lanes = load<typename Kind::Lanes>(tile.codes + at * static_cast<int>(sizeof(typename Kind::Code)));
-  for (int i = 0; i < Kind::pack; ++i) {
-    Floats weight = values(lanes, i * Kind::code_bits);
-    if constexpr (Kind::zero_point) weight -= zero;
-    if constexpr (Kind::scaled) weight *= scale;
-    if constexpr (sparse) {
-      const Words keep = widen(load<typename Kind::KeepLanes>(tile.keep + at));
-      const SignedWords all = reinterpret_cast<SignedWords>(keep << (31 - 8 * i)) >> 31;
-      weight = std::bit_cast<Floats>(std::bit_cast<SignedWords>(weight) & all);
-    }
-    store(weight, weights + i * kBlockNeurons);
-  }
-}
-
-// Inputs `first` to `end` of a tile, all in one group. Copies of what is constant stay in registers: for all the
-// compiler knows, storing weights could change the originals.
-template <class Kind, bool sparse, class Values>
-void decode_inputs(const Values& values_there, const Tile& tile_there, int first, int end, const Group& group,
-                   float* weights) {
-  const Values values = values_there;
-  const Tile tile = tile_there;
-  for (int part = 0; part < kParts; ++part) {
-    const int neuron = part * kLanes;
-    const Floats scale = load<Floats>(group.scales + neuron), zero = load<Floats>(group.zeros + neuron);
-    for (int input = first; input < end; input += Kind::pack) {
-      const int at = input * kBlockNeurons + neuron * Kind::pack;
-      decode_lanes<Kind, sparse>(values, tile, at, scale, zero, weights + input * kBlockNeurons + neuron);
-    }
-  }
-}
-
-// Weights [inputs, 16] of a tile whose first input is `first` of its row. `group` is the last one that was needed.
-template <class Kind, class Values>
-void decode_groups(const Values& values, const SpanWeights& span, const Tile& tile, int64_t first, int inputs,
-                   Group& group, float* weights) {
-  const auto decode = tile.keep ? decode_inputs<Kind, true, Values> : decode_inputs<Kind, false, Values>;
-  if constexpr (!Kind::scaled) return decode(values, tile, 0, inputs, group, weights);
-  const int64_t size = span.format->group;
-  for (int at = 0, end; at < inputs; at = end) {
-    const int64_t index = (first + at) / size;
-    if (index != group.index) load_group(span, index, group);
-    end = static_cast<int>(least<int64_t>(inputs, (index + 1) * size - first));
-    decode(values, tile, at, end, group, weights);
-  }
-}
-
-// The rare tile with a code that arithmetic would get wrong is looked up.
-template <class Kind, class Values>
-void decode_tile(const Values& values, const SpanWeights& span, const Tile& tile, int64_t first, int inputs,
-                 Group& group, float* weights) {
-  if constexpr (requires { values.covers(tile.codes, 0); }) {
-    if (!values.covers(tile.codes, Kind::codes)) {
-      return decode_groups<Kind>(Table(*span.format), span, tile, first, inputs, group, weights);
-    }
-  }
-  decode_groups<Kind>(values, span, tile, first, inputs, group, weights);
-}
-
 // out [rows, 16] += x [rows, inputs] · weights [inputs, 16]. Few rows have several sums each, of every so many inputs.
 template <int rows>
 void multiply_rows(const float* x, int64_t stride, const float* weights, int inputs, float* out) {
@@ -149,7 +90,9 @@ void multiply_rows(const float* x, int64_t stride, const float* weights, int inp
   const auto add = [&](int input, int turn) __attribute__((always_inline)) {
     for (int part = 0; part < kParts; ++part) {
       const Floats weight = load<Floats>(weights + input * kBlockNeurons + part * kLanes);
-      for (int row = 0; row < rows; ++row) sums[turn][row][part] += weight * x[row * stride + input];
+      for (int row = 0; row < rows; ++row) {
+        sums[turn][row][part] = fused(weight, x[row * stride + input], sums[turn][row][part]);
+      }
     }
   };
   int input = 0;
@@ -177,6 +120,198 @@ void multiply_batch(const FloatActivations<float>& x, int64_t first, int64_t row
   if constexpr (rows > 1) multiply_batch<rows / 2>(x, first, row, weights, inputs, out);
 }
 
+// The codes of `pack` inputs of one vector of neurons, from element `at` of a tile on; and where they were dropped.
+template <class Kind>
+struct Lanes {
+  [[gnu::always_inline]] Lanes(const Tile& tile, int at, bool masked)
+      : codes(load<typename Kind::Lanes>(tile.codes + at * static_cast<int>(sizeof(typename Kind::Code)))) {
+    if (masked) keep = widen(load<typename Kind::KeepLanes>(tile.keep + at));
+  }
+
+  // The weights of one of the inputs, but for their scale.
+  template <bool masked, class Values>
+  [[gnu::always_inline]] Floats weights(const Values& values, int i, Floats zero) const {
+    Floats weight = values(codes, i * Kind::code_bits);
+    if constexpr (Kind::zero_point) weight -= zero;
+    if constexpr (masked) {
+      const SignedWords all = reinterpret_cast<SignedWords>(keep << (31 - 8 * i)) >> 31;
+      weight = std::bit_cast<Floats>(std::bit_cast<SignedWords>(weight) & all);
+    }
+    return weight;
+  }
+
+  typename Kind::Lanes codes;
+  Words keep = {};
+};
+
+// Inputs `first` to `end` of a tile, all in one group, as weights [inputs, 16]. Copies of what is constant stay in
+// registers: for all the compiler knows, storing weights could change the originals.
+template <class Kind, bool masked, class Values>
+[[gnu::noinline]] void decode_inputs(const Values& values_there, const Tile& tile_there, int first, int end, const Group& group,
+                   float* weights) {
+  const Values values = values_there;
+  const Tile tile = tile_there;
+  for (int part = 0; part < kParts; ++part) {
+    const int neuron = part * kLanes;
+    const Floats scale = load<Floats>(group.scales + neuron), zero = load<Floats>(group.zeros + neuron);
+    for (int input = first; input < end; input += Kind::pack) {
+      const Lanes<Kind> lanes(tile, input * kBlockNeurons + neuron * Kind::pack, masked);
+      for (int i = 0; i < Kind::pack; ++i) {
+        Floats weight = lanes.template weights<masked>(values, i, zero);
+        if constexpr (Kind::scaled) weight *= scale;
+        store(weight, weights + (input + i) * kBlockNeurons + neuron);
+      }
+    }
+  }
+}
+
+// Where some rows of activations are, and how many of them there are: what lacks is the last again.
+template <int rows>
+struct FewRows {
+  FewRows(const FloatActivations<float>& x, int64_t first) : count(static_cast<int>(x.batch)) {
+    for (int row = 0; row < rows; ++row) of[row] = x.x + least<int64_t>(row, x.batch - 1) * x.stride + first;
+  }
+  const float* of[rows];
+  int count;
+};
+
+// out [rows, 16] += their products with inputs `first` to `end` of a tile, all in one group. Few rows have several sums
+// each, of every so many inputs.
+template <class Kind, bool masked, int rows, class Values>
+[[gnu::noinline]] void multiply_inputs(const Values& values_there, const Tile& tile_there, int first, int end, const Group& group,
+                     const FewRows<rows>& x, float* out) {
+  constexpr int kTurns = most(1, kChains / (rows * kParts)), kStep = most(Kind::pack, kTurns);
+  const Values values = values_there;
+  const Tile tile = tile_there;
+  Floats zeros[kParts], sums[kTurns][rows][kParts] = {};
+  for (int part = 0; part < kParts; ++part) zeros[part] = load<Floats>(group.zeros + part * kLanes);
+  for (int input = first; input < end; input += kStep) {
+#pragma GCC unroll 8
+    for (int step = 0; step < kStep; step += Kind::pack) {
+      const int at = (input + step) * kBlockNeurons;
+#pragma GCC unroll 4
+      for (int part = 0; part < kParts; ++part) {
+        const Lanes<Kind> lanes(tile, at + part * kLanes * Kind::pack, masked);
+#pragma GCC unroll 4
+        for (int i = 0; i < Kind::pack; ++i) {
+          const Floats weight = lanes.template weights<masked>(values, i, zeros[part]);
+#pragma GCC unroll 8
+          for (int row = 0; row < rows; ++row) {
+            Floats& sum = sums[(step + i) % kTurns][row][part];
+            sum = fused(weight, x.of[row][input + step + i], sum);
+          }
+        }
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int row = 0; row < rows; ++row) {
+    if (row == x.count) break;
+#pragma GCC unroll 4
+    for (int part = 0; part < kParts; ++part) {
+      float* to = out + row * kBlockNeurons + part * kLanes;
+      Floats sum = sums[0][row][part];
+      for (int turn = 1; turn < kTurns; ++turn) sum += sums[turn][row][part];
+      const Floats before = load<Floats>(to);
+      store(Kind::scaled ? fused(sum, load<Floats>(group.scales + part * kLanes), before) : sum + before, to);
+    }
+  }
+}
+
+// Calls work(begin, end) for the inputs of each group in a tile whose first input is `first` of its row. `group` is the
+// last one that was needed.
+template <class Kind, class Work>
+[[gnu::always_inline]] inline void for_groups(const SpanWeights& span, int64_t first, int inputs, float unit,
+                                              Group& group, const Work& work) {
+  if constexpr (!Kind::scaled) return work(0, inputs);
+  for (int at = 0, end; at < inputs; at = end) {
+    if (first + at >= group.end) load_group(span, group.index + 1, unit, group);
+    end = static_cast<int>(least<int64_t>(inputs, group.end - first));
+    work(at, end);
+  }
+}
+
+// Whether sums of products that lack their scale stay far from infinity.
+inline bool is_moderate(const SpanWeights& span, const FloatActivations<float>& x) {
+  constexpr uint32_t kMost = std::bit_cast<uint32_t>(0x1p64f);
+  if (!(span.format->max < 0x1p32f)) return false;
+  Words largest = {};
+  for (int64_t row = 0; row < x.batch; ++row) {
+    for (int64_t input = 0; input < span.inputs; input += kLanes) {  // rows have whole tiles
+      largest = larger(largest, load<Words>(x.x + row * x.stride + input) & 0x7fffffff);
+    }
+  }
+  return most_of(largest)[0] < kMost;
+}
+
+// What is the same for all tiles of a span.
+template <class Kind, class Values>
+class SpanProduct {
+ public:
+  SpanProduct(const Values& values, const SpanWeights& span, const FloatActivations<float>& x, float* out)
+      : values_(values),
+        span_(span),
+        x_(x),
+        out_(out),
+        few_(x.batch <= kRowsAtOnce && (!Kind::scaled || is_moderate(span, x))),
+        masked_(span.mask && (Kind::zero_point || !values.drops_to_zero())) {
+    begin_at(0);
+  }
+
+  // A tile whose first input is `first` of the span. The rare one with a code that arithmetic would get wrong is looked
+  // up.
+  void add(const Tile& tile, int64_t first) {
+    if constexpr (requires { values_.covers(tile.codes, 0); }) {
+      if (!values_.covers(tile.codes, Kind::codes)) {
+        begin_at(first);
+        add_with(Table(*span_.format), tile, first);
+        return begin_at(first + Kind::inputs);
+      }
+    }
+    add_with(values_, tile, first);
+  }
+
+ private:
+  // The next group to be loaded is that of this input.
+  void begin_at(int64_t input) {
+    group_.end = span_.first + input;
+    group_.index = group_.end / span_.format->group - 1;
+  }
+
+  template <class Any>
+  void add_with(const Any& values, const Tile& tile, int64_t first) {
+    masked_ ? add_as<true>(values, tile, first) : add_as<false>(values, tile, first);
+  }
+
+  template <bool masked, class Any>
+  void add_as(const Any& values, const Tile& tile, int64_t first) {
+    const int inputs = static_cast<int>(least<int64_t>(Kind::inputs, span_.inputs - first));
+    if (few_ && inputs == Kind::inputs) {
+      return x_.batch == 1 ? add_few<masked, 1>(values, tile, first) : add_few<masked, kRowsAtOnce>(values, tile, first);
+    }
+    alignas(64) float weights[Kind::inputs * kBlockNeurons];
+    for_groups<Kind>(span_, span_.first + first, inputs, values.unit(), group_, [&](int begin, int end) {
+      decode_inputs<Kind, masked>(values, tile, begin, end, group_, weights);
+    });
+    multiply_batch<kRowsAtOnce>(x_, first, 0, weights, inputs, out_);
+  }
+
+  template <bool masked, int rows, class Any>
+  void add_few(const Any& values, const Tile& tile, int64_t first) {
+    const FewRows<rows> few(x_, first);
+    for_groups<Kind>(span_, span_.first + first, Kind::inputs, values.unit(), group_, [&](int begin, int end) {
+      multiply_inputs<Kind, masked, rows>(values, tile, begin, end, group_, few, out_);
+    });
+  }
+
+  const Values& values_;
+  const SpanWeights& span_;
+  const FloatActivations<float>& x_;
+  float* out_;
+  bool few_, masked_;
+  Group group_ = {};
+};
+
 // How many codes the span has, or -1 where they would be more than the block has left.
 template <class Kind>
 int64_t kept_codes(const SpanWeights& span) {
@@ -185,30 +320,35 @@ int64_t kept_codes(const SpanWeights& span) {
   return span.taken + count > span.limit ? -1 : count;
 }
 
-// A span's tiles, one after the other.
-template <class Simd, class Kind>
+// A span's tiles, one after the other; codes as `Values` wants them.
+template <class Simd, class Kind, class Values>
 class Tiles {
  public:
-  Tiles(const SpanWeights& span, int64_t kept, uint8_t* scratch)
-      : bits_(span.format->bits), packed_(span.packed), mask_(span.mask) {
+  Tiles(const SpanWeights& span, const Values& values, int64_t kept, uint8_t* scratch)
+      : bits_(span.format->bits), values_(values), packed_(span.packed), mask_(span.mask) {
     if (mask_) unpack_kept(span.taken, kept, scratch);
   }
 
   Tile next() {
     if (mask_) {
-      kept_ += Simd::expand(kept_, mask_, Kind::codes, codes_, keep_);
+      kept_ += Simd::expand(kept_, mask_, Kind::codes, codes_, Kind::zero_point || !values_.drops_to_zero() ? keep_ : nullptr);
       mask_ += Kind::codes / 8;
       return {reinterpret_cast<const uint8_t*>(codes_), keep_};
     }
     const uint8_t* from = packed_;
     packed_ += Kind::codes / 8 * bits_;
     if (bits_ >= 8) return {from, nullptr};
-    unpack_lines(bits_, Kind::codes / kLineCodes, from, reinterpret_cast<uint8_t*>(codes_));
+    unpack_lines(bits_, Kind::codes / kLineCodes, from, reinterpret_cast<uint8_t*>(codes_),
+                 [values = values_](Bytes codes) __attribute__((always_inline)) {
+                   if constexpr (kTranslates) return values.translated(codes);
+                   return codes;
+                 });
     return {reinterpret_cast<const uint8_t*>(codes_), nullptr};
   }
 
  private:
   using Code = typename Kind::Code;
+  static constexpr bool kTranslates = requires(const Values& values) { values.translated(Bytes{}); };
 
   // The span's codes need not start on a byte, but every eighth code does. Expanding may look at one more than there
   // are.
@@ -218,6 +358,12 @@ class Tiles {
       std::memcpy(kept, packed_ + taken * 2, static_cast<size_t>(count) * 2);
     } else {
       Simd::unpack_stream(bits_, packed_ + taken / 8 * bits_, taken % 8 + count, kept);
+      if constexpr (kTranslates) {
+        for (int64_t i = 0; i < taken % 8 + count; i += kSimdBytes) {
+          const Bytes translated = values_.translated(load<Bytes>(kept + i));
+          std::memcpy(kept + i, &translated, sizeof translated);
+        }
+      }
       kept += taken % 8;
     }
     kept[count] = 0;
@@ -225,6 +371,7 @@ class Tiles {
   }
 
   int bits_;
+  const Values& values_;
   const uint8_t *packed_, *mask_;
   const Code* kept_ = nullptr;
   alignas(64) Code codes_[kMaxTileBytes / sizeof(Code)];
@@ -236,15 +383,9 @@ int64_t multiply_span(const Values& values, const SpanWeights& span, const Float
                       uint8_t* scratch) {
   const int64_t kept = kept_codes<Kind>(span);
   if (kept < 0) return kept;
-  alignas(64) float weights[kMaxTileInputs * kBlockNeurons];
-  Group group = {};
-  group.index = -1;
-  Tiles<Simd, Kind> tiles(span, kept, scratch);
-  for (int64_t first = 0; first < span.inputs; first += Kind::inputs) {
-    const int inputs = static_cast<int>(least<int64_t>(Kind::inputs, span.inputs - first));
-    decode_tile<Kind>(values, span, tiles.next(), span.first + first, inputs, group, weights);
-    multiply_batch<kRowsAtOnce>(x, first, 0, weights, inputs, out);
-  }
+  Tiles<Simd, Kind, Values> tiles(span, values, kept, scratch);
+  SpanProduct<Kind, Values> product(values, span, x, out);
+  for (int64_t first = 0; first < span.inputs; first += Kind::inputs) product.add(tiles.next(), first);
   return kept;
 }
 
@@ -258,7 +399,7 @@ struct LinearSpan {
 
   template <class Code, int pack, bool zero_point, class Values>
   int64_t settle_scale(const Values& values) const {
-    if (zero_point || span.format->scale != ScaleType::none) {
+    if (zero_point || span.format->scale != ScaleType::none || values.unit() != 1) {
       return multiply_span<Simd, Kind<Code, pack, true, zero_point>>(values, span, x, out, scratch);
     }
     return multiply_span<Simd, Kind<Code, pack, false, false>>(values, span, x, out, scratch);
@@ -271,8 +412,12 @@ struct LinearSpan {
   }
 
   int64_t look_up() const {
-    if (span.format->bits <= 4) return settle_pack(typename Simd::SmallTable(*span.format));
-    return settle_pack(Table(*span.format));
+    const Format& format = *span.format;
+    if (format.bits > 4) return settle_pack(Table(format));
+    if constexpr (requires { Simd::look_up(nullptr, Bytes{}); }) {
+      if (format.bits == 4 && HalfBytes<Simd>::fit(format)) return settle_pack(HalfBytes<Simd>(format));
+    }
+    return settle_pack(typename Simd::SmallTable(format));
   }
 
   int64_t operator()() const {
@@ -281,7 +426,9 @@ struct LinearSpan {
       case Rounding::integer:
         return format.zero_point ? settle_pack<true>(Integers<false>(format)) : settle_pack(Integers<true>(format));
       case Rounding::minifloat:
-        return format.bits > 4 && Minifloats<Simd>::fit(format) ? settle_pack(Minifloats<Simd>(format)) : look_up();
+        if (format.bits <= 4) return look_up();
+        if (Minifloats<Simd, 8, 3>::fit(format)) return settle_pack(Minifloats<Simd, 8, 3>(format));
+        return Minifloats<Simd>::fit(format) ? settle_pack(Minifloats<Simd>(format)) : look_up();
       case Rounding::table:
         return look_up();
       case Rounding::bf16:

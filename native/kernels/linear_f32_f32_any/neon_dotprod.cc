@@ -6,8 +6,8 @@ namespace {
 
 // Sixteen floats as four tables of their bytes. Bytes looked up for all codes of the lanes are brought together by
 // interleaving, which the compiler does once for the codes of a lane.
-struct NeonTable {
-  explicit NeonTable(const Format& format) {
+struct NeonTable : AnyTable {
+  explicit NeonTable(const Format& format) : AnyTable(format) {
     alignas(64) uint8_t bytes[64] = {};
     std::memcpy(bytes, format.values, sizeof(float) << format.bits);
     planes = vld4q_u8(bytes);
@@ -38,6 +38,10 @@ struct NeonTable {
 
 struct NeonLookups : Neon {
   using SmallTable = NeonTable;
+
+  [[gnu::always_inline]] static Bytes look_up(const uint8_t* table, Bytes codes) {
+    return std::bit_cast<Bytes>(vqtbl1q_u8(vld1q_u8(table), std::bit_cast<uint8x16_t>(codes)));
+  }
 
   [[gnu::always_inline]] static Floats to_floats(Halves halves) {
     return vcvt_f32_f16(std::bit_cast<float16x4_t>(halves));

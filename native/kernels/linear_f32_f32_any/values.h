@@ -1,5 +1,7 @@
-// What codes stand for, family by family: value(lanes, at) gives the values of the codes that start at bit `at` of each
-// lane. In a nameless namespace for the reason that pack_block.h gives.
+// What codes stand for, family by family. In a nameless namespace for the reason that pack_block.h gives.
+//   value(lanes, at): the values of the codes that start at bit `at` of each lane, times unit(), a power of two
+//   drops_to_zero(): whether code 0 is 0, so that what was dropped need not be masked
+//   covers(codes, count), where there is such: whether all these codes are among those that the family gets right
 #pragma once
 
 #include <type_traits>
@@ -20,6 +22,9 @@ struct Integers {
     return __builtin_convertvector(reinterpret_cast<SignedWords>(extended), Floats);
   }
 
+  static float unit() { return 1; }
+  static bool drops_to_zero() { return true; }
+
   int unused;
 };
 
@@ -31,57 +36,122 @@ inline int finite_magnitudes(const Format& format) {
 }
 
 // At most eight bits with at most five of exponent, so fp16 once the fields are in its places, but for a power of two.
-// Shifted to the top and, with its sign, down again, a code leaves copies of the sign where fp16 has more exponent.
-template <class Simd>
+// Shifted to the top and, with its sign, down again, a code leaves copies of the sign where fp16 has more exponent. What
+// lies beside a code is masked away there.
+// Some have their bits and those of their mantissa known beforehand; shifts of any number take twice as long.
+template <class Simd, int known_bits = 0, int known_mantissa = 0>
 struct Minifloats {
-  static bool fit(const Format& format) { return format.bits - 1 - format.mantissa_bits <= 5; }
+  static bool fit(const Format& format) {
+    if (known_bits) return format.bits == known_bits && format.mantissa_bits == known_mantissa;
+    return format.bits - 1 - format.mantissa_bits <= 5;
+  }
 
   explicit Minifloats(const Format& format)
-      : unused(16 - format.bits),
-        down(format.mantissa_bits + 6 - format.bits),
-        fields(static_cast<uint16_t>(0x8000 | ((1 << (format.bits - 1)) - 1) << (10 - format.mantissa_bits))),
-        unit(std::bit_cast<float>(static_cast<uint32_t>(format.min_exponent + 14 + 127) << 23)),
-        magnitude(static_cast<int8_t>((1 << (format.bits - 1)) - 1)),
-        largest(static_cast<int8_t>(finite_magnitudes(format) - 1)) {}
+      : bits_(format.bits),
+        mantissa_(format.mantissa_bits),
+        unit_(std::bit_cast<float>(static_cast<uint32_t>(format.min_exponent + 14 + 127) << 23)),
+        largest_(static_cast<int8_t>(finite_magnitudes(format) - 1)) {}
 
   // Whether fp16 has the same numbers for all these codes. It has no NaN for one that uses only part of an exponent, as
   // that of e4m3 does.
   bool covers(const uint8_t* codes, int count) const {
-    if (!down || largest == magnitude) return true;
+    const auto magnitude = static_cast<int8_t>((1 << (bits() - 1)) - 1);
+    if (!down() || largest_ == magnitude) return true;
     SignedBytes found = {};
-    for (int i = 0; i < count; i += kSimdBytes) found |= (load<SignedBytes>(codes + i) & magnitude) > largest;
-    const Words words = reinterpret_cast<Words>(found);
-    uint32_t any = 0;
-    for (int lane = 0; lane < kLanes; ++lane) any |= words[lane];
-    return !any;
+    for (int i = 0; i < count; i += kSimdBytes) found |= (load<SignedBytes>(codes + i) & magnitude) > largest_;
+    return !most_of(std::bit_cast<Words>(found))[0];
   }
 
   template <class Lanes>
   [[gnu::always_inline]] Floats operator()(Lanes lanes, int at) const {
-    const Halves top = narrow(lanes, at) << unused;
-    const Halves placed = reinterpret_cast<Halves>(reinterpret_cast<SignedHalves>(top) >> down) & fields;
-    return Simd::to_floats(placed) * unit;
+    const auto fields = static_cast<uint16_t>(0x8000 | ((1 << (bits() - 1)) - 1) << (10 - mantissa()));
+    const auto top = reinterpret_cast<SignedHalves>(at_top(lanes, at));
+    return Simd::to_floats(reinterpret_cast<Halves>(top >> down()) & fields);
   }
 
-  int unused, down;
-  uint16_t fields;
-  float unit;
-  int8_t magnitude, largest;  // the bits of a magnitude, and the greatest that is finite
+  float unit() const { return unit_; }
+  static bool drops_to_zero() { return true; }
+
+ private:
+  [[gnu::always_inline]] int bits() const { return known_bits ? known_bits : bits_; }
+  [[gnu::always_inline]] int mantissa() const { return known_bits ? known_mantissa : mantissa_; }
+  [[gnu::always_inline]] int down() const { return mantissa() + 6 - bits(); }
+
+  // The code at bit `at` to the top of sixteen bits, whatever it has below.
+  [[gnu::always_inline]] Halves at_top(Halves lanes, int at) const { return lanes << (16 - bits() - at); }
+  [[gnu::always_inline]] Halves at_top(Words lanes, int at) const { return narrow(lanes, at) << (16 - bits()); }
+
+  int bits_, mantissa_;
+  float unit_;
+  int8_t largest_;  // the greatest magnitude that is finite
+};
+
+// Codes of at most four bits for values that are e5m2, the upper byte of fp16: mxfp4's, for one. Codes become that byte
+// as they are unpacked.
+template <class Simd>
+class HalfBytes {
+ public:
+  static bool fit(const Format& format) {
+    bool all = true;
+    for (int code = 0; code < 1 << format.bits; ++code) {
+      const uint32_t bits = std::bit_cast<uint32_t>(format.values[code]), exponent = bits >> 23 & 255;
+      all &= bits << 1 == 0 || (bits << 11 == 0 && exponent > 127 - 15 && exponent <= 127 + 15);
+    }
+    return all;
+  }
+
+  explicit HalfBytes(const Format& format) : bytes_() {
+    for (int code = 0; code < 1 << format.bits; ++code) {
+      const uint32_t bits = std::bit_cast<uint32_t>(format.values[code]);
+      const uint32_t magnitude = bits << 1 ? (bits >> 21 & 0x3ff) - ((127 - 15) << 2) : 0;
+      bytes_[code] = static_cast<uint8_t>(bits >> 24 & 0x80) | static_cast<uint8_t>(magnitude);
+    }
+  }
+
+  [[gnu::always_inline]] Bytes translated(Bytes codes) const { return Simd::look_up(bytes_, codes); }
+
+  template <class Lanes>
+  [[gnu::always_inline]] Floats operator()(Lanes lanes, int at) const {
+    return Simd::to_floats(upper(lanes, at));
+  }
+
+  static float unit() { return 1; }
+  static bool drops_to_zero() { return true; }
+
+ private:
+  static Halves upper(Halves lanes, int at) { return at ? lanes & 0xff00 : lanes << 8; }
+  static Halves upper(Words lanes, int at) { return narrow(lanes, at) << 8; }
+
+  alignas(16) uint8_t bytes_[16];
 };
 
 struct Bf16 {
   [[gnu::always_inline]] Floats operator()(Words lanes, int at) const {
-    return std::bit_cast<Floats>((lanes << (16 - at)) & 0xffff0000);
+    return std::bit_cast<Floats>(at ? lanes & 0xffff0000 : lanes << 16);
   }
+  static float unit() { return 1; }
+  static bool drops_to_zero() { return true; }
 };
 
 template <class Simd>
 struct Fp16 {
   [[gnu::always_inline]] Floats operator()(Words lanes, int at) const { return Simd::to_floats(narrow(lanes, at)); }
+  static float unit() { return 1; }
+  static bool drops_to_zero() { return true; }
 };
 
-struct Table {
-  explicit Table(const Format& format) : values(format.values) {}
+// What all tables have.
+struct AnyTable {
+  explicit AnyTable(const Format& format) : drops_to_zero_(format.values[0] == 0) {}
+  static float unit() { return 1; }
+  bool drops_to_zero() const { return drops_to_zero_; }
+
+ private:
+  bool drops_to_zero_;
+};
+
+struct Table : AnyTable {
+  explicit Table(const Format& format) : AnyTable(format), values(format.values) {}
 
   template <class Lanes>
   [[gnu::always_inline]] Floats operator()(Lanes lanes, int at) const {

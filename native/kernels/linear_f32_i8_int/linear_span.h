@@ -136,7 +136,7 @@ int64_t decode_operands(const SpanWeights& weights, uint8_t* operands, uint8_t* 
   alignas(64) uint8_t keep[kMaxTileBytes];
   for (int64_t tile = 0; tile < weights.tiles; ++tile) {
     uint8_t* to = operands + tile * tile_codes(8);
-    from += Simd::expand(from, weights.mask + tile * tile_mask_bytes(8), tile_codes(8), to, keep);
+    from += Simd::expand(from, weights.mask + tile * tile_mask_bytes(8), tile_codes(8), to, shifted ? keep : nullptr);
     to_operands(format, to, tile_codes(8));
     if (shifted) drop_to_zero_points(weights, tile, keep, to);
   }

@@ -1,4 +1,4 @@
-#include "kernels/neon_shuffles.h"
+#include "kernels/mask_shuffles.h"
 #include "kernels/pack/pack_block.h"
 
 namespace tilepress {
@@ -27,7 +27,7 @@ struct Neon {
     for (int i = 0; i < count; i += 8) {
       const uint8_t bits = mask_byte(vld1_u8(keep + i));
       const uint8x16_t eight = vreinterpretq_u8_u16(vld1q_u16(codes + i));
-      const uint8x16_t shuffle = byte_pairs(vld1_u8(kShuffles.compact[bits]));
+      const uint8x16_t shuffle = vld1q_u8(kWordShuffles.compact[bits]);
       vst1q_u16(kept + taken, vreinterpretq_u16_u8(vqtbl1q_u8(eight, shuffle)));
       mask[i / 8] = bits;
       taken += kShuffles.count[bits];

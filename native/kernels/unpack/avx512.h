@@ -53,7 +53,7 @@ struct Avx512 {
       uint64_t bits;
       std::memcpy(&bits, mask + i / 8, 8);
       _mm512_storeu_si512(codes + i, _mm512_maskz_expand_epi8(bits, _mm512_loadu_si512(kept + taken)));
-      _mm512_storeu_si512(keep + i, _mm512_maskz_set1_epi8(bits, 1));
+      if (keep) _mm512_storeu_si512(keep + i, _mm512_maskz_set1_epi8(bits, 1));
       taken += _mm_popcnt_u64(bits);
     }
     return taken;
@@ -65,7 +65,7 @@ struct Avx512 {
       uint32_t bits;
       std::memcpy(&bits, mask + i / 8, 4);
       _mm512_storeu_si512(codes + i, _mm512_maskz_expand_epi16(bits, _mm512_loadu_si512(kept + taken)));
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(keep + i), _mm256_maskz_set1_epi8(bits, 1));
+      if (keep) _mm256_storeu_si256(reinterpret_cast<__m256i*>(keep + i), _mm256_maskz_set1_epi8(bits, 1));
       taken += _mm_popcnt_u32(bits);
     }
     return taken;

@@ -15,9 +15,10 @@ struct Scalar {
   static int64_t expand(const Code* kept, const uint8_t* mask, int count, Code* codes, uint8_t* keep) {
     int64_t taken = 0;
     for (int i = 0; i < count; ++i) {
-      keep[i] = mask[i >> 3] >> (i & 7) & 1;
-      codes[i] = static_cast<Code>(kept[taken] * keep[i]);
-      taken += keep[i];
+      const int kept_here = mask[i >> 3] >> (i & 7) & 1;
+      if (keep) keep[i] = static_cast<uint8_t>(kept_here);
+      codes[i] = static_cast<Code>(kept[taken] * kept_here);
+      taken += kept_here;
     }
     return taken;
   }

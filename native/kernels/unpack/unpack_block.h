@@ -1,8 +1,8 @@
 // The bytes of one block back to codes. In a nameless namespace for the reason that pack_block.h gives. Simd brings
 //   unpack_stream(bits, in, count, codes): a bit stream to one code a byte; may read kSlackBytes past the stream and
 //   write as many past the last code.
-//   expand(kept, mask, count, codes, keep): kept codes to their places, 0 between them, and mask bits to 0/1 bytes;
-//   returns how many codes it took, and may read one vector past the last.
+//   expand(kept, mask, count, codes, keep): kept codes to their places, 0 between them, and mask bits to 0/1 bytes
+//   unless `keep` is null; returns how many codes it took, and may read one vector past the last.
 #pragma once
 
 #if defined(__aarch64__)

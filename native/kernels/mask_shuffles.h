@@ -1,7 +1,6 @@
-// Table look-ups that move eight elements by the eight bits of a mask, since NEON has no expand and no compress.
+// Look-ups that move elements by the bits of a mask, since NEON and AVX2 have no expand and no compress. In a nameless
+// namespace for the reason that pack_block.h gives.
 #pragma once
-
-#include <arm_neon.h>
 
 #include <cstdint>
 
@@ -10,6 +9,7 @@ namespace {
 
 constexpr uint8_t kNothing = 0xff;  // an index past any table, for which a look-up gives 0
 
+// Eight elements, bytes.
 struct Shuffles {
   uint8_t compact[256][8];  // places of the set bits, in order
   uint8_t expand[256][8];   // for each place, its rank among the set bits
@@ -54,12 +54,26 @@ constexpr WideShuffles make_wide_shuffles() {
 
 constexpr WideShuffles kWideShuffles = make_wide_shuffles();
 
-// Indices of eight elements to those of their sixteen bytes. Doubling kNothing saturates, so it stays nothing.
-inline uint8x16_t byte_pairs(uint8x8_t elements) {
-  const uint8x8_t low = vqadd_u8(elements, elements);
-  const uint8x8_t high = vqadd_u8(low, vdup_n_u8(1));
-  return vcombine_u8(vzip1_u8(low, high), vzip2_u8(low, high));
+// Eight elements of two bytes.
+struct WordShuffles {
+  uint8_t compact[256][16], expand[256][16];
+};
+
+constexpr WordShuffles make_word_shuffles() {
+  WordShuffles all = {};
+  const auto byte_of = [](uint8_t element, int byte) {
+    return element == kNothing ? kNothing : static_cast<uint8_t>(2 * element + byte);
+  };
+  for (int mask = 0; mask < 256; ++mask) {
+    for (int i = 0; i < 16; ++i) {
+      all.compact[mask][i] = byte_of(kShuffles.compact[mask][i / 2], i % 2);
+      all.expand[mask][i] = byte_of(kShuffles.expand[mask][i / 2], i % 2);
+    }
+  }
+  return all;
 }
+
+constexpr WordShuffles kWordShuffles = make_word_shuffles();
 
 }  // namespace
 }  // namespace tilepress
