@@ -1,3 +1,5 @@
+#include <arm_neon.h>
+
 #include <cstring>
 
 #include "kernels/expand_thin/expand_units.h"

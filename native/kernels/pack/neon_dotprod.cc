@@ -1,3 +1,5 @@
+#include <arm_neon.h>
+
 #include "kernels/mask_shuffles.h"
 #include "kernels/pack/pack_block.h"
 
