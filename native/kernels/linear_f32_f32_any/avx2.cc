@@ -26,9 +26,17 @@ struct Avx2Table : AnyTable {
 struct Avx2Lookups : Avx2 {
   using SmallTable = Avx2Table;
 
-  [[gnu::always_inline]] static Bytes look_up(const uint8_t* table, Bytes codes) {
-    const __m256i twice = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
-    return std::bit_cast<Bytes>(_mm256_shuffle_epi8(twice, std::bit_cast<__m256i>(codes)));
+  [[gnu::always_inline]] static void look_up_words(const uint8_t* low, const uint8_t* high, Bytes codes,
+                                                   uint16_t* values) {
+    const auto bytes = [&](const uint8_t* table) __attribute__((always_inline)) {
+      const __m256i twice = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
+      return _mm256_shuffle_epi8(twice, std::bit_cast<__m256i>(codes));
+    };
+    const __m256i lows = bytes(low), highs = bytes(high);
+    const __m256i even = _mm256_unpacklo_epi8(lows, highs), odd = _mm256_unpackhi_epi8(lows, highs);  // by eights
+    auto* to = reinterpret_cast<__m256i*>(values);
+    _mm256_storeu_si256(to, _mm256_permute2x128_si256(even, odd, 0x20));
+    _mm256_storeu_si256(to + 1, _mm256_permute2x128_si256(even, odd, 0x31));
   }
 
   [[gnu::always_inline]] static Floats to_floats(Halves halves) {

@@ -21,11 +21,6 @@ struct Avx512Table : AnyTable {
 struct Avx512Lookups : Avx512 {
   using SmallTable = Avx512Table;
 
-  [[gnu::always_inline]] static Bytes look_up(const uint8_t* table, Bytes codes) {
-    const __m512i each = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
-    return std::bit_cast<Bytes>(_mm512_shuffle_epi8(each, std::bit_cast<__m512i>(codes)));
-  }
-
   [[gnu::always_inline]] static Floats to_floats(Halves halves) {
     return _mm512_cvtph_ps(std::bit_cast<__m256i>(halves));
   }

@@ -8,10 +8,9 @@
 namespace tilepress {
 namespace {
 
-// One field of `lines` lines of codes, above the `shift` bits that are there, after `change`. Returns where the next
-// field starts.
-template <int width, class Change>
-const uint8_t* unpack_field(int shift, int lines, const uint8_t* in, uint8_t* codes, const Change& change) {
+// One field of `lines` lines of codes, above the `shift` bits that are there. Returns where the next field starts.
+template <int width>
+const uint8_t* unpack_field(int shift, int lines, const uint8_t* in, uint8_t* codes) {
   constexpr int per_byte = 8 / width;
   constexpr uint8_t mask = (1 << width) - 1;
   for (int line = 0; line < lines; line += per_byte, codes += per_byte * kLineCodes) {
@@ -21,7 +20,6 @@ const uint8_t* unpack_field(int shift, int lines, const uint8_t* in, uint8_t* co
         uint8_t* to = codes + part * kLineCodes + at;
         Bytes bits = all >> part * width & mask;
         if (shift) bits = bits << shift | load<Bytes>(to);
-        bits = change(bits);
         std::memcpy(to, &bits, sizeof(bits));
       }
     }
@@ -29,15 +27,24 @@ const uint8_t* unpack_field(int shift, int lines, const uint8_t* in, uint8_t* co
   return in;
 }
 
-// `change` is for four bits only.
-template <class Change>
-void unpack_lines(int bits, int lines, const uint8_t* in, uint8_t* codes, const Change& change) {
-  const auto keep = [](Bytes same) __attribute__((always_inline)) { return same; };
+inline void unpack_lines(int bits, int lines, const uint8_t* in, uint8_t* codes) {
   int shift = 0;
-  if (bits == 4) return unpack_field<4>(0, lines, in, codes, change), void();
-  if (bits & 4) in = unpack_field<4>(0, lines, in, codes, keep), shift = 4;
-  if (bits & 2) in = unpack_field<2>(shift, lines, in, codes, keep), shift += 2;
-  if (bits & 1) unpack_field<1>(shift, lines, in, codes, keep);
+  if (bits & 4) in = unpack_field<4>(0, lines, in, codes), shift = 4;
+  if (bits & 2) in = unpack_field<2>(shift, lines, in, codes), shift += 2;
+  if (bits & 1) unpack_field<1>(shift, lines, in, codes);
+}
+
+// Four bits, looked up.
+template <class Table>
+void unpack_lines(const Table& table_there, int lines, const uint8_t* in, uint16_t* values) {
+  const Table table = table_there;
+  for (int line = 0; line < lines; line += 2, values += 2 * kLineCodes) {
+    for (int at = 0; at < kVectorBytes; at += kSimdBytes, in += kSimdBytes) {
+      const auto pairs = load<Bytes>(in);
+      table.look_up(pairs & 15, values + at);
+      table.look_up(pairs >> 4, values + kLineCodes + at);
+    }
+  }
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 // Simd brings what unpack_block.h asks for, and
 //   to_floats(halves): fp16 to float32, subnormals, infinities and NaN included;
 //   SmallTable: like Table of values.h, for codes of at most four bits;
-//   look_up(table [16], codes), where that is one instruction: of each of some bytes.
+//   look_up_words(low [16], high [16], codes, values), where bytes can be looked up: a vector of codes below 16.
 #pragma once
 
 #include "kernels/linear_f32_f32_any/fields.h"
@@ -231,19 +231,6 @@ template <class Kind, class Work>
   }
 }
 
-// Whether sums of products that lack their scale stay far from infinity.
-inline bool is_moderate(const SpanWeights& span, const FloatActivations<float>& x) {
-  constexpr uint32_t kMost = std::bit_cast<uint32_t>(0x1p64f);
-  if (!(span.format->max < 0x1p32f)) return false;
-  Words largest = {};
-  for (int64_t row = 0; row < x.batch; ++row) {
-    for (int64_t input = 0; input < span.inputs; input += kLanes) {  // rows have whole tiles
-      largest = larger(largest, load<Words>(x.x + row * x.stride + input) & 0x7fffffff);
-    }
-  }
-  return most_of(largest)[0] < kMost;
-}
-
 // What is the same for all tiles of a span.
 template <class Kind, class Values>
 class SpanProduct {
@@ -253,7 +240,7 @@ class SpanProduct {
         span_(span),
         x_(x),
         out_(out),
-        few_(x.batch <= kRowsAtOnce && (!Kind::scaled || is_moderate(span, x))),
+        few_(x.batch <= kRowsAtOnce && !scales_first(*span.format)),
         masked_(span.mask && (Kind::zero_point || !values.drops_to_zero())) {
     begin_at(0);
   }
@@ -320,12 +307,12 @@ int64_t kept_codes(const SpanWeights& span) {
   return span.taken + count > span.limit ? -1 : count;
 }
 
-// A span's tiles, one after the other; codes as `Values` wants them.
+// A span's tiles, one after the other; codes, or what `Values` looks up before all else.
 template <class Simd, class Kind, class Values>
 class Tiles {
  public:
   Tiles(const SpanWeights& span, const Values& values, int64_t kept, uint8_t* scratch)
-      : bits_(span.format->bits), values_(values), packed_(span.packed), mask_(span.mask) {
+      : bits_(span.format->bits), values_(values), tiles_(span.tiles), packed_(span.packed), mask_(span.mask) {
     if (mask_) unpack_kept(span.taken, kept, scratch);
   }
 
@@ -338,32 +325,31 @@ class Tiles {
     const uint8_t* from = packed_;
     packed_ += Kind::codes / 8 * bits_;
     if (bits_ >= 8) return {from, nullptr};
-    unpack_lines(bits_, Kind::codes / kLineCodes, from, reinterpret_cast<uint8_t*>(codes_),
-                 [values = values_](Bytes codes) __attribute__((always_inline)) {
-                   if constexpr (kTranslates) return values.translated(codes);
-                   return codes;
-                 });
+    if constexpr (kLooksUp) {
+      unpack_lines(values_, Kind::codes / kLineCodes, from, codes_);
+    } else {
+      unpack_lines(bits_, Kind::codes / kLineCodes, from, reinterpret_cast<uint8_t*>(codes_));
+    }
     return {reinterpret_cast<const uint8_t*>(codes_), nullptr};
   }
 
  private:
   using Code = typename Kind::Code;
-  static constexpr bool kTranslates = requires(const Values& values) { values.translated(Bytes{}); };
+  static constexpr bool kLooksUp = requires(const Values& values) { values.look_up(Bytes{}, nullptr); };
 
   // The span's codes need not start on a byte, but every eighth code does. Expanding may look at one more than there
   // are.
   void unpack_kept(int64_t taken, int64_t count, uint8_t* scratch) {
     Code* kept = reinterpret_cast<Code*>(scratch);
-    if constexpr (sizeof(Code) == 2) {
+    if constexpr (kLooksUp) {
+      uint8_t* codes = scratch + 2 * tiles_ * kMaxTileBytes;
+      Simd::unpack_stream(bits_, packed_ + taken / 8 * bits_, taken % 8 + count, codes);
+      for (int64_t i = 0; i < taken % 8 + count; i += kSimdBytes) values_.look_up(load<Bytes>(codes + i), kept + i);
+      kept += taken % 8;
+    } else if constexpr (sizeof(Code) == 2) {
       std::memcpy(kept, packed_ + taken * 2, static_cast<size_t>(count) * 2);
     } else {
       Simd::unpack_stream(bits_, packed_ + taken / 8 * bits_, taken % 8 + count, kept);
-      if constexpr (kTranslates) {
-        for (int64_t i = 0; i < taken % 8 + count; i += kSimdBytes) {
-          const Bytes translated = values_.translated(load<Bytes>(kept + i));
-          std::memcpy(kept + i, &translated, sizeof translated);
-        }
-      }
       kept += taken % 8;
     }
     kept[count] = 0;
@@ -372,6 +358,7 @@ class Tiles {
 
   int bits_;
   const Values& values_;
+  int64_t tiles_;
   const uint8_t *packed_, *mask_;
   const Code* kept_ = nullptr;
   alignas(64) Code codes_[kMaxTileBytes / sizeof(Code)];
@@ -414,8 +401,10 @@ struct LinearSpan {
   int64_t look_up() const {
     const Format& format = *span.format;
     if (format.bits > 4) return settle_pack(Table(format));
-    if constexpr (requires { Simd::look_up(nullptr, Bytes{}); }) {
-      if (format.bits == 4 && HalfBytes<Simd>::fit(format)) return settle_pack(HalfBytes<Simd>(format));
+    if constexpr (requires { Simd::look_up_words(nullptr, nullptr, Bytes{}, nullptr); }) {
+      if (span.operand_bits == 16 && Bf16Table<Simd>::fit(format)) {
+        return settle_scale<uint16_t, 2, false>(Bf16Table<Simd>(format));
+      }
     }
     return settle_pack(typename Simd::SmallTable(format));
   }

@@ -39,8 +39,12 @@ struct NeonTable : AnyTable {
 struct NeonLookups : Neon {
   using SmallTable = NeonTable;
 
-  [[gnu::always_inline]] static Bytes look_up(const uint8_t* table, Bytes codes) {
-    return std::bit_cast<Bytes>(vqtbl1q_u8(vld1q_u8(table), std::bit_cast<uint8x16_t>(codes)));
+  [[gnu::always_inline]] static void look_up_words(const uint8_t* low, const uint8_t* high, Bytes codes,
+                                                   uint16_t* values) {
+    const auto indices = std::bit_cast<uint8x16_t>(codes);
+    const uint8x16_t lows = vqtbl1q_u8(vld1q_u8(low), indices), highs = vqtbl1q_u8(vld1q_u8(high), indices);
+    vst1q_u16(values, vreinterpretq_u16_u8(vzip1q_u8(lows, highs)));
+    vst1q_u16(values + 8, vreinterpretq_u16_u8(vzip2q_u8(lows, highs)));
   }
 
   [[gnu::always_inline]] static Floats to_floats(Halves halves) {

@@ -86,51 +86,39 @@ struct Minifloats {
   int8_t largest_;  // the greatest magnitude that is finite
 };
 
-// Codes of at most four bits for values that are e5m2, the upper byte of fp16: mxfp4's, for one. Codes become that byte
-// as they are unpacked.
-template <class Simd>
-class HalfBytes {
- public:
-  static bool fit(const Format& format) {
-    bool all = true;
-    for (int code = 0; code < 1 << format.bits; ++code) {
-      const uint32_t bits = std::bit_cast<uint32_t>(format.values[code]), exponent = bits >> 23 & 255;
-      all &= bits << 1 == 0 || (bits << 11 == 0 && exponent > 127 - 15 && exponent <= 127 + 15);
-    }
-    return all;
-  }
-
-  explicit HalfBytes(const Format& format) : bytes_() {
-    for (int code = 0; code < 1 << format.bits; ++code) {
-      const uint32_t bits = std::bit_cast<uint32_t>(format.values[code]);
-      const uint32_t magnitude = bits << 1 ? (bits >> 21 & 0x3ff) - ((127 - 15) << 2) : 0;
-      bytes_[code] = static_cast<uint8_t>(bits >> 24 & 0x80) | static_cast<uint8_t>(magnitude);
-    }
-  }
-
-  [[gnu::always_inline]] Bytes translated(Bytes codes) const { return Simd::look_up(bytes_, codes); }
-
-  template <class Lanes>
-  [[gnu::always_inline]] Floats operator()(Lanes lanes, int at) const {
-    return Simd::to_floats(upper(lanes, at));
-  }
-
-  static float unit() { return 1; }
-  static bool drops_to_zero() { return true; }
-
- private:
-  static Halves upper(Halves lanes, int at) { return at ? lanes & 0xff00 : lanes << 8; }
-  static Halves upper(Words lanes, int at) { return narrow(lanes, at) << 8; }
-
-  alignas(16) uint8_t bytes_[16];
-};
-
 struct Bf16 {
   [[gnu::always_inline]] Floats operator()(Words lanes, int at) const {
     return std::bit_cast<Floats>(at ? lanes & 0xffff0000 : lanes << 16);
   }
   static float unit() { return 1; }
   static bool drops_to_zero() { return true; }
+};
+
+// Codes of four bits for values that bf16 has, as mxfp4's are: unpacked as such.
+template <class Simd>
+class Bf16Table : public Bf16 {
+ public:
+  static bool fit(const Format& format) {
+    bool all = format.bits == 4;
+    for (int code = 0; code < 16; ++code) all &= std::bit_cast<uint32_t>(format.values[code]) << 16 == 0;
+    return all;
+  }
+
+  explicit Bf16Table(const Format& format) {
+    for (int code = 0; code < 16; ++code) {
+      const uint32_t bits = std::bit_cast<uint32_t>(format.values[code]);
+      low_[code] = static_cast<uint8_t>(bits >> 16);
+      high_[code] = static_cast<uint8_t>(bits >> 24);
+    }
+  }
+
+  // As many as a vector has bytes.
+  [[gnu::always_inline]] void look_up(Bytes codes, uint16_t* values) const {
+    Simd::look_up_words(low_, high_, codes, values);
+  }
+
+ private:
+  alignas(16) uint8_t low_[16], high_[16];
 };
 
 template <class Simd>

@@ -106,6 +106,7 @@ def error_bound(x: Tensor, weight: Tensor) -> Tensor:
     smallest normal number may be lost.
 
     Or, with integer weights, activations are rounded to 18 bits of the largest of their 32, or to 2^-118.
+    Activations of 2^96 and more may overflow where weights would not have let them.
     """
     inputs, sizes = x.shape[-1], x.to(torch.float64).abs()
     magnitudes = weight.to(torch.float64).abs().T
