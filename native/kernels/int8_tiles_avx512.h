@@ -105,9 +105,9 @@ class HighNibbles {
  public:
   static constexpr int kTimes = 16;
 
-  // Scales of fp16 can be divided by sixteen without loss.
   static bool takes(const SpanWeights& weights) {
-    return !weights.mask && !weights.zeros && weights.format->bits == 4 && weights.format->scale == ScaleType::fp16;
+    return !weights.mask && !weights.zeros && weights.format->bits == 4 && has_half_scales(*weights.format) &&
+           weights.sixteenths;
   }
   HighNibbles(const SpanWeights& weights, uint8_t*) : at_(weights.packed) {}
 

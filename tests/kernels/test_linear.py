@@ -72,6 +72,17 @@ def test_integer_products_are_the_reference_to_the_bit(format, density, rounding
     assert torch.equal(kernels.linear(*arguments, activations=rounding), expected)
 
 
+@pytest.mark.parametrize("exponent", [-126, -121, -119, -117, 110])
+@pytest.mark.parametrize("rounding", ["int8", "bfp:g32:m7"])
+def test_scales_at_the_ends_of_their_range(rounding, exponent, isa):
+    """Of which sixteenths, that some kernels take, are floats or just not."""
+    packed = tiles.pack(matrix(32, 96) * 2.0**exponent, "int4:g32")
+    x = activations(16, 96)
+    for way in ways(packed, rounding):
+        y = kernels.linear(x, packed, activations=rounding, way=way)
+        assert torch.equal(y, reference_of(x, packed, rounding))
+
+
 @pytest.mark.parametrize("batch", [1, 5, 16, 17, 40, 70])
 @pytest.mark.parametrize("rounding", ["int8", "bfp:g32:m7", "bfp:g32:m8", "bfp:g64:m8", "bfp:g64:m13", "bfp:g64:m16"])
 @pytest.mark.parametrize("density", [None, 0.5])

@@ -337,23 +337,21 @@ class Tiles {
   using Code = typename Kind::Code;
   static constexpr bool kLooksUp = requires(const Values& values) { values.look_up(Bytes{}, nullptr); };
 
-  // The span's codes need not start on a byte, but every eighth code does. Expanding may look at one more than there
-  // are.
+  // Codes of 8 and 16 bits are taken from where they lie. Of others the span's need not start on a byte, but every
+  // eighth code does.
   void unpack_kept(int64_t taken, int64_t count, uint8_t* scratch) {
-    Code* kept = reinterpret_cast<Code*>(scratch);
-    if constexpr (kLooksUp) {
-      uint8_t* codes = scratch + 2 * tiles_ * kMaxTileBytes;
-      Simd::unpack_stream(bits_, packed_ + taken / 8 * bits_, taken % 8 + count, codes);
-      for (int64_t i = 0; i < taken % 8 + count; i += kSimdBytes) values_.look_up(load<Bytes>(codes + i), kept + i);
-      kept += taken % 8;
-    } else if constexpr (sizeof(Code) == 2) {
-      std::memcpy(kept, packed_ + taken * 2, static_cast<size_t>(count) * 2);
-    } else {
-      Simd::unpack_stream(bits_, packed_ + taken / 8 * bits_, taken % 8 + count, kept);
-      kept += taken % 8;
+    if (bits_ >= 8) {
+      kept_ = reinterpret_cast<const Code*>(packed_) + taken;
+      return;
     }
-    kept[count] = 0;
-    kept_ = kept;
+    uint8_t* codes = scratch + (kLooksUp ? 2 * tiles_ * kMaxTileBytes : 0);
+    const int64_t before = taken % 8;
+    Simd::unpack_stream(bits_, packed_ + taken / 8 * bits_, before + count, codes);
+    if constexpr (kLooksUp) {
+      auto* values = reinterpret_cast<uint16_t*>(scratch);
+      for (int64_t i = 0; i < before + count; i += kSimdBytes) values_.look_up(load<Bytes>(codes + i), values + i);
+    }
+    kept_ = reinterpret_cast<const Code*>(scratch) + before;
   }
 
   int bits_;
@@ -417,6 +415,7 @@ struct LinearSpan {
       case Rounding::minifloat:
         if (format.bits <= 4) return look_up();
         if (Minifloats<Simd, 8, 3>::fit(format)) return settle_pack(Minifloats<Simd, 8, 3>(format));
+        if (Minifloats<Simd, 8, 2>::fit(format)) return settle_pack(Minifloats<Simd, 8, 2>(format));
         return Minifloats<Simd>::fit(format) ? settle_pack(Minifloats<Simd>(format)) : look_up();
       case Rounding::table:
         return look_up();

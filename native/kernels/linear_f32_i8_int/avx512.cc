@@ -68,15 +68,15 @@ struct Sums {
   }
 };
 
-// What the end of a segment has to heed: of int4:g32 and its like fp16 scales, of segments of kShort inputs; scales of
-// any type; zero points.
+// What the end of a segment has to heed: of int4:g32 and its like scales of two bytes, of segments of kShort inputs;
+// scales of any type; zero points.
 enum class Ending { plain, scales, zeros };
 constexpr int kShort = 2 * kStepInputs;
 
 template <class Work>
 void with_ending(const SpanWeights& weights, const IntegerActivations& x, const Work& work) {
   if (weights.zeros) return work.template operator()<Ending::zeros>();
-  const bool plain = weights.format->scale == ScaleType::fp16 && x.segment == kShort;
+  const bool plain = has_half_scales(*weights.format) && x.segment == kShort;
   plain ? work.template operator()<Ending::plain>() : work.template operator()<Ending::scales>();
 }
 
@@ -106,7 +106,7 @@ class Totals {
   // Operands were raised by 2^raise_bits.
   template <class Sums>
   [[gnu::always_inline]] void add(const Segment& segment, int raise_bits, const Sums& sums) {
-    const __m512 scales = ending == Ending::plain ? load_fp16_scales(weights_, segment.group)
+    const __m512 scales = ending == Ending::plain ? load_half_scales(weights_, segment.group)
                                                   : load_sixteen_scales(weights_, segment.group);
     for (int i = 0; i < rows; ++i) {
       const int64_t at = i * stride_ + segment.index;

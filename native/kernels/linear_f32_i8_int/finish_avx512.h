@@ -9,21 +9,21 @@
 namespace tilepress {
 namespace {
 
-inline __m512 load_fp16_scales(const SpanWeights& weights, int64_t group) {
-  const auto* halves = static_cast<const uint16_t*>(weights.scales) + group * kBlockNeurons;
-  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(halves)));
+// Scales of two bytes, what groups mostly have.
+inline bool has_half_scales(const Format& format) {
+  return format.scale == ScaleType::bf16 || format.scale == ScaleType::fp16;
+}
+[[gnu::always_inline]] inline __m512 load_half_scales(const SpanWeights& weights, int64_t group) {
+  const auto* from = static_cast<const uint16_t*>(weights.scales) + group * kBlockNeurons;
+  const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+  if (weights.format->scale == ScaleType::fp16) [[unlikely]] return _mm512_cvtph_ps(halves);
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
 }
 
 inline __m512 load_sixteen_scales(const SpanWeights& weights, int64_t group) {
-  const int64_t at = group * kBlockNeurons;
-  if (weights.format->scale == ScaleType::bf16) {
-    const auto* halves = static_cast<const uint16_t*>(weights.scales) + at;
-    const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(halves)));
-    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
-  }
-  if (weights.format->scale == ScaleType::fp16) return load_fp16_scales(weights, group);
+  if (has_half_scales(*weights.format)) return load_half_scales(weights, group);
   if (weights.format->scale == ScaleType::fp32) {
-    return _mm512_loadu_ps(static_cast<const float*>(weights.scales) + at);
+    return _mm512_loadu_ps(static_cast<const float*>(weights.scales) + group * kBlockNeurons);
   }
   float scales[kBlockNeurons];
   load_scales(weights, group, scales);

@@ -13,13 +13,13 @@ struct Int8Unit : AmxUnit {
     __asm__ volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(sum), "i"(x), "i"(weights));
   }
 
-  // Scales for operands so many times too large, as only weights with scales of fp16 have them.
+  // Scales for operands so many times too large, as only weights with half scales have them.
   template <int times>
   static __m512 scales_for(const SpanWeights& weights, int64_t group) {
     if constexpr (times == 1) {
       return load_sixteen_scales(weights, group);
     } else {
-      return _mm512_mul_ps(load_fp16_scales(weights, group), _mm512_set1_ps(1.0f / times));
+      return _mm512_mul_ps(load_half_scales(weights, group), _mm512_set1_ps(1.0f / times));
     }
   }
 
