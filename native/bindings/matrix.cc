@@ -143,20 +143,6 @@ void check_whole_zeros(const MatrixShape& shape, const uint8_t* zeros) {
   require(std::all_of(zeros, zeros + shape.scale_count(), whole), "zero points of a sparse matrix must be whole");
 }
 
-// Whether a sixteenth of each scale is a float32 of as many bits: where none is below 2^-122, unless it is 0.
-bool have_sixteenths(ScaleType type, Bytes scales) {
-  constexpr uint16_t kLeast = 5 << 7;  // as bf16
-  if (type != ScaleType::bf16) return type == ScaleType::fp16;
-  bool found = false;
-  for (size_t i = 0; i < scales.size(); i += 2) {
-    uint16_t bits;
-    std::memcpy(&bits, scales.data() + i, 2);
-    const uint16_t magnitude = bits & 0x7fff;
-    found |= magnitude != 0 && magnitude < kLeast;
-  }
-  return !found;
-}
-
 Streams check_streams(const MatrixShape& shape, Bytes codes, Bytes mask, ConstOffsets offsets, Bytes scales,
                       Bytes zeros) {
   require_size(mask, shape.blocks() * shape.block_mask_bytes(), "mask");
@@ -233,7 +219,6 @@ class PackedArrays {
         streams_(check_streams(shape_, codes, mask, offsets, scales, zeros)) {
     if (sparse) check_masks(shape_, offsets.data(), mask.data());
     if (sparse && shape_.zero_points) check_whole_zeros(shape_, zeros.data());
-    streams_.sixteenths = have_sixteenths(native_format_.scale, scales);
   }
   PackedArrays(const PackedArrays&) = delete;  // native_format_ points into format_
 

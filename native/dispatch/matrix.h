@@ -36,7 +36,6 @@ struct Streams {
   const int64_t* offsets;
   uint8_t* scales;
   uint8_t* zeros;
-  bool sixteenths = false;  // whether scales are known to be such that they can be divided by 16 without loss
 };
 
 // A dense matrix, row after row. An element is kept where `keep` is not 0 or, without `keep`, where it is not

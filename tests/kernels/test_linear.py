@@ -75,7 +75,7 @@ def test_integer_products_are_the_reference_to_the_bit(format, density, rounding
 @pytest.mark.parametrize("exponent", [-126, -121, -119, -117, 110])
 @pytest.mark.parametrize("rounding", ["int8", "bfp:g32:m7"])
 def test_scales_at_the_ends_of_their_range(rounding, exponent, isa):
-    """Of which sixteenths, that some kernels take, are floats or just not."""
+    """Of which some kernels take sixteenths."""
     packed = tiles.pack(matrix(32, 96) * 2.0**exponent, "int4:g32")
     x = activations(16, 96)
     for way in ways(packed, rounding):

@@ -163,7 +163,6 @@ struct SpanWeights {
   int64_t taken, limit;   // sparse: codes of the block before the span, and in all of it
   const void* scales;     // of the block's first group, as are zeros
   const uint8_t* zeros;   // whole numbers where there is a mask
-  bool sixteenths;        // scales can be divided by 16 without loss
 };
 
 // Sums of products, as integers, may be started at the bits of this float, whose last place is 1/16, times a power of
