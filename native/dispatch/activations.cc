@@ -207,8 +207,8 @@ void IntegerRows::place_words(const int8_t* values, int64_t row) {
 
 int IntegerRows::convert_bfp(int64_t row) {
   const bool as_words = placing_ == Placing::bf16_tiles;
-  const BfpInput in = {given(row),   given_.type,      shape_.cols, format_.group,
-                       cut_.segment, format_.mantissa, addends_,    format_.nearest, unit_};
+  const BfpInput in = {given(row),       given_.type, shape_.cols,     format_.group, cut_.segment,
+                       format_.mantissa, addends_,    format_.nearest, unit_};
   const std::array<int8_t*, kMostDigits> digits = as_words ? std::array<int8_t*, kMostDigits>{} : places(row);
   return choose(kQuantizeBfp)(in, {{digits[0], digits[1], digits[2]},
                                    as_words ? words(row) : nullptr,

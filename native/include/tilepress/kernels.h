@@ -114,8 +114,8 @@ struct BfpOutput {
   float* units;
 };
 inline constexpr int kWordPiece = 32;
-// Returns how many digits or addends are not all zero; 0, with the outputs meaningless, where one is not finite or, with
-// `nearest`, not below kMostNearest.
+// Returns how many digits or addends are not all zero; 0, with the outputs meaningless, where one is not finite or,
+// with `nearest`, not below kMostNearest.
 inline constexpr float kMostNearest = 0x1p96f;
 using QuantizeBfp = int(const BfpInput&, const BfpOutput&);
 

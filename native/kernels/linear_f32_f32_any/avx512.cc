@@ -8,7 +8,8 @@ namespace {
 // A permutation looks at the four lowest bits of a lane only, so what lies above a code does not matter.
 struct Avx512Table : AnyTable {
   explicit Avx512Table(const Format& format)
-      : AnyTable(format), values(_mm512_maskz_loadu_ps(static_cast<__mmask16>((1 << (1 << format.bits)) - 1), format.values)) {}
+      : AnyTable(format),
+        values(_mm512_maskz_loadu_ps(static_cast<__mmask16>((1 << (1 << format.bits)) - 1), format.values)) {}
 
   template <class Lanes>
   [[gnu::always_inline]] Floats operator()(Lanes lanes, int at) const {

@@ -147,8 +147,8 @@ struct Lanes {
 // Inputs `first` to `end` of a tile, all in one group, as weights [inputs, 16]. Copies of what is constant stay in
 // registers: for all the compiler knows, storing weights could change the originals.
 template <class Kind, bool masked, class Values>
-[[gnu::noinline]] void decode_inputs(const Values& values_there, const Tile& tile_there, int first, int end, const Group& group,
-                   float* weights) {
+[[gnu::noinline]] void decode_inputs(const Values& values_there, const Tile& tile_there, int first, int end,
+                                     const Group& group, float* weights) {
   const Values values = values_there;
   const Tile tile = tile_there;
   for (int part = 0; part < kParts; ++part) {
@@ -178,8 +178,8 @@ struct FewRows {
 // out [rows, 16] += their products with inputs `first` to `end` of a tile, all in one group. Few rows have several sums
 // each, of every so many inputs.
 template <class Kind, bool masked, int rows, class Values>
-[[gnu::noinline]] void multiply_inputs(const Values& values_there, const Tile& tile_there, int first, int end, const Group& group,
-                     const FewRows<rows>& x, float* out) {
+[[gnu::noinline]] void multiply_inputs(const Values& values_there, const Tile& tile_there, int first, int end,
+                                       const Group& group, const FewRows<rows>& x, float* out) {
   constexpr int kTurns = most(1, kChains / (rows * kParts)), kStep = most(Kind::pack, kTurns);
   const Values values = values_there;
   const Tile tile = tile_there;
@@ -274,7 +274,8 @@ class SpanProduct {
   void add_as(const Any& values, const Tile& tile, int64_t first) {
     const int inputs = static_cast<int>(least<int64_t>(Kind::inputs, span_.inputs - first));
     if (few_ && inputs == Kind::inputs) {
-      return x_.batch == 1 ? add_few<masked, 1>(values, tile, first) : add_few<masked, kRowsAtOnce>(values, tile, first);
+      return x_.batch == 1 ? add_few<masked, 1>(values, tile, first)
+                           : add_few<masked, kRowsAtOnce>(values, tile, first);
     }
     alignas(64) float weights[Kind::inputs * kBlockNeurons];
     for_groups<Kind>(span_, span_.first + first, inputs, values.unit(), group_, [&](int begin, int end) {
@@ -318,7 +319,8 @@ class Tiles {
 
   Tile next() {
     if (mask_) {
-      kept_ += Simd::expand(kept_, mask_, Kind::codes, codes_, Kind::zero_point || !values_.drops_to_zero() ? keep_ : nullptr);
+      kept_ += Simd::expand(kept_, mask_, Kind::codes, codes_,
+                            Kind::zero_point || !values_.drops_to_zero() ? keep_ : nullptr);
       mask_ += Kind::codes / 8;
       return {reinterpret_cast<const uint8_t*>(codes_), keep_};
     }

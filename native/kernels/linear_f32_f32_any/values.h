@@ -36,9 +36,9 @@ inline int finite_magnitudes(const Format& format) {
 }
 
 // At most eight bits with at most five of exponent, so fp16 once the fields are in its places, but for a power of two.
-// Shifted to the top and, with its sign, down again, a code leaves copies of the sign where fp16 has more exponent. What
-// lies beside a code is masked away there.
-// Some have their bits and those of their mantissa known beforehand; shifts of any number take twice as long.
+// Shifted to the top and, with its sign, down again, a code leaves copies of the sign where fp16 has more exponent.
+// What lies beside a code is masked away there. Some have their bits and those of their mantissa known beforehand;
+// shifts of any number take twice as long.
 template <class Simd, int known_bits = 0, int known_mantissa = 0>
 struct Minifloats {
   static bool fit(const Format& format) {

@@ -16,7 +16,8 @@ inline bool has_half_scales(const Format& format) {
 [[gnu::always_inline]] inline __m512 load_half_scales(const SpanWeights& weights, int64_t group) {
   const auto* from = static_cast<const uint16_t*>(weights.scales) + group * kBlockNeurons;
   const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
-  if (weights.format->scale == ScaleType::fp16) [[unlikely]] return _mm512_cvtph_ps(halves);
+  if (weights.format->scale == ScaleType::fp16) [[unlikely]]
+    return _mm512_cvtph_ps(halves);
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
 }
 

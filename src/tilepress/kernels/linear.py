@@ -110,9 +110,10 @@ def error_bound(x: Tensor, weight: Tensor) -> Tensor:
     """
     inputs, sizes = x.shape[-1], x.to(torch.float64).abs()
     magnitudes = weight.to(torch.float64).abs().T
-    largest = pad(sizes, (0, -inputs % 32)).unflatten(-1, (-1, 32)).amax(-1).repeat_interleave(32, -1)[..., :inputs]
-    rounded = (2.0**-17 * largest + 2.0**-118) @ magnitudes
-    return (2.0**-7 + 2.0**-16 + inputs * 2.0**-23) * (sizes @ magnitudes) + rounded + inputs * 2.0**-126
+    groups = pad(sizes, (0, -inputs % 32)).reshape(*x.shape[:-1], -1, 32)
+    largest = groups.amax(-1).repeat_interleave(32, -1)[..., :inputs]
+    bound: Tensor = (2.0**-7 + 2.0**-16 + inputs * 2.0**-23) * (sizes @ magnitudes) + inputs * 2.0**-126
+    return bound + (2.0**-17 * largest + 2.0**-118) @ magnitudes
 
 
 @lru_cache(maxsize=64)

@@ -19,7 +19,10 @@ from ..tiles import PackedMatrix, unpack, unpack_codes
 INT8_ROWS = parse_weight("int8:row")
 SPAN = 2048  # inputs, or a little more, whose products are summed before they join the others
 SPAN_STEP = 64
-DIGIT_GROUP, DIGIT_BITS = 32, 18  # of floats that become integers: inputs that share their unit, and bits of the largest
+DIGIT_GROUP, DIGIT_BITS = (
+    32,
+    18,
+)  # of floats that become integers: inputs that share their unit, and bits of the largest
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +124,7 @@ def _integer_rows(x: Tensor, rounding: BFP | None) -> IntegerRows:
 
 
 def _digit_rows(x: Tensor) -> IntegerRows:
-    groups = pad(x.to(torch.float64), (0, -x.shape[1] % DIGIT_GROUP)).unflatten(1, (-1, DIGIT_GROUP))
+    groups = pad(x.to(torch.float64), (0, -x.shape[1] % DIGIT_GROUP)).reshape(len(x), -1, DIGIT_GROUP)
     part, exponent = torch.frexp(groups.abs().amax(-1))
     exponent = (exponent + (torch.round(part * 2**DIGIT_BITS) == 2**DIGIT_BITS)).clamp(min=-99)
     units = torch.ldexp(torch.ones_like(part), exponent - DIGIT_BITS)
