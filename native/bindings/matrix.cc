@@ -4,7 +4,9 @@
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "bindings/arguments.h"
@@ -23,6 +25,7 @@ struct OwnedFormat {
   std::vector<uint8_t> codes;
   std::vector<float> values;
   std::vector<uint16_t> bf16s;
+  std::vector<int8_t> integers;
 };
 
 void set_tables(OwnedFormat& owned, ConstFloats thresholds, ConstBytes codes, ConstFloats values) {
@@ -38,6 +41,21 @@ void set_tables(OwnedFormat& owned, ConstFloats thresholds, ConstBytes codes, Co
   owned.values.resize(256, 0.0f);  // so that no byte can point past the end
   for (float value : owned.values) owned.bf16s.push_back(round_to_bf16(value));
   owned.format.search_steps = steps;
+}
+
+// The values of 4-bit codes as integers of the largest unit that makes them so, where they are such, and of eight bits.
+void set_integers(OwnedFormat& owned) {
+  const std::span<const float> values(owned.values.data(), 16);
+  for (float unit = 1; unit >= 0x1p-7f; unit /= 2) {
+    const auto is_small_integer = [&](float value) {
+      const float units = value / unit;
+      return std::abs(units) < 128 && units == std::trunc(units);
+    };
+    if (!std::ranges::all_of(values, is_small_integer)) continue;
+    for (float value : values) owned.integers.push_back(static_cast<int8_t>(value / unit));
+    owned.format.unit = unit;
+    return;
+  }
 }
 
 OwnedFormat make_format(const std::string& rounding, int bits, float low, float high, float max, int emax,
@@ -71,6 +89,8 @@ OwnedFormat make_format(const std::string& rounding, int bits, float low, float 
   format.mantissa_bits = mantissa_bits;
   format.min_exponent = min_exponent;
   set_tables(owned, thresholds, codes, values);
+  const bool table = format.rounding == Rounding::table || format.rounding == Rounding::minifloat;
+  if (table && bits == 4 && format.scale != ScaleType::none) set_integers(owned);
   return owned;
 }
 
@@ -81,6 +101,7 @@ Format view(const OwnedFormat& owned) {
   format.codes = owned.codes.data();
   format.values = owned.values.data();
   format.bf16s = owned.bf16s.data();
+  format.integers = owned.integers.empty() ? nullptr : owned.integers.data();
   return format;
 }
 

@@ -93,7 +93,7 @@ IntegerRows::IntegerRows(const MatrixShape& shape, const Activations& x, const I
       addends_(placing == Placing::rows && format.mantissa == kMostAdded && x.batch <= kMostAddedRows),
       digits_(addends_ ? kMostDigits : digits_of(format.mantissa)),
       bits_(format.mantissa ? 1 + format.mantissa : 8),
-      stride_(shape.padded_cols()),
+      stride_((shape.cols + kSpanStep - 1) / kSpanStep * kSpanStep),
       segments_((shape.cols + cut.segment - 1) / cut.segment),
       digit_size_(placing == Placing::int8_tiles || placing == Placing::bf16_tiles
                       ? (x.batch + kTileRows - 1) / kTileRows * kTileRows * stride_

@@ -26,7 +26,8 @@ struct PackedWeights {
 };
 
 // The `together` functions multiply the same activations with several matrices, made ready once and as one job for all
-// threads. They return false, having done nothing, where the matrices want them otherwise made ready.
+// threads. They return false, and may leave anything in the outputs, where the matrices want them otherwise made ready
+// or activations cannot be made so.
 struct LinearTask {
   PackedWeights weights;
   Outputs outputs;
@@ -42,15 +43,16 @@ void linear_integer(const PackedWeights& weights, const Activations& x, const In
 bool linear_integer_together(std::span<const LinearTask> tasks, const Activations& x, const IntegerFormat& rounding,
                              int threads);
 
-// Floats as integers of so many bits (kFloatDigits) that integer weights, in 8-bit tiles, lose less by it than by being
-// rounded to bf16. Returns false, with the outputs meaningless, where a value is not finite or not below kMostNearest,
-// and where the matrices want different segments.
+// Floats as integers of so many bits (kFloatDigits) that weights which are integers lose less by it than by being
+// rounded to bf16: integer formats in 8-bit tiles, and 4-bit codes that stand for integers in 16-bit ones. Returns
+// false, with the outputs meaningless, where a value is not finite or not below kMostNearest, and where the matrices
+// want different segments.
 bool digits_take(const PackedWeights& weights);
 bool linear_digits(std::span<const LinearTask> tasks, const Activations& x, int threads);
 
 // y = x · Wᵀ + bias with x as it is, by one of six operations of the registry:
 //   linear_f32_f32_any       weights to float32
-//   linear_f32_i8_int        activations to digits of integers, for integer weights; others where it cannot be
+//   linear_f32_i8_int        activations to digits of integers, for weights that are some; others where it cannot be
 //   linear_f32_bf16_any      weights and activations to bf16, for one row or a few
 //   linear_f32_bf16_tiles    the same on a matrix unit, decoded tile by tile, for up to two lots of rows
 //   linear_f32_bf16_groups   the same, scales applied to the sums of groups, for one lot

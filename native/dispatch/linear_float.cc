@@ -252,23 +252,33 @@ std::string_view way_of_floats(const PackedWeights& weights, int64_t batch, Real
   return unit && rows <= kMostPairRows && pairs_take(weights) ? kLinearBf16Blocks.name : kMultiplyBf16.name;
 }
 
-// Rows up to which integer weights are better multiplied with digits of integers.
-int64_t few_digit_rows() {
+// Rows up to which integers, and 4-bit codes that stand for some, are better multiplied with digits of integers. As
+// timed on x86; on ARM as instructions are counted.
+int64_t few_digit_rows(const PackedWeights& weights) {
   const Isa isa = find(kLinearInteger)->isa;
-  return isa == Isa::portable ? 0 : isa == Isa::neon_dotprod || isa == Isa::neon_i8mm ? 4 : 2;
+  const bool table = weights.format.integers, sparse = weights.shape.sparse;
+  if (isa == Isa::portable) return 0;
+  if (isa == Isa::neon_dotprod || isa == Isa::neon_i8mm) return !table ? 4 : sparse ? 2 : 3;
+  if (isa == Isa::avx2) return table && sparse ? 0 : 2;
+  const bool unit = find(kLinearBf16Blocks)->isa != Isa::portable;
+  return table && !sparse && unit ? 1 : 2;
 }
 
 }  // namespace
 
 std::string_view float_way(const PackedWeights& weights, int64_t batch, Real type) {
-  return digits_take(weights) && batch <= few_digit_rows() ? kLinearInteger.name : way_of_floats(weights, batch, type);
+  return digits_take(weights) && batch <= few_digit_rows(weights) ? kLinearInteger.name
+                                                                  : way_of_floats(weights, batch, type);
 }
 
 void linear_float(const PackedWeights& weights, const Activations& x, std::string_view way, const Outputs& outputs,
                   int threads) {
   const LinearTask task = {weights, outputs};
   if (way == kLinearInteger.name) {
-    if (!digits_take(weights)) throw std::invalid_argument(std::string(way) + " wants integer weights in 8-bit tiles");
+    if (!digits_take(weights)) {
+      throw std::invalid_argument(std::string(way) +
+                                  " wants integer weights in 8-bit tiles, or 4-bit tables of integers in 16-bit ones");
+    }
     if (linear_digits({&task, 1}, x, threads)) return;
     way = way_of_floats(weights, x.batch, x.type);
   }

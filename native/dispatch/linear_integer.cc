@@ -52,7 +52,7 @@ class Int8Tiles {
 
 void linear_int8_tiles(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding,
                        const Cut& cut, const Outputs& outputs, int threads) {
-  IntegerRows rows(weights.shape, x, rounding, cut, zero_step(weights.format), Placing::int8_tiles);
+  IntegerRows rows(weights.shape, x, rounding, cut, weight_unit(weights.format), Placing::int8_tiles);
   make_ready(rows, threads);
   for (int64_t row = 0; row < x.batch; row += kMostTileRows) {
     Int8Tiles tiles(rows, cut, row, std::min(kMostTileRows, x.batch - row));
@@ -140,7 +140,7 @@ class Int8Pairs {
 
 void linear_int8_pairs(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding,
                        const Cut& cut, const Outputs& outputs, int threads) {
-  IntegerRows rows(weights.shape, x, rounding, cut, zero_step(weights.format), Placing::int8_tiles);
+  IntegerRows rows(weights.shape, x, rounding, cut, weight_unit(weights.format), Placing::int8_tiles);
   const int64_t digits = digits_of(rounding.mantissa), most = digits == 2 ? kTileRows : 2 * kTileRows;
   Int8Pairs pairs(weights, rows, cut, outputs);
   for (int64_t row = 0; row < x.batch; row += most) {
@@ -160,7 +160,7 @@ bool linear_int8_spans(std::span<const LinearTask> tasks, const Activations& x, 
                        const Cut& cut, int threads) {
   const auto kernel = choose(kLinearInteger);
   const PackedWeights& first = tasks.front().weights;
-  IntegerRows rows(first.shape, x, rounding, cut, zero_step(first.format),
+  IntegerRows rows(first.shape, x, rounding, cut, weight_unit(first.format),
                    fives_serve(rounding, x.batch) ? Placing::fives : Placing::rows);
   const auto multiply = [&](const SpanWeights& span, int64_t row, int64_t batch, float* out, uint8_t* scratch) {
     return kernel(span, rows.view(row, batch, span.first), out, scratch);
@@ -181,7 +181,7 @@ bool cut_alike(std::span<const LinearTask> tasks, const IntegerFormat& rounding)
     const PackedWeights& weights = task.weights;
     const Cut other = cut_inputs(weights.shape, weights.format, rounding.group);
     return other.segment == cut.segment && other.span == cut.span && weights.shape.cols == first.shape.cols &&
-           zero_step(weights.format) == zero_step(first.format);
+           weight_unit(weights.format) == weight_unit(first.format);
   });
 }
 
@@ -239,7 +239,9 @@ bool linear_integer_together(std::span<const LinearTask> tasks, const Activation
 }
 
 bool digits_take(const PackedWeights& weights) {
-  return weights.format.rounding == Rounding::integer && weights.shape.operand_bits == 8;
+  const int operand_bits = weights.format.integers ? 16 : 8;
+  return (weights.format.integers || weights.format.rounding == Rounding::integer) &&
+         weights.shape.operand_bits == operand_bits;
 }
 
 bool linear_digits(std::span<const LinearTask> tasks, const Activations& x, int threads) {

@@ -12,19 +12,12 @@
 #include <cstring>
 #include <type_traits>
 
-#include "kernels/all.h"
+#include "kernels/byte_vector.h"
 #include "kernels/scales.h"
 
 namespace tilepress {
 namespace {
 
-#if defined(__AVX512F__)
-constexpr int kSimdBytes = 64;
-#elif defined(__AVX2__)
-constexpr int kSimdBytes = 32;
-#else
-constexpr int kSimdBytes = 16;
-#endif
 constexpr int kLanes = kSimdBytes / 4;
 constexpr int kParts = kBlockNeurons / kLanes;  // vectors that hold a block's neurons
 
@@ -33,15 +26,7 @@ using Words [[gnu::vector_size(kSimdBytes)]] = uint32_t;
 using SignedWords [[gnu::vector_size(kSimdBytes)]] = int32_t;
 using Halves [[gnu::vector_size(kSimdBytes / 2)]] = uint16_t;
 using SignedHalves [[gnu::vector_size(kSimdBytes / 2)]] = int16_t;
-using Bytes [[gnu::vector_size(kSimdBytes)]] = uint8_t;
 using SignedBytes [[gnu::vector_size(kSimdBytes)]] = int8_t;
-
-template <class Vector>
-[[gnu::always_inline]] inline Vector load(const void* from) {
-  Vector vector;
-  std::memcpy(&vector, from, sizeof(vector));
-  return vector;
-}
 
 [[gnu::always_inline]] inline void store(Floats vector, float* to) { std::memcpy(to, &vector, sizeof(vector)); }
 

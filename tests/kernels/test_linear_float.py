@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.tiles.cases import FORMATS, matrix
 
 from tilepress import kernels, tiles
-from tilepress.formats import Integer
+from tilepress.formats import Integer, Scaling, Table, WeightFormat
 from tilepress.kernels import reference
 from tilepress.kernels.linear import FLOAT_WAYS
 
@@ -36,7 +36,15 @@ def groups_take(packed):
 
 
 def digits_take(packed):
-    return isinstance(packed.format.element, Integer) and packed.operand_bits == 8
+    element = packed.format.element
+    operand_bits = 8 if isinstance(element, Integer) else 16
+    return bool(reference.integer_steps(element) and packed.format.scaling and packed.operand_bits == operand_bits)
+
+
+def integer_table(step, scale):
+    """A table of multiples of half of `step`, of which the first is not zero."""
+    values = [step * value for value in (-3, 3, 1, -1, 0, 2, -2, 3.5)]
+    return WeightFormat(Table("lut4:steps", 4, tuple(values)), Scaling(32, scale))
 
 
 def activations(*shape, seed=0, dtype=torch.float32):
@@ -142,7 +150,14 @@ def test_bf16_weights_and_activations_lose_nothing_but_in_sums(isa):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("density", [None, 0.5, 0.02])
-@pytest.mark.parametrize("format", ["int4:g32", "int8:row", "uint4:g32", "int5:g48", "uint8:g80:bf16", "int2:g16"])
+@pytest.mark.parametrize(
+    "format",
+    [
+        *("int4:g32", "int8:row", "uint4:g32", "int5:g48", "uint8:g80:bf16", "int2:g16", "mxfp4", "e2m1:g48:fp16"),
+        *("e2m1:row", integer_table(1, "bf16"), integer_table(0.25, "e8m0"), integer_table(32, "fp32")),
+    ],
+    ids=str,
+)
 def test_digits_are_the_reference_to_the_bit(format, density, dtype, isa):
     packed = pack(format, 37, 150, density)
     for batch in (1, 2, 5):
@@ -193,7 +208,8 @@ def test_an_unknown_way_is_refused_with_the_list():
 
 def test_digits_want_integers():
     for packed in (
-        tiles.pack(torch.ones(16, 64), "mxfp4"),
+        tiles.pack(torch.ones(16, 64), "nf4"),
+        tiles.pack(torch.ones(16, 64), "mxfp4", operand_bits=8),
         tiles.pack(torch.ones(16, 64), "int4:g32", operand_bits=16),
     ):
         with pytest.raises(ValueError, match="linear_f32_i8_int wants integer weights in 8-bit tiles"):

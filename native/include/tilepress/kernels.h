@@ -39,6 +39,8 @@ struct Format {
   const uint8_t* codes;     // table: code of each of 2^steps ranks
   const float* values;      // 256: value of each code, 0 past the last; of no use to 16-bit formats
   const uint16_t* bf16s;    // the same, rounded to bf16
+  const int8_t* integers;   // 16: the values of 4-bit codes in units of `unit`, where that makes them integers; or null
+  float unit;               // a power of two
 };
 
 // Whether values are so large that they must meet their scale before they are summed.
@@ -50,6 +52,9 @@ constexpr bool scales_first(const Format& format) {
 // byte / 2^zero_shift, and code * 2^zero_shift - byte is an integer of eight bits and a sign.
 constexpr int zero_shift(const Format& format) { return format.zero_point ? 8 - format.bits : 0; }
 constexpr float zero_step(const Format& format) { return 1.0f / static_cast<float>(1 << zero_shift(format)); }
+
+// What 1 stands for in the integers that weights are, before their scale.
+constexpr float weight_unit(const Format& format) { return format.integers ? format.unit : zero_step(format); }
 
 // Scales and zero points of one neuron; entry g lies at g * kBlockNeurons.
 struct GroupScales {

@@ -8,7 +8,6 @@
 //   look_up_words(low [16], high [16], codes, values), where bytes can be looked up: a vector of codes below 16.
 #pragma once
 
-#include "kernels/linear_f32_f32_any/fields.h"
 #include "kernels/linear_f32_f32_any/values.h"
 #include "kernels/scales.h"
 #include "kernels/unpack/unpack_block.h"
@@ -77,7 +76,7 @@ struct Kind {
   using KeepLanes = std::conditional_t<pack == 4, Words, Halves>;
 };
 
-// A tile's codes and, where some are dropped, keep bytes.
+// A tile's codes and, where some are dropped and must be masked, keep bytes; else null.
 struct Tile {
   const uint8_t *codes, *keep;
 };
@@ -236,12 +235,7 @@ template <class Kind, class Values>
 class SpanProduct {
  public:
   SpanProduct(const Values& values, const SpanWeights& span, const FloatActivations<float>& x, float* out)
-      : values_(values),
-        span_(span),
-        x_(x),
-        out_(out),
-        few_(x.batch <= kRowsAtOnce && !scales_first(*span.format)),
-        masked_(span.mask && (Kind::zero_point || !values.drops_to_zero())) {
+      : values_(values), span_(span), x_(x), out_(out), few_(x.batch <= kRowsAtOnce && !scales_first(*span.format)) {
     begin_at(0);
   }
 
@@ -267,7 +261,7 @@ class SpanProduct {
 
   template <class Any>
   void add_with(const Any& values, const Tile& tile, int64_t first) {
-    masked_ ? add_as<true>(values, tile, first) : add_as<false>(values, tile, first);
+    tile.keep ? add_as<true>(values, tile, first) : add_as<false>(values, tile, first);
   }
 
   template <bool masked, class Any>
@@ -296,7 +290,7 @@ class SpanProduct {
   const SpanWeights& span_;
   const FloatActivations<float>& x_;
   float* out_;
-  bool few_, masked_;
+  bool few_;
   Group group_ = {};
 };
 
@@ -306,6 +300,19 @@ int64_t kept_codes(const SpanWeights& span) {
   if (!span.mask) return 0;
   const int64_t count = count_bits(span.mask, span.tiles * Kind::codes / 8);
   return span.taken + count > span.limit ? -1 : count;
+}
+
+// A dense tile's 4-bit codes to what they stand for.
+template <class Table>
+void look_up_lines(const Table& table_there, int lines, const uint8_t* in, uint16_t* values) {
+  const Table table = table_there;
+  for (int line = 0; line < lines; line += 2, values += 2 * kLineCodes) {
+    for (int at = 0; at < kVectorBytes; at += kSimdBytes, in += kSimdBytes) {
+      const auto pairs = load<Bytes>(in);
+      table.look_up(pairs & 15, values + at);
+      table.look_up(pairs >> 4, values + kLineCodes + at);
+    }
+  }
 }
 
 // A span's tiles, one after the other; codes, or what `Values` looks up before all else.
@@ -319,18 +326,18 @@ class Tiles {
 
   Tile next() {
     if (mask_) {
-      kept_ += Simd::expand(kept_, mask_, Kind::codes, codes_,
-                            Kind::zero_point || !values_.drops_to_zero() ? keep_ : nullptr);
+      uint8_t* keep = Kind::zero_point || !values_.drops_to_zero() ? keep_ : nullptr;
+      kept_ += Simd::expand(kept_, mask_, Kind::codes, codes_, keep);
       mask_ += Kind::codes / 8;
-      return {reinterpret_cast<const uint8_t*>(codes_), keep_};
+      return {reinterpret_cast<const uint8_t*>(codes_), keep};
     }
     const uint8_t* from = packed_;
     packed_ += Kind::codes / 8 * bits_;
     if (bits_ >= 8) return {from, nullptr};
     if constexpr (kLooksUp) {
-      unpack_lines(values_, Kind::codes / kLineCodes, from, codes_);
+      look_up_lines(values_, Kind::codes / kLineCodes, from, codes_);
     } else {
-      unpack_lines(bits_, Kind::codes / kLineCodes, from, reinterpret_cast<uint8_t*>(codes_));
+      unpack_fields(bits_, Kind::codes / kLineCodes, from, reinterpret_cast<uint8_t*>(codes_));
     }
     return {reinterpret_cast<const uint8_t*>(codes_), nullptr};
   }

@@ -49,6 +49,17 @@ struct Sums {
     in_order(sum);
   }
 
+  // From neurons 0 to 3 and 8 to 11, and the rest, to 0 to 7 and 8 to 15.
+  [[gnu::always_inline]] void uncross() {
+    for (auto& row : of) {
+      for (auto& [low, high] : row) {
+        const __m256i first = _mm256_permute2x128_si256(low, high, 0x20);
+        high = _mm256_permute2x128_si256(low, high, 0x31);
+        low = first;
+      }
+    }
+  }
+
   __m256i whole(int row, int side, __m128i digit_bits) const {
     __m256i sum = of[row][0][side];
     for (int digit = 1; digit < digits; ++digit) {
@@ -86,9 +97,10 @@ template <class Codes, int rows, int digits>
 // Sixteen inputs of dense 4-bit codes are two vectors of 64 bytes, two tile rows in each.
 struct Dense4 {
   static constexpr int kBytes = 2 * kVectorBytes, kXBytes = 1, kTogether = 4;
+  static constexpr bool kCrossed = false;
 
   // Flipping its highest bit raises a signed code by 8.
-  static __m256i raise(int by) { return _mm256_set1_epi8(static_cast<char>(by * 0x11)); }
+  static __m256i raise(const Format&, int by) { return _mm256_set1_epi8(static_cast<char>(by * 0x11)); }
 
   static __m256i operands(const uint8_t* packed, int side, int tile_row, __m256i raise) {
     const __m256i pairs = _mm256_xor_si256(load(packed + tile_row / 2 * kVectorBytes + side * kSideBytes), raise);
@@ -102,12 +114,40 @@ struct Dense4 {
   }
 };
 
+// 4-bit codes of 16-bit tiles, looked up as integers of at most five bits. Two rows of two inputs of each neuron are
+// put together within 128 bits: one side then has neurons 0 to 3 and 8 to 11, the other the rest.
+struct Table4 {
+  static constexpr int kBytes = Dense4::kBytes, kXBytes = 1, kTogether = 4;
+  static constexpr bool kCrossed = true;
+
+  // The table itself, raised.
+  static __m256i raise(const Format& format, int by) {
+    const __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(format.integers));
+    return _mm256_add_epi8(_mm256_broadcastsi128_si256(table), _mm256_set1_epi8(static_cast<char>(by)));
+  }
+
+  static __m256i operands(const uint8_t* packed, int side, int tile_row, __m256i table) {
+    packed += tile_row / 2 * kVectorBytes;
+    const __m256i first = load(packed), second = load(packed + kSideBytes);
+    const __m256i pairs = side ? _mm256_unpackhi_epi16(first, second) : _mm256_unpacklo_epi16(first, second);
+    const __m256i codes = _mm256_and_si256(tile_row % 2 ? _mm256_srli_epi16(pairs, 4) : pairs, _mm256_set1_epi8(15));
+    return _mm256_shuffle_epi8(table, codes);
+  }
+
+  template <int rows, int digits>
+  [[gnu::always_inline]] static void step(const uint8_t* packed, __m256i table, const Lines<rows, digits>& x,
+                                          int64_t offset, Sums<rows, digits>& sums) {
+    narrow_step<Table4>(packed, table, x, offset, sums);
+  }
+};
+
 // Decoded operands of at most seven bits: 4 * 2 * 31 * 128, 2 * 2 * 63 * 128 and 2 * 127 * 128 are below 2^15.
 template <int together>
 struct Narrow {
   static constexpr int kBytes = 4 * kVectorBytes, kXBytes = 1, kTogether = together;
+  static constexpr bool kCrossed = false;
 
-  static __m256i raise(int by) { return _mm256_set1_epi8(static_cast<char>(by)); }
+  static __m256i raise(const Format&, int by) { return _mm256_set1_epi8(static_cast<char>(by)); }
 
   static __m256i operands(const uint8_t* packed, int side, int tile_row, __m256i raise) {
     return _mm256_add_epi8(load(packed + tile_row * kVectorBytes + side * kSideBytes), raise);
@@ -127,8 +167,9 @@ inline __m256i odds(__m256i bytes) { return _mm256_srai_epi16(bytes, 8); }
 // Operands of eight bits, signed. Of x there are sixteen inputs' evens and odds in turn, from widen().
 struct Wide {
   static constexpr int kBytes = 4 * kVectorBytes, kXBytes = 2;
+  static constexpr bool kCrossed = false;
 
-  static __m256i raise(int) { return _mm256_setzero_si256(); }
+  static __m256i raise(const Format&, int) { return _mm256_setzero_si256(); }
 
   template <int rows, int digits>
   [[gnu::always_inline]] static void step(const uint8_t* packed, __m256i, const Lines<rows, digits>& x, int64_t offset,
@@ -191,6 +232,13 @@ inline __m256 side_scales(const SpanWeights& weights, int64_t group, int side) {
   if (weights.format->scale == ScaleType::fp32) {
     return _mm256_loadu_ps(static_cast<const float*>(weights.scales) + at);
   }
+  if (weights.format->scale == ScaleType::e8m0) {
+    const auto* codes = reinterpret_cast<const __m128i*>(static_cast<const uint8_t*>(weights.scales) + at);
+    const __m256i powers = _mm256_slli_epi32(_mm256_cvtepu8_epi32(_mm_loadl_epi64(codes)), 23);
+    const __m256i none = _mm256_cmpeq_epi32(powers, _mm256_set1_epi32(0x7f800000));
+    const __m256i scales = _mm256_max_epu32(powers, _mm256_set1_epi32(1 << 22));  // the least one is subnormal
+    return _mm256_castsi256_ps(_mm256_or_si256(scales, _mm256_srli_epi32(none, 9)));
+  }
   float scales[kSideNeurons];
   for (int i = 0; i < kSideNeurons; ++i) scales[i] = load_scale(weights.format->scale, weights.scales, at + i);
   return _mm256_loadu_ps(scales);
@@ -251,7 +299,7 @@ void multiply_rows(const SpanWeights& weights, const IntegerActivations& x, cons
                    float* out) {
   constexpr int kAhead = 1024;  // bytes; hides what the hardware's own prefetching leaves
   const auto lines = make_lines<Codes, rows, digits>(weights, x, row, operands.scratch);
-  const __m256i raise = Codes::raise(operands.raise);
+  const __m256i raise = Codes::raise(*weights.format, operands.raise);
   const uint8_t* packed = operands.packed;
   Totals<rows> totals;
   for_segments(weights, x, [&](const Segment& segment) {
@@ -261,6 +309,7 @@ void multiply_rows(const SpanWeights& weights, const IntegerActivations& x, cons
       for (int line = 0; line < Codes::kBytes; line += kVectorBytes) __builtin_prefetch(packed + kAhead + line);
       Codes::step(packed, raise, lines, input * Codes::kXBytes, sums);
     }
+    if constexpr (Codes::kCrossed) sums.uncross();
     totals.add(weights, x, segment, row, operands.raise, sums);
   });
   totals.add_to(out);
@@ -276,12 +325,24 @@ void multiply_from(const SpanWeights& weights, const IntegerActivations& x, cons
   if constexpr (rows > 1) multiply_from<Codes, rows / 2, digits>(weights, x, operands, row, out);
 }
 
+// Bits of the integers that codes stand for.
+int integer_bits(const Format& format) {
+  int bits = 1;
+  for (int code = 0; code < 16; ++code) {
+    const int value = format.integers[code];
+    while (value >= 1 << (bits - 1) || value < -(1 << (bits - 1))) ++bits;
+  }
+  return bits;
+}
+
 // Returns `taken`.
 template <class Codes>
 int64_t multiply(const SpanWeights& weights, const IntegerActivations& x, const Operands& operands, int64_t taken,
                  float* out) {
-  if (x.digit_count == 1) multiply_from<Codes, kMostLines, 1>(weights, x, operands, 0, out);
-  if (x.digit_count == 2) multiply_from<Codes, kMostLines / 2, 2>(weights, x, operands, 0, out);
+  if constexpr (!std::is_same_v<Codes, Table4>) {  // which meets floats only
+    if (x.digit_count == 1) multiply_from<Codes, kMostLines, 1>(weights, x, operands, 0, out);
+    if (x.digit_count == 2) multiply_from<Codes, kMostLines / 2, 2>(weights, x, operands, 0, out);
+  }
   if (x.digit_count == 3) multiply_from<Codes, kMostLines / 3, 3>(weights, x, operands, 0, out);
   return taken;
 }
@@ -290,9 +351,14 @@ int64_t multiply(const SpanWeights& weights, const IntegerActivations& x, const 
 
 int64_t avx2::linear_integer_span(const SpanWeights& weights, const IntegerActivations& x, float* out,
                                   uint8_t* scratch) {
-  const int bits = weights.format->bits, raise = weights.zeros ? 0 : 1 << (bits - 1);
-  if (!weights.mask && bits == 4) return multiply<Dense4>(weights, x, {weights.packed, raise, scratch}, 0, out);
-  if (!weights.mask && bits == 8 && !weights.zeros) {
+  const bool looked_up = weights.format->integers;
+  const int bits = looked_up ? integer_bits(*weights.format) : weights.format->bits;
+  const int raise = weights.zeros ? 0 : 1 << (bits - 1);
+  if (!weights.mask && looked_up && bits <= 5)
+    return multiply<Table4>(weights, x, {weights.packed, raise, scratch}, 0, out);
+  if (!weights.mask && !looked_up && bits == 4)
+    return multiply<Dense4>(weights, x, {weights.packed, raise, scratch}, 0, out);
+  if (!weights.mask && !looked_up && bits == 8 && !weights.zeros) {
     return multiply<Wide>(weights, x, {weights.packed, 0, scratch}, 0, out);
   }
   uint8_t* decoded = operands_in(weights, scratch);

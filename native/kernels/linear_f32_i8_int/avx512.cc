@@ -1,7 +1,9 @@
 // Two ways, with the same sums. A few rows of activations: dense 4- and 8-bit codes straight from their bytes, sparse
 // signed codes expanded in registers. Everything else: the span decoded to operands, which then are dense 8-bit codes.
-// `vpdpbusd` wants its first side unsigned, so signed operands are raised to be so, and what that adds, as much times
-// the segment's sum of x, is taken off at the segment's end. Each digit is a dot product with the same operands.
+// 4-bit codes that stand for other integers are looked up, and as they come in 16-bit tiles, put in the places that
+// bytes have in 8-bit ones. `vpdpbusd` wants its first side unsigned, so signed operands are raised to be so, and what
+// that adds, as much times the segment's sum of x, is taken off at the segment's end. Each digit is a dot product with
+// the same operands.
 #include "kernels/kept_codes_avx512.h"
 #include "kernels/linear_f32_i8_int/finish_avx512.h"
 #include "kernels/linear_f32_i8_int/linear_span.h"
@@ -68,22 +70,29 @@ struct Sums {
   }
 };
 
-// What the end of a segment has to heed: of int4:g32 and its like scales of two bytes, of segments of kShort inputs;
-// scales of any type; zero points.
-enum class Ending { plain, scales, zeros };
+// What the end of a segment has to heed: of int4:g32 and its like scales of two bytes, of segments of kShort inputs; of
+// mxfp4 powers of two, likewise; scales of any type; zero points.
+enum class Ending { plain, powers, scales, zeros };
 constexpr int kShort = 2 * kStepInputs;
+constexpr bool is_short(Ending ending) { return ending == Ending::plain || ending == Ending::powers; }
 
-template <class Work>
+template <class Codes, class Work>
 void with_ending(const SpanWeights& weights, const IntegerActivations& x, const Work& work) {
-  if (weights.zeros) return work.template operator()<Ending::zeros>();
-  const bool plain = has_half_scales(*weights.format) && x.segment == kShort;
-  plain ? work.template operator()<Ending::plain>() : work.template operator()<Ending::scales>();
+  const bool is_short = x.segment == kShort;
+  if constexpr (Codes::kLookedUp) {
+    const bool powers = is_short && weights.format->scale == ScaleType::e8m0;
+    return powers ? work.template operator()<Ending::powers>() : work.template operator()<Ending::scales>();
+  } else {
+    if (weights.zeros) return work.template operator()<Ending::zeros>();
+    const bool plain = is_short && has_half_scales(*weights.format);
+    plain ? work.template operator()<Ending::plain>() : work.template operator()<Ending::scales>();
+  }
 }
 
 // Calls work(input) for each step of a segment. What pads the last one lies within its tile.
 template <Ending ending, class Work>
 [[gnu::always_inline]] inline void for_steps(const Segment& segment, const Work& work) {
-  if constexpr (ending == Ending::plain) {
+  if constexpr (is_short(ending)) {
     work(segment.begin);
     work(segment.begin + kStepInputs);
   } else {
@@ -106,8 +115,9 @@ class Totals {
   // Operands were raised by 2^raise_bits.
   template <class Sums>
   [[gnu::always_inline]] void add(const Segment& segment, int raise_bits, const Sums& sums) {
-    const __m512 scales = ending == Ending::plain ? load_half_scales(weights_, segment.group)
-                                                  : load_sixteen_scales(weights_, segment.group);
+    const __m512 scales = ending == Ending::plain    ? load_half_scales(weights_, segment.group)
+                          : ending == Ending::powers ? scales_of<ScaleType::e8m0>(weights_.scales, segment.group)
+                                                     : load_sixteen_scales(weights_, segment.group);
     for (int i = 0; i < rows; ++i) {
       const int64_t at = i * stride_ + segment.index;
       const __m512i x_sum = _mm512_set1_epi32(sums_[at]);
@@ -140,50 +150,133 @@ class Totals {
   __m512 of_[rows];
 };
 
-// Steps are of kStepRows tile rows. `flip` is what raises signed codes, else 0.
+// Steps are of kStepRows tile rows, their operands raised by 2^(kBits - 1) if they are signed.
 
 // Dense 4-bit codes: two tile rows in a vector.
-struct Dense4 {
+class Dense4 {
+ public:
   static constexpr int kBits = 4, kBytes = kStepRows / 2 * kVectorBytes;
+  static constexpr bool kLookedUp = false;
+
+  explicit Dense4(const SpanWeights& weights) : flip_(_mm512_set1_epi8(weights.zeros ? 0 : 8)) {}
 
   template <class Rows, class Sums>
-  [[gnu::always_inline]] static void step(const Rows& x, int64_t input, const uint8_t* packed, __m512i flip,
-                                          Sums& sums) {
+  [[gnu::always_inline]] void step(const Rows& x, int64_t input, const uint8_t* packed, Sums& sums) const {
     constexpr int kAndXor = 0x6a;  // (a & b) ^ c
     const __m512i low = _mm512_set1_epi8(15);
     for (int row = 0; row < kStepRows; row += 2, packed += kVectorBytes) {
       const __m512i pairs = _mm512_loadu_si512(packed);
       prefetch_ahead(packed);
-      sums.add(x, input, row, _mm512_ternarylogic_epi32(pairs, low, flip, kAndXor));
-      sums.add(x, input, row + 1, _mm512_ternarylogic_epi32(_mm512_srli_epi16(pairs, 4), low, flip, kAndXor));
+      sums.add(x, input, row, _mm512_ternarylogic_epi32(pairs, low, flip_, kAndXor));
+      sums.add(x, input, row + 1, _mm512_ternarylogic_epi32(_mm512_srli_epi16(pairs, 4), low, flip_, kAndXor));
     }
   }
+
+ private:
+  __m512i flip_;
 };
 
-struct Dense8 {
+// Dense codes of eight bits, or operands. Unsigned ones of eight bits were lowered by 128 to be operands, which raising
+// them undoes; others are raised by their zero points alone.
+template <bool operands>
+class Dense8 {
+ public:
   static constexpr int kBits = 8, kBytes = kStepRows * kVectorBytes;
+  static constexpr bool kLookedUp = false;
+
+  explicit Dense8(const SpanWeights& weights)
+      : flip_(_mm512_set1_epi8(static_cast<char>(!weights.zeros ? 128
+                                                 : operands     ? lowered(*weights.format)
+                                                                : 0))) {}
 
   template <class Rows, class Sums>
-  [[gnu::always_inline]] static void step(const Rows& x, int64_t input, const uint8_t* packed, __m512i flip,
-                                          Sums& sums) {
+  [[gnu::always_inline]] void step(const Rows& x, int64_t input, const uint8_t* packed, Sums& sums) const {
     for (int row = 0; row < kStepRows; ++row, packed += kVectorBytes) {
       prefetch_ahead(packed);
-      sums.add(x, input, row, _mm512_xor_si512(_mm512_loadu_si512(packed), flip));
+      sums.add(x, input, row, _mm512_xor_si512(_mm512_loadu_si512(packed), flip_));
     }
   }
+
+ private:
+  __m512i flip_;
+};
+
+// For `vpermb`, of a line of 16-bit tiles, two rows with two inputs of each neuron: one row with four.
+struct PairsToFours {
+  constexpr PairsToFours() : places() {
+    for (int i = 0; i < kLineCodes; ++i) places[i] = static_cast<uint8_t>(i / 4 * 2 + i % 2 + (i / 2 % 2) * 32);
+  }
+  alignas(64) uint8_t places[kLineCodes];
+};
+constexpr PairsToFours kPairsToFours;
+
+[[gnu::always_inline]] inline __m512i pairs_to_fours(__m512i line) {
+  return _mm512_permutexvar_epi8(_mm512_load_si512(kPairsToFours.places), line);
+}
+
+// The integers that 4-bit codes stand for, for `vpermb`, which looks at six bits: whatever the two above a code are.
+inline __m512i integer_table(const Format& format) {
+  return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(format.integers)));
+}
+
+// Dense 4-bit codes of 16-bit tiles, looked up: raised in the table, and put in place two lines at a time.
+class DenseTable {
+ public:
+  static constexpr int kBits = 8, kBytes = Dense4::kBytes;
+  static constexpr bool kLookedUp = true;
+
+  explicit DenseTable(const SpanWeights& weights)
+      : table_(_mm512_xor_si512(integer_table(*weights.format), _mm512_set1_epi8(static_cast<char>(128)))) {}
+
+  template <class Rows, class Sums>
+  [[gnu::always_inline]] void step(const Rows& x, int64_t input, const uint8_t* packed, Sums& sums) const {
+    for (int row = 0; row < kStepRows; row += 2, packed += kVectorBytes) {
+      const __m512i pairs = pairs_to_fours(_mm512_loadu_si512(packed));
+      prefetch_ahead(packed);
+      sums.add(x, input, row, _mm512_permutexvar_epi8(pairs, table_));
+      sums.add(x, input, row + 1, _mm512_permutexvar_epi8(_mm512_srli_epi16(pairs, 4), table_));
+    }
+  }
+
+ private:
+  __m512i table_;
+};
+
+// The kept ones.
+class KeptTable {
+ public:
+  using Code = uint8_t;
+  static constexpr int kBits = 8, kStep = Fields<4>::kStep;
+
+  explicit KeptTable(const SpanWeights& weights) : table_(integer_table(*weights.format)) {}
+
+  [[gnu::always_inline]] void unpack(const uint8_t* in, uint8_t* out) const {
+    _mm512_storeu_si512(out, _mm512_permutexvar_epi8(Fields<4>::rough_line(in), table_));
+    _mm512_storeu_si512(out + kLineCodes,
+                        _mm512_permutexvar_epi8(Fields<4>::rough_line(in + kVectorBytes / 2), table_));
+  }
+
+ private:
+  __m512i table_;
+};
+
+template <class Kept>
+struct Sparse : Kept {
+  static constexpr bool kLookedUp = std::is_same_v<Kept, KeptAhead<KeptTable>>;
+  using Kept::Kept;
 };
 
 template <class Codes, Ending ending, int rows, int digits>
-void dense_rows(const SpanWeights& weights, const IntegerActivations& x, const uint8_t* packed, int raise, int64_t row,
+void dense_rows(const SpanWeights& weights, const IntegerActivations& x, const uint8_t* packed, int64_t row,
                 float* out) {
-  const __m512i flip = _mm512_set1_epi8(static_cast<char>(raise));
+  const Codes codes(weights);
   const RowsOfX<rows, digits> from(x, row);
   Totals<ending, rows> totals(weights, x, row);
   for_segments(weights, x, [&](const Segment& segment) {
     Sums<rows, digits> sums;
     sums.clear();
     for_steps<ending>(segment, [&](int64_t input) __attribute__((always_inline)) {
-      Codes::step(from, input, packed, flip, sums);
+      codes.step(from, input, packed, sums);
       packed += Codes::kBytes;
     });
     totals.add(segment, Codes::kBits - 1, sums);
@@ -194,7 +287,7 @@ void dense_rows(const SpanWeights& weights, const IntegerActivations& x, const u
 template <class Codes, Ending ending, int rows, int digits>
 int64_t sparse_rows(const SpanWeights& weights, const IntegerActivations& x, int64_t row, float* out,
                     uint8_t* scratch) {
-  const int raise_bits = weights.format->bits - 1;
+  const int raise_bits = (Codes::kBits ? Codes::kBits : weights.format->bits) - 1;
   const __m512i flip = _mm512_set1_epi8(static_cast<char>(weights.zeros ? 0 : 1 << raise_bits));
   const RowsOfX<rows, digits> from(x, row);
   const uint8_t* mask = weights.mask;
@@ -208,18 +301,20 @@ int64_t sparse_rows(const SpanWeights& weights, const IntegerActivations& x, int
       prefetch_ahead(mask);
       codes.template next<kStepRows, ending == Ending::zeros>(
           mask, others, [&](int tile_row, __m512i expanded) __attribute__((always_inline)) {
-            sums.add(from, input, tile_row, _mm512_xor_si512(expanded, flip));
+            const __m512i placed = Codes::kLookedUp ? pairs_to_fours(expanded) : expanded;
+            sums.add(from, input, tile_row, _mm512_xor_si512(placed, flip));
           });
       mask += kStepRows * kMaskBytes<uint8_t>;
     });
-    totals.add(segment, Codes::kBits ? Codes::kBits - 1 : raise_bits, sums);
+    totals.add(segment, raise_bits, sums);
   });
   totals.add_to(out);
   return codes.taken();
 }
 
-// Rows of activations, a few at a time, sharing what is read of the weights.
-template <class Rows>
+// Rows of activations, a few at a time, sharing what is read of the weights. Looked-up codes meet floats, in three
+// digits, only.
+template <class Codes, class Rows>
 void in_steps(const IntegerActivations& x, float* out, const Rows& rows) {
   const auto of = [&]<int digits>() {
     int64_t row = 0;
@@ -233,16 +328,18 @@ void in_steps(const IntegerActivations& x, float* out, const Rows& rows) {
     if constexpr (digits == 1) take.template operator()<2>();
     take.template operator()<1>();
   };
-  if (x.digit_count == 1) of.template operator()<1>();
-  if (x.digit_count == 2) of.template operator()<2>();
+  if constexpr (!Codes::kLookedUp) {
+    if (x.digit_count == 1) of.template operator()<1>();
+    if (x.digit_count == 2) of.template operator()<2>();
+  }
   if (x.digit_count == 3) of.template operator()<3>();
 }
 
 template <class Codes>
-int64_t dense(const SpanWeights& weights, const IntegerActivations& x, const uint8_t* packed, int raise, float* out) {
-  with_ending(weights, x, [&]<Ending ending>() {
-    in_steps(x, out, [&]<int rows, int digits>(int64_t row, float* to) {
-      dense_rows<Codes, ending, rows, digits>(weights, x, packed, raise, row, to);
+int64_t dense(const SpanWeights& weights, const IntegerActivations& x, const uint8_t* packed, float* out) {
+  with_ending<Codes>(weights, x, [&]<Ending ending>() {
+    in_steps<Codes>(x, out, [&]<int rows, int digits>(int64_t row, float* to) {
+      dense_rows<Codes, ending, rows, digits>(weights, x, packed, row, to);
     });
   });
   return 0;
@@ -251,22 +348,19 @@ int64_t dense(const SpanWeights& weights, const IntegerActivations& x, const uin
 template <class Codes>
 int64_t sparse(const SpanWeights& weights, const IntegerActivations& x, float* out, uint8_t* scratch) {
   int64_t taken = 0;
-  with_ending(weights, x, [&]<Ending ending>() {
-    in_steps(x, out, [&]<int rows, int digits>(int64_t row, float* to) {
+  with_ending<Codes>(weights, x, [&]<Ending ending>() {
+    in_steps<Codes>(x, out, [&]<int rows, int digits>(int64_t row, float* to) {
       taken = sparse_rows<Codes, ending, rows, digits>(weights, x, row, to, scratch);
     });
   });
   return taken;
 }
 
-// Operands of unsigned codes are lowered by 128 where they have eight bits; raising them by as much, and others by
-// their zero points alone, gives the codes back.
 int64_t decoded(const SpanWeights& weights, const IntegerActivations& x, float* out, uint8_t* scratch) {
   uint8_t* operands = operands_in(weights, scratch);
   const int64_t taken = decode_operands<Avx512>(weights, operands, scratch);
   if (taken < 0) return taken;
-  const int raise = weights.zeros ? lowered(*weights.format) : 128;
-  dense<Dense8>(weights, x, operands, raise, out);
+  dense<Dense8<true>>(weights, x, operands, out);
   return taken;
 }
 
@@ -277,11 +371,14 @@ int64_t avx512::linear_integer_span(const SpanWeights& weights, const IntegerAct
   constexpr int64_t kFewRows = 8;  // above, expanding anew for each eight costs more than keeping what was expanded
   const int bits = weights.format->bits;
   const bool few = x.batch * x.digit_count <= kFewRows;
+  const bool looked_up = weights.format->integers;
   if (weights.mask && few) {
-    return with_kept_bytes(weights, [&]<class Codes>() { return sparse<Codes>(weights, x, out, scratch); });
+    if (looked_up) return sparse<Sparse<KeptAhead<KeptTable>>>(weights, x, out, scratch);
+    return with_kept_bytes(weights, [&]<class Kept>() { return sparse<Sparse<Kept>>(weights, x, out, scratch); });
   }
-  if (!weights.mask && bits == 4) return dense<Dense4>(weights, x, weights.packed, weights.zeros ? 0 : 8, out);
-  if (!weights.mask && bits == 8) return dense<Dense8>(weights, x, weights.packed, weights.zeros ? 0 : 128, out);
+  if (!weights.mask && looked_up) return dense<DenseTable>(weights, x, weights.packed, out);
+  if (!weights.mask && bits == 4) return dense<Dense4>(weights, x, weights.packed, out);
+  if (!weights.mask && bits == 8) return dense<Dense8<false>>(weights, x, weights.packed, out);
   return decoded(weights, x, out, scratch);
 }
 

@@ -2,9 +2,8 @@
 // pack_block.h gives.
 #pragma once
 
-#include <immintrin.h>
-
 #include "kernels/linear_f32_i8_int/linear_span.h"
+#include "kernels/scales_avx512.h"
 
 namespace tilepress {
 namespace {
@@ -14,21 +13,16 @@ inline bool has_half_scales(const Format& format) {
   return format.scale == ScaleType::bf16 || format.scale == ScaleType::fp16;
 }
 [[gnu::always_inline]] inline __m512 load_half_scales(const SpanWeights& weights, int64_t group) {
-  const auto* from = static_cast<const uint16_t*>(weights.scales) + group * kBlockNeurons;
-  const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
   if (weights.format->scale == ScaleType::fp16) [[unlikely]]
-    return _mm512_cvtph_ps(halves);
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+    return scales_of<ScaleType::fp16>(weights.scales, group);
+  return scales_of<ScaleType::bf16>(weights.scales, group);
 }
 
 inline __m512 load_sixteen_scales(const SpanWeights& weights, int64_t group) {
   if (has_half_scales(*weights.format)) return load_half_scales(weights, group);
-  if (weights.format->scale == ScaleType::fp32) {
-    return _mm512_loadu_ps(static_cast<const float*>(weights.scales) + group * kBlockNeurons);
-  }
-  float scales[kBlockNeurons];
-  load_scales(weights, group, scales);
-  return _mm512_loadu_ps(scales);
+  __m512 scales;
+  with_scale_type(*weights.format, [&]<ScaleType type>() { scales = scales_of<type>(weights.scales, group); });
+  return scales;
 }
 
 // What each neuron's operands, times 2^zero_shift, are raised by in this group: its zero point, or what made signed

@@ -36,13 +36,45 @@ template <class Work>
   }
 }
 
-// Codes to the int8 operands that stand for them: sign-extended, and 8-bit unsigned ones less 128. Whole vectors.
+// Quarters of a line of 64 codes.
+using Sixteen [[gnu::vector_size(16)]] = uint8_t;
+using EightPairs [[gnu::vector_size(16)]] = uint16_t;
+
+// 4-bit codes to the integers that they stand for. Whole vectors.
+inline void look_up_integers(const Format& format, uint8_t* codes, int64_t count) {
+  Sixteen table;
+  std::memcpy(&table, format.integers, sizeof(table));
+  for (int64_t i = 0; i < count; i += 16) {
+    Sixteen operands;
+    std::memcpy(&operands, codes + i, sizeof(operands));
+    operands = __builtin_shuffle(table, operands);
+    std::memcpy(codes + i, &operands, sizeof(operands));
+  }
+}
+
+// Lines of 16-bit tiles, two rows with two inputs of each neuron, to those of 8-bit tiles, one row with four.
+inline void pairs_to_fours(uint8_t* operands, int64_t count) {
+  const EightPairs first = {0, 8, 1, 9, 2, 10, 3, 11}, second = {4, 12, 5, 13, 6, 14, 7, 15};
+  for (int64_t i = 0; i < count; i += kLineCodes) {
+    EightPairs in[4], out[4];
+    std::memcpy(in, operands + i, sizeof(in));
+    for (int half = 0; half < 2; ++half) {
+      out[2 * half] = __builtin_shuffle(in[half], in[half + 2], first);
+      out[2 * half + 1] = __builtin_shuffle(in[half], in[half + 2], second);
+    }
+    std::memcpy(operands + i, out, sizeof(out));
+  }
+}
+
+// Codes to the int8 operands that stand for them: looked up, or sign-extended, and 8-bit unsigned ones less 128. Whole
+// vectors.
 inline void to_operands(const Format& format, uint8_t* codes, int64_t count) {
+  if (format.integers) return look_up_integers(format, codes, count);
   if (format.zero_point ? format.bits < 8 : format.bits == 8) return;
   const uint8_t flip = static_cast<uint8_t>(1 << (format.bits - 1));
   const uint8_t less = format.zero_point ? 0 : flip;
-  for (int64_t i = 0; i < count; i += kVectorBytes) {
-    const ByteVector operands = (load_bytes(codes + i) ^ flip) - less;
+  for (int64_t i = 0; i < count; i += kSimdBytes) {
+    const Bytes operands = (load<Bytes>(codes + i) ^ flip) - less;
     std::memcpy(codes + i, &operands, sizeof(operands));
   }
 }
@@ -99,7 +131,8 @@ inline void drop_to_zero_points(const SpanWeights& weights, int64_t tile, const 
 }
 
 // The kept codes of the span, a byte each, and how many; -1 if the block has not so many. Streams can be read from
-// every eighth code on, where a byte begins.
+// every eighth code on, where a byte begins: so up to kKeptBefore stand before them.
+constexpr int kKeptBefore = 7;
 struct Kept {
   const uint8_t* codes;
   int64_t count;
@@ -108,7 +141,7 @@ struct Kept {
 template <class Simd>
 Kept unpack_kept(const SpanWeights& weights, uint8_t* scratch) {
   const int bits = weights.format->bits;
-  const int64_t count = count_bits(weights.mask, weights.tiles * tile_mask_bytes(8));
+  const int64_t count = count_bits(weights.mask, weights.tiles * tile_mask_bytes(weights.operand_bits));
   if (weights.taken + count > weights.limit) return {nullptr, -1};
   if (bits == 8) return {weights.packed + weights.taken, count};
   const int64_t before = weights.taken % 8;
@@ -116,31 +149,44 @@ Kept unpack_kept(const SpanWeights& weights, uint8_t* scratch) {
   return {scratch + before, count};
 }
 
-// All operands of the span, tile after tile; returns the codes taken, or -1.
+// Those of sparse weights in the order of their tiles. What was dropped is 0, which a looked-up code need not be.
 template <class Simd>
-int64_t decode_operands(const SpanWeights& weights, uint8_t* operands, uint8_t* scratch) {
+int64_t expand_operands(const SpanWeights& weights, uint8_t* operands, uint8_t* scratch) {
   const Format& format = *weights.format;
-  const int64_t codes = weights.tiles * tile_codes(8);
-  if (!weights.mask) {
-    for (int64_t tile = 0; tile < weights.tiles; ++tile) {
-      unpack_fields(format.bits, tile_codes(8) / kLineCodes, weights.packed + tile * tile_code_bytes(format.bits, 8),
-                    operands + tile * tile_codes(8));
-    }
-    to_operands(format, operands, codes);
-    return 0;
-  }
+  const int count = tile_codes(weights.operand_bits), mask_bytes = tile_mask_bytes(weights.operand_bits);
   const Kept kept = unpack_kept<Simd>(weights, scratch);
   if (kept.count < 0) return -1;
+  if (format.integers) look_up_integers(format, scratch, kept.count + kKeptBefore);
   const uint8_t* from = kept.codes;
   const bool shifted = format.zero_point;
   alignas(64) uint8_t keep[kMaxTileBytes];
   for (int64_t tile = 0; tile < weights.tiles; ++tile) {
-    uint8_t* to = operands + tile * tile_codes(8);
-    from += Simd::expand(from, weights.mask + tile * tile_mask_bytes(8), tile_codes(8), to, shifted ? keep : nullptr);
-    to_operands(format, to, tile_codes(8));
+    uint8_t* to = operands + tile * count;
+    from += Simd::expand(from, weights.mask + tile * mask_bytes, count, to, shifted ? keep : nullptr);
+    if (!format.integers) to_operands(format, to, count);
     if (shifted) drop_to_zero_points(weights, tile, keep, to);
   }
   return kept.count;
+}
+
+// All operands of the span, as 8-bit tiles have them; returns the codes taken, or -1.
+template <class Simd>
+int64_t decode_operands(const SpanWeights& weights, uint8_t* operands, uint8_t* scratch) {
+  const Format& format = *weights.format;
+  const int operand_bits = weights.operand_bits, tile = tile_codes(operand_bits);
+  const int64_t codes = weights.tiles * tile;
+  int64_t taken = 0;
+  if (!weights.mask) {
+    const int bytes = tile_code_bytes(format.bits, operand_bits);
+    for (int64_t i = 0; i < weights.tiles; ++i) {
+      unpack_fields(format.bits, tile / kLineCodes, weights.packed + i * bytes, operands + i * tile);
+    }
+    to_operands(format, operands, codes);
+  } else {
+    taken = expand_operands<Simd>(weights, operands, scratch);
+  }
+  if (operand_bits == 16) pairs_to_fours(operands, codes);
+  return taken;
 }
 
 // Adds a segment's dot products to the span's sums. In 32 bits: a segment has at most 2048 inputs of eight bits, or 128

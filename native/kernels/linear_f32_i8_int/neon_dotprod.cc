@@ -104,10 +104,11 @@ template <class Lines>
 // Dense 8-bit operands, `near` in a cache, or codes that are their own operands. With zero points to take off, sums can
 // leave the range of anchors on the way.
 template <bool zero_points, bool near = true>
-struct Dense8 {
+struct Dense8 : AsTheyAre {
   static constexpr int kBytes = 4 * kVectorBytes, kShift = 0;
   static constexpr bool kNear = near;
   static constexpr bool kZeroPoints = zero_points, kAnchors = !zero_points;
+  using AsTheyAre::AsTheyAre;
 
   template <class Sums, class X>
   [[gnu::always_inline]] static void step(const uint8_t* packed, const X& x, Sums& sums) {
@@ -129,6 +130,7 @@ template <bool negative>
 struct Halved4 : Dense4<negative> {
   static constexpr bool kNear = true;
   static constexpr int kBytes = Dense8<false>::kBytes;
+  using Dense4<negative>::Dense4;
 
   template <class Sums, class X>
   [[gnu::always_inline]] static void step(const uint8_t* packed, const X& x, Sums& sums) {
@@ -144,6 +146,43 @@ struct Halved4 : Dense4<negative> {
       }
     }
   }
+};
+
+// Dense 4-bit codes of 16-bit tiles, looked up. Two lines, one in low halves of bytes and one in high ones, have two
+// rows of two inputs of each neuron; together they are one with four.
+class Table4 {
+ public:
+  static constexpr int kBytes = 2 * kVectorBytes, kShift = 0;
+  static constexpr bool kNear = false;
+  static constexpr bool kZeroPoints = false, kAnchors = false;
+
+  explicit Table4(const Format& format) : table_(vld1q_s8(format.integers)) {}
+
+  template <class Sums, class X>
+  [[gnu::always_inline]] void step(const uint8_t* packed, const X& x, Sums& sums) const {
+    static_assert(Sums::kQuarters == kQuarters);
+    two_lines<0>(packed, x, sums);
+    two_lines<2>(packed + kVectorBytes, x, sums);
+  }
+
+ private:
+  template <int lane, class Sums, class X>
+  [[gnu::always_inline]] void two_lines(const uint8_t* packed, const X& x, Sums& sums) const {
+    for (int half = 0; half < 2; ++half) {
+      const uint16x8_t first = vreinterpretq_u16_u8(vld1q_u8(packed + 16 * half));
+      const uint16x8_t second = vreinterpretq_u16_u8(vld1q_u8(packed + 32 + 16 * half));
+      add<lane>(2 * half, vreinterpretq_u8_u16(vzip1q_u16(first, second)), x, sums);
+      add<lane>(2 * half + 1, vreinterpretq_u8_u16(vzip2q_u16(first, second)), x, sums);
+    }
+  }
+
+  template <int lane, class Sums, class X>
+  [[gnu::always_inline]] void add(int quarter, uint8x16_t pairs, const X& x, Sums& sums) const {
+    sums.template add<lane>(quarter, vqtbl1q_s8(table_, vandq_u8(pairs, vdupq_n_u8(15))), x);
+    sums.template add<lane + 1>(quarter, vqtbl1q_s8(table_, vshrq_n_u8(pairs, 4)), x);
+  }
+
+  int8x16_t table_;
 };
 
 // Expanding 64 codes: how many are kept before each quarter of them comes from one multiplication, so that the four
@@ -176,8 +215,9 @@ struct Places {
   int64_t total;
 };
 
-constexpr int64_t kFewRows = 4;  // above, expanding anew for each four costs more than keeping what was expanded
-constexpr int kAhead = 512;      // bytes to prefetch; hides what the hardware's own prefetching leaves
+// Lines, or rows of them, above which expanding anew for every few costs more than keeping what was expanded.
+constexpr int64_t kFewRows = 4, kFewLookedUp = 2;
+constexpr int kAhead = 512;  // bytes to prefetch; hides what the hardware's own prefetching leaves
 
 // From quarter `first` on as many as there are registers for. `group`: of inputs, where codes have a scale for each so
 // many and activations too, and no last one is shorter; or 0.
@@ -188,6 +228,7 @@ void dense_rows(const SpanWeights& weights, const IntegerActivations& x, const u
   constexpr int kHere = Lines::kLines < 4 || kOnce ? kQuarters : kQuarters / 2;
   using Here = Sums<Lines, kHere, Codes::kShift, anchored, true>;
   Totals<Lines::kRows, kHere, first> totals;
+  const Codes taken_apart(*weights.format);
   const uint8_t* packed = codes;
   const int8_t* lines[Lines::kLines];
   for (int line = 0; line < Lines::kLines; ++line) lines[line] = Lines::line(x, row, line);
@@ -199,7 +240,7 @@ void dense_rows(const SpanWeights& weights, const IntegerActivations& x, const u
       if constexpr (!Codes::kNear) {
         for (int line = 0; line < Codes::kBytes; line += kVectorBytes) __builtin_prefetch(packed + kAhead + line);
       }
-      Codes::step(packed + 16 * first, lanes, sums);
+      taken_apart.step(packed + 16 * first, lanes, sums);
       packed += Codes::kBytes;
     };
     if constexpr (group > 0) {
@@ -223,9 +264,17 @@ void dense_rows(const SpanWeights& weights, const IntegerActivations& x, const u
   }
 }
 
-// Operands, 2^shift times too large, expanded a tile row at a time. Returns how many it took, or -1 where that is more
-// than there are; it never reads more than a vector past those.
-template <class Scales, int shift, bool zero_points, class Lines, bool units, bool anchored>
+// The four vectors of a line of 16-bit tiles as those of a row of 8-bit ones.
+[[gnu::always_inline]] inline void pairs_to_fours(int8x16_t (&line)[kQuarters]) {
+  const auto words = [&](int i) { return vreinterpretq_s16_s8(line[i]); };
+  const int16x8_t fours[kQuarters] = {vzip1q_s16(words(0), words(2)), vzip2q_s16(words(0), words(2)),
+                                      vzip1q_s16(words(1), words(3)), vzip2q_s16(words(1), words(3))};
+  for (int i = 0; i < kQuarters; ++i) line[i] = vreinterpretq_s8_s16(fours[i]);
+}
+
+// Operands, 2^shift times too large, expanded a tile row at a time; `pairs`: of 16-bit tiles. Returns how many it took,
+// or -1 where that is more than there are; it never reads more than a vector past those.
+template <class Scales, int shift, bool zero_points, bool pairs, class Lines, bool units, bool anchored>
 int64_t sparse_rows(const SpanWeights& weights, const IntegerActivations& x, const Kept& operands, int64_t row,
                     float* out) {
   const uint8_t *mask = weights.mask, *kept = operands.codes, *end = kept + operands.count;
@@ -246,10 +295,13 @@ int64_t sparse_rows(const SpanWeights& weights, const IntegerActivations& x, con
       __builtin_prefetch(mask + kAhead / 4);
       const auto tile_row = [&]<int lane>() __attribute__((always_inline)) {
         const Places places(mask);
+        int8x16_t operands[kQuarters];
         for (int quarter = 0; quarter < kQuarters; ++quarter) {
-          const int8x16_t operands =
-              zero_points ? places.expand(kept, quarter, zeros[quarter]) : places.expand(kept, quarter);
-          sums.template add<lane>(quarter, operands, lanes);
+          operands[quarter] = zero_points ? places.expand(kept, quarter, zeros[quarter]) : places.expand(kept, quarter);
+        }
+        if constexpr (pairs) pairs_to_fours(operands);
+        for (int quarter = 0; quarter < kQuarters; ++quarter) {
+          sums.template add<lane>(quarter, operands[quarter], lanes);
         }
         kept += places.total;
         if (kept > end) [[unlikely]]
@@ -267,8 +319,8 @@ int64_t sparse_rows(const SpanWeights& weights, const IntegerActivations& x, con
   return over ? -1 : kept - operands.codes;
 }
 
-// Rows of activations, a few at a time, sharing what is read of the weights.
-template <bool fives, class Rows>
+// Rows of activations, a few at a time, sharing what is read of the weights. `floats`: in three digits, always.
+template <bool fives, bool floats, class Rows>
 void in_steps(const IntegerActivations& x, float* out, const Rows& rows) {
   int64_t row = 0;
   const auto all = [&]<class Lines, bool units>(int64_t end) {
@@ -286,15 +338,18 @@ void in_steps(const IntegerActivations& x, float* out, const Rows& rows) {
   }
   // Several digits are always block floating point.
   if (x.digit_count == 3) return of.template operator()<3, true>();
-  if (x.digit_count == 2) return of.template operator()<2, true>();
-  x.units ? of.template operator()<1, true>() : of.template operator()<1, false>();
+  if constexpr (!floats) {
+    if (x.digit_count == 2) return of.template operator()<2, true>();
+    x.units ? of.template operator()<1, true>() : of.template operator()<1, false>();
+  }
 }
 
 template <class Codes, class Scales, bool anchored>
 void dense_with(const SpanWeights& weights, const IntegerActivations& x, const uint8_t* packed, float* out) {
   constexpr int kGroup = anchored && std::is_same_v<Scales, Bf16Scales> ? kGroupInputs : 0;
   const bool usual = weights.format->group == kGroup && x.segment == kGroup && weights.inputs % kGroupInputs == 0;
-  in_steps<true>(x, out, [&]<class Lines, bool units>(int64_t row, float* to) {
+  constexpr bool kFloats = std::is_same_v<Codes, Table4>;
+  in_steps<!kFloats, kFloats>(x, out, [&]<class Lines, bool units>(int64_t row, float* to) {
     constexpr bool kUnits = units && !Sums<Lines, 1, Codes::kShift, anchored, true>::kInUnits;
     usual ? dense_rows<Codes, Scales, Lines, kUnits, anchored, kGroup>(weights, x, packed, row, to)
           : dense_rows<Codes, Scales, Lines, kUnits, anchored, 0>(weights, x, packed, row, to);
@@ -313,11 +368,17 @@ int64_t dense(const SpanWeights& weights, const IntegerActivations& x, const uin
   return 0;
 }
 
-template <class Scales, int shift, bool anchored, bool zero_points = false>
+int64_t dense_table(const SpanWeights& weights, const IntegerActivations& x, float* out) {
+  weights.format->scale == ScaleType::e8m0 ? dense_with<Table4, PowerScales, false>(weights, x, weights.packed, out)
+                                           : dense_with<Table4, OtherScales, false>(weights, x, weights.packed, out);
+  return 0;
+}
+
+template <class Scales, int shift, bool anchored, bool zero_points = false, bool looked_up = false>
 int64_t sparse_with(const SpanWeights& weights, const IntegerActivations& x, const Kept& operands, float* out) {
   int64_t taken = 0;
-  in_steps<false>(x, out, [&]<class Lines, bool units>(int64_t row, float* to) {
-    taken = sparse_rows<Scales, shift, zero_points, Lines, units, anchored>(weights, x, operands, row, to);
+  in_steps<false, looked_up>(x, out, [&]<class Lines, bool units>(int64_t row, float* to) {
+    taken = sparse_rows<Scales, shift, zero_points, looked_up, Lines, units, anchored>(weights, x, operands, row, to);
   });
   return taken;
 }
@@ -336,7 +397,7 @@ int64_t sparse(const SpanWeights& weights, const IntegerActivations& x, float* o
   const int bits = weights.format->bits;
   const int64_t taken = weights.taken, left = weights.limit - taken;
   if (bits == 8) return sparse_with<OtherScales, 0, false>(weights, x, {weights.packed + taken, left}, out);
-  if (bits == 4 && weights.format->scale == ScaleType::bf16 && fits_anchor(x)) {
+  if (bits == 4 && !weights.format->integers && weights.format->scale == ScaleType::bf16 && fits_anchor(x)) {
     const int64_t count = count_bits(weights.mask, weights.tiles * tile_mask_bytes(8));
     if (count > left) return -1;
     unpack_nibbles(weights.packed + taken / 2, taken % 2 + count, scratch);
@@ -344,7 +405,12 @@ int64_t sparse(const SpanWeights& weights, const IntegerActivations& x, float* o
   }
   const Kept kept = unpack_kept<Neon>(weights, scratch);
   if (kept.count < 0) return -1;
-  to_operands(*weights.format, scratch, kept.count + 8);
+  to_operands(*weights.format, scratch, kept.count + kKeptBefore);
+  if (weights.format->integers) {
+    return weights.format->scale == ScaleType::e8m0
+               ? sparse_with<PowerScales, 0, false, false, true>(weights, x, kept, out)
+               : sparse_with<OtherScales, 0, false, false, true>(weights, x, kept, out);
+  }
   return weights.zeros ? sparse_with<OtherScales, 0, false, true>(weights, x, kept, out)
                        : sparse_with<OtherScales, 0, false>(weights, x, kept, out);
 }
@@ -372,7 +438,9 @@ int64_t neon_dotprod::linear_integer_span(const SpanWeights& weights, const Inte
   const bool negative = !weights.zeros;
   const bool signed_bytes = negative || bits < 8;  // codes, as operands
   const int64_t lines = x.batch * (x.fives ? 2 : x.digit_count);
-  if (weights.mask && signed_bytes && lines <= kFewRows) return sparse(weights, x, out, scratch);
+  const bool few = weights.format->integers ? x.batch <= kFewLookedUp : lines <= kFewRows;
+  if (weights.mask && signed_bytes && few) return sparse(weights, x, out, scratch);
+  if (!weights.mask && weights.format->integers) return dense_table(weights, x, out);
   if (in_groups(weights, x) && lines < kFewRows) {
     for (int64_t row = 0; row < x.batch; ++row) multiply_in_groups(weights, x, row, out + row * kBlockNeurons);
     return 0;

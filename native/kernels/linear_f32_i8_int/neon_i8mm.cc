@@ -226,7 +226,8 @@ int64_t neon_i8mm::linear_integer_span(const SpanWeights& weights, const Integer
   const int bits = weights.format->bits;
   const bool negative = !weights.zeros;
   const int64_t few = weights.mask && (negative || bits < 8) ? kFewSparse : 1;
-  if (lines_of(x) <= few) return neon_dotprod::linear_integer_span(weights, x, out, scratch);
+  const bool table = !weights.mask && weights.format->integers;
+  if (table || lines_of(x) <= few) return neon_dotprod::linear_integer_span(weights, x, out, scratch);
   if (weights.mask || (bits != 4 && (bits != 8 || !negative))) return multiply_decoded(weights, x, out, scratch);
   if (bits == 8) {
     multiply_operands(weights, x, weights.packed, out, scratch);

@@ -40,6 +40,26 @@ struct Bf16Scales {
   uint16x8_t halves[2];
 };
 
+// Powers of two: exponents, but for the least one, which is a subnormal number, and the largest, which is none.
+struct PowerScales {
+  PowerScales(const SpanWeights& weights, int64_t group) {
+    const uint8x16_t zero = vdupq_n_u8(0);
+    const uint8x16_t bytes = vld1q_u8(static_cast<const uint8_t*>(weights.scales) + group * kBlockNeurons);
+    halves[0] = vreinterpretq_u16_u8(vzip1q_u8(zero, bytes));
+    halves[1] = vreinterpretq_u16_u8(vzip2q_u8(zero, bytes));
+  }
+
+  float32x4_t quarter(int index) const {
+    const uint16x8_t zero = vdupq_n_u16(0), eight = halves[index / 2];
+    const uint16x8_t words = index % 2 ? vzip2q_u16(zero, eight) : vzip1q_u16(zero, eight);
+    const uint32x4_t power = vshrq_n_u32(vreinterpretq_u32_u16(words), 1), infinity = vdupq_n_u32(0x7f800000);
+    const uint32x4_t none = vshrq_n_u32(vceqq_u32(power, infinity), 9);  // the bits of a mantissa
+    return vreinterpretq_f32_u32(vorrq_u32(vmaxq_u32(power, vdupq_n_u32(1 << 22)), none));
+  }
+
+  uint16x8_t halves[2];
+};
+
 struct OtherScales {
   OtherScales(const SpanWeights& weights, int64_t group) {
     if (weights.format->scale == ScaleType::fp16) {
@@ -155,14 +175,20 @@ struct Totals {
   }
 };
 
+// Codes that ask nothing of their format.
+struct AsTheyAre {
+  explicit AsTheyAre(const Format&) {}
+};
+
 // Sixteen inputs of dense 4-bit codes are two vectors of 64 bytes, two tile rows in each. Signed ones are left in the
 // high half of a byte, sixteen times too large; the segment's end puts that right. Unsigned ones are to become sixteen
 // times as large there, in steps of a zero point.
 template <bool negative>
-struct Dense4 {
+struct Dense4 : AsTheyAre {
   static constexpr int kBytes = 2 * kVectorBytes, kShift = negative ? 4 : -4;
   static constexpr bool kNear = false;
   static constexpr bool kZeroPoints = !negative, kAnchors = true;
+  using AsTheyAre::AsTheyAre;
 
   template <class Sums, class X>
   [[gnu::always_inline]] static void step(const uint8_t* packed, const X& x, Sums& sums) {

@@ -32,21 +32,31 @@ void scatter_tile(const BlockShape& shape, int element_bytes, const void* in, in
   scatter(static_cast<const uint8_t*>(in), shape.tiles * kBlockNeurons, tile, static_cast<uint8_t*>(rows));
 }
 
-void unpack_fields(int bits, int lines, const uint8_t* in, uint8_t* codes) {
-  for (const CodeField& field : kCodeFields[bits]) {
-    if (!field.width) return;
-    const int per_byte = 8 / field.width;
-    const uint8_t mask = static_cast<uint8_t>((1 << field.width) - 1);
-    for (int line = 0; line < lines; line += per_byte, in += kVectorBytes) {
-      const ByteVector all = load_bytes(in);
+// One field of `lines` lines of codes, above the `shift` bits that are there. Returns where the next field starts.
+template <int width>
+const uint8_t* unpack_field(int shift, int lines, const uint8_t* in, uint8_t* codes) {
+  constexpr int per_byte = 8 / width;
+  constexpr uint8_t mask = (1 << width) - 1;
+  for (int line = 0; line < lines; line += per_byte, codes += per_byte * kLineCodes) {
+    for (int at = 0; at < kVectorBytes; at += kSimdBytes, in += kSimdBytes) {
+      const auto all = load<Bytes>(in);
       for (int part = 0; part < per_byte; ++part) {
-        uint8_t* to = codes + (line + part) * kLineCodes;
-        ByteVector bits = (all >> part * field.width & mask) << field.shift;
-        if (field.shift) bits |= load_bytes(to);
+        uint8_t* to = codes + part * kLineCodes + at;
+        Bytes bits = all >> part * width & mask;
+        if (shift) bits = bits << shift | load<Bytes>(to);
         std::memcpy(to, &bits, sizeof(bits));
       }
     }
   }
+  return in;
+}
+
+inline void unpack_fields(int bits, int lines, const uint8_t* in, uint8_t* codes) {
+  if (bits == 8) std::memcpy(codes, in, static_cast<size_t>(lines) * kLineCodes);
+  int shift = 0;
+  if (bits & 4) in = unpack_field<4>(0, lines, in, codes), shift = 4;
+  if (bits & 2) in = unpack_field<2>(shift, lines, in, codes), shift += 2;
+  if (bits & 1) unpack_field<1>(shift, lines, in, codes);
 }
 
 void unpack_dense(const BlockShape& shape, const uint8_t* packed, void* codes) {

@@ -105,7 +105,8 @@ def error_bound(x: Tensor, weight: Tensor) -> Tensor:
     activation keeps 16 bits: 2^-16. Each of the sum's n additions may round: n · 2^-23. Products below float32's
     smallest normal number may be lost.
 
-    Or, with integer weights, activations are rounded to 18 bits of the largest of their 32, or to 2^-118.
+    Or, with integer weights and with 4-bit codes that stand for integers, such as E2M1, activations are rounded to 18
+    bits of the largest of their 32, or to 2^-118.
     Activations of 2^96 and more may overflow where weights would not have let them.
     """
     inputs, sizes = x.shape[-1], x.to(torch.float64).abs()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ..formats import BFP, decode, parse_weight, quantize
+from ..formats import BFP, Element, Integer, decode, parse_weight, quantize
 from ..formats.bfp import encode as encode_bfp
 from ..formats.tensors import scale_values
 from ..formats.zero_points import zero_steps
@@ -58,7 +58,8 @@ def linear_integer(x: Tensor, matrix: PackedMatrix, rounding: BFP | None, bias: 
 
 
 def linear_digits(x: Tensor, matrix: PackedMatrix, bias: Tensor | None = None) -> Tensor:
-    """Integer weights with float activations, below 2^96, in three digits: what `linear_f32_i8_int` makes of them.
+    """Weights that are integers, or integers times a power of two under codes of 4 bits, with float activations, below
+    2^96, in three digits: what `linear_f32_i8_int` makes of them.
 
     As `linear_integer`, with activations rounded to the nearest of 18 bits, ties to even: 2^18 units are the power of
     two above the largest of 32 and what it is rounded to, 2^-99 at the least.
@@ -132,13 +133,29 @@ def _digit_rows(x: Tensor) -> IntegerRows:
     return IntegerRows(values.flatten(1)[:, : x.shape[1]], units.to(torch.float32), torch.ones(len(x), 1), DIGIT_GROUP)
 
 
+def integer_steps(element: Element) -> int | None:
+    """How many steps make 1, at least one, if all values are integers in such steps: those of integers themselves, and
+    of 4-bit codes such as E2M1 and tables, where they fit int8. None where they are not."""
+    if isinstance(element, Integer):
+        return 1
+    values = [element.decode(code) for code in range(2**element.bits)] if element.bits == 4 else [math.inf]
+    for steps in (1, 2, 4, 8, 16, 32, 64, 128):
+        if all(abs(value * steps) < 128 and (value * steps).is_integer() for value in values):
+            return steps
+    return None
+
+
 def _integer_weights(matrix: PackedMatrix) -> tuple[Tensor, int, Tensor]:
     """Weights without their scale, int64 [neurons, inputs], zero where dropped, and how many make 1; scales, float32
     [neurons, groups]."""
     quantized, keep = unpack_codes(matrix)
     assert quantized.scales is not None
-    values, steps = decode(quantized.codes, matrix.format.element).to(torch.int64), 1
+    element = matrix.format.element
+    steps = integer_steps(element)
+    if steps is None:
+        raise ValueError(f"{element} does not stand for integers")
+    values = (decode(quantized.codes, element).to(torch.float64) * steps).to(torch.int64)
     if quantized.zeros is not None:
-        group, steps = matrix.layout.group or matrix.cols, zero_steps(matrix.format.element)
+        group, steps = matrix.layout.group or matrix.cols, zero_steps(element)
         values = values * steps - quantized.zeros.to(torch.int64).repeat_interleave(group, 1)[:, : matrix.cols]
     return values if keep is None else torch.where(keep, values, 0), steps, scale_values(quantized.scales)
