@@ -22,10 +22,19 @@ struct ToOperand {
   __m512i flip, less;
 };
 
+// Operands of 4-bit codes may be sixteen times as large, in the upper halves of bytes, which takes fewer operations. As
+// they are, signed ones are too large then; a sixteenth of a bf16 or fp16 scale is a float32, even of the smallest,
+// whose last place is 2^-137 or more. Unsigned ones are in steps of a zero point.
+inline bool takes_high(const SpanWeights& weights) {
+  return weights.format->bits == 4 && (weights.zeros || has_half_scales(*weights.format));
+}
+
 // Sparse codes go straight to their places. `zero_points`: what was dropped has its group's.
 template <class Kept, bool zero_points>
 class SparseTiles {
  public:
+  static constexpr bool kHigh = std::is_same_v<Kept, KeptAhead<HighFields>>;
+
   SparseTiles(const SpanWeights& weights, uint8_t* scratch)
       : weights_(weights), to_operand_(*weights.format), kept_(weights, scratch), mask_(weights.mask) {
     const int64_t size = weights.format->group;
@@ -47,8 +56,8 @@ class SparseTiles {
       }
       kept.template next<kRows, zero_points>(
           mask, others_, [&](int line, __m512i codes) __attribute__((always_inline)) {
-            _mm512_storeu_si512(tile + line * kVectorBytes,
-                                Kept::kBits == 8 && !zero_points ? codes : to_operand(codes));
+            constexpr bool kAsTheyAre = kHigh || (Kept::kBits == 8 && !zero_points);
+            _mm512_storeu_si512(tile + line * kVectorBytes, kAsTheyAre ? codes : to_operand(codes));
           });
     }
     prefetch_ahead(mask);
@@ -65,7 +74,7 @@ class SparseTiles {
   // What pads the last tile is in the last group.
   void begin_group() {
     if (group_ >= last_) group_ = last_, left_ = std::numeric_limits<int64_t>::max();
-    others_ = dropped(weights_, group_);
+    others_ = kHigh ? zero_bytes(weights_, group_) : dropped(weights_, group_);
   }
 
   const SpanWeights& weights_;
@@ -78,6 +87,8 @@ class SparseTiles {
 
 class NibbleTiles {
  public:
+  static constexpr bool kHigh = false;
+
   NibbleTiles(const SpanWeights& weights, uint8_t*) : to_operand_(*weights.format), at_(weights.packed) {}
 
   [[gnu::noinline]] void next(int8_t* tile) {
@@ -100,15 +111,11 @@ class NibbleTiles {
   const uint8_t* at_;
 };
 
-// Signed 4-bit codes in the upper halves of bytes: sixteen times what they stand for, in half the operations.
+// Dense 4-bit codes in the upper halves of bytes.
 class HighNibbles {
  public:
-  static constexpr int kTimes = 16;
+  static constexpr bool kHigh = true;
 
-  // A sixteenth of a bf16 or fp16 is a float32, even of the smallest: its last place is 2^-137 or more.
-  static bool takes(const SpanWeights& weights) {
-    return !weights.mask && !weights.zeros && weights.format->bits == 4 && has_half_scales(*weights.format);
-  }
   HighNibbles(const SpanWeights& weights, uint8_t*) : at_(weights.packed) {}
 
   [[gnu::always_inline]] void next(int8_t* tile) {
@@ -135,6 +142,8 @@ class HighNibbles {
 // Any other dense codes, by fields.
 class FieldTiles {
  public:
+  static constexpr bool kHigh = false;
+
   FieldTiles(const SpanWeights& weights, uint8_t*) : weights_(weights), at_(weights.packed) {}
 
   void next(int8_t* tile) {

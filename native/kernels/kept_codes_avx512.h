@@ -210,6 +210,28 @@ class Fields<4> {
   }
 };
 
+// Of four bits, in the upper halves of bytes.
+class HighFields {
+ public:
+  using Code = uint8_t;
+  static constexpr int kBits = 8, kStep = 2 * kLineCodes;
+
+  explicit HighFields(const SpanWeights&) {}
+
+  [[gnu::always_inline]] void unpack(const uint8_t* in, uint8_t* out) const {
+    _mm512_storeu_si512(out, line(in));
+    _mm512_storeu_si512(out + kLineCodes, line(in + kVectorBytes / 2));
+  }
+
+ private:
+  [[gnu::always_inline]] static __m512i line(const uint8_t* in) {
+    constexpr int kOrAnd = 0xa8;  // (a | b) & c
+    const __m512i pairs = _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(in)));
+    return _mm512_ternarylogic_epi32(_mm512_slli_epi16(pairs, 4), _mm512_slli_epi16(pairs, 8),
+                                     _mm512_set1_epi8(static_cast<char>(0xf0)), kOrAnd);
+  }
+};
+
 // Calls work<Kept>() with what takes codes of at most eight bits.
 template <class Work>
 auto with_kept_bytes(const SpanWeights& weights, const Work& work) {

@@ -40,16 +40,21 @@ template <class Work>
 using Sixteen [[gnu::vector_size(16)]] = uint8_t;
 using EightPairs [[gnu::vector_size(16)]] = uint16_t;
 
-// 4-bit codes to the integers that they stand for. Whole vectors.
-inline void look_up_integers(const Format& format, uint8_t* codes, int64_t count) {
-  Sixteen table;
-  std::memcpy(&table, format.integers, sizeof(table));
-  for (int64_t i = 0; i < count; i += 16) {
-    Sixteen operands;
-    std::memcpy(&operands, codes + i, sizeof(operands));
-    operands = __builtin_shuffle(table, operands);
-    std::memcpy(codes + i, &operands, sizeof(operands));
+// Calls work(part of a line) for `count` bytes, whole lines at a time.
+template <class Work>
+[[gnu::always_inline]] inline void for_parts(uint8_t* codes, int64_t count, int part, const Work& work) {
+  for (int64_t line = 0; line < count; line += kLineCodes) {
+    for (int at = 0; at < kLineCodes; at += part) work(codes + line + at);
   }
+}
+
+// 4-bit codes to the integers that they stand for. Whole lines.
+inline void look_up_integers(const Format& format, uint8_t* codes, int64_t count) {
+  const auto table = load<Sixteen>(format.integers);
+  for_parts(codes, count, sizeof(Sixteen), [&](uint8_t* at) __attribute__((always_inline)) {
+    const Sixteen operands = __builtin_shuffle(table, load<Sixteen>(at));
+    std::memcpy(at, &operands, sizeof(operands));
+  });
 }
 
 // Lines of 16-bit tiles, two rows with two inputs of each neuron, to those of 8-bit tiles, one row with four.
@@ -67,16 +72,16 @@ inline void pairs_to_fours(uint8_t* operands, int64_t count) {
 }
 
 // Codes to the int8 operands that stand for them: looked up, or sign-extended, and 8-bit unsigned ones less 128. Whole
-// vectors.
+// lines.
 inline void to_operands(const Format& format, uint8_t* codes, int64_t count) {
   if (format.integers) return look_up_integers(format, codes, count);
   if (format.zero_point ? format.bits < 8 : format.bits == 8) return;
   const uint8_t flip = static_cast<uint8_t>(1 << (format.bits - 1));
   const uint8_t less = format.zero_point ? 0 : flip;
-  for (int64_t i = 0; i < count; i += kSimdBytes) {
-    const Bytes operands = (load<Bytes>(codes + i) ^ flip) - less;
-    std::memcpy(codes + i, &operands, sizeof(operands));
-  }
+  for_parts(codes, count, kSimdBytes, [&](uint8_t* at) __attribute__((always_inline)) {
+    const Bytes operands = (load<Bytes>(at) ^ flip) - less;
+    std::memcpy(at, &operands, sizeof(operands));
+  });
 }
 
 // What 8-bit unsigned codes and their zero points are lowered by, so that they fit int8.

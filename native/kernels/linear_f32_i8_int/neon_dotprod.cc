@@ -295,13 +295,15 @@ int64_t sparse_rows(const SpanWeights& weights, const IntegerActivations& x, con
       __builtin_prefetch(mask + kAhead / 4);
       const auto tile_row = [&]<int lane>() __attribute__((always_inline)) {
         const Places places(mask);
-        int8x16_t operands[kQuarters];
-        for (int quarter = 0; quarter < kQuarters; ++quarter) {
-          operands[quarter] = zero_points ? places.expand(kept, quarter, zeros[quarter]) : places.expand(kept, quarter);
-        }
-        if constexpr (pairs) pairs_to_fours(operands);
-        for (int quarter = 0; quarter < kQuarters; ++quarter) {
-          sums.template add<lane>(quarter, operands[quarter], lanes);
+        const auto expand = [&](int quarter) __attribute__((always_inline)) {
+          return zero_points ? places.expand(kept, quarter, zeros[quarter]) : places.expand(kept, quarter);
+        };
+        if constexpr (pairs) {
+          int8x16_t line[kQuarters] = {expand(0), expand(1), expand(2), expand(3)};
+          pairs_to_fours(line);
+          for (int quarter = 0; quarter < kQuarters; ++quarter) sums.template add<lane>(quarter, line[quarter], lanes);
+        } else {
+          for (int quarter = 0; quarter < kQuarters; ++quarter) sums.template add<lane>(quarter, expand(quarter), lanes);
         }
         kept += places.total;
         if (kept > end) [[unlikely]]

@@ -6,16 +6,11 @@
 namespace tilepress {
 namespace {
 
-template <class Decoder>
-constexpr int times_of = 1;
-template <>
-constexpr int times_of<HighNibbles> = HighNibbles::kTimes;
-
-template <class Decoder>
+template <class Decoder, bool in_steps>
 class DecodedTiles {
  public:
   static constexpr bool kReady = false;
-  static constexpr int kTimes = times_of<Decoder>;
+  static constexpr int kTimes = Decoder::kHigh && !in_steps ? 16 : 1;
 
   DecodedTiles(const IntegerProduct& product, Decoder& one, Decoder& two)
       : one_(one), two_(two), count_(product.weights[0]->tiles) {}
@@ -39,21 +34,32 @@ class DecodedTiles {
 
 void amx::linear_int8_blocks(const IntegerBlocks& all, int64_t* taken, uint8_t* scratch) {
   const SpanWeights& any = all.blocks[0];
-  const auto run = [&]<class Decoder>() {
-    using Multiplier = Int8Multiplier<Int8Unit, DecodedTiles<Decoder>>;
-    Int8Unit unit;
+  const auto run_as = [&]<class Decoder, bool in_steps>() {
+    using Unit = Int8UnitOf<in_steps>;
+    using Tiles = DecodedTiles<Decoder, in_steps>;
+    using Multiplier = Int8Multiplier<Unit, Tiles>;
+    Unit unit;
     Multiplier::begin(unit, all.x);
     for_products(all, [&](const IntegerProduct& product, int64_t index) {
       const SpanWeights &one = *product.weights[0], &two = product.weights[1] ? *product.weights[1] : one;
       Decoder first(one, scratch), second(two, scratch + span_scratch_bytes(two.tiles));
-      DecodedTiles<Decoder> tiles(product, first, second);
+      Tiles tiles(product, first, second);
       Multiplier(unit, product, tiles).run();
       taken[index] = first.taken();
       if (product.weights[1]) taken[index + 1] = second.taken();
     });
     unit.end();
   };
-  HighNibbles::takes(any) ? run.template operator()<HighNibbles>() : with_int8_decoder(any, run);
+  using HighKept = KeptAhead<HighFields>;
+  if (takes_high(any) && any.zeros && Int8UnitOf<true>::takes(all.x)) {
+    return any.mask ? run_as.template operator()<SparseTiles<HighKept, true>, true>()
+                    : run_as.template operator()<HighNibbles, true>();
+  }
+  if (takes_high(any) && !any.zeros) {
+    return any.mask ? run_as.template operator()<SparseTiles<HighKept, false>, false>()
+                    : run_as.template operator()<HighNibbles, false>();
+  }
+  with_int8_decoder(any, [&]<class Decoder>() { run_as.template operator()<Decoder, false>(); });
 }
 
 }  // namespace tilepress
