@@ -100,7 +100,9 @@ IntegerRows::IntegerRows(const MatrixShape& shape, const Activations& x, const I
                       : x.batch * stride_),
       // Kernels that take several rows at once look at those that are missing from the last ones, too.
       sums_(kept_memory<int32_t>(0, (x.batch + kTileRows - 1) * segments_)),
-      units_(format.mantissa || unit != 1 ? kept_memory<float>(0, (x.batch + kTileRows - 1) * segments_) : nullptr),
+      units_(format.mantissa || unit != 1 ? kept_memory<float>(0, 2 * (x.batch + kTileRows - 1) * segments_) : nullptr),
+      unit_sums_(placing == Placing::int8_tiles && unit != 1 ? units_ + (x.batch + kTileRows - 1) * segments_
+                                                             : nullptr),
       starts_(nullptr),
       scales_(format.mantissa ? nullptr : kept_memory<float>(1, x.batch)) {
   if (placing == Placing::bf16_tiles) {
@@ -127,6 +129,7 @@ void IntegerRows::make_ready(int64_t item) {
 void IntegerRows::convert(int64_t row) {
   const int digits = format_.mantissa ? convert_bfp(row) : convert_int8(row);
   if (starts_) set_starts(row);
+  if (unit_sums_) set_unit_sums(row);
   if (digits == 0) bad_ = true;
   if (digits == 3) three_ = true;
 }
@@ -156,6 +159,12 @@ void IntegerRows::set_lines(int64_t set) {
 void IntegerRows::set_starts(int64_t row) {
   for (int64_t at = row * segments_; at < (row + 1) * segments_; ++at) {
     std::fill_n(starts_ + 4 * at, 4, kSumStart * (units_ ? units_[at] : 1.0f));
+  }
+}
+
+void IntegerRows::set_unit_sums(int64_t row) {
+  for (int64_t at = row * segments_; at < (row + 1) * segments_; ++at) {
+    unit_sums_[at] = static_cast<float>(sums_[at]) * units_[at];
   }
 }
 
@@ -242,7 +251,9 @@ IntegerActivations IntegerRows::view(int64_t row, int64_t batch, int64_t first) 
           sums_ + segment,
           units,
           starts_ ? starts_ + 4 * segment : nullptr,
-          segments_};
+          segments_,
+          !format_.mantissa,
+          unit_sums_ ? unit_sums_ + segment : nullptr};
 }
 
 GroupActivations IntegerRows::groups(int64_t row, int64_t first) const {

@@ -89,6 +89,7 @@ class IntegerRows {
   int convert_int8(int64_t row);
   int convert_bfp(int64_t row);
   void set_starts(int64_t row);
+  void set_unit_sums(int64_t row);
   void set_lines(int64_t set);
   int digit_count() const { return addends_ && !three_.load(std::memory_order_relaxed) ? 2 : digits_; }
   const uint8_t* given(int64_t row) const;
@@ -112,7 +113,7 @@ class IntegerRows {
   int8_t* lines_ = nullptr;    // what values are in five lines for four rows
   uint16_t* words_ = nullptr;  // of bf16 tiles
   int32_t* sums_;
-  float *units_, *starts_, *scales_;  // null where there are none
+  float *units_, *unit_sums_, *starts_, *scales_;  // null where there are none
 };
 
 // Activations as the floats of a kernel, rows padded with zeros to kSpanStep inputs; where they are so already, the

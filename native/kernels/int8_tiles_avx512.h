@@ -22,11 +22,11 @@ struct ToOperand {
   __m512i flip, less;
 };
 
-// Operands of 4-bit codes may be sixteen times as large, in the upper halves of bytes, which takes fewer operations. As
-// they are, signed ones are too large then; a sixteenth of a bf16 or fp16 scale is a float32, even of the smallest,
-// whose last place is 2^-137 or more. Unsigned ones are in steps of a zero point.
+// Operands of 4-bit codes are better sixteen times as large, in the upper halves of bytes. Unsigned ones are in steps
+// of a zero point then. Signed ones are too large: a sixteenth of a bf16 or fp16 scale is a float32, even of the
+// smallest, whose last place is 2^-137 or more.
 inline bool takes_high(const SpanWeights& weights) {
-  return weights.format->bits == 4 && (weights.zeros || has_half_scales(*weights.format));
+  return weights.format->bits == 4 && !weights.zeros && has_half_scales(*weights.format);
 }
 
 // Sparse codes go straight to their places. `zero_points`: what was dropped has its group's.

@@ -6,11 +6,11 @@
 namespace tilepress {
 namespace {
 
-template <class Decoder, bool in_steps>
+template <class Decoder, class Unit>
 class DecodedTiles {
  public:
   static constexpr bool kReady = false;
-  static constexpr int kTimes = Decoder::kHigh && !in_steps ? 16 : 1;
+  static constexpr int kTimes = Decoder::kHigh && !std::is_same_v<Unit, SteppedUnit> ? 16 : 1;
 
   DecodedTiles(const IntegerProduct& product, Decoder& one, Decoder& two)
       : one_(one), two_(two), count_(product.weights[0]->tiles) {}
@@ -34,9 +34,8 @@ class DecodedTiles {
 
 void amx::linear_int8_blocks(const IntegerBlocks& all, int64_t* taken, uint8_t* scratch) {
   const SpanWeights& any = all.blocks[0];
-  const auto run_as = [&]<class Decoder, bool in_steps>() {
-    using Unit = Int8UnitOf<in_steps>;
-    using Tiles = DecodedTiles<Decoder, in_steps>;
+  const auto run_as = [&]<class Decoder, class Unit>() {
+    using Tiles = DecodedTiles<Decoder, Unit>;
     using Multiplier = Int8Multiplier<Unit, Tiles>;
     Unit unit;
     Multiplier::begin(unit, all.x);
@@ -51,15 +50,15 @@ void amx::linear_int8_blocks(const IntegerBlocks& all, int64_t* taken, uint8_t* 
     unit.end();
   };
   using HighKept = KeptAhead<HighFields>;
-  if (takes_high(any) && any.zeros && Int8UnitOf<true>::takes(all.x)) {
-    return any.mask ? run_as.template operator()<SparseTiles<HighKept, true>, true>()
-                    : run_as.template operator()<HighNibbles, true>();
+  if (SteppedUnit::takes(any, all.x)) {
+    return any.mask ? run_as.template operator()<SparseTiles<HighKept, true>, SteppedUnit>()
+                    : run_as.template operator()<HighNibbles, SteppedUnit>();
   }
-  if (takes_high(any) && !any.zeros) {
-    return any.mask ? run_as.template operator()<SparseTiles<HighKept, false>, false>()
-                    : run_as.template operator()<HighNibbles, false>();
+  if (takes_high(any)) {
+    return any.mask ? run_as.template operator()<SparseTiles<HighKept, false>, Int8Unit>()
+                    : run_as.template operator()<HighNibbles, Int8Unit>();
   }
-  with_int8_decoder(any, [&]<class Decoder>() { run_as.template operator()<Decoder, false>(); });
+  with_int8_decoder(any, [&]<class Decoder>() { run_as.template operator()<Decoder, Int8Unit>(); });
 }
 
 }  // namespace tilepress

@@ -178,10 +178,11 @@ class Int8Multiplier {
   }
 
   void run_one(int block, int64_t row) {
+    const bool units = product_.x.units && !product_.x.one_unit;
     if (product_.weights[block]->zeros) {
-      product_.x.units ? run_one<true, true>(block, row) : run_one<false, true>(block, row);
+      units ? run_one<true, true>(block, row) : run_one<false, true>(block, row);
     } else {
-      product_.x.units ? run_one<true, false>(block, row) : run_one<false, false>(block, row);
+      units ? run_one<true, false>(block, row) : run_one<false, false>(block, row);
     }
   }
 
@@ -269,6 +270,7 @@ inline IntegerActivations lot_of(const IntegerActivations& x, int64_t lot, int64
   mine.digits[0] += lot * lot_stride;
   mine.sums += row * x.segment_stride;
   if (x.units) mine.units += row * x.segment_stride;
+  if (x.unit_sums) mine.unit_sums += row * x.segment_stride;
   mine.batch = least<int64_t>(x.batch - row, kTileRows);
   return mine;
 }
