@@ -86,8 +86,8 @@ class GroupLoops {
 template <class Rows>
 class GroupTiles {
  public:
-  GroupTiles(const GroupedLayer<Rows>& layer, int64_t row, int64_t rows)
-      : layer_(layer), row_(row), rows_(rows), decode_(choose(kDecodeBf16)), multiply_(choose(kMultiplyGroups)) {}
+  GroupTiles(const GroupedLayer<Rows>& layer, int64_t rows)
+      : layer_(layer), rows_(rows), decode_(choose(kDecodeBf16)), multiply_(choose(kMultiplyGroups)) {}
 
   int64_t rows() const { return rows_; }
   int64_t span() const {
@@ -112,11 +112,11 @@ class GroupTiles {
 
   void multiply(const DecodedBlock& block, int64_t row, int64_t rows) const {
     alignas(64) uint8_t scales[(kDecodedAtOnce / 32 + 2) * kBlockNeurons * sizeof(float)];
-    multiply_(layer_.product(block.span, block.tiles, row_ + row, rows, block.out + row * kBlockNeurons), scales);
+    multiply_(layer_.product(block.span, block.tiles, row, rows, block.sums_of(row)), scales);
   }
 
   const GroupedLayer<Rows>& layer_;
-  int64_t row_, rows_;
+  int64_t rows_;
   DecodeBf16* decode_;
   MultiplyGroups* multiply_;
 };

@@ -75,17 +75,15 @@ void linear_bf16(std::span<const LinearTask> tasks, const Activations& x, int th
 // Groups' scales are multiplied into the tiles; a row's is applied to its sums.
 class Bf16Tiles {
  public:
-  Bf16Tiles(const PackedWeights& weights, const Bf16Rows& x, int64_t row, int64_t rows)
+  Bf16Tiles(const PackedWeights& weights, const Bf16Rows& x)
       : x_(x),
-        row_(row),
-        rows_(rows),
-        span_(whole_groups(weights, rows <= kFewTileRows ? kShortSpan : kLongSpan)),
+        span_(whole_groups(weights, x.batch() <= kFewTileRows ? kShortSpan : kLongSpan)),
         folded_(weights.shape.groups > 1 || scales_first(weights.format)),
         scaled_(!folded_ && weights.format.scale != ScaleType::none),
         decode_(choose(kDecodeBf16)),
         multiply_(choose(kMultiplyBf16)) {}
 
-  int64_t rows() const { return rows_; }
+  int64_t rows() const { return x_.batch(); }
   int64_t span() const { return span_; }
   int64_t sums_span() const { return 0; }
   int64_t tile_bytes(int64_t inputs) const { return bf16_tile_bytes(inputs); }
@@ -103,19 +101,18 @@ class Bf16Tiles {
 
   void multiply(const DecodedBlock& one, const DecodedBlock* two, int64_t row, int64_t rows) const {
     const auto tiles = [](const DecodedBlock& block) { return reinterpret_cast<const uint16_t*>(block.tiles); };
-    const int64_t at = row * kBlockNeurons;
     multiply_({{tiles(one), two ? tiles(*two) : nullptr},
                {scaled_ ? one.scales : nullptr, two && scaled_ ? two->scales : nullptr},
                (one.span.inputs + tile_inputs(16) - 1) / tile_inputs(16),
-               x_.lot(row_ + row, one.span.first),
+               x_.lot(row, one.span.first),
                x_.lot_stride(),
                rows,
-               {one.out + at, two ? two->out + at : nullptr}});
+               {one.sums_of(row), two ? two->sums_of(row) : nullptr}});
   }
 
  private:
   const Bf16Rows& x_;
-  int64_t row_, rows_, span_;
+  int64_t span_;
   bool folded_, scaled_;
   DecodeBf16* decode_;
   MultiplyBf16* multiply_;
@@ -123,14 +120,12 @@ class Bf16Tiles {
 
 void linear_bf16_tiles(const PackedWeights& weights, Bf16Rows& rows, const Outputs& outputs, int threads) {
   make_ready(rows, threads);
-  for (int64_t row = 0; row < rows.batch(); row += kMostTileRows) {
-    Bf16Tiles tiles(weights, rows, row, std::min(kMostTileRows, rows.batch() - row));
-    const BlockStore store_block;
-    const auto store = [&](int64_t block, float* totals) {
-      store_parts(store_block, weights.shape, outputs, block, row, tiles.rows(), rows.parts(), totals);
-    };
-    TileLoops(weights, tiles, threads, store).run();
-  }
+  Bf16Tiles tiles(weights, rows);
+  const BlockStore store_block;
+  const auto store = [&](int64_t block, int64_t row, int64_t batch, float* totals) {
+    store_parts(store_block, weights.shape, outputs, block, row, batch, rows.parts(), totals);
+  };
+  TileLoops(weights, tiles, threads, store).run();
 }
 
 // Whether groups are whole tiles, so that their scales can wait until a group is summed, and codes small, so that there

@@ -14,13 +14,8 @@ constexpr int64_t kFewIntegerRows = 8;
 
 class Int8Tiles {
  public:
-  Int8Tiles(const IntegerRows& x, const Cut& cut, int64_t row, int64_t rows)
-      : x_(x),
-        row_(row),
-        rows_(rows),
-        span_(cut.span),
-        decode_(choose(kDecodeInt8)),
-        multiply_(choose(kMultiplyInt8)) {}
+  Int8Tiles(const IntegerRows& x, const Cut& cut, int64_t rows)
+      : x_(x), rows_(rows), span_(cut.span), decode_(choose(kDecodeInt8)), multiply_(choose(kMultiplyInt8)) {}
 
   int64_t rows() const { return rows_; }
   int64_t span() const { return span_; }
@@ -34,18 +29,17 @@ class Int8Tiles {
 
   void multiply(const DecodedBlock& one, const DecodedBlock* two, int64_t row, int64_t rows) const {
     const auto tiles = [](const DecodedBlock& block) { return reinterpret_cast<const int8_t*>(block.tiles); };
-    const int64_t at = row * kBlockNeurons;
     multiply_({{&one.span, two ? &two->span : nullptr},
                {tiles(one), two ? tiles(*two) : nullptr},
-               x_.view(row_ + row, rows, one.span.first),
+               x_.view(row, rows, one.span.first),
                x_.lot_stride(),
                span_,
-               {one.out + at, two ? two->out + at : nullptr}});
+               {one.sums_of(row), two ? two->sums_of(row) : nullptr}});
   }
 
  private:
   const IntegerRows& x_;
-  int64_t row_, rows_, span_;
+  int64_t rows_, span_;
   DecodeInt8* decode_;
   MultiplyInt8* multiply_;
 };
@@ -54,14 +48,12 @@ void linear_int8_tiles(const PackedWeights& weights, const Activations& x, const
                        const Cut& cut, const Outputs& outputs, int threads) {
   IntegerRows rows(weights.shape, x, rounding, cut, weight_unit(weights.format), Placing::int8_tiles);
   make_ready(rows, threads);
-  for (int64_t row = 0; row < x.batch; row += kMostTileRows) {
-    Int8Tiles tiles(rows, cut, row, std::min(kMostTileRows, x.batch - row));
-    const BlockStore store_block;
-    const auto store = [&](int64_t block, float* totals) {
-      store_block(weights.shape, outputs, block, row, tiles.rows(), totals, rows.scales(row));
-    };
-    TileLoops(weights, tiles, threads, store).run();
-  }
+  Int8Tiles tiles(rows, cut, x.batch);
+  const BlockStore store_block;
+  const auto store = [&](int64_t block, int64_t row, int64_t batch, float* totals) {
+    store_block(weights.shape, outputs, block, row, batch, totals, rows.scales(row));
+  };
+  TileLoops(weights, tiles, threads, store).run();
 }
 
 // Whether a matrix unit can be served with bf16, which holds nine bits, instead of int8: a segment is one tile of bf16,
@@ -86,11 +78,8 @@ void linear_bf16_groups(const PackedWeights& weights, const Activations& x, cons
   };
   if (!decoded_first && GroupLoops(layer, x.batch, store).run(threads)) return;
   make_ready(rows, threads);
-  for (int64_t row = 0; row < x.batch; row += kMostTileRows) {
-    GroupTiles tiles(layer, row, std::min(kMostTileRows, x.batch - row));
-    const auto store_all = [&](int64_t block, float* totals) { store(block, row, tiles.rows(), totals); };
-    TileLoops(weights, tiles, threads, store_all).run();
-  }
+  GroupTiles tiles(layer, x.batch);
+  TileLoops(weights, tiles, threads, store).run();
 }
 
 // Blocks decoded as they are multiplied with one or two lots.

@@ -9,14 +9,17 @@
 
 namespace tilepress {
 
-inline constexpr int64_t kFewTileRows = 2 * kTileRows, kMostTileRows = 1024;  // in one pass over the weights
+inline constexpr int64_t kFewTileRows = 2 * kTileRows;  // in one pass over the weights
 
-// A block over a span, decoded; `out` [16 * lots, 16].
+// A block over a span, decoded; `out` [16 * lots, 16], of rows from `row` on.
 struct DecodedBlock {
   SpanWeights span;
   const uint8_t* tiles;
   float scales[kBlockNeurons];
   float* out;
+  int64_t row;
+
+  float* sums_of(int64_t of_row) const { return out + (of_row - row) * kBlockNeurons; }
 };
 
 // Memory of bf16 tiles, whole steps of them.
@@ -29,9 +32,10 @@ inline int64_t bf16_tile_bytes(int64_t inputs) {
 //   sums_span(): inputs, whole spans of them, whose sum is added up apart; 0 where that is all the same
 //   decode(block, tiles, scratch): fills in `tiles` and `scales` and returns as DecodeBf16 does
 //   multiply(first, second or null, row, rows): adds the products of `rows` rows from `row` on, whole lots but the last
-// Few rows wait for memory: two blocks at a time, decoded into the first cache. Many rows wait for the matrix unit:
-// more blocks at a time, so that activations are read from farther caches less often.
-//   store(block, totals): totals [rows, 16] of one block
+// Few rows wait for memory: two blocks at a time, decoded into the first cache. Many rows wait for the matrix unit, and
+// for activations from farther caches, which more blocks at a time read less often. So that there are still several
+// items for each thread, where there are few blocks rows are cut in parts, and blocks decoded anew for each.
+//   store(block, row, rows, totals): totals [rows, 16] of one block
 template <class Tiles, class Store>
 class TileLoops {
  public:
@@ -41,30 +45,46 @@ class TileLoops {
         threads_(threads),
         store_(store),
         scratch_(LinearScratch::of_workers(threads)),
-        together_(tiles.rows() <= kFewTileRows
-                      ? 2
-                      : std::clamp<int64_t>(weights.shape.blocks() / threads / 2 * 2, 2, kMostBlocks)) {}
+        together_(tiles.rows() <= kFewTileRows ? 2 : many_together()),
+        items_((weights.shape.blocks() + together_ - 1) / together_),
+        part_rows_(rows_of_part()) {}
 
   void run() {
-    const int64_t blocks = weights_.shape.blocks();
-    parallel_for((blocks + together_ - 1) / together_, threads_, [&](int worker, int64_t item) {
-      run_blocks(scratch_[static_cast<size_t>(worker)], item * together_, std::min((item + 1) * together_, blocks));
+    const int64_t blocks = weights_.shape.blocks(), rows = tiles_.rows(), parts = (rows + part_rows_ - 1) / part_rows_;
+    parallel_for(items_ * parts, threads_, [&](int worker, int64_t item) {
+      const int64_t begin = item % items_ * together_, row = item / items_ * part_rows_;
+      run_blocks(scratch_[static_cast<size_t>(worker)], begin, std::min(begin + together_, blocks), row,
+                 std::min(part_rows_, rows - row));
     });
     require_unchanged(changed_);
   }
 
  private:
-  static constexpr int64_t kMostBlocks = 8, kRowsAtOnce = 64;
+  static constexpr int64_t kItems = 3;  // for each thread: some may be half as fast again as others
+  static constexpr int64_t kFewBlocks = 4, kMostBlocks = 8;
+  static constexpr int64_t kRowsAtOnce = 64, kLeastPart = 2 * kRowsAtOnce, kMostPart = 1024;
 
-  void run_blocks(LinearScratch& mine, int64_t begin, int64_t end) {
+  // As many as leave each thread an item at the least, and more than kFewBlocks only if it has kItems then.
+  int64_t many_together() const {
+    const int64_t blocks = weights_.shape.blocks(), even = blocks / threads_ / 2 * 2;
+    return std::clamp<int64_t>(even, 2, blocks >= kItems * kMostBlocks * threads_ ? kMostBlocks : kFewBlocks);
+  }
+
+  int64_t rows_of_part() const {
+    const int64_t wanted = threads_ > 1 ? kItems * threads_ : 1, parts = (wanted + items_ - 1) / items_;
+    const int64_t rows = (tiles_.rows() + parts - 1) / parts;
+    return std::clamp((rows + kRowsAtOnce - 1) / kRowsAtOnce * kRowsAtOnce, kLeastPart, kMostPart);
+  }
+
+  void run_blocks(LinearScratch& mine, int64_t begin, int64_t end, int64_t row, int64_t rows) {
     const int64_t cols = weights_.shape.cols, blocks = end - begin;
-    const int64_t count = (tiles_.rows() + kTileRows - 1) / kTileRows * kTileRows * kBlockNeurons;
+    const int64_t count = (rows + kTileRows - 1) / kTileRows * kTileRows * kBlockNeurons;
     const bool apart = tiles_.sums_span();
     float* totals = mine.totals_for((apart ? 2 : 1) * blocks * count);
     float* sums = totals + (apart ? blocks * count : 0);
     int64_t taken[kMostBlocks] = {};
     DecodedBlock decoded[kMostBlocks];
-    for (int64_t i = 0; i < blocks; ++i) decoded[i].out = sums + i * count;
+    for (int64_t i = 0; i < blocks; ++i) decoded[i].out = sums + i * count, decoded[i].row = row;
     for (int64_t first = 0; first < cols; first += tiles_.span()) {
       const int64_t inputs = std::min(tiles_.span(), cols - first), bytes = tiles_.tile_bytes(inputs);
       uint8_t* memory = mine.tiles_for(blocks * bytes);
@@ -75,7 +95,7 @@ class TileLoops {
         if (took < 0) changed_ = true;
         taken[i] += std::max<int64_t>(took, 0);
       }
-      multiply(decoded, blocks);
+      multiply(decoded, blocks, row, row + rows);
       if (apart && ((first + inputs) % tiles_.sums_span() == 0 || first + inputs == cols)) {
         for (int64_t i = 0; i < blocks * count; ++i) totals[i] += sums[i];
         std::fill(sums, sums + blocks * count, 0.0f);
@@ -83,13 +103,13 @@ class TileLoops {
     }
     for (int64_t i = 0; i < blocks; ++i) {
       if (!fits(weights_.shape, weights_.streams, begin + i, taken[i])) changed_ = true;
-      store_(begin + i, totals + i * count);
+      store_(begin + i, row, rows, totals + i * count);
     }
   }
 
-  void multiply(const DecodedBlock* decoded, int64_t blocks) {
-    for (int64_t row = 0; row < tiles_.rows(); row += kRowsAtOnce) {
-      const int64_t rows = std::min(kRowsAtOnce, tiles_.rows() - row);
+  void multiply(const DecodedBlock* decoded, int64_t blocks, int64_t row, int64_t end) {
+    for (; row < end; row += kRowsAtOnce) {
+      const int64_t rows = std::min(kRowsAtOnce, end - row);
       for (int64_t i = 0; i < blocks; i += 2) {
         tiles_.multiply(decoded[i], i + 1 < blocks ? &decoded[i + 1] : nullptr, row, rows);
       }
@@ -101,7 +121,7 @@ class TileLoops {
   int threads_;
   const Store& store_;
   std::vector<LinearScratch>& scratch_;
-  int64_t together_;
+  int64_t together_, items_, part_rows_;
   std::atomic<bool> changed_{false};
 };
 

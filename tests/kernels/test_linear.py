@@ -162,6 +162,19 @@ def test_any_shape_batch_density_and_thread_count(
     assert torch.equal(y, reference_of(x, packed, rounding).to(dtype))
 
 
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("batch", [150, 1100])
+@pytest.mark.parametrize(
+    ("format", "rounding"), [("int8:row", "int8"), ("uint4:g32", "bfp:g32:m7"), ("int4:g32", "bfp:g32:m8")]
+)
+def test_many_rows_are_cut_in_parts_where_blocks_are_few(format, rounding, batch, threads, isa):
+    packed = tiles.pack(matrix(37, 96), format)
+    x = activations(batch, 96)
+    expected = reference_of(x, packed, rounding)
+    for way in ["", *ways(packed, rounding)]:
+        assert torch.equal(kernels.linear(x, packed, activations=rounding, way=way, threads=threads), expected)
+
+
 @cache
 def extremes(rounding):
     """[(activations, packed weights, what `kernels.linear` is to give)]."""

@@ -78,6 +78,14 @@ def test_every_format_by_every_way(format, density, isa):
             assert_within_bound(activations(batch, 150), packed, activations(37, seed=1), way=way)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("format", ["mxfp4", "int4:g32"])
+def test_many_rows_are_cut_in_parts_where_blocks_are_few(format, dtype, isa):
+    packed = pack(format, 37, 96, None)
+    for batch in (150, 1100):
+        assert_within_bound(activations(batch, 96, dtype=dtype), packed, threads=4)
+
+
 @pytest.mark.parametrize(("format", "density"), [("mxfp4", None), ("bf16", 0.5), ("int8:row", None)])
 def test_many_blocks_share_activations_and_the_last_has_none_beside_it(format, density, isa):
     packed = pack(format, 16 * 8 + 5, 150, density)
