@@ -1,6 +1,6 @@
 """Decoding with a model of Llama-3-8B's shape and random weights: stock transformers in bf16, and packed layers.
 
-    python benchmarks/llama3_8b.py                        bf16 at 50 %, int4:g32, and with int8 activations
+    python benchmarks/llama3_8b.py                        bf16 at 50 %, mxfp4, int4:g32, and with int8 activations
     python benchmarks/llama3_8b.py --layers 4 --json      fewer layers, to see that it works
 
 All linear layers are packed, the output layer too. Records go to standard output with --json, and are otherwise kept
@@ -23,7 +23,7 @@ from tilepress.bench.model_peers import best_dtype
 from tilepress.bench.random_models import packed_model, random_model
 from tilepress.records import Record, machine, to_json
 
-CONTESTANTS = ["bf16@50%", "int4:g32", "int4:g32+int8"]
+CONTESTANTS = ["bf16@50%", "mxfp4", "int4:g32", "int4:g32+int8"]
 SHAPE = {
     "hidden_size": 4096,
     "intermediate_size": 14336,
