@@ -77,10 +77,10 @@ def test_our_kernels():
     assert kernel.demands(parse_weight("int4:g32"), 0.1)["vector"] == pytest.approx(150.4)
     assert Kernel("linear_f32_bf16_tiles/amx").demands(MXFP4, 1)["matrix"] == 1
     assert Kernel("linear_f32_i8_int/neon_dotprod", "bfp:g32:m8").demands(parse_weight("int4:g32"), 1)["vector"] == 108
-    floats = Kernel("linear_f32_f32_any/neon_dotprod").demands(parse_weight("mxfp4"), 0.5)
-    assert floats["vector"] == pytest.approx(479) and floats["memory"] == 208
-    with pytest.raises(ValueError, match=r"was not counted for mxfp4\+float; there are int4:g32\+int8"):
-        Kernel("linear_f32_i8_int/neon_dotprod").demands(MXFP4, 1)
+    floats = Kernel("linear_f32_i8_int/neon_dotprod").demands(MXFP4, 0.5)
+    assert floats["vector"] == pytest.approx(356) and floats["memory"] == 208
+    with pytest.raises(ValueError, match=r"was not counted for bf8\+float; there are int4:g32\+int8"):
+        Kernel("linear_f32_i8_int/neon_dotprod").demands(BF8, 1)
     with pytest.raises(ValueError, match="there are none of this kernel"):
         Kernel("linear_f32_f32_any/avx2").demands(MXFP4, 1)
     with pytest.raises(ValueError, match="activations are float, int8 or bfp"):
