@@ -303,7 +303,8 @@ int64_t sparse_rows(const SpanWeights& weights, const IntegerActivations& x, con
           pairs_to_fours(line);
           for (int quarter = 0; quarter < kQuarters; ++quarter) sums.template add<lane>(quarter, line[quarter], lanes);
         } else {
-          for (int quarter = 0; quarter < kQuarters; ++quarter) sums.template add<lane>(quarter, expand(quarter), lanes);
+          for (int quarter = 0; quarter < kQuarters; ++quarter)
+            sums.template add<lane>(quarter, expand(quarter), lanes);
         }
         kept += places.total;
         if (kept > end) [[unlikely]]
