@@ -353,18 +353,15 @@ int64_t avx2::linear_integer_span(const SpanWeights& weights, const IntegerActiv
                                   uint8_t* scratch) {
   const bool looked_up = weights.format->integers;
   const int bits = looked_up ? integer_bits(*weights.format) : weights.format->bits;
-  const int raise = weights.zeros ? 0 : 1 << (bits - 1);
-  if (!weights.mask && looked_up && bits <= 5)
-    return multiply<Table4>(weights, x, {weights.packed, raise, scratch}, 0, out);
-  if (!weights.mask && !looked_up && bits == 4)
-    return multiply<Dense4>(weights, x, {weights.packed, raise, scratch}, 0, out);
-  if (!weights.mask && !looked_up && bits == 8 && !weights.zeros) {
-    return multiply<Wide>(weights, x, {weights.packed, 0, scratch}, 0, out);
-  }
+  const int raise = weights.zeros || bits == 8 ? 0 : 1 << (bits - 1);
+  const Operands packed = {weights.packed, raise, scratch};
+  if (!weights.mask && looked_up && bits <= 5) return multiply<Table4>(weights, x, packed, 0, out);
+  if (!weights.mask && !looked_up && bits == 4) return multiply<Dense4>(weights, x, packed, 0, out);
+  if (!weights.mask && !looked_up && bits == 8 && !weights.zeros) return multiply<Wide>(weights, x, packed, 0, out);
   uint8_t* decoded = operands_in(weights, scratch);
   const int64_t taken = decode_operands<Avx2>(weights, decoded, scratch);
   if (taken < 0) return taken;
-  const Operands operands = {decoded, bits == 8 ? 0 : raise, scratch};  // x may go where the kept codes were
+  const Operands operands = {decoded, raise, scratch};  // x may go where the kept codes were
   if (bits == 8) return multiply<Wide>(weights, x, operands, taken, out);
   if (bits == 7) return multiply<Narrow<1>>(weights, x, operands, taken, out);
   if (bits == 6) return multiply<Narrow<2>>(weights, x, operands, taken, out);

@@ -33,17 +33,13 @@ inline __m512i raised_by(const SpanWeights& weights, int64_t group, int raise) {
   return _mm512_cvtepu8_epi32(_mm_loadu_si128(zeros));
 }
 
-// The zero points of neurons, or 0, as bytes for the four inputs of each.
-inline __m512i zero_bytes(const SpanWeights& weights, int64_t group) {
-  if (!weights.zeros) return _mm512_setzero_si512();
-  return _mm512_mullo_epi32(raised_by(weights, group, 0), _mm512_set1_epi32(0x01010101));
+// The zero points of neurons, or 0, as bytes for the four inputs of each; and as codes, which a dropped weight has.
+inline __m512i zero_bytes(const SpanWeights& weights, int64_t group, int shift = 0) {
+  const __m512i zeros = _mm512_srl_epi32(raised_by(weights, group, 0), _mm_cvtsi32_si128(shift));
+  return _mm512_mullo_epi32(zeros, _mm512_set1_epi32(0x01010101));
 }
-
-// The same as codes, which a dropped weight has.
 inline __m512i dropped(const SpanWeights& weights, int64_t group) {
-  if (!weights.zeros) return _mm512_setzero_si512();
-  const __m512i codes = _mm512_srl_epi32(raised_by(weights, group, 0), _mm_cvtsi32_si128(zero_shift(*weights.format)));
-  return _mm512_mullo_epi32(codes, _mm512_set1_epi32(0x01010101));
+  return zero_bytes(weights, group, zero_shift(*weights.format));
 }
 
 // Sums of products with codes as sums of steps of a zero point.

@@ -190,7 +190,7 @@ int64_t decode_operands(const SpanWeights& weights, uint8_t* operands, uint8_t* 
   } else {
     taken = expand_operands<Simd>(weights, operands, scratch);
   }
-  if (operand_bits == 16) pairs_to_fours(operands, codes);
+  if (taken >= 0 && operand_bits == 16) pairs_to_fours(operands, codes);
   return taken;
 }
 

@@ -32,7 +32,7 @@ struct Int8Unit : AmxUnit {
     return _mm512_sub_epi32(in_zero_steps(weights, dot), _mm512_mullo_epi32(zeros, _mm512_set1_epi32(sum)));
   }
 
-  // Where units are those of the weights, they are known.
+  // Without `units` all are those of the weights.
   template <int times, bool units, bool zeros>
   class Sums {
    public:
@@ -41,7 +41,7 @@ struct Int8Unit : AmxUnit {
                                     int64_t group, int64_t row, const int32_t* dots) {
       const __m512 scales = scales_for<times>(weights, group);
       const int64_t at = row * x.segment_stride + index;
-      [[maybe_unused]] const float* unit = x.units + at;
+      [[maybe_unused]] const float* unit = units ? x.units + at : nullptr;
       [[maybe_unused]] const int32_t* sum = x.sums + at;
       [[maybe_unused]] __m512i zero;
       if constexpr (zeros) zero = zero_points(weights, group);
@@ -113,7 +113,7 @@ struct SteppedUnit : Int8Unit {
         zero = _mm512_mul_ps(zero, _mm512_set1_ps(kSteps));
       }
       const int64_t at = row * x.segment_stride + index;
-      [[maybe_unused]] const float* unit = x.units + at;
+      [[maybe_unused]] const float* unit = units ? x.units + at : nullptr;
       const float* sum = x.unit_sums + at;
 #pragma GCC unroll 16
       for (int i = 0; i < kTileRows; ++i) {
