@@ -192,9 +192,8 @@ struct IntegerActivations {
   const float* units;   // [batch, segment_stride]: what 1 stands for in each segment's dot product; null: 1
   const float* starts;  // [batch, segment_stride, 4]: kSumStart times the unit, four times over; null but for NEON rows
   int64_t segment_stride;
-  bool one_unit = false;  // all units are weight_unit
-  const float* unit_sums =
-      nullptr;  // [batch, segment_stride]: sums times units, in tiles beside zero points; else null
+  bool one_unit = false;             // all units are weight_unit
+  const float* unit_sums = nullptr;  // [batch, segment_stride]: sums times units; null but for tiles with zero points
 };
 
 // Float activations over a span, in the type of the kernel: float, or bf16 as uint16_t.

@@ -19,10 +19,8 @@ from ..tiles import PackedMatrix, unpack, unpack_codes
 INT8_ROWS = parse_weight("int8:row")
 SPAN = 2048  # inputs, or a little more, whose products are summed before they join the others
 SPAN_STEP = 64
-DIGIT_GROUP, DIGIT_BITS = (
-    32,
-    18,
-)  # of floats that become integers: inputs that share their unit, and bits of the largest
+# Of floats that become integers: inputs that share their unit, and bits of the largest.
+DIGIT_GROUP, DIGIT_BITS = 32, 18
 
 
 @dataclass(frozen=True, eq=False)
