@@ -26,6 +26,7 @@ struct OwnedFormat {
   std::vector<float> values;
   std::vector<uint16_t> bf16s;
   std::vector<int8_t> integers;
+  std::vector<uint16_t> halves;
 };
 
 void set_tables(OwnedFormat& owned, ConstFloats thresholds, ConstBytes codes, ConstFloats values) {
@@ -56,6 +57,23 @@ void set_integers(OwnedFormat& owned) {
     owned.format.unit = unit;
     return;
   }
+}
+
+// The values of at most 64 codes as fp16, the largest being 1 or more and less than 2, where none is so much smaller
+// that it would lose bits, and one that is sparse has a zero.
+void set_halves(OwnedFormat& owned) {
+  const std::span<const float> values(owned.values.data(), 64);
+  float most = 0, least = std::numeric_limits<float>::infinity();
+  for (float value : values) {
+    if (!is_finite(value)) return;
+    most = std::max(most, std::abs(value));
+    if (value != 0) least = std::min(least, std::abs(value));
+  }
+  const bool has_zero = owned.format.bits < 6 || std::ranges::find(values, 0.0f) != values.end();
+  if (most == 0 || least < most * 0x1p-13f || !has_zero) return;
+  const float unit = std::ldexp(1.0f, std::ilogb(most));
+  for (float value : values) owned.halves.push_back(round_to_fp16(value / unit));
+  owned.format.half_unit = unit;
 }
 
 OwnedFormat make_format(const std::string& rounding, int bits, float low, float high, float max, int emax,
@@ -91,6 +109,9 @@ OwnedFormat make_format(const std::string& rounding, int bits, float low, float 
   set_tables(owned, thresholds, codes, values);
   const bool table = format.rounding == Rounding::table || format.rounding == Rounding::minifloat;
   if (table && bits == 4 && format.scale != ScaleType::none) set_integers(owned);
+  if (table && bits <= 6) set_halves(owned);
+  if (has_half_range(format)) format.half_unit = format.scale == ScaleType::none ? 1.0f : 0.0f;
+  if (format.rounding == Rounding::minifloat && bits == 8 && mantissa_bits == 3) format.half_unit = 256.0f;
   return owned;
 }
 
@@ -102,6 +123,7 @@ Format view(const OwnedFormat& owned) {
   format.values = owned.values.data();
   format.bf16s = owned.bf16s.data();
   format.integers = owned.integers.empty() ? nullptr : owned.integers.data();
+  format.halves = owned.halves.empty() ? nullptr : owned.halves.data();
   return format;
 }
 
@@ -240,6 +262,7 @@ class PackedArrays {
         streams_(check_streams(shape_, codes, mask, offsets, scales, zeros)) {
     if (sparse) check_masks(shape_, offsets.data(), mask.data());
     if (sparse && shape_.zero_points) check_whole_zeros(shape_, zeros.data());
+    half_exponent_ = half_exponent(shape_, native_format_, streams_);
   }
   PackedArrays(const PackedArrays&) = delete;  // native_format_ points into format_
 
@@ -319,7 +342,7 @@ class PackedArrays {
                             {as<uint8_t>(y), real, as<const float>(bias)}, threads);
   }
 
-  PackedWeights weights() const { return {shape_, native_format_, streams_}; }
+  PackedWeights weights() const { return {shape_, native_format_, streams_, half_exponent_}; }
   IntegerFormat check_rounding(int64_t group, int mantissa) const {
     require(format_.format.rounding == Rounding::integer && shape_.operand_bits == 8,
             "integer activations want integer weights in 8-bit tiles");
@@ -343,6 +366,7 @@ class PackedArrays {
   ConstOffsets offsets_;
   Bytes scales_, zeros_;
   Streams streams_;
+  int half_exponent_;
 };
 
 }  // namespace

@@ -311,4 +311,19 @@ void Bf16Rows::place(int64_t row, const uint16_t* values, int64_t count) {
   place_in_lot<tile_inputs(16)>(values, count, stride_, row % kTileRows, own_ + row / kTileRows * lot_stride());
 }
 
+HalfRows::HalfRows(const MatrixShape& shape, const Activations& x, int exponent, float unit)
+    : FloatRows(shape, x, x.batch),
+      exponent_(exponent),
+      unit_(unit),
+      units_(kept_memory<float>(0, batch_ * groups())) {
+  waiting_ = x.batch;
+  x_ = own_ = kept_memory<uint16_t>(0, batch_ * stride_);
+}
+
+void HalfRows::make_ready(int64_t row) {
+  const int64_t size = given_.type == Real::f32 ? 4 : 2;
+  const HalfInput in = {given_.data + row * shape_.cols * size, given_.type, shape_.cols, exponent_, unit_};
+  if (!choose(kRoundHalves)(in, {own_ + row * stride_, stride_, units_ + row * groups()})) bad_ = true;
+}
+
 }  // namespace tilepress

@@ -175,4 +175,23 @@ class Bf16Rows : public FloatRows<uint16_t> {
   int parts_;
 };
 
+// `exponent` and `unit` as HalfInput has them.
+class HalfRows : public FloatRows<uint16_t> {
+ public:
+  HalfRows(const MatrixShape& shape, const Activations& x, int exponent, float unit);
+  void make_ready(int64_t row);
+  bool good() const { return !bad_.load(std::memory_order_relaxed); }
+
+  HalfActivations view(int64_t row, int64_t batch, int64_t first) const {
+    return {x_ + row * stride_ + first, stride_, batch, units_ + row * groups() + first / kHalfGroup, groups()};
+  }
+ private:
+  int64_t groups() const { return stride_ / kHalfGroup; }
+
+  int exponent_;
+  float unit_;
+  float* units_;
+  std::atomic<bool> bad_{false};
+};
+
 }  // namespace tilepress

@@ -130,7 +130,7 @@ bool cpu_has(Isa isa) {
     case Isa::avx512:
       return avx512;
     case Isa::amx:
-      return avx512 && has_all({"amx_tile", "amx_bf16", "amx_int8"}) && amx_granted();
+      return avx512 && has_all({"avx512_fp16", "amx_tile", "amx_bf16", "amx_int8"}) && amx_granted();
     default:
       return false;
   }

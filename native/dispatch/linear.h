@@ -23,6 +23,7 @@ struct PackedWeights {
   const MatrixShape& shape;
   const Format& format;
   const Streams& streams;
+  int half_exponent;  // of activations as fp16, such that no sum of a tile overflows; kNoHalves where that cannot serve
 };
 
 // The `together` functions multiply the same activations with several matrices, made ready once and as one job for all
@@ -50,9 +51,10 @@ bool linear_integer_together(std::span<const LinearTask> tasks, const Activation
 bool digits_take(const PackedWeights& weights);
 bool linear_digits(std::span<const LinearTask> tasks, const Activations& x, int threads);
 
-// y = x · Wᵀ + bias with x as it is, by one of six operations of the registry:
+// y = x · Wᵀ + bias with x as it is, by one of seven operations of the registry:
 //   linear_f32_f32_any       weights to float32
 //   linear_f32_i8_int        activations to digits of integers, for weights that are some; others where it cannot be
+//   linear_f32_f16_f16       activations to fp16 in groups, for weights that fp16 holds; others where it cannot be
 //   linear_f32_bf16_any      weights and activations to bf16, for one row or a few
 //   linear_f32_bf16_tiles    the same on a matrix unit, decoded tile by tile, for up to two lots of rows
 //   linear_f32_bf16_groups   the same, scales applied to the sums of groups, for one lot

@@ -13,6 +13,7 @@ namespace {
 // Rows up to which multiplying weights as they are decoded is faster than decoding them to tiles: without a matrix unit
 // more than with it.
 constexpr int64_t kFewFloatRows = 1, kFewFloatRowsWithoutUnit = 4;
+constexpr int64_t kFewHalfRows = 2;  // the same, of fp16
 // Of many rows, a short span of all of them stays in a core's second cache from block to block.
 constexpr int64_t kFewF32Rows = 16, kShortF32Span = 256;
 constexpr int64_t kFloatSpan = 4096;  // inputs; sums are not defined to the bit, so this only has to fit caches
@@ -56,6 +57,31 @@ void linear_f32(std::span<const LinearTask> tasks, const Activations& x, int thr
   };
   const int64_t span = x.batch > kFewF32Rows ? kShortF32Span : kFloatSpan;
   SpanLoops(tasks, rows, whole_groups(first, span), x.batch, threads, multiply, store).run();
+}
+
+// Whether one row of fp16 serves all matrices.
+bool halves_alike(std::span<const LinearTask> tasks) {
+  const PackedWeights& first = tasks.front().weights;
+  return std::ranges::all_of(tasks, [&](const LinearTask& task) {
+    return task.weights.half_exponent == first.half_exponent &&
+           task.weights.format.half_unit == first.format.half_unit;
+  });
+}
+
+// False, with the outputs meaningless, where a value is not finite or not below kMostNearest.
+bool linear_f16(std::span<const LinearTask> tasks, const Activations& x, int threads) {
+  const auto kernel = choose(kLinearF16);
+  const PackedWeights& first = tasks.front().weights;
+  HalfRows rows(first.shape, x, first.half_exponent, first.format.half_unit);
+  const auto multiply = [&](const SpanWeights& span, int64_t row, int64_t batch, float* out, uint8_t* scratch) {
+    return kernel(span, rows.view(row, batch, span.first), out, scratch);
+  };
+  const BlockStore store_block;
+  const auto store = [&](const LinearTask& task, int64_t block, int64_t row, int64_t batch, float* totals) {
+    store_block(task.weights.shape, task.outputs, block, row, batch, totals, nullptr);
+  };
+  SpanLoops(tasks, rows, whole_groups(first, kFloatSpan), x.batch, threads, multiply, store).run();
+  return rows.good();
 }
 
 void linear_bf16(std::span<const LinearTask> tasks, const Activations& x, int threads) {
@@ -131,8 +157,8 @@ void linear_bf16_tiles(const PackedWeights& weights, Bf16Rows& rows, const Outpu
 // Whether groups are whole tiles, so that their scales can wait until a group is summed, and codes small, so that there
 // is much to be saved.
 bool groups_take(const PackedWeights& weights) {
-  const auto& [shape, format, streams] = weights;
-  return shape.groups > 1 && format.group % tile_inputs(16) == 0 && format.bits <= (format.zero_point ? 4 : 6);
+  const Format& format = weights.format;
+  return weights.shape.groups > 1 && format.group % tile_inputs(16) == 0 && format.bits <= (format.zero_point ? 4 : 6);
 }
 
 // Whether the matrix unit's own decoder takes the weights: not dense fields that must be unpacked first, nor zero
@@ -259,11 +285,19 @@ int64_t few_digit_rows(const PackedWeights& weights) {
   return table && !sparse && unit ? 1 : 2;
 }
 
+// Whether weights and activations can be multiplied as fp16: groups are whole tiles.
+bool halves_take(const PackedWeights& weights) {
+  const bool whole_tiles = weights.shape.groups <= 1 || weights.format.group % tile_inputs(16) == 0;
+  return weights.half_exponent != kNoHalves && weights.shape.operand_bits == 16 && whole_tiles;
+}
+
 }  // namespace
 
 std::string_view float_way(const PackedWeights& weights, int64_t batch, Real type) {
-  return digits_take(weights) && batch <= few_digit_rows(weights) ? kLinearInteger.name
-                                                                  : way_of_floats(weights, batch, type);
+  if (digits_take(weights) && batch <= few_digit_rows(weights)) return kLinearInteger.name;
+  // Sums of fp16 are not what is expected of float32.
+  if (type != Real::f32 && batch <= kFewHalfRows && find(kLinearF16) && halves_take(weights)) return kLinearF16.name;
+  return way_of_floats(weights, batch, type);
 }
 
 void linear_float(const PackedWeights& weights, const Activations& x, std::string_view way, const Outputs& outputs,
@@ -277,11 +311,19 @@ void linear_float(const PackedWeights& weights, const Activations& x, std::strin
     if (linear_digits({&task, 1}, x, threads)) return;
     way = way_of_floats(weights, x.batch, x.type);
   }
+  if (way == kLinearF16.name) {
+    if (!halves_take(weights)) {
+      throw std::invalid_argument(std::string(way) +
+                                  " wants weights that fp16 holds, in 16-bit tiles and in groups of a multiple of 32 inputs");
+    }
+    if (linear_f16({&task, 1}, x, threads)) return;
+    way = way_of_floats(weights, x.batch, x.type);
+  }
   if (way == kLinearF32.name) return linear_f32({&task, 1}, x, threads);
   if (way == kLinearBf16.name) return linear_bf16({&task, 1}, x, threads);
   if (way != kLinearBf16Blocks.name && way != kMultiplyBf16.name && way != kLinearGroups.name) {
     refuse_way("float",
-               {kLinearF32.name, kLinearInteger.name, kLinearBf16.name, kLinearBf16Blocks.name, kLinearGroups.name,
+               {kLinearF32.name, kLinearInteger.name, kLinearF16.name, kLinearBf16.name, kLinearBf16Blocks.name, kLinearGroups.name,
                 kMultiplyBf16.name},
                way);
   }
@@ -301,13 +343,14 @@ bool linear_float_together(std::span<const LinearTask> tasks, const Activations&
     return std::ranges::all_of(tasks, [](const LinearTask& task) { return digits_take(task.weights); }) &&
            linear_digits(tasks, x, threads);
   }
-  if (way != kLinearF32.name && way != kLinearBf16.name) return false;
+  if (way != kLinearF32.name && way != kLinearF16.name && way != kLinearBf16.name) return false;
   for (const auto& [weights, outputs] : tasks) {
     const bool same = weights.shape.cols == first.shape.cols &&
                       weights.shape.operand_bits == first.shape.operand_bits &&
                       whole_groups(weights, kFloatSpan) == whole_groups(first, kFloatSpan);
     if (!same || float_way(weights, x.batch, x.type) != way) return false;
   }
+  if (way == kLinearF16.name) return halves_alike(tasks) && linear_f16(tasks, x, threads);
   (way == kLinearF32.name ? linear_f32 : linear_bf16)(tasks, x, threads);
   return true;
 }

@@ -10,7 +10,9 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <stdexcept>
+#include <type_traits>
 #include <vector>
 
 #include "dispatch/parallel.h"
@@ -110,7 +112,45 @@ void unpack_scratch(const MatrixShape& shape, const Streams& streams, UnpackBloc
          mine.keep.data(), mine.kernel.data());
 }
 
+// The largest of so many codes, signs apart.
+template <class Code>
+Code largest_magnitude(const uint8_t* codes, int64_t bytes) {
+  Code largest = 0;
+  for (int64_t i = 0; i < bytes; i += sizeof(Code)) {
+    Code code;
+    std::memcpy(&code, codes + i, sizeof(Code));
+    const Code magnitude = static_cast<Code>(code & std::numeric_limits<std::make_signed_t<Code>>::max());
+    largest = std::max(largest, magnitude);
+  }
+  return largest;
+}
+
+// The largest weight, as fp16.
+float largest_half(const MatrixShape& shape, const Format& format, const Streams& streams) {
+  const int64_t bytes = block_codes_at(shape, streams, shape.blocks()) - streams.codes;
+  if (format.bits == 16) return fp16_to_float(largest_magnitude<uint16_t>(streams.codes, bytes));
+  if (format.bits == 8) return format.values[largest_magnitude<uint8_t>(streams.codes, bytes)] / format.half_unit;
+  float largest = 0;
+  for (int code = 0; code < 1 << format.bits; ++code) {
+    largest = std::max(largest, std::abs(fp16_to_float(format.halves[code])));
+  }
+  return largest;
+}
+
 }  // namespace
+
+int half_exponent(const MatrixShape& shape, const Format& format, const Streams& streams) {
+  constexpr int kStep = 5, kMost = 2 * kStep;
+  constexpr float kLargest = 1920;      // 32 times that, and what sixteen sums are rounded up by, is below 65504
+  constexpr float kNotSmall = 0x1p-5f;  // products of lesser weights would leave fp16 at its other end
+  if (format.half_unit == 0) return kNoHalves;
+  const float largest = largest_half(shape, format, streams);
+  if (has_half_range(format) && !(largest >= kNotSmall)) return kNoHalves;
+  for (int exponent = kMost; exponent >= -kMost; exponent -= kStep) {
+    if (std::ldexp(largest, exponent) <= kLargest) return exponent;
+  }
+  return kNoHalves;
+}
 
 int64_t count_bits(const uint8_t* mask, int64_t bytes) {
   int64_t count = 0;

@@ -34,6 +34,8 @@ const Kernel kKernels[] = {
     entry(kLinearF32, Isa::avx512, avx512::linear_f32_span),
     entry(kLinearF32, Isa::avx2, avx2::linear_f32_span),
     entry(kLinearBf16, Isa::avx512, avx512::linear_bf16_span),
+    entry(kRoundHalves, Isa::amx, amx::round_half_row),
+    entry(kLinearF16, Isa::amx, amx::linear_f16_span),
     entry(kDecodeBf16, Isa::avx512, avx512::decode_bf16_span),
     entry(kMultiplyBf16, Isa::amx, amx::multiply_bf16_tiles),
     entry(kMultiplyBf16, Isa::avx512, avx512::multiply_bf16_tiles),

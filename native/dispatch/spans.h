@@ -43,7 +43,8 @@ struct LinearScratch {
 
 inline SpanWeights span_weights(const PackedWeights& weights, int64_t block, int64_t first, int64_t inputs,
                                 int64_t taken) {
-  const auto& [shape, format, streams] = weights;
+  const MatrixShape& shape = weights.shape;
+  const Streams& streams = weights.streams;
   const int64_t tile = first / shape.inputs(), tiles = (inputs + shape.inputs() - 1) / shape.inputs();
   const GroupScales groups = scales_at(shape, streams, block, 0, true);
   const uint8_t* codes = block_codes_at(shape, streams, block);
@@ -55,7 +56,7 @@ inline SpanWeights span_weights(const PackedWeights& weights, int64_t block, int
   } else {
     codes += tile * tile_code_bytes(shape.bits, shape.operand_bits);
   }
-  return {&format, shape.operand_bits, first, inputs, tiles, codes, mask, taken, limit, groups.scales, groups.zeros};
+  return {&weights.format, shape.operand_bits, first, inputs, tiles, codes, mask, taken, limit, groups.scales, groups.zeros};
 }
 
 // Asks for a portion of what is read of the items from `item` to `item_end`, `step` blocks each, of each stream its
@@ -63,7 +64,8 @@ inline SpanWeights span_weights(const PackedWeights& weights, int64_t block, int
 inline bool ask_for_blocks(const PackedWeights& weights, int64_t step, int64_t item, int64_t item_end,
                            int64_t portion) {
   constexpr int64_t kPortion = 1024, kMost = 128 * 1024;  // bytes of codes
-  const auto& [shape, format, streams] = weights;
+  const MatrixShape& shape = weights.shape;
+  const Streams& streams = weights.streams;
   const int64_t begin = step * item, end = std::min(step * item_end, shape.blocks());
   const uint8_t* codes = block_codes_at(shape, streams, begin);
   const int64_t bytes = block_codes_at(shape, streams, end) - codes, count = (bytes + kPortion - 1) / kPortion;

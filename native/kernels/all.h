@@ -106,6 +106,8 @@ SoftmaxWeights softmax_weights;
 }  // namespace avx512
 
 namespace amx {
+RoundHalves round_half_row;
+LinearF16 linear_f16_span;
 MultiplyBf16 multiply_bf16_tiles;
 LinearBf16Blocks linear_bf16_blocks;
 MultiplyGroups multiply_bf16_groups;

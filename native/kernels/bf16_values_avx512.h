@@ -35,10 +35,10 @@ inline __m512i interleaving_order(int operand_bits) {
   return _mm512_load_si512(operand_bits == 8 ? kOrderOf8.places : kOrderOf16.places);
 }
 
-// Low and high bytes of the bf16 of 64 codes from `first` on.
+// Low and high bytes of 64 values.
 struct ByteTable {
-  ByteTable(const Format& format, int first) {
-    const auto* from = reinterpret_cast<const __m512i*>(format.bf16s + first);
+  explicit ByteTable(const uint16_t* values) {
+    const auto* from = reinterpret_cast<const __m512i*>(values);
     const __m512i one = _mm512_loadu_si512(from), two = _mm512_loadu_si512(from + 1);
     low = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(one)), _mm512_cvtepi16_epi8(two), 1);
     const __m512i upper_one = _mm512_srli_epi16(one, 8), upper_two = _mm512_srli_epi16(two, 8);
@@ -90,7 +90,7 @@ class Small : public Values {
   explicit Small(const SpanWeights& weights) : Values(weights) {
     const int bits = weights.format->bits;
     const bool room = weights.mask && bits < 6;  // past the last code, where values are 0
-    ByteTable table(*weights.format, 0);
+    ByteTable table(weights.format->bf16s);
     if (!room) table.repeat(1 << bits);
     low_ = table.low;
     high_ = table.high;
@@ -188,7 +188,7 @@ class Signed : public Values {
 
   explicit Signed(const SpanWeights& weights) : Values(weights) {
     for (int i = 0; i < 2; ++i) {
-      const ByteTable table(*weights.format, 64 * i);
+      const ByteTable table(weights.format->bf16s + 64 * i);
       low_[i] = table.low;
       high_[i] = table.high;
     }
@@ -216,7 +216,7 @@ class Large : public Values {
 
   explicit Large(const SpanWeights& weights) : Values(weights) {
     for (int i = 0; i < 4; ++i) {
-      const ByteTable table(*weights.format, 64 * i);
+      const ByteTable table(weights.format->bf16s + 64 * i);
       low_[i] = table.low;
       high_[i] = table.high;
     }

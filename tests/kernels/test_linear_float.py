@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.tiles.cases import FORMATS, matrix
 
 from tilepress import kernels, tiles
-from tilepress.formats import Integer, Scaling, Table, WeightFormat
+from tilepress.formats import Integer, Quantized, Scaling, Table, WeightFormat
 from tilepress.kernels import reference
 from tilepress.kernels.linear import FLOAT_WAYS
 
@@ -24,7 +24,11 @@ def ways(packed):
             kernels.chosen(way)
         except ValueError:
             continue
-        takes = {"linear_f32_bf16_groups": groups_take, "linear_f32_i8_int": digits_take}
+        takes = {
+            "linear_f32_bf16_groups": groups_take,
+            "linear_f32_i8_int": digits_take,
+            "linear_f32_f16_f16": halves_take,
+        }
         if takes.get(way, lambda packed: True)(packed):
             found.append(way)
     return found
@@ -39,6 +43,20 @@ def digits_take(packed):
     element = packed.format.element
     operand_bits = 8 if isinstance(element, Integer) else 16
     return bool(reference.integer_steps(element) and packed.format.scaling and packed.operand_bits == operand_bits)
+
+
+def halves_take(packed):
+    """Of 16-bit tiles, formats that fp16 holds to all its bits, in whole tiles, and matrices that it holds products of."""
+    element, group, weight = packed.format.element, packed.layout.group, tiles.unpack(packed).abs()
+    if packed.operand_bits != 16 or (group and group < packed.cols and group % 32) or not weight.isfinite().all():
+        return False
+    if element.name in ("fp16", "bf8"):
+        return packed.format.scaling is None and bool(weight.max() >= 2**-5)
+    if element.bits > 6 or isinstance(element, Integer):
+        return element.name == "e4m3"
+    values = torch.tensor([abs(element.decode(code)) for code in range(element.codes)])
+    zero = element.bits < 6 or (values == 0).any()
+    return bool(values[values > 0].min() >= values.max() * 2**-13 and zero)
 
 
 def integer_table(step, scale):
@@ -174,6 +192,47 @@ def test_digits_are_the_reference_to_the_bit(format, density, dtype, isa):
         assert torch.equal(y, reference.linear_digits(x, packed, activations(37, seed=1)).to(dtype))
 
 
+@pytest.mark.parametrize("size", [2.0**-24, 2.0**-10, 0.03, 0.5, 1.7, 60.0, 400.0, 5e4])
+@pytest.mark.parametrize("format", ["e4m3", "bf8", "fp16", "nf4:g32", "mxfp8", "e2m3:g64"])
+def test_halves_have_room_for_the_largest_and_the_smallest(format, size, isa):
+    """Products of one sign, the largest that there can be, and beside them the smallest."""
+    weight = torch.full((32, 96), size)
+    weight[5:, 40:] = size / 3
+    weight[16:, ::3] *= 2.0**-9
+    packed = tiles.pack(weight, format)
+    for dtype in (torch.bfloat16, torch.float16):
+        x = torch.full((3, 96), 1.99).to(dtype) * torch.tensor([[1.0], [-1.0], [2.0**-12]]).to(dtype)
+        x[:, 64:80] *= 2.0**-9
+        for way in ways(packed):
+            exact = reference.linear(x, packed)
+            if exact.abs().max() < torch.finfo(dtype).max:
+                assert_within_bound(x, packed, way=way)
+
+
+@pytest.mark.parametrize(("format", "code"), [("e4m3", 0x7F), ("e4m3", 0xFF), ("bf8", 0x7C), ("bf8", 0xFE)])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_weights_that_are_no_numbers_pass_through(format, code, sparse, isa):
+    codes = torch.full((16, 64), 0x30, dtype=torch.uint8)
+    codes[3, 7] = code
+    keep = torch.ones(16, 64, dtype=torch.bool) if sparse else None
+    packed = tiles.pack_codes(Quantized(codes), format, mask=keep)
+    y = kernels.linear(torch.ones(1, 64, dtype=torch.bfloat16), packed)
+    assert y.isfinite().sum() == 15 and not y[0, 3].isfinite()
+    with pytest.raises(ValueError, match="no kernel for|wants weights that fp16 holds"):
+        kernels.linear(torch.ones(1, 64), packed, way="linear_f32_f16_f16")
+
+
+def test_halves_serve_a_few_rows_and_no_float32():
+    if "amx" not in kernels.supported_isas():
+        pytest.skip("no fp16 here")
+    for format in ("e4m3", "bf8", "fp16", "nf4:g64"):
+        packed = pack(format, 16, 64, 0.5)
+        assert kernels.linear_kernel(packed, 1, torch.bfloat16) == "linear_f32_f16_f16/amx"
+        assert kernels.linear_kernel(packed, 1, torch.float16) == "linear_f32_f16_f16/amx"
+        assert "f16_f16" not in kernels.linear_kernel(packed, 1, torch.float32).replace("bf16_bf16", "")
+        assert "f16_f16" not in kernels.linear_kernel(packed, 16, torch.bfloat16).replace("bf16_bf16", "")
+
+
 @pytest.mark.parametrize("size", [2.0**95, 1 - 2.0**-24, 1 - 2.0**-19, 1 - 2.0**-18, 2.0**-101, 2.0**-130, 0.0])
 def test_digits_of_the_largest_and_smallest_floats(size, isa):
     """Beside ones that are just rounded to the next power of two, and just not."""
@@ -231,12 +290,13 @@ def test_sums_of_groups_want_groups_of_whole_tiles():
 
 
 @pytest.mark.parametrize("density", [0.02, 0.13, 0.5, 0.8])
-@pytest.mark.parametrize("format", ["mxfp4", "bf16", "e4m3", "uint4:g32"])
+@pytest.mark.parametrize("format", ["mxfp4", "bf16", "e4m3", "uint4:g32", "fp16", "nf4"])
 def test_a_matrix_that_changed_is_refused(format, density, isa):
     packed = pack(format, 16, 2048, density)
+    found = ways(packed)
     packed.native  # noqa: B018
     packed.mask.fill_(255)
-    for way in ways(packed):
+    for way in found:
         for batch in (1, 20):
             with pytest.raises(RuntimeError, match="the matrix changed while it was used"):
                 kernels.linear(torch.ones(batch, 2048), packed, way=way)

@@ -41,7 +41,17 @@ struct Format {
   const uint16_t* bf16s;    // the same, rounded to bf16
   const int8_t* integers;   // 16: the values of 4-bit codes in units of `unit`, where that makes them integers; or null
   float unit;               // a power of two
+  // Where fp16 holds values to all its bits: what its 1 stands for, a power of two, else 0. Codes of eight bits are
+  // shifted to their places; of at most six looked up.
+  float half_unit;
+  const uint16_t* halves;  // 64: value of each code in units of half_unit, 0 past the last; or null
 };
+
+// Whether values have as many exponents as fp16, so that its products have no room unless the largest value is known.
+constexpr bool has_half_range(const Format& format) {
+  return format.rounding == Rounding::fp16 ||
+         (format.rounding == Rounding::minifloat && format.bits == 8 && format.mantissa_bits == 2);
+}
 
 // Whether values are so large that they must meet their scale before they are summed.
 constexpr bool scales_first(const Format& format) {
@@ -124,6 +134,23 @@ inline constexpr int kWordPiece = 32;
 inline constexpr float kMostNearest = 0x1p96f;
 using QuantizeBfp = int(const BfpInput&, const BfpOutput&);
 
+// A row of activations to fp16, the largest of each kHalfGroup being 2^exponent or more and less than twice that; and
+// what 1 stands for in a product with weights' fp16, of `unit` each.
+struct HalfInput {
+  const uint8_t* x;
+  Real type;
+  int64_t count;
+  int exponent;
+  float unit;
+};
+struct HalfOutput {
+  uint16_t* values;
+  int64_t padded;  // to groups, with zeros
+  float* units;
+};
+// Returns false, with the outputs meaningless, where one is not below kMostNearest.
+using RoundHalves = bool(const HalfInput&, const HalfOutput&);
+
 // Bit planes: groups of kPlaneValues values in block floating point, `mantissa` from 1 to 16. Of each group a word of
 // signs, then the magnitudes' bits, a word each, from the most significant on; value i has bit i. And apart from them
 // the group's FP16 exponent field, a byte each.
@@ -203,12 +230,22 @@ struct FloatActivations {
   int64_t stride, batch;
 };
 
+// Activations over a span as fp16, groups of kHalfGroup inputs in units of their own.
+inline constexpr int kHalfGroup = 32;
+struct HalfActivations {
+  const uint16_t* x;  // [batch, stride], zero from the row's end to the end of its last tile
+  int64_t stride, batch;
+  const float* units;  // [batch, unit_stride]: what 1 stands for in a product with weights' fp16
+  int64_t unit_stride;
+};
+
 // out [batch, 16] += x · Wᵀ over the span; of integers, the span's own sum first and then one addition. `scratch` holds
 // span_scratch_bytes. Returns how many codes of a sparse block it took (0 when dense), or -1, with `out` meaningless,
 // where its mask asks for more than the block has. Up to kSlackBytes past the block's own bytes may be read.
 using LinearInteger = int64_t(const SpanWeights&, const IntegerActivations&, float* out, uint8_t* scratch);
 using LinearF32 = int64_t(const SpanWeights&, const FloatActivations<float>&, float* out, uint8_t* scratch);
 using LinearBf16 = int64_t(const SpanWeights&, const FloatActivations<uint16_t>&, float* out, uint8_t* scratch);
+using LinearF16 = int64_t(const SpanWeights&, const HalfActivations&, float* out, uint8_t* scratch);
 
 // Bf16 operands hold the inputs of 8-bit tiles in another order, 0 and 2 of each four and then 1 and 3: what is left of
 // a word of two codes when it is shifted. Its own inverse; bf16 activations are laid out alike.

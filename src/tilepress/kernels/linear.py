@@ -23,6 +23,7 @@ INTEGER_WAYS = (
 FLOAT_WAYS = (
     "linear_f32_f32_any",
     "linear_f32_i8_int",
+    "linear_f32_f16_f16",
     "linear_f32_bf16_any",
     "linear_f32_bf16_tiles",
     "linear_f32_bf16_groups",
@@ -107,6 +108,10 @@ def error_bound(x: Tensor, weight: Tensor) -> Tensor:
 
     Or, with integer weights and with 4-bit codes that stand for integers, such as E2M1, activations are rounded to 18
     bits of the largest of their 32, or to 2^-118.
+
+    Or, with weights that fp16 holds, both are rounded to fp16 and so are sums over 32 inputs, eleven times at most:
+    11 · 2^-11. Of products, what is below 2^-17 of the smallest step of a weight, or of fp16 and bf8 below 2^-30 of the
+    largest of all weights, each times the largest activation of 32, may be lost.
     Activations of 2^96 and more may overflow where weights would not have let them.
     """
     inputs, sizes = x.shape[-1], x.to(torch.float64).abs()
@@ -114,7 +119,8 @@ def error_bound(x: Tensor, weight: Tensor) -> Tensor:
     groups = pad(sizes, (0, -inputs % 32)).reshape(*x.shape[:-1], -1, 32)
     largest = groups.amax(-1).repeat_interleave(32, -1)[..., :inputs]
     bound: Tensor = (2.0**-7 + 2.0**-16 + inputs * 2.0**-23) * (sizes @ magnitudes) + inputs * 2.0**-126
-    return bound + (2.0**-17 * largest + 2.0**-118) @ magnitudes
+    lost = 2.0**-30 * magnitudes.max() * largest.sum(-1, keepdim=True)
+    return bound + lost + (2.0**-17 * largest + 2.0**-118) @ magnitudes
 
 
 @lru_cache(maxsize=64)
