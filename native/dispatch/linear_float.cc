@@ -13,7 +13,7 @@ namespace {
 // Rows up to which multiplying weights as they are decoded is faster than decoding them to tiles: without a matrix unit
 // more than with it.
 constexpr int64_t kFewFloatRows = 1, kFewFloatRowsWithoutUnit = 4;
-constexpr int64_t kFewHalfRows = 2;  // the same, of fp16
+constexpr int64_t kFewHalfRows = 1, kFewSparseHalfRows = 2;  // the same, of fp16
 // Of many rows, a short span of all of them stays in a core's second cache from block to block.
 constexpr int64_t kFewF32Rows = 16, kShortF32Span = 256;
 constexpr int64_t kFloatSpan = 4096;  // inputs; sums are not defined to the bit, so this only has to fit caches
@@ -295,8 +295,9 @@ bool halves_take(const PackedWeights& weights) {
 
 std::string_view float_way(const PackedWeights& weights, int64_t batch, Real type) {
   if (digits_take(weights) && batch <= few_digit_rows(weights)) return kLinearInteger.name;
+  const int64_t few = weights.shape.sparse ? kFewSparseHalfRows : kFewHalfRows;
   // Sums of fp16 are not what is expected of float32.
-  if (type != Real::f32 && batch <= kFewHalfRows && find(kLinearF16) && halves_take(weights)) return kLinearF16.name;
+  if (type != Real::f32 && batch <= few && find(kLinearF16) && halves_take(weights)) return kLinearF16.name;
   return way_of_floats(weights, batch, type);
 }
 
