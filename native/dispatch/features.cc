@@ -45,8 +45,8 @@ bool has(const Feature& feature) { return getauxval(feature.type) >> feature.bit
 }  // namespace
 
 bool cpu_has(Isa isa) {
-  if (isa == Isa::neon_dotprod) return has_all({"asimddp"});
-  if (isa == Isa::neon_i8mm) return has_all({"asimddp", "i8mm"});
+  if (isa == Isa::neon_dotprod) return has_all({"asimddp", "asimdhp"});
+  if (isa == Isa::neon_i8mm) return has_all({"asimddp", "asimdhp", "i8mm"});
   return isa == Isa::portable;
 }
 

@@ -13,7 +13,6 @@ namespace {
 // Rows up to which multiplying weights as they are decoded is faster than decoding them to tiles: without a matrix unit
 // more than with it.
 constexpr int64_t kFewFloatRows = 1, kFewFloatRowsWithoutUnit = 4;
-constexpr int64_t kFewHalfRows = 1, kFewSparseHalfRows = 2;  // the same, of fp16
 // Of many rows, a short span of all of them stays in a core's second cache from block to block.
 constexpr int64_t kFewF32Rows = 16, kShortF32Span = 256;
 constexpr int64_t kFloatSpan = 4096;  // inputs; sums are not defined to the bit, so this only has to fit caches
@@ -63,8 +62,7 @@ void linear_f32(std::span<const LinearTask> tasks, const Activations& x, int thr
 bool halves_alike(std::span<const LinearTask> tasks) {
   const PackedWeights& first = tasks.front().weights;
   return std::ranges::all_of(tasks, [&](const LinearTask& task) {
-    return task.weights.half_exponent == first.half_exponent &&
-           task.weights.format.half_unit == first.format.half_unit;
+    return task.weights.half_exponent == first.half_exponent && task.weights.format.half_unit == first.format.half_unit;
   });
 }
 
@@ -285,6 +283,14 @@ int64_t few_digit_rows(const PackedWeights& weights) {
   return table && !sparse && unit ? 1 : 2;
 }
 
+// The same of fp16.
+int64_t few_half_rows(const PackedWeights& weights) {
+  const Kernel* kernel = find(kLinearF16);
+  if (!kernel) return 0;
+  if (kernel->isa == Isa::neon_dotprod) return 4;
+  return weights.shape.sparse ? 2 : 1;
+}
+
 // Whether weights and activations can be multiplied as fp16: groups are whole tiles.
 bool halves_take(const PackedWeights& weights) {
   const bool whole_tiles = weights.shape.groups <= 1 || weights.format.group % tile_inputs(16) == 0;
@@ -295,9 +301,8 @@ bool halves_take(const PackedWeights& weights) {
 
 std::string_view float_way(const PackedWeights& weights, int64_t batch, Real type) {
   if (digits_take(weights) && batch <= few_digit_rows(weights)) return kLinearInteger.name;
-  const int64_t few = weights.shape.sparse ? kFewSparseHalfRows : kFewHalfRows;
   // Sums of fp16 are not what is expected of float32.
-  if (type != Real::f32 && batch <= few && find(kLinearF16) && halves_take(weights)) return kLinearF16.name;
+  if (type != Real::f32 && batch <= few_half_rows(weights) && halves_take(weights)) return kLinearF16.name;
   return way_of_floats(weights, batch, type);
 }
 
@@ -314,8 +319,9 @@ void linear_float(const PackedWeights& weights, const Activations& x, std::strin
   }
   if (way == kLinearF16.name) {
     if (!halves_take(weights)) {
-      throw std::invalid_argument(std::string(way) +
-                                  " wants weights that fp16 holds, in 16-bit tiles and in groups of a multiple of 32 inputs");
+      throw std::invalid_argument(
+          std::string(way) +
+          " wants weights that fp16 holds, in 16-bit tiles and in groups of a multiple of 32 inputs");
     }
     if (linear_f16({&task, 1}, x, threads)) return;
     way = way_of_floats(weights, x.batch, x.type);
@@ -324,8 +330,8 @@ void linear_float(const PackedWeights& weights, const Activations& x, std::strin
   if (way == kLinearBf16.name) return linear_bf16({&task, 1}, x, threads);
   if (way != kLinearBf16Blocks.name && way != kMultiplyBf16.name && way != kLinearGroups.name) {
     refuse_way("float",
-               {kLinearF32.name, kLinearInteger.name, kLinearF16.name, kLinearBf16.name, kLinearBf16Blocks.name, kLinearGroups.name,
-                kMultiplyBf16.name},
+               {kLinearF32.name, kLinearInteger.name, kLinearF16.name, kLinearBf16.name, kLinearBf16Blocks.name,
+                kLinearGroups.name, kMultiplyBf16.name},
                way);
   }
   if (way == kLinearGroups.name && !groups_take(weights)) {

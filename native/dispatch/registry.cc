@@ -72,6 +72,8 @@ const Kernel kKernels[] = {
     entry(kUnpack, Isa::neon_dotprod, neon_dotprod::unpack_block),
     entry(kLinearInteger, Isa::neon_i8mm, neon_i8mm::linear_integer_span),
     entry(kLinearInteger, Isa::neon_dotprod, neon_dotprod::linear_integer_span),
+    entry(kRoundHalves, Isa::neon_dotprod, neon_dotprod::round_half_row),
+    entry(kLinearF16, Isa::neon_dotprod, neon_dotprod::linear_f16_span),
     entry(kLinearF32, Isa::neon_dotprod, neon_dotprod::linear_f32_span),
     entry(kMultiplySparse, Isa::neon_dotprod, neon_dotprod::multiply_sparse),
     entry(kExpandThin, Isa::neon_dotprod, neon_dotprod::expand_thin),

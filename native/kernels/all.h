@@ -40,6 +40,8 @@ SoftmaxWeights softmax_weights;
 }  // namespace portable
 
 namespace neon_dotprod {
+RoundHalves round_half_row;
+LinearF16 linear_f16_span;
 PackPlanes pack_planes;
 UnpackPlanes unpack_planes;
 PackBlock pack_block;

@@ -40,5 +40,25 @@ inline float load_scale(ScaleType type, const void* scales, int64_t index) {
   return 1.0f;
 }
 
+// The scales of a block from `at` on. The type is settled before the loop over neurons, which then is a few vector
+// instructions.
+inline void load_scales(ScaleType type, const void* scales, int64_t at, float* out) {
+  const auto load_known = [&](ScaleType known) __attribute__((always_inline)) {
+    for (int neuron = 0; neuron < kBlockNeurons; ++neuron) out[neuron] = load_scale(known, scales, at + neuron);
+  };
+  switch (type) {
+    case ScaleType::e8m0:
+      return load_known(ScaleType::e8m0);
+    case ScaleType::bf16:
+      return load_known(ScaleType::bf16);
+    case ScaleType::fp16:
+      return load_known(ScaleType::fp16);
+    case ScaleType::fp32:
+      return load_known(ScaleType::fp32);
+    case ScaleType::none:
+      return load_known(ScaleType::none);
+  }
+}
+
 }  // namespace
 }  // namespace tilepress

@@ -1,6 +1,6 @@
-// Weights that fp16 holds, as fp16 in registers, multiplied at once with activations of fp16: 32 products take one place
-// where `vdpbf16ps` takes four. Sums of fp16 are those of a tile's 32 inputs, of at most sixteen products each; numbers
-// that are subnormal count, and cost nothing.
+// Weights that fp16 holds, as fp16 in registers, multiplied at once with activations of fp16: 32 products take one
+// place where `vdpbf16ps` takes four. Sums of fp16 are those of a tile's 32 inputs, of at most sixteen products each;
+// numbers that are subnormal count, and cost nothing.
 #include "kernels/all.h"
 #include "kernels/bf16_rows_avx512.h"
 
@@ -10,9 +10,10 @@ namespace {
 constexpr int kTileInputs = tile_inputs(16);
 static_assert(kTileInputs == kHalfGroup && kStepInputs == 8);
 
-// Values make vectors of fp16 of a line of 64 codes. As interleaving leaves them, a vector has inputs 0 and 1 of eight
-// neurons in its lower half and 2 and 3 of the same in its upper one.
+// Values make vectors of fp16 of a line of 64 codes; kScaled: which may have scales. As interleaving leaves them, a
+// vector has inputs 0 and 1 of eight neurons in its lower half and 2 and 3 of the same in its upper one.
 struct Interleaved {
+  static constexpr bool kScaled = true;
   static void begin_group(int64_t) {}
 
  protected:
@@ -23,6 +24,7 @@ struct Interleaved {
 
 // Codes with as many bits of exponent as fp16: they are its upper bytes.
 struct UpperBytes : Interleaved {
+  static constexpr bool kScaled = false;
   explicit UpperBytes(const SpanWeights&) {}
   static __m512i dropped() { return _mm512_setzero_si512(); }
   static RowPair rows(__m512i codes) { return interleave(_mm512_setzero_si512(), codes); }
@@ -64,6 +66,7 @@ class HalfTable : public Interleaved {
 
 // Codes that are fp16: a vector has two inputs of all neurons.
 struct HalfRows {
+  static constexpr bool kScaled = false;
   explicit HalfRows(const SpanWeights&) {}
   static void begin_group(int64_t) {}
   static __m512i row(__m512i codes) { return codes; }
@@ -120,8 +123,8 @@ struct TileSums {
   // Sums of pairs, in the order of neurons.
   [[gnu::always_inline]] static __m512 in_order(const __m512* sums) {
     constexpr int kFirst = 0x88, kSecond = 0xdd;
-    const __m512 pairs = _mm512_add_ps(_mm512_shuffle_ps(sums[0], sums[1], kFirst),
-                                       _mm512_shuffle_ps(sums[0], sums[1], kSecond));
+    const __m512 pairs =
+        _mm512_add_ps(_mm512_shuffle_ps(sums[0], sums[1], kFirst), _mm512_shuffle_ps(sums[0], sums[1], kSecond));
     const __m512i order = kInterleaved ? _mm512_setr_epi32(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15)
                                        : _mm512_setr_epi32(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
     return _mm512_permutexvar_ps(order, pairs);
@@ -167,9 +170,14 @@ int64_t multiply_all(const SpanWeights& weights, const HalfActivations& x, uint8
   int64_t row = 0, taken = 0;
   const auto take = [&]<int rows>() {
     for (; row + rows <= x.batch; row += rows) {
-      with_scale_type(*weights.format, [&]<ScaleType type>() {
+      const auto multiply = [&]<ScaleType type>() {
         taken = multiply_rows<Source, Values, type, rows>(weights, x, scratch, row, out + row * kBlockNeurons);
-      });
+      };
+      if constexpr (Values::kScaled) {
+        with_scale_type(*weights.format, multiply);
+      } else {
+        multiply.template operator()<ScaleType::none>();
+      }
     }
   };
   take.template operator()<2>();
@@ -203,9 +211,8 @@ int64_t with_halves(const SpanWeights& weights, const Work& work) {
 
 int64_t amx::linear_f16_span(const SpanWeights& weights, const HalfActivations& x, float* out, uint8_t* scratch) {
   unpack_dense_bytes(weights, scratch);
-  return with_halves(weights, [&]<class Source, class Values>() {
-    return multiply_all<Source, Values>(weights, x, scratch, out);
-  });
+  return with_halves(
+      weights, [&]<class Source, class Values>() { return multiply_all<Source, Values>(weights, x, scratch, out); });
 }
 
 }  // namespace tilepress

@@ -185,36 +185,6 @@ class Table4 {
   int8x16_t table_;
 };
 
-// Expanding 64 codes: how many are kept before each quarter of them comes from one multiplication, so that the four
-// look-ups need not wait for each other.
-struct Places {
-  explicit Places(const uint8_t* mask) {
-    std::memcpy(&bits, mask, 8);
-    const uint64_t counts = vget_lane_u64(vreinterpret_u64_u8(vcnt_u8(vcreate_u8(bits))), 0);
-    const uint64_t ends = counts * 0x0101010101010101;
-    starts = ends << 8;
-    total = static_cast<int64_t>(ends >> 56);
-  }
-
-  // What was dropped becomes zero, or what it is in `instead`.
-  int8x16_t expand(const uint8_t* kept, int quarter) const {
-    return vreinterpretq_s8_u8(vqtbl1q_u8(codes(kept, quarter), places(quarter)));
-  }
-  int8x16_t expand(const uint8_t* kept, int quarter, uint8x16_t instead) const {
-    return vreinterpretq_s8_u8(vqtbx1q_u8(instead, codes(kept, quarter), places(quarter)));
-  }
-
-  uint8x16_t codes(const uint8_t* kept, int quarter) const { return vld1q_u8(kept + (starts >> 16 * quarter & 0xff)); }
-  uint8x16_t places(int quarter) const {
-    const uint8x16_t first = vld1q_u8(kWideShuffles.first[bits >> 16 * quarter & 0xff]);
-    const uint8x16_t second = vld1q_u8(kWideShuffles.second[bits >> (16 * quarter + 8) & 0xff]);
-    return vaddq_u8(first, second);
-  }
-
-  uint64_t bits, starts;
-  int64_t total;
-};
-
 // Lines, or rows of them, above which expanding anew for every few costs more than keeping what was expanded.
 constexpr int64_t kFewRows = 4, kFewLookedUp = 2;
 constexpr int kAhead = 512;  // bytes to prefetch; hides what the hardware's own prefetching leaves

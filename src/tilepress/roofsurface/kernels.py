@@ -12,9 +12,10 @@ from ..hardware import Machine, MachineError
 from .decompressors import tile_bytes
 from .domains import FRONT_END, MATRIX, MEMORY, VECTOR
 
-INTEGER, FLOATS, PAIRS, TILES, INTEGER_TILES = (
+INTEGER, FLOATS, HALVES, PAIRS, TILES, INTEGER_TILES = (
     "linear_f32_i8_int",
     "linear_f32_f32_any",
+    "linear_f32_f16_f16",
     "linear_f32_bf16_any",
     "linear_f32_bf16_tiles",
     "linear_f32_i8_tiles",
@@ -48,7 +49,7 @@ class Counted:
     @property
     def rows(self) -> int:
         """Of activations, that it was counted with."""
-        return 16 if self.isa == "amx" else 1
+        return 1 if self.matrix is None else 16
 
 
 COUNTS = (
@@ -63,11 +64,15 @@ COUNTS = (
     Counted(f"{INTEGER}/neon_dotprod", "mxfp4", False, "float", 242, 12, 24, 302),
     Counted(f"{INTEGER}/neon_dotprod", "mxfp4", True, "float", 292, 29, 106, 643, (128, 296)),
     Counted(f"{FLOATS}/neon_dotprod", "bf16", False, "float", 273, 8, 100, 493),
-    Counted(f"{FLOATS}/neon_dotprod", "bf16", True, "float", 350, 11, 232, 1414),
-    Counted(f"{FLOATS}/neon_dotprod", "bf8", False, "float", 464, 8, 100, 687),
-    Counted(f"{FLOATS}/neon_dotprod", "bf8", True, "float", 539, 10, 200, 1414),
-    Counted(f"{FLOATS}/neon_dotprod", "e4m3", False, "float", 697, 12, 138, 1059),
-    Counted(f"{FLOATS}/neon_dotprod", "e4m3", True, "float", 772, 14, 238, 1785),
+    Counted(f"{FLOATS}/neon_dotprod", "bf16", True, "float", 372, 26, 232, 1084),
+    Counted(f"{HALVES}/neon_dotprod", "fp16", False, "float", 109, 25, 53, 174),
+    Counted(f"{HALVES}/neon_dotprod", "fp16", True, "float", 208, 43, 185, 764),
+    Counted(f"{HALVES}/neon_dotprod", "bf8", False, "float", 172, 24, 49, 233),
+    Counted(f"{HALVES}/neon_dotprod", "bf8", True, "float", 271, 42, 149, 663),
+    Counted(f"{HALVES}/neon_dotprod", "e4m3", False, "float", 238, 26, 49, 299),
+    Counted(f"{HALVES}/neon_dotprod", "e4m3", True, "float", 337, 44, 149, 728),
+    Counted(f"{HALVES}/neon_dotprod", "nf4", False, "float", 207, 27, 92, 379),
+    Counted(f"{HALVES}/neon_dotprod", "nf4", True, "float", 210, 44, 207, 787, (128, 335)),
     Counted(f"{INTEGER}/avx512", "int4:g32", False, "int8", 33, 4, 18, 72),
     Counted(f"{INTEGER}/avx512", "int4:g32", False, "bfp7", 34, 4, 19, 73),
     Counted(f"{INTEGER}/avx512", "int4:g32", False, "bfp8", 43, 4, 27, 91),
@@ -79,6 +84,13 @@ COUNTS = (
     Counted(f"{INTEGER}/avx512", "int4:g32", True, "int8", 38, 8, 30, None, (40, 0)),
     Counted(f"{PAIRS}/avx512", "bf16", True, "float", 32, 0, 48, 180),
     Counted(f"{PAIRS}/avx512", "e4m3", False, "float", 80, 16, 24, 124),
+    Counted(f"{HALVES}/amx", "fp16", False, "float", 22, 0, 33, 81),
+    Counted(f"{HALVES}/amx", "fp16", True, "float", 38, 0, 49, 177),
+    Counted(f"{HALVES}/amx", "bf8", False, "float", 50, 2, 33, 85),
+    Counted(f"{HALVES}/amx", "bf8", True, "float", 57, 1, 33, 148),
+    Counted(f"{HALVES}/amx", "e4m3", False, "float", 68, 4, 26, 112),
+    Counted(f"{HALVES}/amx", "e4m3", True, "float", 73, 1, 33, 164),
+    Counted(f"{HALVES}/amx", "nf4", False, "float", 74, 6, 25, 105),
     Counted(f"{TILES}/amx", "mxfp4", False, "float", 53.1, None, 14, matrix=1),
     Counted(f"{TILES}/amx", "int4:g32", False, "float", 158.1, None, 65, matrix=1),
     Counted("linear_f32_bf16_groups/amx", "int4:g32", False, "float", 47, None, 49, matrix=1),
@@ -102,7 +114,7 @@ class Kernel:
     @property
     def rows(self) -> int:
         """Of activations, that it was counted with, if it was."""
-        return 16 if self.name.endswith("/amx") else 1
+        return 16 if self.name.endswith("/amx") and not self.name.startswith(HALVES) else 1
 
     def counted(self, format: WeightFormat, density: float) -> Counted:
         wanted = (str(format), density < 1, activation_class(self.activations))
