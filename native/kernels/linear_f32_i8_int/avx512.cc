@@ -325,7 +325,7 @@ void in_steps(const IntegerActivations& x, float* out, const Rows& rows) {
     };
     take.template operator()<8 / digits>();
     take.template operator()<4 / digits>();
-    if constexpr (digits == 1) take.template operator()<2>();
+    if constexpr (digits == 1) take.template operator()<3>(), take.template operator()<2>();
     take.template operator()<1>();
   };
   if constexpr (!Codes::kLookedUp) {
