@@ -312,10 +312,7 @@ void Bf16Rows::place(int64_t row, const uint16_t* values, int64_t count) {
 }
 
 HalfRows::HalfRows(const MatrixShape& shape, const Activations& x, int exponent, float unit)
-    : FloatRows(shape, x, x.batch),
-      exponent_(exponent),
-      unit_(unit),
-      units_(kept_memory<float>(0, batch_ * groups())) {
+    : FloatRows(shape, x, x.batch), exponent_(exponent), unit_(unit), units_(kept_memory<float>(0, batch_ * groups())) {
   waiting_ = x.batch;
   x_ = own_ = kept_memory<uint16_t>(0, batch_ * stride_);
 }

@@ -185,6 +185,7 @@ class HalfRows : public FloatRows<uint16_t> {
   HalfActivations view(int64_t row, int64_t batch, int64_t first) const {
     return {x_ + row * stride_ + first, stride_, batch, units_ + row * groups() + first / kHalfGroup, groups()};
   }
+
  private:
   int64_t groups() const { return stride_ / kHalfGroup; }
 

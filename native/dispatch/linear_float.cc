@@ -12,7 +12,7 @@ namespace {
 
 // Rows up to which multiplying weights as they are decoded is faster than decoding them to tiles: without a matrix unit
 // more than with it.
-constexpr int64_t kFewFloatRows = 1, kFewFloatRowsWithoutUnit = 4;
+constexpr int64_t kFewFloatRows = 1, kFewFloatRowsWithoutUnit = 6;
 // Of many rows, a short span of all of them stays in a core's second cache from block to block.
 constexpr int64_t kFewF32Rows = 16, kShortF32Span = 256;
 constexpr int64_t kFloatSpan = 4096;  // inputs; sums are not defined to the bit, so this only has to fit caches

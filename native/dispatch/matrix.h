@@ -114,9 +114,9 @@ void unpack_codes(const MatrixShape& shape, const Streams& streams, uint8_t* cod
 void unpack_weights(const MatrixShape& shape, const Format& format, const Streams& streams, float* weights,
                     int threads);
 
-// With activations of fp16, the largest of a group being from 2^exponent to twice that, the exponent that keeps all sums
-// over a tile within fp16; kNoHalves where the format is not held by it, or a weight not finite. One of a few, so that
-// most matrices share it. Reads all codes of eight and sixteen bits.
+// With activations of fp16, the largest of a group being from 2^exponent to twice that, the exponent that keeps all
+// sums over a tile within fp16; kNoHalves where the format is not held by it, or a weight not finite. One of a few, so
+// that most matrices share it. Reads all codes of eight and sixteen bits.
 inline constexpr int kNoHalves = 127;
 int half_exponent(const MatrixShape& shape, const Format& format, const Streams& streams);
 

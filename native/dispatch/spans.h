@@ -56,7 +56,8 @@ inline SpanWeights span_weights(const PackedWeights& weights, int64_t block, int
   } else {
     codes += tile * tile_code_bytes(shape.bits, shape.operand_bits);
   }
-  return {&weights.format, shape.operand_bits, first, inputs, tiles, codes, mask, taken, limit, groups.scales, groups.zeros};
+  return {&weights.format, shape.operand_bits, first,       inputs, tiles, codes, mask, taken,
+          limit,           groups.scales,      groups.zeros};
 }
 
 // Asks for a portion of what is read of the items from `item` to `item_end`, `step` blocks each, of each stream its

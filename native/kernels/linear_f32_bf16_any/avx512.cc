@@ -78,6 +78,7 @@ int64_t multiply_all(const SpanWeights& weights, const FloatActivations<uint16_t
     }
   };
   take.template operator()<4>();
+  take.template operator()<2>();
   take.template operator()<1>();
   return taken;
 }

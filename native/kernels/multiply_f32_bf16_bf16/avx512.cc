@@ -1,4 +1,5 @@
-// The same products without a matrix unit: eight rows of activations share each row of weights.
+// The same products without a matrix unit: eight rows of activations share each row of weights, or the last four. Rows
+// that a lot lacks are multiplied too, whatever they are, as lots and sums have room for them.
 #include <immintrin.h>
 
 #include <bit>
@@ -9,7 +10,7 @@
 namespace tilepress {
 namespace {
 
-constexpr int kRowsAtOnce = 8;
+constexpr int kRowsAtOnce = 8, kLastRows = 4;
 
 // Rows from `row` on, all of one lot.
 template <int rows>
@@ -42,8 +43,8 @@ void multiply_rows(const Bf16Product& product, int block, int64_t row) {
 void avx512::multiply_bf16_tiles(const Bf16Product& product) {
   for (int block = 0; block < 2 && product.tiles[block]; ++block) {
     int64_t row = 0;
-    for (; row + kRowsAtOnce <= product.rows; row += kRowsAtOnce) multiply_rows<kRowsAtOnce>(product, block, row);
-    for (; row < product.rows; ++row) multiply_rows<1>(product, block, row);
+    for (; row + kLastRows < product.rows; row += kRowsAtOnce) multiply_rows<kRowsAtOnce>(product, block, row);
+    if (row < product.rows) multiply_rows<kLastRows>(product, block, row);
   }
 }
 
