@@ -46,7 +46,7 @@ def digits_take(packed):
 
 
 def halves_take(packed):
-    """Of 16-bit tiles, formats that fp16 holds to all its bits, in whole tiles, and matrices that it holds products of."""
+    """Formats that fp16 holds to all its bits, in whole 16-bit tiles, and matrices of which it holds products."""
     element, group, weight = packed.format.element, packed.layout.group, tiles.unpack(packed).abs()
     if packed.operand_bits != 16 or (group and group < packed.cols and group % 32) or not weight.isfinite().all():
         return False
@@ -218,7 +218,7 @@ def test_weights_that_are_no_numbers_pass_through(format, code, sparse, isa):
     packed = tiles.pack_codes(Quantized(codes), format, mask=keep)
     y = kernels.linear(torch.ones(1, 64, dtype=torch.bfloat16), packed)
     assert y.isfinite().sum() == 15 and not y[0, 3].isfinite()
-    with pytest.raises(ValueError, match="no kernel for|wants weights that fp16 holds"):
+    with pytest.raises(ValueError, match=r"no kernel for|wants weights that fp16 holds"):
         kernels.linear(torch.ones(1, 64), packed, way="linear_f32_f16_f16")
 
 
