@@ -43,19 +43,24 @@ void store_parts(const BlockStore& store_block, const MatrixShape& shape, const 
   store_block(shape, outputs, block, row / parts, batch / parts, totals, nullptr, blocks, block_stride);
 }
 
-void linear_f32(std::span<const LinearTask> tasks, const Activations& x, int threads) {
-  const auto kernel = choose(kLinearF32);
-  const PackedWeights& first = tasks.front().weights;
-  F32Rows rows(first.shape, x);
+// Every block of every task times rows that a linear kernel takes, which have so many parts.
+template <class Kernel, class Rows>
+void multiply_spans(Kernel* kernel, std::span<const LinearTask> tasks, Rows& rows, int64_t least, int threads,
+                    int parts = 1) {
   const auto multiply = [&](const SpanWeights& span, int64_t row, int64_t batch, float* out, uint8_t* scratch) {
     return kernel(span, rows.view(row, batch, span.first), out, scratch);
   };
   const BlockStore store_block;
   const auto store = [&](const LinearTask& task, int64_t block, int64_t row, int64_t batch, float* totals) {
-    store_block(task.weights.shape, task.outputs, block, row, batch, totals, nullptr);
+    store_parts(store_block, task.weights.shape, task.outputs, block, row, batch, parts, totals);
   };
-  const int64_t span = x.batch > kFewF32Rows ? kShortF32Span : kFloatSpan;
-  SpanLoops(tasks, rows, whole_groups(first, span), x.batch, threads, multiply, store).run();
+  const int64_t span = whole_groups(tasks.front().weights, least);
+  SpanLoops(tasks, rows, span, rows.batch(), threads, multiply, store).run();
+}
+
+void linear_f32(std::span<const LinearTask> tasks, const Activations& x, int threads) {
+  F32Rows rows(tasks.front().weights.shape, x);
+  multiply_spans(choose(kLinearF32), tasks, rows, x.batch > kFewF32Rows ? kShortF32Span : kFloatSpan, threads);
 }
 
 // Whether one row of fp16 serves all matrices.
@@ -68,32 +73,15 @@ bool halves_alike(std::span<const LinearTask> tasks) {
 
 // False, with the outputs meaningless, where a value is not finite or not below kMostNearest.
 bool linear_f16(std::span<const LinearTask> tasks, const Activations& x, int threads) {
-  const auto kernel = choose(kLinearF16);
   const PackedWeights& first = tasks.front().weights;
   HalfRows rows(first.shape, x, first.half_exponent, first.format.half_unit);
-  const auto multiply = [&](const SpanWeights& span, int64_t row, int64_t batch, float* out, uint8_t* scratch) {
-    return kernel(span, rows.view(row, batch, span.first), out, scratch);
-  };
-  const BlockStore store_block;
-  const auto store = [&](const LinearTask& task, int64_t block, int64_t row, int64_t batch, float* totals) {
-    store_block(task.weights.shape, task.outputs, block, row, batch, totals, nullptr);
-  };
-  SpanLoops(tasks, rows, whole_groups(first, kFloatSpan), x.batch, threads, multiply, store).run();
+  multiply_spans(choose(kLinearF16), tasks, rows, kFloatSpan, threads);
   return rows.good();
 }
 
 void linear_bf16(std::span<const LinearTask> tasks, const Activations& x, int threads) {
-  const auto kernel = choose(kLinearBf16);
-  const PackedWeights& first = tasks.front().weights;
-  Bf16Rows rows(first.shape, x, Bf16Rows::rows);
-  const auto multiply = [&](const SpanWeights& span, int64_t row, int64_t batch, float* out, uint8_t* scratch) {
-    return kernel(span, rows.view(row, batch, span.first), out, scratch);
-  };
-  const BlockStore store_block;
-  const auto store = [&](const LinearTask& task, int64_t block, int64_t row, int64_t batch, float* totals) {
-    store_parts(store_block, task.weights.shape, task.outputs, block, row, batch, rows.parts(), totals);
-  };
-  SpanLoops(tasks, rows, whole_groups(first, kFloatSpan), rows.batch(), threads, multiply, store).run();
+  Bf16Rows rows(tasks.front().weights.shape, x, Bf16Rows::rows);
+  multiply_spans(choose(kLinearBf16), tasks, rows, kFloatSpan, threads, rows.parts());
 }
 
 // Groups' scales are multiplied into the tiles; a row's is applied to its sums.

@@ -184,46 +184,46 @@ class Fields {
   const StreamTables& tables_;
 };
 
-// Of four bits: two lines are a vector of bytes.
-template <>
-class Fields<4> {
+// Codes of four bits, of which a vector has two lines. Line brings kBits and line(in), a line as bytes.
+template <class Line>
+class Nibbles : public Line {
  public:
   using Code = uint8_t;
-  static constexpr int kBits = 4, kStep = 2 * kLineCodes;
+  static constexpr int kStep = 2 * kLineCodes;
 
-  explicit Fields(const SpanWeights&) {}
+  using Line::Line;
 
   [[gnu::always_inline]] void unpack(const uint8_t* in, uint8_t* out) const {
-    _mm512_storeu_si512(out, line(in));
-    _mm512_storeu_si512(out + kLineCodes, line(in + kVectorBytes / 2));
+    _mm512_storeu_si512(out, this->line(in));
+    _mm512_storeu_si512(out + kLineCodes, this->line(in + kVectorBytes / 2));
   }
+};
+
+struct LowNibbles {
+  static constexpr int kBits = 4;
+
+  explicit LowNibbles(const SpanWeights&) {}
 
   // A line with something above each code.
   [[gnu::always_inline]] static __m512i rough_line(const uint8_t* in) {
     const __m512i pairs = _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(in)));
     return _mm512_or_si512(pairs, _mm512_slli_epi16(pairs, 4));
   }
-
- private:
   [[gnu::always_inline]] static __m512i line(const uint8_t* in) {
     return _mm512_and_si512(rough_line(in), _mm512_set1_epi8(15));
   }
 };
+template <>
+class Fields<4> : public Nibbles<LowNibbles> {
+  using Nibbles::Nibbles;
+};
 
-// Of four bits, in the upper halves of bytes.
-class HighFields {
- public:
-  using Code = uint8_t;
-  static constexpr int kBits = 8, kStep = 2 * kLineCodes;
+// In the upper halves of bytes.
+struct UpperNibbles {
+  static constexpr int kBits = 8;
 
-  explicit HighFields(const SpanWeights&) {}
+  explicit UpperNibbles(const SpanWeights&) {}
 
-  [[gnu::always_inline]] void unpack(const uint8_t* in, uint8_t* out) const {
-    _mm512_storeu_si512(out, line(in));
-    _mm512_storeu_si512(out + kLineCodes, line(in + kVectorBytes / 2));
-  }
-
- private:
   [[gnu::always_inline]] static __m512i line(const uint8_t* in) {
     constexpr int kOrAnd = 0xa8;  // (a | b) & c
     const __m512i pairs = _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(in)));
@@ -231,6 +231,7 @@ class HighFields {
                                      _mm512_set1_epi8(static_cast<char>(0xf0)), kOrAnd);
   }
 };
+using HighFields = Nibbles<UpperNibbles>;
 
 // Calls work<Kept>() with what takes codes of at most eight bits.
 template <class Work>

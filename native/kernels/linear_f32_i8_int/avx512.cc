@@ -243,22 +243,20 @@ class DenseTable {
 };
 
 // The kept ones.
-class KeptTable {
+class TableNibbles {
  public:
-  using Code = uint8_t;
-  static constexpr int kBits = 8, kStep = Fields<4>::kStep;
+  static constexpr int kBits = 8;
 
-  explicit KeptTable(const SpanWeights& weights) : table_(integer_table(*weights.format)) {}
+  explicit TableNibbles(const SpanWeights& weights) : table_(integer_table(*weights.format)) {}
 
-  [[gnu::always_inline]] void unpack(const uint8_t* in, uint8_t* out) const {
-    _mm512_storeu_si512(out, _mm512_permutexvar_epi8(Fields<4>::rough_line(in), table_));
-    _mm512_storeu_si512(out + kLineCodes,
-                        _mm512_permutexvar_epi8(Fields<4>::rough_line(in + kVectorBytes / 2), table_));
+  [[gnu::always_inline]] __m512i line(const uint8_t* in) const {
+    return _mm512_permutexvar_epi8(LowNibbles::rough_line(in), table_);
   }
 
  private:
   __m512i table_;
 };
+using KeptTable = Nibbles<TableNibbles>;
 
 template <class Kept>
 struct Sparse : Kept {
