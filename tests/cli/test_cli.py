@@ -139,7 +139,7 @@ def test_bench_linear_foretells(records):
         ratio = found[f"{name}.time"] / found[f"{name}.predicted_time"]
         assert found[f"{name}.over.prediction"] == pytest.approx(ratio)
         assert 0 < found[f"{name}.least_time"] < found[f"{name}.predicted_time"]
-    done = run("bench", "linear", "nf4:g64", "--sweep", "--predict", *small)
+    done = run("bench", "linear", "int5:g32", "--sweep", "--predict", *small)
     assert "no prediction: the operations of none" in done.stdout
 
 
