@@ -65,9 +65,9 @@ class HalfTable : public Interleaved {
 };
 
 // Codes that are fp16: a vector has two inputs of all neurons.
-struct HalfRows {
+struct HalfCodes {
   static constexpr bool kScaled = false;
-  explicit HalfRows(const SpanWeights&) {}
+  explicit HalfCodes(const SpanWeights&) {}
   static void begin_group(int64_t) {}
   static __m512i row(__m512i codes) { return codes; }
 };
@@ -190,8 +190,8 @@ template <class Work>
 int64_t with_halves(const SpanWeights& weights, const Work& work) {
   const Format& format = *weights.format;
   if (format.bits == 16) {
-    if (weights.mask) return work.template operator()<SparseRows<KeptWhole<uint16_t>>, HalfRows>();
-    return work.template operator()<DenseWords, HalfRows>();
+    if (weights.mask) return work.template operator()<SparseRows<KeptWhole<uint16_t>>, HalfCodes>();
+    return work.template operator()<DenseWords, HalfCodes>();
   }
   const auto of_bytes = [&]<class Source>() {
     if (format.mantissa_bits == 2) return work.template operator()<Source, UpperBytes>();
