@@ -146,6 +146,7 @@ template <class Kind, bool masked, int rows, class Values>
   const Tile tile = tile_there;
   Floats zeros[kParts], sums[kTurns][rows][kParts] = {};
   for (int part = 0; part < kParts; ++part) zeros[part] = load<Floats>(group.zeros + part * kLanes);
+#pragma GCC unroll 1
   for (int input = first; input < end; input += kStep) {
 #pragma GCC unroll 8
     for (int step = 0; step < kStep; step += Kind::pack) {
