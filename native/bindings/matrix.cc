@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <span>
@@ -42,6 +43,8 @@ void set_tables(OwnedFormat& owned, ConstFloats thresholds, ConstBytes codes, Co
   owned.values.resize(256, 0.0f);  // so that no byte can point past the end
   for (float value : owned.values) owned.bf16s.push_back(round_to_bf16(value));
   owned.format.search_steps = steps;
+  owned.format.in_bf16 =
+      std::ranges::all_of(owned.values, [](float value) { return std::bit_cast<uint32_t>(value) % (1 << 16) == 0; });
 }
 
 // The values of 4-bit codes as integers of the largest unit that makes them so, where they are such, and of eight bits.

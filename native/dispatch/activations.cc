@@ -260,17 +260,23 @@ GroupActivations IntegerRows::groups(int64_t row, int64_t first) const {
   return {words_ + row * stride_ + first * kTileRows, lot_stride()};
 }
 
-F32Rows::F32Rows(const MatrixShape& shape, const Activations& x) : FloatRows(shape, x, x.batch) {
+F32Rows::F32Rows(const MatrixShape& shape, const Activations& x, int64_t span)
+    : FloatRows(shape, x, x.batch), span_(span) {
   x_ = reinterpret_cast<const float*>(x.data);
-  if (x.type == Real::f32 && stride_ == shape.cols) return;
+  if (x.type == Real::f32 && stride_ == shape.cols && !span) return;
   waiting_ = x.batch;
-  x_ = own_ = kept_memory<float>(0, x.batch * stride_);
+  const int64_t step = span ? span : stride_;
+  x_ = own_ = kept_memory<float>(0, x.batch * ((shape.cols + step - 1) / step * step));
 }
 
 void F32Rows::make_ready(int64_t row) {
-  float* to = own_ + row * stride_;
-  load_row({given_.data, given_.type, nullptr}, row * shape_.cols, shape_.cols, to);
-  std::fill(to + shape_.cols, to + stride_, 0.0f);
+  const int64_t step = span_ ? span_ : stride_;
+  for (int64_t at = 0; at < shape_.cols; at += step) {
+    const int64_t count = std::min(step, shape_.cols - at);
+    float* to = own_ + at * batch_ + row * step;
+    load_row({given_.data, given_.type, nullptr}, row * shape_.cols + at, count, to);
+    std::fill(to + count, to + step, 0.0f);
+  }
 }
 
 Bf16Rows::Bf16Rows(const MatrixShape& shape, const Activations& x, Layout layout)

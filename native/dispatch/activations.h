@@ -142,10 +142,20 @@ class FloatRows {
   int64_t stride_, batch_;
 };
 
+// `span`: inputs, whole steps of them, of which those of all rows lie together, so that a cache holds them: rows of
+// many inputs begin at the same places of it. Views are from the first of a span on. Or 0, row after row.
 class F32Rows : public FloatRows<float> {
  public:
-  F32Rows(const MatrixShape& shape, const Activations& x);
+  F32Rows(const MatrixShape& shape, const Activations& x, int64_t span);
   void make_ready(int64_t row);
+
+  FloatActivations<float> view(int64_t row, int64_t batch, int64_t first) const {
+    if (!span_) return FloatRows::view(row, batch, first);
+    return {x_ + first * batch_ + row * span_, span_, batch};
+  }
+
+ private:
+  int64_t span_;
 };
 
 // Other types than bf16 become two rows each, one after the other: the nearest bf16, and what that lacks. So sixteen

@@ -121,7 +121,8 @@ bool amx_granted() {
 bool cpu_has(Isa isa) {
   const bool avx2 = has_all({"avx2", "fma", "f16c", "bmi2"});
   const bool avx512 = avx2 && has_all({"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vbmi", "avx512_vbmi2",
-                                       "avx512_vnni", "avx512_bf16", "avx512_bitalg", "avx512_vpopcntdq", "gfni"});
+                                       "avx512_vnni", "avx512_bitalg", "avx512_vpopcntdq", "gfni"});
+  const bool bf16 = avx512 && has_all({"avx512_bf16"});
   switch (isa) {
     case Isa::portable:
       return true;
@@ -129,8 +130,10 @@ bool cpu_has(Isa isa) {
       return avx2;
     case Isa::avx512:
       return avx512;
+    case Isa::avx512_bf16:
+      return bf16;
     case Isa::amx:
-      return avx512 && has_all({"avx512_fp16", "amx_tile", "amx_bf16", "amx_int8"}) && amx_granted();
+      return bf16 && has_all({"avx512_fp16", "amx_tile", "amx_bf16", "amx_int8"}) && amx_granted();
     default:
       return false;
   }

@@ -18,6 +18,7 @@ constexpr std::array<std::pair<Isa, std::string_view>, kIsas> kNames = {{
     {Isa::neon_i8mm, "neon_i8mm"},
     {Isa::avx2, "avx2"},
     {Isa::avx512, "avx512"},
+    {Isa::avx512_bf16, "avx512_bf16"},
     {Isa::amx, "amx"},
 }};
 

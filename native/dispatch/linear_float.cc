@@ -13,7 +13,7 @@ namespace {
 // Rows up to which multiplying weights as they are decoded is faster than decoding them to tiles: without a matrix unit
 // more than with it.
 constexpr int64_t kFewFloatRows = 1, kFewFloatRowsWithoutUnit = 6;
-// Of many rows, a short span of all of them stays in a core's second cache from block to block.
+// Of many rows, a short span of all of them stays in a core's second cache from block to block, laid out for it.
 constexpr int64_t kFewF32Rows = 16, kShortF32Span = 256;
 constexpr int64_t kFloatSpan = 4096;  // inputs; sums are not defined to the bit, so this only has to fit caches
 constexpr int64_t kMostPairRows = 2 * kTileRows;
@@ -45,22 +45,24 @@ void store_parts(const BlockStore& store_block, const MatrixShape& shape, const 
 
 // Every block of every task times rows that a linear kernel takes, which have so many parts.
 template <class Kernel, class Rows>
-void multiply_spans(Kernel* kernel, std::span<const LinearTask> tasks, Rows& rows, int64_t least, int threads,
+void multiply_spans(Kernel* kernel, std::span<const LinearTask> tasks, Rows& rows, int64_t span, int threads,
                     int parts = 1) {
-  const auto multiply = [&](const SpanWeights& span, int64_t row, int64_t batch, float* out, uint8_t* scratch) {
-    return kernel(span, rows.view(row, batch, span.first), out, scratch);
+  const auto multiply = [&](const SpanWeights& weights, int64_t row, int64_t batch, float* out, uint8_t* scratch) {
+    return kernel(weights, rows.view(row, batch, weights.first), out, scratch);
   };
   const BlockStore store_block;
   const auto store = [&](const LinearTask& task, int64_t block, int64_t row, int64_t batch, float* totals) {
     store_parts(store_block, task.weights.shape, task.outputs, block, row, batch, parts, totals);
   };
-  const int64_t span = whole_groups(tasks.front().weights, least);
   SpanLoops(tasks, rows, span, rows.batch(), threads, multiply, store).run();
 }
 
 void linear_f32(std::span<const LinearTask> tasks, const Activations& x, int threads) {
-  F32Rows rows(tasks.front().weights.shape, x);
-  multiply_spans(choose(kLinearF32), tasks, rows, x.batch > kFewF32Rows ? kShortF32Span : kFloatSpan, threads);
+  const PackedWeights& first = tasks.front().weights;
+  const bool many = x.batch > kFewF32Rows;
+  const int64_t span = whole_groups(first, many ? kShortF32Span : kFloatSpan);
+  F32Rows rows(first.shape, x, many ? span : 0);
+  multiply_spans(choose(kLinearF32), tasks, rows, span, threads);
 }
 
 // Whether one row of fp16 serves all matrices.
@@ -75,13 +77,14 @@ bool halves_alike(std::span<const LinearTask> tasks) {
 bool linear_f16(std::span<const LinearTask> tasks, const Activations& x, int threads) {
   const PackedWeights& first = tasks.front().weights;
   HalfRows rows(first.shape, x, first.half_exponent, first.format.half_unit);
-  multiply_spans(choose(kLinearF16), tasks, rows, kFloatSpan, threads);
+  multiply_spans(choose(kLinearF16), tasks, rows, whole_groups(first, kFloatSpan), threads);
   return rows.good();
 }
 
 void linear_bf16(std::span<const LinearTask> tasks, const Activations& x, int threads) {
-  Bf16Rows rows(tasks.front().weights.shape, x, Bf16Rows::rows);
-  multiply_spans(choose(kLinearBf16), tasks, rows, kFloatSpan, threads, rows.parts());
+  const PackedWeights& first = tasks.front().weights;
+  Bf16Rows rows(first.shape, x, Bf16Rows::rows);
+  multiply_spans(choose(kLinearBf16), tasks, rows, whole_groups(first, kFloatSpan), threads, rows.parts());
 }
 
 // Groups' scales are multiplied into the tiles; a row's is applied to its sums.

@@ -91,9 +91,6 @@ LinearF32 linear_f32_span;
 PackBlock pack_block;
 UnpackBlock unpack_block;
 LinearInteger linear_integer_span;
-LinearBf16 linear_bf16_span;
-DecodeBf16 decode_bf16_span;
-MultiplyBf16 multiply_bf16_tiles;
 DecodeInt8 decode_int8_span;
 AttendHead attend_head;
 StoreBlock store_block;
@@ -106,6 +103,12 @@ MultiplySparse multiply_sparse;
 ExpandThin expand_thin;
 SoftmaxWeights softmax_weights;
 }  // namespace avx512
+
+namespace avx512_bf16 {
+LinearBf16 linear_bf16_span;
+DecodeBf16 decode_bf16_span;
+MultiplyBf16 multiply_bf16_tiles;
+}  // namespace avx512_bf16
 
 namespace amx {
 RoundHalves round_half_row;

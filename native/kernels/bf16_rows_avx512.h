@@ -131,6 +131,7 @@ class ValueWords {
   Values values_;
 };
 
+#if defined(__AVX512BF16__)
 // Halves.
 struct HalfWords {
   using Code = uint16_t;
@@ -141,6 +142,7 @@ struct HalfWords {
     _mm512_storeu_si512(out, Fp16Words::row(_mm512_loadu_si512(in)));
   }
 };
+#endif
 
 // Sparse codes, looked up where they are.
 template <class Kept>
@@ -227,6 +229,16 @@ bool with_small_rows(const SpanWeights& weights, const Work& work) {
   return values.template operator()<DenseBytes>();
 }
 
+template <class Work>
+bool with_half_rows([[maybe_unused]] const SpanWeights& weights, [[maybe_unused]] const Work& work) {
+#if defined(__AVX512BF16__)
+  if (DenseWords::takes(weights)) return work.template operator()<DenseWords, Fp16Words>(), true;
+  return work.template operator()<SparseRows<KeptAhead<HalfWords>>, Bf16Words>(), true;
+#else
+  return false;
+#endif
+}
+
 // The same for any. `ahead`: sparse codes of seven and eight bits are looked up before they are expanded, which is
 // better for rows that are multiplied at once, and worse for tiles of half the weights.
 template <bool ahead, class Work>
@@ -236,16 +248,11 @@ bool with_rows(const SpanWeights& weights, const Work& work) {
     if (Large::takes(weights)) return work.template operator()<Source, Large>(), true;
     return false;
   };
-  if (DenseWords::takes(weights)) {
-    if (Bf16Words::takes(weights)) return work.template operator()<DenseWords, Bf16Words>(), true;
-    return work.template operator()<DenseWords, Fp16Words>(), true;
-  }
+  if (weights.format->rounding == Rounding::fp16) return with_half_rows(weights, work);
+  if (DenseWords::takes(weights)) return work.template operator()<DenseWords, Bf16Words>(), true;
   if (with_small_rows(weights, work)) return true;
   if (DenseBytes::takes(weights)) return values.template operator()<DenseBytes>();
-  if (weights.format->bits == 16) {
-    if (Bf16Words::takes(weights)) return work.template operator()<SparseRows<KeptWhole<uint16_t>>, Bf16Words>(), true;
-    return work.template operator()<SparseRows<KeptAhead<HalfWords>>, Bf16Words>(), true;
-  }
+  if (weights.format->bits == 16) return work.template operator()<SparseRows<KeptWhole<uint16_t>>, Bf16Words>(), true;
   if constexpr (ahead) {
     if (weights.operand_bits == 16 && !weights.zeros) {
       if (!Signed::takes(weights))

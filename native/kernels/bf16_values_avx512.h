@@ -256,32 +256,33 @@ class WordTable {
   __m512i table_;
 };
 
-struct Words {
-  explicit Words(const SpanWeights&) {}
+struct PlainWords {
+  explicit PlainWords(const SpanWeights&) {}
   void begin_group(int64_t) {}
 };
 
-struct Bf16Words : Words {
-  using Words::Words;
-  static bool takes(const SpanWeights& weights) { return weights.format->rounding == Rounding::bf16; }
+struct Bf16Words : PlainWords {
+  using PlainWords::PlainWords;
   static __m512i row(__m512i codes) { return codes; }
 };
 
 // None of them is -0.
-struct LookedUpWords : Words {
-  using Words::Words;
+struct LookedUpWords : PlainWords {
+  using PlainWords::PlainWords;
   static constexpr bool kNoNegativeZero = true;
 };
 
-struct Fp16Words : Words {
-  using Words::Words;
-  static bool takes(const SpanWeights& weights) { return weights.format->rounding == Rounding::fp16; }
+// Halves have to be rounded, which is left to machines that do it at once.
+#if defined(__AVX512BF16__)
+struct Fp16Words : PlainWords {
+  using PlainWords::PlainWords;
   static __m512i row(__m512i codes) {
     const __m512 low = _mm512_cvtph_ps(_mm512_castsi512_si256(codes));
     const __m512 high = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(codes, 1));
     return std::bit_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
   }
 };
+#endif
 
 }  // namespace
 }  // namespace tilepress

@@ -39,6 +39,7 @@ struct Format {
   const uint8_t* codes;     // table: code of each of 2^steps ranks
   const float* values;      // 256: value of each code, 0 past the last; of no use to 16-bit formats
   const uint16_t* bf16s;    // the same, rounded to bf16
+  bool in_bf16;             // which loses nothing
   const int8_t* integers;   // 16: the values of 4-bit codes in units of `unit`, where that makes them integers; or null
   float unit;               // a power of two
   // Where fp16 holds values to all its bits: what its 1 stands for, a power of two, else 0. Codes of eight bits are

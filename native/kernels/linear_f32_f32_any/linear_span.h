@@ -24,6 +24,7 @@ constexpr int kRowsAtOnce = 4;
 constexpr int kRowsAtOnce = 2;
 #endif
 constexpr int kChains = 8;
+constexpr int kDecodedAtOnce = 256;  // inputs; their weights, and a few rows of them, fit the nearest cache
 
 // The scales and zero points of one group of the block, and where in its row it ends.
 struct alignas(64) Group {
@@ -234,11 +235,14 @@ class SpanProduct {
       return x_.batch == 1 ? add_few<masked, 1>(values, tile, first)
                            : add_few<masked, kRowsAtOnce>(values, tile, first);
     }
-    alignas(64) float weights[Kind::inputs * kBlockNeurons];
+    float* weights = weights_ + decoded_ * kBlockNeurons;
     for_groups<Kind>(span_, span_.first + first, inputs, values.unit(), group_, [&](int begin, int end) {
       decode_inputs<Kind, masked>(values, tile, begin, end, group_, weights);
     });
-    multiply_batch<kRowsAtOnce>(x_, first, 0, weights, inputs, out_);
+    decoded_ += inputs;
+    if (decoded_ + Kind::inputs <= kDecodedAtOnce && first + inputs < span_.inputs) return;
+    multiply_batch<kRowsAtOnce>(x_, first + inputs - decoded_, 0, weights_, decoded_, out_);
+    decoded_ = 0;
   }
 
   template <bool masked, int rows, class Any>
@@ -255,6 +259,8 @@ class SpanProduct {
   float* out_;
   bool few_;
   Group group_ = {};
+  int decoded_ = 0;  // inputs that wait in weights_
+  alignas(64) float weights_[kDecodedAtOnce * kBlockNeurons];
 };
 
 template <class Simd, class Kind, class Values>

@@ -80,8 +80,8 @@ COUNTS = (
     Counted(f"{INTEGER}/avx512", "mxfp4", False, "float", 63, 7, 31, 113),
     Counted(f"{INTEGER}/avx512", "mxfp4", True, "float", 73, 9, 43, None, (32, 0)),
     Counted(f"{INTEGER}/avx512", "int4:g32", True, "int8", 38, 8, 30, None, (40, 0)),
-    Counted(f"{PAIRS}/avx512", "bf16", True, "float", 32, 0, 48, 180),
-    Counted(f"{PAIRS}/avx512", "e4m3", False, "float", 80, 16, 24, 124),
+    Counted(f"{PAIRS}/avx512_bf16", "bf16", True, "float", 32, 0, 48, 180),
+    Counted(f"{PAIRS}/avx512_bf16", "e4m3", False, "float", 80, 16, 24, 124),
     Counted(f"{HALVES}/amx", "fp16", False, "float", 22, 0, 33, 81),
     Counted(f"{HALVES}/amx", "fp16", True, "float", 38, 0, 49, 177),
     Counted(f"{HALVES}/amx", "bf8", False, "float", 50, 2, 33, 85),
@@ -162,7 +162,7 @@ def isa_of(machine: Machine) -> str:
     if machine.vector is None:
         raise MachineError(f"{machine.name} has no vector units: add vector to its description")
     if machine.vector.bits == 512:
-        return "amx" if machine.matrix is not None and machine.matrix.rows > 1 else "avx512"
+        return "amx" if machine.matrix is not None and machine.matrix.rows > 1 else "avx512_bf16"
     if machine.vector.bits == 128:
         return "neon_dotprod"
     bits = machine.vector.bits
@@ -170,8 +170,10 @@ def isa_of(machine: Machine) -> str:
 
 
 def isas_of(isa: str) -> tuple[str, ...]:
-    """Instruction sets whose kernels run where `isa` is the best: few rows are not worth the matrix unit."""
-    return (isa, "avx512") if isa == "amx" else (isa,)
+    """Instruction sets whose kernels run where `isa` is the best: few rows are not worth the matrix unit, and integers
+    are all the same to AVX-512 with bf16 products and without."""
+    below = ["amx", "avx512_bf16", "avx512"]
+    return tuple(below[below.index(isa) :]) if isa in below else (isa,)
 
 
 def activation_class(activations: str) -> str:

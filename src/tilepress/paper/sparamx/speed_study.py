@@ -25,9 +25,9 @@ from ...tiles import pack
 from ..item import NotPossible, Track
 from .told import Decoding, joined, numbers
 
-UNIT, VECTOR = "amx", "avx512"  # instruction sets by the names of ours
+UNIT, VECTOR = "amx", "avx512_bf16"  # instruction sets by the names of ours
 STEP = 16  # the vocabulary that a few layers get is a multiple of it
-ON_X86 = {UNIT: "AMX", VECTOR: "AVX", "avx2": "AVX"}  # by the paper's names
+ON_X86 = {UNIT: "AMX", VECTOR: "AVX", "avx512": "AVX", "avx2": "AVX"}  # by the paper's names
 
 
 def config_of(name: str, millions: int, positions: int) -> LlamaConfig:

@@ -40,7 +40,7 @@ void multiply_rows(const Bf16Product& product, int block, int64_t row) {
 
 }  // namespace
 
-void avx512::multiply_bf16_tiles(const Bf16Product& product) {
+void avx512_bf16::multiply_bf16_tiles(const Bf16Product& product) {
   for (int block = 0; block < 2 && product.tiles[block]; ++block) {
     int64_t row = 0;
     for (; row + kLastRows < product.rows; row += kRowsAtOnce) multiply_rows<kRowsAtOnce>(product, block, row);

@@ -2,7 +2,7 @@
 
 namespace tilepress {
 
-int64_t avx512::decode_bf16_span(const SpanWeights& weights, bool scaled, uint16_t* tiles, uint8_t* scratch) {
+int64_t avx512_bf16::decode_bf16_span(const SpanWeights& weights, bool scaled, uint16_t* tiles, uint8_t* scratch) {
   unpack_dense_bytes(weights, scratch);
   const int64_t inputs = weights.tiles * tile_inputs(weights.operand_bits);
   int64_t taken = 0;
