@@ -15,10 +15,10 @@
 namespace tilepress {
 namespace {
 
-std::tuple<double, uint64_t> py_read_bandwidth(ConstBytes data, int threads) {
+std::tuple<double, uint64_t> py_read_bandwidth(ConstBytes data, bool in_parts, int threads) {
   uint64_t checksum = 0;
   nb::gil_scoped_release release;
-  const double rate = read_bandwidth(data.data(), static_cast<int64_t>(data.size()), threads, &checksum);
+  const double rate = read_bandwidth(data.data(), static_cast<int64_t>(data.size()), in_parts, threads, &checksum);
   return {rate, checksum};
 }
 
@@ -58,5 +58,5 @@ NB_MODULE(_native, m) {
         [](ConstBytes data) { advise_huge_pages(data.data(), static_cast<int64_t>(data.size())); });
   m.def("keep_freed_memory", &keep_freed_memory);
   m.def("thread_runtime", &thread_runtime);
-  m.def("read_bandwidth", &py_read_bandwidth, as_it_is("data"), "threads"_a);
+  m.def("read_bandwidth", &py_read_bandwidth, as_it_is("data"), "in_parts"_a, "threads"_a);
 }

@@ -280,14 +280,14 @@ void keep_freed_memory() {
 #endif
 }
 
-double read_bandwidth(const uint8_t* data, int64_t size, int threads, uint64_t* checksum) {
+double read_bandwidth(const uint8_t* data, int64_t size, bool in_parts, int threads, uint64_t* checksum) {
   constexpr int64_t kChunk = 1 << 20;
   const auto read = choose(kRead);
   std::atomic<uint64_t> total{0};
   const auto start = std::chrono::steady_clock::now();
   parallel_for((size + kChunk - 1) / kChunk, threads, [&](int, int64_t chunk) {
     const int64_t at = chunk * kChunk;
-    total += read(data + at, static_cast<size_t>(std::min(kChunk, size - at)));
+    total += read(data + at, static_cast<size_t>(std::min(kChunk, size - at)), in_parts);
   });
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
   *checksum = total;

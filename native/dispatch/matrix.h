@@ -128,6 +128,6 @@ void advise_huge_pages(const uint8_t* data, int64_t size);
 void keep_freed_memory();
 
 // Bytes a second of `threads` threads reading `size` bytes once; the checksum goes to `checksum`.
-double read_bandwidth(const uint8_t* data, int64_t size, int threads, uint64_t* checksum);
+double read_bandwidth(const uint8_t* data, int64_t size, bool in_parts, int threads, uint64_t* checksum);
 
 }  // namespace tilepress

@@ -372,8 +372,9 @@ using AttendHead = void(const HeadTokens&, float* weights, float* out);
 // x / (1 + e^-x), in place.
 using SiluFloats = void(float* values, int64_t count);
 
-// Reads every byte once and returns a checksum, so that the reads cannot be left out.
-using ReadBytes = uint64_t(const uint8_t* data, size_t size);
+// Reads every byte once, one after the other or in several places at a time, and returns a checksum, so that the reads
+// cannot be left out.
+using ReadBytes = uint64_t(const uint8_t* data, size_t size, bool in_parts);
 
 constexpr int64_t block_codes(const BlockShape& shape) { return shape.tiles * tile_codes(shape.operand_bits); }
 
