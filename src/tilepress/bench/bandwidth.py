@@ -22,7 +22,9 @@ def read_bandwidth(threads: int, *, size: int | None = None, repeats: int = 5) -
         raise ValueError("at least one thread and one pass are needed")
     buffer = torch.ones(size or _buffer_bytes(), dtype=torch.uint8)
     _native.read_bandwidth(buffer, False, threads)
-    ways = [[_native.read_bandwidth(buffer, in_parts, threads)[0] for _ in range(repeats)] for in_parts in (False, True)]
+    ways = [
+        [_native.read_bandwidth(buffer, in_parts, threads)[0] for _ in range(repeats)] for in_parts in (False, True)
+    ]
     return max(statistics.median(rates) for rates in ways)
 
 
