@@ -1,6 +1,7 @@
 """`make bench`: measure this machine and keep the records as benchmarks/results/<date>-<processor>.json.
 
-Sections may be named to run only those; --quick measures less, to see that everything works, and keeps nothing.
+Sections may be named to run only those; --quick measures less, to see that everything works, and keeps nothing. Where a
+command fails, what the others measured is kept, and its records are those of before.
 """
 
 import argparse
@@ -85,15 +86,22 @@ def main() -> None:
     arguments = parse_arguments()
     sections = QUICK if arguments.quick else SECTIONS
     commands = [command for name in arguments.sections or sections for command in sections[name]]
+    results, failed = {}, []
     with tempfile.TemporaryDirectory() as folder:
-        results = {tuple(command): run(command, folder) for command in commands}
+        for command in commands:
+            try:
+                results[tuple(command)] = run(command, folder)
+            except subprocess.CalledProcessError:
+                failed.append(" ".join(command))
     records = [record for command, found in results.items() if command[0] != "compress" for record in found]
     for record in records:
         print(f"  {record['name']:45} {record['value']} {record['unit']}")
     if arguments.quick:
         print(f"measured {len(records)} records; --quick keeps none")
     else:
-        keep(records, whole=not arguments.sections)
+        keep(records, whole=not arguments.sections and not failed)
+    if failed:
+        sys.exit(f"{len(failed)} of {len(commands)} commands failed: {'; '.join(failed)}")
 
 
 def parse_arguments() -> argparse.Namespace:

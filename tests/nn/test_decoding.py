@@ -267,7 +267,8 @@ def test_packed_caches(name, dtype, packed_calls):
         assert cache.get_seq_length() == 67 and cache.layers[1].store.lengths == [67]
     native, plain = results
     errors = (native - plain).norm(dim=-1) / plain.norm(dim=-1)
-    assert errors.max() < 0.03 if dtype is torch.float32 else errors.median() < 0.1
+    assert errors.median() < (0.01 if dtype is torch.float32 else 0.1)
+    assert errors.max() < 0.1 or dtype is not torch.float32
     assert len(packed_calls) == 60
 
 
