@@ -14,6 +14,7 @@ README = Path(__file__).parents[1] / "README.md"
 RESULTS = Path(__file__).parent / "results"
 FORMATS = "<!-- tilepress formats --markdown -->\n"
 ONE_NUMBER, PACKING, SPEEDS = "<!-- one number -->\n", "<!-- packing -->\n", "<!-- speeds -->\n"
+READS = "<!-- read bandwidths -->\n"
 QUALITY, MODELS, LARGE = "<!-- quality -->\n", "<!-- models -->\n", "<!-- llama3-8b -->\n"
 DEEP_MODELS = "<!-- models at depth -->\n"
 ANDA, ABLATION = "<!-- anda/table2 -->\n", "<!-- harmonia/ablation -->\n"
@@ -48,6 +49,16 @@ def packing_table() -> str:
         rest = [f"{values[f'{name}.size']:.1f} MB", f"{values[f'{name}.peak_over_size']:.2f} ×"]
         lines.append([f"`{format}`", *times, *rest])
     return _markdown(lines)
+
+
+def read_bandwidths() -> str:
+    """What `tilepress doctor` read on both machines, with one thread and with all."""
+    start, said = "read_bandwidth.threads_", []
+    for part, (machine, _) in MACHINES.items():
+        rates = {int(name.removeprefix(start)): rate for name, rate in _latest(part).items() if name.startswith(start)}
+        most = max(rates)
+        said.append(f"{rates[1]:.1f} GB/s with one thread and {rates[most]:.1f} with {most} on the {machine}")
+    return textwrap.fill(f"Read bandwidth, as `tilepress doctor` measured it there: {'; '.join(said)}.", 120) + "\n"
 
 
 def speeds_table() -> str:
@@ -225,6 +236,7 @@ def with_table(readme: str, start: str, table: str) -> str:
 TABLES = {
     FORMATS: formats_table,
     PACKING: packing_table,
+    READS: read_bandwidths,
     SPEEDS: speeds_table,
     ONE_NUMBER: one_number,
     MODELS: models_table,

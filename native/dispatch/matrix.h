@@ -127,7 +127,8 @@ void advise_huge_pages(const uint8_t* data, int64_t size);
 // heap, and given back to the system each time, they would have to be mapped and cleared anew for every layer.
 void keep_freed_memory();
 
-// Bytes a second of `threads` threads reading `size` bytes once; the checksum goes to `checksum`.
+// Bytes a second of `threads` threads reading `size` bytes once, `in_parts` as ReadBytes has it; the checksum goes to
+// `checksum`.
 double read_bandwidth(const uint8_t* data, int64_t size, bool in_parts, int threads, uint64_t* checksum);
 
 }  // namespace tilepress

@@ -229,6 +229,7 @@ bool with_small_rows(const SpanWeights& weights, const Work& work) {
   return values.template operator()<DenseBytes>();
 }
 
+// The same for halves.
 template <class Work>
 bool with_half_rows([[maybe_unused]] const SpanWeights& weights, [[maybe_unused]] const Work& work) {
 #if defined(__AVX512BF16__)
