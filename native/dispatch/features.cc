@@ -120,9 +120,10 @@ bool amx_granted() {
 
 bool cpu_has(Isa isa) {
   const bool avx2 = has_all({"avx2", "fma", "f16c", "bmi2"});
-  const bool avx512 = avx2 && has_all({"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vbmi", "avx512_vbmi2",
-                                       "avx512_vnni", "avx512_bitalg", "avx512_vpopcntdq", "gfni"});
-  const bool bf16 = avx512 && has_all({"avx512_bf16"});
+  const bool avx512 = avx2 && has_all({"avx512f", "avx512bw", "avx512vl", "avx512dq"});
+  const bool vnni = avx512 && has_all({"avx512_vnni"});
+  const bool vbmi2 = vnni && has_all({"avx512_vbmi", "avx512_vbmi2", "avx512_bitalg", "avx512_vpopcntdq", "gfni"});
+  const bool bf16 = vbmi2 && has_all({"avx512_bf16"});
   switch (isa) {
     case Isa::portable:
       return true;
@@ -130,6 +131,10 @@ bool cpu_has(Isa isa) {
       return avx2;
     case Isa::avx512:
       return avx512;
+    case Isa::avx512_vnni:
+      return vnni;
+    case Isa::avx512_vbmi2:
+      return vbmi2;
     case Isa::avx512_bf16:
       return bf16;
     case Isa::amx:

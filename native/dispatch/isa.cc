@@ -18,6 +18,8 @@ constexpr std::array<std::pair<Isa, std::string_view>, kIsas> kNames = {{
     {Isa::neon_i8mm, "neon_i8mm"},
     {Isa::avx2, "avx2"},
     {Isa::avx512, "avx512"},
+    {Isa::avx512_vnni, "avx512_vnni"},
+    {Isa::avx512_vbmi2, "avx512_vbmi2"},
     {Isa::avx512_bf16, "avx512_bf16"},
     {Isa::amx, "amx"},
 }};

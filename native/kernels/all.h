@@ -85,6 +85,22 @@ QuantizeRow quantize_row;
 DequantizeRow dequantize_row;
 QuantizeInt8 quantize_int8_row;
 QuantizeBfp quantize_bfp_row;
+LinearF32 linear_f32_span;
+AttendHead attend_head;
+StoreBlock store_block;
+SiluFloats silu_floats;
+ReadBytes read_bytes;
+KvWeigh kv_weigh;
+SoftmaxWeights softmax_weights;
+}  // namespace avx512
+
+namespace avx512_vnni {
+LinearInteger linear_integer_span;
+KvScores kv_scores;
+KvMix kv_mix;
+}  // namespace avx512_vnni
+
+namespace avx512_vbmi2 {
 PackPlanes pack_planes;
 UnpackPlanes unpack_planes;
 LinearF32 linear_f32_span;
@@ -92,17 +108,9 @@ PackBlock pack_block;
 UnpackBlock unpack_block;
 LinearInteger linear_integer_span;
 DecodeInt8 decode_int8_span;
-AttendHead attend_head;
-StoreBlock store_block;
-SiluFloats silu_floats;
-ReadBytes read_bytes;
-KvScores kv_scores;
-KvMix kv_mix;
-KvWeigh kv_weigh;
 MultiplySparse multiply_sparse;
 ExpandThin expand_thin;
-SoftmaxWeights softmax_weights;
-}  // namespace avx512
+}  // namespace avx512_vbmi2
 
 namespace avx512_bf16 {
 LinearBf16 linear_bf16_span;

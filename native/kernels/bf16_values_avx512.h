@@ -6,7 +6,7 @@
 #pragma once
 
 #include "kernels/decode_bf16_any/decode_span.h"
-#include "kernels/unpack/avx512.h"
+#include "kernels/unpack/avx512_vbmi2.h"
 
 namespace tilepress {
 namespace {

@@ -7,7 +7,7 @@
 // A copy that has gone on is assigned in parts, as it was changed: a vector of parts just stored has to wait for them.
 #pragma once
 
-#include "kernels/unpack/avx512.h"
+#include "kernels/unpack/avx512_vbmi2.h"
 
 namespace tilepress {
 namespace {

@@ -11,7 +11,7 @@ int64_t avx512_bf16::decode_bf16_span(const SpanWeights& weights, bool scaled, u
     for (int64_t input = 0; input < inputs; input += tile_inputs(16)) decoder.next(tiles + input * kBlockNeurons);
     taken = decoder.taken();
   });
-  return done ? taken : decode_any<Avx512>(weights, scaled, tiles, scratch);
+  return done ? taken : decode_any<Vbmi2>(weights, scaled, tiles, scratch);
 }
 
 }  // namespace tilepress

@@ -21,7 +21,7 @@ struct Bf16Products {
 int64_t multiply_decoded(const SpanWeights& weights, const FloatActivations<uint16_t>& x, float* out,
                          uint8_t* scratch) {
   auto* tiles = reinterpret_cast<uint16_t*>(scratch + (weights.tiles + 1) * kMaxTileBytes);
-  const int64_t taken = decode_any<Avx512>(weights, scales_first(*weights.format), tiles, scratch);
+  const int64_t taken = decode_any<Vbmi2>(weights, scales_first(*weights.format), tiles, scratch);
   if (taken < 0) return taken;
   Format format = *weights.format;
   if (scales_first(format)) format.scale = ScaleType::none;

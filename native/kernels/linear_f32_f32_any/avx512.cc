@@ -1,69 +1,11 @@
-#include "kernels/few_rows_avx512.h"
-#include "kernels/linear_f32_f32_any/linear_span.h"
+#include "kernels/linear_f32_f32_any/lookups_avx512.h"
+#include "kernels/unpack/avx2.h"
 
 namespace tilepress {
-namespace {
-
-// A permutation looks at the four lowest bits of a lane only, so what lies above a code does not matter.
-struct Avx512Table : AnyTable {
-  explicit Avx512Table(const Format& format)
-      : AnyTable(format),
-        values(_mm512_maskz_loadu_ps(static_cast<__mmask16>((1 << (1 << format.bits)) - 1), format.values)) {}
-
-  template <class Lanes>
-  [[gnu::always_inline]] Floats operator()(Lanes lanes, int at) const {
-    return _mm512_permutexvar_ps(std::bit_cast<__m512i>(widen(lanes) >> at), values);
-  }
-
-  __m512 values;
-};
-
-struct Avx512Lookups : Avx512 {
-  using SmallTable = Avx512Table;
-
-  [[gnu::always_inline]] static Floats to_floats(Halves halves) {
-    return _mm512_cvtph_ps(std::bit_cast<__m256i>(halves));
-  }
-};
-
-// Products of rows that are bf16 and activations that are not.
-class FloatProducts {
- public:
-  using Number = float;
-
-  explicit FloatProducts(int operand_bits)
-      : second_(operand_bits == 8 ? 1 : 2), odd_(operand_bits == 8 ? 2 : 1) {}  // bf16_place
-
-  [[gnu::always_inline]] void add(__m512* sums, const RowPair& pair, const float* x) const {
-    sums[0] = add_row(sums[0], pair.first, x);
-    sums[1] = add_row(sums[1], pair.second, x + second_);
-  }
-
- private:
-  [[gnu::always_inline]] __m512 add_row(__m512 sum, __m512i row, const float* x) const {
-    const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000));
-    const __m512 even = _mm512_castsi512_ps(_mm512_slli_epi32(row, 16));
-    const __m512 odd = _mm512_castsi512_ps(_mm512_and_si512(row, upper));
-    return _mm512_fmadd_ps(odd, _mm512_set1_ps(x[odd_]), _mm512_fmadd_ps(even, _mm512_set1_ps(*x), sum));
-  }
-
-  int64_t second_, odd_;
-};
-
-// So many rows are better multiplied four by four, with weights decoded again for each, than with floats in memory.
-constexpr int kFewRows = 8;
-
-}  // namespace
 
 int64_t avx512::linear_f32_span(const SpanWeights& span, const FloatActivations<float>& x, float* out,
                                 uint8_t* scratch) {
-  const bool few = x.batch <= kFewRows && span.format->in_bf16 && !scales_first(*span.format);
-  int64_t taken = 0;
-  if (few) unpack_dense_bytes(span, scratch);
-  const bool done = few && with_rows<true>(span, [&]<class Source, class Values>() {
-                      taken = multiply_by<4, Source, Values>(FloatProducts(span.operand_bits), span, x, scratch, out);
-                    });
-  return done ? taken : LinearSpan<Avx512Lookups>{span, x, out, scratch}();
+  return LinearSpan<Avx512Lookups<Avx2>>{span, x, out, scratch}();
 }
 
 }  // namespace tilepress

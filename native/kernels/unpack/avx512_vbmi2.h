@@ -2,19 +2,11 @@
 
 #include <immintrin.h>
 
+#include "kernels/prefetch_avx512.h"
 #include "kernels/unpack/unpack_block.h"
 
 namespace tilepress {
 namespace {
-
-// A core asks memory for more at a time if it is told early what comes: into the second cache from afar, since the
-// first can wait for few lines at a time, and into the first from near. Always inlined: a call of a function that does
-// nothing but prefetch is one that gcc leaves out.
-[[gnu::always_inline]] inline void prefetch_ahead(const uint8_t* from) {
-  constexpr int kFar = 4096, kNear = 512;  // bytes
-  _mm_prefetch(reinterpret_cast<const char*>(from) + kFar, _MM_HINT_T1);
-  _mm_prefetch(reinterpret_cast<const char*>(from) + kNear, _MM_HINT_T0);
-}
 
 // How 64 codes of `bits` bits are taken apart: eight of them are `bits` bytes, which go to one 64-bit lane, and a shift
 // for each byte of the lane does the rest.
@@ -41,7 +33,7 @@ constexpr StreamTables kStreamTables[9] = {StreamTables(0), StreamTables(1), Str
   return _mm512_and_si512(_mm512_multishift_epi64_epi8(shifts, lanes), _mm512_set1_epi8(tables.low));
 }
 
-struct Avx512 {
+struct Vbmi2 {
   static void unpack_stream(int bits, const uint8_t* in, int64_t count, uint8_t* codes) {
     const StreamTables tables = kStreamTables[bits];  // a copy, that stores of bytes cannot be thought to change
     for (int64_t i = 0; i < count; i += 64, in += 8 * bits) _mm512_storeu_si512(codes + i, unpack_line(tables, in));

@@ -67,7 +67,7 @@ struct Avx512Unit {
 
 }  // namespace
 
-void avx512::multiply_sparse(const SparseUnits& units, const SparseFactors& by, float* out, int64_t stride) {
+void avx512_vbmi2::multiply_sparse(const SparseUnits& units, const SparseFactors& by, float* out, int64_t stride) {
   multiply_units<Avx512Unit>(units, by, out, stride);
 }
 

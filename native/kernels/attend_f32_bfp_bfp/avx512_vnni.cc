@@ -121,11 +121,11 @@ struct Avx512Unit {
 
 }  // namespace
 
-void avx512::kv_scores(const KvBlock& keys, int64_t channels, const KvQueries& queries, float scaling, float* scores) {
+void avx512_vnni::kv_scores(const KvBlock& keys, int64_t channels, const KvQueries& queries, float scaling, float* scores) {
   score_block<Avx512Unit>(keys, channels, queries, scaling, scores);
 }
 
-void avx512::kv_mix(const KvBlock& values, int64_t channels, const KvWeights& weights, float* out) {
+void avx512_vnni::kv_mix(const KvBlock& values, int64_t channels, const KvWeights& weights, float* out) {
   mix_block<Avx512Unit>(values, channels, weights, out);
 }
 

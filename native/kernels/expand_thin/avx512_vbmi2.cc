@@ -37,7 +37,7 @@ struct Avx512 {
 
 }  // namespace
 
-void avx512::expand_thin(const ThinUnits& units, uint8_t* codes, uint8_t* lows) {
+void avx512_vbmi2::expand_thin(const ThinUnits& units, uint8_t* codes, uint8_t* lows) {
   expand_units<Avx512>(units, codes, lows);
 }
 

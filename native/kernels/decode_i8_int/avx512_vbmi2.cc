@@ -2,7 +2,7 @@
 
 namespace tilepress {
 
-int64_t avx512::decode_int8_span(const SpanWeights& weights, int8_t* tiles, uint8_t* scratch) {
+int64_t avx512_vbmi2::decode_int8_span(const SpanWeights& weights, int8_t* tiles, uint8_t* scratch) {
   int64_t taken = 0;
   with_int8_decoder(weights, [&]<class Decoder>() {
     Decoder decoder(weights, scratch);

@@ -1,12 +1,13 @@
-// Two ways, with the same sums. A few rows of activations: dense 4- and 8-bit codes straight from their bytes, sparse
-// signed codes expanded in registers. Everything else: the span decoded to operands, which then are dense 8-bit codes.
-// 4-bit codes that stand for other integers are looked up, and as they come in 16-bit tiles, put in the places that
-// bytes have in 8-bit ones. `vpdpbusd` wants its first side unsigned, so signed operands are raised to be so, and what
-// that adds, as much times the segment's sum of x, is taken off at the segment's end. Each digit is a dot product with
-// the same operands.
-#include "kernels/kept_codes_avx512.h"
+// Two ways, with the same sums. Dense 4- and 8-bit codes are taken straight from their bytes; everything else from the
+// decoded span, whose operands are dense 8-bit codes. 4-bit codes that stand for other integers are looked up, and as
+// they come in 16-bit tiles, put in the places that bytes have in 8-bit ones. `vpdpbusd` wants its first side unsigned,
+// so signed operands are raised to be so, and what that adds, as much times the segment's sum of x, is taken off at the
+// segment's end. Each digit is a dot product with the same operands. In a nameless namespace for the reason that
+// pack_block.h gives.
+#pragma once
+
 #include "kernels/linear_f32_i8_int/finish_avx512.h"
-#include "kernels/linear_f32_i8_int/linear_span.h"
+#include "kernels/prefetch_avx512.h"
 
 namespace tilepress {
 namespace {
@@ -201,23 +202,49 @@ class Dense8 {
   __m512i flip_;
 };
 
-// For `vpermb`, of a line of 16-bit tiles, two rows with two inputs of each neuron: one row with four.
+// For each pair of codes of a line of 16-bit tiles, two rows with two inputs of each neuron, its place in one row with
+// four.
 struct PairsToFours {
   constexpr PairsToFours() : places() {
-    for (int i = 0; i < kLineCodes; ++i) places[i] = static_cast<uint8_t>(i / 4 * 2 + i % 2 + (i / 2 % 2) * 32);
+    for (int i = 0; i < kLineCodes / 2; ++i) places[i] = static_cast<uint16_t>(i / 2 + i % 2 * kBlockNeurons);
   }
-  alignas(64) uint8_t places[kLineCodes];
+  alignas(64) uint16_t places[kLineCodes / 2];
 };
-constexpr PairsToFours kPairsToFours;
 
-[[gnu::always_inline]] inline __m512i pairs_to_fours(__m512i line) {
-  return _mm512_permutexvar_epi8(_mm512_load_si512(kPairsToFours.places), line);
-}
-
-// The integers that 4-bit codes stand for, for `vpermb`, which looks at six bits: whatever the two above a code are.
+// The integers that 4-bit codes stand for, four times.
 inline __m512i integer_table(const Format& format) {
   return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(format.integers)));
 }
+
+// `vpermb` takes half as long as a permutation of pairs, and looks at the six lowest bits only: of such a table it finds
+// the same whatever lies above a code.
+#if defined(__AVX512VBMI__)
+struct BytesToFours {
+  constexpr BytesToFours() : places() {
+    for (int i = 0; i < kLineCodes; ++i) {
+      places[i] = static_cast<uint8_t>(2 * PairsToFours().places[i / 2] + i % 2);
+    }
+  }
+  alignas(64) uint8_t places[kLineCodes];
+};
+constexpr BytesToFours kBytesToFours;
+
+[[gnu::always_inline]] inline __m512i pairs_to_fours(__m512i line) {
+  return _mm512_permutexvar_epi8(_mm512_load_si512(kBytesToFours.places), line);
+}
+[[gnu::always_inline]] inline __m512i look_up(__m512i codes, __m512i table) {
+  return _mm512_permutexvar_epi8(codes, table);
+}
+#else
+constexpr PairsToFours kPairsToFours;
+
+[[gnu::always_inline]] inline __m512i pairs_to_fours(__m512i line) {
+  return _mm512_permutexvar_epi16(_mm512_load_si512(kPairsToFours.places), line);
+}
+[[gnu::always_inline]] inline __m512i look_up(__m512i codes, __m512i table) {
+  return _mm512_shuffle_epi8(table, _mm512_and_si512(codes, _mm512_set1_epi8(15)));
+}
+#endif
 
 // Dense 4-bit codes of 16-bit tiles, looked up: raised in the table, and put in place two lines at a time.
 class DenseTable {
@@ -233,35 +260,13 @@ class DenseTable {
     for (int row = 0; row < kStepRows; row += 2, packed += kVectorBytes) {
       const __m512i pairs = pairs_to_fours(_mm512_loadu_si512(packed));
       prefetch_ahead(packed);
-      sums.add(x, input, row, _mm512_permutexvar_epi8(pairs, table_));
-      sums.add(x, input, row + 1, _mm512_permutexvar_epi8(_mm512_srli_epi16(pairs, 4), table_));
+      sums.add(x, input, row, look_up(pairs, table_));
+      sums.add(x, input, row + 1, look_up(_mm512_srli_epi16(pairs, 4), table_));
     }
   }
 
  private:
   __m512i table_;
-};
-
-// The kept ones.
-class TableNibbles {
- public:
-  static constexpr int kBits = 8;
-
-  explicit TableNibbles(const SpanWeights& weights) : table_(integer_table(*weights.format)) {}
-
-  [[gnu::always_inline]] __m512i line(const uint8_t* in) const {
-    return _mm512_permutexvar_epi8(LowNibbles::rough_line(in), table_);
-  }
-
- private:
-  __m512i table_;
-};
-using KeptTable = Nibbles<TableNibbles>;
-
-template <class Kept>
-struct Sparse : Kept {
-  static constexpr bool kLookedUp = std::is_same_v<Kept, KeptAhead<KeptTable>>;
-  using Kept::Kept;
 };
 
 template <class Codes, Ending ending, int rows, int digits>
@@ -280,34 +285,6 @@ void dense_rows(const SpanWeights& weights, const IntegerActivations& x, const u
     totals.add(segment, Codes::kBits - 1, sums);
   });
   totals.add_to(out);
-}
-
-template <class Codes, Ending ending, int rows, int digits>
-int64_t sparse_rows(const SpanWeights& weights, const IntegerActivations& x, int64_t row, float* out,
-                    uint8_t* scratch) {
-  const int raise_bits = (Codes::kBits ? Codes::kBits : weights.format->bits) - 1;
-  const __m512i flip = _mm512_set1_epi8(static_cast<char>(weights.zeros ? 0 : 1 << raise_bits));
-  const RowsOfX<rows, digits> from(x, row);
-  const uint8_t* mask = weights.mask;
-  Codes codes(weights, scratch);
-  Totals<ending, rows> totals(weights, x, row);
-  for_segments(weights, x, [&](const Segment& segment) {
-    const __m512i others = ending == Ending::zeros ? dropped(weights, segment.group) : _mm512_setzero_si512();
-    Sums<rows, digits> sums;
-    sums.clear();
-    for_steps<ending>(segment, [&](int64_t input) __attribute__((always_inline)) {
-      prefetch_ahead(mask);
-      codes.template next<kStepRows, ending == Ending::zeros>(
-          mask, others, [&](int tile_row, __m512i expanded) __attribute__((always_inline)) {
-            const __m512i placed = Codes::kLookedUp ? pairs_to_fours(expanded) : expanded;
-            sums.add(from, input, tile_row, _mm512_xor_si512(placed, flip));
-          });
-      mask += kStepRows * kMaskBytes<uint8_t>;
-    });
-    totals.add(segment, raise_bits, sums);
-  });
-  totals.add_to(out);
-  return codes.taken();
 }
 
 // Rows of activations, a few at a time, sharing what is read of the weights. Looked-up codes meet floats, in three
@@ -343,41 +320,18 @@ int64_t dense(const SpanWeights& weights, const IntegerActivations& x, const uin
   return 0;
 }
 
-template <class Codes>
-int64_t sparse(const SpanWeights& weights, const IntegerActivations& x, float* out, uint8_t* scratch) {
-  int64_t taken = 0;
-  with_ending<Codes>(weights, x, [&]<Ending ending>() {
-    in_steps<Codes>(x, out, [&]<int rows, int digits>(int64_t row, float* to) {
-      taken = sparse_rows<Codes, ending, rows, digits>(weights, x, row, to, scratch);
-    });
-  });
-  return taken;
-}
-
-int64_t decoded(const SpanWeights& weights, const IntegerActivations& x, float* out, uint8_t* scratch) {
+// Whatever the weights are. Simd brings what unpack_block.h asks for.
+template <class Simd>
+int64_t linear_any(const SpanWeights& weights, const IntegerActivations& x, float* out, uint8_t* scratch) {
+  const int bits = weights.format->bits;
+  if (!weights.mask && weights.format->integers) return dense<DenseTable>(weights, x, weights.packed, out);
+  if (!weights.mask && bits == 4) return dense<Dense4>(weights, x, weights.packed, out);
+  if (!weights.mask && bits == 8) return dense<Dense8<false>>(weights, x, weights.packed, out);
   uint8_t* operands = operands_in(weights, scratch);
-  const int64_t taken = decode_operands<Avx512>(weights, operands, scratch);
-  if (taken < 0) return taken;
-  dense<Dense8<true>>(weights, x, operands, out);
+  const int64_t taken = decode_operands<Simd>(weights, operands, scratch);
+  if (taken >= 0) dense<Dense8<true>>(weights, x, operands, out);
   return taken;
 }
 
 }  // namespace
-
-int64_t avx512::linear_integer_span(const SpanWeights& weights, const IntegerActivations& x, float* out,
-                                    uint8_t* scratch) {
-  constexpr int64_t kFewRows = 8;  // above, expanding anew for each eight costs more than keeping what was expanded
-  const int bits = weights.format->bits;
-  const bool few = x.batch * x.digit_count <= kFewRows;
-  const bool looked_up = weights.format->integers;
-  if (weights.mask && few) {
-    if (looked_up) return sparse<Sparse<KeptAhead<KeptTable>>>(weights, x, out, scratch);
-    return with_kept_bytes(weights, [&]<class Kept>() { return sparse<Sparse<Kept>>(weights, x, out, scratch); });
-  }
-  if (!weights.mask && looked_up) return dense<DenseTable>(weights, x, weights.packed, out);
-  if (!weights.mask && bits == 4) return dense<Dense4>(weights, x, weights.packed, out);
-  if (!weights.mask && bits == 8) return dense<Dense8<false>>(weights, x, weights.packed, out);
-  return decoded(weights, x, out, scratch);
-}
-
 }  // namespace tilepress
