@@ -56,6 +56,9 @@ class Tiles {
     if (mask_) unpack_kept(span.taken, kept, scratch);
   }
 
+  // What the next tile takes, if the span is sparse.
+  const typename Kind::Code* kept() const { return kept_; }
+
   Tile next() {
     if (mask_) {
       uint8_t* keep = Kind::zero_point || !values_.drops_to_zero() ? keep_ : nullptr;

@@ -5,7 +5,9 @@
 // Simd brings what unpack_block.h asks for, and
 //   to_floats(halves): fp16 to float32, subnormals, infinities and NaN included;
 //   SmallTable: like Table of values.h, for codes of at most four bits;
-//   look_up_words(low [16], high [16], codes, values), where bytes can be looked up: a vector of codes below 16.
+//   look_up_words(low [16], high [16], codes, values), where bytes can be looked up: a vector of codes below 16;
+//   multiply_sparse<Kind>(values, span, x, kept, out), where sparse weights need not become tiles: for up to
+//   kFewSparseRows rows of activations.
 #pragma once
 
 #include "kernels/linear_f32_f32_any/values.h"
@@ -263,12 +265,29 @@ class SpanProduct {
   alignas(64) float weights_[kDecodedAtOnce * kBlockNeurons];
 };
 
+// Calls work with `values`, or with a table where arithmetic would get one of the codes wrong.
+template <class Code, class Values, class Work>
+void with_covered(const Values& values, const SpanWeights& span, const Code* codes, int64_t count, const Work& work) {
+  if constexpr (requires { values.covers(codes, 0); }) {
+    if (!values.covers(codes, static_cast<int>(count))) return work(Table(*span.format));
+  }
+  work(values);
+}
+
 template <class Simd, class Kind, class Values>
 int64_t multiply_span(const Values& values, const SpanWeights& span, const FloatActivations<float>& x, float* out,
                       uint8_t* scratch) {
   const int64_t kept = kept_codes<Kind>(span);
   if (kept < 0) return kept;
   Tiles<Simd, Kind, Values> tiles(span, values, kept, scratch);
+  if constexpr (requires { Simd::kFewSparseRows; } && !Kind::zero_point) {
+    if (span.mask && x.batch <= Simd::kFewSparseRows && !scales_first(*span.format)) {
+      with_covered(values, span, tiles.kept(), kept, [&](const auto& covering) {
+        Simd::template multiply_sparse<Kind>(covering, span, x, tiles.kept(), out);
+      });
+      return kept;
+    }
+  }
   SpanProduct<Kind, Values> product(values, span, x, out);
   for (int64_t first = 0; first < span.inputs; first += Kind::inputs) product.add(tiles.next(), first);
   return kept;

@@ -113,7 +113,7 @@ class Totals {
     for (auto& total : of_) total = _mm512_setzero_ps();
   }
 
-  // Operands were raised by 2^raise_bits.
+  // Operands were raised by 2^raise_bits, or not at all if that is negative.
   template <class Sums>
   [[gnu::always_inline]] void add(const Segment& segment, int raise_bits, const Sums& sums) {
     const __m512 scales = ending == Ending::plain    ? load_half_scales(weights_, segment.group)
@@ -126,7 +126,7 @@ class Totals {
       if constexpr (ending == Ending::zeros) {
         const __m512i raised = raised_by(weights_, segment.group, 0);
         sum = _mm512_sub_epi32(in_zero_steps(weights_, sum), _mm512_mullo_epi32(raised, x_sum));
-      } else {
+      } else if (raise_bits >= 0) {
         sum = _mm512_sub_epi32(sum, _mm512_slli_epi32(x_sum, static_cast<unsigned>(raise_bits)));
       }
       __m512 value = _mm512_cvtepi32_ps(sum);
