@@ -23,11 +23,16 @@ struct Avx2 {
 
   static int64_t expand(const uint8_t* kept, const uint8_t* mask, int count, uint8_t* codes, uint8_t* keep) {
     int64_t taken = 0;
-    for (int i = 0; i < count; i += 16, mask += 2) {
-      const __m128i ranks = ranks_of(mask);
-      store(codes + i, _mm_shuffle_epi8(load(kept + taken), ranks));
-      if (keep) store(keep + i, kept_places(ranks));
-      taken += count_of(mask);
+    for (int i = 0; i < count; i += 64, mask += 8) {
+      uint64_t places;  // counted from its first bit on each time, so that no count waits for another
+      std::memcpy(&places, mask, sizeof(places));
+      for (int part = 0; part < 4; ++part) {
+        const __m128i ranks = ranks_of(mask + 2 * part);
+        const int64_t before = _mm_popcnt_u64(places & ((uint64_t{1} << 16 * part) - 1));
+        store(codes + i + 16 * part, _mm_shuffle_epi8(load(kept + taken + before), ranks));
+        if (keep) store(keep + i + 16 * part, kept_places(ranks));
+      }
+      taken += _mm_popcnt_u64(places);
     }
     return taken;
   }

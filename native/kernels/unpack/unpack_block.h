@@ -75,7 +75,7 @@ void unpack_dense(const BlockShape& shape, const uint8_t* packed, void* codes) {
 }
 
 // Set bits in `bytes` bytes, a multiple of 64. By the adding of ever wider neighbours, which every instruction set does
-// for a whole vector at once; on ARM bytes have an instruction for it.
+// for a whole vector at once, where there is no instruction for it.
 int64_t count_bits(const uint8_t* mask, int64_t bytes) {
   int64_t count = 0;
   for (int64_t i = 0; i < bytes; i += kVectorBytes) {
@@ -83,6 +83,12 @@ int64_t count_bits(const uint8_t* mask, int64_t bytes) {
     uint8x16_t ones = vdupq_n_u8(0);
     for (int quarter = 0; quarter < 4; ++quarter) ones = vaddq_u8(ones, vcntq_u8(vld1q_u8(mask + i + 16 * quarter)));
     count += vaddlvq_u8(ones);
+#elif defined(__POPCNT__)
+    for (int word = 0; word < kVectorBytes; word += 8) {
+      uint64_t places;
+      std::memcpy(&places, mask + i + word, sizeof(places));
+      count += __builtin_popcountll(places);
+    }
 #else
     ByteVector ones = load_bytes(mask + i);
     ones -= ones >> 1 & 0x55;

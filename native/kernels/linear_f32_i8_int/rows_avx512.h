@@ -1,9 +1,9 @@
-// Two ways, with the same sums. Dense 4- and 8-bit codes are taken straight from their bytes; everything else from the
-// decoded span, whose operands are dense 8-bit codes. 4-bit codes that stand for other integers are looked up, and as
-// they come in 16-bit tiles, put in the places that bytes have in 8-bit ones. `vpdpbusd` wants its first side unsigned,
-// so signed operands are raised to be so, and what that adds, as much times the segment's sum of x, is taken off at the
-// segment's end. Each digit is a dot product with the same operands. In a nameless namespace for the reason that
-// pack_block.h gives.
+// Two ways, with the same sums. A few rows of activations: dense 4- and 8-bit codes straight from their bytes, sparse
+// codes expanded in registers. Everything else: the span decoded to operands, which then are dense 8-bit codes. 4-bit
+// codes that stand for other integers are looked up, and as they come in 16-bit tiles, put in the places that bytes have
+// in 8-bit ones. `vpdpbusd` wants its first side unsigned, so signed operands are raised to be so, and what that adds, as
+// much times the segment's sum of x, is taken off at the segment's end. Each digit is a dot product with the same
+// operands. In a nameless namespace for the reason that pack_block.h gives.
 #pragma once
 
 #include "kernels/linear_f32_i8_int/finish_avx512.h"
@@ -113,7 +113,7 @@ class Totals {
     for (auto& total : of_) total = _mm512_setzero_ps();
   }
 
-  // Operands were raised by 2^raise_bits, or not at all if that is negative.
+  // Operands were raised by 2^raise_bits.
   template <class Sums>
   [[gnu::always_inline]] void add(const Segment& segment, int raise_bits, const Sums& sums) {
     const __m512 scales = ending == Ending::plain    ? load_half_scales(weights_, segment.group)
@@ -126,7 +126,7 @@ class Totals {
       if constexpr (ending == Ending::zeros) {
         const __m512i raised = raised_by(weights_, segment.group, 0);
         sum = _mm512_sub_epi32(in_zero_steps(weights_, sum), _mm512_mullo_epi32(raised, x_sum));
-      } else if (raise_bits >= 0) {
+      } else {
         sum = _mm512_sub_epi32(sum, _mm512_slli_epi32(x_sum, static_cast<unsigned>(raise_bits)));
       }
       __m512 value = _mm512_cvtepi32_ps(sum);
@@ -318,6 +318,46 @@ int64_t dense(const SpanWeights& weights, const IntegerActivations& x, const uin
     });
   });
   return 0;
+}
+
+// Of sparse codes, bytes as kept_codes_avx512.h has them, or what they were looked up as if Codes::kLookedUp.
+template <class Codes, Ending ending, int rows, int digits>
+int64_t sparse_rows(const SpanWeights& weights, const IntegerActivations& x, int64_t row, float* out,
+                    uint8_t* scratch) {
+  const int raise_bits = (Codes::kBits ? Codes::kBits : weights.format->bits) - 1;
+  const __m512i flip = _mm512_set1_epi8(static_cast<char>(weights.zeros ? 0 : 1 << raise_bits));
+  const RowsOfX<rows, digits> from(x, row);
+  const uint8_t* mask = weights.mask;
+  Codes codes(weights, scratch);
+  Totals<ending, rows> totals(weights, x, row);
+  for_segments(weights, x, [&](const Segment& segment) {
+    const __m512i others = ending == Ending::zeros ? dropped(weights, segment.group) : _mm512_setzero_si512();
+    Sums<rows, digits> sums;
+    sums.clear();
+    for_steps<ending>(segment, [&](int64_t input) __attribute__((always_inline)) {
+      prefetch_ahead(mask);
+      codes.template next<kStepRows, ending == Ending::zeros>(
+          mask, others, [&](int tile_row, __m512i expanded) __attribute__((always_inline)) {
+            const __m512i placed = Codes::kLookedUp ? pairs_to_fours(expanded) : expanded;
+            sums.add(from, input, tile_row, _mm512_xor_si512(placed, flip));
+          });
+      mask += kStepRows * kVectorBytes / 8;
+    });
+    totals.add(segment, raise_bits, sums);
+  });
+  totals.add_to(out);
+  return codes.taken();
+}
+
+template <class Codes>
+int64_t sparse(const SpanWeights& weights, const IntegerActivations& x, float* out, uint8_t* scratch) {
+  int64_t taken = 0;
+  with_ending<Codes>(weights, x, [&]<Ending ending>() {
+    in_steps<Codes>(x, out, [&]<int rows, int digits>(int64_t row, float* to) {
+      taken = sparse_rows<Codes, ending, rows, digits>(weights, x, row, to, scratch);
+    });
+  });
+  return taken;
 }
 
 // Whatever the weights are. Simd brings what unpack_block.h asks for.
