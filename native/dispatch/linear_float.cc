@@ -267,9 +267,15 @@ std::string_view way_of_floats(const PackedWeights& weights, int64_t batch, Real
 int64_t few_digit_rows(const PackedWeights& weights) {
   const Isa isa = find(kLinearInteger)->isa;
   const bool table = weights.format.integers, sparse = weights.shape.sparse;
+  const bool few_bits = weights.format.bits <= 4 && !sparse;
   if (isa == Isa::portable) return 0;
   if (isa == Isa::neon_dotprod || isa == Isa::neon_i8mm) return !table ? 4 : sparse ? 2 : 3;
-  if (isa == Isa::avx2) return table && sparse ? 0 : 2;
+  if (isa == Isa::avx2) {
+    const bool wider_floats = find(kLinearF32)->isa != Isa::avx2;
+    if (wider_floats) return !few_bits || table ? 0 : weights.format.zero_point ? 2 : 1;
+    return table && sparse ? 0 : 2;
+  }
+  if (isa == Isa::avx512_vnni) return few_bits ? 6 : 2;
   const bool unit = find(kLinearBf16Blocks)->isa != Isa::portable;
   return table && !sparse && unit ? 1 : 2;
 }

@@ -1,6 +1,6 @@
-// Kept codes at the places of a mask, as lanes of 32 bits: AVX-512 without VBMI2 expands nothing narrower, and looking up
-// where bytes go takes twice as long. A row of a tile, `pack` inputs of each neuron side by side, is `pack` vectors of
-// sixteen places. In a nameless namespace for the reason that pack_block.h gives.
+// Kept codes at the places of a mask, as lanes of 32 bits: AVX-512 without VBMI2 expands nothing narrower, and looking
+// up where bytes go takes twice as long. A row of a tile, `pack` inputs of each neuron side by side, is `pack` vectors
+// of sixteen places. In a nameless namespace for the reason that pack_block.h gives.
 #pragma once
 
 #include "kernels/lanes.h"
@@ -9,7 +9,8 @@
 namespace tilepress {
 namespace {
 
-// Calls work(part, its places, its first kept code) for each vector of a row of a tile. `kept` moves on to the next row.
+// Calls work(part, its places, its first kept code) for each vector of a row of a tile. `kept` moves on to the next
+// row.
 template <int pack, class Code, class Work>
 [[gnu::always_inline]] inline void for_vectors(const uint8_t* mask, const Code*& kept, const Work& work) {
   prefetch_ahead(mask);

@@ -121,7 +121,8 @@ struct Avx512Unit {
 
 }  // namespace
 
-void avx512_vnni::kv_scores(const KvBlock& keys, int64_t channels, const KvQueries& queries, float scaling, float* scores) {
+void avx512_vnni::kv_scores(const KvBlock& keys, int64_t channels, const KvQueries& queries, float scaling,
+                            float* scores) {
   score_block<Avx512Unit>(keys, channels, queries, scaling, scores);
 }
 

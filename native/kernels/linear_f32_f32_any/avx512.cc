@@ -25,14 +25,15 @@ template <class Kind, int rows, class Values>
 #pragma GCC unroll 1
   for (int64_t input = first; input < end; input += kPack) {
     for_vectors<kPack>(mask + 2 * input, kept,
-                       [&](int part, __mmask16 places, const typename Kind::Code* codes) __attribute__((always_inline)) {
-                         const Floats weights = _mm512_maskz_expand_ps(places, values_at(values, codes));
+                       [&](int part, __mmask16 places, const typename Kind::Code* codes)
+                           __attribute__((always_inline)) {
+                             const Floats weights = _mm512_maskz_expand_ps(places, values_at(values, codes));
 #pragma GCC unroll 4
-                         for (int row = 0; row < rows; ++row) {
-                           const auto four = std::bit_cast<Floats>(for_neurons<kPack>(x.of[row] + input));
-                           sums[row][part] = fused(weights, four, sums[row][part]);
-                         }
-                       });
+                             for (int row = 0; row < rows; ++row) {
+                               const auto four = std::bit_cast<Floats>(for_neurons<kPack>(x.of[row] + input));
+                               sums[row][part] = fused(weights, four, sums[row][part]);
+                             }
+                           });
   }
   kept_there = kept;
 #pragma GCC unroll 4

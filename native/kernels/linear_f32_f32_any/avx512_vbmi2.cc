@@ -34,7 +34,7 @@ constexpr int kFewRows = 8;
 }  // namespace
 
 int64_t avx512_vbmi2::linear_f32_span(const SpanWeights& span, const FloatActivations<float>& x, float* out,
-                                uint8_t* scratch) {
+                                      uint8_t* scratch) {
   const bool few = x.batch <= kFewRows && span.format->in_bf16 && !scales_first(*span.format);
   int64_t taken = 0;
   if (few) unpack_dense_bytes(span, scratch);

@@ -234,8 +234,9 @@ class SpanProduct {
   void add_as(const Any& values, const Tile& tile, int64_t first) {
     const int inputs = static_cast<int>(least<int64_t>(Kind::inputs, span_.inputs - first));
     if (few_ && inputs == Kind::inputs) {
-      return x_.batch == 1 ? add_few<masked, 1>(values, tile, first)
-                           : add_few<masked, kRowsAtOnce>(values, tile, first);
+      if (x_.batch == 1) return add_few<masked, 1>(values, tile, first);
+      if (x_.batch <= kRowsAtOnce / 2) return add_few<masked, kRowsAtOnce / 2>(values, tile, first);
+      return add_few<masked, kRowsAtOnce>(values, tile, first);
     }
     float* weights = weights_ + decoded_ * kBlockNeurons;
     for_groups<Kind>(span_, span_.first + first, inputs, values.unit(), group_, [&](int begin, int end) {

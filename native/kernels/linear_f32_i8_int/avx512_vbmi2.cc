@@ -11,9 +11,7 @@ class TableNibbles {
 
   explicit TableNibbles(const SpanWeights& weights) : table_(integer_table(*weights.format)) {}
 
-  [[gnu::always_inline]] __m512i line(const uint8_t* in) const {
-    return look_up(LowNibbles::rough_line(in), table_);
-  }
+  [[gnu::always_inline]] __m512i line(const uint8_t* in) const { return look_up(LowNibbles::rough_line(in), table_); }
 
  private:
   __m512i table_;
@@ -33,8 +31,7 @@ int64_t avx512_vbmi2::linear_integer_span(const SpanWeights& weights, const Inte
   constexpr int64_t kFewRows = 8;  // above, expanding anew for each eight costs more than keeping what was expanded
   if (!weights.mask || x.batch * x.digit_count > kFewRows) return linear_any<Vbmi2>(weights, x, out, scratch);
   if (weights.format->integers) return sparse<Sparse<KeptAhead<KeptTable>, true>>(weights, x, out, scratch);
-  return with_kept_bytes(weights,
-                         [&]<class Kept>() { return sparse<Sparse<Kept, false>>(weights, x, out, scratch); });
+  return with_kept_bytes(weights, [&]<class Kept>() { return sparse<Sparse<Kept, false>>(weights, x, out, scratch); });
 }
 
 }  // namespace tilepress

@@ -36,9 +36,8 @@ class KeptBytes {
         return at_ + _mm_popcnt_u64(places & ((uint64_t{1} << 16 * part) - 1));
       });
       const auto first = [&](int part) __attribute__((always_inline)) { return kWideShuffles.first[mask[2 * part]]; };
-      const auto second = [&](int part) __attribute__((always_inline)) {
-        return kWideShuffles.second[mask[2 * part + 1]];
-      };
+      const auto second = [&](int part)
+                              __attribute__((always_inline)) { return kWideShuffles.second[mask[2 * part + 1]]; };
       const __m512i ranks = _mm512_add_epi8(four_quarters(first), four_quarters(second));
       const __m512i expanded = _mm512_shuffle_epi8(codes, ranks);
       work(i, filled ? _mm512_mask_mov_epi8(others, places, expanded) : expanded);

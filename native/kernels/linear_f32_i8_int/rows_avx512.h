@@ -1,9 +1,9 @@
 // Two ways, with the same sums. A few rows of activations: dense 4- and 8-bit codes straight from their bytes, sparse
 // codes expanded in registers. Everything else: the span decoded to operands, which then are dense 8-bit codes. 4-bit
-// codes that stand for other integers are looked up, and as they come in 16-bit tiles, put in the places that bytes have
-// in 8-bit ones. `vpdpbusd` wants its first side unsigned, so signed operands are raised to be so, and what that adds, as
-// much times the segment's sum of x, is taken off at the segment's end. Each digit is a dot product with the same
-// operands. In a nameless namespace for the reason that pack_block.h gives.
+// codes that stand for other integers are looked up, and as they come in 16-bit tiles, put in the places that bytes
+// have in 8-bit ones. `vpdpbusd` wants its first side unsigned, so signed operands are raised to be so, and what that
+// adds, as much times the segment's sum of x, is taken off at the segment's end. Each digit is a dot product with the
+// same operands. In a nameless namespace for the reason that pack_block.h gives.
 #pragma once
 
 #include "kernels/linear_f32_i8_int/finish_avx512.h"
@@ -216,8 +216,8 @@ inline __m512i integer_table(const Format& format) {
   return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(format.integers)));
 }
 
-// `vpermb` takes half as long as a permutation of pairs, and looks at the six lowest bits only: of such a table it finds
-// the same whatever lies above a code.
+// `vpermb` takes half as long as a permutation of pairs, and looks at the six lowest bits only: of such a table it
+// finds the same whatever lies above a code.
 #if defined(__AVX512VBMI__)
 struct BytesToFours {
   constexpr BytesToFours() : places() {

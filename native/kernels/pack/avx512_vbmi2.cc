@@ -34,7 +34,7 @@ struct Avx512 {
 }  // namespace
 
 void avx512_vbmi2::pack_block(const BlockShape& shape, const void* codes, const uint8_t* keep, uint8_t* packed,
-                        uint8_t* mask) {
+                              uint8_t* mask) {
   pack_block_with<Avx512>(shape, codes, keep, packed, mask);
 }
 

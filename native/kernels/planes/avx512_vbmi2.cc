@@ -121,12 +121,12 @@ struct Avx512 {
 }  // namespace
 
 void avx512_vbmi2::pack_planes(Real type, const void* values, int64_t groups, int mantissa, uint8_t* planes,
-                         uint8_t* fields) {
+                               uint8_t* fields) {
   pack_planes_with<Avx512>(type, values, groups, mantissa, planes, fields);
 }
 
 void avx512_vbmi2::unpack_planes(const uint8_t* planes, const uint8_t* fields, int64_t groups, int mantissa,
-                           uint16_t* halves) {
+                                 uint16_t* halves) {
   unpack_planes_with<Avx512>(planes, fields, groups, mantissa, halves);
 }
 
