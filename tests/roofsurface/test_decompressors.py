@@ -110,7 +110,7 @@ def test_the_instruction_set_of_a_machine_by_its_vectors():
 
 
 NAMES = {"bfp7": "bfp:g32:m7", "bfp8": "bfp:g32:m8"}
-COUNTED_ON = ("neon_dotprod", "amx")  # with all that goes with them
+COUNTED_ON = ("neon_dotprod", "avx512_vnni", "amx")  # with all that goes with them
 HERE = [one for one in COUNTS if active_isa() in COUNTED_ON and one.isa in isas_of(active_isa())]
 
 

@@ -99,7 +99,7 @@ def _measured(name: str, figures: Mapping[str, Record], core: Mapping[str, Any])
         "rows": int(rates["matrix_rows"]),
         "frontEnd": cycles * core["issue"] if core else None,
         "isas": [one for one in isas_of(isa) if one in COUNTED] if core else [],
-        "libxsmm": "avx512" in isas_of(isa),
+        "libxsmm": "avx512_vbmi2" in isas_of(isa),
         "sources": {what: f"{figures[what].origin}: {figures[what].command}" for what in sorted(MEASURED)}
         | {"memory": f"measured with {threads} threads: {figures[f'{READS}{threads}'].command}"}
         | ({"front end": f"{core['issue']} instructions a cycle: {core['source']}"} if core else {}),

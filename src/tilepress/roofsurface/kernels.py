@@ -71,15 +71,23 @@ COUNTS = (
     Counted(f"{HALVES}/neon_dotprod", "bf8", True, "float", 271, 42, 149, 663),
     Counted(f"{HALVES}/neon_dotprod", "e4m3", False, "float", 238, 26, 49, 299),
     Counted(f"{HALVES}/neon_dotprod", "e4m3", True, "float", 337, 44, 149, 728),
-    Counted(f"{INTEGER}/avx512", "int4:g32", False, "int8", 33, 4, 18, 72),
-    Counted(f"{INTEGER}/avx512", "int4:g32", False, "bfp7", 34, 4, 19, 73),
-    Counted(f"{INTEGER}/avx512", "int4:g32", False, "bfp8", 43, 4, 27, 91),
-    Counted(f"{INTEGER}/avx512", "int8:row", False, "int8", 32, 16, 16, 64),
-    Counted(f"{INTEGER}/avx512", "int8:row", True, "int8", 30, 6, 24, 104),
-    Counted(f"{INTEGER}/avx512", "int4:g32", False, "float", 56, 6, 35, 113),
-    Counted(f"{INTEGER}/avx512", "mxfp4", False, "float", 63, 7, 31, 113),
-    Counted(f"{INTEGER}/avx512", "mxfp4", True, "float", 73, 9, 43, None, (32, 0)),
-    Counted(f"{INTEGER}/avx512", "int4:g32", True, "int8", 38, 8, 30, None, (40, 0)),
+    Counted(f"{INTEGER}/avx512_vnni", "int4:g32", False, "int8", 33, 4, 18, 72),
+    Counted(f"{INTEGER}/avx512_vnni", "int4:g32", False, "bfp7", 34, 4, 19, 73),
+    Counted(f"{INTEGER}/avx512_vnni", "int4:g32", False, "bfp8", 43, 4, 27, 91),
+    Counted(f"{INTEGER}/avx512_vnni", "int8:row", False, "int8", 32, 16, 16, 64),
+    Counted(f"{INTEGER}/avx512_vnni", "int8:row", True, "int8", 120, 16, 187, 415),
+    Counted(f"{INTEGER}/avx512_vnni", "int4:g32", False, "float", 56, 6, 35, 113),
+    Counted(f"{INTEGER}/avx512_vnni", "int4:g32", True, "int8", 121, 7, 195, 427, (64, 160)),
+    Counted(f"{INTEGER}/avx512_vnni", "mxfp4", False, "float", 71, 7, 31, 121),
+    Counted(f"{INTEGER}/avx512_vbmi2", "int4:g32", False, "int8", 33, 4, 18, 72),
+    Counted(f"{INTEGER}/avx512_vbmi2", "int4:g32", False, "bfp7", 34, 4, 19, 73),
+    Counted(f"{INTEGER}/avx512_vbmi2", "int4:g32", False, "bfp8", 43, 4, 27, 91),
+    Counted(f"{INTEGER}/avx512_vbmi2", "int8:row", False, "int8", 32, 16, 16, 64),
+    Counted(f"{INTEGER}/avx512_vbmi2", "int8:row", True, "int8", 30, 6, 24, 104),
+    Counted(f"{INTEGER}/avx512_vbmi2", "int4:g32", False, "float", 56, 6, 35, 113),
+    Counted(f"{INTEGER}/avx512_vbmi2", "mxfp4", False, "float", 63, 7, 31, 113),
+    Counted(f"{INTEGER}/avx512_vbmi2", "mxfp4", True, "float", 73, 9, 43, None, (32, 0)),
+    Counted(f"{INTEGER}/avx512_vbmi2", "int4:g32", True, "int8", 38, 8, 30, None, (40, 0)),
     Counted(f"{PAIRS}/avx512_bf16", "bf16", True, "float", 32, 0, 48, 180),
     Counted(f"{PAIRS}/avx512_bf16", "e4m3", False, "float", 80, 16, 24, 124),
     Counted(f"{HALVES}/amx", "fp16", False, "float", 22, 0, 33, 81),
@@ -172,7 +180,7 @@ def isa_of(machine: Machine) -> str:
 def isas_of(isa: str) -> tuple[str, ...]:
     """Instruction sets whose kernels run where `isa` is the best: few rows are not worth the matrix unit, and integers
     are all the same to AVX-512 with bf16 products and without."""
-    below = ["amx", "avx512_bf16", "avx512"]
+    below = ["amx", "avx512_bf16", "avx512_vbmi2"]
     return tuple(below[below.index(isa) :]) if isa in below else (isa,)
 
 

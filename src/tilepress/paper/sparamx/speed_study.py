@@ -27,7 +27,8 @@ from .told import Decoding, joined, numbers
 
 UNIT, VECTOR = "amx", "avx512_bf16"  # instruction sets by the names of ours
 STEP = 16  # the vocabulary that a few layers get is a multiple of it
-ON_X86 = {UNIT: "AMX", VECTOR: "AVX", "avx512": "AVX", "avx2": "AVX"}  # by the paper's names
+AVX = (VECTOR, "avx512_vbmi2", "avx512_vnni", "avx512", "avx2")
+ON_X86 = {UNIT: "AMX", **dict.fromkeys(AVX, "AVX")}  # by the paper's names
 
 
 def config_of(name: str, millions: int, positions: int) -> LlamaConfig:
