@@ -276,6 +276,7 @@ int64_t few_digit_rows(const PackedWeights& weights) {
     return table && sparse ? 0 : 2;
   }
   if (isa == Isa::avx512_vnni) return few_bits ? 6 : 2;
+  if (!find(kLinearBf16)) return sparse ? 3 : 6;
   const bool unit = find(kLinearBf16Blocks)->isa != Isa::portable;
   return table && !sparse && unit ? 1 : 2;
 }
