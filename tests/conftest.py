@@ -7,9 +7,18 @@ from tilepress import _native, kernels
 from tilepress.bench import bandwidth
 
 
-@pytest.fixture(params=kernels.supported_isas())
+def pytest_generate_tests(metafunc):
+    """Tests run on every instruction set that this machine has; of a module that names its OPERATIONS, on those with a
+    kernel of their own for one of them."""
+    if "isa" in metafunc.fixturenames:
+        operations = getattr(metafunc.module, "OPERATIONS", kernels.registered())
+        having = {isa for operation in operations for isa in kernels.registered()[operation]}
+        metafunc.parametrize("isa", [isa for isa in kernels.supported_isas() if isa in having], indirect=True)
+
+
+@pytest.fixture
 def isa(request):
-    """Each instruction set that this machine has, in force for the test."""
+    """An instruction set, in force for the test."""
     with kernels.forced_isa(request.param):
         yield request.param
 

@@ -14,6 +14,8 @@ from tilepress.formats.tensors import SCALE_DTYPES
 from tilepress.kernels import reference
 from tilepress.kernels.linear import INTEGER_WAYS
 
+OPERATIONS = (*INTEGER_WAYS, "decode_i8_int", "quantize_int8", "quantize_bfp")  # see tests/conftest.py
+
 INTEGERS = [
     *(f"int{bits}:g32" for bits in range(2, 9)),
     *(f"uint{bits}:g32" for bits in range(2, 9)),

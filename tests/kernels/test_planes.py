@@ -12,6 +12,7 @@ from tilepress import _native, kernels
 from tilepress.formats import BFP, bfp
 from tilepress.kernels import PackedPlanes, pack_planes, unpack_planes
 
+OPERATIONS = ("pack_planes", "unpack_planes")  # see tests/conftest.py
 SPECIAL = [torch.inf, -torch.inf, torch.nan, -torch.nan]
 
 
