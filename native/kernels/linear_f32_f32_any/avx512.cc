@@ -1,7 +1,7 @@
 // A few rows of activations meet sparse weights as they are kept, decoded and expanded to lanes of 32 bits: without
-// VBMI2 AVX-512 expands nothing narrower, and to look up where codes go takes longer than all of this. A row of a tile
-// has `pack` inputs of each neuron side by side, so it is `pack` vectors of sixteen places, with sums of their own; in
-// the end a neuron's are added up.
+// VBMI2 AVX-512 expands nothing narrower, and to look up where 16-bit codes go takes longer than all of this. A row of
+// a tile has `pack` inputs of each neuron side by side, so it is `pack` vectors of sixteen places, with sums of their
+// own; in the end a neuron's are added up.
 #include "kernels/linear_f32_f32_any/lookups_avx512.h"
 #include "kernels/prefetch_avx512.h"
 #include "kernels/unpack/avx2.h"
