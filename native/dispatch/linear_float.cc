@@ -275,7 +275,7 @@ int64_t few_digit_rows(const PackedWeights& weights) {
     if (wider_floats) return !few_bits || table ? 0 : weights.format.zero_point ? 2 : 1;
     return table && sparse ? 0 : 2;
   }
-  if (isa == Isa::avx512_vnni) return few_bits ? 6 : 2;
+  if (isa == Isa::avx512_vnni) return few_bits ? 6 : sparse && (table || weights.format.bits > 4) ? 0 : 2;
   if (!find(kLinearBf16)) return sparse ? 3 : 6;
   const bool unit = find(kLinearBf16Blocks)->isa != Isa::portable;
   return table && !sparse && unit ? 1 : 2;
