@@ -23,6 +23,7 @@ INTEGERS = [
     "int4:g16:fp32",
     "int4:g48:e8m0",
     "uint4:row",
+    "uint4:g32:bf16",
     "uint8:g80:bf16",
 ]
 

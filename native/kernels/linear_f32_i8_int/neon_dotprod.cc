@@ -370,7 +370,8 @@ int64_t sparse(const SpanWeights& weights, const IntegerActivations& x, float* o
   const int bits = weights.format->bits;
   const int64_t taken = weights.taken, left = weights.limit - taken;
   if (bits == 8) return sparse_with<OtherScales, 0, false>(weights, x, {weights.packed + taken, left}, out);
-  if (bits == 4 && !weights.format->integers && weights.format->scale == ScaleType::bf16 && fits_anchor(x)) {
+  const bool as_signed = !weights.format->integers && !weights.zeros;
+  if (bits == 4 && as_signed && weights.format->scale == ScaleType::bf16 && fits_anchor(x)) {
     const int64_t count = count_bits(weights.mask, weights.tiles * tile_mask_bytes(8));
     if (count > left) return -1;
     unpack_nibbles(weights.packed + taken / 2, taken % 2 + count, scratch);
