@@ -44,7 +44,7 @@ void linear_integer(const PackedWeights& weights, const Activations& x, const In
 bool linear_integer_together(std::span<const LinearTask> tasks, const Activations& x, const IntegerFormat& rounding,
                              int threads);
 
-// Floats as integers of so many bits (kFloatDigits) that weights which are integers lose less by it than by being
+// Floats as integers of so many bits (float_digits) that weights which are integers lose less by it than by being
 // rounded to bf16: integer formats in 8-bit tiles, and 4-bit codes that stand for integers in 16-bit ones. Returns
 // false, with the outputs meaningless, where a value is not finite or not below kMostNearest, and where the matrices
 // want different segments.

@@ -262,23 +262,39 @@ std::string_view way_of_floats(const PackedWeights& weights, int64_t batch, Real
   return unit && rows <= kMostPairRows && pairs_take(weights) ? kLinearBf16Blocks.name : kMultiplyBf16.name;
 }
 
-// Rows up to which integers, and 4-bit codes that stand for some, are better multiplied with digits of integers. As
-// timed on x86; on ARM as instructions are counted.
-int64_t few_digit_rows(const PackedWeights& weights) {
+// Rows up to which weights that are integers, and 4-bit codes that stand for some, are better multiplied with digits of
+// integers: without zero points, with them, looked up, of more than four bits; then the same of sparse ones.
+struct DigitRows {
+  int64_t dense[4], sparse[4];
+};
+
+// With two digits, and with three. As timed on x86; on ARM as instructions are counted.
+DigitRows digit_rows(int digits) {
   const Isa isa = find(kLinearInteger)->isa;
-  const bool table = weights.format.integers, sparse = weights.shape.sparse;
-  const bool few_bits = weights.format.bits <= 4 && !sparse;
-  if (isa == Isa::portable) return 0;
-  if (isa == Isa::neon_dotprod || isa == Isa::neon_i8mm) return !table ? 4 : sparse ? 2 : 3;
-  if (isa == Isa::avx2) {
-    const bool wider_floats = find(kLinearF32)->isa != Isa::avx2;
-    if (wider_floats) return !few_bits || table ? 0 : weights.format.zero_point ? 2 : 1;
-    return table && sparse ? 0 : 2;
+  const bool two = digits == 2;
+  if (isa == Isa::portable) return {};
+  if (isa == Isa::neon_dotprod || isa == Isa::neon_i8mm) return {{4, 4, 3, 4}, {4, 4, 2, 4}};
+  if (isa == Isa::avx2 && find(kLinearF32)->isa != Isa::avx2) {  // floats are wider
+    return two ? DigitRows{{2, 6, 2, 0}, {}} : DigitRows{{1, 2, 0, 0}, {}};
   }
-  if (isa == Isa::avx512_vnni) return few_bits ? 6 : sparse && (table || weights.format.bits > 4) ? 0 : 2;
-  if (!find(kLinearBf16)) return sparse ? 3 : 6;
-  const bool unit = find(kLinearBf16Blocks)->isa != Isa::portable;
-  return table && !sparse && unit ? 1 : 2;
+  if (isa == Isa::avx2) return two ? DigitRows{{6, 6, 3, 1}, {3, 0, 2, 1}} : DigitRows{{2, 2, 2, 2}, {2, 0, 0, 2}};
+  if (isa == Isa::avx512_vnni) {
+    return two ? DigitRows{{16, 16, 16, 16}, {16, 3, 3, 0}} : DigitRows{{6, 6, 6, 2}, {2, 2, 0, 0}};
+  }
+  if (!find(kLinearBf16)) {
+    return two ? DigitRows{{16, 16, 16, 16}, {16, 16, 4, 16}} : DigitRows{{6, 6, 6, 8}, {3, 3, 2, 8}};
+  }
+  if (find(kLinearBf16Blocks)->isa == Isa::portable) {
+    return two ? DigitRows{{16, 16, 16, 16}, {16, 8, 4, 16}} : DigitRows{{16, 16, 16, 16}, {16, 16, 2, 16}};
+  }
+  return two ? DigitRows{{4, 4, 1, 3}, {4, 4, 3, 3}} : DigitRows{{5, 8, 4, 6}, {6, 3, 2, 4}};
+}
+
+int64_t few_digit_rows(const PackedWeights& weights, Real type) {
+  const Format& format = weights.format;
+  const int kind = format.integers ? 2 : format.bits > 4 ? 3 : format.zero_point ? 1 : 0;
+  const DigitRows rows = digit_rows(digits_of(float_digits(type).mantissa));
+  return (weights.shape.sparse ? rows.sparse : rows.dense)[kind];
 }
 
 // The same of fp16.
@@ -298,7 +314,7 @@ bool halves_take(const PackedWeights& weights) {
 }  // namespace
 
 std::string_view float_way(const PackedWeights& weights, int64_t batch, Real type) {
-  if (digits_take(weights) && batch <= few_digit_rows(weights)) return kLinearInteger.name;
+  if (digits_take(weights) && batch <= few_digit_rows(weights, type)) return kLinearInteger.name;
   // Sums of fp16 are not what is expected of float32.
   if (type != Real::f32 && batch <= few_half_rows(weights) && halves_take(weights)) return kLinearF16.name;
   return way_of_floats(weights, batch, type);

@@ -235,9 +235,9 @@ bool digits_take(const PackedWeights& weights) {
 
 bool linear_digits(std::span<const LinearTask> tasks, const Activations& x, int threads) {
   const PackedWeights& first = tasks.front().weights;
-  if (!cut_alike(tasks, kFloatDigits)) return false;
-  const Cut cut = cut_inputs(first.shape, first.format, kFloatDigits.group);
-  return linear_int8_spans(tasks, x, kFloatDigits, cut, threads);
+  const IntegerFormat digits = float_digits(x.type);
+  if (!cut_alike(tasks, digits)) return false;
+  return linear_int8_spans(tasks, x, digits, cut_inputs(first.shape, first.format, digits.group), threads);
 }
 
 }  // namespace tilepress

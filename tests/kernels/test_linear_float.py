@@ -186,7 +186,7 @@ def test_bf16_weights_and_activations_lose_nothing_but_in_sums(isa):
 )
 def test_digits_are_the_reference_to_the_bit(format, density, dtype, isa):
     packed = pack(format, 37, 150, density)
-    for batch in (1, 2, 5):
+    for batch in (1, 3, 6):
         x = activations(batch, 150, dtype=dtype) * torch.logspace(-6, 3, 150).to(dtype)  # small beside large
         y = kernels.linear(x, packed, activations(37, seed=1), way="linear_f32_i8_int")
         assert torch.equal(y, reference.linear_digits(x, packed, activations(37, seed=1)).to(dtype))
@@ -235,14 +235,16 @@ def test_halves_serve_a_few_rows_and_no_float32():
         assert "f16_f16" not in kernels.linear_kernel(packed, 16, torch.bfloat16).replace("bf16_bf16", "")
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("size", [2.0**95, 1 - 2.0**-24, 1 - 2.0**-19, 1 - 2.0**-18, 2.0**-101, 2.0**-130, 0.0])
-def test_digits_of_the_largest_and_smallest_floats(size, isa):
+def test_digits_of_the_largest_and_smallest_floats(size, dtype, isa):
     """Beside ones that are just rounded to the next power of two, and just not."""
     packed = pack("int4:g32:fp32", 16, 96, None)
-    x = torch.full((2, 96), size) * torch.tensor([[1.0], [-1.0]])
+    x = torch.full((2, 96), size).to(dtype) * torch.tensor([[1.0], [-1.0]]).to(dtype)
     x[:, 40:] /= 3
+    x[:, ::5] *= 2.0**-9
     y = kernels.linear(x, packed, way="linear_f32_i8_int")
-    assert torch.equal(y, reference.linear_digits(x, packed))
+    assert torch.equal(y, reference.linear_digits(x, packed).to(dtype))
     assert_within_bound(x, packed, way="linear_f32_i8_int")
 
 

@@ -107,7 +107,7 @@ def compared(evaluate):
 def decompressor(point):
     name, format = point["decompressor"], parse_weight(point["format"])
     if name == "kernels":
-        fitting = "int8" if isinstance(format.element, Integer) else "float"
+        fitting = "int8" if isinstance(format.element, Integer) else "bf16"
         activations = fitting if point["activations"] == "auto" else point["activations"]
         return kernel_on(ISAS[point["machine"]], format, point["density"], activations, point["batch"])
     return parse_decompressor(f"deca:w{point['width']}:l{point['tables']}" if name == "deca" else name)

@@ -79,11 +79,14 @@ def test_our_kernels():
     assert Kernel("linear_f32_i8_int/neon_dotprod", "bfp:g32:m8").demands(parse_weight("int4:g32"), 1)["vector"] == 108
     floats = Kernel("linear_f32_i8_int/neon_dotprod").demands(MXFP4, 0.5)
     assert floats["vector"] == pytest.approx(356) and floats["memory"] == 208
+    halves = Kernel("linear_f32_i8_int/neon_dotprod", "bf16")
+    assert halves.demands(MXFP4, 1)["vector"] == 198
+    assert halves.demands(MXFP4, 0.5) == floats  # where bf16 was not counted
     with pytest.raises(ValueError, match=r"was not counted for bf8\+float; there are int4:g32\+int8"):
         Kernel("linear_f32_i8_int/neon_dotprod").demands(BF8, 1)
     with pytest.raises(ValueError, match="there are none of this kernel"):
         Kernel("linear_f32_f32_any/avx2").demands(MXFP4, 1)
-    with pytest.raises(ValueError, match="activations are float, int8 or bfp"):
+    with pytest.raises(ValueError, match="activations are float, bf16, int8 or bfp"):
         Kernel("linear_f32_i8_int/neon_dotprod", "mxfp4").demands(MXFP4, 1)
 
 
@@ -118,6 +121,6 @@ HERE = [one for one in COUNTS if active_isa() in COUNTED_ON and one.isa in isas_
 def test_of_counted_kernels_the_one_that_runs_here_is_known(count):
     format, activations = parse_weight(count.weights), NAMES.get(count.activations, count.activations)
     matrix = tiles.pack(torch.ones(16, 256), format, sparse=count.sparse)
-    dtype = torch.bfloat16 if active_isa() == "amx" else torch.float32
-    runs = linear_kernel(matrix, count.rows, dtype, activations=activations)
+    dtype = torch.bfloat16 if active_isa() == "amx" or activations == "bf16" else torch.float32
+    runs = linear_kernel(matrix, count.rows, dtype, activations="float" if activations == "bf16" else activations)
     assert kernel_on(active_isa(), format, 0.5 if count.sparse else 1, activations, count.rows).name == runs

@@ -341,8 +341,8 @@ int64_t multiply(const SpanWeights& weights, const IntegerActivations& x, const 
                  float* out) {
   if constexpr (!std::is_same_v<Codes, Table4>) {  // which meets floats only
     if (x.digit_count == 1) multiply_from<Codes, kMostLines, 1>(weights, x, operands, 0, out);
-    if (x.digit_count == 2) multiply_from<Codes, kMostLines / 2, 2>(weights, x, operands, 0, out);
   }
+  if (x.digit_count == 2) multiply_from<Codes, kMostLines / 2, 2>(weights, x, operands, 0, out);
   if (x.digit_count == 3) multiply_from<Codes, kMostLines / 3, 3>(weights, x, operands, 0, out);
   return taken;
 }

@@ -152,7 +152,7 @@ struct Halved4 : Dense4<negative> {
 // rows of two inputs of each neuron; together they are one with four.
 class Table4 {
  public:
-  static constexpr int kBytes = 2 * kVectorBytes, kShift = 0;
+  static constexpr int kBytes = 2 * kVectorBytes, kQuarterBytes = 8, kShift = 0;
   static constexpr bool kNear = false;
   static constexpr bool kZeroPoints = false, kAnchors = false;
 
@@ -160,7 +160,6 @@ class Table4 {
 
   template <class Sums, class X>
   [[gnu::always_inline]] void step(const uint8_t* packed, const X& x, Sums& sums) const {
-    static_assert(Sums::kQuarters == kQuarters);
     two_lines<0>(packed, x, sums);
     two_lines<2>(packed + kVectorBytes, x, sums);
   }
@@ -168,7 +167,7 @@ class Table4 {
  private:
   template <int lane, class Sums, class X>
   [[gnu::always_inline]] void two_lines(const uint8_t* packed, const X& x, Sums& sums) const {
-    for (int half = 0; half < 2; ++half) {
+    for (int half = 0; half < Sums::kQuarters / 2; ++half) {
       const uint16x8_t first = vreinterpretq_u16_u8(vld1q_u8(packed + 16 * half));
       const uint16x8_t second = vreinterpretq_u16_u8(vld1q_u8(packed + 32 + 16 * half));
       add<lane>(2 * half, vreinterpretq_u8_u16(vzip1q_u16(first, second)), x, sums);
@@ -210,7 +209,7 @@ void dense_rows(const SpanWeights& weights, const IntegerActivations& x, const u
       if constexpr (!Codes::kNear) {
         for (int line = 0; line < Codes::kBytes; line += kVectorBytes) __builtin_prefetch(packed + kAhead + line);
       }
-      taken_apart.step(packed + 16 * first, lanes, sums);
+      taken_apart.step(packed + Codes::kQuarterBytes * first, lanes, sums);
       packed += Codes::kBytes;
     };
     if constexpr (group > 0) {
@@ -292,7 +291,7 @@ int64_t sparse_rows(const SpanWeights& weights, const IntegerActivations& x, con
   return over ? -1 : kept - operands.codes;
 }
 
-// Rows of activations, a few at a time, sharing what is read of the weights. `floats`: in three digits, always.
+// Rows of activations, a few at a time, sharing what is read of the weights. `floats`: in several digits, always.
 template <bool fives, bool floats, class Rows>
 void in_steps(const IntegerActivations& x, float* out, const Rows& rows) {
   int64_t row = 0;
@@ -311,8 +310,8 @@ void in_steps(const IntegerActivations& x, float* out, const Rows& rows) {
   }
   // Several digits are always block floating point.
   if (x.digit_count == 3) return of.template operator()<3, true>();
+  if (x.digit_count == 2) return of.template operator()<2, true>();
   if constexpr (!floats) {
-    if (x.digit_count == 2) return of.template operator()<2, true>();
     x.units ? of.template operator()<1, true>() : of.template operator()<1, false>();
   }
 }

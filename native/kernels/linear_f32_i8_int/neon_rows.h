@@ -175,8 +175,9 @@ struct Totals {
   }
 };
 
-// Codes that ask nothing of their format.
+// Codes that ask nothing of their format, and have a vector of each line for each quarter of a block.
 struct AsTheyAre {
+  static constexpr int kQuarterBytes = 16;
   explicit AsTheyAre(const Format&) {}
 };
 

@@ -287,8 +287,8 @@ void dense_rows(const SpanWeights& weights, const IntegerActivations& x, const u
   totals.add_to(out);
 }
 
-// Rows of activations, a few at a time, sharing what is read of the weights. Looked-up codes meet floats, in three
-// digits, only.
+// Rows of activations, a few at a time, sharing what is read of the weights. Looked-up codes meet floats only, in two
+// digits or three.
 template <class Codes, class Rows>
 void in_steps(const IntegerActivations& x, float* out, const Rows& rows) {
   const auto of = [&]<int digits>() {
@@ -299,14 +299,14 @@ void in_steps(const IntegerActivations& x, float* out, const Rows& rows) {
       }
     };
     take.template operator()<8 / digits>();
-    take.template operator()<4 / digits>();
-    if constexpr (digits == 1) take.template operator()<3>(), take.template operator()<2>();
+    if constexpr (digits == 1) take.template operator()<4>();
+    if constexpr (digits < 3) take.template operator()<3>(), take.template operator()<2>();
     take.template operator()<1>();
   };
   if constexpr (!Codes::kLookedUp) {
     if (x.digit_count == 1) of.template operator()<1>();
-    if (x.digit_count == 2) of.template operator()<2>();
   }
+  if (x.digit_count == 2) of.template operator()<2>();
   if (x.digit_count == 3) of.template operator()<3>();
 }
 

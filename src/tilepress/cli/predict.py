@@ -26,6 +26,7 @@ class Foretold:
 def show_predictions(recorder: Recorder, results: "Sequence[Result]", settings: "Settings", quiet: bool) -> None:
     """Record and print the prediction of every timing that there is one for, beside the timing."""
     from ..bench.linear import call_times, parse_contestant
+    from ..roofsurface.kernels import Kernel, floats_as
 
     rows = []
     ours = [parse_contestant(timing.name) for timing in results[0].timings if not timing.is_peer]
@@ -36,7 +37,8 @@ def show_predictions(recorder: Recorder, results: "Sequence[Result]", settings: 
     for result in results:
         mine = [timing for timing in result.timings if not timing.is_peer]
         for contestant, timing in zip(ours, mine, strict=True):
-            found = foretell(machine, result, contestant, timing.kernel, calls[contestant, result.batch])
+            kernel = Kernel(timing.kernel, floats_as(contestant.activations, settings.dtype))
+            found = foretell(machine, result, contestant, kernel, calls[contestant, result.batch])
             if found is None:
                 continue
             name, ratio = f"{timing.name}.{result.shape}.b{result.batch}", timing.seconds / found.expected
@@ -55,14 +57,12 @@ def show_predictions(recorder: Recorder, results: "Sequence[Result]", settings: 
 
 
 def foretell(
-    machine: "Machine", result: "Result", contestant: "Contestant", kernel_name: str, call: float
+    machine: "Machine", result: "Result", contestant: "Contestant", kernel: "Kernel", call: float
 ) -> Foretold | None:
     """None of what was not counted: other formats, and more rows than the kernel was counted with. `call`: seconds of a
     call with a block of weights for each of the machine's cores."""
-    from ..roofsurface.kernels import Kernel
     from ..tiles.layout import BLOCK_NEURONS
 
-    kernel = Kernel(kernel_name, contestant.activations)
     if result.batch > kernel.rows:
         return None
     limited = machine.changed(memory={"bandwidth": result.bandwidth})
@@ -79,13 +79,14 @@ def foretell_decoding(machine: "Machine", model: Any) -> float:
     from ..bench.model import bytes_read
     from ..kernels import linear_kernel
     from ..models.registration import packed_layers
-    from ..roofsurface.kernels import Kernel
+    from ..roofsurface.kernels import Kernel, floats_as
 
     seconds, counted = 0.0, 0
     for _, layer in packed_layers(model):
         matrix = layer.matrix
         assert matrix is not None
-        kernel = Kernel(linear_kernel(matrix, activations=layer.activations), layer.activations)
+        name = linear_kernel(matrix, dtype=model.dtype, activations=layer.activations)
+        kernel = Kernel(name, floats_as(layer.activations, model.dtype))
         density = matrix.density if matrix.sparse else 1.0
         found = _layer(machine, matrix.format, density, kernel, matrix.rows * matrix.cols)
         if found is not None:

@@ -31,7 +31,7 @@ def roofsurface(
         typer.Option(help="libxsmm, kernels (ours), deca, deca:wW:lL or none; if not given, what the machine has."),
     ] = None,
     activations: Annotated[
-        str, typer.Option(help="Of our kernels: float, int8 or bfp:gN:mN; auto fits the weights.")
+        str, typer.Option(help="Of our kernels: float, bf16, int8 or bfp:gN:mN; auto fits the weights.")
     ] = "auto",
     instead: Annotated[
         str | None, typer.Option(help="Also what another decompressor would give: deca on this machine, say.")
@@ -115,11 +115,12 @@ def _decompressor(
 
     if name != "kernels":
         return parse_decompressor(name)
-    integers = activations == "auto" and isinstance(format.element, Integer)
-    chosen = "int8" if integers else "float" if activations == "auto" else activations
-    if machine.name != "here":
-        return kernel_on(isa_of(machine), format, density, chosen, batch)
-    return _kernel(format, density, chosen, batch)
+    here, auto = machine.name == "here", activations == "auto"
+    fitting = "int8" if isinstance(format.element, Integer) else "float" if here else "bf16"
+    chosen = fitting if auto else activations
+    return (
+        _kernel(format, density, chosen, batch) if here else kernel_on(isa_of(machine), format, density, chosen, batch)
+    )
 
 
 def _kernel(format: "WeightFormat", density: float, activations: str, batch: int) -> "Kernel":
@@ -127,12 +128,14 @@ def _kernel(format: "WeightFormat", density: float, activations: str, batch: int
     import torch
 
     from ..kernels import linear_kernel
-    from ..roofsurface.kernels import Kernel
+    from ..roofsurface.kernels import Kernel, floats_as
     from ..tiles import pack
     from .bench import Dtype, torch_dtype
 
     sample = pack(torch.ones(16, 256), format, sparse=density < 1)
-    found = Kernel(linear_kernel(sample, batch, torch_dtype(Dtype.auto), activations=activations), activations)
+    dtype = torch.bfloat16 if activations == "bf16" else torch_dtype(Dtype.auto)
+    taken = "float" if activations == "bf16" else activations
+    found = Kernel(linear_kernel(sample, batch, dtype, activations=taken), floats_as(taken, dtype))
     if batch > found.rows:
         raise ValueError(f"{found.name} was counted with {found.rows} rows of activations, not {batch}")
     return found

@@ -12,6 +12,7 @@ from ..tiles import PackedMatrix
 from ..tiles.native import REAL_NAMES
 from ..tiles.packing import thread_count
 from .dispatch import chosen
+from .reference import digit_bits
 
 INTEGER_WAYS = (
     "linear_f32_i8_int",
@@ -107,7 +108,8 @@ def error_bound(x: Tensor, weight: Tensor) -> Tensor:
     smallest normal number may be lost.
 
     Or, with integer weights and with 4-bit codes that stand for integers, such as E2M1, activations are rounded to 18
-    bits of the largest of their 32, or to 2^-118.
+    bits of the largest of their 32, bf16 ones to 14, or to 2^-118 and 2^-114: beside results in bf16, whose last place
+    is 2^-8 of them, that is not seen.
 
     Or, with weights that fp16 holds, both are rounded to fp16 and so are sums over 32 inputs, eleven times at most:
     11 · 2^-11. Of products, what is below 2^-17 of the smallest step of a weight, or of fp16 and bf8 below 2^-30 of the
@@ -120,7 +122,8 @@ def error_bound(x: Tensor, weight: Tensor) -> Tensor:
     largest = groups.amax(-1).repeat_interleave(32, -1)[..., :inputs]
     bound: Tensor = (2.0**-7 + 2.0**-16 + inputs * 2.0**-23) * (sizes @ magnitudes) + inputs * 2.0**-126
     lost = 2.0**-30 * magnitudes.max() * largest.sum(-1, keepdim=True)
-    return bound + lost + (2.0**-17 * largest + 2.0**-118) @ magnitudes
+    digits = 2.0 ** (1 - digit_bits(x.dtype)) * largest
+    return bound + lost + (digits + 2.0**-114) @ magnitudes
 
 
 @lru_cache(maxsize=64)

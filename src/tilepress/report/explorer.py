@@ -9,12 +9,12 @@ from ..hardware.here import known_core
 from ..hardware.machine import TILE_WEIGHTS
 from ..records import Record
 from ..roofsurface.decompressors import LIBXSMM_COUNTS
-from ..roofsurface.kernels import COUNTS, Counted, activation_class, isas_of
+from ..roofsurface.kernels import COUNTS, Counted, activation_classes, isas_of
 from .blocks import number
 from .families import MACHINES, read
 
 LIBXSMM_BITS = 512  # of the vectors that its operations were counted with
-ACTIVATIONS = ("float", "int8", "bfp:g32:m7", "bfp:g32:m8")  # a name for each kind that was counted
+ACTIVATIONS = ("float", "bf16", "int8", "bfp:g32:m7", "bfp:g32:m8")  # a name for each kind that was counted
 COUNTED = {one.isa for one in COUNTS}
 READS = "read_bandwidth.threads_"
 MEASURED = {"cpu.cores", "cpu.frequency", "vector_rate", "matrix_rate", "matrix_rows"}  # and the bandwidth
@@ -27,7 +27,7 @@ def explorer_data(records: Sequence[Record] = ()) -> dict[str, Any]:
         "tileWeights": TILE_WEIGHTS,
         "libxsmm": {_kind(*key): count.operations for key, count in LIBXSMM_COUNTS.items()},
         "kernels": [kernel_data(one) for one in COUNTS],
-        "activations": {one: activation_class(one) for one in ACTIVATIONS},
+        "activations": {one: activation_classes(one) for one in ACTIVATIONS},
         "machines": {**measured_machines(records), **known},
         "formats": {name: format_data(parse_weight(name)) for name in weight_names()},
     }

@@ -6,6 +6,8 @@ pure loads and stores. Counts are of one row of activations, those with AMX of s
 
 from dataclasses import dataclass
 
+import torch
+
 from ..formats import WeightFormat, parse
 from ..formats.bfp import BFP
 from ..hardware import Machine, MachineError
@@ -24,7 +26,8 @@ INTEGER, FLOATS, HALVES, PAIRS, TILES, INTEGER_TILES = (
 
 @dataclass(frozen=True)
 class Counted:
-    """One kernel with one kind of weights and activations: float, int8, bfp7 (at most 7 bits) or bfp8.
+    """One kernel with one kind of weights and activations: float, bf16 (where float32 takes more), int8, bfp7 (at most
+    7 bits) or bfp8.
 
     `operations` are vector operations, `moves` those of them that only move, `instructions` all (None where paths
     differ). `per_density`: what is added to operations and instructions times the density. `matrix`: operations of the
@@ -61,42 +64,49 @@ COUNTS = (
     Counted(f"{INTEGER}/neon_dotprod", "int4:g32", True, "int8", 144, 20, 117, 498.5, (64, 145)),
     Counted(f"{INTEGER}/neon_dotprod", "int4:g32", False, "float", 172, 12, 26, 237),
     Counted(f"{INTEGER}/neon_dotprod", "int4:g32", True, "float", 238, 29, 108, 597, (128, 296)),
+    Counted(f"{INTEGER}/neon_dotprod", "int4:g32", False, "bf16", 128, 7, 23, 187),
     Counted(f"{INTEGER}/neon_dotprod", "mxfp4", False, "float", 242, 12, 24, 302),
+    Counted(f"{INTEGER}/neon_dotprod", "mxfp4", False, "bf16", 198, 7, 22, 255),
     Counted(f"{INTEGER}/neon_dotprod", "mxfp4", True, "float", 292, 29, 106, 643, (128, 296)),
     Counted(f"{FLOATS}/neon_dotprod", "bf16", False, "float", 273, 8, 100, 493),
     Counted(f"{FLOATS}/neon_dotprod", "bf16", True, "float", 372, 26, 232, 1084),
-    Counted(f"{HALVES}/neon_dotprod", "fp16", False, "float", 109, 25, 53, 174),
-    Counted(f"{HALVES}/neon_dotprod", "fp16", True, "float", 208, 43, 185, 764),
-    Counted(f"{HALVES}/neon_dotprod", "bf8", False, "float", 172, 24, 49, 233),
-    Counted(f"{HALVES}/neon_dotprod", "bf8", True, "float", 271, 42, 149, 663),
-    Counted(f"{HALVES}/neon_dotprod", "e4m3", False, "float", 238, 26, 49, 299),
-    Counted(f"{HALVES}/neon_dotprod", "e4m3", True, "float", 337, 44, 149, 728),
+    Counted(f"{HALVES}/neon_dotprod", "fp16", False, "bf16", 109, 25, 53, 174),
+    Counted(f"{HALVES}/neon_dotprod", "fp16", True, "bf16", 208, 43, 185, 764),
+    Counted(f"{HALVES}/neon_dotprod", "bf8", False, "bf16", 172, 24, 49, 233),
+    Counted(f"{HALVES}/neon_dotprod", "bf8", True, "bf16", 271, 42, 149, 663),
+    Counted(f"{HALVES}/neon_dotprod", "e4m3", False, "bf16", 238, 26, 49, 299),
+    Counted(f"{HALVES}/neon_dotprod", "e4m3", True, "bf16", 337, 44, 149, 728),
     Counted(f"{INTEGER}/avx512_vnni", "int4:g32", False, "int8", 33, 4, 18, 72),
     Counted(f"{INTEGER}/avx512_vnni", "int4:g32", False, "bfp7", 34, 4, 19, 73),
     Counted(f"{INTEGER}/avx512_vnni", "int4:g32", False, "bfp8", 43, 4, 27, 91),
     Counted(f"{INTEGER}/avx512_vnni", "int8:row", False, "int8", 32, 16, 16, 64),
     Counted(f"{INTEGER}/avx512_vnni", "int8:row", True, "int8", 120, 16, 187, 415),
     Counted(f"{INTEGER}/avx512_vnni", "int4:g32", False, "float", 56, 6, 35, 113),
+    Counted(f"{INTEGER}/avx512_vnni", "int4:g32", False, "bf16", 43, 4, 27, 91),
     Counted(f"{INTEGER}/avx512_vnni", "int4:g32", True, "int8", 121, 7, 195, 427, (64, 160)),
     Counted(f"{INTEGER}/avx512_vnni", "mxfp4", False, "float", 71, 7, 31, 121),
+    Counted(f"{INTEGER}/avx512_vnni", "mxfp4", False, "bf16", 58, 5, 23, 99),
     Counted(f"{INTEGER}/avx512_vbmi2", "int4:g32", False, "int8", 33, 4, 18, 72),
     Counted(f"{INTEGER}/avx512_vbmi2", "int4:g32", False, "bfp7", 34, 4, 19, 73),
     Counted(f"{INTEGER}/avx512_vbmi2", "int4:g32", False, "bfp8", 43, 4, 27, 91),
     Counted(f"{INTEGER}/avx512_vbmi2", "int8:row", False, "int8", 32, 16, 16, 64),
     Counted(f"{INTEGER}/avx512_vbmi2", "int8:row", True, "int8", 30, 6, 24, 104),
     Counted(f"{INTEGER}/avx512_vbmi2", "int4:g32", False, "float", 56, 6, 35, 113),
+    Counted(f"{INTEGER}/avx512_vbmi2", "int4:g32", False, "bf16", 43, 4, 27, 91),
     Counted(f"{INTEGER}/avx512_vbmi2", "mxfp4", False, "float", 63, 7, 31, 113),
+    Counted(f"{INTEGER}/avx512_vbmi2", "mxfp4", False, "bf16", 50, 5, 23, 91),
     Counted(f"{INTEGER}/avx512_vbmi2", "mxfp4", True, "float", 73, 9, 43, None, (32, 0)),
+    Counted(f"{INTEGER}/avx512_vbmi2", "mxfp4", True, "bf16", 56, 3, 35, None, (32, 0)),
     Counted(f"{INTEGER}/avx512_vbmi2", "int4:g32", True, "int8", 38, 8, 30, None, (40, 0)),
     Counted(f"{PAIRS}/avx512_bf16", "bf16", True, "float", 32, 0, 48, 180),
     Counted(f"{PAIRS}/avx512_bf16", "e4m3", False, "float", 80, 16, 24, 124),
-    Counted(f"{HALVES}/amx", "fp16", False, "float", 22, 0, 33, 81),
-    Counted(f"{HALVES}/amx", "fp16", True, "float", 38, 0, 49, 177),
-    Counted(f"{HALVES}/amx", "bf8", False, "float", 50, 2, 33, 85),
-    Counted(f"{HALVES}/amx", "bf8", True, "float", 57, 1, 33, 148),
-    Counted(f"{HALVES}/amx", "e4m3", False, "float", 68, 4, 26, 112),
-    Counted(f"{HALVES}/amx", "e4m3", True, "float", 73, 1, 33, 164),
-    Counted(f"{HALVES}/amx", "nf4:g64", False, "float", 73.5, 1, 26.5, 120.5),
+    Counted(f"{HALVES}/amx", "fp16", False, "bf16", 22, 0, 33, 81),
+    Counted(f"{HALVES}/amx", "fp16", True, "bf16", 38, 0, 49, 177),
+    Counted(f"{HALVES}/amx", "bf8", False, "bf16", 50, 2, 33, 85),
+    Counted(f"{HALVES}/amx", "bf8", True, "bf16", 57, 1, 33, 148),
+    Counted(f"{HALVES}/amx", "e4m3", False, "bf16", 68, 4, 26, 112),
+    Counted(f"{HALVES}/amx", "e4m3", True, "bf16", 73, 1, 33, 164),
+    Counted(f"{HALVES}/amx", "nf4:g64", False, "bf16", 73.5, 1, 26.5, 120.5),
     Counted(f"{TILES}/amx", "mxfp4", False, "float", 53.1, None, 14, matrix=1),
     Counted(f"{TILES}/amx", "int4:g32", False, "float", 158.1, None, 65, matrix=1),
     Counted("linear_f32_bf16_groups/amx", "int4:g32", False, "float", 47, None, 49, matrix=1),
@@ -109,7 +119,7 @@ COUNTS = (
 @dataclass(frozen=True)
 class Kernel:
     """A kernel of ours as a decompressor. `name`: operation/instruction set, as `kernels.linear_kernel` gives it;
-    `activations`: as `kernels.linear` wants them."""
+    `activations`: as `kernels.linear` wants them, or bf16 for floats that are that."""
 
     name: str
     activations: str = "float"
@@ -123,13 +133,15 @@ class Kernel:
         return 16 if self.name.endswith("/amx") and not self.name.startswith(HALVES) else 1
 
     def counted(self, format: WeightFormat, density: float) -> Counted:
-        wanted = (str(format), density < 1, activation_class(self.activations))
-        for count in COUNTS:
-            if (count.kernel, count.weights, count.sparse, count.activations) == (self.name, *wanted):
-                return count
+        weights, sparse, classes = str(format), density < 1, activation_classes(self.activations)
+        for one in classes:
+            for count in COUNTS:
+                if (count.kernel, count.weights, count.sparse, count.activations) == (self.name, weights, sparse, one):
+                    return count
+        wanted = _words(weights, sparse, classes[-1])
         raise ValueError(
-            f"{self.name} was not counted for {_words(*wanted)}; there are {self._listing()}. Count it as "
-            "docs/kernels.md says, or ask for another decompressor: none (the least that any takes), libxsmm or deca"
+            f"{self.name} was not counted for {wanted}; there are {self._listing()}. Count it as docs/kernels.md "
+            "says, or ask for another decompressor: none (the least that any takes), libxsmm or deca"
         )
 
     def demands(self, format: WeightFormat, density: float) -> dict[str, float]:
@@ -155,13 +167,14 @@ class Kernel:
 def kernel_on(isa: str, format: WeightFormat, density: float, activations: str, batch: int) -> Kernel:
     """The kernel that runs `batch` rows where `isa` is the best instruction set, of those that were counted with as
     many. Of several it is the one that asks least of the vector units, as dispatch has it."""
-    wanted = (str(format), density < 1, activation_class(activations))
-    alike = [one for one in COUNTS if one.isa in isas_of(isa) and (one.weights, one.sparse, one.activations) == wanted]
+    wanted, classes = (str(format), density < 1), activation_classes(activations)
+    here = [one for one in COUNTS if one.isa in isas_of(isa) and one.activations in classes]
+    alike = [one for one in here if (one.weights, one.sparse) == wanted]
     fitting = [one for one in alike if one.rows == batch]
     if not fitting:
         rows = sorted({one.rows for one in alike})
         others = f", only {' and '.join(map(str, rows))}" if rows else ""
-        raise ValueError(f"nobody has counted {batch} rows of {_words(*wanted)} on {isa}{others}")
+        raise ValueError(f"nobody has counted {batch} rows of {_words(*wanted, classes[-1])} on {isa}{others}")
     return Kernel(min(fitting, key=lambda one: one.operations).kernel, activations)
 
 
@@ -184,14 +197,22 @@ def isas_of(isa: str) -> tuple[str, ...]:
     return tuple(below[below.index(isa) :]) if isa in below else (isa,)
 
 
-def activation_class(activations: str) -> str:
-    """float, int8, bfp7 or bfp8: what the counts tell apart."""
+def floats_as(activations: str, dtype: torch.dtype) -> str:
+    """Activations of that type by the name that `Kernel` knows them under."""
+    return "bf16" if activations == "float" and dtype == torch.bfloat16 else activations
+
+
+def activation_classes(activations: str) -> tuple[str, ...]:
+    """What the counts tell apart: float, int8, bfp7 or bfp8; of bf16 its own, and where there are none those of
+    floats."""
     if activations in ("float", "int8"):
-        return activations
+        return (activations,)
     format = parse(activations)
+    if str(format) == "bf16":
+        return ("bf16", "float")
     if not isinstance(format, BFP):
-        raise ValueError(f"activations are float, int8 or bfp:gN:mN, not {activations!r}")
-    return "bfp7" if format.mantissa <= 7 else "bfp8"
+        raise ValueError(f"activations are float, bf16, int8 or bfp:gN:mN, not {activations!r}")
+    return ("bfp7" if format.mantissa <= 7 else "bfp8",)
 
 
 def _words(weights: str, sparse: bool, activations: str) -> str:

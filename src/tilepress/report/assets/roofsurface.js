@@ -46,16 +46,16 @@ const RoofSurface = (() => {
     return count;
   }
 
-  // int4:g32 → int8, mxfp4 → float: what fits the weights, if that is left to us.
+  // int4:g32 → int8, mxfp4 → bf16: what fits the weights, if that is left to us.
   function activations(choice) {
-    return choice.activations === "auto" ? (choice.format.integer ? "int8" : "float") : choice.activations;
+    return choice.activations === "auto" ? (choice.format.integer ? "int8" : "bf16") : choice.activations;
   }
 
   // The kernel of ours that runs this on the machine, of those that were counted with as many rows.
   function kernelOn(data, choice) {
     const { machine, format, density, batch } = choice, chosen = activations(choice);
     const alike = data.kernels.filter((one) => machine.isas.includes(one.isa) && one.weights === format.name &&
-      one.sparse === density < 1 && one.activations === data.activations[chosen]);
+      one.sparse === density < 1 && data.activations[chosen].includes(one.activations));
     const fitting = alike.filter((one) => one.rows === batch).sort((one, other) => one.operations - other.operations);
     if (fitting.length) return fitting[0];
     const rows = [...new Set(alike.map((one) => one.rows))].sort((one, other) => one - other);
