@@ -15,14 +15,13 @@ template <int pack, class Code, class Work>
 [[gnu::always_inline]] inline void for_vectors(const uint8_t* mask, const Code*& kept, const Work& work) {
   prefetch_ahead(mask);
   prefetch_ahead(reinterpret_cast<const uint8_t*>(kept));
-  uint64_t places = 0;  // counted from its first bit on each time, so that no count waits for another
+  uint64_t places = 0;
   std::memcpy(&places, mask, 2 * pack);
 #pragma GCC unroll 4
   for (int part = 0; part < pack; ++part) {
     uint16_t own;
     std::memcpy(&own, mask + 2 * part, sizeof(own));
-    const uint64_t before = places & ((uint64_t{1} << 16 * part) - 1);
-    work(part, static_cast<__mmask16>(own), kept + _mm_popcnt_u64(before));
+    work(part, static_cast<__mmask16>(own), kept + kept_before(places, part));
   }
   kept += _mm_popcnt_u64(places);
 }

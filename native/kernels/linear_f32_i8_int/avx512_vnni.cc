@@ -30,11 +30,10 @@ class KeptBytes {
 #pragma GCC unroll 4
     for (int i = 0; i < vectors; ++i, mask += 8) {
       prefetch_ahead(at_);
-      uint64_t places;  // counted from its first bit on each time, so that no count waits for another
+      uint64_t places;
       std::memcpy(&places, mask, sizeof(places));
-      const __m512i codes = four_quarters([&](int part) __attribute__((always_inline)) {
-        return at_ + _mm_popcnt_u64(places & ((uint64_t{1} << 16 * part) - 1));
-      });
+      const auto kept = [&](int part) __attribute__((always_inline)) { return at_ + kept_before(places, part); };
+      const __m512i codes = four_quarters(kept);
       const auto first = [&](int part) __attribute__((always_inline)) { return kWideShuffles.first[mask[2 * part]]; };
       const auto second = [&](int part)
                               __attribute__((always_inline)) { return kWideShuffles.second[mask[2 * part + 1]]; };

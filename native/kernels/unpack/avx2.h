@@ -8,6 +8,12 @@
 namespace tilepress {
 namespace {
 
+// How many of 64 places are kept before those sixteen. Counted from the first on each time, so that no count waits for
+// another.
+[[gnu::always_inline]] inline int64_t kept_before(uint64_t places, int sixteen) {
+  return _mm_popcnt_u64(places & ((uint64_t{1} << 16 * sixteen) - 1));
+}
+
 struct Avx2 {
   // Eight codes at a time, by `pdep`, which puts the low bits of a word where a mask has bits; of four bits 32.
   static void unpack_stream(int bits, const uint8_t* in, int64_t count, uint8_t* codes) {
@@ -24,12 +30,11 @@ struct Avx2 {
   static int64_t expand(const uint8_t* kept, const uint8_t* mask, int count, uint8_t* codes, uint8_t* keep) {
     int64_t taken = 0;
     for (int i = 0; i < count; i += 64, mask += 8) {
-      uint64_t places;  // counted from its first bit on each time, so that no count waits for another
+      uint64_t places;
       std::memcpy(&places, mask, sizeof(places));
       for (int part = 0; part < 4; ++part) {
         const __m128i ranks = ranks_of(mask + 2 * part);
-        const int64_t before = _mm_popcnt_u64(places & ((uint64_t{1} << 16 * part) - 1));
-        store(codes + i + 16 * part, _mm_shuffle_epi8(load(kept + taken + before), ranks));
+        store(codes + i + 16 * part, _mm_shuffle_epi8(load(kept + taken + kept_before(places, part)), ranks));
         if (keep) store(keep + i + 16 * part, kept_places(ranks));
       }
       taken += _mm_popcnt_u64(places);
