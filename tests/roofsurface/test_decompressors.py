@@ -7,7 +7,7 @@ from tilepress.formats import parse_weight
 from tilepress.hardware import MachineError, read_machine
 from tilepress.kernels import active_isa, linear_kernel
 from tilepress.roofsurface import Deca, Libxsmm, Nothing, bubbles, parse_decompressor, tile_bytes
-from tilepress.roofsurface.kernels import COUNTS, Kernel, isa_of, isas_of, kernel_on
+from tilepress.roofsurface.kernels import COUNTS, Kernel, floats_as, isa_of, isas_of, kernel_on
 
 BF8, BF16, MXFP4 = map(parse_weight, ("bf8", "bf16", "mxfp4"))
 
@@ -122,5 +122,7 @@ def test_of_counted_kernels_the_one_that_runs_here_is_known(count):
     format, activations = parse_weight(count.weights), NAMES.get(count.activations, count.activations)
     matrix = tiles.pack(torch.ones(16, 256), format, sparse=count.sparse)
     dtype = torch.bfloat16 if active_isa() == "amx" or activations == "bf16" else torch.float32
-    runs = linear_kernel(matrix, count.rows, dtype, activations="float" if activations == "bf16" else activations)
-    assert kernel_on(active_isa(), format, 0.5 if count.sparse else 1, activations, count.rows).name == runs
+    taken = "float" if activations == "bf16" else activations
+    runs = linear_kernel(matrix, count.rows, dtype, activations=taken)
+    found = kernel_on(active_isa(), format, 0.5 if count.sparse else 1, floats_as(taken, dtype), count.rows)
+    assert found.name == runs
