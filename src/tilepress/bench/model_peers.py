@@ -208,5 +208,5 @@ def _without_weights(folder: Path) -> nn.Module:
     from transformers import AutoModelForCausalLM
 
     with torch.device("meta"):
-        model: nn.Module = AutoModelForCausalLM.from_config(_config(folder))  # type: ignore[no-untyped-call]
+        model: nn.Module = AutoModelForCausalLM.from_config(_config(folder))
     return model

@@ -102,7 +102,7 @@ def _bfloat16_check(shape: Shape) -> str | None:
 
 
 def _kleidiai_check(shape: Shape) -> str | None:
-    if not torch.backends.kleidiai.is_available():  # type: ignore[no-untyped-call]
+    if not torch.backends.kleidiai.is_available():
         return "this torch is built without KleidiAI; it would run its reference"
     if "asimddp" not in cpu_features():
         return "this processor has no dot products (asimddp); torch would run its reference"

@@ -61,7 +61,7 @@ def packed_model(dense: Any, contestant: Contestant, threads: int | None = None)
 
 def _without_weights(config: LlamaConfig, dtype: torch.dtype) -> Any:
     with torch.device("meta"):
-        model: Any = LlamaForCausalLM(config)  # type: ignore[no-untyped-call]
+        model: Any = LlamaForCausalLM(config)
     return model.to(dtype)
 
 

@@ -96,7 +96,7 @@ def hush_transformers() -> None:
     """No progress bars of theirs beside ours."""
     from transformers.utils import logging
 
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()
 
 
 @contextmanager

@@ -22,7 +22,7 @@ class Skeleton:
         self._shards = shards
         config = read_config(folder)
         with _parameters_on_meta():
-            self.model: Any = AutoModelForCausalLM.from_config(config).eval()  # type: ignore[no-untyped-call]
+            self.model: Any = AutoModelForCausalLM.from_config(config).eval()
         self._stored = _stored_names(self.model, shards)
         self._check_shapes(folder)
 

@@ -205,7 +205,7 @@ class _Learning:
         adam = torch.optim.Adam([learned], lr=LEARNING_RATE)
         for step in range(steps):
             adam.zero_grad()
-            self._loss(learned, step % len(self.runs)).backward()  # type: ignore[no-untyped-call]
+            self._loss(learned, step % len(self.runs)).backward()
             adam.step()
         best, _ = self._better(learned.detach(), best, least)
         return self._scales(best)

@@ -22,7 +22,7 @@ class PackedTokens:
         raise AttributeError(f"keys and values in a packed cache have no {name!r}: {HOW}")
 
 
-class PackedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
+class PackedLayer(CacheLayerMixin):
     """Keys and values of one attention layer, in block floating point or thinned out, never to be seen unpacked.
 
     `update` only takes note of new tokens; they are stored when the attention function asks for its result, since only
@@ -34,7 +34,7 @@ class PackedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
     supports_early_init = False
 
     def __init__(self, format: KvFormat, smoothed_channels: int = 0, window: int | None = None) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()  # type: ignore[no-untyped-call, unused-ignore]
         assert format.bfp is not None or format.is_sparse
         self.format, self.smoothed_channels, self.window = format, smoothed_channels, window
         self.is_sliding = window is not None
@@ -187,14 +187,14 @@ class PackedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
         """It is on the CPU already."""
 
 
-class HalfLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]
+class HalfLayer(CacheLayerMixin):
     """Keys and values of one attention layer as halves."""
 
     is_croppable = True
     is_compileable = False
 
     def __init__(self, format: KvFormat, plain: Any) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()  # type: ignore[no-untyped-call, unused-ignore]
         self.format, self.plain = format, plain
         self.dtype = torch.float16 if format.number == "fp16" else torch.bfloat16
         self.is_sliding = plain.is_sliding

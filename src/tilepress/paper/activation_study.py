@@ -92,7 +92,7 @@ def gptq_seconds(model: str, text: str, sizes: Sizes) -> float:
 def load_study(model: str, weights: str, quantize: str, text: str, device: str, sizes: Sizes) -> Study:
     """`weights`: a format that they are compressed to first, or "" to leave them as they come. NotPossible where the
     model or the text is not here."""
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # ours is enough
+    logging.disable_progress_bar()  # ours is enough
     try:
         searched, checked = parts_of(text)
         return Study(_subject(model, weights, quantize, device), searched, checked, sizes)

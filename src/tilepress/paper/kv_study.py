@@ -100,7 +100,7 @@ def _under(track: Track, what: str, sequence: Sequence[Any]) -> Iterable[Any]:
 def load_kv_study(model: str, weights: str, text: str, device: str, sizes: Sizes) -> KvStudy:
     """`weights`: a format that they are compressed to first, or "" to leave them as they come. NotPossible where the
     model or the text is not here."""
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # ours is enough
+    logging.disable_progress_bar()  # ours is enough
     try:
         learned = Sizes(sequences=sizes.sequences, length=sizes.length, steps=sizes.steps)
         return replace(_study(model, weights, text, device, learned), sizes=sizes)

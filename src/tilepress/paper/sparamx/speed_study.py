@@ -143,7 +143,7 @@ class Rates:
 
 def load_here(name: str) -> LoadedModel:
     """The model called `name`, with its own weights in torch's best type; NotPossible where it is not here."""
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # ours is enough
+    logging.disable_progress_bar()  # ours is enough
     try:
         return load_model(name, dtype=best_dtype())
     except ModelUnavailableError as error:
