@@ -50,8 +50,7 @@ struct IntegerFormat {
 // For floats that integer weights are to be multiplied with: as many bits as a dot product of a group has room for,
 // 32 * 255 * 2^18 being below 2^31, in three digits. Of bf16, which has eight bits, two digits' fourteen: the result
 // will have eight too.
-inline constexpr int64_t kDigitsGroup = 32;
-constexpr IntegerFormat float_digits(Real type) { return {kDigitsGroup, type == Real::bf16 ? 14 : 18, true}; }
+constexpr IntegerFormat float_digits(Real type) { return {32, type == Real::bf16 ? 14 : 18, true}; }
 
 // How activations lie: row after row, four rows of nine bits in five lines (kernels.h), or in lots of tiles, of int8 or
 // of bf16.

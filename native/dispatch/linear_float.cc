@@ -268,7 +268,7 @@ struct DigitRows {
   int64_t dense[4], sparse[4];
 };
 
-// With two digits, and with three. As timed on x86; on ARM as instructions are counted.
+// With two digits, and with three. As timed on x86; on ARM as instructions are counted of three.
 DigitRows digit_rows(int digits) {
   const Isa isa = find(kLinearInteger)->isa;
   const bool two = digits == 2;

@@ -118,9 +118,9 @@ def _decompressor(
     here, auto = machine.name == "here", activations == "auto"
     fitting = "int8" if isinstance(format.element, Integer) else "float" if here else "bf16"
     chosen = fitting if auto else activations
-    return (
-        _kernel(format, density, chosen, batch) if here else kernel_on(isa_of(machine), format, density, chosen, batch)
-    )
+    if here:
+        return _kernel(format, density, chosen, batch)
+    return kernel_on(isa_of(machine), format, density, chosen, batch)
 
 
 def _kernel(format: "WeightFormat", density: float, activations: str, batch: int) -> "Kernel":

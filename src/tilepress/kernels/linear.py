@@ -108,8 +108,7 @@ def error_bound(x: Tensor, weight: Tensor) -> Tensor:
     smallest normal number may be lost.
 
     Or, with integer weights and with 4-bit codes that stand for integers, such as E2M1, activations are rounded to 18
-    bits of the largest of their 32, bf16 ones to 14, or to 2^-118 and 2^-114: beside results in bf16, whose last place
-    is 2^-8 of them, that is not seen.
+    bits of the largest of their 32, bf16 ones to 14, or to 2^-118 and 2^-114.
 
     Or, with weights that fp16 holds, both are rounded to fp16 and so are sums over 32 inputs, eleven times at most:
     11 · 2^-11. Of products, what is below 2^-17 of the smallest step of a weight, or of fp16 and bf8 below 2^-30 of the
