@@ -138,7 +138,7 @@ class Kernel:
             for count in COUNTS:
                 if (count.kernel, count.weights, count.sparse, count.activations) == (self.name, weights, sparse, one):
                     return count
-        wanted = _words(weights, sparse, classes[-1])
+        wanted = _words(weights, sparse, classes[0])
         raise ValueError(
             f"{self.name} was not counted for {wanted}; there are {self._listing()}. Count it as docs/kernels.md "
             "says, or ask for another decompressor: none (the least that any takes), libxsmm or deca"
@@ -174,7 +174,7 @@ def kernel_on(isa: str, format: WeightFormat, density: float, activations: str, 
     if not fitting:
         rows = sorted({one.rows for one in alike})
         others = f", only {' and '.join(map(str, rows))}" if rows else ""
-        raise ValueError(f"nobody has counted {batch} rows of {_words(*wanted, classes[-1])} on {isa}{others}")
+        raise ValueError(f"nobody has counted {batch} rows of {_words(*wanted, classes[0])} on {isa}{others}")
     return Kernel(min(fitting, key=lambda one: one.operations).kernel, activations)
 
 
