@@ -233,11 +233,11 @@ struct UpperNibbles {
 };
 using HighFields = Nibbles<UpperNibbles>;
 
-// Calls work<Kept>() with what takes codes of at most eight bits.
-template <class Work>
+// Calls work<Kept>() with what takes codes of at most eight bits, those of four as Four does.
+template <class Four = Fields<4>, class Work>
 auto with_kept_bytes(const SpanWeights& weights, const Work& work) {
   if (weights.format->bits == 8) return work.template operator()<KeptWhole<uint8_t>>();
-  if (weights.format->bits == 4) return work.template operator()<KeptAhead<Fields<4>>>();
+  if (weights.format->bits == 4) return work.template operator()<KeptAhead<Four>>();
   return work.template operator()<KeptAhead<Fields<0>>>();
 }
 

@@ -20,7 +20,7 @@ template <bool looked_up>
 class KeptBytes {
  public:
   static constexpr int kBits = looked_up ? 8 : 0;
-  static constexpr bool kLookedUp = looked_up;
+  static constexpr bool kLookedUp = looked_up, kRaised = false;
 
   KeptBytes(const SpanWeights& weights, const uint8_t* scratch)
       : from_(weights.format->bits == 8 ? weights.packed + weights.taken : scratch + weights.taken % 8), at_(from_) {}

@@ -153,23 +153,32 @@ class Totals {
 
 // Steps are of kStepRows tile rows, their operands raised by 2^(kBits - 1) if they are signed.
 
+// What raises codes of so many bits, as bytes: what those that are 0 become.
+inline __m512i raised_codes(const SpanWeights& weights, int bits) {
+  return _mm512_set1_epi8(static_cast<char>(weights.zeros ? 0 : 1 << (bits - 1)));
+}
+
+// Codes in the lower halves of bytes, raised.
+[[gnu::always_inline]] inline __m512i low_nibbles(__m512i codes, __m512i flip) {
+  constexpr int kAndXor = 0x6a;  // (a & b) ^ c
+  return _mm512_ternarylogic_epi32(codes, _mm512_set1_epi8(15), flip, kAndXor);
+}
+
 // Dense 4-bit codes: two tile rows in a vector.
 class Dense4 {
  public:
   static constexpr int kBits = 4, kBytes = kStepRows / 2 * kVectorBytes;
   static constexpr bool kLookedUp = false;
 
-  explicit Dense4(const SpanWeights& weights) : flip_(_mm512_set1_epi8(weights.zeros ? 0 : 8)) {}
+  explicit Dense4(const SpanWeights& weights) : flip_(raised_codes(weights, kBits)) {}
 
   template <class Rows, class Sums>
   [[gnu::always_inline]] void step(const Rows& x, int64_t input, const uint8_t* packed, Sums& sums) const {
-    constexpr int kAndXor = 0x6a;  // (a & b) ^ c
-    const __m512i low = _mm512_set1_epi8(15);
     for (int row = 0; row < kStepRows; row += 2, packed += kVectorBytes) {
       const __m512i pairs = _mm512_loadu_si512(packed);
       prefetch_ahead(packed);
-      sums.add(x, input, row, _mm512_ternarylogic_epi32(pairs, low, flip_, kAndXor));
-      sums.add(x, input, row + 1, _mm512_ternarylogic_epi32(_mm512_srli_epi16(pairs, 4), low, flip_, kAndXor));
+      sums.add(x, input, row, low_nibbles(pairs, flip_));
+      sums.add(x, input, row + 1, low_nibbles(_mm512_srli_epi16(pairs, 4), flip_));
     }
   }
 
@@ -216,6 +225,11 @@ inline __m512i integer_table(const Format& format) {
   return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(format.integers)));
 }
 
+// The same, raised.
+inline __m512i raised_table(const Format& format) {
+  return _mm512_xor_si512(integer_table(format), _mm512_set1_epi8(static_cast<char>(128)));
+}
+
 // `vpermb` takes half as long as a permutation of pairs, and looks at the six lowest bits only: of such a table it
 // finds the same whatever lies above a code.
 #if defined(__AVX512VBMI__)
@@ -252,8 +266,7 @@ class DenseTable {
   static constexpr int kBits = 8, kBytes = Dense4::kBytes;
   static constexpr bool kLookedUp = true;
 
-  explicit DenseTable(const SpanWeights& weights)
-      : table_(_mm512_xor_si512(integer_table(*weights.format), _mm512_set1_epi8(static_cast<char>(128)))) {}
+  explicit DenseTable(const SpanWeights& weights) : table_(raised_table(*weights.format)) {}
 
   template <class Rows, class Sums>
   [[gnu::always_inline]] void step(const Rows& x, int64_t input, const uint8_t* packed, Sums& sums) const {
@@ -320,30 +333,32 @@ int64_t dense(const SpanWeights& weights, const IntegerActivations& x, const uin
   return 0;
 }
 
-// Of sparse codes, bytes as kept_codes_avx512.h has them, or what they were looked up as if Codes::kLookedUp.
+// Of sparse codes, bytes as kept_codes_avx512.h has them, or what they were looked up as if Codes::kLookedUp; raised
+// already if Codes::kRaised.
 template <class Codes, Ending ending, int rows, int digits>
 int64_t sparse_rows(const SpanWeights& weights, const IntegerActivations& x, int64_t row, float* out,
                     uint8_t* scratch) {
-  const int raise_bits = (Codes::kBits ? Codes::kBits : weights.format->bits) - 1;
-  const __m512i flip = _mm512_set1_epi8(static_cast<char>(weights.zeros ? 0 : 1 << raise_bits));
+  constexpr bool zeros = ending == Ending::zeros;
+  const int bits = Codes::kBits ? Codes::kBits : weights.format->bits;
+  const __m512i flip = raised_codes(weights, bits);
   const RowsOfX<rows, digits> from(x, row);
   const uint8_t* mask = weights.mask;
   Codes codes(weights, scratch);
   Totals<ending, rows> totals(weights, x, row);
   for_segments(weights, x, [&](const Segment& segment) {
-    const __m512i others = ending == Ending::zeros ? dropped(weights, segment.group) : _mm512_setzero_si512();
+    const __m512i others = zeros ? dropped(weights, segment.group) : flip;
     Sums<rows, digits> sums;
     sums.clear();
     for_steps<ending>(segment, [&](int64_t input) __attribute__((always_inline)) {
       prefetch_ahead(mask);
-      codes.template next<kStepRows, ending == Ending::zeros>(
+      codes.template next<kStepRows, zeros || Codes::kRaised>(
           mask, others, [&](int tile_row, __m512i expanded) __attribute__((always_inline)) {
             const __m512i placed = Codes::kLookedUp ? pairs_to_fours(expanded) : expanded;
-            sums.add(from, input, tile_row, _mm512_xor_si512(placed, flip));
+            sums.add(from, input, tile_row, Codes::kRaised ? placed : _mm512_xor_si512(placed, flip));
           });
       mask += kStepRows * kVectorBytes / 8;
     });
-    totals.add(segment, raise_bits, sums);
+    totals.add(segment, bits - 1, sums);
   });
   totals.add_to(out);
   return codes.taken();
