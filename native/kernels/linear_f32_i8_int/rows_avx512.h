@@ -119,6 +119,9 @@ class Totals {
     const __m512 scales = ending == Ending::plain    ? load_half_scales(weights_, segment.group)
                           : ending == Ending::powers ? scales_of<ScaleType::e8m0>(weights_.scales, segment.group)
                                                      : load_sixteen_scales(weights_, segment.group);
+    if constexpr (ending == Ending::plain) {
+      prefetch_near(static_cast<const uint16_t*>(weights_.scales) + segment.group * kBlockNeurons);
+    }
     for (int i = 0; i < rows; ++i) {
       const int64_t at = i * stride_ + segment.index;
       const __m512i x_sum = _mm512_set1_epi32(sums_[at]);
