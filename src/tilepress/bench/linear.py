@@ -91,7 +91,8 @@ class Timing:
 
 @dataclass(frozen=True)
 class Result:
-    """All timings of one shape and batch; `bandwidth` in bytes a second; `refused`: peer → why it is not among them."""
+    """All timings of one shape and batch; `bandwidth` in bytes a second, the more of what was measured before and
+    after; `refused`: peer → why it is not among them."""
 
     shape: Shape
     batch: int
@@ -172,8 +173,9 @@ def measure(
         for batch in settings.batches:
             step(f"{shape}, batch {batch}")
             x = torch.randn(batch, shape.inputs, generator=torch.Generator().manual_seed(1)).to(settings.dtype)
-            bandwidth = read_bandwidth(threads)
+            before = read_bandwidth(threads)
             times = _race([entrant.prepare(x) for entrant in entrants], [e.pool for e in entrants], settings)
+            bandwidth = max(before, read_bandwidth(threads))  # where others use it too, memory has bad moments
             timings = [_timing(e, batch, seconds, bandwidth) for e, seconds in zip(entrants, times, strict=True)]
             yield Result(shape, batch, bandwidth, timings, refused)
 
