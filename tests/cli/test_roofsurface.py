@@ -57,6 +57,7 @@ def test_what_another_decompressor_would_buy(call, call_for_records):
         (["--search", "--cores", "0"], "numbers above 0"),
         (["--weights", "int2:g32", "--density", "0.5"], "nobody has counted"),
         (["--decompressor", "none", "--plot", "x.html"], "a surface has memory, vector and matrix"),
+        (["--weights", "mxfp4", "--activations", "bf17"], "add --decompressor kernels"),
     ],
 )
 def test_errors(call, arguments, message, tmp_path, monkeypatch):

@@ -57,6 +57,8 @@ def roofsurface(
     """
     found = find_machine(machine, threads, json)
     name = decompressor or _usual(found)
+    if activations != "auto" and "kernels" not in (name, instead):
+        raise ValueError(f"--activations are those of our kernels, and {name} is none: add --decompressor kernels")
     kernels = _kernels(name, weights, density)
     predictions = [_predict(found, *kernel, name, activations, batch) for kernel in kernels]
     others = [_predict(found, *kernel, instead, activations, batch) for kernel in kernels] if instead else []
