@@ -106,7 +106,9 @@ IntegerRows::IntegerRows(const MatrixShape& shape, const Activations& x, const I
       starts_(nullptr),
       scales_(format.mantissa ? nullptr : kept_memory<float>(1, x.batch)) {
   if (placing == Placing::bf16_tiles) {
-    words_ = kept_memory<uint16_t>(0, digit_size_);
+    words_ = words_in_turn_.take_turn(digit_size_);
+  } else if (placing == Placing::int8_tiles) {
+    values_ = values_in_turn_.take_turn(digits_ * digit_size_);
   } else if (placing != Placing::rows || !starts_serve()) {
     values_ = kept_memory<int8_t>(0, digits_ * digit_size_);
   } else {
@@ -286,7 +288,8 @@ Bf16Rows::Bf16Rows(const MatrixShape& shape, const Activations& x, Layout layout
   const bool serves = layout == rows || (layout == lots_or_given && whole_lots);
   if (serves && parts_ == 1 && stride_ == shape.cols && shape.operand_bits == 16) return;
   waiting_ = x.batch;
-  x_ = own_ = kept_memory<uint16_t>(0, (batch_ + kTileRows - 1) / kTileRows * kTileRows * stride_);
+  const int64_t count = (batch_ + kTileRows - 1) / kTileRows * kTileRows * stride_;
+  x_ = own_ = layout == rows ? kept_memory<uint16_t>(0, count) : in_turn_.take_turn(count);
 }
 
 void Bf16Rows::make_ready(int64_t row) {

@@ -15,13 +15,42 @@ namespace tilepress {
 template <class T>
 T* kept_memory(int number, int64_t count) {
   constexpr size_t kMostKept = size_t{64} << 20;  // bytes
-  static thread_local LineVector<T> memory[2];
+  static thread_local LineVector<T> memory[4];
   LineVector<T>& mine = memory[number];
   const size_t wanted = static_cast<size_t>(count);
   if (mine.size() > wanted && mine.size() * sizeof(T) > kMostKept) LineVector<T>().swap(mine);
   if (mine.size() < wanted) mine.resize(wanted);
   return mine.data();
 }
+
+// Memory of rows in lots of tiles, which one thread each converts and all read. It takes long to write to a line of
+// which all threads' caches have a copy, and longest when all do so at once. So there are two memories, used in turn, and
+// threads that are done before others take the lines of the next call's from those caches.
+template <class T>
+class LotsInTurn {
+ public:
+  T* take_turn(int64_t count) {
+    constexpr int64_t kMost = int64_t{1} << 20;  // bytes
+    bytes_ = count * int64_t{sizeof(T)};
+    if (bytes_ > kMost) return kept_memory<T>(0, count);
+    static thread_local bool second = false;
+    second = !second;
+    next_ = kept_memory<T>(second ? 2 : 3, count);
+    return kept_memory<T>(second ? 3 : 2, count);
+  }
+
+  // A line of each tile: where every thread has a row to convert, that row's.
+  void take_next(int64_t worker) const {
+    const auto* next = reinterpret_cast<const uint8_t*>(next_);
+    for (int64_t at = worker % kTileRows * kVectorBytes; next && at < bytes_; at += kTileRows * kVectorBytes) {
+      take_line(next + at);
+    }
+  }
+
+ private:
+  const T* next_ = nullptr;
+  int64_t bytes_ = 0;
+};
 
 // Activations [batch, cols], row after row.
 struct Activations {
@@ -75,6 +104,7 @@ class IntegerRows {
   int64_t waiting() const { return waiting_; }
   void make_ready(int64_t item);
   bool good() const { return !bad_.load(std::memory_order_relaxed); }
+  void take_next(int64_t worker) const { words_ ? words_in_turn_.take_next(worker) : values_in_turn_.take_next(worker); }
   void finish();  // throws std::invalid_argument where one was not finite, unless they are `nearest`
 
   // Rows from `row` on, the first of a lot if tiled, or of its five lines, and inputs from `first` on.
@@ -110,6 +140,8 @@ class IntegerRows {
   bool addends_;  // instead of digits
   int digits_, bits_;
   int64_t stride_, segments_, digit_size_;
+  LotsInTurn<int8_t> values_in_turn_;
+  LotsInTurn<uint16_t> words_in_turn_;
   int8_t* values_ = nullptr;
   int8_t* lines_ = nullptr;    // what values are in five lines for four rows
   uint16_t* words_ = nullptr;  // of bf16 tiles
@@ -124,6 +156,7 @@ class FloatRows {
  public:
   int64_t waiting() const { return waiting_; }
   static bool good() { return true; }
+  static void take_next(int64_t) {}
   void finish() { waiting_ = 0; }
 
   FloatActivations<Number> view(int64_t row, int64_t batch, int64_t first) const {
@@ -167,6 +200,7 @@ class Bf16Rows : public FloatRows<uint16_t> {
   enum Layout { rows, lots, lots_or_given };
   Bf16Rows(const MatrixShape& shape, const Activations& x, Layout layout);
   void make_ready(int64_t row);
+  void take_next(int64_t worker) const { in_turn_.take_next(worker); }
 
   int parts() const { return parts_; }
   // In lots, or as given; values from one to the next.
@@ -184,6 +218,7 @@ class Bf16Rows : public FloatRows<uint16_t> {
 
   Layout layout_;
   int parts_;
+  LotsInTurn<uint16_t> in_turn_;
 };
 
 // `exponent` and `unit` as HalfInput has them.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <new>
 #include <vector>
 
@@ -26,6 +27,13 @@ struct LineAllocator {
   void deallocate(T* memory, std::size_t) { ::operator delete(memory, std::align_val_t{kLinePair}); }
   bool operator==(const LineAllocator&) const { return true; }
 };
+
+// Takes the line from all caches that have a copy of it, as writing to it would, without waiting for it.
+inline void take_line([[maybe_unused]] const void* line) {
+#if defined(__x86_64__)
+  __asm__ volatile("prefetchw %0" : : "m"(*static_cast<const uint8_t*>(line)));  // the builtin asks for a copy only
+#endif
+}
 
 template <class T>
 using LineVector = std::vector<T, LineAllocator<T>>;

@@ -113,6 +113,17 @@ struct Runs {
     return first;
   }
 
+  // How many there are.
+  int64_t runs() const {
+    int64_t all = 0;
+    for (int64_t first = 0; first < count;) {
+      const int64_t length = length_from(first);
+      all += std::min(threads, (count - first + length - 1) / length);
+      first += threads * length;
+    }
+    return all;
+  }
+
   const int64_t count, threads;
   SharedCount taken;
 
@@ -150,6 +161,7 @@ void wait_a_little(int64_t times);
 //   ask.before(first item, end, portion): asks memory for a portion of what a thread's first run of work needs; called
 //   while it waits for others, with portions from 0 on, until it returns false
 //   ask.after(worker, threads): asks for what every thread needs of what is ready now
+//   first.take_next(worker): called by threads that are done before half of all are
 template <class First, class Ask, class Work>
 void parallel_after(First& first, int64_t count, int threads, const Ask& ask, const Work& work) {
   struct Context : Runs {
@@ -181,11 +193,15 @@ void parallel_after(First& first, int64_t count, int threads, const Ask& ask, co
   const auto run = [](void* opaque, Member member) {
     Context& mine = *static_cast<Context*>(opaque);
     Numbers numbers(mine.taken, member);
-    int64_t end = 0, item = mine.at(numbers.next(), end);
+    int64_t end = 0, number = numbers.next(), item = mine.at(number, end);
     if (mine.waiting) mine.make_all_ready(member, item, end);
     if (item >= mine.count || !mine.first.good()) return;
     mine.ask.after(member.worker, mine.threads);
-    for (; item < mine.count; item = mine.at(numbers.next(), end)) mine.work(member.worker, item, end);
+    for (; item < mine.count; number = numbers.next(), item = mine.at(number, end)) {
+      mine.work(member.worker, item, end);
+    }
+    const int64_t done_before = number - mine.runs();
+    if (mine.waiting && done_before < mine.threads / 2) mine.first.take_next(member.worker);
   };
   run_on_workers(count > 1 || context.waiting > 1 ? threads : 1, run, &context);
   first.finish();
