@@ -284,9 +284,7 @@ void F32Rows::make_ready(int64_t row) {
 Bf16Rows::Bf16Rows(const MatrixShape& shape, const Activations& x, Layout layout)
     : FloatRows(shape, x, x.batch * parts_of(x.type)), layout_(layout), parts_(parts_of(x.type)) {
   x_ = reinterpret_cast<const uint16_t*>(x.data);
-  const bool whole_lots = batch_ <= kTileRows || batch_ % kTileRows == 0;
-  const bool serves = layout == rows || (layout == lots_or_given && whole_lots);
-  if (serves && parts_ == 1 && stride_ == shape.cols && shape.operand_bits == 16) return;
+  if (layout != lots && parts_ == 1 && stride_ == shape.cols && shape.operand_bits == 16) return;
   waiting_ = x.batch;
   const int64_t count = (batch_ + kTileRows - 1) / kTileRows * kTileRows * stride_;
   x_ = own_ = layout == rows ? kept_memory<uint16_t>(0, count) : in_turn_.take_turn(count);

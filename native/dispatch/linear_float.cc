@@ -17,7 +17,7 @@ constexpr int64_t kFewFloatRows = 1, kFewFloatRowsWithoutUnit = 6;
 constexpr int64_t kFewF32Rows = 16, kShortF32Span = 256;
 constexpr int64_t kFloatSpan = 4096;  // inputs; sums are not defined to the bit, so this only has to fit caches
 constexpr int64_t kMostPairRows = 2 * kTileRows;
-constexpr int64_t kManyBlocks = 8;  // for each thread: then two at a time, which share the tiles of activations
+constexpr int64_t kManyBlocks = 8;  // for each thread: then threads take two at a time
 constexpr int64_t kShortSpan = 1024, kLongSpan = 2048;  // decoded to tiles at a time, for few rows and for many
 
 // Inputs of a span of whole groups, at least `least` of them; a row's scale is no group.
@@ -177,7 +177,8 @@ class Bf16Pairs {
     parallel_after(x_, (blocks + step - 1) / step, threads, ask, [&](int worker, int64_t item, int64_t item_end) {
       const int64_t end = std::min(step * item_end, blocks);
       for (int64_t block = step * item; block < end && !refused_; block += kBlocksAtOnce) {
-        run_blocks(scratch[static_cast<size_t>(worker)], block, std::min(kBlocksAtOnce, end - block), step > 1);
+        run_blocks(scratch[static_cast<size_t>(worker)], block, std::min(kBlocksAtOnce, end - block),
+                   step > 1 || rows_ <= kTileRows);
       }
     });
     require_unchanged(changed_);

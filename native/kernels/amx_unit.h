@@ -2,14 +2,15 @@
 // gives. By assembly: the compiler's own functions take the numbers of registers only as literals.
 #pragma once
 
-#include "kernels/all.h"
+#include "kernels/tile_multiplier.h"
 
 namespace tilepress {
 namespace {
 
 struct AmxUnit {
   // Sums and activations have `rows` rows, the latter of `row_bytes`; weights have a row for each four bytes of those.
-  void begin(int rows, int row_bytes) {
+  void begin(int rows, int row_bytes) { begin(rows, row_bytes, rows); }
+  void begin(int rows, int row_bytes, int next_rows) {
     struct alignas(64) {
       uint8_t palette = 1, start_row = 0, reserved[14] = {};
       uint16_t row_bytes[16] = {};
@@ -18,7 +19,7 @@ struct AmxUnit {
     for (int tile = 0; tile < 8; ++tile) {
       const bool activations = tile == 4 || tile == 5;
       config.row_bytes[tile] = static_cast<uint16_t>(activations ? row_bytes : kVectorBytes);
-      config.rows[tile] = static_cast<uint8_t>(tile < 6 ? rows : row_bytes / 4);
+      config.rows[tile] = static_cast<uint8_t>(tile >= 6 ? row_bytes / 4 : is_next_lot(tile) ? next_rows : rows);
     }
     __asm__ volatile("ldtilecfg %0" : : "m"(config));
   }

@@ -119,6 +119,7 @@ class ScaleOf {
   ScaleOf(const SpanWeights& weights, int64_t group)
       : served_((weights.format->group + group - 1) / group), left_(served_ - weights.first / group % served_) {}
 
+  int64_t now() const { return scale_; }
   int64_t next() {
     const int64_t mine = scale_;
     if (!--left_) ++scale_, left_ = served_;

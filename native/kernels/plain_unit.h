@@ -2,7 +2,7 @@
 // reason that pack_block.h gives.
 #pragma once
 
-#include "kernels/all.h"
+#include "kernels/tile_multiplier.h"
 #include "tilepress/convert.h"
 
 namespace tilepress {
@@ -12,8 +12,10 @@ template <class Operand, class Sum>
 struct PlainUnit {
   static constexpr int kPack = 4 / static_cast<int>(sizeof(Operand));  // operands of a neuron side by side
 
-  void begin(int rows, int row_bytes) {
+  void begin(int rows, int row_bytes) { begin(rows, row_bytes, rows); }
+  void begin(int rows, int row_bytes, int next_rows) {
     rows_ = rows;
+    next_rows_ = next_rows;
     inputs_ = row_bytes / static_cast<int>(sizeof(Operand));
   }
   void end() {}
@@ -26,7 +28,7 @@ struct PlainUnit {
   // Weights have as many rows as the inputs of an activation tile ask for.
   template <int tile>
   void load(const void* from, int64_t stride = kVectorBytes) {
-    const int rows = tile < 6 ? rows_ : inputs_ / kPack;
+    const int rows = tile < 6 ? rows_of(tile) : inputs_ / kPack;
     auto* to = reinterpret_cast<uint8_t*>(operands_[tile - 4]);
     const size_t bytes = tile < 6 ? static_cast<size_t>(inputs_) * sizeof(Operand) : size_t{kVectorBytes};
     for (int row = 0; row < rows; ++row) {
@@ -37,7 +39,7 @@ struct PlainUnit {
   template <int sum, int x, int weights>
   void add_product() {
     constexpr int kRow = kVectorBytes / static_cast<int>(sizeof(Operand));
-    for (int row = 0; row < rows_; ++row) {
+    for (int row = 0; row < rows_of(sum); ++row) {
       for (int input = 0; input < inputs_; ++input) {
         const Sum value = as_sum(operands_[x - 4][row * kRow + input]);
         for (int neuron = 0; neuron < kBlockNeurons; ++neuron) {
@@ -50,14 +52,15 @@ struct PlainUnit {
 
   template <int tile>
   void store(Sum* to) const {
-    __builtin_memcpy(to, sums_[tile], static_cast<size_t>(rows_ * kVectorBytes));
+    __builtin_memcpy(to, sums_[tile], static_cast<size_t>(rows_of(tile) * kVectorBytes));
   }
 
  private:
+  int rows_of(int tile) const { return is_next_lot(tile) ? next_rows_ : rows_; }
   static float as_sum(uint16_t operand) { return bf16_to_float(operand); }
   static int32_t as_sum(int8_t operand) { return operand; }
 
-  int rows_ = 0, inputs_ = 0;
+  int rows_ = 0, next_rows_ = 0, inputs_ = 0;
   Sum sums_[4][kTileRows * kBlockNeurons];
   Operand operands_[4][kMaxTileBytes / sizeof(Operand)];
 };

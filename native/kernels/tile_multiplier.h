@@ -1,7 +1,8 @@
 // Products of decoded tiles on a matrix unit of eight tile registers: two blocks of weights (tiles 6, 7), two lots of
 // 16 rows of activations (4, 5), and their four products (0 to 3), so that every tile loaded is used twice. In a
 // nameless namespace for the reason that pack_block.h gives. Unit brings
-//   begin(rows, inputs): ready for activations of `rows` rows and tiles of `inputs` bytes a row; end()
+//   begin(rows, inputs, next_rows): ready for activations of `rows` rows, those of a second lot of as many if not said,
+//   and tiles of `inputs` bytes a row; end()
 //   zero<tile>(), load<tile>(from, bytes from a row to the next: 64), add_product<sum, x, weights>(), store<tile>(to)
 #pragma once
 
@@ -9,6 +10,9 @@
 
 namespace tilepress {
 namespace {
+
+// Whether a tile register is the second lot's.
+constexpr bool is_next_lot(int tile) { return tile == 2 || tile == 3 || tile == 5; }
 
 // Clears the sums of one or two lots with one or two blocks.
 template <class Unit, bool lots, bool blocks>

@@ -281,7 +281,7 @@ struct Bf16Product {
 using MultiplyBf16 = void(const Bf16Product&);
 
 // For one or two lots: any number of blocks, one or two at a time, decoded tile by tile while the tiles before are
-// multiplied. Activations may also be rows as they were given: whole tiles of them, and whole lots or only one.
+// multiplied. Activations may also be rows as they were given, of whole tiles.
 // Fills in the codes that each block took, as linear kernels return them. Returns false, having done nothing, for
 // weights that it does not take. `scratch` holds blocks_scratch_bytes.
 struct Bf16Blocks {

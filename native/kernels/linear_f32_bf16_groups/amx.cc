@@ -22,18 +22,56 @@ class DecodedTiles {
   alignas(64) uint16_t buffers_[kBuffers][kMaxTileBytes / 2];
 };
 
+// The span's scales as floats, some groups at a time, and those of as many groups more asked for: they are far apart
+// from the codes, and waiting for all of a block's would take longer than a tenth of its time.
+class ScalesAhead {
+ public:
+  explicit ScalesAhead(const SpanWeights& weights) : weights_(weights), groups_(weights) { take_break(0); }
+
+  [[gnu::always_inline]] const float* next(int64_t index) {
+    --left_;
+    return scales_ + (index - first_) * kBlockNeurons;
+  }
+  int64_t until_break() const { return left_; }
+
+  [[gnu::noinline]] void take_break(int64_t index) {
+    first_ = index;
+    left_ = kAtOnce;
+    const int64_t count = least(left_, groups_.count - index), from = groups_.first + index;
+    with_scale_type(*weights_.format, [&]<ScaleType type>() {
+      for (int64_t i = 0; i < count; ++i) {
+        _mm512_store_ps(scales_ + i * kBlockNeurons, scales_of<type>(weights_.scales, from + i));
+        prefetch_scales<type>(from + i + kAtOnce);
+      }
+    });
+  }
+
+ private:
+  static constexpr int64_t kAtOnce = 32;
+
+  template <ScaleType type>
+  [[gnu::always_inline]] void prefetch_scales(int64_t group) const {
+    constexpr int kBytes = type == ScaleType::fp32 ? 4 : type == ScaleType::e8m0 ? 1 : 2;
+    _mm_prefetch(static_cast<const char*>(weights_.scales) + group * kBlockNeurons * kBytes, _MM_HINT_T0);
+  }
+
+  const SpanWeights& weights_;
+  SpanGroups groups_;
+  int64_t first_ = 0, left_ = 0;
+  alignas(64) float scales_[kAtOnce * kBlockNeurons];
+};
+
 }  // namespace
 
 // Codes of more than six bits are left to other ways: their scales are few beside them.
 bool amx::linear_bf16_groups(const GroupProduct& product, int64_t* taken, uint8_t* scratch) {
   const SpanWeights& weights = *product.weights;
-  const float* scales = group_scales(weights, scratch);
-  uint8_t* rest = scratch + (weights.tiles + 1) * kMaxTileBytes;
-  unpack_dense_bytes(weights, rest);
+  unpack_dense_bytes(weights, scratch);
   return with_small_rows(weights, [&]<class Source, class Values>() {
     using Decoder = TileDecoder<Source, Values, ScaleType::none>;
-    Decoder decoder(weights, rest);
+    Decoder decoder(weights, scratch);
     DecodedTiles<Decoder> tiles(decoder, product.count);
+    ScalesAhead scales(weights);
     multiply_groups(product, tiles, scales);
     *taken = decoder.taken();
   });

@@ -11,7 +11,8 @@ namespace {
 
 template <class Unit>
 void begin_blocks(Unit& unit, const Bf16Blocks& all) {
-  unit.begin(static_cast<int>(least<int64_t>(all.rows, kTileRows)), kVectorBytes);
+  const int rows = static_cast<int>(all.rows);
+  unit.begin(least(rows, kTileRows), kVectorBytes, rows > kTileRows ? rows - kTileRows : rows);
 }
 
 // One block, from `index` on, or two.

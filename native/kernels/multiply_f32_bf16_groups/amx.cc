@@ -4,7 +4,8 @@ namespace tilepress {
 
 void amx::multiply_bf16_groups(const GroupProduct& product, uint8_t* scratch) {
   ReadyTiles tiles(product.tiles);
-  multiply_groups(product, tiles, group_scales(*product.weights, scratch));
+  ReadyScales scales(group_scales(*product.weights, scratch));
+  multiply_groups(product, tiles, scales);
 }
 
 }  // namespace tilepress

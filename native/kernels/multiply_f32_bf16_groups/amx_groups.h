@@ -33,7 +33,7 @@ class VectorSums {
   __m512 of_[rows];
 };
 
-// The span's scales as floats.
+// The span's scales as floats, all of them.
 inline const float* group_scales(const SpanWeights& weights, uint8_t* scratch) {
   auto* scales = reinterpret_cast<float*>(scratch);
   const SpanGroups groups(weights);
@@ -45,9 +45,9 @@ inline const float* group_scales(const SpanWeights& weights, uint8_t* scratch) {
   return scales;
 }
 
-template <class Tiles>
-void multiply_groups(const GroupProduct& product, Tiles& tiles, const float* scales) {
-  GroupMultiplier<Bf16Unit, VectorSums, Tiles>(product, tiles, scales).run();
+template <class Tiles, class Scales>
+void multiply_groups(const GroupProduct& product, Tiles& tiles, Scales& scales) {
+  GroupMultiplier<Bf16Unit, VectorSums, Tiles, Scales>(product, tiles, scales).run();
 }
 
 }  // namespace

@@ -2,8 +2,10 @@
 // In a nameless namespace for the reason that pack_block.h gives. Sums<rows>, those of a lot, brings
 //   Sums(from [rows, 16]); store(to)
 //   add(products [rows, 16], scales [16])
-// and Tiles, the block's,
+// Tiles, the block's,
 //   reach(tile): as WholeTiles has it; at(tile): where it lies
+// and Scales, the span's,
+//   next(index) [16]: called once for each group; until_break(): as group_pipeline.h has it; take_break(next index)
 #pragma once
 
 #include "kernels/group_pipeline.h"
@@ -22,6 +24,18 @@ class ReadyTiles {
   const uint16_t* tiles_;
 };
 
+// Scales that are all floats beforehand.
+class ReadyScales {
+ public:
+  explicit ReadyScales(const float* scales) : scales_(scales) {}
+  const float* next(int64_t index) const { return scales_ + index * kBlockNeurons; }
+  static int64_t until_break() { return kNoBreak; }
+  static void take_break(int64_t) {}
+
+ private:
+  const float* scales_;
+};
+
 // How many of the weights' groups a span meets, and the first of them.
 struct SpanGroups {
   explicit SpanGroups(const SpanWeights& weights) {
@@ -32,13 +46,12 @@ struct SpanGroups {
 };
 
 // One lot, as group_pipeline.h takes it. Groups is WholeTiles or SingleTiles.
-template <class Sums, class Tiles, class Groups>
+template <class Sums, class Tiles, class Scales, class Groups>
 class Bf16Lot {
  public:
   using Product = float;
 
-  // `scales` [groups, 16] of the span.
-  Bf16Lot(const GroupProduct& product, Tiles& tiles, const float* scales, int64_t row)
+  Bf16Lot(const GroupProduct& product, Tiles& tiles, Scales& scales, int64_t row)
       : weights_(tiles),
         sums_(product.sums + row * kBlockNeurons),
         scale_(*product.weights, product.group),
@@ -56,27 +69,25 @@ class Bf16Lot {
   const uint16_t* x(int64_t tile) const { return x_ + tile * (kMaxTileBytes / 2); }
   const uint16_t* weights(int64_t tile) const { return weights_.at(tile); }
   [[gnu::always_inline]] void reach(int64_t tile) { weights_.reach(tile); }
-  [[gnu::always_inline]] void add(const float* products) {
-    sums_.add(products, scales_ + scale_.next() * kBlockNeurons);
-  }
-  static int64_t until_break() { return kNoBreak; }
-  static void take_break() {}
+  [[gnu::always_inline]] void add(const float* products) { sums_.add(products, scales_.next(scale_.next())); }
+  int64_t until_break() const { return scales_.until_break(); }
+  [[gnu::always_inline]] void take_break() { scales_.take_break(scale_.now()); }
   void store(float* to) const { sums_.store(to); }
 
  private:
   Tiles& weights_;
   Sums sums_;
   ScaleOf scale_;
-  const float* scales_;
+  Scales& scales_;
   const uint16_t* x_;
   int64_t rows_;
   Groups groups_;
 };
 
-template <class Unit, template <int> class Sums, class Tiles>
+template <class Unit, template <int> class Sums, class Tiles, class Scales>
 class GroupMultiplier {
  public:
-  GroupMultiplier(const GroupProduct& product, Tiles& tiles, const float* scales)
+  GroupMultiplier(const GroupProduct& product, Tiles& tiles, Scales& scales)
       : product_(product), tiles_(tiles), scales_(scales) {}
 
   void run() {
@@ -98,14 +109,14 @@ class GroupMultiplier {
 
   template <int rows, class Groups>
   void run_lot(Unit& unit, int64_t row) {
-    Bf16Lot<Sums<rows>, Tiles, Groups> lot(product_, tiles_, scales_, row);
+    Bf16Lot<Sums<rows>, Tiles, Scales, Groups> lot(product_, tiles_, scales_, row);
     multiply_lot(unit, lot);
     lot.store(product_.sums + row * kBlockNeurons);
   }
 
   const GroupProduct& product_;
   Tiles& tiles_;
-  const float* scales_;
+  Scales& scales_;
 };
 
 }  // namespace

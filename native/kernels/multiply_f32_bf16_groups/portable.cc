@@ -4,8 +4,8 @@ namespace tilepress {
 
 void portable::multiply_bf16_groups(const GroupProduct& product, uint8_t* scratch) {
   ReadyTiles tiles(product.tiles);
-  const float* scales = group_scales(*product.weights, scratch);
-  GroupMultiplier<Bf16Unit, PlainSums, ReadyTiles>(product, tiles, scales).run();
+  ReadyScales scales(group_scales(*product.weights, scratch));
+  GroupMultiplier<Bf16Unit, PlainSums, ReadyTiles, ReadyScales>(product, tiles, scales).run();
 }
 
 }  // namespace tilepress
