@@ -63,6 +63,27 @@ template <class Lanes>
 #endif
 }
 
+// The same of a piece, kPiece lanes, of values that a byte holds.
+[[gnu::always_inline]] inline void store_piece(const SignedWords* lanes, int8_t* to) {
+#if defined(__AVX512BW__)
+  const auto of = [&](int part) { return std::bit_cast<__m512i>(lanes[part]); };
+  const __m512i packed = _mm512_packs_epi16(_mm512_packs_epi32(of(0), of(1)), _mm512_packs_epi32(of(2), of(3)));
+  const __m512i in_order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  _mm512_storeu_si512(to, _mm512_permutexvar_epi32(in_order, packed));
+#elif defined(__AVX2__)
+  const auto of = [&](int part) { return std::bit_cast<__m256i>(lanes[part]); };
+  const __m256i in_order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+  for (int half = 0; half < 2; ++half) {
+    const __m256i first = _mm256_packs_epi32(of(4 * half), of(4 * half + 1));
+    const __m256i second = _mm256_packs_epi32(of(4 * half + 2), of(4 * half + 3));
+    const __m256i packed = _mm256_packs_epi16(first, second);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to) + half, _mm256_permutevar8x32_epi32(packed, in_order));
+  }
+#else
+  for (int at = 0; at < kPiece; at += kBlockNeurons) store_bytes(lanes + at / kLanes, to + at);
+#endif
+}
+
 // a * b + c, rounded once; kFused where the instruction set has it.
 #if defined(__AVX512F__)
 constexpr bool kFused = true;
@@ -91,6 +112,20 @@ constexpr bool kFused = false;
 #endif
 }
 
+// The nearest integers, halves to even, of numbers below 2^22.
+[[gnu::always_inline]] inline SignedWords nearest(Floats floats) {
+#if defined(__AVX512F__)
+  return std::bit_cast<SignedWords>(_mm512_cvtps_epi32(floats));
+#elif defined(__AVX2__)
+  return std::bit_cast<SignedWords>(_mm256_cvtps_epi32(floats));
+#elif defined(__aarch64__)
+  return std::bit_cast<SignedWords>(vcvtnq_s32_f32(std::bit_cast<float32x4_t>(floats)));
+#else
+  constexpr float kWhole = 0x1.8p23f;  // adding which leaves no bits for a fraction
+  return std::bit_cast<SignedWords>(floats + kWhole) - std::bit_cast<int32_t>(kWhole);
+#endif
+}
+
 // fp16 to float without touching a subnormal float32: many machines are slow at those, and users may have them flushed.
 // With its exponent rebased, a normal number reads u and a subnormal one, read as if normal, 2u - smallest normal; each
 // time it is the lesser of the two.
@@ -115,14 +150,35 @@ constexpr Across<half> kAcross;
 
 // What `join` makes of all lanes, in each of them. By halves: a compiler would take one lane after the other out of its
 // vector.
-template <int half = kLanes / 2, class Lanes, class Join>
+template <int half = kLanes / 2, int last = 1, class Lanes, class Join>
 [[gnu::always_inline]] inline Lanes joined(Lanes lanes, const Join& join) {
   const Lanes halves = join(lanes, __builtin_shuffle(lanes, load<SignedWords>(kAcross<half>.lanes)));
-  if constexpr (half > 1) return joined<half / 2>(halves, join);
+  if constexpr (half > last) return joined<half / 2, last>(halves, join);
   return halves;
 }
+template <int last = 1>
 [[gnu::always_inline]] inline SignedWords sum_of(SignedWords lanes) {
-  return joined(lanes, [](SignedWords a, SignedWords b) __attribute__((always_inline)) { return a + b; });
+  const auto add = [](SignedWords a, SignedWords b) __attribute__((always_inline)) { return a + b; };
+  return joined<kLanes / 2, last>(lanes, add);
+}
+
+// Lanes of two vectors in turn, those from `first` on of each.
+template <int first>
+struct InTurn {
+  constexpr InTurn() : lanes() {
+    for (int lane = 0; lane < kLanes; ++lane) lanes[lane] = first + lane / 2 + lane % 2 * kLanes;
+  }
+  alignas(kSimdBytes) int32_t lanes[kLanes];
+};
+template <int first>
+constexpr InTurn<first> kInTurn;
+
+// The sums of two vectors, side by side.
+[[gnu::always_inline]] inline void sums_of_two(SignedWords one, SignedWords two, int32_t* to) {
+  const SignedWords first = __builtin_shuffle(one, two, load<SignedWords>(kInTurn<0>.lanes));
+  const SignedWords second = __builtin_shuffle(one, two, load<SignedWords>(kInTurn<kLanes / 2>.lanes));
+  const SignedWords both = sum_of<2>(first + second);
+  std::memcpy(to, &both, 2 * sizeof(int32_t));
 }
 template <class Lanes>
 [[gnu::always_inline]] inline Lanes larger(Lanes a, Lanes b) {

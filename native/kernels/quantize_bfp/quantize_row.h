@@ -49,7 +49,6 @@ struct Group {
   template <Real type>
   [[gnu::always_inline]] void set_nearest(const BfpInput& in, int64_t first, Words& largest) {
     constexpr uint32_t kLeast = std::bit_cast<uint32_t>(0x1p-100f);
-    constexpr float kWhole = 0x1.8p23f;  // adding which leaves no bits for a fraction
     Floats floats[kVectors];
     Words mine = {};
 #pragma GCC unroll 8
@@ -63,7 +62,7 @@ struct Group {
     const Floats per_unit = set_unit(in, larger(rounded, Words{} + kLeast));
 #pragma GCC unroll 8
     for (int i = 0; i < kVectors; ++i) {
-      values[i] = std::bit_cast<SignedWords>(floats[i] * per_unit + kWhole) - std::bit_cast<int32_t>(kWhole);
+      values[i] = nearest(floats[i] * per_unit);
     }
   }
 

@@ -10,11 +10,26 @@
 namespace tilepress {
 namespace {
 
-// The largest magnitude, as bits: those of floats of one sign are in order, and what is not finite is largest.
+// The largest magnitude, as bits: those of floats of one sign are in order, and what is not finite is largest. So are
+// the bits of halves, twice as many of which are looked at at once.
 template <Real type>
 inline uint32_t largest_of(const Int8Input& in) {
+  using Half [[gnu::vector_size(kSimdBytes)]] = uint16_t;
+  constexpr int kHalves = kSimdBytes / 2;
   Words largest = {};
-  for (int64_t at = 0; at < in.count; at += kLanes) {
+  int64_t at = 0;
+  if constexpr (type != Real::f32) {
+    Half largest_half = {};
+    for (; at + kHalves <= in.count; at += kHalves) {
+      largest_half = larger(largest_half, load<Half>(in.x + 2 * at) & 0x7fff);
+    }
+    alignas(kSimdBytes) uint16_t halves[kHalves];
+    std::memcpy(halves, &largest_half, sizeof halves);
+    for (int i = 0; i < kHalves; i += kLanes) {
+      largest = larger(largest, std::bit_cast<Words>(activations_at<type>(halves, i, kLanes)));
+    }
+  }
+  for (; at < in.count; at += kLanes) {
     const Words magnitude = std::bit_cast<Words>(activations_at<type>(in.x, at, in.count - at)) & 0x7fffffff;
     largest = larger(largest, magnitude);
   }
@@ -24,26 +39,25 @@ inline uint32_t largest_of(const Int8Input& in) {
 constexpr float kMostInt8 = 127;
 
 // x / scale, rounded as a division is: two threads of a core share one divider, which takes six times as long. The
-// product with the nearest float to 1 / scale is less than two units of its last place from the quotient; correcting it
-// by what it leaves of x once makes that less than one, and twice the nearest (Markstein's theorem).
+// product with 1 / scale, in two floats, is less than one unit of its last place from the quotient; correcting it by
+// what it leaves of x makes it the nearest (Markstein's theorem).
 class ByProducts {
  public:
   // Whether what is left of x cannot be lost, wherever that matters: quotients below 1/2 are rounded to 0.
   static bool serves(float scale) { return kFused && scale > 0x1p-64f && scale < 0x1p64f; }
 
-  explicit ByProducts(float scale) : minus_scale_(Floats{} - scale), inverse_(Floats{} + 1.0f / scale) {}
+  explicit ByProducts(float scale)
+      : minus_scale_(Floats{} - scale),
+        inverse_(Floats{} + 1.0f / scale),
+        rest_(fused(inverse_, minus_scale_, Floats{} + 1.0f) * inverse_) {}
 
   [[gnu::always_inline]] Floats operator()(Floats x) const {
-    const Floats near = x * inverse_, nearer = corrected(near, x);
-    return corrected(nearer, x);
+    const Floats near = fused(x, inverse_, x * rest_);
+    return fused(fused(near, minus_scale_, x), inverse_, near);
   }
 
  private:
-  [[gnu::always_inline]] Floats corrected(Floats quotient, Floats x) const {
-    return fused(fused(quotient, minus_scale_, x), inverse_, quotient);
-  }
-
-  Floats minus_scale_, inverse_;
+  Floats minus_scale_, inverse_, rest_;
 };
 
 // The same for any scale. One that was rounded far down gives more than an int8 holds.
@@ -64,11 +78,36 @@ class ByDivision {
 // By value: stores of bytes could be thought to change what is referred to.
 template <Real type, class Quotients>
 inline void quantize_by(Quotients quotients, Int8Input in, Int8Output out) {
-  constexpr float kWhole = 0x1.8p23f;  // adding which leaves no bits for a fraction
   constexpr int kStep = kParts * kLanes;
+  const auto values_at = [&](int64_t first, int64_t count) __attribute__((always_inline)) {
+    return nearest(quotients(activations_at<type>(in.x, first, count)));
+  };
   SignedWords sums = {};
   int32_t* sum = out.sums;
-  for (int64_t at = 0, left = in.segment; at < out.padded; at += kPiece) {
+  int64_t at = 0, left = in.segment;
+  const bool halves = in.segment == kPiece / 2;
+  for (; (halves || in.segment % kPiece == 0) && at + kPiece <= in.count; at += kPiece) {
+    constexpr int kVectors = kPiece / kLanes;
+    SignedWords values[kVectors], half_sums[2] = {};
+#pragma GCC unroll 16
+    for (int i = 0; i < kVectors; ++i) {
+      values[i] = values_at(at + i * kLanes, kLanes);
+      half_sums[2 * i / kVectors] += values[i];
+    }
+    store_piece(values, out.values + at / kPiece * out.piece_stride);
+    if (halves) {
+      sums_of_two(half_sums[0], half_sums[1], sum);
+      sum += 2;
+      continue;
+    }
+    sums += half_sums[0] + half_sums[1];
+    left -= kPiece;
+    if (left && at + kPiece < in.count) continue;
+    *sum++ = sum_of(sums)[0];
+    sums = SignedWords{};
+    left = in.segment;
+  }
+  for (; at < out.padded; at += kPiece) {
     int8_t* piece = out.values + at / kPiece * out.piece_stride;
 #pragma GCC unroll 1
     for (int step = 0; step < kPiece; step += kStep) {
@@ -76,8 +115,7 @@ inline void quantize_by(Quotients quotients, Int8Input in, Int8Output out) {
 #pragma GCC unroll 4
       for (int part = 0; part < kParts; ++part) {
         const int64_t first = at + step + part * kLanes;
-        const Floats places = quotients(activations_at<type>(in.x, first, in.count - first));
-        values[part] = std::bit_cast<SignedWords>(places + kWhole) - std::bit_cast<int32_t>(kWhole);
+        values[part] = values_at(first, in.count - first);
         sums += values[part];
       }
       store_bytes(values, piece + step);
