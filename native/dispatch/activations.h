@@ -24,8 +24,8 @@ T* kept_memory(int number, int64_t count) {
 }
 
 // Memory of rows in lots of tiles, which one thread each converts and all read. It takes long to write to a line of
-// which all threads' caches have a copy, and longest when all do so at once. So there are two memories, used in turn, and
-// threads that are done before others take the lines of the next call's from those caches.
+// which all threads' caches have a copy, and longest when all do so at once. So there are two memories, used in turn,
+// and threads that are done before others take the lines of the next call's from those caches.
 template <class T>
 class LotsInTurn {
  public:
@@ -104,7 +104,9 @@ class IntegerRows {
   int64_t waiting() const { return waiting_; }
   void make_ready(int64_t item);
   bool good() const { return !bad_.load(std::memory_order_relaxed); }
-  void take_next(int64_t worker) const { words_ ? words_in_turn_.take_next(worker) : values_in_turn_.take_next(worker); }
+  void take_next(int64_t worker) const {
+    words_ ? words_in_turn_.take_next(worker) : values_in_turn_.take_next(worker);
+  }
   void finish();  // throws std::invalid_argument where one was not finite, unless they are `nearest`
 
   // Rows from `row` on, the first of a lot if tiled, or of its five lines, and inputs from `first` on.

@@ -17,7 +17,7 @@ constexpr int64_t kFewFloatRows = 1, kFewFloatRowsWithoutUnit = 6;
 constexpr int64_t kFewF32Rows = 16, kShortF32Span = 256;
 constexpr int64_t kFloatSpan = 4096;  // inputs; sums are not defined to the bit, so this only has to fit caches
 constexpr int64_t kMostPairRows = 2 * kTileRows;
-constexpr int64_t kManyBlocks = 8;  // for each thread: then threads take two at a time
+constexpr int64_t kManyBlocks = 8;                      // for each thread: then threads take two at a time
 constexpr int64_t kShortSpan = 1024, kLongSpan = 2048;  // decoded to tiles at a time, for few rows and for many
 
 // Inputs of a span of whole groups, at least `least` of them; a row's scale is no group.

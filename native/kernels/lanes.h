@@ -48,12 +48,17 @@ template <class Lanes>
   return __builtin_convertvector(lanes >> at, Halves);
 }
 
-// The lowest bytes of sixteen lanes. For NEON, gcc 12 would take them out lane by lane.
+// Sixteen lanes of values that a byte holds. For NEON and AVX2, gcc 12 would take them out lane by lane.
 [[gnu::always_inline]] inline void store_bytes(const SignedWords* lanes, int8_t* to) {
 #if defined(__aarch64__)
   const auto words = [&](int part) { return vmovn_s32(std::bit_cast<int32x4_t>(lanes[part])); };
   const int16x8_t first = vcombine_s16(words(0), words(1)), second = vcombine_s16(words(2), words(3));
   vst1q_s8(to, vcombine_s8(vmovn_s16(first), vmovn_s16(second)));
+#elif defined(__AVX2__) && !defined(__AVX512F__)
+  const __m256i packed = _mm256_packs_epi32(std::bit_cast<__m256i>(lanes[0]), std::bit_cast<__m256i>(lanes[1]));
+  const __m256i words = _mm256_permute4x64_epi64(packed, 0xd8);  // halves of both back to where they belong
+  const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), bytes);
 #else
   using Lane [[gnu::vector_size(kLanes)]] = int8_t;
   for (int part = 0; part < kParts; ++part) {
@@ -63,7 +68,7 @@ template <class Lanes>
 #endif
 }
 
-// The same of a piece, kPiece lanes, of values that a byte holds.
+// The same of a piece, kPiece lanes.
 [[gnu::always_inline]] inline void store_piece(const SignedWords* lanes, int8_t* to) {
 #if defined(__AVX512BW__)
   const auto of = [&](int part) { return std::bit_cast<__m512i>(lanes[part]); };
@@ -156,11 +161,8 @@ template <int half = kLanes / 2, int last = 1, class Lanes, class Join>
   if constexpr (half > last) return joined<half / 2, last>(halves, join);
   return halves;
 }
-template <int last = 1>
-[[gnu::always_inline]] inline SignedWords sum_of(SignedWords lanes) {
-  const auto add = [](SignedWords a, SignedWords b) __attribute__((always_inline)) { return a + b; };
-  return joined<kLanes / 2, last>(lanes, add);
-}
+[[gnu::always_inline]] inline SignedWords added(SignedWords a, SignedWords b) { return a + b; }
+[[gnu::always_inline]] inline SignedWords sum_of(SignedWords lanes) { return joined(lanes, added); }
 
 // Lanes of two vectors in turn, those from `first` on of each.
 template <int first>
@@ -173,12 +175,18 @@ struct InTurn {
 template <int first>
 constexpr InTurn<first> kInTurn;
 
-// The sums of two vectors, side by side.
-[[gnu::always_inline]] inline void sums_of_two(SignedWords one, SignedWords two, int32_t* to) {
-  const SignedWords first = __builtin_shuffle(one, two, load<SignedWords>(kInTurn<0>.lanes));
-  const SignedWords second = __builtin_shuffle(one, two, load<SignedWords>(kInTurn<kLanes / 2>.lanes));
-  const SignedWords both = sum_of<2>(first + second);
-  std::memcpy(to, &both, 2 * sizeof(int32_t));
+// The same of two vectors: of the first in even lanes, of the second in odd ones.
+template <class Lanes, class Join>
+[[gnu::always_inline]] inline Lanes joined_in_turn(Lanes one, Lanes two, const Join& join) {
+  const Lanes first = __builtin_shuffle(one, two, load<SignedWords>(kInTurn<0>.lanes));
+  const Lanes second = __builtin_shuffle(one, two, load<SignedWords>(kInTurn<kLanes / 2>.lanes));
+  return joined<kLanes / 2, 2>(join(first, second), join);
+}
+
+// The first two lanes.
+template <class Lanes, class Number>
+[[gnu::always_inline]] inline void store_two(Lanes lanes, Number* to) {
+  std::memcpy(to, &lanes, 2 * sizeof(Number));
 }
 template <class Lanes>
 [[gnu::always_inline]] inline Lanes larger(Lanes a, Lanes b) {
@@ -186,7 +194,7 @@ template <class Lanes>
 }
 template <class Lanes>
 [[gnu::always_inline]] inline Lanes most_of(Lanes lanes) {
-  return joined(lanes, [](Lanes a, Lanes b) __attribute__((always_inline)) { return larger(a, b); });
+  return joined(lanes, larger<Lanes>);
 }
 
 // Calls work<type>() for that type.

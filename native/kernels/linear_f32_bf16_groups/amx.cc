@@ -22,8 +22,8 @@ class DecodedTiles {
   alignas(64) uint16_t buffers_[kBuffers][kMaxTileBytes / 2];
 };
 
-// The span's scales as floats, some groups at a time, and those of as many groups more asked for: they are far apart
-// from the codes, and waiting for all of a block's would take longer than a tenth of its time.
+// The span's scales as floats, some groups at a time, and those of as many groups more asked for: they lie far from the
+// codes, and waiting for all of a block's beforehand took up to 7 % of its time.
 class ScalesAhead {
  public:
   explicit ScalesAhead(const SpanWeights& weights) : weights_(weights), groups_(weights) { take_break(0); }

@@ -17,6 +17,13 @@ namespace {
   return std::bit_cast<Words>((std::bit_cast<Floats>(finite) + anchor) - anchor);
 }
 
+// What 1 stands for, as bits, and its inverse: a power of two such that the highest bit of the largest magnitude counts
+// 2^(mantissa - 1).
+[[gnu::always_inline]] inline Words unit_of(Words largest, int mantissa) {
+  return (largest & 0x7f800000) - (static_cast<uint32_t>(mantissa - 1) << 23);
+}
+[[gnu::always_inline]] inline Floats inverse_of(Words unit) { return std::bit_cast<Floats>((254u << 23) - unit); }
+
 // A group of activations as signed integers of `mantissa` bits and a sign, and what 1 stands for.
 template <int group>
 struct Group {
@@ -97,11 +104,11 @@ struct Group {
   Floats unit;
 
  private:
-  // The power of two such that the highest bit of the largest magnitude counts 2^(mantissa - 1); returns its inverse.
+  // Returns its inverse.
   [[gnu::always_inline]] Floats set_unit(const BfpInput& in, Words largest) {
-    const Words unit_bits = (largest & 0x7f800000) - (static_cast<uint32_t>(in.mantissa - 1) << 23);
-    unit = std::bit_cast<Floats>(unit_bits);
-    return std::bit_cast<Floats>((254u << 23) - unit_bits);
+    const Words bits = unit_of(largest, in.mantissa);
+    unit = std::bit_cast<Floats>(bits);
+    return inverse_of(bits);
   }
 
   [[gnu::always_inline]] void set_segment(const BfpInput& in, const BfpOutput& out, int64_t at,
@@ -156,6 +163,48 @@ constexpr MiddleSwapped kMiddleSwapped;
   }
 }
 
+// As Group::set_nearest, two groups of 32 at a time, of which all values are there: from the first on, in segments of a
+// group. Returns how many values those were.
+template <Real type>
+[[gnu::always_inline]] inline int64_t set_nearest_pairs(const BfpInput& in, const BfpOutput& out, int digits,
+                                                        Words& largest) {
+  constexpr int kVectors = kPiece / kLanes, kHalf = kVectors / 2;
+  constexpr uint32_t kLeast = std::bit_cast<uint32_t>(0x1p-100f);
+  const SignedWords first_lane = {}, second_lane = first_lane + 1;
+  int64_t at = 0;
+  for (; at + kPiece <= in.count; at += kPiece) {
+    Floats floats[kVectors];
+    Words most_bits[2] = {};
+#pragma GCC unroll 16
+    for (int i = 0; i < kVectors; ++i) {
+      floats[i] = activations_at<type>(in.x, at + i * kLanes, kLanes);
+      most_bits[i / kHalf] = larger(most_bits[i / kHalf], std::bit_cast<Words>(floats[i]) & 0x7fffffff);
+    }
+    largest = larger(largest, larger(most_bits[0], most_bits[1]));
+    const Words both = joined_in_turn(most_bits[0], most_bits[1], larger<Words>);
+    const Words rounded = both + (1u << (23 - in.mantissa));  // which may make it the next power of two
+    const Words unit = unit_of(larger(rounded, Words{} + kLeast), in.mantissa);
+    const Floats inverse = inverse_of(unit);
+    const Floats per_unit[] = {__builtin_shuffle(inverse, first_lane), __builtin_shuffle(inverse, second_lane)};
+    SignedWords values[kVectors], sums[2] = {};
+#pragma GCC unroll 16
+    for (int i = 0; i < kVectors; ++i) {
+      values[i] = nearest(floats[i] * per_unit[i / kHalf]);
+      sums[i / kHalf] += values[i];
+    }
+    store_two(joined_in_turn(sums[0], sums[1], added), out.sums + at / in.segment);
+    store_two(std::bit_cast<Floats>(unit) * in.unit, out.units + at / in.segment);
+    for (int digit = 0; digit < digits; ++digit) {
+      const int shift = kDigitBits * (digits - 1 - digit), mask = digit ? (1 << kDigitBits) - 1 : -1;
+      SignedWords places[kVectors];
+#pragma GCC unroll 16
+      for (int i = 0; i < kVectors; ++i) places[i] = values[i] >> shift & mask;
+      store_piece(places, out.digits[digit] + at / kPiece * out.piece_stride);
+    }
+  }
+  return at;
+}
+
 // By value: stores of bytes could be thought to change what is referred to.
 template <Real type, int group, bool nearest>
 inline int quantize_groups(BfpInput in, BfpOutput out) {
@@ -163,7 +212,11 @@ inline int quantize_groups(BfpInput in, BfpOutput out) {
   const int digits = digits_of(in.mantissa);
   Words largest = {};
   SignedWords three = {};
-  for (int64_t first = 0; first < out.padded; first += group) {
+  int64_t first = 0;
+  if constexpr (nearest) {
+    if (in.segment == group && !out.words && !in.addends) first = set_nearest_pairs<type>(in, out, digits, largest);
+  }
+  for (; first < out.padded; first += group) {
     Group<group> all;
     if constexpr (nearest) {
       all.template set_nearest<type>(in, first, largest);

@@ -96,7 +96,7 @@ inline void quantize_by(Quotients quotients, Int8Input in, Int8Output out) {
     }
     store_piece(values, out.values + at / kPiece * out.piece_stride);
     if (halves) {
-      sums_of_two(half_sums[0], half_sums[1], sum);
+      store_two(joined_in_turn(half_sums[0], half_sums[1], added), sum);
       sum += 2;
       continue;
     }
