@@ -11,7 +11,7 @@ namespace tilepress {
 
 // Memory for one call's activations, kept by the calling thread for its next: new memory would cost more to touch than
 // the activations to convert. What is more than kMostKept is given back by the next call that needs less. Nothing else
-// may be asked for under the same number during the call.
+// may be asked for under the same number during the call; 2 and 3 are those of LotsInTurn.
 template <class T>
 T* kept_memory(int number, int64_t count) {
   constexpr size_t kMostKept = size_t{64} << 20;  // bytes

@@ -24,6 +24,18 @@ namespace {
 }
 [[gnu::always_inline]] inline Floats inverse_of(Words unit) { return std::bit_cast<Floats>((254u << 23) - unit); }
 
+// The same where values are the nearest: the largest may be rounded to the next power of two, and what is below 2^-100
+// keeps fewer bits.
+[[gnu::always_inline]] inline Words nearest_unit_of(Words largest, int mantissa) {
+  constexpr uint32_t kLeast = std::bit_cast<uint32_t>(0x1p-100f);
+  return unit_of(larger(largest + (1u << (23 - mantissa)), Words{} + kLeast), mantissa);
+}
+
+// A digit of `count`, the highest of which is the first and signed.
+[[gnu::always_inline]] inline SignedWords digit_of(SignedWords values, int digit, int count) {
+  return values >> (kDigitBits * (count - 1 - digit)) & (digit ? (1 << kDigitBits) - 1 : -1);
+}
+
 // A group of activations as signed integers of `mantissa` bits and a sign, and what 1 stands for.
 template <int group>
 struct Group {
@@ -44,7 +56,7 @@ struct Group {
       most_half = larger(most_half, halves[i]);
       values[i] = std::bit_cast<SignedWords>(bits) >> 31;
     }
-    const Floats per_unit = set_unit(in, larger(most_of(most_half), Words{} + kLeastNormal));
+    const Floats per_unit = set_unit(unit_of(larger(most_of(most_half), Words{} + kLeastNormal), in.mantissa));
 #pragma GCC unroll 8
     for (int i = 0; i < kVectors; ++i) {
       const Floats magnitudes = std::bit_cast<Floats>(halves[i]) * per_unit;
@@ -52,10 +64,9 @@ struct Group {
     }
   }
 
-  // The nearest instead, of at most 20 bits, without a detour by FP16. What is below 2^-100 keeps fewer bits.
+  // The nearest instead, of at most 20 bits, without a detour by FP16.
   template <Real type>
   [[gnu::always_inline]] void set_nearest(const BfpInput& in, int64_t first, Words& largest) {
-    constexpr uint32_t kLeast = std::bit_cast<uint32_t>(0x1p-100f);
     Floats floats[kVectors];
     Words mine = {};
 #pragma GCC unroll 8
@@ -65,8 +76,7 @@ struct Group {
       mine = larger(mine, std::bit_cast<Words>(floats[i]) & 0x7fffffff);
     }
     largest = larger(largest, mine);
-    const Words rounded = most_of(mine) + (1u << (23 - in.mantissa));  // which may make it the next power of two
-    const Floats per_unit = set_unit(in, larger(rounded, Words{} + kLeast));
+    const Floats per_unit = set_unit(nearest_unit_of(most_of(mine), in.mantissa));
 #pragma GCC unroll 8
     for (int i = 0; i < kVectors; ++i) {
       values[i] = nearest(floats[i] * per_unit);
@@ -105,8 +115,7 @@ struct Group {
 
  private:
   // Returns its inverse.
-  [[gnu::always_inline]] Floats set_unit(const BfpInput& in, Words largest) {
-    const Words bits = unit_of(largest, in.mantissa);
+  [[gnu::always_inline]] Floats set_unit(Words bits) {
     unit = std::bit_cast<Floats>(bits);
     return inverse_of(bits);
   }
@@ -137,9 +146,8 @@ struct Group {
 [[gnu::always_inline]] inline void write_digits(const SignedWords* values, int count, int8_t* const* to,
                                                 int64_t place) {
   for (int digit = 0; digit < count; ++digit) {
-    const int shift = kDigitBits * (count - 1 - digit), mask = digit ? (1 << kDigitBits) - 1 : -1;
     SignedWords digits[kParts];
-    for (int part = 0; part < kParts; ++part) digits[part] = values[part] >> shift & mask;
+    for (int part = 0; part < kParts; ++part) digits[part] = digit_of(values[part], digit, count);
     store_bytes(digits, to[digit] + place);
   }
 }
@@ -169,7 +177,6 @@ template <Real type>
 [[gnu::always_inline]] inline int64_t set_nearest_pairs(const BfpInput& in, const BfpOutput& out, int digits,
                                                         Words& largest) {
   constexpr int kVectors = kPiece / kLanes, kHalf = kVectors / 2;
-  constexpr uint32_t kLeast = std::bit_cast<uint32_t>(0x1p-100f);
   const SignedWords first_lane = {}, second_lane = first_lane + 1;
   int64_t at = 0;
   for (; at + kPiece <= in.count; at += kPiece) {
@@ -182,8 +189,7 @@ template <Real type>
     }
     largest = larger(largest, larger(most_bits[0], most_bits[1]));
     const Words both = joined_in_turn(most_bits[0], most_bits[1], larger<Words>);
-    const Words rounded = both + (1u << (23 - in.mantissa));  // which may make it the next power of two
-    const Words unit = unit_of(larger(rounded, Words{} + kLeast), in.mantissa);
+    const Words unit = nearest_unit_of(both, in.mantissa);
     const Floats inverse = inverse_of(unit);
     const Floats per_unit[] = {__builtin_shuffle(inverse, first_lane), __builtin_shuffle(inverse, second_lane)};
     SignedWords values[kVectors], sums[2] = {};
@@ -195,10 +201,9 @@ template <Real type>
     store_two(joined_in_turn(sums[0], sums[1], added), out.sums + at / in.segment);
     store_two(std::bit_cast<Floats>(unit) * in.unit, out.units + at / in.segment);
     for (int digit = 0; digit < digits; ++digit) {
-      const int shift = kDigitBits * (digits - 1 - digit), mask = digit ? (1 << kDigitBits) - 1 : -1;
       SignedWords places[kVectors];
 #pragma GCC unroll 16
-      for (int i = 0; i < kVectors; ++i) places[i] = values[i] >> shift & mask;
+      for (int i = 0; i < kVectors; ++i) places[i] = digit_of(values[i], digit, digits);
       store_piece(places, out.digits[digit] + at / kPiece * out.piece_stride);
     }
   }

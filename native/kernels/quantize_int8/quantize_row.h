@@ -85,6 +85,14 @@ inline void quantize_by(Quotients quotients, Int8Input in, Int8Output out) {
   SignedWords sums = {};
   int32_t* sum = out.sums;
   int64_t at = 0, left = in.segment;
+  // After `count` more values, up to `next`.
+  const auto end_segment = [&](int64_t count, int64_t next) __attribute__((always_inline)) {
+    left -= count;
+    if (left && next < in.count) return;
+    *sum++ = sum_of(sums)[0];
+    sums = SignedWords{};
+    left = in.segment;
+  };
   const bool halves = in.segment == kPiece / 2;
   for (; (halves || in.segment % kPiece == 0) && at + kPiece <= in.count; at += kPiece) {
     constexpr int kVectors = kPiece / kLanes;
@@ -101,11 +109,7 @@ inline void quantize_by(Quotients quotients, Int8Input in, Int8Output out) {
       continue;
     }
     sums += half_sums[0] + half_sums[1];
-    left -= kPiece;
-    if (left && at + kPiece < in.count) continue;
-    *sum++ = sum_of(sums)[0];
-    sums = SignedWords{};
-    left = in.segment;
+    end_segment(kPiece, at + kPiece);
   }
   for (; at < out.padded; at += kPiece) {
     int8_t* piece = out.values + at / kPiece * out.piece_stride;
@@ -119,11 +123,7 @@ inline void quantize_by(Quotients quotients, Int8Input in, Int8Output out) {
         sums += values[part];
       }
       store_bytes(values, piece + step);
-      left -= kStep;
-      if (at + step >= in.count || (left && at + step + kStep < in.count)) continue;
-      *sum++ = sum_of(sums)[0];
-      sums = SignedWords{};
-      left = in.segment;
+      if (at + step < in.count) end_segment(kStep, at + step + kStep);
     }
   }
 }
