@@ -47,18 +47,10 @@ void place_in_lot(const Number* values, int64_t count, int64_t padded, int64_t r
   }
 }
 
-// Values to the places that bf16_place gives them, zeros in those that have none.
-void reorder(const uint16_t* values, int64_t count, uint16_t* to) {
-  int64_t at = 0;
-  for (; at + 4 <= count; at += 4) {
-    uint64_t four;
-    std::memcpy(&four, values + at, 8);
-    four = swap_middle(four);
-    std::memcpy(to + at, &four, 8);
-  }
-  if (at == count) return;
-  std::fill(to + at, to + at + 4, uint16_t{0});
-  for (; at < count; ++at) to[bf16_place(at, 8)] = values[at];
+// Rows of `stride` values each from the lot on that begins with `row`.
+TiledActivations in_lots(const uint16_t* x, int64_t stride, int64_t row, int64_t rows, int64_t first) {
+  constexpr int64_t kInputs = tile_inputs(16);
+  return {x + row * stride + first * kTileRows, kTileRows * stride, kTileRows * kInputs, kInputs, rows};
 }
 
 // A row as floats: the caller's own memory where it is that already. Good until the thread's next call.
@@ -212,7 +204,7 @@ void IntegerRows::place_words(const int8_t* values, int64_t row) {
   uint16_t* to = words(row);
   for (int64_t at = 0; at < stride_; ++at) {
     const uint32_t bits = std::bit_cast<uint32_t>(static_cast<float>(values[at]));
-    to[at / kWordPiece * piece_stride() + bf16_place(at % kWordPiece, 8)] = static_cast<uint16_t>(bits >> 16);
+    to[at / kWordPiece * piece_stride() + at % kWordPiece] = static_cast<uint16_t>(bits >> 16);
   }
 }
 
@@ -258,8 +250,8 @@ IntegerActivations IntegerRows::view(int64_t row, int64_t batch, int64_t first) 
           unit_sums_ ? unit_sums_ + segment : nullptr};
 }
 
-GroupActivations IntegerRows::groups(int64_t row, int64_t first) const {
-  return {words_ + row * stride_ + first * kTileRows, lot_stride()};
+TiledActivations IntegerRows::tiled(int64_t row, int64_t rows, int64_t first) const {
+  return in_lots(words_, stride_, row, rows, first);
 }
 
 F32Rows::F32Rows(const MatrixShape& shape, const Activations& x, int64_t span)
@@ -284,7 +276,7 @@ void F32Rows::make_ready(int64_t row) {
 Bf16Rows::Bf16Rows(const MatrixShape& shape, const Activations& x, Layout layout)
     : FloatRows(shape, x, x.batch * parts_of(x.type)), layout_(layout), parts_(parts_of(x.type)) {
   x_ = reinterpret_cast<const uint16_t*>(x.data);
-  if (layout != lots && parts_ == 1 && stride_ == shape.cols && shape.operand_bits == 16) return;
+  if (layout != lots && parts_ == 1 && stride_ == shape.cols) return;
   waiting_ = x.batch;
   const int64_t count = (batch_ + kTileRows - 1) / kTileRows * kTileRows * stride_;
   x_ = own_ = layout == rows ? kept_memory<uint16_t>(0, count) : in_turn_.take_turn(count);
@@ -307,15 +299,13 @@ void Bf16Rows::make_ready(int64_t row) {
 }
 
 void Bf16Rows::place(int64_t row, const uint16_t* values, int64_t count) {
-  if (shape_.operand_bits == 8) {
-    static thread_local std::vector<uint16_t> ordered;
-    ordered.resize(size(count + 3));
-    reorder(values, count, ordered.data());
-    values = ordered.data();
-    count = (count + 3) / 4 * 4;
-  }
   if (layout_ == rows) return place_row(values, count, stride_, own_ + row * stride_);
-  place_in_lot<tile_inputs(16)>(values, count, stride_, row % kTileRows, own_ + row / kTileRows * lot_stride());
+  place_in_lot<tile_inputs(16)>(values, count, stride_, row % kTileRows, own_ + row / kTileRows * kTileRows * stride_);
+}
+
+TiledActivations Bf16Rows::tiled(int64_t row, int64_t rows, int64_t first) const {
+  if (own_) return in_lots(own_, stride_, row, rows, first);
+  return {x_ + row * stride_ + first, kTileRows * stride_, tile_inputs(16), stride_, rows};
 }
 
 HalfRows::HalfRows(const MatrixShape& shape, const Activations& x, int exponent, float unit)

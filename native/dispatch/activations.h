@@ -85,12 +85,6 @@ constexpr IntegerFormat float_digits(Real type) { return {32, type == Real::bf16
 // of bf16.
 enum class Placing { rows, fives, int8_tiles, bf16_tiles };
 
-// What multiply_f32_bf16_groups takes of activations.
-struct GroupActivations {
-  const uint16_t* x;
-  int64_t lot_stride;
-};
-
 // All kinds of activations below are converted by make_ready(rows, threads) or by parallel_after: nothing else may be
 // asked of them before but where they will lie.
 
@@ -111,7 +105,7 @@ class IntegerRows {
 
   // Rows from `row` on, the first of a lot if tiled, or of its five lines, and inputs from `first` on.
   IntegerActivations view(int64_t row, int64_t batch, int64_t first) const;
-  GroupActivations groups(int64_t row, int64_t first) const;  // of bf16 tiles
+  TiledActivations tiled(int64_t row, int64_t rows, int64_t first) const;  // of bf16 tiles
   int64_t lot_stride() const { return stride_ * kTileRows; }
   // Scales of whole rows from `row` on; null where there are none.
   const float* scales(int64_t row) const { return scales_ ? scales_ + row : nullptr; }
@@ -205,14 +199,8 @@ class Bf16Rows : public FloatRows<uint16_t> {
   void take_next(int64_t worker) const { in_turn_.take_next(worker); }
 
   int parts() const { return parts_; }
-  // In lots, or as given; values from one to the next.
-  int64_t lot_stride() const { return stride_ * kTileRows; }
-  int64_t tile_stride() const { return own_ ? tile_inputs(16) * kTileRows : tile_inputs(16); }
-  int64_t row_stride() const { return own_ ? tile_inputs(16) : stride_; }
-  const uint16_t* lot(int64_t row, int64_t first) const {
-    return x_ + row * stride_ + first / tile_inputs(16) * tile_stride();
-  }
-  GroupActivations groups(int64_t row, int64_t first) const { return {lot(row, first), lot_stride()}; }
+  // In lots, or as given: `row` is the first of a lot, `first` the first input of a tile.
+  TiledActivations tiled(int64_t row, int64_t rows, int64_t first) const;
   static int parts_of(Real type) { return type == Real::bf16 ? 1 : 2; }
 
  private:

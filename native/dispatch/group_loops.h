@@ -18,9 +18,9 @@ struct GroupedLayer {
 
   GroupProduct product(const SpanWeights& span_weights, const uint8_t* tiles, int64_t row, int64_t rows,
                        float* sums) const {
-    const GroupActivations mine = x.groups(row, span_weights.first);
     const int64_t count = (span_weights.inputs + tile_inputs(16) - 1) / tile_inputs(16);
-    return {&span_weights, reinterpret_cast<const uint16_t*>(tiles), count, group, mine.x, mine.lot_stride, rows, sums};
+    return {&span_weights, reinterpret_cast<const uint16_t*>(tiles), count,
+            group,         x.tiled(row, rows, span_weights.first),   sums};
   }
 };
 
@@ -35,9 +35,7 @@ class GroupLoops {
 
   bool run(int threads) {
     std::vector<LinearScratch>& scratch = LinearScratch::of_workers(threads);
-    const GroupActivations first = layer_.x.groups(0, 0);
-    const int64_t lots = (batch_ + kTileRows - 1) / kTileRows;
-    const AskForBlocks ask = {layer_.weights, 1, first.x, lots * first.lot_stride * 2};
+    const AskForBlocks ask(layer_.weights, 1, layer_.x.tiled(0, batch_, 0));
     parallel_after(layer_.x, layer_.weights.shape.blocks(), threads, ask, [&](int worker, int64_t block, int64_t end) {
       for (; block < end; ++block) {
         for (int64_t row = 0; row < batch_ && !refused_; row += kTileRows) {

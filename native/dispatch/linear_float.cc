@@ -17,7 +17,10 @@ constexpr int64_t kFewFloatRows = 1, kFewFloatRowsWithoutUnit = 6;
 constexpr int64_t kFewF32Rows = 16, kShortF32Span = 256;
 constexpr int64_t kFloatSpan = 4096;  // inputs; sums are not defined to the bit, so this only has to fit caches
 constexpr int64_t kMostPairRows = 2 * kTileRows;
-constexpr int64_t kManyBlocks = 8;                      // for each thread: then threads take two at a time
+constexpr int64_t kManyBlocks = 8;  // for each thread: then threads take two at a time
+// For each thread, of weights whose scales wait: up to so many read rows as they were given, for more it pays to lay
+// those out in tiles first.
+constexpr int64_t kBlocksAsGiven = 16;
 constexpr int64_t kShortSpan = 1024, kLongSpan = 2048;  // decoded to tiles at a time, for few rows and for many
 
 // Inputs of a span of whole groups, at least `least` of them; a row's scale is no group.
@@ -119,9 +122,7 @@ class Bf16Tiles {
     multiply_({{tiles(one), two ? tiles(*two) : nullptr},
                {scaled_ ? one.scales : nullptr, two && scaled_ ? two->scales : nullptr},
                (one.span.inputs + tile_inputs(16) - 1) / tile_inputs(16),
-               x_.lot(row, one.span.first),
-               x_.lot_stride(),
-               rows,
+               x_.tiled(row, rows, one.span.first),
                {one.sums_of(row), two ? two->sums_of(row) : nullptr}});
   }
 
@@ -133,7 +134,8 @@ class Bf16Tiles {
   MultiplyBf16* multiply_;
 };
 
-void linear_bf16_tiles(const PackedWeights& weights, Bf16Rows& rows, const Outputs& outputs, int threads) {
+void linear_bf16_tiles(const PackedWeights& weights, const Activations& x, const Outputs& outputs, int threads) {
+  Bf16Rows rows(weights.shape, x, Bf16Rows::lots);
   make_ready(rows, threads);
   Bf16Tiles tiles(weights, rows);
   const BlockStore store_block;
@@ -173,7 +175,7 @@ class Bf16Pairs {
   bool run(int threads) {
     std::vector<LinearScratch>& scratch = LinearScratch::of_workers(threads);
     const int64_t blocks = weights_.shape.blocks(), step = blocks < kManyBlocks * threads ? 1 : 2;
-    const AskForBlocks ask = {weights_, step, x_.lot(row_, 0), rows_ * x_.lot_stride() / kTileRows * 2};
+    const AskForBlocks ask(weights_, step, x_.tiled(row_, rows_, 0));
     parallel_after(x_, (blocks + step - 1) / step, threads, ask, [&](int worker, int64_t item, int64_t item_end) {
       const int64_t end = std::min(step * item_end, blocks);
       for (int64_t block = step * item; block < end && !refused_; block += kBlocksAtOnce) {
@@ -206,11 +208,7 @@ class Bf16Pairs {
                             folded_,
                             scaled ? scales[0] : nullptr,
                             (shape.cols + tile_inputs(16) - 1) / tile_inputs(16),
-                            x_.lot(row_, 0),
-                            x_.lot_stride(),
-                            x_.tile_stride(),
-                            x_.row_stride(),
-                            rows_,
+                            x_.tiled(row_, rows_, 0),
                             totals};
     if (!kernel_(all, taken, mine.kernel_for(blocks_scratch_bytes(blocks[0].tiles)))) {
       refused_ = true;
@@ -232,21 +230,21 @@ class Bf16Pairs {
   std::atomic<bool> changed_{false}, refused_{false};
 };
 
-void linear_bf16_groups(const PackedWeights& weights, Bf16Rows& rows, const Outputs& outputs, int threads) {
+void linear_bf16_groups(const PackedWeights& weights, const Activations& x, const Outputs& outputs, int threads) {
+  const bool as_given = weights.shape.blocks() <= kBlocksAsGiven * threads;
+  Bf16Rows rows(weights.shape, x, as_given ? Bf16Rows::lots_or_given : Bf16Rows::lots);
   const GroupedLayer<Bf16Rows> layer = {weights, rows, weights.format.group, weights.shape.cols};
   const BlockStore store_block;
   const auto store = [&](int64_t block, int64_t row, int64_t batch, float* totals) {
     store_parts(store_block, weights.shape, outputs, block, row, batch, rows.parts(), totals);
   };
-  if (!GroupLoops(layer, rows.batch(), store).run(threads)) linear_bf16_tiles(weights, rows, outputs, threads);
+  if (!GroupLoops(layer, rows.batch(), store).run(threads)) linear_bf16_tiles(weights, x, outputs, threads);
 }
 
 void linear_bf16_pairs(const PackedWeights& weights, const Activations& x, const Outputs& outputs, int threads) {
   Bf16Rows rows(weights.shape, x, Bf16Rows::lots_or_given);
   for (int64_t row = 0; row < rows.batch(); row += kMostPairRows) {
-    if (Bf16Pairs(weights, rows, row, outputs).run(threads)) continue;
-    Bf16Rows lots(weights.shape, x, Bf16Rows::lots);
-    return linear_bf16_tiles(weights, lots, outputs, threads);
+    if (!Bf16Pairs(weights, rows, row, outputs).run(threads)) return linear_bf16_tiles(weights, x, outputs, threads);
   }
 }
 
@@ -354,8 +352,7 @@ void linear_float(const PackedWeights& weights, const Activations& x, std::strin
         std::string(way) + " wants codes of at most 6 bits, 4 with a zero point, in groups of a multiple of 32 inputs");
   }
   if (way == kLinearBf16Blocks.name) return linear_bf16_pairs(weights, x, outputs, threads);
-  Bf16Rows rows(weights.shape, x, Bf16Rows::lots);
-  (way == kLinearGroups.name ? linear_bf16_groups : linear_bf16_tiles)(weights, rows, outputs, threads);
+  (way == kLinearGroups.name ? linear_bf16_groups : linear_bf16_tiles)(weights, x, outputs, threads);
 }
 
 bool linear_float_together(std::span<const LinearTask> tasks, const Activations& x, int threads) {

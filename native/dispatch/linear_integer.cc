@@ -92,7 +92,7 @@ class Int8Pairs {
   void run(int64_t row, int64_t rows, int64_t lots, int threads) {
     const int64_t blocks = weights_.shape.blocks(), step = lots > 1 ? 2 : 1;
     std::vector<LinearScratch>& scratch = LinearScratch::of_workers(threads);
-    const AskForBlocks ask = {weights_, step, x_.view(row, rows, 0).digits[0], lots * x_.lot_stride()};
+    const AskForBlocks ask(weights_, step, x_.view(row, rows, 0).digits[0], lots * x_.lot_stride());
     parallel_after(x_, (blocks + step - 1) / step, threads, ask, [&](int worker, int64_t item, int64_t item_end) {
       const int64_t end = std::min(step * item_end, blocks);
       for (int64_t block = step * item; block < end; block += kBlocksAtOnce) {

@@ -89,6 +89,11 @@ inline bool ask_for_blocks(const PackedWeights& weights, int64_t step, int64_t i
 // activations that others have just made ready, all of them, as waiting for one tile after the other would take longer,
 // and each thread from another line on, so that not all want the same at once.
 struct AskForBlocks {
+  AskForBlocks(const PackedWeights& weights, int64_t step, const void* activations, int64_t bytes)
+      : weights(weights), step(step), activations(activations), bytes(bytes) {}
+  AskForBlocks(const PackedWeights& weights, int64_t step, const TiledActivations& x)
+      : AskForBlocks(weights, step, x.first, x.rows * x.lot_stride / kTileRows * int64_t{sizeof *x.first}) {}
+
   const PackedWeights& weights;
   int64_t step;
   const void* activations;

@@ -34,8 +34,14 @@ class Dense4 {
   [[gnu::always_inline]] void next(const Values& values, RowPair* rows) {
     const __m512i pairs = _mm512_loadu_si512(at_);
     prefetch_ahead(at_);
-    rows[0] = values.rows(pairs);
-    rows[1] = values.rows(_mm512_srli_epi16(pairs, 4));
+    if constexpr (requires { Values::to_words(pairs); }) {
+      const RowPair words = Values::to_words(pairs);
+      rows[0] = values.look_up(words);
+      rows[1] = values.look_up({_mm512_srli_epi16(words.first, 4), _mm512_srli_epi16(words.second, 4)});
+    } else {
+      rows[0] = values.rows(pairs);
+      rows[1] = values.rows(_mm512_srli_epi16(pairs, 4));
+    }
     at_ += kVectorBytes;
   }
   int64_t taken() const { return 0; }

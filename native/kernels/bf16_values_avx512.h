@@ -14,7 +14,7 @@ namespace {
 constexpr int kLineInputs = 4, kStepLines = 2, kStepInputs = kLineInputs * kStepLines;
 
 struct RowPair {
-  __m512i first, second;  // inputs 0 and 1, inputs 2 and 3, in the order of bf16_place
+  __m512i first, second;  // inputs 0 and 1, inputs 2 and 3
 };
 
 // The bytes of 64 codes in the order in which interleaving two halves (`vpunpck`, within 128 bits) gives whole rows.
@@ -22,7 +22,7 @@ struct InterleavingOrder {
   constexpr explicit InterleavingOrder(int operand_bits) : places() {
     for (int i = 0; i < 64; ++i) {
       const int second = i % 16 / 8, place = i / 16 * 8 + i % 8;  // which row, and where in it: 2 * neuron + input
-      const int in_bytes = 4 * (place / 2) + 2 * (place % 2) + second;  // bf16_place
+      const int in_bytes = 4 * (place / 2) + 2 * second + place % 2;
       places[i] = static_cast<uint8_t>(operand_bits == 8 ? in_bytes : 32 * second + place);
     }
   }
@@ -106,9 +106,18 @@ class Small : public Values {
   __m512i low_, high_;
 };
 
-// Codes of at most five bits in 8-bit tiles, looked up as words, 32 at a time, in place: only the lowest five bits of a
-// word count, and of its two codes the upper one is shifted down. The fifth bit is not of a 4-bit code, and one that
-// the table repeats itself over, unless it means a dropped code.
+// For `vpshufb`: the first two bytes of each lane, or the last two, a word each.
+struct ToWords {
+  constexpr explicit ToWords(int first) : places() {
+    for (int i = 0; i < 64; ++i) places[i] = static_cast<uint8_t>(i % 2 ? 0x80 : i % 16 / 4 * 4 + first + i % 4 / 2);
+  }
+  alignas(64) uint8_t places[64];
+};
+constexpr ToWords kFirstToWords(0), kLastToWords(2);
+
+// Codes of at most five bits in 8-bit tiles, looked up as words, 32 at a time: only the lowest five bits of a word
+// count. The fifth bit is not of a 4-bit code, and one that the table repeats itself over, unless it means a dropped
+// code.
 class SmallWords {
  public:
   static bool takes(const SpanWeights& weights) {
@@ -128,8 +137,13 @@ class SmallWords {
   void begin_group(int64_t) {}
   __m512i dropped() const { return dropped_; }
 
-  RowPair rows(__m512i codes) const {
-    return {_mm512_permutexvar_epi16(codes, table_), _mm512_permutexvar_epi16(_mm512_srli_epi16(codes, 8), table_)};
+  RowPair rows(__m512i codes) const { return look_up(to_words(codes)); }
+  static RowPair to_words(__m512i codes) {
+    return {_mm512_shuffle_epi8(codes, _mm512_load_si512(kFirstToWords.places)),
+            _mm512_shuffle_epi8(codes, _mm512_load_si512(kLastToWords.places))};
+  }
+  RowPair look_up(const RowPair& words) const {
+    return {_mm512_permutexvar_epi16(words.first, table_), _mm512_permutexvar_epi16(words.second, table_)};
   }
 
  private:
@@ -159,7 +173,7 @@ class ZeroPoints {
   __m512i dropped() const { return dropped_; }
 
   RowPair rows(__m512i codes) const {
-    return {row(codes, _mm512_srli_epi32(codes, 16)), row(_mm512_srli_epi32(codes, 8), _mm512_srli_epi32(codes, 24))};
+    return {row(codes, _mm512_srli_epi32(codes, 8)), row(_mm512_srli_epi32(codes, 16), _mm512_srli_epi32(codes, 24))};
   }
 
  private:

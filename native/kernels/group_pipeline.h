@@ -60,7 +60,7 @@ template <class Unit, class Lot>
 inline constexpr int kAhead = 2;
 
 // Groups of whole tiles: `count` of them, `steps` a group. Lot brings
-//   x(tile), weights(tile): where those lie
+//   x(tile), weights(tile): where those lie; x_stride(): bytes from a row of activations to the next
 //   reach(tile): called for every tile, in order, kAhead tiles before it is used, and for some past the last
 class WholeTiles {
  public:
@@ -75,7 +75,7 @@ class WholeTiles {
     const int64_t end = least(step_ + steps_, count_);
 #pragma GCC unroll 1
     for (; step_ < end; ++step_) {
-      unit.template load<4>(lot.x(step_));
+      unit.template load<4>(lot.x(step_), lot.x_stride());
       unit.template load<6>(lot.weights(step_));
       unit.template add_product<tile, 4, 6>();
       lot.reach(step_ + kAhead);
@@ -103,7 +103,7 @@ class SingleTiles {
   [[gnu::always_inline]] void multiply(Unit& unit, Lot& lot) {
     if (!step_) lot.reach(0), lot.reach(1);
     unit.template zero<tile>();
-    unit.template load<4>(lot.x(step_));
+    unit.template load<4>(lot.x(step_), lot.x_stride());
     unit.template load<6>(lot.weights(step_));
     unit.template add_product<tile, 4, 6>();
     lot.reach(++step_ + 1);

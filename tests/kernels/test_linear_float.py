@@ -112,13 +112,26 @@ def test_many_blocks_share_activations_and_the_last_has_none_beside_it(format, d
         assert_within_bound(x, packed, way="linear_f32_bf16_tiles", threads=1)
 
 
-@pytest.mark.parametrize(("format", "density"), [("mxfp4", None), ("bf16", 0.5), ("e4m3", None)])
+@pytest.mark.parametrize(
+    ("format", "density"), [("mxfp4", None), ("bf16", 0.5), ("e4m3", None), ("int4:g32", None), ("uint4:g32", 0.5)]
+)
 def test_rows_as_they_were_given_and_nothing_behind_them(format, density, isa):
     packed = pack(format, 16 * 9, 128, density)
     for batch in (2, 16, 17, 32, 40, 48):
         x = torch.full((64, 128), torch.nan, dtype=torch.bfloat16)
         x[:batch] = activations(batch, 128, dtype=torch.bfloat16)
         assert_within_bound(x[:batch], packed, way="linear_f32_bf16_tiles")
+        if groups_take(packed):
+            assert_within_bound(x[:batch], packed, way="linear_f32_bf16_groups")
+
+
+@pytest.mark.parametrize(("format", "density"), [("int4:g32", None), ("int4:g32", 0.5), ("uint4:g64", None)])
+def test_rows_give_the_same_as_they_were_given_and_laid_out_in_tiles(format, density, isa):
+    packed = pack(format, 16 * 20, 128, density)
+    for batch in (3, 16, 21):
+        x = activations(batch, 128, dtype=torch.bfloat16)
+        ours = [kernels.linear(x, packed, way="linear_f32_bf16_groups", threads=threads) for threads in (1, 2)]
+        assert torch.equal(*ours)  # one thread has more blocks than pay without laying rows out
 
 
 @settings(max_examples=250, deadline=None)

@@ -120,8 +120,8 @@ struct BfpInput {
 
 // Values in digits_of(mantissa) digits, or in kMostDigits addends, in pieces of kPiece that lie `piece_stride` apart,
 // with zeros behind the last up to `padded`, whole pieces. Or, where there is room for `words` and the mantissa has at
-// most eight bits, what they stand for as bf16, in the places that bf16_place gives them in 8-bit tiles, in pieces of
-// kWordPiece. Of each segment, the sum of its values, and what 1 stands for in a dot product with weights' integers.
+// most eight bits, what they stand for as bf16, in pieces of kWordPiece. Of each segment, the sum of its values, and
+// what 1 stands for in a dot product with weights' integers.
 struct BfpOutput {
   int8_t* digits[kMostDigits];
   uint16_t* words;
@@ -248,17 +248,6 @@ using LinearF32 = int64_t(const SpanWeights&, const FloatActivations<float>&, fl
 using LinearBf16 = int64_t(const SpanWeights&, const FloatActivations<uint16_t>&, float* out, uint8_t* scratch);
 using LinearF16 = int64_t(const SpanWeights&, const HalfActivations&, float* out, uint8_t* scratch);
 
-// Bf16 operands hold the inputs of 8-bit tiles in another order, 0 and 2 of each four and then 1 and 3: what is left of
-// a word of two codes when it is shifted. Its own inverse; bf16 activations are laid out alike.
-constexpr int64_t bf16_place(int64_t input, int operand_bits) {
-  return operand_bits == 8 ? (input & ~int64_t{3}) | (input & 1) << 1 | (input >> 1 & 1) : input;
-}
-
-// The same for four words in one number.
-constexpr uint64_t swap_middle(uint64_t four) {
-  return (four & 0xffff00000000ffff) | (four & 0xffff0000) << 16 | (four >> 16 & 0xffff0000);
-}
-
 // For many rows weights are decoded once, to tiles of operands as matrix units take them: 1 KiB each, in VNNI order, 32
 // inputs of bf16 or 64 of int8. `scaled` tiles hold weights, others lack the scale. Both return as linear kernels do.
 using DecodeBf16 = int64_t(const SpanWeights&, bool scaled, uint16_t* tiles, uint8_t* scratch);
@@ -267,23 +256,27 @@ using DecodeInt8 = int64_t(const SpanWeights&, int8_t* tiles, uint8_t* scratch);
 // Activations come in tiles too: 16 rows (a lot) of 64 bytes, 1 KiB, tile after tile of a lot and lot after lot.
 inline constexpr int kTileRows = 16;
 
+// The same of bf16, or rows as they were given, of whole tiles.
+struct TiledActivations {
+  const uint16_t* first;
+  int64_t lot_stride, tile_stride, row_stride;  // values from one to the next
+  int64_t rows;                                 // a lot may lack some
+};
+
 // What tile kernels multiply over a span: tiles of one or two blocks with lots of activations. `out` [16 * lots, 16]
 // has room for the rows that a lot lacks; the second block's may be null, with its tiles.
 struct Bf16Product {
   const uint16_t* tiles[2];
   const float* scales[2];  // 16 each; null: 1
   int64_t count;           // tiles of a block in the span
-  const uint16_t* x;       // the span's first tile of the first lot
-  int64_t lot_stride;      // values from a lot to the next
-  int64_t rows;            // of activations; a lot may lack some
+  TiledActivations x;      // in lots, from the span's first tile on
   float* out[2];
 };
 using MultiplyBf16 = void(const Bf16Product&);
 
 // For one or two lots: any number of blocks, one or two at a time, decoded tile by tile while the tiles before are
-// multiplied. Activations may also be rows as they were given, of whole tiles.
-// Fills in the codes that each block took, as linear kernels return them. Returns false, having done nothing, for
-// weights that it does not take. `scratch` holds blocks_scratch_bytes.
+// multiplied. Fills in the codes that each block took, as linear kernels return them. Returns false, having done
+// nothing, for weights that it does not take. `scratch` holds blocks_scratch_bytes.
 struct Bf16Blocks {
   const SpanWeights* blocks;
   int64_t count;
@@ -291,9 +284,7 @@ struct Bf16Blocks {
   bool scaled;          // in their tiles
   const float* scales;  // [count, 16]; null: 1
   int64_t tiles;        // of a block
-  const uint16_t* x;
-  int64_t lot_stride, tile_stride, row_stride;  // values from one to the next
-  int64_t rows;
+  TiledActivations x;
   float* out;  // [count, 16 * lots, 16]
 };
 using LinearBf16Blocks = bool(const Bf16Blocks&, int64_t* taken, uint8_t* scratch);
@@ -307,9 +298,7 @@ struct GroupProduct {
   const uint16_t* tiles;
   int64_t count;       // of tiles in the span
   int64_t group;       // inputs
-  const uint16_t* x;   // the span's first tile of the first lot
-  int64_t lot_stride;  // values from a lot to the next
-  int64_t rows;        // of activations; a lot may lack some
+  TiledActivations x;  // from the span's first tile on
   float* sums;
 };
 // `scratch` has room for the span's scales as floats.

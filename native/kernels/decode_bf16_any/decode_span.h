@@ -26,8 +26,7 @@ void tile_to_bf16(const SpanWeights& weights, int64_t tile, const Code* codes, c
     const int64_t in_span = tile * inputs + input, group = (weights.first + in_span) / format.group;
     for (int neuron = 0; neuron < kBlockNeurons; ++neuron) {
       const int from = element_index(neuron, input, weights.operand_bits);
-      const int place = static_cast<int>(bf16_place(input % 32, weights.operand_bits));
-      const int to = input / 32 * kTileElements + element_index(neuron, place, 16);
+      const int to = input / 32 * kTileElements + element_index(neuron, input % 32, 16);
       const int64_t at = group * kBlockNeurons + neuron;
       float value = value_of(format, codes[from]);
       if (weights.zeros && in_span < weights.inputs) value -= static_cast<float>(weights.zeros[at]) * zero_step(format);

@@ -11,7 +11,7 @@ namespace {
 
 template <class Unit>
 void begin_blocks(Unit& unit, const Bf16Blocks& all) {
-  const int rows = static_cast<int>(all.rows);
+  const int rows = static_cast<int>(all.x.rows);
   unit.begin(least(rows, kTileRows), kVectorBytes, rows > kTileRows ? rows - kTileRows : rows);
 }
 
@@ -21,15 +21,18 @@ class PairMultiplier {
  public:
   PairMultiplier(Unit& unit, const Bf16Blocks& all, int64_t index, Decoder& one, Decoder* two)
       : unit_(unit), all_(all), one_(one), two_(two) {
-    const int64_t sums = (all.rows + kTileRows - 1) / kTileRows * kTileRows * kBlockNeurons;
+    const int64_t sums = (all.x.rows + kTileRows - 1) / kTileRows * kTileRows * kBlockNeurons;
     const auto scales = [&](int64_t block) { return all.scales ? all.scales + block * kBlockNeurons : nullptr; };
-    product_ = {{},       {scales(index), scales(index + (two ? 1 : 0))},        all.tiles, all.x, all.lot_stride,
-                all.rows, {all.out + index * sums, all.out + (index + 1) * sums}};
+    product_ = {{},
+                {scales(index), scales(index + (two ? 1 : 0))},
+                all.tiles,
+                all.x,
+                {all.out + index * sums, all.out + (index + 1) * sums}};
   }
 
   // False, with nothing added, where a decoder was wrong.
   bool run() {
-    if (all_.rows > kTileRows) return two_ ? run_with<true, true>() : run_with<true, false>();
+    if (all_.x.rows > kTileRows) return two_ ? run_with<true, true>() : run_with<true, false>();
     return two_ ? run_with<false, true>() : run_with<false, false>();
   }
 
@@ -40,8 +43,9 @@ class PairMultiplier {
   bool run_with() {
     clear_sums<Unit, lots, blocks>(unit_);
     decode<blocks>(0);
-    const uint16_t* x = all_.x;
-    const int64_t count = all_.tiles, next = all_.lot_stride, step = all_.tile_stride, stride = 2 * all_.row_stride;
+    const uint16_t* x = all_.x.first;
+    const int64_t count = all_.tiles, next = all_.x.lot_stride, step = all_.x.tile_stride;
+    const int64_t stride = all_.x.row_stride * int64_t{sizeof *x};
     for (int64_t tile = 0; tile < count; ++tile, x += step) {
       if (tile + 1 < count) decode<blocks>(tile + 1);
       const auto& buffer = buffers_[tile % 2];

@@ -5,27 +5,21 @@ namespace tilepress {
 namespace {
 
 // Products of rows that are bf16 and activations that are not.
-class FloatProducts {
- public:
+struct FloatProducts {
   using Number = float;
 
-  explicit FloatProducts(int operand_bits)
-      : second_(operand_bits == 8 ? 1 : 2), odd_(operand_bits == 8 ? 2 : 1) {}  // bf16_place
-
-  [[gnu::always_inline]] void add(__m512* sums, const RowPair& pair, const float* x) const {
+  [[gnu::always_inline]] static void add(__m512* sums, const RowPair& pair, const float* x) {
     sums[0] = add_row(sums[0], pair.first, x);
-    sums[1] = add_row(sums[1], pair.second, x + second_);
+    sums[1] = add_row(sums[1], pair.second, x + 2);
   }
 
  private:
-  [[gnu::always_inline]] __m512 add_row(__m512 sum, __m512i row, const float* x) const {
+  [[gnu::always_inline]] static __m512 add_row(__m512 sum, __m512i row, const float* x) {
     const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000));
     const __m512 even = _mm512_castsi512_ps(_mm512_slli_epi32(row, 16));
     const __m512 odd = _mm512_castsi512_ps(_mm512_and_si512(row, upper));
-    return _mm512_fmadd_ps(odd, _mm512_set1_ps(x[odd_]), _mm512_fmadd_ps(even, _mm512_set1_ps(*x), sum));
+    return _mm512_fmadd_ps(odd, _mm512_set1_ps(x[1]), _mm512_fmadd_ps(even, _mm512_set1_ps(*x), sum));
   }
-
-  int64_t second_, odd_;
 };
 
 // So many rows are better multiplied four by four, with weights decoded again for each, than with floats in memory.
@@ -39,7 +33,7 @@ int64_t avx512_vbmi2::linear_f32_span(const SpanWeights& span, const FloatActiva
   int64_t taken = 0;
   if (few) unpack_dense_bytes(span, scratch);
   const bool done = few && with_rows<true>(span, [&]<class Source, class Values>() {
-                      taken = multiply_by<4, Source, Values>(FloatProducts(span.operand_bits), span, x, scratch, out);
+                      taken = multiply_by<4, Source, Values>(FloatProducts(), span, x, scratch, out);
                     });
   return done ? taken : LinearSpan<Avx512Lookups<Vbmi2>>{span, x, out, scratch}();
 }

@@ -16,7 +16,7 @@ constexpr int kRowsAtOnce = 8, kLastRows = 4;
 template <int rows>
 void multiply_rows(const Bf16Product& product, int block, int64_t row) {
   constexpr int kRow = kVectorBytes / 2;
-  const uint16_t* x = product.x + row / kTileRows * product.lot_stride + row % kTileRows * kRow;
+  const uint16_t* x = product.x.first + row / kTileRows * product.x.lot_stride + row % kTileRows * kRow;
   const uint16_t* weights = product.tiles[block];
   __m512 sums[rows];
   for (auto& sum : sums) sum = _mm512_setzero_ps();
@@ -43,8 +43,8 @@ void multiply_rows(const Bf16Product& product, int block, int64_t row) {
 void avx512_bf16::multiply_bf16_tiles(const Bf16Product& product) {
   for (int block = 0; block < 2 && product.tiles[block]; ++block) {
     int64_t row = 0;
-    for (; row + kLastRows < product.rows; row += kRowsAtOnce) multiply_rows<kRowsAtOnce>(product, block, row);
-    if (row < product.rows) multiply_rows<kLastRows>(product, block, row);
+    for (; row + kLastRows < product.x.rows; row += kRowsAtOnce) multiply_rows<kRowsAtOnce>(product, block, row);
+    if (row < product.x.rows) multiply_rows<kLastRows>(product, block, row);
   }
 }
 

@@ -12,7 +12,7 @@ template <class Unit, int tile>
 void add_lot(Unit& unit, const Bf16Product& product, int block, int64_t lot) {
   alignas(64) float sums[kTileRows * kBlockNeurons];
   unit.template store<tile>(sums);
-  const int64_t rows = least<int64_t>(product.rows - lot * kTileRows, kTileRows);
+  const int64_t rows = least<int64_t>(product.x.rows - lot * kTileRows, kTileRows);
   Unit::add_scaled(sums, product.scales[block], static_cast<int>(rows),
                    product.out[block] + lot * kTileRows * kBlockNeurons);
 }
@@ -23,7 +23,7 @@ class Bf16Multiplier {
   explicit Bf16Multiplier(const Bf16Product& product) : product_(product) {}
 
   void run() {
-    const int64_t rows = product_.rows;
+    const int64_t rows = product_.x.rows;
     unit_.begin(static_cast<int>(least<int64_t>(rows, kTileRows)), kVectorBytes);
     int64_t lot = 0;
     for (; (lot + 1) * kTileRows < rows; lot += 2) run_lots<true>(lot);
@@ -41,12 +41,12 @@ class Bf16Multiplier {
 
   template <bool lots, bool blocks>
   void run_blocks(int64_t lot) {
-    const uint16_t* x = product_.x + lot * product_.lot_stride;
+    const uint16_t *x = product_.x.first + lot * product_.x.lot_stride, *next = x + product_.x.lot_stride;
     const uint16_t *one = product_.tiles[0], *two = product_.tiles[1];
     clear_sums<Unit, lots, blocks>(unit_);
     for (int64_t tile = 0; tile < product_.count; ++tile) {
       const int64_t at = tile * kTile;
-      add_tiles<Unit, lots, blocks>(unit_, x + at, x + product_.lot_stride + at, one + at, two + (blocks ? at : 0));
+      add_tiles<Unit, lots, blocks>(unit_, x + at, next + at, one + at, two + (blocks ? at : 0));
     }
     add_lot<Unit, 0>(unit_, product_, 0, lot);
     if constexpr (blocks) add_lot<Unit, 1>(unit_, product_, 1, lot);

@@ -56,8 +56,10 @@ class Bf16Lot {
         sums_(product.sums + row * kBlockNeurons),
         scale_(*product.weights, product.group),
         scales_(scales),
-        x_(product.x + row / kTileRows * product.lot_stride),
-        rows_(least<int64_t>(product.rows - row, kTileRows)),
+        x_(product.x.first + row / kTileRows * product.x.lot_stride),
+        tile_stride_(product.x.tile_stride),
+        x_stride_(product.x.row_stride * int64_t{sizeof *x_}),
+        rows_(least<int64_t>(product.x.rows - row, kTileRows)),
         groups_(product.count, product.group / tile_inputs(16)) {}
 
   int64_t groups() const { return groups_.groups(); }
@@ -66,7 +68,8 @@ class Bf16Lot {
   [[gnu::always_inline]] void multiply(Unit& unit) {
     groups_.template multiply<tile>(unit, *this);
   }
-  const uint16_t* x(int64_t tile) const { return x_ + tile * (kMaxTileBytes / 2); }
+  const uint16_t* x(int64_t tile) const { return x_ + tile * tile_stride_; }
+  int64_t x_stride() const { return x_stride_; }
   const uint16_t* weights(int64_t tile) const { return weights_.at(tile); }
   [[gnu::always_inline]] void reach(int64_t tile) { weights_.reach(tile); }
   [[gnu::always_inline]] void add(const float* products) { sums_.add(products, scales_.next(scale_.next())); }
@@ -80,7 +83,7 @@ class Bf16Lot {
   ScaleOf scale_;
   Scales& scales_;
   const uint16_t* x_;
-  int64_t rows_;
+  int64_t tile_stride_, x_stride_, rows_;
   Groups groups_;
 };
 
@@ -92,9 +95,10 @@ class GroupMultiplier {
 
   void run() {
     Unit unit;
-    unit.begin(static_cast<int>(least<int64_t>(product_.rows, kTileRows)), kVectorBytes);
-    for (int64_t row = 0; row < product_.rows; row += kTileRows) {
-      product_.rows - row > kFewRows ? run_rows<kTileRows>(unit, row) : run_rows<kFewRows>(unit, row);
+    const int64_t rows = product_.x.rows;
+    unit.begin(static_cast<int>(least<int64_t>(rows, kTileRows)), kVectorBytes);
+    for (int64_t row = 0; row < rows; row += kTileRows) {
+      rows - row > kFewRows ? run_rows<kTileRows>(unit, row) : run_rows<kFewRows>(unit, row);
     }
     unit.end();
   }

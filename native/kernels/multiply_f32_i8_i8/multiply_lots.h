@@ -64,6 +64,7 @@ class Int8Lot {
   }
   int64_t rows() const { return rows_; }
   const int8_t* x(int64_t tile) const { return x_ + tile * kMaxTileBytes; }
+  static constexpr int64_t x_stride() { return kVectorBytes; }
   const int8_t* weights(int64_t tile) const { return tiles_.at(block_, tile); }
   [[gnu::always_inline]] void reach(int64_t tile) { tiles_.template reach<false>(tile); }
 

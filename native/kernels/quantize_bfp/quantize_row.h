@@ -152,22 +152,12 @@ struct Group {
   }
 }
 
-// Values of at most nine bits times what 1 stands for, a power of two: bf16 holds that. Of each four, the second and
-// third trade places.
-struct MiddleSwapped {
-  constexpr MiddleSwapped() : lanes() {
-    for (int lane = 0; lane < kLanes; ++lane) lanes[lane] = static_cast<int16_t>(bf16_place(lane, 8));
-  }
-  alignas(kSimdBytes / 2) int16_t lanes[kLanes];
-};
-constexpr MiddleSwapped kMiddleSwapped;
-
+// Values of at most nine bits times what 1 stands for, a power of two: bf16 holds that.
 [[gnu::always_inline]] inline void write_words(const SignedWords* values, Floats unit, uint16_t* words) {
   for (int part = 0; part < kParts; ++part) {
     const Floats floats = __builtin_convertvector(values[part], Floats) * unit;
-    const Halves in_order = narrow(std::bit_cast<Words>(floats), 16);
-    const Halves placed = __builtin_shuffle(in_order, load<SignedHalves>(kMiddleSwapped.lanes));
-    std::memcpy(words + part * kLanes, &placed, sizeof placed);
+    const Halves halves = narrow(std::bit_cast<Words>(floats), 16);
+    std::memcpy(words + part * kLanes, &halves, sizeof halves);
   }
 }
 
