@@ -2,7 +2,8 @@
 
 A step is what a layer does with a new token: its key and value are added to the cache, and its queries attend to all of
 it. Every entrant goes through copies of its cache that fill the last-level cache four times over, as the layers of a
-model do; their bytes over the time of a step are held against the read bandwidth of the same run.
+model do; their bytes over the time of a step are held against the read bandwidth of the same run, that of passes over
+memory which take turns with them.
 """
 
 import statistics
@@ -19,7 +20,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from ..formats.kv import KvFormat, parse_kv
 from ..kernels.attention import GrowingKv, growing_kv
-from .bandwidth import read_bandwidth
+from .bandwidth import passes
 from .linear import Step, _free_memory, _torch_threads
 from .peers import copies_of
 
@@ -84,7 +85,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Result:
-    """At one depth; `bandwidth` in bytes a second, the more of what was measured before and after."""
+    """At one depth; `bandwidth` in bytes a second."""
 
     heads: Heads
     depth: int
@@ -112,17 +113,18 @@ def measure(heads: Heads, settings: Settings, step: Step = lambda text: None) ->
     """One result for each depth."""
     formats = {name: _small(name) for name in settings.formats}
     with _torch_threads(settings.threads) as threads:
+        pass_bytes, reads = passes(threads)
         for depth in settings.depths:
             step(f"{heads}, {depth} tokens")
-            before = read_bandwidth(threads)
             token = [torch.randn(1, n, 1, heads.channels) for n in (heads.queries, heads.keys, heads.keys)]
             past = [torch.randn(1, heads.keys, depth, heads.channels) for _ in range(2)]
             entrants = [_packed(name, format, heads, past, token) for name, format in formats.items()]
             if settings.peers:
                 entrants += [_sdpa(past, token, dtype) for dtype in settings.dtypes]
-            times = _race(entrants, settings.repeats)
-            bandwidth = max(before, read_bandwidth(threads))  # where others use it too, memory has bad moments
-            timings = [_timing(entrant, seconds, bandwidth) for entrant, seconds in zip(entrants, times, strict=True)]
+            times = _race([*(cycle([read]) for read in reads), *(e.steps for e in entrants)], settings.repeats)
+            bandwidth = pass_bytes / min(times[: len(reads)])
+            ours = zip(entrants, times[len(reads) :], strict=True)
+            timings = [_timing(entrant, seconds, bandwidth) for entrant, seconds in ours]
             yield Result(heads, depth, bandwidth, timings)
 
 
@@ -175,12 +177,12 @@ def _more_copies(nbytes: int) -> int:
     return copies_of(nbytes, _free_memory() // SHARES) - 1
 
 
-def _race(entrants: Sequence[_Entrant], repeats: int) -> list[float]:
-    """Median seconds of each."""
+def _race(entrants: Sequence[Iterator[Callable[[], Any]]], repeats: int) -> list[float]:
+    """Median seconds of each one's steps."""
     times: list[list[float]] = [[] for _ in entrants]
     for turn in range(repeats + 1):
-        for entrant, found in zip(entrants, times, strict=True):
-            call = next(entrant.steps)
+        for steps, found in zip(entrants, times, strict=True):
+            call = next(steps)
             start = time.perf_counter()
             call()
             if turn:  # the first wakes threads

@@ -3,6 +3,8 @@
 import os
 import re
 import statistics
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -15,17 +17,24 @@ _SMALLEST_BUFFER = 256 << 20
 
 
 def read_bandwidth(threads: int, *, size: int | None = None, repeats: int = 5) -> float:
-    """Bytes a second that `threads` threads read from memory: the median of `repeats` passes over `size` bytes, by
-    default four times the last-level cache, so that caches cannot help. Each thread reads one byte after the other, and
-    in four places at a time; what is faster counts, which is not the same on every machine."""
+    """Bytes a second that `threads` threads read from memory: the median of `repeats` of the faster `passes`."""
     if threads < 1 or repeats < 1:
         raise ValueError("at least one thread and one pass are needed")
+    _, ways = passes(threads, size)
+    ways[0]()
+    return max(statistics.median(way() for _ in range(repeats)) for way in ways)
+
+
+def passes(threads: int, size: int | None = None) -> tuple[int, list[Callable[[], float]]]:
+    """What a pass over memory reads, and calls that make one and return its bytes a second. By default it is four times
+    the last-level cache, so that caches cannot help. Each thread reads one byte after the other, or in four places at a
+    time: what is faster is not the same on every machine."""
     buffer = torch.ones(size or _buffer_bytes(), dtype=torch.uint8)
-    _native.read_bandwidth(buffer, False, threads)
-    ways = [
-        [_native.read_bandwidth(buffer, in_parts, threads)[0] for _ in range(repeats)] for in_parts in (False, True)
-    ]
-    return max(statistics.median(rates) for rates in ways)
+    return buffer.nbytes, [partial(_pass, buffer, in_parts, threads) for in_parts in (False, True)]
+
+
+def _pass(buffer: torch.Tensor, in_parts: bool, threads: int) -> float:
+    return _native.read_bandwidth(buffer, in_parts, threads)[0]
 
 
 def last_level_cache_bytes() -> int:

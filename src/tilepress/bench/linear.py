@@ -2,7 +2,8 @@
 
 Every entrant goes through copies of its weights that fill the last-level cache four times over, so that each call
 reads its weights from memory, as the layers of a model do. Entrants of the same packed weights share the copies, and
-the turn through them. The read bandwidth of the same run, which also empties the caches, comes before each batch.
+the turn through them. Passes over memory take turns with all of them, and the read bandwidth is the median of those:
+what memory gives changes from one second to the next where others use it too.
 """
 
 import os
@@ -25,7 +26,7 @@ from ..formats import BFP, FormatError, Integer, WeightFormat, parse, parse_weig
 from ..tiles import PackedMatrix, pack
 from ..tiles.layout import BLOCK_NEURONS
 from ..tiles.native import own_copy
-from .bandwidth import read_bandwidth
+from .bandwidth import passes
 from .peers import PEERS, Call, Entrant, Peer, copies_of
 from .shapes import Shape
 
@@ -91,8 +92,8 @@ class Timing:
 
 @dataclass(frozen=True)
 class Result:
-    """All timings of one shape and batch; `bandwidth` in bytes a second, the more of what was measured before and
-    after; `refused`: peer → why it is not among them."""
+    """All timings of one shape and batch; `bandwidth` in bytes a second; `refused`: peer → why it is not among
+    them."""
 
     shape: Shape
     batch: int
@@ -170,13 +171,15 @@ def measure(
     """One result for each batch, for all contestants and all peers that are honest here, with the same threads."""
     with _torch_threads(settings.threads) as threads:
         entrants, refused = _enter(shape, contestants, settings, threads, step)
+        pass_bytes, reads = passes(threads)
         for batch in settings.batches:
             step(f"{shape}, batch {batch}")
             x = torch.randn(batch, shape.inputs, generator=torch.Generator().manual_seed(1)).to(settings.dtype)
-            before = read_bandwidth(threads)
-            times = _race([entrant.prepare(x) for entrant in entrants], [e.pool for e in entrants], settings)
-            bandwidth = max(before, read_bandwidth(threads))  # where others use it too, memory has bad moments
-            timings = [_timing(e, batch, seconds, bandwidth) for e, seconds in zip(entrants, times, strict=True)]
+            calls = [*reads, *(entrant.prepare(x) for entrant in entrants)]
+            times = _race(calls, [*("torch" for _ in reads), *(e.pool for e in entrants)], settings)
+            bandwidth = pass_bytes / min(times[: len(reads)])
+            ours = zip(entrants, times[len(reads) :], strict=True)
+            timings = [_timing(entrant, batch, seconds, bandwidth) for entrant, seconds in ours]
             yield Result(shape, batch, bandwidth, timings, refused)
 
 
@@ -282,7 +285,7 @@ def _free_memory() -> int:
     return int(MEMORY_SHARE * (int(available[1]) * 1024 if available else pages))
 
 
-def _race(calls: Sequence[Call], pools: Sequence[str], settings: Settings) -> list[float]:
+def _race(calls: Sequence[Callable[[], object]], pools: Sequence[str], settings: Settings) -> list[float]:
     """Median seconds of each call: turn after turn, until each has had its share of time or of repeats. The order of
     turns changes, so that none always comes after the same."""
     times: list[list[float]] = [[] for _ in calls]
@@ -299,13 +302,13 @@ def _race(calls: Sequence[Call], pools: Sequence[str], settings: Settings) -> li
     return [statistics.median(spent) for spent in times]
 
 
-def _turn(call: Call, most: int) -> list[float]:
+def _turn(call: Callable[[], object], most: int) -> list[float]:
     """A call that wakes the threads, and some that count; of long calls, one that does both."""
     first = _seconds(call)
     return [first] if first > LONG_CALL else [_seconds(call) for _ in range(min(BURST, most))]
 
 
-def _seconds(call: Call) -> float:
+def _seconds(call: Callable[[], object]) -> float:
     start = time.perf_counter()
     call()
     return time.perf_counter() - start
