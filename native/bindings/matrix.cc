@@ -1,13 +1,16 @@
 // Python's door to formats and packed matrices.
 #include "dispatch/matrix.h"
 
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "bindings/arguments.h"
@@ -19,9 +22,12 @@
 namespace tilepress {
 namespace {
 
-// A Format with the tables it points to.
+// A Format with the tables it points to. All matrices of a format share one, so that it stays in caches between layers.
 struct OwnedFormat {
-  Format format;
+  OwnedFormat() = default;
+  OwnedFormat(const OwnedFormat&) = delete;
+
+  Format format{};
   std::vector<float> thresholds;
   std::vector<uint8_t> codes;
   std::vector<float> values;
@@ -79,12 +85,14 @@ void set_halves(OwnedFormat& owned) {
   owned.format.half_unit = unit;
 }
 
-OwnedFormat make_format(const std::string& rounding, int bits, float low, float high, float max, int emax,
-                        bool zero_point, const std::string& scale, int64_t group, int mantissa_bits, int min_exponent,
-                        ConstFloats thresholds, ConstBytes codes, ConstFloats values) {
-  OwnedFormat owned;
+using SharedFormat = std::shared_ptr<const OwnedFormat>;
+
+SharedFormat make_format(const std::string& rounding, int bits, float low, float high, float max, int emax,
+                         bool zero_point, const std::string& scale, int64_t group, int mantissa_bits, int min_exponent,
+                         ConstFloats thresholds, ConstBytes codes, ConstFloats values) {
+  const auto made = std::make_shared<OwnedFormat>();
+  OwnedFormat& owned = *made;
   Format& format = owned.format;
-  format = {};
   format.rounding = pick<Rounding>(rounding, {{"integer", Rounding::integer},
                                               {"minifloat", Rounding::minifloat},
                                               {"table", Rounding::table},
@@ -115,19 +123,13 @@ OwnedFormat make_format(const std::string& rounding, int bits, float low, float 
   if (table && bits <= 6) set_halves(owned);
   if (has_half_range(format)) format.half_unit = format.scale == ScaleType::none ? 1.0f : 0.0f;
   if (format.rounding == Rounding::minifloat && bits == 8 && mantissa_bits == 3) format.half_unit = 256.0f;
-  return owned;
-}
-
-// The vectors may have moved since the format was made, so pointers are set just before use.
-Format view(const OwnedFormat& owned) {
-  Format format = owned.format;
   format.thresholds = owned.thresholds.data();
   format.codes = owned.codes.data();
   format.values = owned.values.data();
   format.bf16s = owned.bf16s.data();
   format.integers = owned.integers.empty() ? nullptr : owned.integers.data();
   format.halves = owned.halves.empty() ? nullptr : owned.halves.data();
-  return format;
+  return made;
 }
 
 int scale_bytes(ScaleType type) {
@@ -143,9 +145,8 @@ int scale_bytes(ScaleType type) {
   }
 }
 
-MatrixShape make_shape(const OwnedFormat& owned, int64_t rows, int64_t cols, int operand_bits, bool sparse) {
+MatrixShape make_shape(const Format& format, int64_t rows, int64_t cols, int operand_bits, bool sparse) {
   constexpr int64_t kLimit = int64_t{1} << 40;
-  const Format& format = owned.format;
   require(rows >= 1 && cols >= 1 && rows <= kLimit && cols <= kLimit, "sides must be positive");
   require(rows <= kLimit / cols, "the matrix is too large");
   require(operand_bits == 8 || operand_bits == 16, "an operand has 8 or 16 bits");
@@ -214,7 +215,7 @@ Weights check_weights(const MatrixShape& shape, ConstBytes data, const std::stri
 
 // Codes without scales: what pack_codes and unpack_codes deal in.
 MatrixShape codes_shape(const OwnedFormat& format, int64_t rows, int64_t cols, int operand_bits, bool sparse) {
-  MatrixShape shape = make_shape(format, rows, cols, operand_bits, sparse);
+  MatrixShape shape = make_shape(format.format, rows, cols, operand_bits, sparse);
   shape.groups = 0;
   shape.zero_points = false;
   return shape;
@@ -222,7 +223,7 @@ MatrixShape codes_shape(const OwnedFormat& format, int64_t rows, int64_t cols, i
 
 void py_count_kept(const OwnedFormat& format, int64_t rows, int64_t cols, ConstBytes data, const std::string& type,
                    ConstBytes keep, int threads, Offsets counts) {
-  const MatrixShape shape = make_shape(format, rows, cols, 16, true);
+  const MatrixShape shape = make_shape(format.format, rows, cols, 16, true);
   const Weights weights = check_weights(shape, data, type, keep);
   require_size(counts, shape.blocks(), "counts");
   nb::gil_scoped_release release;
@@ -232,11 +233,11 @@ void py_count_kept(const OwnedFormat& format, int64_t rows, int64_t cols, ConstB
 int64_t py_pack_weights(const OwnedFormat& format, int64_t rows, int64_t cols, int operand_bits, bool sparse,
                         ConstBytes data, const std::string& type, ConstBytes keep, bool scales_given, Bytes codes,
                         Bytes mask, ConstOffsets offsets, Bytes scales, Bytes zeros, int threads) {
-  const MatrixShape shape = make_shape(format, rows, cols, operand_bits, sparse);
+  const MatrixShape shape = make_shape(format.format, rows, cols, operand_bits, sparse);
   const Weights weights = check_weights(shape, data, type, keep);
   const Streams streams = check_streams(shape, codes, mask, offsets, scales, zeros);
   nb::gil_scoped_release release;
-  return pack_weights(shape, view(format), weights, scales_given, streams, threads);
+  return pack_weights(shape, format.format, weights, scales_given, streams, threads);
 }
 
 void py_pack_codes(const OwnedFormat& format, int64_t rows, int64_t cols, int operand_bits, bool sparse,
@@ -249,25 +250,39 @@ void py_pack_codes(const OwnedFormat& format, int64_t rows, int64_t cols, int op
   pack_codes(shape, source.data(), keep.data(), streams, threads);
 }
 
+// Lets other threads run Python, until it is told to stop.
+class OthersRun {
+ public:
+  OthersRun() : mine_(PyEval_SaveThread()) {}
+  ~OthersRun() { stop(); }
+  OthersRun(const OthersRun&) = delete;
+  OthersRun& operator=(const OthersRun&) = delete;
+
+  void stop() {
+    if (mine_) PyEval_RestoreThread(std::exchange(mine_, nullptr));
+  }
+
+ private:
+  PyThreadState* mine_;
+};
+
 // A packed matrix whose arrays have been checked, kept for as many calls as come.
 class PackedArrays {
  public:
-  PackedArrays(const OwnedFormat& format, int64_t rows, int64_t cols, int operand_bits, bool sparse, Bytes codes,
-               Bytes mask, ConstOffsets offsets, Bytes scales, Bytes zeros)
-      : format_(format),
-        native_format_(view(format_)),
-        shape_(make_shape(format, rows, cols, operand_bits, sparse)),
+  PackedArrays(SharedFormat format, int64_t rows, int64_t cols, int operand_bits, bool sparse, Bytes codes, Bytes mask,
+               ConstOffsets offsets, Bytes scales, Bytes zeros)
+      : format_(std::move(format)),
+        shape_(make_shape(format_->format, rows, cols, operand_bits, sparse)),
+        streams_(check_streams(shape_, codes, mask, offsets, scales, zeros)),
         codes_(codes),
         mask_(mask),
         offsets_(offsets),
         scales_(scales),
-        zeros_(zeros),
-        streams_(check_streams(shape_, codes, mask, offsets, scales, zeros)) {
+        zeros_(zeros) {
     if (sparse) check_masks(shape_, offsets.data(), mask.data());
     if (sparse && shape_.zero_points) check_whole_zeros(shape_, zeros.data());
-    half_exponent_ = half_exponent(shape_, native_format_, streams_);
+    half_exponent_ = half_exponent(shape_, format_->format, streams_);
   }
-  PackedArrays(const PackedArrays&) = delete;  // native_format_ points into format_
 
   void unpack_codes(Bytes to, Bytes keep, int threads) const {
     require_size(to, shape_.rows * shape_.cols * code_bytes(shape_.bits), "codes");
@@ -279,7 +294,7 @@ class PackedArrays {
   void unpack_weights(Floats to, int threads) const {
     require_size(to, shape_.rows * shape_.cols, "weights");
     nb::gil_scoped_release release;
-    tilepress::unpack_weights(shape_, native_format_, streams_, to.data(), threads);
+    tilepress::unpack_weights(shape_, format_->format, streams_, to.data(), threads);
   }
 
   // x · Wᵀ in a new tensor, with mantissa -1 for activations as they are; None where x is no plain tensor that fits,
@@ -297,20 +312,18 @@ class PackedArrays {
     NewTensor y(tensor, shape_.rows);
     const Outputs outputs = {y.data(), real, nullptr};
     nb::object result;
-    {
-      nb::gil_scoped_release release;
-      Aside give([&] {
-        const nb::gil_scoped_acquire acquire;
-        result = y.give();
-      });
-      if (mantissa < 0) {
-        tilepress::linear_float(weights(), activations, float_way(weights(), batch, real), outputs, threads);
-      } else {
-        tilepress::linear_integer(weights(), activations, rounding, integer_way(weights(), batch, rounding), outputs,
-                                  threads);
-      }
-      give.finish();
+    OthersRun others;
+    Aside give([&] {
+      others.stop();  // for as long as the last threads take
+      result = y.give();
+    });
+    if (mantissa < 0) {
+      tilepress::linear_float(weights(), activations, float_way(weights(), batch, real), outputs, threads);
+    } else {
+      tilepress::linear_integer(weights(), activations, rounding, integer_way(weights(), batch, rounding), outputs,
+                                threads);
     }
+    give.finish();
     return result;
   }
 
@@ -345,9 +358,9 @@ class PackedArrays {
                             {as<uint8_t>(y), real, as<const float>(bias)}, threads);
   }
 
-  PackedWeights weights() const { return {shape_, native_format_, streams_, half_exponent_}; }
+  PackedWeights weights() const { return {shape_, format_->format, streams_, half_exponent_}; }
   IntegerFormat check_rounding(int64_t group, int mantissa) const {
-    require(format_.format.rounding == Rounding::integer && shape_.operand_bits == 8,
+    require(format_->format.rounding == Rounding::integer && shape_.operand_bits == 8,
             "integer activations want integer weights in 8-bit tiles");
     const bool known = group == 16 || group == 32 || group == 64 || group == 128;
     require(mantissa == 0 ? group == 0 : mantissa >= 1 && mantissa <= kMaxMantissa && known,
@@ -362,14 +375,15 @@ class PackedArrays {
     return real_of(type);
   }
 
-  OwnedFormat format_;
-  Format native_format_;
+  // What a call reads, side by side.
+  SharedFormat format_;
   MatrixShape shape_;
+  Streams streams_;
+  int half_exponent_;
+  // What owns the streams.
   Bytes codes_, mask_;
   ConstOffsets offsets_;
   Bytes scales_, zeros_;
-  Streams streams_;
-  int half_exponent_;
 };
 
 }  // namespace
@@ -402,9 +416,9 @@ void bind_matrices(nb::module_& m) {
 
   m.def("use_tensor_type", &use_tensor_type, "type"_a);
   nb::class_<PackedArrays>(m, "Matrix")
-      .def(nb::init<const OwnedFormat&, int64_t, int64_t, int, bool, Bytes, Bytes, ConstOffsets, Bytes, Bytes>(),
-           "format"_a, "rows"_a, "cols"_a, "operand_bits"_a, "sparse"_a, as_it_is("codes"), as_it_is("mask"),
-           as_it_is("offsets"), as_it_is("scales"), as_it_is("zeros"))
+      .def(nb::init<SharedFormat, int64_t, int64_t, int, bool, Bytes, Bytes, ConstOffsets, Bytes, Bytes>(), "format"_a,
+           "rows"_a, "cols"_a, "operand_bits"_a, "sparse"_a, as_it_is("codes"), as_it_is("mask"), as_it_is("offsets"),
+           as_it_is("scales"), as_it_is("zeros"))
       .def("unpack_codes", &PackedArrays::unpack_codes, as_it_is("to"), as_it_is("keep"), "threads"_a)
       .def("unpack_weights", &PackedArrays::unpack_weights, as_it_is("to"), "threads"_a)
       .def("linear", &PackedArrays::linear)
