@@ -286,7 +286,7 @@ DigitRows digit_rows(int digits) {
   if (find(kLinearBf16Blocks)->isa == Isa::portable) {
     return two ? DigitRows{{16, 16, 16, 16}, {16, 8, 4, 16}} : DigitRows{{16, 16, 16, 16}, {16, 16, 2, 16}};
   }
-  return two ? DigitRows{{4, 4, 1, 3}, {4, 4, 3, 3}} : DigitRows{{5, 8, 4, 6}, {6, 3, 2, 4}};
+  return two ? DigitRows{{3, 4, 1, 3}, {4, 4, 3, 4}} : DigitRows{{5, 8, 4, 6}, {6, 3, 2, 4}};
 }
 
 int64_t few_digit_rows(const PackedWeights& weights, Real type) {
