@@ -63,16 +63,17 @@ def read_bandwidths() -> str:
 
 def speeds_table() -> str:
     """Time and ratio of every entrant on both machines, from the latest results of each."""
-    lines = [
-        ["machine", "weights + activations", *(f"batch {batch}" for batch in BATCHES), "% of read, batch 1", "× of"]
-    ]
-    lines.append(["---", "---", *["---:"] * (len(BATCHES) + 1), "---"])
+    batches, reads = [f"batch {batch}" for batch in BATCHES], ["% of read, batch 1", "× plain read, batch 1"]
+    lines = [["machine", "weights + activations", *batches, *reads, "× of"]]
+    lines.append(["---", "---", *["---:"] * len([*batches, *reads]), "---"])
     for part, (machine, peer) in MACHINES.items():
         values = _latest(part, counts=lambda command: "--shape llama3-8b" in command)
         for name in ENTRANTS:
             cells = [_cell(values, f"{name}.{SHAPE}.b{batch}", peer) for batch in BATCHES]
-            share = values[f"{name}.{SHAPE}.b1.share_of_read_bandwidth"]
-            lines.append([machine, f"`{name}`", *cells, f"{100 * share:.0f}", peer])
+            share, over = (
+                values.get(f"{name}.{SHAPE}.b1.{what}") for what in ("share_of_read_bandwidth", "over.plain read")
+            )
+            lines.append([machine, f"`{name}`", *cells, f"{100 * share:.0f}", f"{over:.2f}" if over else "", peer])
     return _markdown(lines)
 
 

@@ -281,13 +281,15 @@ void keep_freed_memory() {
 }
 
 double read_bandwidth(const uint8_t* data, int64_t size, bool in_parts, int threads, uint64_t* checksum) {
-  constexpr int64_t kChunk = 1 << 20;
+  // Of little, every thread has many chunks too, so that all end together.
+  constexpr int64_t kLeast = 1 << 15, kMost = 1 << 20, kChunks = 32;
+  const int64_t whole = std::clamp(size / (kChunks * threads) / kLeast * kLeast, kLeast, kMost);
   const auto read = choose(kRead);
   std::atomic<uint64_t> total{0};
   const auto start = std::chrono::steady_clock::now();
-  parallel_for((size + kChunk - 1) / kChunk, threads, [&](int, int64_t chunk) {
-    const int64_t at = chunk * kChunk;
-    total += read(data + at, static_cast<size_t>(std::min(kChunk, size - at)), in_parts);
+  parallel_for((size + whole - 1) / whole, threads, [&](int, int64_t chunk) {
+    const int64_t at = chunk * whole;
+    total += read(data + at, static_cast<size_t>(std::min(whole, size - at)), in_parts);
   });
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
   *checksum = total;

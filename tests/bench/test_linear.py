@@ -152,6 +152,8 @@ def test_a_race(fake_kernels):
         assert names[:4] == ["int4:g32", "int4:g32+int8", "int8:row@50%+int8", "torch float32"]
         assert {*names[3:], *result.refused} == {peer.name for peer in peers.PEERS}
         assert all(timing.seconds > 0 and timing.share_of_bandwidth > 0 for timing in result.timings)
+        assert all(timing.over_read > 0 for timing in result.timings[:3])
+        assert all(timing.over_read is None for timing in result.timings[3:])
         assert result.over(result.timings[0]).keys() == set(names[3:])
 
 
@@ -207,7 +209,7 @@ def records(*arguments):
 
 def test_records(fake_kernels):
     found = records("int4:g32+int8", "--shape", "64x64", "--repeats", 1, "--batch", 1, "--batch", 2)
-    for figure in ("time", "rate", "share_of_read_bandwidth", "over.torch float32"):
+    for figure in ("time", "rate", "share_of_read_bandwidth", "over.plain read", "over.torch float32"):
         assert found[f"int4:g32+int8.64x64.b2.{figure}"] > 0
     assert found["int4:g32+int8.64x64.b2.kernel"] == "fake/2"
     assert found["torch float32.64x64.b1.kernel"] == "F.linear"
@@ -229,7 +231,7 @@ def test_records_of_a_sweep(fake_kernels):
 def test_tables(fake_kernels):
     small = ["bench", "linear", "int4:g32", "--shape", "64x64", "--repeats", "1"]
     table = CliRunner().invoke(app, small, catch_exceptions=False).stdout
-    assert "× torch float32" in table and "read bandwidth, GB/s:" in table
+    assert "× torch float32" in table and "× plain read" in table and "read bandwidth, GB/s:" in table
     table = CliRunner().invoke(app, [*small, "--sweep"], catch_exceptions=False).stdout
     assert "× dense" in table and "sparse beats dense:" in table
 

@@ -20,7 +20,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from ..formats.kv import KvFormat, parse_kv
 from ..kernels.attention import GrowingKv, growing_kv
-from .bandwidth import passes
+from .bandwidth import Reader
 from .linear import Step, _free_memory, _torch_threads
 from .peers import copies_of
 
@@ -113,7 +113,7 @@ def measure(heads: Heads, settings: Settings, step: Step = lambda text: None) ->
     """One result for each depth."""
     formats = {name: _small(name) for name in settings.formats}
     with _torch_threads(settings.threads) as threads:
-        pass_bytes, reads = passes(threads)
+        passes = Reader(threads).passes()
         for depth in settings.depths:
             step(f"{heads}, {depth} tokens")
             token = [torch.randn(1, n, 1, heads.channels) for n in (heads.queries, heads.keys, heads.keys)]
@@ -121,8 +121,9 @@ def measure(heads: Heads, settings: Settings, step: Step = lambda text: None) ->
             entrants = [_packed(name, format, heads, past, token) for name, format in formats.items()]
             if settings.peers:
                 entrants += [_sdpa(past, token, dtype) for dtype in settings.dtypes]
-            times = _race([*(cycle([read]) for read in reads), *(e.steps for e in entrants)], settings.repeats)
-            bandwidth = pass_bytes / min(times[: len(reads)])
+            reads = [cycle([way]) for way in passes.ways]
+            times = _race([*reads, *(entrant.steps for entrant in entrants)], settings.repeats)
+            bandwidth = passes.nbytes / min(times[: len(reads)])
             ours = zip(entrants, times[len(reads) :], strict=True)
             timings = [_timing(entrant, seconds, bandwidth) for entrant, seconds in ours]
             yield Result(heads, depth, bandwidth, timings)

@@ -3,11 +3,14 @@
 import os
 import re
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from .. import _native
 
@@ -17,24 +20,39 @@ _SMALLEST_BUFFER = 256 << 20
 
 
 def read_bandwidth(threads: int, *, size: int | None = None, repeats: int = 5) -> float:
-    """Bytes a second that `threads` threads read from memory: the median of `repeats` of the faster `passes`."""
+    """Bytes a second that `threads` threads read from memory: the median of `repeats` passes over `size` bytes, the way
+    that is faster."""
     if threads < 1 or repeats < 1:
         raise ValueError("at least one thread and one pass are needed")
-    _, ways = passes(threads, size)
+    ways = Reader(threads, size).passes().ways
     ways[0]()
     return max(statistics.median(way() for _ in range(repeats)) for way in ways)
 
 
-def passes(threads: int, size: int | None = None) -> tuple[int, list[Callable[[], float]]]:
-    """What a pass over memory reads, and calls that make one and return its bytes a second. By default it is four times
-    the last-level cache, so that caches cannot help. Each thread reads one byte after the other, or in four places at a
-    time: what is faster is not the same on every machine."""
-    buffer = torch.ones(size or _buffer_bytes(), dtype=torch.uint8)
-    return buffer.nbytes, [partial(_pass, buffer, in_parts, threads) for in_parts in (False, True)]
+@dataclass(frozen=True)
+class Passes:
+    """Calls that read `nbytes` bytes each and return their bytes a second. In one of the `ways` each thread reads one
+    byte after the other, in the other in four places at a time: what is faster is not the same on every machine."""
+
+    nbytes: int
+    ways: Sequence[Callable[[], float]]
 
 
-def _pass(buffer: torch.Tensor, in_parts: bool, threads: int) -> float:
-    return _native.read_bandwidth(buffer, in_parts, threads)[0]
+class Reader:
+    """`size` bytes of memory, by default four times the last-level cache, so that caches cannot help who reads them."""
+
+    def __init__(self, threads: int, size: int | None = None) -> None:
+        self._threads = threads
+        self._memory = torch.ones(size or _buffer_bytes(), dtype=torch.uint8)
+
+    def passes(self, nbytes: int | None = None) -> Passes:
+        """Over all of it; or over `nbytes` of it at a time, in turn, or all if that is less."""
+        length = min(nbytes or len(self._memory), len(self._memory))
+        parts = self._memory.split(length)[: len(self._memory) // length]
+        return Passes(length, [partial(self._read, cycle(parts), in_parts) for in_parts in (False, True)])
+
+    def _read(self, turn: Iterator[Tensor], in_parts: bool) -> float:
+        return _native.read_bandwidth(next(turn), in_parts, self._threads)[0]
 
 
 def last_level_cache_bytes() -> int:

@@ -2,8 +2,9 @@
 
 Every entrant goes through copies of its weights that fill the last-level cache four times over, so that each call
 reads its weights from memory, as the layers of a model do. Entrants of the same packed weights share the copies, and
-the turn through them. Passes over memory take turns with all of them, and the read bandwidth is the median of those:
-what memory gives changes from one second to the next where others use it too.
+the turn through them. Plain passes over memory take turns with all of them, since what memory gives changes from one
+second to the next where others use it too: long ones, whose median is the read bandwidth, and for our own layers such
+as read no more bytes than these do.
 """
 
 import os
@@ -26,8 +27,8 @@ from ..formats import BFP, FormatError, Integer, WeightFormat, parse, parse_weig
 from ..tiles import PackedMatrix, pack
 from ..tiles.layout import BLOCK_NEURONS
 from ..tiles.native import own_copy
-from .bandwidth import passes
-from .peers import PEERS, Call, Entrant, Peer, copies_of
+from .bandwidth import Passes, Reader
+from .peers import PEERS, TORCH, Call, Entrant, Peer, copies_of
 from .shapes import Shape
 
 FORM = "FORMAT[@DENSITY%][+ACTIVATIONS], int4:g32@50%+int8 say"
@@ -80,7 +81,8 @@ class Settings:
 
 @dataclass(frozen=True)
 class Timing:
-    """Median time of a call, and the weights as stored that it reads in that time."""
+    """Median time of a call, and the weights as stored that it reads in that time. `over_read`: how many times as fast
+    that is as threads that do nothing but read as many bytes, in one call too; None for peers."""
 
     name: str
     kernel: str
@@ -88,6 +90,7 @@ class Timing:
     seconds: float
     bytes_per_second: float
     share_of_bandwidth: float
+    over_read: float | None = None
 
 
 @dataclass(frozen=True)
@@ -171,16 +174,24 @@ def measure(
     """One result for each batch, for all contestants and all peers that are honest here, with the same threads."""
     with _torch_threads(settings.threads) as threads:
         entrants, refused = _enter(shape, contestants, settings, threads, step)
-        pass_bytes, reads = passes(threads)
+        reader = Reader(threads)
+        sizes = list(dict.fromkeys(entrant.weight_bytes for entrant in entrants if not entrant.is_peer))
+        passes = [reader.passes(), *map(reader.passes, sizes)]
+        ways = [way for one in passes for way in one.ways]
         for batch in settings.batches:
             step(f"{shape}, batch {batch}")
             x = torch.randn(batch, shape.inputs, generator=torch.Generator().manual_seed(1)).to(settings.dtype)
-            calls = [*reads, *(entrant.prepare(x) for entrant in entrants)]
-            times = _race(calls, [*("torch" for _ in reads), *(e.pool for e in entrants)], settings)
-            bandwidth = pass_bytes / min(times[: len(reads)])
-            ours = zip(entrants, times[len(reads) :], strict=True)
-            timings = [_timing(entrant, batch, seconds, bandwidth) for entrant, seconds in ours]
+            calls = [*ways, *(entrant.prepare(x) for entrant in entrants)]
+            times = iter(_race(calls, [*(TORCH for _ in ways), *(e.pool for e in entrants)], settings))
+            bandwidth, *rates = [_fastest(one, times) for one in passes]
+            reads = dict(zip(sizes, rates, strict=True))
+            timings = [_timing(entrant, batch, next(times), bandwidth, reads) for entrant in entrants]
             yield Result(shape, batch, bandwidth, timings, refused)
+
+
+def _fastest(passes: Passes, times: Iterator[float]) -> float:
+    """Bytes a second of the way that took the least of the next times."""
+    return passes.nbytes / min(next(times) for _ in passes.ways)
 
 
 def call_times(
@@ -200,9 +211,10 @@ def call_times(
         return found
 
 
-def _timing(entrant: Entrant, batch: int, seconds: float, bandwidth: float) -> Timing:
+def _timing(entrant: Entrant, batch: int, seconds: float, bandwidth: float, reads: Mapping[int, float]) -> Timing:
     rate = entrant.weight_bytes / seconds
-    return Timing(entrant.name, entrant.kernel(batch), entrant.is_peer, seconds, rate, rate / bandwidth)
+    over_read = None if entrant.is_peer else rate / reads[entrant.weight_bytes]
+    return Timing(entrant.name, entrant.kernel(batch), entrant.is_peer, seconds, rate, rate / bandwidth, over_read)
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from .shapes import Shape
 GROUP = 32
 MOST_COPIES = 1000  # more than the calls between two passes over other memory, so that none is met again in a cache
 _UNKNOWN_CACHE = 64 << 20
+TORCH = "torch"  # a pool of threads
 
 Call = Callable[[], Tensor]
 
@@ -44,7 +45,7 @@ class Entrant:
     kernel: Callable[[int], str]
     prepare: Callable[[Tensor], Call]
     is_peer: bool = True
-    pool: str = "torch"
+    pool: str = TORCH
 
 
 class Peer(Protocol):

@@ -165,9 +165,10 @@ def linear(
     """Time linear layers on packed weights beside other people's, interleaved in one run.
 
     Activations are taken as they are, or made into int8 or block floating point (bfp:g32:m8) on the way. GB/s counts
-    the bytes of the weights as stored; the share is of the read bandwidth measured in the same run; × is how many times
-    as long a peer takes. Weights rotate through four times the last-level cache. A peer that has no real kernel here is
-    refused. Shapes of 4096x4096 and a batch of 1 if none are given.
+    the bytes of the weights as stored; the share is of the read bandwidth of long passes over memory in the same run; ×
+    is how many times as long a peer takes, or threads that do nothing but read as many bytes. Weights rotate through
+    four times the last-level cache. A peer that has no real kernel here is refused. Shapes of 4096x4096 and a batch of
+    1 if none are given.
 
     Example: tilepress bench linear int4:g32+int8 bf16@50% --shape llama3-8b --batch 1 --batch 16
     """
@@ -334,6 +335,8 @@ def _record(recorder: Recorder, results: "Sequence[Result]") -> None:
             recorder.add(f"{name}.rate", timing.bytes_per_second / 1e9, "GB/s")
             recorder.add(f"{name}.share_of_read_bandwidth", timing.share_of_bandwidth)
             recorder.add(f"{name}.kernel", timing.kernel)
+            if timing.over_read is not None:
+                recorder.add(f"{name}.over.plain read", timing.over_read, "x")
             for peer, ratio in result.over(timing).items() if not timing.is_peer else ():
                 recorder.add(f"{name}.over.{peer}", ratio, "x")
 
@@ -341,7 +344,7 @@ def _record(recorder: Recorder, results: "Sequence[Result]") -> None:
 def _print_results(results: "Sequence[Result]") -> None:
     rows = [_row(result, index) for result in results for index in range(len(result.timings))]
     peers = [f"× {timing.name}" for timing in results[0].timings if timing.is_peer]
-    columns = ["weights", "kernel", "batch", "µs", "GB/s", "% of read", *peers]
+    columns = ["weights", "kernel", "batch", "µs", "GB/s", "% of read", "× plain read", *peers]
     print_table(results[0].shape.title, columns, rows, words=2)
     read = ", ".join(f"{result.bandwidth / 1e9:.1f} at batch {result.batch}" for result in results)
     print(f"read bandwidth, GB/s: {read}\n")
@@ -350,7 +353,8 @@ def _print_results(results: "Sequence[Result]") -> None:
 def _row(result: "Result", index: int) -> list[str]:
     timing = result.timings[index]
     figures = (timing.seconds * 1e6, timing.bytes_per_second / 1e9, timing.share_of_bandwidth * 100)
-    ratios = [f"{ratio:.2f}" for ratio in result.over(timing).values()]
+    over = [timing.over_read, *result.over(timing).values()]
+    ratios = ["" if ratio is None else f"{ratio:.2f}" for ratio in over]
     return [timing.name, timing.kernel, str(result.batch), *(f"{figure:.1f}" for figure in figures), *ratios]
 
 
