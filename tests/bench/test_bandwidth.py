@@ -24,18 +24,23 @@ def test_a_rate_is_measured():
         read_bandwidth(0)
 
 
-def test_passes_take_turns_through_memory(monkeypatch):
+def test_every_pass_reads_what_was_read_the_longest_ago(monkeypatch):
     asked = []
-    monkeypatch.setattr(_native, "read_bandwidth", lambda data, in_parts, threads: (1.0, asked.append(data)))
+
+    def read(data, in_parts, threads):
+        asked.append((data.__array_interface__["data"][0], len(data), in_parts))
+        return 1.0, 0
+
+    monkeypatch.setattr(_native, "read_bandwidth", read)
     reader = Reader(1, size=100)
-    for nbytes, places in ((None, [0, 0, 0, 0]), (30, [0, 30, 60, 0]), (1000, [0, 0, 0, 0])):
-        passes = reader.passes(nbytes)
-        assert passes.nbytes == min(nbytes or 100, 100) and len(passes.ways) == 2
-        asked.clear()
-        assert [passes.ways[1]() for _ in range(4)] == [1.0] * 4
-        first = asked[0].data_ptr()
-        assert [part.data_ptr() - first for part in asked] == places
-        assert all(len(part) == passes.nbytes for part in asked)
+    short, long, whole, more = (reader.passes(nbytes) for nbytes in (20, 30, None, 1000))
+    assert [passes.nbytes for passes in (short, long, whole, more)] == [20, 30, 100, 100]
+    for call in (*short.ways, *long.ways, *short.ways, *whole.ways, *more.ways, *long.ways):
+        assert call() == 1.0
+    start = asked[0][0]
+    assert [address - start for address, *_ in asked] == [0, 20, 40, 70, 0, 20, 0, 0, 0, 0, 0, 30]
+    assert [length for _, length, _ in asked] == [20, 20, 30, 30, 20, 20, 100, 100, 100, 100, 30, 30]
+    assert [in_parts for *_, in_parts in asked] == [False, True] * 6
 
 
 def test_the_cache_has_a_size_or_none_is_known():

@@ -3,14 +3,12 @@
 import os
 import re
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import cycle
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from .. import _native
 
@@ -39,20 +37,23 @@ class Passes:
 
 
 class Reader:
-    """`size` bytes of memory, by default four times the last-level cache, so that caches cannot help who reads them."""
+    """`size` bytes of memory, by default four times the last-level cache, so that caches cannot help: every pass goes
+    on where the last one ended, whichever that was, and reads what was read the longest ago."""
 
     def __init__(self, threads: int, size: int | None = None) -> None:
         self._threads = threads
-        self._memory = torch.ones(size or _buffer_bytes(), dtype=torch.uint8)
+        self._memory = torch.ones(size or _buffer_bytes(), dtype=torch.uint8).numpy()  # by all threads, near to each
+        self._at = 0
 
     def passes(self, nbytes: int | None = None) -> Passes:
-        """Over all of it; or over `nbytes` of it at a time, in turn, or all if that is less."""
+        """Over all of it, or over `nbytes` if that is less."""
         length = min(nbytes or len(self._memory), len(self._memory))
-        parts = self._memory.split(length)[: len(self._memory) // length]
-        return Passes(length, [partial(self._read, cycle(parts), in_parts) for in_parts in (False, True)])
+        return Passes(length, [partial(self._read, length, in_parts) for in_parts in (False, True)])
 
-    def _read(self, turn: Iterator[Tensor], in_parts: bool) -> float:
-        return _native.read_bandwidth(next(turn), in_parts, self._threads)[0]
+    def _read(self, length: int, in_parts: bool) -> float:
+        first = self._at if self._at + length <= len(self._memory) else 0
+        self._at = first + length
+        return _native.read_bandwidth(self._memory[first : self._at], in_parts, self._threads)[0]
 
 
 def last_level_cache_bytes() -> int:
