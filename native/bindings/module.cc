@@ -16,6 +16,7 @@ namespace tilepress {
 namespace {
 
 std::tuple<double, uint64_t> py_read_bandwidth(ConstBytes data, bool in_parts, int threads) {
+  require(threads >= 1, "at least one thread is needed");
   uint64_t checksum = 0;
   nb::gil_scoped_release release;
   const double rate = read_bandwidth(data.data(), static_cast<int64_t>(data.size()), in_parts, threads, &checksum);

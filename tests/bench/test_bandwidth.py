@@ -22,6 +22,8 @@ def test_a_rate_is_measured():
     assert read_bandwidth(1, size=1 << 22, repeats=1) > 0
     with pytest.raises(ValueError, match="at least one thread"):
         read_bandwidth(0)
+    with pytest.raises(ValueError, match="at least one thread"):
+        _native.read_bandwidth(np.ones(64, np.uint8), False, 0)
 
 
 def test_every_pass_reads_what_was_read_the_longest_ago(monkeypatch):
