@@ -18,6 +18,7 @@ from transformers.generation.streamers import BaseStreamer
 
 from .bandwidth import read_bandwidth
 from .linear import SETTLE, Step, _free_memory, _torch_threads
+from .peers import TORCH
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Entrant:
     nbytes: int
     load: Callable[[int], Writer]
     is_peer: bool = True
-    pool: str = "torch"
+    pool: str = TORCH
 
 
 @dataclass(frozen=True)
