@@ -1,4 +1,5 @@
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,12 @@ def isa(request):
 def _no_forced_isa():
     """Tests choose for themselves; what the user's shell forces must not change what they check."""
     os.environ.pop("TILEPRESS_ISA", None)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _interrupts():
+    """What a shell starts in the background ignores interrupts, and so would the processes that tests interrupt."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")
