@@ -13,8 +13,9 @@ namespace {
 // Rows up to which multiplying weights as they are decoded is faster than decoding them to tiles: without a matrix unit
 // more than with it.
 constexpr int64_t kFewFloatRows = 1, kFewFloatRowsWithoutUnit = 6;
-// Of many rows, a short span of all of them stays in a core's second cache from block to block, laid out for it.
-constexpr int64_t kFewF32Rows = 16, kShortF32Span = 256;
+// The same of float32, where two blocks are multiplied together and elsewhere; and inputs decoded at a time, of which
+// two blocks and some rows fit the first cache.
+constexpr int64_t kFewF32Rows = 11, kFewF32RowsOneBlock = 16, kF32Span = 128;
 constexpr int64_t kFloatSpan = 4096;  // inputs; sums are not defined to the bit, so this only has to fit caches
 constexpr int64_t kMostPairRows = 2 * kTileRows;
 constexpr int64_t kManyBlocks = 8;  // for each thread: then threads take two at a time
@@ -62,10 +63,47 @@ void multiply_spans(Kernel* kernel, std::span<const LinearTask> tasks, Rows& row
 
 void linear_f32(std::span<const LinearTask> tasks, const Activations& x, int threads) {
   const PackedWeights& first = tasks.front().weights;
-  const bool many = x.batch > kFewF32Rows;
-  const int64_t span = whole_groups(first, many ? kShortF32Span : kFloatSpan);
-  F32Rows rows(first.shape, x, many ? span : 0);
-  multiply_spans(choose(kLinearF32), tasks, rows, span, threads);
+  F32Rows rows(first.shape, x, 0);
+  multiply_spans(choose(kLinearF32), tasks, rows, whole_groups(first, kFloatSpan), threads);
+}
+
+class F32Weights {
+ public:
+  explicit F32Weights(const F32Rows& x) : x_(x), decode_(choose(kDecodeF32)), multiply_(choose(kMultiplyF32)) {}
+
+  int64_t rows() const { return x_.batch(); }
+  int64_t span() const { return kF32Span; }
+  int64_t sums_span() const { return 0; }
+  int64_t tile_bytes(int64_t inputs) const { return inputs * kBlockNeurons * int64_t{sizeof(float)}; }
+
+  int64_t decode(DecodedBlock& block, uint8_t* weights, uint8_t* scratch) const {
+    block.tiles = weights;
+    return decode_(block.span, reinterpret_cast<float*>(weights), scratch);
+  }
+
+  void multiply(const DecodedBlock& one, const DecodedBlock* two, int64_t row, int64_t rows) const {
+    const auto weights = [](const DecodedBlock& block) { return reinterpret_cast<const float*>(block.tiles); };
+    multiply_({{weights(one), two ? weights(*two) : nullptr},
+               one.span.inputs,
+               x_.view(row, rows, one.span.first),
+               {one.sums_of(row), two ? two->sums_of(row) : nullptr}});
+  }
+
+ private:
+  const F32Rows& x_;
+  DecodeF32* decode_;
+  MultiplyF32* multiply_;
+};
+
+void linear_f32_decoded(const PackedWeights& weights, const Activations& x, const Outputs& outputs, int threads) {
+  F32Rows rows(weights.shape, x, kF32Span);
+  make_ready(rows, threads);
+  F32Weights decoded(rows);
+  const BlockStore store_block;
+  const auto store = [&](int64_t block, int64_t row, int64_t batch, float* totals) {
+    store_parts(store_block, weights.shape, outputs, block, row, batch, 1, totals);
+  };
+  TileLoops(weights, decoded, threads, store).run();
 }
 
 // Whether one row of fp16 serves all matrices.
@@ -250,7 +288,10 @@ void linear_bf16_pairs(const PackedWeights& weights, const Activations& x, const
 
 // The operation for activations that stay floats.
 std::string_view way_of_floats(const PackedWeights& weights, int64_t batch, Real type) {
-  if (!find(kLinearBf16)) return kLinearF32.name;
+  if (!find(kLinearBf16)) {
+    const bool pairs = find(kMultiplyF32)->isa == Isa::avx512;
+    return batch <= (pairs ? kFewF32Rows : kFewF32RowsOneBlock) ? kLinearF32.name : kMultiplyF32.name;
+  }
   const bool unit = find(kLinearBf16Blocks)->isa != Isa::portable;
   const int64_t rows = batch * Bf16Rows::parts_of(type);
   if (rows <= (unit ? kFewFloatRows : kFewFloatRowsWithoutUnit)) return kLinearBf16.name;
@@ -340,11 +381,12 @@ void linear_float(const PackedWeights& weights, const Activations& x, std::strin
     way = way_of_floats(weights, x.batch, x.type);
   }
   if (way == kLinearF32.name) return linear_f32({&task, 1}, x, threads);
+  if (way == kMultiplyF32.name) return linear_f32_decoded(weights, x, outputs, threads);
   if (way == kLinearBf16.name) return linear_bf16({&task, 1}, x, threads);
   if (way != kLinearBf16Blocks.name && way != kMultiplyBf16.name && way != kLinearGroups.name) {
     refuse_way("float",
                {kLinearF32.name, kLinearInteger.name, kLinearF16.name, kLinearBf16.name, kLinearBf16Blocks.name,
-                kLinearGroups.name, kMultiplyBf16.name},
+                kLinearGroups.name, kMultiplyF32.name, kMultiplyBf16.name},
                way);
   }
   if (way == kLinearGroups.name && !groups_take(weights)) {

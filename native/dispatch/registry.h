@@ -43,6 +43,8 @@ inline constinit const Operation<PackBlock> kPack{"pack"};
 inline constinit const Operation<UnpackBlock> kUnpack{"unpack"};
 inline constinit const Operation<LinearInteger> kLinearInteger{"linear_f32_i8_int"};
 inline constinit const Operation<LinearF32> kLinearF32{"linear_f32_f32_any"};
+inline constinit const Operation<DecodeF32> kDecodeF32{"decode_f32_any"};
+inline constinit const Operation<MultiplyF32> kMultiplyF32{"multiply_f32_f32_f32"};
 inline constinit const Operation<LinearBf16> kLinearBf16{"linear_f32_bf16_any"};
 inline constinit const Operation<LinearF16> kLinearF16{"linear_f32_f16_f16"};
 inline constinit const Operation<DecodeBf16> kDecodeBf16{"decode_bf16_any"};

@@ -146,7 +146,7 @@ class FieldTiles {
 
   FieldTiles(const SpanWeights& weights, uint8_t*) : weights_(weights), at_(weights.packed) {}
 
-  void next(int8_t* tile) {
+  [[gnu::noinline]] void next(int8_t* tile) {
     auto* codes = reinterpret_cast<uint8_t*>(tile);
     const int bits = weights_.format->bits;
     for (int line = 0; line < tile_code_bytes(bits, 8); line += kVectorBytes) prefetch_ahead(at_ + line);

@@ -285,7 +285,7 @@ def test_the_kernel_that_runs_can_be_asked_for(isa):
 def test_an_unknown_way_is_refused_with_the_list():
     packed = tiles.pack(torch.ones(16, 64), "mxfp4")
     with pytest.raises(
-        ValueError, match=r"linear_f32_i8_int, .*linear_f32_bf16_groups, multiply_f32_bf16_bf16; not magic"
+        ValueError, match=r"linear_f32_i8_int, .*linear_f32_bf16_groups, multiply_f32_f32_f32, multiply_f32_bf16_bf16; not magic"
     ):
         kernels.linear(torch.ones(1, 64), packed, way="magic")
 

@@ -248,8 +248,20 @@ using LinearF32 = int64_t(const SpanWeights&, const FloatActivations<float>&, fl
 using LinearBf16 = int64_t(const SpanWeights&, const FloatActivations<uint16_t>&, float* out, uint8_t* scratch);
 using LinearF16 = int64_t(const SpanWeights&, const HalfActivations&, float* out, uint8_t* scratch);
 
-// For many rows weights are decoded once, to tiles of operands as matrix units take them: 1 KiB each, in VNNI order, 32
-// inputs of bf16 or 64 of int8. `scaled` tiles hold weights, others lack the scale. Both return as linear kernels do.
+// For many rows weights are decoded once: to float32 [inputs, 16], multiplied with their scales,
+using DecodeF32 = int64_t(const SpanWeights&, float* weights, uint8_t* scratch);
+
+// and of one or two blocks, of which the second's may be null, out [batch, 16] += x · weights;
+struct F32Product {
+  const float* weights[2];
+  int64_t inputs;
+  FloatActivations<float> x;
+  float* out[2];
+};
+using MultiplyF32 = void(const F32Product&);
+
+// or to tiles of operands as matrix units take them: 1 KiB each, in VNNI order, 32 inputs of bf16 or 64 of int8.
+// `scaled` tiles hold weights, others lack the scale. All that decode return as linear kernels do.
 using DecodeBf16 = int64_t(const SpanWeights&, bool scaled, uint16_t* tiles, uint8_t* scratch);
 using DecodeInt8 = int64_t(const SpanWeights&, int8_t* tiles, uint8_t* scratch);
 

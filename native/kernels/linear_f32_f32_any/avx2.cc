@@ -47,7 +47,11 @@ struct Avx2Lookups : Avx2 {
 }  // namespace
 
 int64_t avx2::linear_f32_span(const SpanWeights& span, const FloatActivations<float>& x, float* out, uint8_t* scratch) {
-  return LinearSpan<Avx2Lookups>{span, x, out, scratch}();
+  return linear_span<Avx2Lookups>(span, x, out, scratch);
+}
+
+int64_t avx2::decode_f32_span(const SpanWeights& span, float* weights, uint8_t* scratch) {
+  return decode_any<Avx2Lookups>(span, weights, scratch);
 }
 
 }  // namespace tilepress

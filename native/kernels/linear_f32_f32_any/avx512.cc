@@ -126,7 +126,11 @@ struct Expanding : Avx512Lookups<Avx2> {
 
 int64_t avx512::linear_f32_span(const SpanWeights& span, const FloatActivations<float>& x, float* out,
                                 uint8_t* scratch) {
-  return LinearSpan<Expanding>{span, x, out, scratch}();
+  return linear_span<Expanding>(span, x, out, scratch);
+}
+
+int64_t avx512::decode_f32_span(const SpanWeights& span, float* weights, uint8_t* scratch) {
+  return decode_any<Expanding>(span, weights, scratch);
 }
 
 }  // namespace tilepress

@@ -35,7 +35,11 @@ int64_t avx512_vbmi2::linear_f32_span(const SpanWeights& span, const FloatActiva
   const bool done = few && with_rows<true>(span, [&]<class Source, class Values>() {
                       taken = multiply_by<4, Source, Values>(FloatProducts(), span, x, scratch, out);
                     });
-  return done ? taken : LinearSpan<Avx512Lookups<Vbmi2>>{span, x, out, scratch}();
+  return done ? taken : linear_span<Avx512Lookups<Vbmi2>>(span, x, out, scratch);
+}
+
+int64_t avx512_vbmi2::decode_f32_span(const SpanWeights& span, float* weights, uint8_t* scratch) {
+  return decode_any<Avx512Lookups<Vbmi2>>(span, weights, scratch);
 }
 
 }  // namespace tilepress

@@ -1,7 +1,7 @@
-// y = x · Wᵀ for one block of 16 neurons over a span of inputs, float32 activations and weights of any format. In a
-// nameless namespace for the reason that pack_block.h gives. Tile by tile, weights become float32: for a few rows of
-// activations in registers, and a group's scale is applied to its sums; for more once, with their scales, and are
-// multiplied with every row while they are in the nearest cache.
+// y = x · Wᵀ for one block of 16 neurons over a span of inputs, float32 activations and weights of any format; and the
+// weights alone. In a nameless namespace for the reason that pack_block.h gives. Tile by tile, weights become float32:
+// for a few rows of activations in registers, and a group's scale is applied to its sums; for more once, with their
+// scales, and are multiplied with every row while they are in the nearest cache.
 // Simd brings what unpack_block.h asks for, and
 //   to_floats(halves): fp16 to float32, subnormals, infinities and NaN included;
 //   SmallTable: like Table of values.h, for codes of at most four bits;
@@ -11,13 +11,13 @@
 #pragma once
 
 #include "kernels/linear_f32_f32_any/values.h"
+#include "kernels/multiply_f32_f32_f32/multiply_rows.h"
 #include "kernels/span_tiles.h"
 
 namespace tilepress {
 namespace {
 
-// Rows of activations multiplied together: as many as leave registers for the weights; and how many sums at least, so
-// that an addition need not wait for the one before.
+// Rows of activations multiplied together with weights in registers.
 #if defined(__AVX512F__)
 constexpr int kRowsAtOnce = 8;
 #elif defined(__AVX2__) || defined(__aarch64__)
@@ -25,7 +25,6 @@ constexpr int kRowsAtOnce = 4;
 #else
 constexpr int kRowsAtOnce = 2;
 #endif
-constexpr int kChains = 8;
 constexpr int kDecodedAtOnce = 256;  // inputs; their weights, and a few rows of them, fit the nearest cache
 
 // The scales and zero points of one group of the block, and where in its row it ends.
@@ -44,44 +43,6 @@ inline void load_group(const SpanWeights& span, int64_t group, float unit, Group
   if (!span.format->zero_point) return;
   const float step = zero_step(*span.format);
   for (int i = 0; i < kBlockNeurons; ++i) to.zeros[i] = static_cast<float>(span.zeros[at + i]) * step;
-}
-
-// out [rows, 16] += x [rows, inputs] · weights [inputs, 16]. Few rows have several sums each, of every so many inputs.
-template <int rows>
-void multiply_rows(const float* x, int64_t stride, const float* weights, int inputs, float* out) {
-  constexpr int turns = most(1, kChains / (rows * kParts));
-  Floats sums[turns][rows][kParts] = {};
-  const auto add = [&](int input, int turn) __attribute__((always_inline)) {
-    for (int part = 0; part < kParts; ++part) {
-      const Floats weight = load<Floats>(weights + input * kBlockNeurons + part * kLanes);
-      for (int row = 0; row < rows; ++row) {
-        sums[turn][row][part] = fused(weight, x[row * stride + input], sums[turn][row][part]);
-      }
-    }
-  };
-  int input = 0;
-  for (; input + turns <= inputs; input += turns) {
-    for (int turn = 0; turn < turns; ++turn) add(input + turn, turn);
-  }
-  for (; input < inputs; ++input) add(input, 0);
-  for (int row = 0; row < rows; ++row) {
-    for (int part = 0; part < kParts; ++part) {
-      float* to = out + row * kBlockNeurons + part * kLanes;
-      Floats sum = load<Floats>(to);
-      for (int turn = 0; turn < turns; ++turn) sum += sums[turn][row][part];
-      store(sum, to);
-    }
-  }
-}
-
-// Every row, as many at once as there are left.
-template <int rows>
-void multiply_batch(const FloatActivations<float>& x, int64_t first, int64_t row, const float* weights, int inputs,
-                    float* out) {
-  for (; row + rows <= x.batch; row += rows) {
-    multiply_rows<rows>(x.x + row * x.stride + first, x.stride, weights, inputs, out + row * kBlockNeurons);
-  }
-  if constexpr (rows > 1) multiply_batch<rows / 2>(x, first, row, weights, inputs, out);
 }
 
 // The codes of `pack` inputs of one vector of neurons, from element `at` of a tile on; and where they were dropped.
@@ -183,40 +144,35 @@ template <class Kind, bool masked, int rows, class Values>
   }
 }
 
-// Calls work(begin, end) for the inputs of each group in a tile whose first input is `first` of its row. `group` is the
-// last one that was needed.
-template <class Kind, class Work>
-[[gnu::always_inline]] inline void for_groups(const SpanWeights& span, int64_t first, int inputs, float unit,
-                                              Group& group, const Work& work) {
-  if constexpr (!Kind::scaled) return work(0, inputs);
-  for (int at = 0, end; at < inputs; at = end) {
-    if (first + at >= group.end) load_group(span, group.index + 1, unit, group);
-    end = static_cast<int>(least<int64_t>(inputs, group.end - first));
-    work(at, end);
-  }
-}
-
-// What is the same for all tiles of a span.
+// Whether tiles may have dropped codes that stand for something else than 0.
 template <class Kind, class Values>
-class SpanProduct {
- public:
-  SpanProduct(const Values& values, const SpanWeights& span, const FloatActivations<float>& x, float* out)
-      : values_(values), span_(span), x_(x), out_(out), few_(x.batch <= kRowsAtOnce && !scales_first(*span.format)) {
-    begin_at(0);
-  }
+constexpr bool kMasks = Kind::zero_point || !requires { requires Values::drops_to_zero(); };
 
-  // A tile whose first input is `first` of the span. The rare one with a code that arithmetic would get wrong is looked
-  // up.
-  void add(const Tile& tile, int64_t first) {
+// The tiles of a span, group by group.
+template <class Kind, class Values>
+class TileGroups {
+ public:
+  TileGroups(const Values& values, const SpanWeights& span) : values_(values), span_(span) { begin_at(0); }
+
+  // Calls work<masked>(values, group, begin, end) for the inputs of each group that are in a tile whose first input is
+  // `first` of the span. The rare tile with a code that arithmetic would get wrong is looked up.
+  template <class Work>
+  void visit(const Tile& tile, int64_t first, const Work& work) {
     if constexpr (requires { values_.covers(tile.codes, 0); }) {
       if (!values_.covers(tile.codes, Kind::codes)) {
         begin_at(first);
-        add_with(Table(*span_.format), tile, first);
+        for_groups<false>(Table(*span_.format), first, work);
         return begin_at(first + Kind::inputs);
       }
     }
-    add_with(values_, tile, first);
+    if constexpr (kMasks<Kind, Values>) {
+      if (tile.keep) return for_groups<true>(values_, first, work);
+    }
+    for_groups<false>(values_, first, work);
   }
+
+  // Of a tile, the last one of a row may lack some.
+  int inputs(int64_t first) const { return static_cast<int>(least<int64_t>(Kind::inputs, span_.inputs - first)); }
 
  private:
   // The next group to be loaded is that of this input.
@@ -225,43 +181,68 @@ class SpanProduct {
     group_.index = group_.end / span_.format->group - 1;
   }
 
-  template <class Any>
-  void add_with(const Any& values, const Tile& tile, int64_t first) {
-    tile.keep ? add_as<true>(values, tile, first) : add_as<false>(values, tile, first);
-  }
-
-  template <bool masked, class Any>
-  void add_as(const Any& values, const Tile& tile, int64_t first) {
-    const int inputs = static_cast<int>(least<int64_t>(Kind::inputs, span_.inputs - first));
-    if (few_ && inputs == Kind::inputs) {
-      if (x_.batch == 1) return add_few<masked, 1>(values, tile, first);
-      if (x_.batch <= kRowsAtOnce / 2) return add_few<masked, kRowsAtOnce / 2>(values, tile, first);
-      return add_few<masked, kRowsAtOnce>(values, tile, first);
+  template <bool masked, class Any, class Work>
+  [[gnu::always_inline]] void for_groups(const Any& values, int64_t first, const Work& work) {
+    const int count = inputs(first);
+    if constexpr (!Kind::scaled) return work.template operator()<masked>(values, group_, 0, count);
+    for (int at = 0, end; at < count; at = end) {
+      if (span_.first + first + at >= group_.end) load_group(span_, group_.index + 1, values.unit(), group_);
+      end = static_cast<int>(least<int64_t>(count, group_.end - span_.first - first));
+      work.template operator()<masked>(values, group_, at, end);
     }
-    float* weights = weights_ + decoded_ * kBlockNeurons;
-    for_groups<Kind>(span_, span_.first + first, inputs, values.unit(), group_, [&](int begin, int end) {
-      decode_inputs<Kind, masked>(values, tile, begin, end, group_, weights);
-    });
-    decoded_ += inputs;
-    if (decoded_ + Kind::inputs <= kDecodedAtOnce && first + inputs < span_.inputs) return;
-    multiply_batch<kRowsAtOnce>(x_, first + inputs - decoded_, 0, weights_, decoded_, out_);
-    decoded_ = 0;
-  }
-
-  template <bool masked, int rows, class Any>
-  void add_few(const Any& values, const Tile& tile, int64_t first) {
-    const FewRows<rows> few(x_, first);
-    for_groups<Kind>(span_, span_.first + first, Kind::inputs, values.unit(), group_, [&](int begin, int end) {
-      multiply_inputs<Kind, masked, rows>(values, tile, begin, end, group_, few, out_);
-    });
   }
 
   const Values& values_;
   const SpanWeights& span_;
+  Group group_ = {};
+};
+
+// A tile's weights [inputs, 16].
+template <class Kind, class Values>
+void decode_tile(TileGroups<Kind, Values>& groups, const Tile& tile, int64_t first, float* weights) {
+  groups.visit(tile, first, [&]<bool masked>(const auto& values, const Group& group, int begin, int end) {
+    decode_inputs<Kind, masked>(values, tile, begin, end, group, weights);
+  });
+}
+
+// What is the same for all tiles of a span.
+template <class Kind, class Values>
+class SpanProduct {
+ public:
+  SpanProduct(const Values& values, const SpanWeights& span, const FloatActivations<float>& x, float* out)
+      : groups_(values, span), span_(span), x_(x), out_(out) {
+    few_ = x.batch <= kRowsAtOnce && !scales_first(*span.format);
+  }
+
+  // A tile whose first input is `first` of the span.
+  void add(const Tile& tile, int64_t first) {
+    const int inputs = groups_.inputs(first);
+    if (few_ && inputs == Kind::inputs) {
+      if (x_.batch == 1) return add_few<1>(tile, first);
+      if (x_.batch <= kRowsAtOnce / 2) return add_few<kRowsAtOnce / 2>(tile, first);
+      return add_few<kRowsAtOnce>(tile, first);
+    }
+    decode_tile(groups_, tile, first, weights_ + decoded_ * kBlockNeurons);
+    decoded_ += inputs;
+    if (decoded_ + Kind::inputs <= kDecodedAtOnce && first + inputs < span_.inputs) return;
+    multiply_batch<1>({{weights_}, decoded_, {x_.x + first + inputs - decoded_, x_.stride, x_.batch}, {out_}});
+    decoded_ = 0;
+  }
+
+ private:
+  template <int rows>
+  void add_few(const Tile& tile, int64_t first) {
+    const FewRows<rows> few(x_, first);
+    groups_.visit(tile, first, [&]<bool masked>(const auto& values, const Group& group, int begin, int end) {
+      multiply_inputs<Kind, masked, rows>(values, tile, begin, end, group, few, out_);
+    });
+  }
+
+  TileGroups<Kind, Values> groups_;
+  const SpanWeights& span_;
   const FloatActivations<float>& x_;
   float* out_;
   bool few_;
-  Group group_ = {};
   int decoded_ = 0;  // inputs that wait in weights_
   alignas(64) float weights_[kDecodedAtOnce * kBlockNeurons];
 };
@@ -294,20 +275,30 @@ int64_t multiply_span(const Values& values, const SpanWeights& span, const Float
   return kept;
 }
 
-// Settles, with templates, all that does not change within a span.
-template <class Simd>
-struct LinearSpan {
+template <class Simd, class Kind, class Values>
+int64_t decode_span(const Values& values, const SpanWeights& span, float* weights, uint8_t* scratch) {
+  const int64_t kept = kept_codes<Kind>(span);
+  if (kept < 0) return kept;
+  Tiles<Simd, Kind, Values> tiles(span, values, kept, scratch);
+  TileGroups<Kind, Values> groups(values, span);
+  for (int64_t first = 0; first < span.inputs; first += Kind::inputs) {
+    decode_tile(groups, tiles.next(), first, weights + first * kBlockNeurons);
+  }
+  return kept;
+}
+
+// Settles, with templates, all that does not change within a span: returns what work<Kind>(values) does.
+template <class Simd, class Work>
+struct Settled {
   const SpanWeights& span;
-  const FloatActivations<float>& x;
-  float* out;
-  uint8_t* scratch;
+  const Work& work;
 
   template <class Code, int pack, bool zero_point, class Values>
   int64_t settle_scale(const Values& values) const {
     if (zero_point || span.format->scale != ScaleType::none || values.unit() != 1) {
-      return multiply_span<Simd, Kind<Code, pack, true, zero_point>>(values, span, x, out, scratch);
+      return work.template operator()<Kind<Code, pack, true, zero_point>>(values);
     }
-    return multiply_span<Simd, Kind<Code, pack, false, false>>(values, span, x, out, scratch);
+    return work.template operator()<Kind<Code, pack, false, false>>(values);
   }
 
   template <bool zero_point = false, class Values>
@@ -327,6 +318,11 @@ struct LinearSpan {
     return settle_pack(typename Simd::SmallTable(format));
   }
 
+  template <class Values>
+  int64_t settle_known() const {
+    return settle_scale<uint8_t, 2, false>(Values(*span.format));
+  }
+
   int64_t operator()() const {
     const Format& format = *span.format;
     switch (format.rounding) {
@@ -334,8 +330,10 @@ struct LinearSpan {
         return format.zero_point ? settle_pack<true>(Integers<false>(format)) : settle_pack(Integers<true>(format));
       case Rounding::minifloat:
         if (format.bits <= 4) return look_up();
-        if (Minifloats<Simd, 8, 3>::fit(format)) return settle_pack(Minifloats<Simd, 8, 3>(format));
-        if (Minifloats<Simd, 8, 2>::fit(format)) return settle_pack(Minifloats<Simd, 8, 2>(format));
+        if (span.operand_bits == 16) {
+          if (Minifloats<Simd, 8, 3>::fit(format)) return settle_known<Minifloats<Simd, 8, 3>>();
+          if (Minifloats<Simd, 8, 2>::fit(format)) return settle_known<Minifloats<Simd, 8, 2>>();
+        }
         return Minifloats<Simd>::fit(format) ? settle_pack(Minifloats<Simd>(format)) : look_up();
       case Rounding::table:
         return look_up();
@@ -347,6 +345,22 @@ struct LinearSpan {
     return -1;
   }
 };
+
+template <class Simd>
+int64_t linear_span(const SpanWeights& span, const FloatActivations<float>& x, float* out, uint8_t* scratch) {
+  const auto work = [&]<class Kind>(const auto& values) {
+    return multiply_span<Simd, Kind>(values, span, x, out, scratch);
+  };
+  return Settled<Simd, decltype(work)>{span, work}();
+}
+
+template <class Simd>
+int64_t decode_any(const SpanWeights& span, float* weights, uint8_t* scratch) {
+  const auto work = [&]<class Kind>(const auto& values) {
+    return decode_span<Simd, Kind>(values, span, weights, scratch);
+  };
+  return Settled<Simd, decltype(work)>{span, work}();
+}
 
 }  // namespace
 }  // namespace tilepress

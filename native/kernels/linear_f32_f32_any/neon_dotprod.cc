@@ -56,7 +56,11 @@ struct NeonLookups : Neon {
 
 int64_t neon_dotprod::linear_f32_span(const SpanWeights& span, const FloatActivations<float>& x, float* out,
                                       uint8_t* scratch) {
-  return LinearSpan<NeonLookups>{span, x, out, scratch}();
+  return linear_span<NeonLookups>(span, x, out, scratch);
+}
+
+int64_t neon_dotprod::decode_f32_span(const SpanWeights& span, float* weights, uint8_t* scratch) {
+  return decode_any<NeonLookups>(span, weights, scratch);
 }
 
 }  // namespace tilepress

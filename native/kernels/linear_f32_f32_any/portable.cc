@@ -14,7 +14,11 @@ struct ScalarLookups : Scalar {
 
 int64_t portable::linear_f32_span(const SpanWeights& span, const FloatActivations<float>& x, float* out,
                                   uint8_t* scratch) {
-  return LinearSpan<ScalarLookups>{span, x, out, scratch}();
+  return linear_span<ScalarLookups>(span, x, out, scratch);
+}
+
+int64_t portable::decode_f32_span(const SpanWeights& span, float* weights, uint8_t* scratch) {
+  return decode_any<ScalarLookups>(span, weights, scratch);
 }
 
 }  // namespace tilepress

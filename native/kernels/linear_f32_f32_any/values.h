@@ -23,7 +23,7 @@ struct Integers {
   }
 
   static float unit() { return 1; }
-  static bool drops_to_zero() { return true; }
+  static constexpr bool drops_to_zero() { return true; }
 
   int unused;
 };
@@ -70,7 +70,7 @@ struct Minifloats {
   }
 
   float unit() const { return unit_; }
-  static bool drops_to_zero() { return true; }
+  static constexpr bool drops_to_zero() { return true; }
 
  private:
   [[gnu::always_inline]] int bits() const { return known_bits ? known_bits : bits_; }
@@ -91,7 +91,7 @@ struct Bf16 {
     return std::bit_cast<Floats>(at ? lanes & 0xffff0000 : lanes << 16);
   }
   static float unit() { return 1; }
-  static bool drops_to_zero() { return true; }
+  static constexpr bool drops_to_zero() { return true; }
 };
 
 // Codes of four bits for values that bf16 has, as mxfp4's are: unpacked as such.
@@ -125,7 +125,7 @@ template <class Simd>
 struct Fp16 {
   [[gnu::always_inline]] Floats operator()(Words lanes, int at) const { return Simd::to_floats(narrow(lanes, at)); }
   static float unit() { return 1; }
-  static bool drops_to_zero() { return true; }
+  static constexpr bool drops_to_zero() { return true; }
 };
 
 // What all tables have.

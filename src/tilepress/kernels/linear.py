@@ -28,6 +28,7 @@ FLOAT_WAYS = (
     "linear_f32_bf16_any",
     "linear_f32_bf16_tiles",
     "linear_f32_bf16_groups",
+    "multiply_f32_f32_f32",
     "multiply_f32_bf16_bf16",
 )
 
