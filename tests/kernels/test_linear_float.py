@@ -284,9 +284,8 @@ def test_the_kernel_that_runs_can_be_asked_for(isa):
 
 def test_an_unknown_way_is_refused_with_the_list():
     packed = tiles.pack(torch.ones(16, 64), "mxfp4")
-    with pytest.raises(
-        ValueError, match=r"linear_f32_i8_int, .*linear_f32_bf16_groups, multiply_f32_f32_f32, multiply_f32_bf16_bf16; not magic"
-    ):
+    listed = "linear_f32_i8_int, .*multiply_f32_f32_f32, multiply_f32_bf16_bf16; not magic"
+    with pytest.raises(ValueError, match=listed):
         kernels.linear(torch.ones(1, 64), packed, way="magic")
 
 
