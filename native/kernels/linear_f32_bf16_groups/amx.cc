@@ -1,14 +1,14 @@
 // Every tile of weights is decoded into a small buffer while the matrix unit multiplies those before.
 #include "kernels/bf16_tiles_avx512.h"
-#include "kernels/called_decoder.h"
 #include "kernels/multiply_f32_bf16_groups/amx_groups.h"
 
 namespace tilepress {
 namespace {
 
+template <class Decoder>
 class DecodedTiles {
  public:
-  DecodedTiles(CalledDecoder<uint16_t> decoder, int64_t count) : decoder_(decoder), count_(count) {}
+  DecodedTiles(Decoder& decoder, int64_t count) : decoder_(decoder), count_(count) {}
 
   [[gnu::always_inline]] void reach(int64_t tile) {
     if (tile < count_) decoder_.next(buffers_[tile & (kBuffers - 1)]);
@@ -17,7 +17,7 @@ class DecodedTiles {
 
  private:
   static constexpr int kBuffers = 4;
-  CalledDecoder<uint16_t> decoder_;
+  Decoder& decoder_;
   int64_t count_;
   alignas(64) uint16_t buffers_[kBuffers][kMaxTileBytes / 2];
 };
@@ -68,8 +68,9 @@ bool amx::linear_bf16_groups(const GroupProduct& product, int64_t* taken, uint8_
   const SpanWeights& weights = *product.weights;
   unpack_dense_bytes(weights, scratch);
   return with_small_rows(weights, [&]<class Source, class Values>() {
-    TileDecoder<Source, Values, ScaleType::none> decoder(weights, scratch);
-    DecodedTiles tiles(CalledDecoder<uint16_t>(decoder), product.count);
+    using Decoder = TileDecoder<Source, Values, ScaleType::none>;
+    Decoder decoder(weights, scratch);
+    DecodedTiles<Decoder> tiles(decoder, product.count);
     ScalesAhead scales(weights);
     multiply_groups(product, tiles, scales);
     *taken = decoder.taken();

@@ -1,5 +1,4 @@
 #include "kernels/bf16_tiles_avx512.h"
-#include "kernels/called_decoder.h"
 #include "kernels/linear_f32_bf16_tiles/linear_pair.h"
 #include "kernels/multiply_f32_bf16_bf16/amx_bf16_unit.h"
 
@@ -11,10 +10,7 @@ template <class Decoder>
 bool run_pair(Bf16Unit& unit, const Bf16Blocks& all, int64_t index, bool two, int64_t* taken, uint8_t* scratch) {
   const SpanWeights &one = all.blocks[index], &other = all.blocks[index + (two ? 1 : 0)];
   Decoder first(one, scratch), second(other, scratch + span_scratch_bytes(other.tiles));
-  using Called = std::conditional_t<std::is_same_v<Decoder, LoweredNibbles>, Decoder&, CalledDecoder<uint16_t>>;
-  Called one_called(first), other_called(second);
-  PairMultiplier multiplier(unit, all, index, one_called, two ? &other_called : nullptr);
-  if (!multiplier.run()) return false;
+  if (!PairMultiplier<Bf16Unit, Decoder>(unit, all, index, first, two ? &second : nullptr).run()) return false;
   taken[index] = first.taken();
   if (two) taken[index + 1] = second.taken();
   return true;

@@ -1,5 +1,4 @@
 // Every tile of weights is decoded into a small buffer while the matrix unit multiplies those before.
-#include "kernels/called_decoder.h"
 #include "kernels/int8_tiles_avx512.h"
 #include "kernels/multiply_f32_i8_i8/amx_int8_unit.h"
 #include "kernels/multiply_f32_i8_i8/multiply_lots.h"
@@ -7,19 +6,15 @@
 namespace tilepress {
 namespace {
 
-template <bool high>
-struct CalledOperands : CalledDecoder<int8_t> {
-  using CalledDecoder::CalledDecoder;
-  static constexpr bool kHigh = high;
-};
-
 template <class Decoder, class Unit>
 class DecodedTiles {
  public:
   static constexpr bool kReady = false;
-  static constexpr int kTimes = Decoder::kHigh && !std::is_same_v<Unit, SteppedUnit> ? 16 : 1;
+  static constexpr bool kStepped = std::is_same_v<Unit, SteppedUnit>;
+  static constexpr int kTimes = Decoder::kHigh && !kStepped ? 16 : 1;
+  static constexpr ZeroPoints kZeroPoints = kStepped ? ZeroPoints::always : Decoder::kZeroPoints;
 
-  DecodedTiles(const IntegerProduct& product, Decoder one, Decoder two)
+  DecodedTiles(const IntegerProduct& product, Decoder& one, Decoder& two)
       : one_(one), two_(two), count_(product.weights[0]->tiles) {}
 
   template <bool both>
@@ -32,7 +27,7 @@ class DecodedTiles {
 
  private:
   static constexpr int kBuffers = 4;
-  Decoder one_, two_;
+  Decoder &one_, &two_;
   int64_t count_;
   alignas(64) int8_t buffers_[kBuffers][2][kMaxTileBytes];
 };
@@ -42,15 +37,14 @@ class DecodedTiles {
 void amx::linear_int8_blocks(const IntegerBlocks& all, int64_t* taken, uint8_t* scratch) {
   const SpanWeights& any = all.blocks[0];
   const auto run_as = [&]<class Decoder, class Unit>() {
-    using Called = std::conditional_t<std::is_same_v<Decoder, HighNibbles>, Decoder, CalledOperands<Decoder::kHigh>>;
-    using Tiles = DecodedTiles<Called, Unit>;
+    using Tiles = DecodedTiles<Decoder, Unit>;
     using Multiplier = Int8Multiplier<Unit, Tiles>;
     Unit unit;
     Multiplier::begin(unit, all.x);
     for_products(all, [&](const IntegerProduct& product, int64_t index) {
       const SpanWeights &one = *product.weights[0], &two = product.weights[1] ? *product.weights[1] : one;
       Decoder first(one, scratch), second(two, scratch + span_scratch_bytes(two.tiles));
-      Tiles tiles(product, Called(first), Called(second));
+      Tiles tiles(product, first, second);
       Multiplier(unit, product, tiles).run();
       taken[index] = first.taken();
       if (product.weights[1]) taken[index + 1] = second.taken();
