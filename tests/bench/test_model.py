@@ -49,7 +49,7 @@ class Metronome:
 
 def race(settings, monkeypatch, memory=10**12):
     log = []
-    monkeypatch.setattr(model, "_free_memory", lambda: memory)
+    monkeypatch.setattr(model, "free_memory", lambda: memory)
     monkeypatch.setattr(model, "read_bandwidth", lambda threads: 1e6)
     entrants = [Entrant(name, 100, lambda _, name=name: Metronome(log, name), is_peer=name == "b") for name in "ab"]
     seen = []

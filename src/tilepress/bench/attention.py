@@ -6,8 +6,6 @@ model do; their bytes over the time of a step are held against the read bandwidt
 memory which take turns with them.
 """
 
-import statistics
-import time
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -21,8 +19,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from ..formats.kv import KvFormat, parse_kv
 from ..kernels.attention import GrowingKv, growing_kv
 from .bandwidth import Reader
-from .linear import Step, _free_memory, _torch_threads
-from .peers import copies_of
+from .peers import TORCH, copies_of
+from .race import Step, free_memory, race, torch_threads
 
 DEPTHS = (1024, 4096, 16384, 32768)
 FORMATS = ("bfp4", "bfp8", "sparse:k30,v50")
@@ -62,7 +60,7 @@ class Settings:
     formats: Sequence[str] = FORMATS
     depths: Sequence[int] = DEPTHS
     dtypes: Sequence[torch.dtype] = (torch.float32,)
-    repeats: int = 15
+    repeats: int = 25
     peers: bool = True
     threads: int | None = None
 
@@ -106,13 +104,13 @@ class _Entrant:
     name: str
     is_peer: bool
     nbytes: int
-    steps: Iterator[Callable[[], Any]]
+    step: Callable[[], Any]
 
 
 def measure(heads: Heads, settings: Settings, step: Step = lambda text: None) -> Iterator[Result]:
     """One result for each depth."""
     formats = {name: _small(name) for name in settings.formats}
-    with _torch_threads(settings.threads) as threads:
+    with torch_threads(settings.threads) as threads:
         passes = Reader(threads).passes()
         for depth in settings.depths:
             step(f"{heads}, {depth} tokens")
@@ -121,11 +119,12 @@ def measure(heads: Heads, settings: Settings, step: Step = lambda text: None) ->
             entrants = [_packed(name, format, heads, past, token) for name, format in formats.items()]
             if settings.peers:
                 entrants += [_sdpa(past, token, dtype) for dtype in settings.dtypes]
-            reads = [cycle([way]) for way in passes.ways]
-            times = _race([*reads, *(entrant.steps for entrant in entrants)], settings.repeats)
-            bandwidth = passes.nbytes / min(times[: len(reads)])
-            ours = zip(entrants, times[len(reads) :], strict=True)
-            timings = [_timing(entrant, seconds, bandwidth) for entrant, seconds in ours]
+            calls = [*passes.ways, *(entrant.step for entrant in entrants)]
+            times = race(calls, [TORCH for _ in calls], settings.repeats)
+            reads = len(passes.ways)
+            bandwidth = passes.nbytes / min(times[:reads])
+            steps = zip(entrants, times[reads:], strict=True)
+            timings = [_timing(entrant, seconds, bandwidth) for entrant, seconds in steps]
             yield Result(heads, depth, bandwidth, timings)
 
 
@@ -149,11 +148,8 @@ def _packed(name: str, format: KvFormat, heads: Heads, past: list[Tensor], token
     query, key, value = token
     scaling = heads.channels**-0.5
 
-    def step_on(mine: GrowingKv) -> Callable[[], Any]:
-        return lambda: mine.attend(query, key, value, scaling)
-
-    copies = [cache, *(deepcopy(cache) for _ in range(_more_copies(cache.nbytes)))]
-    return _Entrant(name, False, cache.nbytes, cycle([step_on(mine) for mine in copies]))
+    copies = cycle([cache, *(deepcopy(cache) for _ in range(_more_copies(cache.nbytes)))])
+    return _Entrant(name, False, cache.nbytes, lambda: next(copies).attend(query, key, value, scaling))
 
 
 def _sdpa(past: list[Tensor], token: list[Tensor], dtype: torch.dtype) -> _Entrant:
@@ -161,34 +157,19 @@ def _sdpa(past: list[Tensor], token: list[Tensor], dtype: torch.dtype) -> _Entra
     query, key, value = (part.to(dtype) for part in token)
     keys, values = (torch.cat([part.to(dtype), part[:, :, :1].to(dtype)], 2) for part in past)
 
-    def step_on(k: Tensor, v: Tensor) -> Callable[[], Any]:
-        def step() -> None:
-            k[:, :, -1:], v[:, :, -1:] = key, value
-            scaled_dot_product_attention(query, k, v, enable_gqa=True)
-
-        return step
-
     nbytes = keys.nbytes + values.nbytes
-    copies = [(keys, values), *((keys.clone(), values.clone()) for _ in range(_more_copies(nbytes)))]
-    name = f"torch SDPA {str(dtype).removeprefix('torch.')}"
-    return _Entrant(name, True, nbytes, cycle([step_on(*mine) for mine in copies]))
+    copies = cycle([(keys, values), *((keys.clone(), values.clone()) for _ in range(_more_copies(nbytes)))])
+
+    def step() -> None:
+        k, v = next(copies)
+        k[:, :, -1:], v[:, :, -1:] = key, value
+        scaled_dot_product_attention(query, k, v, enable_gqa=True)
+
+    return _Entrant(f"torch SDPA {str(dtype).removeprefix('torch.')}", True, nbytes, step)
 
 
 def _more_copies(nbytes: int) -> int:
-    return copies_of(nbytes, _free_memory() // SHARES) - 1
-
-
-def _race(entrants: Sequence[Iterator[Callable[[], Any]]], repeats: int) -> list[float]:
-    """Median seconds of each one's steps."""
-    times: list[list[float]] = [[] for _ in entrants]
-    for turn in range(repeats + 1):
-        for steps, found in zip(entrants, times, strict=True):
-            call = next(steps)
-            start = time.perf_counter()
-            call()
-            if turn:  # the first wakes threads
-                found.append(time.perf_counter() - start)
-    return [statistics.median(found) for found in times]
+    return copies_of(nbytes, free_memory() // SHARES) - 1
 
 
 def _timing(entrant: _Entrant, seconds: float, bandwidth: float) -> Timing:

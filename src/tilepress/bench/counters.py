@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .linear import Contestant, Settings, _enter, _torch_threads
+from .linear import Contestant, Settings, _enter
+from .race import torch_threads
 from .shapes import Shape
 
 EVENTS = Path("/sys/bus/event_source/devices/cpu/events")
@@ -47,7 +48,7 @@ def waiting(shape: Shape, contestants: Sequence[Contestant], settings: Settings,
     import torch
 
     found = []
-    with _torch_threads(settings.threads) as threads:
+    with torch_threads(settings.threads) as threads:
         entrants, _ = _enter(shape, contestants, settings, threads, lambda text: None)
         x = torch.randn(settings.batches[0], shape.inputs).to(settings.dtype)
         for entrant in entrants:

@@ -7,16 +7,10 @@ second to the next where others use it too: long ones, whose median is the read 
 as read no more bytes than these do.
 """
 
-import os
-import random
 import re
-import statistics
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,18 +23,11 @@ from ..tiles.layout import BLOCK_NEURONS
 from ..tiles.native import own_copy
 from .bandwidth import Passes, Reader
 from .peers import PEERS, TORCH, Call, Entrant, Peer, copies_of
+from .race import Step, free_memory, race, torch_threads
 from .shapes import Shape
 
 FORM = "FORMAT[@DENSITY%][+ACTIVATIONS], int4:g32@50%+int8 say"
 SWEEP = (1.0, 0.5, 0.3, 0.2, 0.1)
-MEMORY_SHARE = 0.6  # of what is free, for the copies of all entrants together
-FEWEST = 5  # calls, whatever they take; of calls that take many times the budget, FEWEST_LONG
-FEWEST_LONG = 3
-BURST = 5  # calls that an entrant times in one turn
-LONG_CALL = 0.02  # s; what waking threads costs is nothing to it
-SETTLE = 0.02  # s that idle OpenMP threads go on spinning for, in the way of another pool's
-
-Step = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -172,7 +159,7 @@ def measure(
     shape: Shape, contestants: Sequence[Contestant], settings: Settings, step: Step = lambda text: None
 ) -> Iterator[Result]:
     """One result for each batch, for all contestants and all peers that are honest here, with the same threads."""
-    with _torch_threads(settings.threads) as threads:
+    with torch_threads(settings.threads) as threads:
         entrants, refused = _enter(shape, contestants, settings, threads, step)
         reader = Reader(threads)
         sizes = list(dict.fromkeys(entrant.weight_bytes for entrant in entrants if not entrant.is_peer))
@@ -182,7 +169,8 @@ def measure(
             step(f"{shape}, batch {batch}")
             x = torch.randn(batch, shape.inputs, generator=torch.Generator().manual_seed(1)).to(settings.dtype)
             calls = [*ways, *(entrant.prepare(x) for entrant in entrants)]
-            times = iter(_race(calls, [*(TORCH for _ in ways), *(e.pool for e in entrants)], settings))
+            pools = [*(TORCH for _ in ways), *(e.pool for e in entrants)]
+            times = iter(race(calls, pools, settings.repeats, settings.seconds))
             bandwidth, *rates = [_fastest(one, times) for one in passes]
             reads = dict(zip(sizes, rates, strict=True))
             timings = [_timing(entrant, batch, next(times), bandwidth, reads) for entrant in entrants]
@@ -199,14 +187,15 @@ def call_times(
 ) -> dict[tuple[Contestant, int], float]:
     """By contestant and batch, seconds of a call with hardly any weights, a block of neurons for each thread: rounding
     the activations, starting the threads, and what Python takes."""
-    with _torch_threads(settings.threads) as threads:
+    with torch_threads(settings.threads) as threads:
         weight = torch.randn(BLOCK_NEURONS * threads, shape.inputs, generator=torch.Generator().manual_seed(0))
         packed = [_packed(weight, contestant, settings.threads) for contestant in contestants]
         entrants = [_entrant(c, cycle([one]), settings) for c, one in zip(contestants, packed, strict=True)]
         found: dict[tuple[Contestant, int], float] = {}
         for batch in settings.batches:
             x = torch.ones(batch, shape.inputs, dtype=settings.dtype)
-            times = _race([entrant.prepare(x) for entrant in entrants], [e.pool for e in entrants], settings)
+            calls = [entrant.prepare(x) for entrant in entrants]
+            times = race(calls, [e.pool for e in entrants], settings.repeats, settings.seconds)
             found |= {(one, batch): seconds for one, seconds in zip(contestants, times, strict=True)}
         return found
 
@@ -217,24 +206,13 @@ def _timing(entrant: Entrant, batch: int, seconds: float, bandwidth: float, read
     return Timing(entrant.name, entrant.kernel(batch), entrant.is_peer, seconds, rate, rate / bandwidth, over_read)
 
 
-@contextmanager
-def _torch_threads(threads: int | None) -> Iterator[int]:
-    """torch with `threads` threads, as our own kernels; with its own number if that is None."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads or before)
-    try:
-        yield threads or before
-    finally:
-        torch.set_num_threads(before)
-
-
 def _enter(
     shape: Shape, contestants: Sequence[Contestant], settings: Settings, threads: int, step: Step
 ) -> tuple[list[Entrant], dict[str, str]]:
     """Everyone with their weights, and peer → reason for those who are refused."""
     refusals = {peer.name: peer.refusal(shape) for peer in settings.wanted}
     packings = dict.fromkeys(contestant.weights for contestant in contestants)
-    allowance = _free_memory() // (len(packings) + len(refusals))
+    allowance = free_memory() // (len(packings) + len(refusals))
     weight = torch.randn(shape.neurons, shape.inputs, generator=torch.Generator().manual_seed(0))
     entrants = _ours(weight, contestants, allowance, settings, step)
     for peer in settings.wanted:
@@ -287,49 +265,3 @@ def _entrant(contestant: Contestant, turn: Iterator[PackedMatrix], settings: Set
 
     kernel(1)  # refuses what there is no kernel for, before anything is timed
     return Entrant(str(contestant), packed.nbytes, kernel, prepare, is_peer=False)
-
-
-def _free_memory() -> int:
-    """Bytes that the copies of all entrants may take."""
-    table = Path("/proc/meminfo")
-    available = re.search(r"MemAvailable:\s*(\d+) kB", table.read_text()) if table.exists() else None
-    pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return int(MEMORY_SHARE * (int(available[1]) * 1024 if available else pages))
-
-
-def _race(calls: Sequence[Callable[[], object]], pools: Sequence[str], settings: Settings) -> list[float]:
-    """Median seconds of each call: turn after turn, until each has had its share of time or of repeats. The order of
-    turns changes, so that none always comes after the same."""
-    times: list[list[float]] = [[] for _ in calls]
-    for call in calls:
-        call()
-    last, order, shuffle = None, list(zip(calls, pools, times, strict=True)), random.Random(0).shuffle
-    while any(not _enough(spent, settings) for spent in times):
-        shuffle(order)
-        for call, pool, spent in order:
-            if not _enough(spent, settings):
-                time.sleep(SETTLE if pool != last else 0)
-                last = pool
-                spent.extend(_turn(call, settings.repeats - len(spent)))
-    return [statistics.median(spent) for spent in times]
-
-
-def _turn(call: Callable[[], object], most: int) -> list[float]:
-    """A call that wakes the threads, and some that count; of long calls, one that does both."""
-    first = _seconds(call)
-    return [first] if first > LONG_CALL else [_seconds(call) for _ in range(min(BURST, most))]
-
-
-def _seconds(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
-
-
-def _enough(times: Sequence[float], settings: Settings) -> bool:
-    spent, count = sum(times), len(times)
-    return (
-        count >= settings.repeats
-        or (spent >= settings.seconds and count >= FEWEST)
-        or (spent >= 10 * settings.seconds and count >= FEWEST_LONG)
-    )

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from transformers.generation.streamers import BaseStreamer
 
 from .bandwidth import read_bandwidth
-from .linear import SETTLE, Step, _free_memory, _torch_threads
 from .peers import TORCH
+from .race import SETTLE, Step, free_memory, torch_threads
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ def measure(entrants: Sequence[Entrant], settings: Settings, vocabulary: int, st
     turns, repeat by repeat, where memory holds them all; else one is measured after another."""
     speeds: list[Speed] = []
     refused: dict[str, str] = {}
-    with _torch_threads(settings.threads) as threads:
+    with torch_threads(settings.threads) as threads:
         bandwidth = read_bandwidth(threads)
         for together in _groups(entrants):
             writers = dict(_loaded(together, threads, refused, step))
@@ -195,7 +195,7 @@ def measure(entrants: Sequence[Entrant], settings: Settings, vocabulary: int, st
 
 
 def _groups(entrants: Sequence[Entrant]) -> list[Sequence[Entrant]]:
-    fits = sum(entrant.nbytes for entrant in entrants) <= _free_memory()
+    fits = sum(entrant.nbytes for entrant in entrants) <= free_memory()
     return [entrants] if fits else [[entrant] for entrant in entrants]
 
 

@@ -238,7 +238,7 @@ def attention(
     depth: Annotated[
         list[str] | None, typer.Option(help="Tokens in the cache, 1024,4096 say; 1K, 4K, 16K and 32K if not given.")
     ] = None,
-    repeats: Annotated[int, typer.Option(min=1, help="Steps; the median counts.")] = 15,
+    repeats: Annotated[int, typer.Option(min=1, help="Steps; the median counts.")] = 25,
     peers: Annotated[bool, typer.Option("--peers/--no-peers", help="Whether to measure torch beside it.")] = True,
     dtype: Annotated[
         Dtype, typer.Option(help="Type of torch's cache; auto: float32, and bfloat16 where the processor has it.")
