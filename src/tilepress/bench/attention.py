@@ -1,9 +1,9 @@
 """How fast one token attends to a long cache, packed and beside other people's, in one interleaved run.
 
-A step is what a layer does with a new token: its key and value are added to the cache, and its queries attend to all of
-it. Every entrant goes through copies of its cache that fill the last-level cache four times over, as the layers of a
-model do; their bytes over the time of a step are held against the read bandwidth of the same run, that of passes over
-memory which take turns with them.
+A step is what a layer does with a new token: its key and value are added to the cache, which has room for them, and its
+queries attend to all of it. Every entrant goes through copies of its cache that fill the last-level cache four times
+over, as the layers of a model do; their bytes over the time of a step are held against the read bandwidth of the same
+run, that of passes over memory which take turns with them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -148,8 +148,12 @@ def _packed(name: str, format: KvFormat, heads: Heads, past: list[Tensor], token
     query, key, value = token
     scaling = heads.channels**-0.5
 
-    copies = cycle([cache, *(deepcopy(cache) for _ in range(_more_copies(cache.nbytes)))])
-    return _Entrant(name, False, cache.nbytes, lambda: next(copies).attend(query, key, value, scaling))
+    nbytes = cache.nbytes
+    copies = [cache, *(deepcopy(cache) for _ in range(_more_copies(nbytes)))]
+    for copy in copies:  # memory for more tokens comes now, as it does once for many of them, and not in a step
+        copy.append(key, value)
+    turn = cycle(copies)
+    return _Entrant(name, False, nbytes, lambda: next(turn).attend(query, key, value, scaling))
 
 
 def _sdpa(past: list[Tensor], token: list[Tensor], dtype: torch.dtype) -> _Entrant:
