@@ -74,7 +74,10 @@ class F32Weights {
   int64_t rows() const { return x_.batch(); }
   int64_t span() const { return kF32Span; }
   int64_t sums_span() const { return 0; }
-  int64_t tile_bytes(int64_t inputs) const { return inputs * kBlockNeurons * int64_t{sizeof(float)}; }
+  // Whole steps: of the last inputs, as many are decoded as lie together.
+  int64_t tile_bytes(int64_t inputs) const {
+    return (inputs + kSpanStep - 1) / kSpanStep * kSpanStep * kBlockNeurons * int64_t{sizeof(float)};
+  }
 
   int64_t decode(DecodedBlock& block, uint8_t* weights, uint8_t* scratch) const {
     block.tiles = weights;

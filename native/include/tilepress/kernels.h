@@ -248,7 +248,8 @@ using LinearF32 = int64_t(const SpanWeights&, const FloatActivations<float>&, fl
 using LinearBf16 = int64_t(const SpanWeights&, const FloatActivations<uint16_t>&, float* out, uint8_t* scratch);
 using LinearF16 = int64_t(const SpanWeights&, const HalfActivations&, float* out, uint8_t* scratch);
 
-// For many rows weights are decoded once: to float32 [inputs, 16], multiplied with their scales,
+// For many rows weights are decoded once: to float32 [inputs, 16], multiplied with their scales, with room for a whole
+// tile's inputs at the end,
 using DecodeF32 = int64_t(const SpanWeights&, float* weights, uint8_t* scratch);
 
 // and of one or two blocks, of which the second's may be null, out [batch, 16] += x · weights;
