@@ -1,5 +1,7 @@
 """Linear layers with float activations: within the stated bound of the exact product, by every way there is."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -110,6 +112,16 @@ def test_many_blocks_share_activations_and_the_last_has_none_beside_it(format, d
     for batch in (2, 16, 20):
         x = activations(batch, 150, dtype=torch.bfloat16)
         assert_within_bound(x, packed, way="linear_f32_bf16_tiles", threads=1)
+
+
+@pytest.mark.parametrize("format", ["bf16", "mxfp4", "int8:row", "uint4:g32"])
+def test_few_inputs_in_a_thread_whose_memory_is_new(format, isa):
+    """Threads keep memory from call to call: only before it has grown do sanitizers see a write past its end."""
+    for cols in (3, 33, 70):
+        packed = pack(format, 37, cols, None)
+        for way in ways(packed):
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(assert_within_bound, activations(20, cols), packed, way=way, threads=1).result()
 
 
 @pytest.mark.parametrize(
