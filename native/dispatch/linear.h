@@ -53,12 +53,12 @@ bool linear_digits(std::span<const LinearTask> tasks, const Activations& x, int 
 
 // y = x · Wᵀ + bias with x as it is, by one of eight operations of the registry:
 //   linear_f32_f32_any       weights to float32
+//   multiply_f32_f32_f32     the same, decoded once for all rows
 //   linear_f32_i8_int        activations to digits of integers, for weights that are some; others where it cannot be
 //   linear_f32_f16_f16       activations to fp16 in groups, for weights that fp16 holds; others where it cannot be
 //   linear_f32_bf16_any      weights and activations to bf16, for one row or a few
 //   linear_f32_bf16_tiles    the same on a matrix unit, decoded tile by tile, for up to two lots of rows
 //   linear_f32_bf16_groups   the same, scales applied to the sums of groups, for one lot
-//   multiply_f32_f32_f32     weights to float32, decoded once for all rows
 //   multiply_f32_bf16_bf16   the same, decoded once for all rows with scales multiplied in
 // float_way says which one fits the machine and the batch.
 std::string_view float_way(const PackedWeights& weights, int64_t batch, Real type);

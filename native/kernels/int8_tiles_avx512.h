@@ -34,7 +34,7 @@ template <class Kept, bool zero_points>
 class SparseTiles {
  public:
   static constexpr bool kHigh = std::is_same_v<Kept, KeptAhead<HighFields>>;
-  static constexpr ZeroPoints kZeroPoints = zero_points ? ZeroPoints::always : ZeroPoints::never;
+  static constexpr MeetsZeroPoints kMeetsZeroPoints = zero_points ? MeetsZeroPoints::always : MeetsZeroPoints::never;
 
   SparseTiles(const SpanWeights& weights, uint8_t* scratch)
       : weights_(weights), to_operand_(*weights.format), kept_(weights, scratch), mask_(weights.mask) {
@@ -89,7 +89,7 @@ class SparseTiles {
 class NibbleTiles {
  public:
   static constexpr bool kHigh = false;
-  static constexpr ZeroPoints kZeroPoints = ZeroPoints::sometimes;
+  static constexpr MeetsZeroPoints kMeetsZeroPoints = MeetsZeroPoints::sometimes;
 
   NibbleTiles(const SpanWeights& weights, uint8_t*) : to_operand_(*weights.format), at_(weights.packed) {}
 
@@ -117,7 +117,7 @@ class NibbleTiles {
 class HighNibbles {
  public:
   static constexpr bool kHigh = true;
-  static constexpr ZeroPoints kZeroPoints = ZeroPoints::never;
+  static constexpr MeetsZeroPoints kMeetsZeroPoints = MeetsZeroPoints::never;
 
   HighNibbles(const SpanWeights& weights, uint8_t*) : at_(weights.packed) {}
 
@@ -146,7 +146,7 @@ class HighNibbles {
 class FieldTiles {
  public:
   static constexpr bool kHigh = false;
-  static constexpr ZeroPoints kZeroPoints = ZeroPoints::sometimes;
+  static constexpr MeetsZeroPoints kMeetsZeroPoints = MeetsZeroPoints::sometimes;
 
   FieldTiles(const SpanWeights& weights, uint8_t*) : weights_(weights), at_(weights.packed) {}
 

@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 from tilepress import kernels
 from tilepress.bench import linear, peers
 from tilepress.bench.linear import Contestant, Settings, call_times, measure, parse_contestant, pays_from, steps, sweep
-from tilepress.bench.race import is_enough
 from tilepress.bench.shapes import MODELS, Shape, parse_shapes
 from tilepress.cli.app import app
 from tilepress.formats import parse_weight
@@ -184,13 +183,6 @@ def test_torch_has_the_threads_meanwhile(fake_kernels):
     assert torch.get_num_threads() == 1
     race.close()
     assert torch.get_num_threads() == before
-
-
-def test_as_many_calls_as_time_and_repeats_allow():
-    assert not is_enough([0.1] * 9, 50, 1.0) and is_enough([0.02] * 50, 50, 1.0)
-    assert not is_enough([1.0] * 4, 50, 1.0) and is_enough([1.0] * 5, 50, 1.0)
-    assert not is_enough([20.0] * 2, 50, 1.0) and is_enough([20.0] * 3, 50, 1.0)
-    assert is_enough([0.0], 1, 1.0)
 
 
 def test_copies_fill_the_cache_four_times_as_memory_allows(monkeypatch):

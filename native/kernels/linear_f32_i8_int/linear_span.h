@@ -16,7 +16,7 @@ namespace tilepress {
 namespace {
 
 // Whether operands of a kind meet zero points: what is known beforehand need not be compiled.
-enum class ZeroPoints { never, sometimes, always };
+enum class MeetsZeroPoints { never, sometimes, always };
 
 constexpr int kStepRows = 4;                // tile rows that hold 16 inputs, the least that a segment can have
 constexpr int kStepInputs = 4 * kStepRows;  // inputs of a step

@@ -12,7 +12,7 @@ class DecodedTiles {
   static constexpr bool kReady = false;
   static constexpr bool kStepped = std::is_same_v<Unit, SteppedUnit>;
   static constexpr int kTimes = Decoder::kHigh && !kStepped ? 16 : 1;
-  static constexpr ZeroPoints kZeroPoints = kStepped ? ZeroPoints::always : Decoder::kZeroPoints;
+  static constexpr MeetsZeroPoints kMeetsZeroPoints = kStepped ? MeetsZeroPoints::always : Decoder::kMeetsZeroPoints;
 
   DecodedTiles(const IntegerProduct& product, Decoder& one, Decoder& two)
       : one_(one), two_(two), count_(product.weights[0]->tiles) {}

@@ -3,7 +3,7 @@
 //   reach<both>(tile): called for every tile, of both blocks or of one, in order, one or two before it is used, and for
 //   some past the last;
 //   at(block, tile): where a block's tile lies; kReady: whether all lie there from the first
-//   kTimes: of what their weights are, operands are so many times as large; kZeroPoints: whether they have some
+//   kTimes: of what their weights are, operands are so many times as large; kMeetsZeroPoints: whether they do
 // Unit is what tile_multiplier.h asks for, and brings
 //   finish_rows<times>(weights, x, segment, row, rows, high, low or null, sums): linear_span.h's `finish` for each row
 //   Sums<times, units, zeros>, those of one lot: add(weights, x, segment index, group, row, dots [rows, 16]), the same
@@ -22,7 +22,7 @@ class ReadyTiles {
  public:
   static constexpr bool kReady = true;
   static constexpr int kTimes = 1;
-  static constexpr ZeroPoints kZeroPoints = ZeroPoints::sometimes;
+  static constexpr MeetsZeroPoints kMeetsZeroPoints = MeetsZeroPoints::sometimes;
 
   explicit ReadyTiles(const IntegerProduct& product) : product_(product) {}
   template <bool both>
@@ -181,12 +181,12 @@ class Int8Multiplier {
 
   void run_one(int block, int64_t row) {
     const bool units = product_.x.units && !product_.x.one_unit;
-    if constexpr (Tiles::kZeroPoints != ZeroPoints::never) {
-      if (Tiles::kZeroPoints == ZeroPoints::always || product_.weights[block]->zeros) {
+    if constexpr (Tiles::kMeetsZeroPoints != MeetsZeroPoints::never) {
+      if (Tiles::kMeetsZeroPoints == MeetsZeroPoints::always || product_.weights[block]->zeros) {
         return units ? run_one<true, true>(block, row) : run_one<false, true>(block, row);
       }
     }
-    if constexpr (Tiles::kZeroPoints != ZeroPoints::always) {
+    if constexpr (Tiles::kMeetsZeroPoints != MeetsZeroPoints::always) {
       units ? run_one<true, false>(block, row) : run_one<false, false>(block, row);
     }
   }
