@@ -13,6 +13,7 @@
 #include "dispatch/kv_cache.h"
 #include "dispatch/kv_queries.h"
 #include "dispatch/parallel.h"
+#include "tilepress/convert.h"
 
 namespace tilepress {
 namespace {

@@ -1,9 +1,13 @@
 #include "dispatch/kv_cache.h"
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <numeric>
 #include <stdexcept>
+
+#include "dispatch/registry.h"
+#include "tilepress/convert.h"
 
 namespace tilepress {
 namespace {
@@ -12,6 +16,28 @@ size_t size(int64_t count) { return static_cast<size_t>(count); }
 
 void require(bool condition, const std::string& message) {
   if (!condition) throw std::invalid_argument(message);
+}
+
+int place_of(int64_t token) { return static_cast<int>(token % kKvTokens); }
+
+// All 32 values of a lane, the exponent that they share, and the number that one stands for, exactly: it has at most
+// eight bits, none below FP16's last.
+void lane_values(const KvUnits& unit, int lane, int32_t* values) {
+  for (int i = 0; i < kKvGroup; ++i) {
+    const int row = i / 4, byte = (row & 3) * 64 + 4 * lane + i % 4, shift = row & 4;
+    const int sign = unit.codes[256 + 4 * lane + i % 4] >> row & 1;
+    values[i] = 16 * (unit.codes[byte] >> shift & 15) - 256 * sign + (unit.lows ? unit.lows[byte] >> shift & 15 : 0);
+  }
+}
+
+int lane_exponent(const KvUnits& unit, int lane) {
+  const uint8_t nibbles = unit.exponents[lane % 8], bits = unit.exponents[8 + lane / 8];
+  return (nibbles >> (lane / 8 * 4) & 15) | (bits >> lane % 8 & 1) << 4;
+}
+
+uint16_t half_of(int value, int exponent) {
+  const auto power = static_cast<uint32_t>(std::max(exponent, 1) - 22 + 127);
+  return float_to_fp16(static_cast<float>(value) * std::bit_cast<float>(power << 23));
 }
 
 // Blocks that the last `local` tokens can lie in.
@@ -115,65 +141,32 @@ int64_t KvCache::leaving(int64_t length) const {
   return changing_tokens() && token >= std::max(shape_.initial, first_seen(length)) ? token : -1;
 }
 
-void KvCache::demote_key(int64_t sequence, int64_t head, int64_t token, int64_t length) {
-  const int64_t groups = sizes_.channels / kKvGroup, place = token % kKvTokens;
-  const KvUnits all = keys(sequence, head, token / kKvTokens, length).unit(place / kKvLanes * groups);
-  int32_t cut[kKvGroup];
-  for (int64_t group = 0; group < groups; ++group) {
-    kv_lane(all.unit(group), static_cast<int>(place % kKvLanes), cut);
-    for (int32_t& value : cut) value = kv_truncated(value, shape_.mantissa);
-    set_kv_lane(all.unit(group), static_cast<int>(place % kKvLanes), cut);
-  }
-}
-
-void KvCache::demote_value(int64_t sequence, int64_t head, int64_t token, int64_t length) {
-  const KvUnits all = values(sequence, head, token / kKvTokens, length);
-  const int place = static_cast<int>(token % kKvTokens);
-  int32_t cut[kKvLanes];
-  for (int64_t at = 0; at < kv_units(sizes_.channels); ++at) {
-    kv_column(all.unit(at), place, cut);
-    for (int32_t& value : cut) value = kv_truncated(value, shape_.mantissa);
-    set_kv_column(all.unit(at), place, cut);
-  }
-}
-
 void KvCache::append_key(int64_t sequence, int64_t head, int64_t length, const float* key) {
-  const int64_t channels = sizes_.channels, index = head_index(sequence, head);
-  if (leaving(length) >= 0) demote_key(sequence, head, leaving(length), length);
-  if (length % kKvTokens == 0) begin_block(keys(sequence, head, length / kKvTokens, length + 1));
   static thread_local std::vector<uint16_t> halves;
+  static thread_local std::vector<float> earlier;
+  const int64_t channels = sizes_.channels, index = head_index(sequence, head), cut = leaving(length);
+  if (cut >= 0) {
+    const KvUnits units = keys(sequence, head, cut / kKvTokens, length);
+    choose(kKvCutKey)(units, channels, {place_of(cut), shape_.mantissa});
+  }
+  if (length % kKvTokens == 0) begin_block(keys(sequence, head, length / kKvTokens, length + 1));
   halves.resize(size(channels));
   float* offsets = shape_.smoothed ? offsets_.as<float>() + index * channels : nullptr;
-  const auto set = [&](int64_t token) {
-    for (int64_t i = 0; offsets && i < channels; ++i) {
-      halves[size(i)] = float_to_fp16(fp16_to_float(halves[size(i)]) - offsets[i]);
-    }
-    set_key(sequence, head, token, length + 1, halves.data());
+  KvHalves* const round = choose(kKvHalves);
+  const auto set = [&](int64_t token, const float* from) {
+    round(from, offsets, channels, halves.data());
+    const KvUnits units = keys(sequence, head, token / kKvTokens, length + 1);
+    choose(kKvSetKey)(units, channels, {place_of(token), bits_of(token, length + 1)}, halves.data());
   };
-  for (int64_t i = 0; i < channels; ++i) halves[size(i)] = float_to_fp16(key[i]);
-  if (smooth_[size(sequence)] || length >= kKvTokens) return set(length);
+  if (smooth_[size(sequence)] || length >= kKvTokens) return set(length, key);
   // Offsets change with every one of the first tokens, and with them all that came before.
   uint16_t* first = first_keys_.as<uint16_t>() + index * kKvTokens * channels;
-  std::copy(halves.begin(), halves.end(), first + length * channels);
+  round(key, nullptr, channels, first + length * channels);
   find_offsets(first, length + 1, offsets);
-  for (int64_t token = 0; token <= length; ++token) {
-    std::copy(first + token * channels, first + (token + 1) * channels, halves.begin());
-    set(token);
-  }
-}
-
-void KvCache::set_key(int64_t sequence, int64_t head, int64_t token, int64_t length, const uint16_t* key) {
-  const int64_t groups = sizes_.channels / kKvGroup;
-  const int place = static_cast<int>(token % kKvTokens), lane = place % kKvLanes, bits = bits_of(token, length);
-  const KvUnits all = keys(sequence, head, token / kKvTokens, length);
-  for (int64_t group = 0; group < groups; ++group, key += kKvGroup) {
-    const KvUnits unit = all.unit(place / kKvLanes * groups + group);
-    int exponent = 0;
-    for (int i = 0; i < kKvGroup; ++i) exponent = std::max(exponent, kv_field(key[i]));
-    set_kv_exponent(unit.exponents, lane, exponent);
-    int32_t rounded[kKvGroup];
-    for (int i = 0; i < kKvGroup; ++i) rounded[i] = kv_integer(key[i], exponent, bits);
-    set_kv_lane(unit, lane, rounded);
+  earlier.resize(size(channels));
+  for (int64_t token = 0; token <= length; ++token, first += channels) {
+    std::transform(first, first + channels, earlier.begin(), fp16_to_float);
+    set(token, earlier.data());
   }
 }
 
@@ -196,41 +189,22 @@ void KvCache::find_offsets(const uint16_t* keys, int64_t count, float* offsets) 
 }
 
 void KvCache::append_value(int64_t sequence, int64_t head, int64_t length, const float* value) {
-  const int64_t channels = sizes_.channels;
-  const int place = static_cast<int>(length % kKvTokens), bits = bits_of(length, length + 1);
-  uint16_t* open = open_values_.as<uint16_t>() + head_index(sequence, head) * kKvTokens * channels;
-  const KvUnits all = values(sequence, head, length / kKvTokens, length + 1);
-  if (leaving(length) >= 0) demote_value(sequence, head, leaving(length), length);
-  if (length % kKvTokens == 0) begin_block(all);
-  for (int64_t first = 0; first < channels; first += kKvLanes) {
-    const KvUnits unit = all.unit(first / kKvLanes);
-    uint16_t* halves = open + place * channels + first;
-    int32_t shared[kKvLanes], rounded[kKvLanes];
-    for (int i = 0; i < kKvLanes; ++i) halves[i] = float_to_fp16(value[first + i]);
-    for (int i = 0; i < kKvLanes; ++i) shared[i] = kv_exponent(unit.exponents, i);
-    for (int i = 0; i < kKvLanes; ++i)
-      rounded[i] = kv_integer(halves[i], std::max(shared[i], kv_field(halves[i])), bits);
-    set_kv_column(unit, place, rounded);
-    for (int i = 0; i < kKvLanes; ++i) {
-      if (kv_field(halves[i]) > shared[i]) set_channel(sequence, head, length + 1, first + i);
-    }
+  const int64_t channels = sizes_.channels, cut = leaving(length);
+  if (cut >= 0) {
+    const KvUnits units = values(sequence, head, cut / kKvTokens, length);
+    choose(kKvCutValue)(units, channels, {place_of(cut), shape_.mantissa});
   }
+  if (length % kKvTokens == 0) begin_block(values(sequence, head, length / kKvTokens, length + 1));
+  choose(kKvHalves)(value, nullptr, channels, open_values(sequence, head) + place_of(length) * channels);
+  set_value(sequence, head, length, length + 1);
 }
 
-// Rounds a channel of the last group anew.
-void KvCache::set_channel(int64_t sequence, int64_t head, int64_t length, int64_t channel) {
-  const int64_t channels = sizes_.channels, first = (length - 1) / kKvTokens * kKvTokens;
-  const uint16_t* open = open_values_.as<uint16_t>() + head_index(sequence, head) * kKvTokens * channels + channel;
-  const KvUnits unit = values(sequence, head, first / kKvTokens, length).unit(channel / kKvLanes);
-  const int lane = static_cast<int>(channel % kKvLanes);
-  int exponent = 0;
-  int32_t rounded[kKvGroup] = {};
-  for (int64_t i = first; i < length; ++i) exponent = std::max(exponent, kv_field(open[(i - first) * channels]));
-  for (int64_t i = first; i < length; ++i) {
-    rounded[i - first] = kv_integer(open[(i - first) * channels], exponent, bits_of(i, length));
-  }
-  set_kv_exponent(unit.exponents, lane, exponent);
-  set_kv_lane(unit, lane, rounded);
+// Rounds a token of the last group of a head that has `length`, and those before it where they no longer fit.
+void KvCache::set_value(int64_t sequence, int64_t head, int64_t token, int64_t length) {
+  const int64_t first = token - place_of(token);
+  const KvOpenValues open = {open_values(sequence, head),   token - first + 1, shape_.initial - first,
+                             length - shape_.local - first, shape_.mantissa,   shape_.high};
+  choose(kKvSetValue)(values(sequence, head, first / kKvTokens, length), sizes_.channels, open);
 }
 
 void KvCache::shorten(int64_t sequence, int64_t length) {
@@ -251,22 +225,22 @@ void KvCache::shorten_head(int64_t sequence, int64_t head, int64_t length) {
   for (int64_t block = std::max(first_wide(length), initial_blocks_); ring_blocks_ && block <= last; ++block) {
     if (block < first_wide(before)) std::memset(ring_place(sequence, head, block), 0, size(unit_count() * kKvUnitLows));
   }
-  for (int64_t channel = 0; length % kKvTokens && channel < sizes_.channels; ++channel) {
-    set_channel(sequence, head, length, channel);
-  }
+  if (length % kKvTokens == 0) return;
+  begin_block(values(sequence, head, last, length));
+  for (int64_t token = last * kKvTokens; token < length; ++token) set_value(sequence, head, token, length);
 }
 
 // Takes the last group of a sequence of `length` tokens, which is full, for open: FP16 values from what was kept.
 void KvCache::reopen(int64_t sequence, int64_t head, int64_t length) {
   const int64_t channels = sizes_.channels;
-  uint16_t* open = open_values_.as<uint16_t>() + head_index(sequence, head) * kKvTokens * channels;
+  uint16_t* open = open_values(sequence, head);
   const KvUnits all = values(sequence, head, length / kKvTokens, lengths_[size(sequence)]);
   for (int64_t channel = 0; channel < channels; ++channel) {
     const KvUnits unit = all.unit(channel / kKvLanes);
-    const int lane = static_cast<int>(channel % kKvLanes), shared = kv_exponent(unit.exponents, lane);
+    const int lane = static_cast<int>(channel % kKvLanes), shared = lane_exponent(unit, lane);
     int32_t kept[kKvGroup];
-    kv_lane(unit, lane, kept);
-    for (int i = 0; i < length % kKvTokens; ++i) open[i * channels + channel] = kv_half(kept[i], shared);
+    lane_values(unit, lane, kept);
+    for (int i = 0; i < length % kKvTokens; ++i) open[i * channels + channel] = half_of(kept[i], shared);
   }
 }
 

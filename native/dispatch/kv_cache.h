@@ -9,7 +9,6 @@
 
 #include "dispatch/kv_growing.h"
 #include "dispatch/kv_thin.h"
-#include "dispatch/kv_units.h"
 
 namespace tilepress {
 
@@ -53,6 +52,9 @@ class KvCache : public GrowingKv {
   int64_t unit_count() const { return 2 * kv_units(shape_.channels); }
   int64_t head_index(int64_t sequence, int64_t head) const { return sequence * sizes_.heads + head; }
   int bits_of(int64_t token, int64_t length) const;
+  uint16_t* open_values(int64_t sequence, int64_t head) const {
+    return open_values_.as<uint16_t>() + head_index(sequence, head) * kKvTokens * sizes_.channels;
+  }
 
   // How many of a sequence's last tokens will be cut as others come.
   int64_t changing_tokens() const { return shape_.high > shape_.mantissa ? shape_.local : 0; }
@@ -75,12 +77,9 @@ class KvCache : public GrowingKv {
   void settle(const KvStep& step);
   void begin_block(const KvUnits& units);
   int64_t leaving(int64_t length) const;
-  void demote_key(int64_t sequence, int64_t head, int64_t token, int64_t length);
-  void demote_value(int64_t sequence, int64_t head, int64_t token, int64_t length);
   void append_key(int64_t sequence, int64_t head, int64_t length, const float* key);
-  void set_key(int64_t sequence, int64_t head, int64_t token, int64_t length, const uint16_t* key);
   void append_value(int64_t sequence, int64_t head, int64_t length, const float* value);
-  void set_channel(int64_t sequence, int64_t head, int64_t length, int64_t channel);
+  void set_value(int64_t sequence, int64_t head, int64_t token, int64_t length);
   void find_offsets(const uint16_t* keys, int64_t count, float* offsets) const;
   void shorten_head(int64_t sequence, int64_t head, int64_t length);
   void reopen(int64_t sequence, int64_t head, int64_t length);

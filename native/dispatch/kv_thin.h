@@ -3,7 +3,6 @@
 
 #include <vector>
 
-#include "dispatch/kv_units.h"
 #include "tilepress/kv_thin.h"
 
 namespace tilepress {

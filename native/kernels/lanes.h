@@ -25,12 +25,13 @@ using Floats [[gnu::vector_size(kSimdBytes)]] = float;
 using Words [[gnu::vector_size(kSimdBytes)]] = uint32_t;
 using SignedWords [[gnu::vector_size(kSimdBytes)]] = int32_t;
 using Halves [[gnu::vector_size(kSimdBytes / 2)]] = uint16_t;
+using Quarters [[gnu::vector_size(kSimdBytes / 4)]] = uint8_t;
 using SignedHalves [[gnu::vector_size(kSimdBytes / 2)]] = int16_t;
 using SignedBytes [[gnu::vector_size(kSimdBytes)]] = int8_t;
 
 [[gnu::always_inline]] inline void store(Floats vector, float* to) { std::memcpy(to, &vector, sizeof(vector)); }
 
-// Lanes of either width as 32 bits. For NEON, gcc 12 would convert lane by lane, for AVX-512 half by half.
+// Lanes of any width as 32 bits. For NEON and x86, gcc 12 would convert some lane by lane, others half by half.
 [[gnu::always_inline]] inline Words widen(Words lanes) { return lanes; }
 [[gnu::always_inline]] inline Words widen(Halves lanes) {
 #if defined(__aarch64__)
@@ -42,19 +43,31 @@ using SignedBytes [[gnu::vector_size(kSimdBytes)]] = int8_t;
 #endif
 }
 
+[[gnu::always_inline]] inline Words widen(Quarters lanes) {
+#if defined(__AVX512F__)
+  return std::bit_cast<Words>(_mm512_cvtepu8_epi32(std::bit_cast<__m128i>(lanes)));
+#elif defined(__AVX2__)
+  return std::bit_cast<Words>(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128(std::bit_cast<int64_t>(lanes))));
+#else
+  return __builtin_convertvector(lanes, Words);
+#endif
+}
+
 // Sixteen bits of each lane from bit `at` on; what lies above is dropped, or zero.
 template <class Lanes>
 [[gnu::always_inline]] inline Halves narrow(Lanes lanes, int at) {
   return __builtin_convertvector(lanes >> at, Halves);
 }
 
-// Sixteen lanes of values that a byte holds. For NEON and AVX2, gcc 12 would take them out lane by lane.
+// Sixteen lanes of values that a byte holds. For NEON and x86, gcc 12 would take them out lane by lane or in quarters.
 [[gnu::always_inline]] inline void store_bytes(const SignedWords* lanes, int8_t* to) {
 #if defined(__aarch64__)
   const auto words = [&](int part) { return vmovn_s32(std::bit_cast<int32x4_t>(lanes[part])); };
   const int16x8_t first = vcombine_s16(words(0), words(1)), second = vcombine_s16(words(2), words(3));
   vst1q_s8(to, vcombine_s8(vmovn_s16(first), vmovn_s16(second)));
-#elif defined(__AVX2__) && !defined(__AVX512F__)
+#elif defined(__AVX512F__)
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8(std::bit_cast<__m512i>(lanes[0])));
+#elif defined(__AVX2__)
   const __m256i packed = _mm256_packs_epi32(std::bit_cast<__m256i>(lanes[0]), std::bit_cast<__m256i>(lanes[1]));
   const __m256i words = _mm256_permute4x64_epi64(packed, 0xd8);  // halves of both back to where they belong
   const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));

@@ -73,6 +73,24 @@ def test_every_bit_is_the_specifications(name, isa):
     assert torch.equal(by_steps(PackedKv(format, 1, 1, 64), *arrays, sizes=[1, 50, 1, 1, 56, 6]), wanted)
 
 
+@pytest.mark.parametrize("smoothed", [0, 4])
+@pytest.mark.parametrize("name", ["bfp4", "bfp8", "bfp:m1:hi8:initial2:local9"])
+def test_numbers_of_any_size_are_rounded_so(name, smoothed, isa):
+    """FP16's subnormal numbers and what is too small or too large for it, zeros, halves of a last place."""
+    format = parse_kv(name).bfp
+    queries, keys, values = tensors(70, heads=1, seed=5)
+    generator = torch.Generator().manual_seed(6)
+    awkward = [2.0**-25, -(2.0**-25), 65519.0, -70000.0, 1 + 2.0**-11, 1 + 3 * 2.0**-11, 1e30]
+    for x in (keys, values):
+        x *= torch.exp2(torch.randint(-30, 18, x.shape, generator=generator).float())
+        x[torch.rand(x.shape, generator=generator) < 0.1] = 0.0
+        x[torch.rand(x.shape, generator=generator) < 0.1] = -0.0
+        x[..., 7] = torch.tensor(awkward).repeat(10)
+    wanted = expected(queries, keys, values, format, smoothed_channels=smoothed)
+    packed = PackedKv(format, 1, 1, 64, smoothed_channels=smoothed)
+    assert torch.equal(by_steps(packed, queries, keys, values), wanted)
+
+
 @pytest.mark.parametrize("name", ["bfp4", "sparse:k30,v50"])
 def test_tensors_of_any_kind(name):
     """Plain ones are read where they lie, others are copied first."""

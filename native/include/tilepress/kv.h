@@ -30,6 +30,16 @@ struct KvBlock {
   const uint8_t *codes, *lows, *exponents;  // lows may be null
 };
 
+// The same, to be written.
+struct KvUnits {
+  uint8_t *codes, *lows, *exponents;
+
+  KvUnits unit(int64_t index) const {
+    return {codes + index * kKvUnitCodes, lows ? lows + index * kKvUnitLows : nullptr,
+            exponents + index * kKvUnitExponents};
+  }
+};
+
 // Distances that kernels take for granted, so that they need not compute addresses: rows of scores and weights lie a
 // segment of tokens apart, sums and units of weights a segment's blocks.
 inline constexpr int64_t kKvSegmentBlocks = 32, kKvSegment = kKvSegmentBlocks * kKvTokens;
@@ -64,5 +74,30 @@ using KvMix = void(const KvBlock& values, int64_t channels, const KvWeights&, fl
 // Weights e^(score - largest), in groups of 32 of which `count` is a multiple, as integers; of each group their sum and
 // what 1 stands for. To the bit as kernels/attention_reference.py has it; `largest` is not below any score.
 using KvWeigh = void(const float* scores, int64_t count, float largest, uint8_t* values, int32_t* sums, float* units);
+
+// Values rounded to FP16, nearest even, saturating; where there are offsets, less these and rounded once more.
+using KvHalves = void(const float* values, const float* offsets, int64_t count, uint16_t* halves);
+
+// Where a token is one of a block's 32, and the bits of its magnitudes.
+struct KvToken {
+  int place, bits;
+};
+
+// A token's key becomes integers under exponents of its own, or one that is there is cut to fewer bits.
+using KvSetKey = void(const KvUnits& keys, int64_t channels, const KvToken&, const uint16_t* key);
+using KvCutKey = void(const KvUnits& keys, int64_t channels, const KvToken&);
+
+// The last tokens' values in FP16, [count, channels], and their bits: those from `begin` to `end` have fewer.
+struct KvOpenValues {
+  const uint16_t* halves;
+  int64_t count;
+  int64_t begin, end;
+  int fewer, bits;
+};
+
+// The last of the open values becomes integers under exponents that the others have as well; where one rises, they are
+// rounded anew. Or a token's values that are there are cut to fewer bits.
+using KvSetValue = void(const KvUnits& values, int64_t channels, const KvOpenValues&);
+using KvCutValue = void(const KvUnits& values, int64_t channels, const KvToken&);
 
 }  // namespace tilepress
