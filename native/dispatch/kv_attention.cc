@@ -3,7 +3,8 @@
 // same for all of its tokens, and nearly all of a long context. So each head's keys are added first, one after the
 // other, and each token's query multiplied with the blocks that change; then all queries with all other keys, and all
 // weights with all other values, in any order; at last values are added, and weighted where they change. Kernels take
-// four rows at a time: where fewer heads of queries share keys, tokens of a lot are multiplied together.
+// four rows at a time, those of matrix units 32: where fewer heads of queries share keys, tokens of a lot are
+// multiplied together.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -23,14 +24,6 @@ constexpr int64_t kSegmentBlocks = kKvSegmentBlocks, kSegment = kKvSegment;  // 
 size_t size(int64_t count) { return static_cast<size_t>(count); }
 int64_t segments_of(int64_t tokens) { return (tokens + kSegment - 1) / kSegment; }
 
-// Floats are ordered as integers are once the bits of negative ones are turned over, and those compilers vectorise.
-float largest_of(const float* values, int64_t count) {
-  const auto turned = [](int32_t bits) { return bits ^ (bits >> 31 & 0x7fffffff); };
-  int32_t largest = turned(std::bit_cast<int32_t>(-std::numeric_limits<float>::infinity()));
-  for (int64_t i = 0; i < count; ++i) largest = std::max(largest, turned(std::bit_cast<int32_t>(values[i])));
-  return std::bit_cast<float>(turned(largest));
-}
-
 }  // namespace
 
 class KvAttention {
@@ -43,28 +36,40 @@ class KvAttention {
         all_(cache.sizes().batch * heads_),
         channels_(cache.sizes().channels),
         rows_(step.queries ? step.query_heads / heads_ : 0),
+        parts_of_head_(std::clamp<int64_t>(threads / all_, 1, kv_units(channels_))),
         lengths_(cache.lengths_) {}
 
   void run() {
     for (int64_t first = 0; first < step_.count; first += tokens_) {
       begin_wave(first);
-      const int64_t pieces = rows_ ? all_ * lots_ * segments_ : 0;
-      parallel_for(all_, threads_, [this](int, int64_t at) { add_keys(at); });
-      parallel_for(pieces, threads_, [this](int, int64_t piece) { score(piece); });
+      const int64_t pieces = rows_ ? all_ * lots_ * segments_ : 0, jobs = all_ + pieces;
+      parallel_for(tokens_ > 1 ? pieces / segments_ : 0, threads_, [this](int, int64_t lot) { prepare(lot); });
+      // Heads, which take longest, evenly among pieces: threads begin with neighbours.
+      const auto heads_before = [&](int64_t job) { return (job * all_ + jobs - 1) / jobs; };
+      parallel_for(jobs, threads_, [&](int, int64_t job) {
+        const int64_t before = heads_before(job);
+        heads_before(job + 1) > before ? add_keys(before) : score(job - before);
+      });
       parallel_for(pieces, threads_, [this](int, int64_t piece) { mix(piece); });
-      parallel_for(all_, threads_, [this](int, int64_t at) { add_values(at); });
+      parallel_for(all_ * parts_of_head_, threads_, [this](int, int64_t part) { add_values(part); });
       end_wave();
     }
   }
 
  private:
-  static constexpr int64_t kMostTokens = 32, kMostFloats = int64_t{2} << 20;  // of a wave, and of what it computes
+  // Of a wave, and of what it computes: in all, or for each thread if that is more.
+  static constexpr int64_t kMostTokens = 32, kMostFloats = int64_t{2} << 20, kFloatsOfThread = int64_t{1} << 19;
+  // Rows that matrix units are not worth while for, and that they take together.
+  static constexpr int64_t kFewRows = 8, kTogether = 32;
 
   // A token of the wave as one head has it: its place in the step, and the tokens of its sequence up to it.
   struct Token {
     int64_t head, place, length;
     bool kept;
   };
+
+  // Whether the kernel of tiles is for a higher instruction set than the other, or for the same.
+  static bool prefers_tiles() { return find(kKvScoresTiles)->isa >= find(kKvScores)->isa; }
 
   // As many tokens as there is room for, at least one.
   void begin_wave(int64_t first) {
@@ -74,12 +79,16 @@ class KvAttention {
     first_segment_ = cache_.first_seen(*shortest + 1) / kSegment;
     segments_ = segments_of(*longest + tokens_) - first_segment_;
     if (!rows_) return;
-    const int64_t of_token = all_ * segments_ * rows_ * (kSegment + channels_ + 2);
-    tokens_ = std::min(tokens_, std::max<int64_t>(kMostFloats / of_token, 1));
-    lot_ = step_.kept ? 1 : std::min(std::max<int64_t>(kKvSet / rows_, 1), tokens_);
+    const int64_t of_token = all_ * segments_ * rows_;
+    const int64_t room = std::max(kMostFloats, kFloatsOfThread * threads_);
+    tokens_ = std::min(tokens_, std::max<int64_t>(room / (of_token * (kSegment + channels_)), 1));
+    tiles_ = prefers_tiles() && (step_.kept ? 1 : tokens_) * rows_ > kFewRows;
+    const int64_t together = (tiles_ ? kTogether : kKvSet) / rows_;
+    lot_ = step_.kept ? 1 : std::min(std::max<int64_t>(together, 1), tokens_);
     lots_ = (tokens_ + lot_ - 1) / lot_;
-    queries_.resize(size(all_ * tokens_));
-    lot_queries_.resize(size(lot_ > 1 ? all_ * lots_ : 0));
+    queries_.resize(size(tokens_ > 1 ? all_ * tokens_ : 0));
+    lot_queries_.resize(size(lot_ > 1 && !tiles_ ? all_ * lots_ : 0));
+    lot_tiles_.resize(size(tiles_ ? all_ * lots_ : 0));
     make_room(lots_ * lot_ * of_token);
   }
 
@@ -90,14 +99,20 @@ class KvAttention {
   }
 
   // The calling thread keeps it for its next call: new memory would cost more to touch than scores to compute.
-  void make_room(int64_t floats) {
-    static thread_local std::vector<float> memory;
-    if (static_cast<int64_t>(memory.size()) < floats) memory.resize(size(floats));
-    const int64_t rows = all_ * lots_ * lot_ * segments_ * rows_;
-    scores_ = memory.data();
+  void make_room(int64_t rows) {
+    static thread_local KvMemory memory;
+    const int64_t floats = kSegment + channels_ + 3, groups = 2 * kSegmentBlocks;
+    const int64_t bytes = rows * ((floats + groups) * int64_t{sizeof(float)} + kSegment);
+    if (memory.size() < bytes) memory = KvMemory(bytes);
+    scores_ = memory.as<float>();
     parts_ = scores_ + rows * kSegment;
     largest_ = parts_ + rows * channels_;
-    shares_ = largest_ + rows;
+    recent_ = largest_ + rows;
+    shares_ = recent_ + rows;
+    weights_.units = shares_ + rows;
+    weights_.sums = reinterpret_cast<int32_t*>(weights_.units + rows * kSegmentBlocks);
+    weights_.values = reinterpret_cast<uint8_t*>(weights_.sums + rows * kSegmentBlocks);
+    std::fill_n(recent_, rows, -std::numeric_limits<float>::infinity());
   }
 
   Token token(int64_t head, int64_t index) const {
@@ -138,47 +153,75 @@ class KvAttention {
     return std::max<int64_t>(lengths_[size(head / heads_)] - cache_.changing_tokens(), 0) / kKvTokens;
   }
 
+  // A lot's queries, of each token and together. A wave of one token does without: whoever wants its queries, makes
+  // them, which takes less than all threads' waiting for those who do.
+  void prepare(int64_t lot) {
+    const Token first = token(lot / lots_, lot % lots_ * lot_);
+    const int64_t tokens = std::min(lot_, tokens_ - lot % lots_ * lot_);
+    for (int64_t i = 0; i < tokens; ++i) {
+      const Token mine = token(first.head, first.place - first_ + i);
+      if (mine.kept) queries_of(mine).set(query_rows(mine, 1), channels_);
+    }
+    if (tiles_ && first.kept) lot_tiles_[size(lot)].set(query_rows(first, tokens), channels_);
+    if (!lot_queries_.empty()) lot_queries_[size(lot)].set(query_rows(first, tokens), channels_);
+  }
+
+  KvQueries its_queries(const Token& token) {
+    static thread_local Queries own;
+    if (tokens_ > 1) return queries_of(token).view();
+    own.set(query_rows(token, 1), channels_);
+    return own.view();
+  }
+
   void add_keys(int64_t head) {
     for (int64_t i = 0; i < tokens_; ++i) {
       const Token mine = token(head, i);
       if (!mine.kept) continue;
       cache_.append_key(head / heads_, head % heads_, mine.length - 1, step_.keys + input(mine));
       if (!rows_) continue;
-      queries_of(mine).set(query_rows(mine, 1), channels_);
-      if (lot_ > 1 && i % lot_ == 0) {
-        lot_queries_[size(head * lots_ + i / lot_)].set(query_rows(mine, std::min(lot_, tokens_ - i)), channels_);
-      }
-      for_changing(mine, [&](const Seen& part) { score_blocks(mine, part, queries_of(mine)); });
+      const KvQueries queries = its_queries(mine);
+      for_changing(mine, [&](const Seen& part) {
+        score_blocks(mine, part, queries);
+        find_largest(mine, part, recent_);
+      });
     }
   }
 
   void score(int64_t index) {
     const Piece piece = piece_of(index);
     if (!piece.first.kept) return;
-    const Queries& queries = lot_ > 1 ? lot_queries_[size(piece.lot)] : queries_of(piece.first);
-    score_blocks(piece.first, stable_part(piece), queries);
+    const Seen part = stable_part(piece);
+    if (part.first_block < part.last_block) tiles_ ? score_tiles(piece, part) : score_rows(piece, part);
     for (int64_t i = 0; i < piece.tokens; ++i) {
       const Token mine = later(piece.first, i);
-      const Seen part = seen(mine, piece.segment, 0, kAll);
-      const int64_t item = item_of(mine, piece.segment);
-      for (int64_t row = item * rows_; row < (item + 1) * rows_; ++row) {
-        const float* scores = scores_ + row * kSegment + part.first - part.segment * kSegment;
-        largest_[row] = largest_of(scores, part.last - part.first);
-      }
+      find_largest(mine, seen(mine, piece.segment, 0, stable_blocks(mine.head)), largest_);
     }
   }
 
   void mix(int64_t index) {
     static thread_local std::vector<float> together;
+    static thread_local std::vector<uint8_t> values;
+    static thread_local std::vector<int32_t> sums;
+    static thread_local std::vector<float> units;
     const Piece piece = piece_of(index);
     if (!piece.first.kept) return;
     const int64_t item = item_of(piece.first, piece.segment), rows = piece.tokens * rows_;
     float* parts = parts_ + item * rows_ * channels_;
     std::fill_n(shares_ + item * rows_, rows, 0.0f);
     std::fill_n(parts, rows * channels_, 0.0f);
-    if (piece.tokens == 1) return mix_blocks(piece.first, stable_part(piece), 1, parts);
+    values.resize(size(rows * kSegment));
+    sums.resize(size(rows * kSegmentBlocks));
+    units.resize(sums.size());
+    const Weights mine = {values.data(), sums.data(), units.data()};
+    const KvChannels all = {0, channels_};
+    weigh(piece.first, stable_part(piece), piece.tokens, mine);
+    for (int64_t i = 0; i < piece.tokens; ++i) {
+      const Token token = later(piece.first, i);
+      weigh(token, seen(token, piece.segment, stable_blocks(token.head), kAll), 1, weights_of(token, piece.segment));
+    }
+    if (piece.tokens == 1) return mix_blocks(piece.first, stable_part(piece), 1, mine, all, parts);
     together.assign(size(rows * channels_), 0.0f);
-    mix_blocks(piece.first, stable_part(piece), piece.tokens, together.data());
+    mix_blocks(piece.first, stable_part(piece), piece.tokens, mine, all, together.data());
     // [channels / 16, tokens, rows, 16] to each token's [channels / 16, rows, 16].
     const int64_t of_token = rows_ * kKvLanes;
     for (int64_t i = 0; i < channels_ / kKvLanes * piece.tokens; ++i) {
@@ -187,17 +230,24 @@ class KvAttention {
     }
   }
 
-  void add_values(int64_t head) {
+  // Some channels of a head's.
+  void add_values(int64_t part) {
+    const int64_t head = part / parts_of_head_, index = part % parts_of_head_, units = kv_units(channels_);
+    const int64_t first = index * units / parts_of_head_, last = (index + 1) * units / parts_of_head_;
+    const KvChannels mine = {first * kKvLanes, (last - first) * kKvLanes};
     for (int64_t i = 0; i < tokens_; ++i) {
-      const Token mine = token(head, i);
-      if (mine.kept) cache_.append_value(head / heads_, head % heads_, mine.length - 1, step_.values + input(mine));
+      const Token its = token(head, i);
+      if (its.kept) {
+        cache_.append_value(head / heads_, head % heads_, its.length - 1, step_.values + input(its), mine);
+      }
       if (!rows_) continue;
-      if (mine.kept) {
-        for_changing(mine, [&](const Seen& part) {
-          mix_blocks(mine, part, 1, parts_ + item_of(mine, part.segment) * rows_ * channels_);
+      if (its.kept) {
+        for_changing(its, [&](const Seen& blocks) {
+          float* parts = parts_ + item_of(its, blocks.segment) * rows_ * channels_;
+          mix_blocks(its, blocks, 1, weights_of(its, blocks.segment), mine, parts);
         });
       }
-      join(mine);
+      join(its, mine);
     }
   }
 
@@ -232,8 +282,7 @@ class KvAttention {
 
   static KvBlock block_of(const KvUnits& units) { return {units.codes, units.lows, units.exponents}; }
 
-  void score_blocks(const Token& token, const Seen& part, const Queries& rows) {
-    const KvQueries queries = rows.view();
+  void score_blocks(const Token& token, const Seen& part, const KvQueries& queries) {
     float* scores = scores_ + item_of(token, part.segment) * rows_ * kSegment - part.segment * kSegment;
     for (int64_t block = part.first_block; block < part.last_block; ++block) {
       const KvUnits keys = cache_.keys(token.head / heads_, token.head % heads_, block, token.length);
@@ -241,33 +290,99 @@ class KvAttention {
     }
   }
 
-  // What `tokens` tokens get from blocks of the first one's, added to parts [channels / 16, tokens, rows, 16].
-  void mix_blocks(const Token& first, const Seen& part, int64_t tokens, float* parts) {
-    static thread_local Weights weights;
+  void score_rows(const Piece& piece, const Seen& part) {
+    score_blocks(piece.first, part, lot_ > 1 ? lot_queries_[size(piece.lot)].view() : its_queries(piece.first));
+  }
+
+  void score_tiles(const Piece& piece, const Seen& part) {
+    static thread_local QueryTiles own;
+    if (tokens_ == 1) own.set(query_rows(piece.first, 1), channels_);
+    const KvQueryTiles queries = (tokens_ == 1 ? own : lot_tiles_[size(piece.lot)]).view();
+    const Token& token = piece.first;
+    float* scores = scores_ + item_of(token, part.segment) * rows_ * kSegment - part.segment * kSegment;
+    in_runs(token, part, 0, 0, [&](const KvBlock* blocks, int64_t first, int64_t count) {
+      score_tiles_kernel_(blocks, count, channels_, queries, step_.scaling, scores + first * kKvTokens,
+                          scratch_of(queries.rows));
+    });
+  }
+
+  // Of what each of a token's rows sees of a part.
+  void find_largest(const Token& token, const Seen& part, float* largest) const {
+    const int64_t item = item_of(token, part.segment);
+    for (int64_t row = item * rows_; row < (item + 1) * rows_; ++row) {
+      const float* scores = scores_ + row * kSegment + part.first - part.segment * kSegment;
+      largest[row] = largest_kernel_(scores, part.last - part.first);
+    }
+  }
+
+  // Calls work(blocks, first, count) for runs of a part's blocks, of their keys (0) or values from a unit on, as
+  // kernels of tiles take them; one at a time where memory is that of the last.
+  template <class Work>
+  void in_runs(const Token& token, const Seen& part, int kind, int64_t unit, const Work& work) const {
+    const int64_t sequence = token.head / heads_, head = token.head % heads_;
+    KvBlock blocks[kKvTileBlocks];
+    for (int64_t first = part.first_block, count; first < part.last_block; first += count) {
+      for (count = 0; count < std::min(kKvTileBlocks, part.last_block - first);) {
+        blocks[count] = block_of(cache_.units(sequence, head, first + count, token.length, kind).unit(unit));
+        if (cache_.is_thin(sequence, first + count++)) break;
+      }
+      work(blocks, first, count);
+    }
+  }
+
+  uint8_t* scratch_of(int64_t rows) const {
+    static thread_local KvMemory memory;
+    const int64_t bytes = kv_tile_scratch(channels_, rows);
+    if (memory.size() < bytes) memory = KvMemory(bytes);
+    return memory.data();
+  }
+
+  // Of each row weights a segment apart, and of each of its blocks their sum and what 1 stands for.
+  struct Weights {
+    uint8_t* values;
+    int32_t* sums;
+    float* units;
+  };
+  Weights weights_of(const Token& token, int64_t segment) const {
+    const int64_t row = item_of(token, segment) * rows_, group = row * kSegmentBlocks;
+    return {weights_.values + row * kSegment, weights_.sums + group, weights_.units + group};
+  }
+
+  // Weights that `tokens` tokens have for a part of the first one's, from its first block on, and their sums.
+  void weigh(const Token& first, const Seen& part, int64_t tokens, const Weights& to) {
     const int64_t item = item_of(first, part.segment), count = part.last_block - part.first_block;
-    const int64_t rows = tokens * rows_;
     if (!count) return;
-    float* shares = shares_ + item * rows_;
-    weights.make_room(rows);
-    for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t row = 0; row < tokens * rows_; ++row) {
       const Token token = later(first, row / rows_);
       float* scores =
           scores_ + (item * rows_ + row) * kSegment - part.segment * kSegment + part.first_block * kKvTokens;
       hide_unseen(scores, part, std::clamp(cache_.first_seen(token.length), part.first, part.last));
-      weigh_kernel_(scores, count * kKvTokens, largest_of_all(token, row % rows_),
-                    weights.values.data() + row * kSegment, weights.sums.data() + row * kSegmentBlocks,
-                    weights.units.data() + row * kSegmentBlocks);
-    }
-    for (int64_t i = 0; i < count; ++i) {
-      const KvUnits values =
-          cache_.values(first.head / heads_, first.head % heads_, part.first_block + i, first.length);
-      mix_kernel_(block_of(values), channels_,
-                  {weights.values.data() + i * kKvTokens, weights.sums.data() + i, weights.units.data() + i, rows},
-                  parts);
-      for (int64_t row = 0; row < rows; ++row) {
-        const size_t group = size(row * kSegmentBlocks + i);
-        shares[row] += static_cast<float>(weights.sums[group]) * weights.units[group];
+      weigh_kernel_(scores, count * kKvTokens, largest_of_all(token, row % rows_), to.values + row * kSegment,
+                    to.sums + row * kSegmentBlocks, to.units + row * kSegmentBlocks);
+      for (int64_t i = row * kSegmentBlocks; i < row * kSegmentBlocks + count; ++i) {
+        shares_[item * rows_ + row] += static_cast<float>(to.sums[i]) * to.units[i];
       }
+    }
+  }
+
+  // What they get from some channels of its values, added to parts [channels / 16, tokens, rows, 16].
+  void mix_blocks(const Token& first, const Seen& part, int64_t tokens, const Weights& weights, const KvChannels& which,
+                  float* parts) {
+    const int64_t rows = tokens * rows_;
+    parts += which.first * rows;
+    const auto of = [&](int64_t block) -> KvWeights {
+      const int64_t i = block - part.first_block;
+      return {weights.values + i * kKvTokens, weights.sums + i, weights.units + i, rows};
+    };
+    if (tiles_ && rows > kFewRows) {
+      in_runs(first, part, 1, which.first / kKvLanes, [&](const KvBlock* blocks, int64_t block, int64_t run) {
+        mix_tiles_kernel_(blocks, run, which.count, of(block), parts, scratch_of(rows));
+      });
+      return;
+    }
+    for (int64_t block = part.first_block; block < part.last_block; ++block) {
+      const KvUnits values = cache_.values(first.head / heads_, first.head % heads_, block, first.length);
+      mix_kernel_(block_of(which.of(values)), which.count, of(block), parts);
     }
   }
 
@@ -282,44 +397,51 @@ class KvAttention {
   float largest_of_all(const Token& token, int64_t row) const {
     float largest = -std::numeric_limits<float>::infinity();
     for (int64_t s = first_segment_; s < segments_of(token.length); ++s) {
-      largest = std::max(largest, largest_[item_of(token, s) * rows_ + row]);
+      const int64_t at = item_of(token, s) * rows_ + row;
+      largest = std::max({largest, largest_[at], recent_[at]});
     }
     return largest;
   }
 
   // Parts are [channels / 16, rows, 16]; outputs of each row [channels].
-  void join(const Token& token) const {
-    float* to = step_.out + output(token);
+  void join(const Token& token, const KvChannels& which) const {
+    float* to = step_.out + output(token) + which.first;
     for (int64_t row = 0; row < rows_; ++row, to += step_.count * channels_) {
-      std::fill(to, to + channels_, 0.0f);
+      std::fill(to, to + which.count, 0.0f);
       if (!token.kept) continue;
       float share = 0;
       for (int64_t s = first_segment_; s < segments_of(token.length); ++s) {
-        const float* part = parts_ + item_of(token, s) * rows_ * channels_ + row * kKvLanes;
-        for (int64_t i = 0; i < channels_; i += kKvLanes, part += rows_ * kKvLanes) {
+        const float* part = parts_ + item_of(token, s) * rows_ * channels_ + which.first * rows_ + row * kKvLanes;
+        for (int64_t i = 0; i < which.count; i += kKvLanes, part += rows_ * kKvLanes) {
           for (int lane = 0; lane < kKvLanes; ++lane) to[i + lane] += part[lane];
         }
         share += shares_[item_of(token, s) * rows_ + row];
       }
-      for (int64_t i = 0; i < channels_; ++i) to[i] /= share;
+      for (int64_t i = 0; i < which.count; ++i) to[i] /= share;
     }
   }
 
   KvScores* const score_kernel_ = choose(kKvScores);
   KvMix* const mix_kernel_ = choose(kKvMix);
+  KvScoresTiles* const score_tiles_kernel_ = choose(kKvScoresTiles);
+  KvMixTiles* const mix_tiles_kernel_ = choose(kKvMixTiles);
   KvWeigh* const weigh_kernel_ = choose(kKvWeigh);
+  KvLargest* const largest_kernel_ = choose(kKvLargest);
   KvCache& cache_;
   const KvStep& step_;
   const int threads_;
-  const int64_t heads_, all_, channels_, rows_;
-  std::vector<int64_t> lengths_;  // before the wave
+  const int64_t heads_, all_, channels_, rows_, parts_of_head_;  // of values, so that all threads have some
+  std::vector<int64_t> lengths_;                                 // before the wave
   int64_t first_ = 0, tokens_ = 1;
   int64_t first_segment_ = 0, segments_ = 0;    // those that some token of the wave sees
   int64_t lot_ = 1, lots_ = 1;                  // tokens that are multiplied together, and how many lots there are
+  bool tiles_ = false;                          // whether matrix units take a lot
   std::vector<Queries> queries_, lot_queries_;  // [heads, tokens], [heads, lots]
-  // Of each item, which is a segment of what a token of the wave sees as a head has it: scores, the largest of them,
-  // and the outputs' parts.
-  float *scores_ = nullptr, *largest_ = nullptr, *parts_ = nullptr, *shares_ = nullptr;
+  std::vector<QueryTiles> lot_tiles_;           // instead
+  // Of each item, which is a segment of what a token of the wave sees as a head has it: scores, the largest of those
+  // that are the same for all of the wave and of the others, weights for the others' values, and the outputs' parts.
+  float *scores_ = nullptr, *largest_ = nullptr, *recent_ = nullptr, *parts_ = nullptr, *shares_ = nullptr;
+  Weights weights_ = {};
 };
 
 namespace {

@@ -125,10 +125,9 @@ void KvCache::settle(const KvStep& step) {
   release_unseen();
 }
 
-// Zeroes keys or values of the block of the token after `length`: it may hold what a longer sequence left, and its
-// place in the ring does.
-void KvCache::begin_block(const KvUnits& units) {
-  const int64_t count = unit_count() / 2;
+// Zeroes units of the block of the token after `length`: it may hold what a longer sequence left, and its place in the
+// ring does.
+void KvCache::begin_block(const KvUnits& units, int64_t count) {
   std::memset(units.codes, 0, size(count * kKvUnitCodes));
   std::memset(units.exponents, 0, size(count * kKvUnitExponents));
   if (units.lows) std::memset(units.lows, 0, size(count * kKvUnitLows));
@@ -149,7 +148,7 @@ void KvCache::append_key(int64_t sequence, int64_t head, int64_t length, const f
     const KvUnits units = keys(sequence, head, cut / kKvTokens, length);
     choose(kKvCutKey)(units, channels, {place_of(cut), shape_.mantissa});
   }
-  if (length % kKvTokens == 0) begin_block(keys(sequence, head, length / kKvTokens, length + 1));
+  if (length % kKvTokens == 0) begin_block(keys(sequence, head, length / kKvTokens, length + 1), unit_count() / 2);
   halves.resize(size(channels));
   float* offsets = shape_.smoothed ? offsets_.as<float>() + index * channels : nullptr;
   KvHalves* const round = choose(kKvHalves);
@@ -188,23 +187,32 @@ void KvCache::find_offsets(const uint16_t* keys, int64_t count, float* offsets) 
   for (int64_t i = shape_.smoothed; i < channels; ++i) offsets[order[size(i)]] = 0;
 }
 
-void KvCache::append_value(int64_t sequence, int64_t head, int64_t length, const float* value) {
-  const int64_t channels = sizes_.channels, cut = leaving(length);
+void KvCache::append_value(int64_t sequence, int64_t head, int64_t length, const float* value,
+                           const KvChannels& which) {
+  const int64_t cut = leaving(length);
   if (cut >= 0) {
-    const KvUnits units = values(sequence, head, cut / kKvTokens, length);
-    choose(kKvCutValue)(units, channels, {place_of(cut), shape_.mantissa});
+    const KvUnits units = which.of(values(sequence, head, cut / kKvTokens, length));
+    choose(kKvCutValue)(units, which.count, {place_of(cut), shape_.mantissa});
   }
-  if (length % kKvTokens == 0) begin_block(values(sequence, head, length / kKvTokens, length + 1));
-  choose(kKvHalves)(value, nullptr, channels, open_values(sequence, head) + place_of(length) * channels);
-  set_value(sequence, head, length, length + 1);
+  if (length % kKvTokens == 0) {
+    begin_block(which.of(values(sequence, head, length / kKvTokens, length + 1)), which.count / kKvLanes);
+  }
+  uint16_t* halves = open_values(sequence, head) + place_of(length) * sizes_.channels;
+  choose(kKvHalves)(value + which.first, nullptr, which.count, halves + which.first);
+  set_value(sequence, head, length, length + 1, which);
 }
 
 // Rounds a token of the last group of a head that has `length`, and those before it where they no longer fit.
-void KvCache::set_value(int64_t sequence, int64_t head, int64_t token, int64_t length) {
+void KvCache::set_value(int64_t sequence, int64_t head, int64_t token, int64_t length, const KvChannels& which) {
   const int64_t first = token - place_of(token);
-  const KvOpenValues open = {open_values(sequence, head),   token - first + 1, shape_.initial - first,
-                             length - shape_.local - first, shape_.mantissa,   shape_.high};
-  choose(kKvSetValue)(values(sequence, head, first / kKvTokens, length), sizes_.channels, open);
+  const KvOpenValues open = {open_values(sequence, head) + which.first,
+                             token - first + 1,
+                             sizes_.channels,
+                             shape_.initial - first,
+                             length - shape_.local - first,
+                             shape_.mantissa,
+                             shape_.high};
+  choose(kKvSetValue)(which.of(values(sequence, head, first / kKvTokens, length)), which.count, open);
 }
 
 void KvCache::shorten(int64_t sequence, int64_t length) {
@@ -226,8 +234,10 @@ void KvCache::shorten_head(int64_t sequence, int64_t head, int64_t length) {
     if (block < first_wide(before)) std::memset(ring_place(sequence, head, block), 0, size(unit_count() * kKvUnitLows));
   }
   if (length % kKvTokens == 0) return;
-  begin_block(values(sequence, head, last, length));
-  for (int64_t token = last * kKvTokens; token < length; ++token) set_value(sequence, head, token, length);
+  begin_block(values(sequence, head, last, length), unit_count() / 2);
+  for (int64_t token = last * kKvTokens; token < length; ++token) {
+    set_value(sequence, head, token, length, {0, sizes_.channels});
+  }
 }
 
 // Takes the last group of a sequence of `length` tokens, which is full, for open: FP16 values from what was kept.

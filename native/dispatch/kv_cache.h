@@ -19,6 +19,13 @@ struct KvShape : KvSizes {
   int64_t smoothed;        // channels of keys that have an offset
 };
 
+// Some of a head's channels, in multiples of kKvLanes.
+struct KvChannels {
+  int64_t first, count;
+
+  KvUnits of(const KvUnits& values) const { return values.unit(first / kKvLanes); }
+};
+
 class KvCache : public GrowingKv {
  public:
   // Throws std::invalid_argument where the shape cannot be, or asks for more than `most` bytes before any token comes.
@@ -75,11 +82,11 @@ class KvCache : public GrowingKv {
   void thin_out();
   void thicken(int64_t sequence, int64_t length);
   void settle(const KvStep& step);
-  void begin_block(const KvUnits& units);
+  void begin_block(const KvUnits& units, int64_t count);
   int64_t leaving(int64_t length) const;
   void append_key(int64_t sequence, int64_t head, int64_t length, const float* key);
-  void append_value(int64_t sequence, int64_t head, int64_t length, const float* value);
-  void set_value(int64_t sequence, int64_t head, int64_t token, int64_t length);
+  void append_value(int64_t sequence, int64_t head, int64_t length, const float* value, const KvChannels& which);
+  void set_value(int64_t sequence, int64_t head, int64_t token, int64_t length, const KvChannels& which);
   void find_offsets(const uint16_t* keys, int64_t count, float* offsets) const;
   void shorten_head(int64_t sequence, int64_t head, int64_t length);
   void reopen(int64_t sequence, int64_t head, int64_t length);

@@ -1,11 +1,13 @@
 #include "dispatch/kv_growing.h"
 
+#include <atomic>
 #include <bit>
 #include <cstring>
 #include <new>
 #include <stdexcept>
 
 #include "dispatch/matrix.h"
+#include "dispatch/parallel.h"
 
 namespace tilepress {
 namespace {
@@ -17,10 +19,17 @@ void require(bool condition, const std::string& message) {
 }
 
 // Exponents of all ones are infinities and NaN; by integers, which compilers vectorise.
-bool all_finite(const float* values, int64_t count) {
-  uint32_t bad = 0;
-  for (int64_t i = 0; i < count; ++i) bad |= (std::bit_cast<uint32_t>(values[i]) & 0x7f800000) == 0x7f800000;
-  return !bad;
+bool all_finite(const float* values, int64_t count, int threads) {
+  constexpr int64_t kPart = 1 << 15;  // what one thread is done with before another has begun
+  std::atomic<bool> finite = true;
+  parallel_for((count + kPart - 1) / kPart, threads, [&](int, int64_t part) {
+    uint32_t bad = 0;
+    for (int64_t i = part * kPart; i < std::min(count, (part + 1) * kPart); ++i) {
+      bad |= (std::bit_cast<uint32_t>(values[i]) & 0x7f800000) == 0x7f800000;
+    }
+    if (bad) finite = false;
+  });
+  return finite;
 }
 
 // The array of that name, or an empty one.
@@ -95,9 +104,9 @@ int64_t GrowingKv::allocated() const {
 
 void GrowingKv::attend(const KvStep& step, int threads) {
   const int64_t per_head = sizes_.batch * step.count * sizes_.channels;
-  const bool finite = all_finite(step.keys, per_head * sizes_.heads) &&
-                      all_finite(step.values, per_head * sizes_.heads) &&
-                      (!step.queries || all_finite(step.queries, per_head * step.query_heads));
+  const bool finite = all_finite(step.keys, per_head * sizes_.heads, threads) &&
+                      all_finite(step.values, per_head * sizes_.heads, threads) &&
+                      (!step.queries || all_finite(step.queries, per_head * step.query_heads, threads));
   require(finite, "queries, keys and values must be finite");
   reserve(step.count);
   run(step, threads);

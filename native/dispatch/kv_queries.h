@@ -1,4 +1,4 @@
-// Queries and weights of the heads that share keys and values, as integers.
+// Queries of the heads that share keys and values, as integers.
 #pragma once
 
 #include <algorithm>
@@ -23,29 +23,55 @@ struct QueryRows {
 class Queries {
  public:
   void set(const QueryRows& queries, int64_t channels) {
-    const int64_t rows = queries.count(), groups = channels / kKvGroup, all = kv_sets(rows) * groups;
-    bytes_.resize(static_cast<size_t>(all * kKvVectors * kKvGroup));
-    sums_.resize(static_cast<size_t>(all * kKvVectors));
-    units_.resize(static_cast<size_t>(all * kKvSet));
-    rows_ = rows;
-    QuantizeBfp* quantize = choose(kQuantizeBfp);
-    for (int64_t at = 0; at < all; ++at) {
-      const int64_t row = at / groups * kKvSet;
-      set_group(quantize, queries, row, at % groups * kKvGroup, at);
+    const int64_t groups = channels / kKvGroup;
+    rows_ = queries.count();
+    bytes_.resize(static_cast<size_t>(kv_sets(rows_) * groups * kKvVectors * kKvGroup));
+    sums_.resize(static_cast<size_t>(kv_sets(rows_) * groups * kKvVectors));
+    units_.resize(static_cast<size_t>(kv_sets(rows_) * groups * kKvSet));
+    static thread_local Digits digits;
+    digits.make_room(channels);
+    for (int64_t first = 0; first < rows_; first += kKvSet) {
+      const int64_t rows = std::min<int64_t>(rows_ - first, kKvSet), at = first / kKvSet * groups;
+      for (int64_t row = 0; row < rows; ++row) {
+        digits.round(queries.row(first + row), channels, row, units_.data() + at * kKvSet + row);
+      }
+      for (int64_t group = 0; group < groups; ++group) set_group(digits, rows, group, at + group);
     }
   }
 
   KvQueries view() const { return {bytes_.data(), sums_.data(), units_.data(), rows_}; }
 
  private:
-  // One set's rows, from `first` on, of a group of channels.
-  void set_group(QuantizeBfp* quantize, const QueryRows& queries, int64_t first, int64_t channel, int64_t at) {
-    const int64_t rows = std::min<int64_t>(rows_ - first, kKvSet);
+  // A set's rows, in two digits of each value.
+  struct Digits {
+    std::vector<int8_t> values;
+    std::vector<int32_t> sums;  // of one row, as are units
+    std::vector<float> units;
+    int64_t padded = 0;
+
+    void make_room(int64_t channels) {
+      padded = (channels + kPiece - 1) / kPiece * kPiece;
+      values.resize(static_cast<size_t>(2 * kKvSet * padded));
+      sums.resize(static_cast<size_t>(channels / kKvGroup));
+      units.resize(sums.size());
+    }
+    int8_t* of(int64_t row, int digit) { return values.data() + (2 * row + digit) * padded; }
+
+    // to: what 1 stands for in each group, kKvSet apart.
+    void round(const float* from, int64_t channels, int64_t row, float* to) {
+      const BfpInput in = {reinterpret_cast<const uint8_t*>(from), Real::f32, channels, kKvGroup, kKvGroup, 8, false};
+      choose(kQuantizeBfp)(in, {{of(row, 0), of(row, 1)}, nullptr, padded, kPiece, sums.data(), units.data()});
+      for (float unit : units) *to = unit, to += kKvSet;
+    }
+  };
+
+  // A group of a set, which is the one `at` of all.
+  void set_group(Digits& digits, int64_t rows, int64_t group, int64_t at) {
     int32_t values[kKvSet * kKvGroup] = {};
     int8_t* bytes = bytes_.data() + at * kKvVectors * kKvGroup;
     for (int64_t row = 0; row < rows; ++row) {
-      units_[static_cast<size_t>(at * kKvSet + row)] =
-          round(quantize, queries.row(first + row) + channel, values + row * kKvGroup);
+      const int8_t *high = digits.of(row, 0) + group * kKvGroup, *low = digits.of(row, 1) + group * kKvGroup;
+      for (int i = 0; i < kKvGroup; ++i) values[row * kKvGroup + i] = high[i] * (1 << kDigitBits) + low[i];
     }
     rows == 1   ? to_lines<1>(values, bytes)
     : rows == 2 ? to_lines<2>(values, bytes)
@@ -58,34 +84,38 @@ class Queries {
     }
   }
 
-  // A group's values, and what 1 stands for.
-  static float round(QuantizeBfp* quantize, const float* from, int32_t* values) {
-    int8_t digits[2 * kKvGroup];
-    int32_t sum;
-    float unit;
-    const BfpInput in = {reinterpret_cast<const uint8_t*>(from), Real::f32, kKvGroup, kKvGroup, kKvGroup, 8, false};
-    quantize(in, {{digits, digits + kKvGroup}, nullptr, kKvGroup, kPiece, &sum, &unit});
-    for (int i = 0; i < kKvGroup; ++i) values[i] = (digits[i] * (1 << kDigitBits)) + digits[kKvGroup + i];
-    return unit;
-  }
-
   std::vector<int8_t> bytes_;
   std::vector<int32_t> sums_;
   std::vector<float> units_;
   int64_t rows_ = 0;
 };
 
-// A segment's weights.
-struct Weights {
-  std::vector<uint8_t> values;  // [rows, kKvSegment]
-  std::vector<int32_t> sums;    // [rows, kKvSegmentBlocks]
-  std::vector<float> units;
-
-  void make_room(int64_t rows) {
-    values.resize(static_cast<size_t>(rows * kKvSegment));
-    sums.resize(static_cast<size_t>(rows * kKvSegmentBlocks));
-    units.resize(sums.size());
+// The same for matrix units.
+class QueryTiles {
+ public:
+  void set(const QueryRows& queries, int64_t channels) {
+    constexpr int64_t kTile = kMaxTileBytes / 2;
+    const int64_t groups = channels / kKvGroup;
+    rows_ = queries.count();
+    tiles_.assign(static_cast<size_t>(kv_lots(rows_) * groups * kTile), 0);
+    sums_.resize(static_cast<size_t>(groups));
+    units_.resize(static_cast<size_t>(groups));
+    QuantizeBfp* quantize = choose(kQuantizeBfp);
+    for (int64_t row = 0; row < rows_; ++row) {
+      const auto* from = reinterpret_cast<const uint8_t*>(queries.row(row));
+      uint16_t* to = tiles_.data() + row / kTileRows * groups * kTile + row % kTileRows * kKvGroup;
+      quantize({from, Real::f32, channels, kKvGroup, kKvGroup, 8, false},
+               {{}, to, channels, kTile, sums_.data(), units_.data()});
+    }
   }
+
+  KvQueryTiles view() const { return {tiles_.data(), rows_}; }
+
+ private:
+  std::vector<uint16_t> tiles_;
+  std::vector<int32_t> sums_;  // of no use here
+  std::vector<float> units_;
+  int64_t rows_ = 0;
 };
 
 }  // namespace tilepress

@@ -23,19 +23,6 @@ size_t size(int64_t count) { return static_cast<size_t>(count); }
 int threads_for(int64_t values, int threads) { return values < 1 << 14 ? 1 : threads; }
 int64_t segments_of(int64_t tokens) { return (tokens + kSegment - 1) / kSegment; }
 
-float largest_of(const float* values, int64_t count) {
-  constexpr int kLanes = 16;
-  float lanes[kLanes], largest = kLeast;
-  std::fill(lanes, lanes + kLanes, kLeast);
-  int64_t at = 0;
-  for (; at + kLanes <= count; at += kLanes) {
-    for (int i = 0; i < kLanes; ++i) lanes[i] = values[at + i] > lanes[i] ? values[at + i] : lanes[i];
-  }
-  for (; at < count; ++at) largest = std::max(largest, values[at]);
-  for (float lane : lanes) largest = std::max(largest, lane);
-  return largest;
-}
-
 // Queries that read a head's keys and values together.
 struct Rows {
   std::vector<float> queries;    // [rows, channels], scaled
@@ -216,7 +203,7 @@ class SparseAttention {
     const int64_t last = std::clamp<int64_t>(length - begin, first, kSegment);
     std::fill(scores, scores + first, 0.0f);
     std::fill(scores + last, scores + kSegment, 0.0f);
-    to.largest[row] = largest_of(scores + first, last - first);
+    to.largest[row] = largest_of_(scores + first, last - first);
     to.sums[row] = weights_(scores + first, last - first, to.largest[row]);
   }
 
@@ -239,6 +226,7 @@ class SparseAttention {
   int64_t batch_, heads_, channels_, rows_;
   MultiplySparse* multiply_ = choose(kMultiplySparse);
   SoftmaxWeights* weights_ = choose(kSoftmaxWeights);
+  KvLargest* largest_of_ = choose(kKvLargest);
 };
 
 void SparseKvCache::run(const KvStep& step, int threads) {

@@ -35,7 +35,10 @@ SiluFloats silu_floats;
 ReadBytes read_bytes;
 KvScores kv_scores;
 KvMix kv_mix;
+KvScoresTiles kv_scores_tiles;
+KvMixTiles kv_mix_tiles;
 KvWeigh kv_weigh;
+KvLargest kv_largest;
 KvHalves kv_halves;
 KvSetKey kv_set_key;
 KvCutKey kv_cut_key;
@@ -86,6 +89,7 @@ ReadBytes read_bytes;
 KvScores kv_scores;
 KvMix kv_mix;
 KvWeigh kv_weigh;
+KvLargest kv_largest;
 KvHalves kv_halves;
 KvSetKey kv_set_key;
 KvCutKey kv_cut_key;
@@ -109,6 +113,7 @@ StoreBlock store_block;
 SiluFloats silu_floats;
 ReadBytes read_bytes;
 KvWeigh kv_weigh;
+KvLargest kv_largest;
 KvHalves kv_halves;
 KvSetKey kv_set_key;
 KvCutKey kv_cut_key;
@@ -151,6 +156,8 @@ MultiplyGroups multiply_bf16_groups;
 LinearGroups linear_bf16_groups;
 MultiplyInt8 multiply_int8_tiles;
 LinearInt8Blocks linear_int8_blocks;
+KvScoresTiles kv_scores_tiles;
+KvMixTiles kv_mix_tiles;
 }  // namespace amx
 
 }  // namespace tilepress

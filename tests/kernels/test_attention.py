@@ -199,6 +199,24 @@ def test_tokens_of_a_prompt_that_are_multiplied_together(name, rows, window):
     assert torch.equal(by_steps(make(), *arrays, sizes=[150, 3, 70, 7]), wanted)
 
 
+@pytest.mark.parametrize(
+    ("name", "rows", "channels", "window"),
+    [
+        ("bfp4", 20, 32, None),
+        ("bfp8", 4, 64, None),
+        ("bfp8", 9, 96, 70),
+        ("bfp:m3:hi6:initial7:local5", 16, 64, None),
+        ("bfp:m4", 2, 288, None),
+    ],
+)
+def test_many_rows_at_a_time(name, rows, channels, window, isa):
+    """As matrix units take them, or code that does the same: of many heads, and of many tokens."""
+    arrays, wanted = case(name, 170, rows, channels, window=window)
+    packed = partial(PackedKv, parse_kv(name).bfp, 1, 1, channels, window=window)
+    assert torch.equal(by_steps(packed(), *arrays, sizes=[90, 1, 79]), wanted)
+    assert torch.equal(by_steps(packed(), *arrays, sizes=[40, 4, 126]), wanted)
+
+
 def test_padding_is_not_stored():
     queries, keys, values = tensors(50, batch=2)
     kept = torch.ones(2, 50, dtype=torch.bool)
@@ -396,6 +414,8 @@ def test_what_is_left_out_is_zero_to_the_bit(name, smoothed, isa):
     wanted = by_steps(PackedKv(format, 1, 2, 64, **options), *zeroed, sizes=200)
     thin = PackedKv(format, 1, 2, 64, sparsity=SPARSITY, **options)
     assert torch.equal(by_steps(thin, queries, keys, values, sizes=[1, 130, *[1] * 69]), wanted)
+    later = PackedKv(format, 1, 2, 64, sparsity=SPARSITY, **options)
+    assert torch.equal(by_steps(later, queries, keys, values, sizes=[160, 40]), wanted)
     whole = PackedKv(format, 1, 2, 64, **options)
     whole.append(keys, values)
     assert thin.nbytes < whole.nbytes

@@ -71,9 +71,40 @@ using KvScores = void(const KvBlock& keys, int64_t channels, const KvQueries&, f
 // out [channels / 16, rows, 16] += weights · values.
 using KvMix = void(const KvBlock& values, int64_t channels, const KvWeights&, float* out);
 
+// Many rows at a time, for matrix units: bf16 holds queries, weights and whole or half values exactly, units and all,
+// as these are powers of two. Rows come in lots of 16, of which the last may lack some.
+struct KvQueryTiles {
+  const uint16_t* tiles;  // [lots, channels / 32, 16, 32]; 0 where rows are missing
+  int64_t rows;
+};
+inline constexpr int64_t kKvTileBlocks = 8;  // at most as many at a time
+constexpr int64_t kv_lots(int64_t rows) { return (rows + kTileRows - 1) / kTileRows; }
+
+// A unit's values as tiles of highs, in steps of 16, and of lows, where there are any; what 1 stands for in each lane.
+struct alignas(kVectorBytes) KvTileUnit {
+  uint16_t highs[kMaxTileBytes / 2], lows[kMaxTileBytes / 2];
+  float units[kKvLanes];
+  bool has_lows;
+};
+
+// Bytes that kernels of tiles want to work in, from a line on: units that share sums, and all weights.
+constexpr int64_t kv_tile_scratch(int64_t channels, int64_t rows) {
+  const int64_t groups = channels / kKvGroup, units = groups < kKvTileBlocks ? kKvTileBlocks : groups;
+  return units * int64_t{sizeof(KvTileUnit)} + kv_lots(rows) * kKvTileBlocks * kMaxTileBytes;
+}
+
+// The same as KvScores and KvMix, to the bit, of `count` blocks that follow each other.
+using KvScoresTiles = void(const KvBlock* keys, int64_t count, int64_t channels, const KvQueryTiles&, float scaling,
+                           float* scores, uint8_t* scratch);
+using KvMixTiles = void(const KvBlock* values, int64_t count, int64_t channels, const KvWeights&, float* out,
+                        uint8_t* scratch);
+
 // Weights e^(score - largest), in groups of 32 of which `count` is a multiple, as integers; of each group their sum and
 // what 1 stands for. To the bit as kernels/attention_reference.py has it; `largest` is not below any score.
 using KvWeigh = void(const float* scores, int64_t count, float largest, uint8_t* values, int32_t* sums, float* units);
+
+// The largest of so many scores, which may be none.
+using KvLargest = float(const float* scores, int64_t count);
 
 // Values rounded to FP16, nearest even, saturating; where there are offsets, less these and rounded once more.
 using KvHalves = void(const float* values, const float* offsets, int64_t count, uint16_t* halves);
@@ -87,10 +118,11 @@ struct KvToken {
 using KvSetKey = void(const KvUnits& keys, int64_t channels, const KvToken&, const uint16_t* key);
 using KvCutKey = void(const KvUnits& keys, int64_t channels, const KvToken&);
 
-// The last tokens' values in FP16, [count, channels], and their bits: those from `begin` to `end` have fewer.
+// The last tokens' values in FP16, one's so far from the next's, and their bits: those from `begin` to `end` have
+// fewer.
 struct KvOpenValues {
   const uint16_t* halves;
-  int64_t count;
+  int64_t count, stride;
   int64_t begin, end;
   int fewer, bits;
 };

@@ -251,12 +251,11 @@ inline void truncate_value(const KvUnits& values, int64_t channels, const KvToke
 struct OpenUnit {
   const KvOpenValues& open;
   const uint16_t* halves;
-  int64_t stride;
   Sixteen exponents;
 
   [[gnu::always_inline]] Sixteen integers(int64_t token) const {
     const uint32_t kept = kept_bits(token >= open.begin && token < open.end ? open.fewer : open.bits);
-    const Sixteen its = Sixteen::halves(halves + token * stride);
+    const Sixteen its = Sixteen::halves(halves + token * open.stride);
     return Sixteen::of([&](int i) { return integers_of(its.parts[i], exponents.parts[i], kept); });
   }
 
@@ -289,9 +288,9 @@ inline void round_value(const KvUnits& values, int64_t channels, const KvOpenVal
   for (int64_t at = 0; at < kv_units(channels); ++at) {
     const KvUnits unit = values.unit(at);
     const uint16_t* halves = open.halves + at * kKvLanes;
-    const Sixteen before = Exponents::get(unit.exponents), mine = Sixteen::halves(halves + last * channels);
+    const Sixteen before = Exponents::get(unit.exponents), mine = Sixteen::halves(halves + last * open.stride);
     const auto shared = [&](int i) { return larger(before.parts[i], fields_of(mine.parts[i])); };
-    const OpenUnit group = {open, halves, channels, Sixteen::of(shared)};
+    const OpenUnit group = {open, halves, Sixteen::of(shared)};
     Words rises = {};
 #pragma GCC unroll 4
     for (int i = 0; i < kParts; ++i) rises |= before.parts[i] ^ group.exponents.parts[i];

@@ -6,4 +6,6 @@ void avx2::kv_weigh(const float* scores, int64_t count, float largest, uint8_t* 
   weigh_groups(scores, count, largest, values, sums, units);
 }
 
+float avx2::kv_largest(const float* scores, int64_t count) { return largest_of(scores, count); }
+
 }  // namespace tilepress

@@ -7,4 +7,6 @@ void portable::kv_weigh(const float* scores, int64_t count, float largest, uint8
   weigh_groups(scores, count, largest, values, sums, units);
 }
 
+float portable::kv_largest(const float* scores, int64_t count) { return largest_of(scores, count); }
+
 }  // namespace tilepress

@@ -1,5 +1,5 @@
-// Weights of a softmax as block floating point. Plain loops of known length for compilers to vectorise; in a nameless
-// namespace for the reason that pack_block.h gives.
+// Weights of a softmax as block floating point, and the largest of its scores. Plain loops of known length for
+// compilers to vectorise; in a nameless namespace for the reason that pack_block.h gives.
 #pragma once
 
 #include "kernels/block_floats.h"
@@ -22,6 +22,14 @@ inline float exponential(float x) {
   sum = sum * r + 5.0000001201e-1f;
   sum = (sum * (r * r) + r) + 1.0f;
   return sum * std::bit_cast<float>((static_cast<int32_t>(n) + 127) << 23);
+}
+
+// Floats are ordered as integers are once the bits of negative ones are turned over, and those compilers vectorise.
+inline float largest_of(const float* scores, int64_t count) {
+  const auto turned = [](int32_t bits) { return bits ^ (bits >> 31 & 0x7fffffff); };
+  int32_t largest = turned(std::bit_cast<int32_t>(-std::numeric_limits<float>::infinity()));
+  for (int64_t i = 0; i < count; ++i) largest = most(largest, turned(std::bit_cast<int32_t>(scores[i])));
+  return std::bit_cast<float>(turned(largest));
 }
 
 inline void weigh_groups(const float* scores, int64_t count, float largest, uint8_t* values, int32_t* sums,
