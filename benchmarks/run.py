@@ -65,7 +65,10 @@ SECTIONS = {
     "llama2-70b-fc": [linear("llama2-70b-fc", 1, 16)],
     "sweep": [["bench", "linear", *SWEPT, "--sweep", "--shape", "4096x4096"]],
     "model": models(),
-    "attention": [["bench", "attention", *caches(*CACHES)]],
+    "attention": [
+        ["bench", "attention", *caches(*CACHES)],
+        ["bench", "attention", *caches("bfp4", "bfp8"), "--prompt", "--repeats=9"],
+    ],
     "depth": deep(1024),
 }
 QUICK = {
@@ -77,7 +80,10 @@ QUICK = {
     "llama2-70b-fc": [[*linear("4096x4096", 1), "--seconds", "0.05"]],
     "sweep": [["bench", "linear", *SWEPT, "--sweep", "--shape", "1024x4096", "--seconds", "0.05"]],
     "model": models("--tokens=4", "--repeats=1"),
-    "attention": [["bench", "attention", "smollm2", *caches("bfp4"), "--depth", "1024", "--repeats=2"]],
+    "attention": [
+        ["bench", "attention", "smollm2", *caches("bfp4"), "--depth", "1024", "--repeats=2"],
+        ["bench", "attention", "smollm2", *caches("bfp4"), "--prompt", "--depth", "256", "--repeats=2"],
+    ],
     "depth": deep(256),
 }
 

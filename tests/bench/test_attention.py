@@ -34,6 +34,24 @@ def test_every_entrant_is_timed_at_every_depth():
     assert sizes[0] < sizes[1] < sizes[2] < sizes[5] < sizes[4] and sizes[3] < sizes[1]
 
 
+def test_prompts_are_timed_and_not_held_against_memory():
+    settings = Settings(["bfp4", "sparse:k30,v50"], [96], [torch.float32], repeats=1, threads=1, prompt=True)
+    (result,) = measure(Heads(4, 2, 32), settings)
+    assert [timing.name for timing in result.timings] == ["bfp4", "sparse:k30,v50", "torch SDPA float32"]
+    assert all(timing.seconds > 0 and not timing.share_of_bandwidth for timing in result.timings)
+    assert result.timings[0].nbytes < result.timings[2].nbytes == 2 * 4 * 2 * 32 * 96
+
+
+def test_the_command_times_prompts():
+    command = ["bench", "attention", "4/2x32", "--kv", "bfp4", "--threads", "1", "--repeats", "1", "--depth", "64"]
+    records = json.loads(CliRunner().invoke(app, [*command, "--prompt", "--json"]).stdout)
+    names = {record["name"] for record in records}
+    assert {"bfp4.4/2x32.prompt_64.time", "bfp4.4/2x32.prompt_64.over.torch SDPA float32"} <= names
+    assert not any("bandwidth" in name or "depth" in name for name in names)
+    table = CliRunner().invoke(app, [*command, "--prompt"]).stdout
+    assert "A prompt's attention" in table and "% of read" not in table and "(best)" in table
+
+
 @pytest.mark.parametrize(
     ("name", "why"),
     [

@@ -1,9 +1,9 @@
-"""How fast one token attends to a long cache, packed and beside other people's, in one interleaved run.
+"""How fast tokens attend to a cache, packed and beside other people's, in one interleaved run.
 
 A step is what a layer does with a new token: its key and value are added to the cache, which has room for them, and its
 queries attend to all of it. Every entrant goes through copies of its cache that fill the last-level cache four times
 over, as the layers of a model do; their bytes over the time of a step are held against the read bandwidth of the same
-run, that of passes over memory which take turns with them.
+run, that of passes over memory which take turns with them. Or all tokens of a prompt come at once, to an empty cache.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +23,7 @@ from .peers import TORCH, copies_of
 from .race import Step, free_memory, race, torch_threads
 
 DEPTHS = (1024, 4096, 16384, 32768)
+PROMPTS = (512, 2048, 8192)
 FORMATS = ("bfp4", "bfp8", "sparse:k30,v50")
 SHARES = 4  # of the free memory, one for the copies of each entrant
 
@@ -57,17 +58,20 @@ def parse_heads(text: str) -> Heads:
 
 @dataclass(frozen=True)
 class Settings:
+    """`depths`: tokens that are there before a step, or with `prompt` those that come at once."""
+
     formats: Sequence[str] = FORMATS
     depths: Sequence[int] = DEPTHS
     dtypes: Sequence[torch.dtype] = (torch.float32,)
     repeats: int = 25
     peers: bool = True
     threads: int | None = None
+    prompt: bool = False
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Median `seconds` of a step over a cache of `nbytes`."""
+    """Median `seconds` of a step over a cache of `nbytes`, or of a prompt that fills it."""
 
     name: str
     is_peer: bool
@@ -83,7 +87,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Result:
-    """At one depth; `bandwidth` in bytes a second."""
+    """At one depth; `bandwidth` in bytes a second, which prompts are not held against: 0."""
 
     heads: Heads
     depth: int
@@ -111,6 +115,9 @@ def measure(heads: Heads, settings: Settings, step: Step = lambda text: None) ->
     """One result for each depth."""
     formats = {name: _small(name) for name in settings.formats}
     with torch_threads(settings.threads) as threads:
+        if settings.prompt:
+            yield from _prompts(heads, formats, settings, step)
+            return
         passes = Reader(threads).passes()
         for depth in settings.depths:
             step(f"{heads}, {depth} tokens")
@@ -126,6 +133,41 @@ def measure(heads: Heads, settings: Settings, step: Step = lambda text: None) ->
             steps = zip(entrants, times[reads:], strict=True)
             timings = [_timing(entrant, seconds, bandwidth) for entrant, seconds in steps]
             yield Result(heads, depth, bandwidth, timings)
+
+
+def _prompts(heads: Heads, formats: dict[str, KvFormat], settings: Settings, step: Step) -> Iterator[Result]:
+    for tokens in settings.depths:
+        step(f"{heads}, a prompt of {tokens} tokens")
+        prompt = [torch.randn(1, n, tokens, heads.channels) for n in (heads.queries, heads.keys, heads.keys)]
+        entrants = [_packed_prompt(name, format, heads, prompt) for name, format in formats.items()]
+        if settings.peers:
+            entrants += [_sdpa_prompt(prompt, dtype) for dtype in settings.dtypes]
+        times = race([entrant.step for entrant in entrants], [TORCH for _ in entrants], settings.repeats)
+        pairs = zip(entrants, times, strict=True)
+        timings = [Timing(entrant.name, entrant.is_peer, seconds, entrant.nbytes, 0.0) for entrant, seconds in pairs]
+        yield Result(heads, tokens, 0.0, timings)
+
+
+def _packed_prompt(name: str, format: KvFormat, heads: Heads, prompt: list[Tensor]) -> _Entrant:
+    queries, keys, values = prompt
+
+    def step() -> None:
+        growing_kv(format, 1, heads.keys, heads.channels).attend(queries, keys, values, heads.channels**-0.5)
+
+    return _Entrant(name, False, _filled(format, heads, [keys, values]).nbytes, step)
+
+
+def _sdpa_prompt(prompt: list[Tensor], dtype: torch.dtype) -> _Entrant:
+    queries, keys, values = (part.to(dtype) for part in prompt)
+
+    def step() -> None:
+        scaled_dot_product_attention(queries, keys, values, is_causal=True, enable_gqa=True)
+
+    return _Entrant(_peer_name(dtype), True, keys.nbytes + values.nbytes, step)
+
+
+def _peer_name(dtype: torch.dtype) -> str:
+    return f"torch SDPA {str(dtype).removeprefix('torch.')}"
 
 
 def _small(name: str) -> KvFormat:
@@ -169,7 +211,7 @@ def _sdpa(past: list[Tensor], token: list[Tensor], dtype: torch.dtype) -> _Entra
         k[:, :, -1:], v[:, :, -1:] = key, value
         scaled_dot_product_attention(query, k, v, enable_gqa=True)
 
-    return _Entrant(f"torch SDPA {str(dtype).removeprefix('torch.')}", True, nbytes, step)
+    return _Entrant(_peer_name(dtype), True, nbytes, step)
 
 
 def _more_copies(nbytes: int) -> int:

@@ -238,7 +238,10 @@ def attention(
     depth: Annotated[
         list[str] | None, typer.Option(help="Tokens in the cache, 1024,4096 say; 1K, 4K, 16K and 32K if not given.")
     ] = None,
-    repeats: Annotated[int, typer.Option(min=1, help="Steps; the median counts.")] = 25,
+    prompt: Annotated[
+        bool, typer.Option("--prompt", help="Time prompts of so many tokens instead; 512, 2K and 8K if not given.")
+    ] = False,
+    repeats: Annotated[int, typer.Option(min=1, help="Steps, or prompts; the median counts.")] = 25,
     peers: Annotated[bool, typer.Option("--peers/--no-peers", help="Whether to measure torch beside it.")] = True,
     dtype: Annotated[
         Dtype, typer.Option(help="Type of torch's cache; auto: float32, and bfloat16 where the processor has it.")
@@ -246,10 +249,12 @@ def attention(
     json: Json = False,
     threads: Threads = None,
 ) -> None:
-    """Time the attention of one token over a long cache: small ones, and torch's, taking turns with the same threads.
+    """Time the attention of a token over a long cache: small ones, and torch's, taking turns with the same threads.
 
     A step adds the token and attends to all. Caches are rotated through four times the last-level cache. The share is
     of the memory limit: bytes of the cache over the time of a step, over the read bandwidth measured in the same run.
+
+    With --prompt all tokens come at once, to an empty cache, and each attends to those up to it.
 
     × is how many times as fast as the faster of torch's it is.
 
@@ -257,13 +262,14 @@ def attention(
     """
     import torch
 
-    from ..bench.attention import DEPTHS, FORMATS, MODELS, Settings
+    from ..bench.attention import DEPTHS, FORMATS, MODELS, PROMPTS, Settings
     from ..bench.model_peers import bfloat16_refusal
 
     reason = bfloat16_refusal() if dtype is Dtype.auto else None
     auto = [torch.float32] if reason else [torch.float32, torch.bfloat16]
     dtypes = auto if dtype is Dtype.auto else [torch_dtype(dtype)]
-    settings = Settings(kv or FORMATS, _depths(depth) or DEPTHS, dtypes, repeats, peers, threads)
+    depths = _depths(depth) or (PROMPTS if prompt else DEPTHS)
+    settings = Settings(kv or FORMATS, depths, dtypes, repeats, peers, threads, prompt)
     refused = {"torch SDPA bfloat16": reason} if reason and peers else {}
     bench_attention.compare(heads or list(MODELS), settings, refused, json)
 

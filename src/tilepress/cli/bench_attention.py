@@ -22,41 +22,45 @@ def compare(shapes: Sequence[str], settings: "Settings", refused: Mapping[str, s
                 bar.advance(task)
                 results.append(result)
     for result in results:
-        _record(recorder, result)
+        _record(recorder, result, settings.prompt)
     for peer, reason in refused.items():
         recorder.add(f"peer.{peer}.refused", reason)
     if json:
         recorder.print_json()
     else:
-        _print(results)
+        _print(results, settings.prompt)
         for peer, reason in refused.items():
             print(f"no peer here: {peer}: {reason}")
 
 
-def _record(recorder: Recorder, result: "Result") -> None:
-    where = f"{result.heads}.depth_{result.depth}"
-    recorder.add(f"{where}.read_bandwidth", result.bandwidth / 1e9, "GB/s")
+def _record(recorder: Recorder, result: "Result", prompt: bool) -> None:
+    where = f"{result.heads}.{'prompt' if prompt else 'depth'}_{result.depth}"
+    if not prompt:
+        recorder.add(f"{where}.read_bandwidth", result.bandwidth / 1e9, "GB/s")
     for timing in result.timings:
         name = f"{timing.name}.{where}"
         recorder.add(f"{name}.time", timing.seconds, "s")
         recorder.add(f"{name}.size", timing.nbytes, "B")
-        recorder.add(f"{name}.rate", timing.rate / 1e9, "GB/s")
-        recorder.add(f"{name}.share_of_read_bandwidth", timing.share_of_bandwidth)
+        if not prompt:
+            recorder.add(f"{name}.rate", timing.rate / 1e9, "GB/s")
+            recorder.add(f"{name}.share_of_read_bandwidth", timing.share_of_bandwidth)
         for peer, ratio in result.over(timing).items() if not timing.is_peer else ():
             recorder.add(f"{name}.over.{peer}", ratio, "x")
     if (best := result.best_peer) is not None:
         recorder.add(f"{where}.best_peer", best.name)
 
 
-def _print(results: "Sequence[Result]") -> None:
-    columns = ["heads", "tokens", "cache", "step, ms", "MB", "GB/s", "% of read", "× torch's best"]
-    rows = [_row(result, timing) for result in results for timing in result.timings]
-    has_peers = results[0].best_peer is not None
-    print_table("One token's attention, medians, all taking turns", columns if has_peers else columns[:-1], rows)
+def _print(results: "Sequence[Result]", prompt: bool) -> None:
+    columns = ["heads", "tokens", "cache", "prompt, ms" if prompt else "step, ms", "MB"]
+    columns += [] if prompt else ["GB/s", "% of read"]
+    columns += [] if results[0].best_peer is None else ["× torch's best"]
+    title = f"{'A prompt' if prompt else 'One token'}'s attention, medians, all taking turns"
+    print_table(title, columns, [_row(result, timing, prompt) for result in results for timing in result.timings])
 
 
-def _row(result: "Result", timing: "Timing") -> list[str]:
+def _row(result: "Result", timing: "Timing", prompt: bool) -> list[str]:
     best = result.best_peer
     ratio = [] if best is None else [f"{best.seconds / timing.seconds:.2f}" + (" (best)" if timing is best else "")]
-    size = [f"{timing.nbytes / 1e6:.2f}", f"{timing.rate / 1e9:.2f}", f"{100 * timing.share_of_bandwidth:.1f}"]
+    size = [f"{timing.nbytes / 1e6:.2f}"]
+    size += [] if prompt else [f"{timing.rate / 1e9:.2f}", f"{100 * timing.share_of_bandwidth:.1f}"]
     return [str(result.heads), str(result.depth), timing.name, f"{1e3 * timing.seconds:.3f}", *size, *ratio]

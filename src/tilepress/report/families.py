@@ -162,6 +162,12 @@ ATTENTION = Family(
     r"(?P<cache>.+)\.(?P<heads>[^.]+)\.depth_(?P<depth>\d+)\.(?P<what>time|size|rate|share_of_read_bandwidth|over\..+)",
     {"depth": "tokens in the cache", "rate": "cache read", **SHARE},
 )
+PROMPTS = Family(
+    "Attention of prompts",
+    "tilepress bench attention",
+    r"(?P<cache>.+)\.(?P<heads>[^.]+)\.prompt_(?P<tokens>\d+)\.(?P<what>time|size|over\..+)",
+    {"tokens": "tokens of the prompt"},
+)
 MACHINES = Family(
     "Machines",
     "tilepress doctor",

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from ..records import Record
 from .blocks import Plot, Section, Sources, number
-from .families import ATTENTION, DEMO, LARGE, LINEAR, MACHINES, MODELS, PACKING, Figure, read, shortened, table
+from .families import ATTENTION, DEMO, LARGE, LINEAR, MACHINES, MODELS, PACKING, PROMPTS, Figure, read, shortened, table
 from .plots import bars
 
 ABOUT = "× PEER says how many times as fast as that peer; both ran in turns in one process. ± is a standard deviation."
@@ -23,7 +23,7 @@ def speed_section(records: Sequence[Record]) -> Section | None:
         *_layers(linear),
         table(LINEAR, linear),
     ]
-    found += [table(family, read(family, records)) for family in (ATTENTION, PACKING, MACHINES)]
+    found += [table(family, read(family, records)) for family in (ATTENTION, PROMPTS, PACKING, MACHINES)]
     blocks = [block for block in found if block is not None]
     return Section("speed", "Speed", ABOUT, blocks) if blocks else None
 
