@@ -104,7 +104,8 @@ def parse_contestant(text: str) -> Contestant:
         format, kept = parse_weight(name), _density(density) if at else 1.0
         return Contestant(format, kept, _activations(activations, format) if plus else "float")
     except ValueError as error:
-        raise ValueError(f"{text!r}: {error}; a contestant is {FORM}") from error
+        whose = "" if text == name else f"{text!r}: "
+        raise ValueError(f"{whose}{error}; a contestant is {FORM}") from error
 
 
 def _density(text: str) -> float:

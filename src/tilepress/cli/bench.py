@@ -157,6 +157,9 @@ def linear(
         bool, typer.Option("--predict", help="Also what counted operations and measured limits foretell.")
     ] = False,
     sweep: Annotated[bool, typer.Option("--sweep", help="Each contestant dense and at 50, 30, 20 and 10 %.")] = False,
+    peers: Annotated[
+        bool, typer.Option("--peers/--no-peers", help="Whether to measure others beside them; a sweep never does.")
+    ] = True,
     repeats: Annotated[int, typer.Option(min=1, help="Calls at most; the median counts.")] = 50,
     seconds: Annotated[float, typer.Option(min=0.0, help="Time for the calls of one contestant at one batch.")] = 0.25,
     json: Json = False,
@@ -179,7 +182,7 @@ def linear(
     specs = list(dict.fromkeys(map(parse_contestant, given)))
     shapes = parse_shapes(shape or ["4096x4096"])
     batches = list(dict.fromkeys(batch or [1]))
-    settings = Settings(batches, torch_dtype(dtype), repeats, seconds, threads, peers=not sweep)
+    settings = Settings(batches, torch_dtype(dtype), repeats, seconds, threads, peers=peers and not sweep)
     (_sweep if sweep else _compare)(shapes, specs, settings, predict, json)
 
 
