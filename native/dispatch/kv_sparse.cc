@@ -1,8 +1,10 @@
 #include "dispatch/kv_sparse.h"
 
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 
+#include "dispatch/registry.h"
 #include "tilepress/convert.h"
 
 namespace tilepress {
@@ -44,6 +46,11 @@ SparseKvCache::SparseKvCache(const SparseKvShape& shape, int64_t most)
   require_room(most, 2 * part_values() * 2);
   open_ = KvMemory(shape.batch * 2 * part_values() * 2);
   all_.assign(size(shape.channels), ~uint32_t{0});
+  for (int64_t channel = 0; channel < shape.channels; ++channel) {
+    const int64_t unit = channel / kSparseLanes * kSparseLanes * kSparseTokens;
+    places_[0].push_back(sparse_place(0, channel));
+    places_[1].push_back(unit + sparse_place(channel % kSparseLanes, 0));
+  }
 }
 
 int64_t SparseKvCache::slot_bytes() const {
@@ -74,29 +81,32 @@ SparseUnits SparseKvCache::units(int64_t sequence, int64_t head, int64_t block, 
           is_last_of_chunk(block) ? 0 : slot_bytes()};
 }
 
-int64_t SparseKvCache::place(int part, int64_t token, int64_t channel) const {
-  const int64_t along = part ? channel : token, depth = part ? token : channel;
-  const int64_t of_unit = kSparseLanes * (part ? kSparseTokens : sizes_.channels);
-  return along / kSparseLanes * of_unit + sparse_place(along % kSparseLanes, depth);
+// A token of the open block: its channels lie at places_ from here. Units are of 16 tokens' keys, or channels' values.
+uint16_t* SparseKvCache::open_token(int64_t sequence, int64_t head, int part, int64_t token) const {
+  const int64_t unit = token / kSparseLanes * kSparseLanes * sizes_.channels;
+  const int64_t of_key = unit + sparse_place(token % kSparseLanes, 0), of_value = sparse_place(0, token);
+  return open(sequence, head, part) + (part ? of_value : of_key);
 }
 
 void SparseKvCache::append(int64_t sequence, int64_t head, int64_t token, const float* key, const float* value) {
-  const bool bf16 = type_ == Real::bf16;
+  static thread_local std::vector<uint16_t> halves;
+  halves.resize(size(sizes_.channels));
   for (int part = 0; part < 2; ++part) {
-    uint16_t* to = open(sequence, head, part);
     const float* from = part ? value : key;
-    for (int64_t channel = 0; channel < sizes_.channels; ++channel) {
-      to[place(part, token % kSparseTokens, channel)] =
-          bf16 ? float_to_bf16(from[channel]) : float_to_fp16(from[channel]);
+    if (type_ == Real::bf16) {
+      std::transform(from, from + sizes_.channels, halves.begin(), float_to_bf16);
+    } else {
+      choose(kKvHalves)(from, nullptr, sizes_.channels, halves.data());
     }
+    uint16_t* to = open_token(sequence, head, part, token % kSparseTokens);
+    for (size_t i = 0; i < halves.size(); ++i) to[places_[part][i]] = halves[i];
   }
 }
 
-// The open block, which is full, to its slot.
+// The open block, which is full and thinned out, to its slot.
 void SparseKvCache::close(int64_t sequence, int64_t block, int part) {
   const Slot to = slot(sequence, block);
   uint16_t *first = to.values + (part ? room(0) : 0), *next = first;
-  thin_out(sequence, part);
   for (int64_t head = 0; head < sizes_.heads; ++head) {
     const uint16_t* from = open(sequence, head, part);
     uint32_t* masks = to.masks + (head * 2 + part) * sizes_.channels;
@@ -105,19 +115,22 @@ void SparseKvCache::close(int64_t sequence, int64_t block, int part) {
   }
 }
 
-// The smallest of each token's keys or values in the open block become zero, all heads taken together: of equals the
+// The smallest of a token's keys or values in the open block become zero, all heads taken together: of equals the
 // first, in the order of heads and channels.
-void SparseKvCache::thin_out(int64_t sequence, int part) {
-  const int64_t channels = sizes_.channels, count = sizes_.token_values(), drop = sizes_.token_drop(part);
+void SparseKvCache::thin_out(int64_t sequence, int part, int64_t token) {
+  static thread_local std::vector<uint16_t> halves;
+  const int64_t channels = sizes_.channels, drop = sizes_.token_drop(part);
   if (!drop) return;
-  std::vector<uint16_t> halves(size(count));
-  for (int64_t token = 0; token < kSparseTokens; ++token) {
-    const auto half = [&](int64_t i) -> uint16_t& {
-      return open(sequence, i / channels, part)[place(part, token, i % channels)];
-    };
-    for (int64_t i = 0; i < count; ++i) halves[size(i)] = half(i);
-    drop_smallest(halves.data(), count, drop);
-    for (int64_t i = 0; i < count; ++i) half(i) = halves[size(i)];
+  const auto& places = places_[part];
+  halves.resize(size(sizes_.token_values()));
+  for (int64_t head = 0; head < sizes_.heads; ++head) {
+    const uint16_t* from = open_token(sequence, head, part, token);
+    for (size_t i = 0; i < places.size(); ++i) halves[size(head * channels) + i] = from[places[i]];
+  }
+  drop_smallest(halves.data(), sizes_.token_values(), drop);
+  for (int64_t head = 0; head < sizes_.heads; ++head) {
+    uint16_t* to = open_token(sequence, head, part, token);
+    for (size_t i = 0; i < places.size(); ++i) to[places[i]] = halves[size(head * channels) + i];
   }
 }
 

@@ -52,11 +52,11 @@ class SparseKvCache : public GrowingKv {
   int64_t slot_bytes() const;
   Slot slot(int64_t sequence, int64_t block) const;
   uint16_t* open(int64_t sequence, int64_t head, int part) const;
-  int64_t place(int part, int64_t token, int64_t channel) const;
+  uint16_t* open_token(int64_t sequence, int64_t head, int part, int64_t token) const;
 
   void append(int64_t sequence, int64_t head, int64_t token, const float* key, const float* value);
   void close(int64_t sequence, int64_t block, int part);
-  void thin_out(int64_t sequence, int part);
+  void thin_out(int64_t sequence, int part, int64_t token);
   void reopen(int64_t sequence, int64_t block);
   void set_starts(int64_t sequence, int64_t block);
   void copy_sequence(int64_t to, const SparseKvCache& other, int64_t from);
@@ -64,8 +64,9 @@ class SparseKvCache : public GrowingKv {
   friend class SparseAttention;
 
   Real type_;
-  KvMemory open_;              // [batch, 2, heads, 32 * channels] halves
-  std::vector<uint32_t> all_;  // masks of a head's keys, or values, where all are there
+  KvMemory open_;                   // [batch, 2, heads, 32 * channels] halves
+  std::vector<uint32_t> all_;       // masks of a head's keys, or values, where all are there
+  std::vector<int64_t> places_[2];  // of each channel of a token's keys and values in the open block
 };
 
 }  // namespace tilepress

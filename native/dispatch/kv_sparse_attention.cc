@@ -76,10 +76,7 @@ class SparseAttention {
     for (int64_t i = 0; i < batch_; ++i) {
       if (step_.keeps(i, 0) && (cache_.length(i) + 1) % kSparseTokens == 0) full.push_back(i);
     }
-    parallel_for(2 * static_cast<int64_t>(full.size()), threads, [&](int, int64_t item) {
-      const int64_t sequence = full[size(item / 2)];
-      cache_.close(sequence, cache_.length(sequence) / kSparseTokens, static_cast<int>(item % 2));
-    });
+    close(full, threads);
     for (int64_t i = 0; i < batch_; ++i) cache_.lengths_[size(i)] += step_.keeps(i, 0);
   }
 
@@ -124,11 +121,21 @@ class SparseAttention {
       const auto begin = tokens.begin();
       attend_together(sequence * heads_ + item / lots, {begin + first, begin + last}, before + first);
     });
-    if (after % kSparseTokens == 0) {
-      const int64_t block = after / kSparseTokens - 1;
-      parallel_for(2, threads, [&](int, int64_t part) { cache_.close(sequence, block, static_cast<int>(part)); });
-    }
+    if (after % kSparseTokens == 0) close({sequence}, threads);
     cache_.lengths_[size(sequence)] = after;
+  }
+
+  // The last blocks of some sequences, whose lengths before it was full are what the cache says.
+  void close(const std::vector<int64_t>& sequences, int threads) {
+    const int64_t parts = 2 * static_cast<int64_t>(sequences.size());
+    parallel_for(parts * kSparseTokens, threads, [&](int, int64_t item) {
+      const int64_t part = item / kSparseTokens;
+      cache_.thin_out(sequences[size(part / 2)], static_cast<int>(part % 2), item % kSparseTokens);
+    });
+    parallel_for(parts, threads, [&](int, int64_t part) {
+      const int64_t sequence = sequences[size(part / 2)];
+      cache_.close(sequence, cache_.length(sequence) / kSparseTokens, static_cast<int>(part % 2));
+    });
   }
 
   void append(int64_t sequence, int64_t head, int64_t token, int64_t length) {
