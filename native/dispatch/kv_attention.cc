@@ -57,8 +57,8 @@ class KvAttention {
   }
 
  private:
-  // Of a wave, and of what it computes: in all, or for each thread if that is more.
-  static constexpr int64_t kMostTokens = 32, kMostFloats = int64_t{2} << 20, kFloatsOfThread = int64_t{1} << 19;
+  // Of a wave; and what it computes has room for so many floats, in all and for each thread.
+  static constexpr int64_t kMostTokens = 32, kFewFloats = 1 << 21, kMostFloats = 1 << 23, kFloatsOfThread = 1 << 19;
   // Rows that matrix units are not worth while for, and that they take together.
   static constexpr int64_t kFewRows = 8, kTogether = 32;
 
@@ -80,7 +80,7 @@ class KvAttention {
     segments_ = segments_of(*longest + tokens_) - first_segment_;
     if (!rows_) return;
     const int64_t of_token = all_ * segments_ * rows_;
-    const int64_t room = std::max(kMostFloats, kFloatsOfThread * threads_);
+    const int64_t room = std::clamp(kFloatsOfThread * threads_, kFewFloats, kMostFloats);
     tokens_ = std::min(tokens_, std::max<int64_t>(room / (of_token * (kSegment + channels_)), 1));
     tiles_ = prefers_tiles() && (step_.kept ? 1 : tokens_) * rows_ > kFewRows;
     const int64_t together = (tiles_ ? kTogether : kKvSet) / rows_;
