@@ -1,4 +1,5 @@
 #include "kernels/attend_f32_bf16_bfp/attend_tiles.h"
+#include "kernels/attend_f32_bfp_bfp/lane_units_avx512.h"
 #include "kernels/multiply_f32_bf16_bf16/amx_bf16_unit.h"
 
 namespace tilepress {
@@ -19,15 +20,7 @@ struct VectorTiles {
     in_rows(lows, table_of<false>(), to, [](__m512i nibbles, int) { return nibbles; });
   }
 
-  static void units(const uint8_t* exponents, float* to) {
-    const __m128i nibbles = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(exponents));
-    const __m128i both = _mm_unpacklo_epi64(nibbles, _mm_srli_epi16(nibbles, 4));
-    const __m512i low = _mm512_cvtepu8_epi32(_mm_and_si128(both, _mm_set1_epi8(15)));
-    const auto high = static_cast<__mmask16>(exponents[8] | exponents[9] << 8);
-    const __m512i field = _mm512_mask_add_epi32(low, high, low, _mm512_set1_epi32(16));
-    const __m512i biased = _mm512_add_epi32(_mm512_max_epi32(field, _mm512_set1_epi32(1)), _mm512_set1_epi32(127 - 22));
-    _mm512_storeu_si512(to, _mm512_slli_epi32(biased, 23));
-  }
+  static void units(const uint8_t* exponents, float* to) { _mm512_storeu_ps(to, lane_units(exponents, true)); }
 
   static void weights(const uint8_t* values, const float* units, int64_t rows, uint16_t* to) {
     for (int64_t row = 0; row < kTileRows; ++row, values += kKvSegment, units += kKvSegmentBlocks, to += kKvGroup) {

@@ -1,4 +1,5 @@
 #include "kernels/attend_f32_bf16_bfp/attend_tiles.h"
+#include "kernels/attend_f32_bfp_bfp/attend_block.h"
 #include "kernels/multiply_f32_bf16_bf16/plain_bf16_unit.h"
 
 namespace tilepress {
@@ -22,13 +23,7 @@ struct PlainTiles {
     }
   }
 
-  static void units(const uint8_t* exponents, float* to) {
-    for (int lane = 0; lane < kKvLanes; ++lane) {
-      const int nibble = exponents[lane % 8] >> (lane / 8 * 4) & 15, bit = exponents[8 + lane / 8] >> lane % 8 & 1;
-      const int field = most(nibble | bit << 4, 1);
-      to[lane] = std::bit_cast<float>(static_cast<uint32_t>(field + 127 - 22) << 23);
-    }
-  }
+  static void units(const uint8_t* exponents, float* to) { lane_units(exponents, true, to); }
 
   static void weights(const uint8_t* values, const float* units, int64_t rows, uint16_t* to) {
     __builtin_memset(to, 0, kMaxTileBytes);

@@ -1,6 +1,5 @@
-#include <immintrin.h>
-
 #include "kernels/attend_f32_bfp_bfp/attend_block.h"
+#include "kernels/attend_f32_bfp_bfp/lane_units_avx512.h"
 
 namespace tilepress {
 namespace {
@@ -23,7 +22,7 @@ struct Avx512Unit {
         for (int i = 0; i <= rows; ++i) sums[i] = _mm512_slli_epi32(sums[i], 4);
         for (int r = 0; r < kKvRows; ++r) multiply<rows + 1>(nibbles_of(unit.lows, r), q, r, sums);
       }
-      const __m512 units = lane_units_of(unit);
+      const __m512 units = lane_units(unit.exponents, unit.lows);
       for (int row = 0; row < rows; ++row) {
         const __m512i thrice = _mm512_add_epi32(_mm512_slli_epi32(sums[row + 1], 1), sums[row + 1]);
         totals[row] = added(totals[row], _mm512_add_epi32(sums[row], thrice), units, q.units[row]);
@@ -46,7 +45,7 @@ struct Avx512Unit {
         for (int row = 0; row < rows; ++row) sums[row] = _mm512_slli_epi32(sums[row], 4);
         for (int r = 0; r < kKvRows; ++r) weigh<rows>(nibbles_of(unit.lows, r), p, r, sums);
       }
-      const __m512 of_lanes = lane_units_of(unit);
+      const __m512 of_lanes = lane_units(unit.exponents, unit.lows);
       for (int row = 0; row < rows; ++row) {
         float* to = out + row * kKvLanes;
         _mm512_storeu_ps(to, added(_mm512_loadu_ps(to), sums[row], of_lanes, p.units[row * kKvSegmentBlocks]));
@@ -55,18 +54,6 @@ struct Avx512Unit {
   }
 
  private:
-  // What 1 stands for in each lane.
-  static __m512 lane_units_of(const KvBlock& unit) {
-    const __m128i nibbles = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(unit.exponents));
-    const __m128i both = _mm_unpacklo_epi64(nibbles, _mm_srli_epi16(nibbles, 4));
-    const __m512i low = _mm512_cvtepu8_epi32(_mm_and_si128(both, _mm_set1_epi8(15)));
-    const auto high = static_cast<__mmask16>(unit.exponents[8] | unit.exponents[9] << 8);
-    const __m512i field = _mm512_mask_add_epi32(low, high, low, _mm512_set1_epi32(16));
-    const __m512i least = _mm512_max_epi32(field, _mm512_set1_epi32(1));
-    const __m512i biased = _mm512_add_epi32(least, _mm512_set1_epi32(unit.lows ? 127 - 22 : 127 - 18));
-    return _mm512_castsi512_ps(_mm512_slli_epi32(biased, 23));
-  }
-
   template <int vectors>
   static void add_raised(const uint8_t* codes, const KvQueries& q, __m512i* sums) {
     const __m512i signs = load(codes + 256), sixteen = _mm512_set1_epi8(16);
