@@ -1,9 +1,9 @@
 // Attention over a cache, a wave of tokens at a time. Keys and values change while tokens come: those of the last
 // tokens are cut, and the last group of values is rounded anew. But blocks that were full and cut before a wave are the
-// same for all of its tokens, and nearly all of a long context. So each head's keys are added first, one after the
-// other, and each token's query multiplied with the blocks that change; then all queries with all other keys, and all
-// weights with all other values, in any order; at last values are added, and weighted where they change. Kernels take
-// four rows at a time, those of matrix units 32: where fewer heads of queries share keys, tokens of a lot are
+// same for all of its tokens, and nearly all of a long context. So each head's keys are added one after the other, and
+// each token's query multiplied with the blocks that change, while all queries are multiplied with all other keys, in
+// any order; then all weights with all other values; at last values are added, and weighted where they change. Kernels
+// take four rows at a time, those of matrix units 32: where fewer heads of queries share keys, tokens of a lot are
 // multiplied together.
 #include <algorithm>
 #include <cmath>
@@ -153,8 +153,8 @@ class KvAttention {
     return std::max<int64_t>(lengths_[size(head / heads_)] - cache_.changing_tokens(), 0) / kKvTokens;
   }
 
-  // A lot's queries, of each token and together. A wave of one token does without: whoever wants its queries, makes
-  // them, which takes less than all threads' waiting for those who do.
+  // A lot's queries, of each token and together. A wave of one token does without: whoever wants its queries makes them
+  // then, which takes less than it takes all threads to wait for each other.
   void prepare(int64_t lot) {
     const Token first = token(lot / lots_, lot % lots_ * lot_);
     const int64_t tokens = std::min(lot_, tokens_ - lot % lots_ * lot_);
@@ -230,7 +230,7 @@ class KvAttention {
     }
   }
 
-  // Some channels of a head's.
+  // One part of a head's channels.
   void add_values(int64_t part) {
     const int64_t head = part / parts_of_head_, index = part % parts_of_head_, units = kv_units(channels_);
     const int64_t first = index * units / parts_of_head_, last = (index + 1) * units / parts_of_head_;
@@ -430,8 +430,9 @@ class KvAttention {
   KvCache& cache_;
   const KvStep& step_;
   const int threads_;
-  const int64_t heads_, all_, channels_, rows_, parts_of_head_;  // of values, so that all threads have some
-  std::vector<int64_t> lengths_;                                 // before the wave
+  const int64_t heads_, all_, channels_, rows_;
+  const int64_t parts_of_head_;   // whose values are added by themselves, so that all threads have some
+  std::vector<int64_t> lengths_;  // before the wave
   int64_t first_ = 0, tokens_ = 1;
   int64_t first_segment_ = 0, segments_ = 0;    // those that some token of the wave sees
   int64_t lot_ = 1, lots_ = 1;                  // tokens that are multiplied together, and how many lots there are
