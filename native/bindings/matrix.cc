@@ -297,8 +297,8 @@ class PackedArrays {
     tilepress::unpack_weights(shape_, format_->format, streams_, to.data(), threads);
   }
 
-  // x · Wᵀ in a new tensor, with mantissa -1 for activations as they are; None where x is no plain tensor that fits,
-  // with nothing done: kernels/linear.py then says why, or copies it.
+  // x · Wᵀ in a new tensor, with mantissa -1 for activations as they are and kBf16 for those that may be rounded to
+  // bf16; None where x is no plain tensor that fits, with nothing done: kernels/linear.py then says why, or copies it.
   nb::object linear(nb::handle x, int64_t group, int mantissa, int threads) const {
     Tensor tensor;
     if (!view_tensor(x, tensor) || !tensor.ndim || tensor.shape[tensor.ndim - 1] != shape_.cols) return nb::none();
@@ -307,7 +307,8 @@ class PackedArrays {
     if (batch < 1) return nb::none();
     require(threads >= 1, "at least one thread is needed");
     const Real real = real_of(tensor);
-    const Activations activations = {static_cast<const uint8_t*>(tensor.data), real, batch};
+    const Activations activations = {static_cast<const uint8_t*>(tensor.data), real, batch,
+                                     precision_of(real, mantissa)};
     const IntegerFormat rounding = mantissa < 0 ? IntegerFormat{0, 0} : check_rounding(group, mantissa);
     NewTensor y(tensor, shape_.rows);
     const Outputs outputs = {y.data(), real, nullptr};
@@ -318,7 +319,8 @@ class PackedArrays {
       result = y.give();
     });
     if (mantissa < 0) {
-      tilepress::linear_float(weights(), activations, float_way(weights(), batch, real), outputs, threads);
+      tilepress::linear_float(weights(), activations, float_way(weights(), batch, activations.precision), outputs,
+                              threads);
     } else {
       tilepress::linear_integer(weights(), activations, rounding, integer_way(weights(), batch, rounding), outputs,
                                 threads);
@@ -348,13 +350,13 @@ class PackedArrays {
     return std::string(integer_way(weights(), batch, check_rounding(group, mantissa)));
   }
 
-  // `way` is one of those of dispatch/linear.h; the one that fits best if empty.
-  void linear_float(uintptr_t x, const std::string& type, int64_t batch, uintptr_t bias, uintptr_t y,
+  // `mantissa` -1 or kBf16, as above; `way` is one of those of dispatch/linear.h; the one that fits best if empty.
+  void linear_float(uintptr_t x, const std::string& type, int64_t batch, uintptr_t bias, uintptr_t y, int mantissa,
                     const std::string& way, int threads) const {
-    const Real real = check_call(x, type, batch, y, threads);
+    const Real real = check_call(x, type, batch, y, threads), precision = precision_of(real, mantissa);
     nb::gil_scoped_release release;
-    tilepress::linear_float(weights(), {as<const uint8_t>(x), real, batch},
-                            way.empty() ? float_way(weights(), batch, real) : way,
+    tilepress::linear_float(weights(), {as<const uint8_t>(x), real, batch, precision},
+                            way.empty() ? float_way(weights(), batch, precision) : way,
                             {as<uint8_t>(y), real, as<const float>(bias)}, threads);
   }
 
@@ -369,6 +371,10 @@ class PackedArrays {
   }
 
  private:
+  static constexpr int kBf16 = -2;  // instead of a mantissa
+
+  static Real precision_of(Real type, int mantissa) { return mantissa == kBf16 ? Real::bf16 : type; }
+
   static Real check_call(uintptr_t x, const std::string& type, int64_t batch, uintptr_t y, int threads) {
     require(threads >= 1 && batch >= 1, "at least one thread and one row are needed");
     require(x && y, "x and y must have memory");

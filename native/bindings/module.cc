@@ -7,6 +7,7 @@
 
 #include "bindings/arguments.h"
 #include "bindings/doors.h"
+#include "dispatch/invariance.h"
 #include "dispatch/isa.h"
 #include "dispatch/matrix.h"
 #include "dispatch/parallel.h"
@@ -47,6 +48,7 @@ NB_MODULE(_native, m) {
   m.def("supported_isas", &py_supported_isas);
   m.def("cpu_features", &cpu_features);
   m.def("force_isa", &force_isa);
+  m.def("set_batch_invariant", &set_batch_invariant);
   m.def("active_isa", [] { return std::string(isa_name(active_isa())); });
   m.def("registered", &py_registered);
   m.def("chosen", [](const std::string& operation) { return std::string(isa_name(choose(operation).isa)); });

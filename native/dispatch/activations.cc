@@ -124,13 +124,13 @@ void IntegerRows::convert(int64_t row) {
   const int digits = format_.mantissa ? convert_bfp(row) : convert_int8(row);
   if (starts_) set_starts(row);
   if (unit_sums_) set_unit_sums(row);
-  if (digits == 0) bad_ = true;
+  if (digits == 0) bad_rows_.add(row);
   if (digits == 3) three_ = true;
 }
 
 void IntegerRows::finish() {
   waiting_ = 0;
-  if (bad_ && !format_.nearest) throw std::invalid_argument("activations must be finite");
+  if (!good()) throw std::invalid_argument("activations must be finite");
 }
 
 // Four rows of digits to five lines; rows that are missing are zeros.
@@ -162,9 +162,7 @@ void IntegerRows::set_unit_sums(int64_t row) {
   }
 }
 
-const uint8_t* IntegerRows::given(int64_t row) const {
-  return given_.data + row * shape_.cols * (given_.type == Real::f32 ? 4 : 2);
-}
+const uint8_t* IntegerRows::given(int64_t row) const { return given_.data + row * shape_.cols * bytes_of(given_.type); }
 
 // Where a row's first values go, each digit of it; in lots of tiles, their pieces lie a tile apart.
 std::array<int8_t*, kMostDigits> IntegerRows::places(int64_t row) const {
@@ -274,9 +272,9 @@ void F32Rows::make_ready(int64_t row) {
 }
 
 Bf16Rows::Bf16Rows(const MatrixShape& shape, const Activations& x, Layout layout)
-    : FloatRows(shape, x, x.batch * parts_of(x.type)), layout_(layout), parts_(parts_of(x.type)) {
+    : FloatRows(shape, x, x.batch * parts_of(x.precision)), layout_(layout), parts_(parts_of(x.precision)) {
   x_ = reinterpret_cast<const uint16_t*>(x.data);
-  if (layout != lots && parts_ == 1 && stride_ == shape.cols) return;
+  if (layout != lots && x.type == Real::bf16 && stride_ == shape.cols) return;
   waiting_ = x.batch;
   const int64_t count = (batch_ + kTileRows - 1) / kTileRows * kTileRows * stride_;
   x_ = own_ = layout == rows ? kept_memory<uint16_t>(0, count) : in_turn_.take_turn(count);
@@ -284,12 +282,13 @@ Bf16Rows::Bf16Rows(const MatrixShape& shape, const Activations& x, Layout layout
 
 void Bf16Rows::make_ready(int64_t row) {
   const int64_t count = shape_.cols;
-  if (parts_ == 1) return place(row, reinterpret_cast<const uint16_t*>(given_.data) + row * count, count);
+  if (given_.type == Real::bf16) return place(row, reinterpret_cast<const uint16_t*>(given_.data) + row * count, count);
   static thread_local std::vector<uint16_t> high, low;
   high.resize(size(count));
   low.resize(size(count));
   const float* floats = float_row(shape_, given_, row);
   for (size_t i = 0; i < high.size(); ++i) high[i] = round_to_bf16(floats[i]);
+  if (parts_ == 1) return place(row, high.data(), count);
   for (size_t i = 0; i < high.size(); ++i) {
     const float left = floats[i] - bf16_to_float(high[i]);
     low[i] = is_finite(left) ? round_to_bf16(left) : uint16_t{0};
@@ -315,9 +314,9 @@ HalfRows::HalfRows(const MatrixShape& shape, const Activations& x, int exponent,
 }
 
 void HalfRows::make_ready(int64_t row) {
-  const int64_t size = given_.type == Real::f32 ? 4 : 2;
-  const HalfInput in = {given_.data + row * shape_.cols * size, given_.type, shape_.cols, exponent_, unit_};
-  if (!choose(kRoundHalves)(in, {own_ + row * stride_, stride_, units_ + row * groups()})) bad_ = true;
+  const uint8_t* given = given_.data + row * shape_.cols * bytes_of(given_.type);
+  const HalfInput in = {given, given_.type, shape_.cols, exponent_, unit_};
+  if (!choose(kRoundHalves)(in, {own_ + row * stride_, stride_, units_ + row * groups()})) bad_rows_.add(row);
 }
 
 }  // namespace tilepress

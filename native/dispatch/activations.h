@@ -3,6 +3,8 @@
 
 #include <array>
 #include <atomic>
+#include <mutex>
+#include <vector>
 
 #include "dispatch/matrix.h"
 #include "dispatch/memory.h"
@@ -57,7 +59,13 @@ struct Activations {
   const uint8_t* data;
   Real type;
   int64_t batch;
+  Real precision = type;  // to which kernels of floats may round them: `type`, or bf16
 };
+
+// Some of the rows.
+inline Activations rows_of(const Activations& x, int64_t cols, int64_t row, int64_t batch) {
+  return {x.data + row * cols * bytes_of(x.type), x.type, batch, x.precision};
+}
 
 // How integer weights meet integer activations: `segment` inputs share every scale; sums begin anew every `span`
 // inputs, so that spans can go to different threads. Both are part of the result's definition (kernels/reference.py).
@@ -85,6 +93,23 @@ constexpr IntegerFormat float_digits(Real type) { return {32, type == Real::bf16
 // of bf16.
 enum class Placing { rows, fives, int8_tiles, bf16_tiles };
 
+// Rows that could not be converted, for they are not finite or too large.
+class BadRows {
+ public:
+  void add(int64_t row) {
+    const std::lock_guard lock(adding_);
+    rows_.push_back(row);
+    any_.store(true, std::memory_order_release);
+  }
+  bool any() const { return any_.load(std::memory_order_acquire); }
+  const std::vector<int64_t>& rows() const { return rows_; }  // once all rows are ready
+
+ private:
+  std::mutex adding_;
+  std::vector<int64_t> rows_;
+  std::atomic<bool> any_{false};
+};
+
 // All kinds of activations below are converted by make_ready(rows, threads) or by parallel_after: nothing else may be
 // asked of them before but where they will lie.
 
@@ -97,7 +122,9 @@ class IntegerRows {
 
   int64_t waiting() const { return waiting_; }
   void make_ready(int64_t item);
-  bool good() const { return !bad_.load(std::memory_order_relaxed); }
+  // False where the call will throw; `nearest` ones are multiplied all the same, but for `bad_rows`.
+  bool good() const { return format_.nearest || !bad_rows_.any(); }
+  const std::vector<int64_t>& bad_rows() const { return bad_rows_.rows(); }
   void take_next(int64_t worker) const {
     words_ ? words_in_turn_.take_next(worker) : values_in_turn_.take_next(worker);
   }
@@ -132,7 +159,8 @@ class IntegerRows {
   float unit_;
   Placing placing_;
   int64_t waiting_;
-  std::atomic<bool> bad_{false}, three_{false};
+  BadRows bad_rows_;
+  std::atomic<bool> three_{false};
   bool addends_;  // instead of digits
   int digits_, bits_;
   int64_t stride_, segments_, digit_size_;
@@ -188,8 +216,8 @@ class F32Rows : public FloatRows<float> {
   int64_t span_;
 };
 
-// Other types than bf16 become two rows each, one after the other: the nearest bf16, and what that lacks. So sixteen
-// bits of float32 count, and all of float16.
+// Rows of the precision bf16 are rounded to it. Others become two rows each, one after the other: the nearest bf16, and
+// what that lacks. So sixteen bits of float32 count, and all of float16.
 class Bf16Rows : public FloatRows<uint16_t> {
  public:
   // Row after row; in lots of tiles (kernels.h); or that unless tiles can be loaded from rows as they were given.
@@ -201,7 +229,7 @@ class Bf16Rows : public FloatRows<uint16_t> {
   int parts() const { return parts_; }
   // In lots, or as given: `row` is the first of a lot, `first` the first input of a tile.
   TiledActivations tiled(int64_t row, int64_t rows, int64_t first) const;
-  static int parts_of(Real type) { return type == Real::bf16 ? 1 : 2; }
+  static int parts_of(Real precision) { return precision == Real::bf16 ? 1 : 2; }
 
  private:
   void place(int64_t row, const uint16_t* values, int64_t count);
@@ -216,7 +244,7 @@ class HalfRows : public FloatRows<uint16_t> {
  public:
   HalfRows(const MatrixShape& shape, const Activations& x, int exponent, float unit);
   void make_ready(int64_t row);
-  bool good() const { return !bad_.load(std::memory_order_relaxed); }
+  const std::vector<int64_t>& bad_rows() const { return bad_rows_.rows(); }
 
   HalfActivations view(int64_t row, int64_t batch, int64_t first) const {
     return {x_ + row * stride_ + first, stride_, batch, units_ + row * groups() + first / kHalfGroup, groups()};
@@ -228,7 +256,7 @@ class HalfRows : public FloatRows<uint16_t> {
   int exponent_;
   float unit_;
   float* units_;
-  std::atomic<bool> bad_{false};
+  BadRows bad_rows_;
 };
 
 }  // namespace tilepress

@@ -12,7 +12,6 @@ namespace tilepress {
 namespace {
 
 size_t size(int64_t count) { return static_cast<size_t>(count); }
-int64_t bytes_of(Real type) { return type == Real::f32 ? 4 : 2; }
 
 std::vector<float> floats_of(Real type, const uint8_t* values, int64_t count) {
   std::vector<float> floats(size(count));

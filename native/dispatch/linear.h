@@ -46,22 +46,28 @@ bool linear_integer_together(std::span<const LinearTask> tasks, const Activation
 
 // Floats as integers of so many bits (float_digits) that weights which are integers lose less by it than by being
 // rounded to bf16: integer formats in 8-bit tiles, and 4-bit codes that stand for integers in 16-bit ones. Returns
-// false, with the outputs meaningless, where a value is not finite or not below kMostNearest, and where the matrices
-// want different segments.
+// false, with nothing done, where the matrices want different segments.
 bool digits_take(const PackedWeights& weights);
 bool linear_digits(std::span<const LinearTask> tasks, const Activations& x, int threads);
 
-// y = x · Wᵀ + bias with x as it is, by one of eight operations of the registry:
+// Each of the rows by itself, in float32: those with a value that is not finite or not below kMostNearest, which the
+// kernels of integers and of fp16 cannot take. So a row's result never depends on what its neighbours are.
+void linear_f32_rows(std::span<const LinearTask> tasks, const Activations& x, std::span<const int64_t> rows,
+                     int threads);
+
+// y = x · Wᵀ + bias, in the precision of x, by one of eight operations of the registry:
 //   linear_f32_f32_any       weights to float32
 //   multiply_f32_f32_f32     the same, decoded once for all rows
-//   linear_f32_i8_int        activations to digits of integers, for weights that are some; others where it cannot be
-//   linear_f32_f16_f16       activations to fp16 in groups, for weights that fp16 holds; others where it cannot be
+//   linear_f32_i8_int        activations to digits of integers, for weights that are some
+//   linear_f32_f16_f16       activations to fp16 in groups, for weights that fp16 holds
 //   linear_f32_bf16_any      weights and activations to bf16, for one row or a few
 //   linear_f32_bf16_tiles    the same on a matrix unit, decoded tile by tile, for up to two lots of rows
 //   linear_f32_bf16_groups   the same, scales applied to the sums of groups, for one lot
 //   multiply_f32_bf16_bf16   the same, decoded once for all rows with scales multiplied in
-// float_way says which one fits the machine and the batch.
-std::string_view float_way(const PackedWeights& weights, int64_t batch, Real type);
+// float_way says which one fits the machine, the batch and the precision: the last four round weights to bf16, so
+// float32 takes none of them. In batch-invariant mode it is multiply_f32_f32_f32 for any batch: one sum for each
+// output, from the first input to the last, each product added with one rounding.
+std::string_view float_way(const PackedWeights& weights, int64_t batch, Real precision);
 void linear_float(const PackedWeights& weights, const Activations& x, std::string_view way, const Outputs& outputs,
                   int threads);
 bool linear_float_together(std::span<const LinearTask> tasks, const Activations& x, int threads);

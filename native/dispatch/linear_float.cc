@@ -3,6 +3,7 @@
 #include <stdexcept>
 
 #include "dispatch/group_loops.h"
+#include "dispatch/invariance.h"
 #include "dispatch/registry.h"
 #include "dispatch/spans.h"
 #include "dispatch/tile_loops.h"
@@ -117,12 +118,11 @@ bool halves_alike(std::span<const LinearTask> tasks) {
   });
 }
 
-// False, with the outputs meaningless, where a value is not finite or not below kMostNearest.
-bool linear_f16(std::span<const LinearTask> tasks, const Activations& x, int threads) {
+void linear_f16(std::span<const LinearTask> tasks, const Activations& x, int threads) {
   const PackedWeights& first = tasks.front().weights;
   HalfRows rows(first.shape, x, first.half_exponent, first.format.half_unit);
   multiply_spans(choose(kLinearF16), tasks, rows, whole_groups(first, kFloatSpan), threads);
-  return rows.good();
+  linear_f32_rows(tasks, x, rows.bad_rows(), threads);
 }
 
 void linear_bf16(std::span<const LinearTask> tasks, const Activations& x, int threads) {
@@ -289,14 +289,17 @@ void linear_bf16_pairs(const PackedWeights& weights, const Activations& x, const
   }
 }
 
+// Whether products of bf16 are there and precise enough.
+bool takes_bf16(Real precision) { return precision != Real::f32 && find(kLinearBf16); }
+
 // The operation for activations that stay floats.
-std::string_view way_of_floats(const PackedWeights& weights, int64_t batch, Real type) {
-  if (!find(kLinearBf16)) {
+std::string_view way_of_floats(const PackedWeights& weights, int64_t batch, Real precision) {
+  if (!takes_bf16(precision)) {
     const bool pairs = find(kMultiplyF32)->isa == Isa::avx512;
     return batch <= (pairs ? kFewF32Rows : kFewF32RowsOneBlock) ? kLinearF32.name : kMultiplyF32.name;
   }
   const bool unit = find(kLinearBf16Blocks)->isa != Isa::portable;
-  const int64_t rows = batch * Bf16Rows::parts_of(type);
+  const int64_t rows = batch * Bf16Rows::parts_of(precision);
   if (rows <= (unit ? kFewFloatRows : kFewFloatRowsWithoutUnit)) return kLinearBf16.name;
   // Powers of two are as well multiplied in.
   if (unit && rows <= kMostPairRows && groups_take(weights) && weights.format.scale != ScaleType::e8m0) {
@@ -312,9 +315,9 @@ struct DigitRows {
 };
 
 // With two digits, and with three. As timed on x86; on ARM as instructions are counted of three.
-DigitRows digit_rows(int digits) {
+DigitRows digit_rows(Real precision) {
   const Isa isa = find(kLinearInteger)->isa;
-  const bool two = digits == 2;
+  const bool two = digits_of(float_digits(precision).mantissa) == 2;
   if (isa == Isa::portable) return {};
   if (isa == Isa::neon_dotprod || isa == Isa::neon_i8mm) return {{4, 4, 3, 4}, {4, 4, 2, 4}};
   if (isa == Isa::avx2 && find(kLinearF32)->isa != Isa::avx2) {  // floats are wider
@@ -324,7 +327,7 @@ DigitRows digit_rows(int digits) {
   if (isa == Isa::avx512_vnni) {
     return two ? DigitRows{{16, 16, 16, 16}, {16, 3, 3, 0}} : DigitRows{{6, 6, 6, 2}, {2, 2, 0, 0}};
   }
-  if (!find(kLinearBf16)) {
+  if (!takes_bf16(precision)) {
     return two ? DigitRows{{16, 16, 16, 16}, {16, 16, 4, 16}} : DigitRows{{6, 6, 6, 8}, {3, 3, 2, 8}};
   }
   if (find(kLinearBf16Blocks)->isa == Isa::portable) {
@@ -333,10 +336,10 @@ DigitRows digit_rows(int digits) {
   return two ? DigitRows{{3, 4, 1, 3}, {4, 4, 3, 4}} : DigitRows{{5, 8, 4, 6}, {6, 3, 2, 4}};
 }
 
-int64_t few_digit_rows(const PackedWeights& weights, Real type) {
+int64_t few_digit_rows(const PackedWeights& weights, Real precision) {
   const Format& format = weights.format;
   const int kind = format.integers ? 2 : format.bits > 4 ? 3 : format.zero_point ? 1 : 0;
-  const DigitRows rows = digit_rows(digits_of(float_digits(type).mantissa));
+  const DigitRows rows = digit_rows(precision);
   return (weights.shape.sparse ? rows.sparse : rows.dense)[kind];
 }
 
@@ -356,11 +359,21 @@ bool halves_take(const PackedWeights& weights) {
 
 }  // namespace
 
-std::string_view float_way(const PackedWeights& weights, int64_t batch, Real type) {
-  if (digits_take(weights) && batch <= few_digit_rows(weights, type)) return kLinearInteger.name;
+void linear_f32_rows(std::span<const LinearTask> tasks, const Activations& x, std::span<const int64_t> rows,
+                     int threads) {
+  for (const int64_t row : rows) {
+    std::vector<LinearTask> of_row(tasks.begin(), tasks.end());
+    for (auto& [weights, outputs] : of_row) outputs.y += row * weights.shape.rows * bytes_of(outputs.type);
+    linear_f32(of_row, rows_of(x, tasks.front().weights.shape.cols, row, 1), threads);
+  }
+}
+
+std::string_view float_way(const PackedWeights& weights, int64_t batch, Real precision) {
+  if (batch_invariant()) return kMultiplyF32.name;
+  if (digits_take(weights) && batch <= few_digit_rows(weights, precision)) return kLinearInteger.name;
   // Sums of fp16 are not what is expected of float32.
-  if (type != Real::f32 && batch <= few_half_rows(weights) && halves_take(weights)) return kLinearF16.name;
-  return way_of_floats(weights, batch, type);
+  if (precision != Real::f32 && batch <= few_half_rows(weights) && halves_take(weights)) return kLinearF16.name;
+  return way_of_floats(weights, batch, precision);
 }
 
 void linear_float(const PackedWeights& weights, const Activations& x, std::string_view way, const Outputs& outputs,
@@ -371,8 +384,8 @@ void linear_float(const PackedWeights& weights, const Activations& x, std::strin
       throw std::invalid_argument(std::string(way) +
                                   " wants integer weights in 8-bit tiles, or 4-bit tables of integers in 16-bit ones");
     }
-    if (linear_digits({&task, 1}, x, threads)) return;
-    way = way_of_floats(weights, x.batch, x.type);
+    linear_digits({&task, 1}, x, threads);
+    return;
   }
   if (way == kLinearF16.name) {
     if (!halves_take(weights)) {
@@ -380,8 +393,7 @@ void linear_float(const PackedWeights& weights, const Activations& x, std::strin
           std::string(way) +
           " wants weights that fp16 holds, in 16-bit tiles and in groups of a multiple of 32 inputs");
     }
-    if (linear_f16({&task, 1}, x, threads)) return;
-    way = way_of_floats(weights, x.batch, x.type);
+    return linear_f16({&task, 1}, x, threads);
   }
   if (way == kLinearF32.name) return linear_f32({&task, 1}, x, threads);
   if (way == kMultiplyF32.name) return linear_f32_decoded(weights, x, outputs, threads);
@@ -402,7 +414,7 @@ void linear_float(const PackedWeights& weights, const Activations& x, std::strin
 
 bool linear_float_together(std::span<const LinearTask> tasks, const Activations& x, int threads) {
   const PackedWeights& first = tasks.front().weights;
-  const std::string_view way = float_way(first, x.batch, x.type);
+  const std::string_view way = float_way(first, x.batch, x.precision);
   if (way == kLinearInteger.name) {
     return std::ranges::all_of(tasks, [](const LinearTask& task) { return digits_take(task.weights); }) &&
            linear_digits(tasks, x, threads);
@@ -412,10 +424,10 @@ bool linear_float_together(std::span<const LinearTask> tasks, const Activations&
     const bool same = weights.shape.cols == first.shape.cols &&
                       weights.shape.operand_bits == first.shape.operand_bits &&
                       whole_groups(weights, kFloatSpan) == whole_groups(first, kFloatSpan);
-    if (!same || float_way(weights, x.batch, x.type) != way) return false;
+    if (!same || float_way(weights, x.batch, x.precision) != way) return false;
   }
-  if (way == kLinearF16.name) return halves_alike(tasks) && linear_f16(tasks, x, threads);
-  (way == kLinearF32.name ? linear_f32 : linear_bf16)(tasks, x, threads);
+  if (way == kLinearF16.name && !halves_alike(tasks)) return false;
+  (way == kLinearF16.name ? linear_f16 : way == kLinearF32.name ? linear_f32 : linear_bf16)(tasks, x, threads);
   return true;
 }
 

@@ -144,8 +144,8 @@ bool fives_serve(const IntegerFormat& rounding, int64_t batch) {
   return rounding.mantissa == 8 && batch > 2 && (isa == Isa::neon_dotprod || isa == Isa::portable);
 }
 
-// False, with the outputs meaningless, where activations cannot be rounded so; only `nearest` returns that.
-bool linear_int8_spans(std::span<const LinearTask> tasks, const Activations& x, const IntegerFormat& rounding,
+// Rows that cannot be rounded so are multiplied as float32; only those of `nearest` are.
+void linear_int8_spans(std::span<const LinearTask> tasks, const Activations& x, const IntegerFormat& rounding,
                        const Cut& cut, int threads) {
   const auto kernel = choose(kLinearInteger);
   const PackedWeights& first = tasks.front().weights;
@@ -159,7 +159,7 @@ bool linear_int8_spans(std::span<const LinearTask> tasks, const Activations& x, 
     store_block(task.weights.shape, task.outputs, block, row, batch, totals, rows.scales(row));
   };
   SpanLoops(tasks, rows, cut.span, x.batch, threads, multiply, store).run();
-  return rows.good();
+  linear_f32_rows(tasks, x, rows.bad_rows(), threads);
 }
 
 // Whether one row of activations serves all matrices, cut as the first wants it.
@@ -235,9 +235,10 @@ bool digits_take(const PackedWeights& weights) {
 
 bool linear_digits(std::span<const LinearTask> tasks, const Activations& x, int threads) {
   const PackedWeights& first = tasks.front().weights;
-  const IntegerFormat digits = float_digits(x.type);
+  const IntegerFormat digits = float_digits(x.precision);
   if (!cut_alike(tasks, digits)) return false;
-  return linear_int8_spans(tasks, x, digits, cut_inputs(first.shape, first.format, digits.group), threads);
+  linear_int8_spans(tasks, x, digits, cut_inputs(first.shape, first.format, digits.group), threads);
+  return true;
 }
 
 }  // namespace tilepress

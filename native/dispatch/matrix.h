@@ -12,6 +12,8 @@
 
 namespace tilepress {
 
+inline int64_t bytes_of(Real type) { return type == Real::f32 ? 4 : 2; }
+
 struct MatrixShape {
   int64_t rows, cols;
   int bits, operand_bits;

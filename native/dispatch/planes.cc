@@ -11,8 +11,6 @@ constexpr int64_t kLot = 64;
 
 constexpr int kFieldBits = 5;
 
-int64_t bytes_of(Real type) { return type == Real::f32 ? 4 : 2; }
-
 // Rows that are whole groups are one long row.
 PlanesShape joined(const PlanesShape& shape) {
   if (shape.cols % kPlaneValues) return shape;

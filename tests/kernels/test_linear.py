@@ -322,7 +322,7 @@ def test_shapes_of_activations():
         ({"x": torch.zeros(2, 64, device="meta")}, TypeError, "on the CPU, not torch.float32 on meta"),
         ({"threads": 0}, ValueError, "at least one thread"),
         ({"activations": "bfp:g32:m17"}, ValueError, "mantissa must be an int from 1 to 16, got 17"),
-        ({"activations": "int4:g32"}, ValueError, "activations are float, int8 or bfp.* not int4:g32"),
+        ({"activations": "int4:g32"}, ValueError, "activations are float, bf16, int8 or bfp.* not int4:g32"),
         ({"activations": "bfq:g32:m8"}, ValueError, "unknown format 'bfq:g32:m8'"),
         ({"matrix": tiles.pack(torch.ones(20, 64), "mxfp4")}, ValueError, "want integer weights"),
         ({"matrix": tiles.pack(torch.ones(20, 64), "int4:g32", operand_bits=16)}, ValueError, "in 8-bit tiles"),

@@ -76,7 +76,9 @@ def assert_within_bound(x, packed, bias=None, **options):
     assert y.dtype == x.dtype
     exact = reference.linear(x, packed, bias)
     shift = 0 if bias is None else bias.double().abs() * 2.0**-22
-    bound = kernels.error_bound(x, tiles.unpack(packed)) + shift
+    rounds = "f16" in options.get("way", "") and x.dtype == torch.float32
+    bound = kernels.error_bound(x, tiles.unpack(packed), "bf16" if rounds else options.get("activations", "float"))
+    bound = bound + shift
     bound = bound + (exact.abs() + bound) * EPS[x.dtype] + SMALLEST[x.dtype]
     wrong = (y.double() - exact).abs() > bound
     assert not wrong.any(), (
@@ -104,6 +106,74 @@ def test_many_rows_are_cut_in_parts_where_blocks_are_few(format, dtype, isa):
     packed = pack(format, 37, 96, None)
     for batch in (150, 1100):
         assert_within_bound(activations(batch, 96, dtype=dtype), packed, threads=4)
+
+
+@pytest.mark.parametrize("format", ["bf16", "e4m3", "nf4:g64", "int4:g32", "uint4:g32", "int8:row", "mxfp4", "mxfp8"])
+def test_float32_has_the_accuracy_of_float32(format, isa):
+    """On every instruction set and for any number of rows, unless bf16 is asked for."""
+    for density in (None, 0.5):
+        packed = pack(format, 48, 320, density)
+        for batch in (1, 2, 4, 7, 12, 16, 17, 32, 33, 100):
+            x = activations(batch, 320)
+            exact = reference.linear(x, packed)
+            assert (kernels.linear(x, packed) - exact).abs().max() < 3e-5 * exact.abs().max()
+            assert "bf16" not in kernels.linear_kernel(packed, batch).split("/")[0]
+
+
+@pytest.mark.parametrize("format", ["bf16", "e4m3", "nf4:g64", "int4:g32", "uint4:g32", "int8:row", "mxfp4"])
+def test_float32_may_be_rounded_to_bf16_where_that_is_asked_for(format, isa):
+    packed = pack(format, 48, 320, None)
+    for batch in (1, 3, 16, 40, 100):
+        x, bias = activations(batch, 320), activations(48, seed=1)
+        y = kernels.linear(x, packed, bias, activations="bf16")
+        assert y.dtype == torch.float32
+        assert_within_bound(x, packed, bias, activations="bf16")
+        kernel = kernels.linear_kernel(packed, batch, activations="bf16")
+        assert kernel == kernels.linear_kernel(packed, batch, torch.bfloat16)
+        if "bf16" in kernel.split("/")[0]:  # then it is what bf16 activations give, before their results are rounded
+            half = kernels.linear(x.to(torch.bfloat16), packed, bias)
+            assert torch.equal(y.to(torch.bfloat16), half)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("format", ["bf16", "e4m3", "nf4:g64", "int4:g32", "uint4:g32", "int8:row", "mxfp4"])
+def test_a_row_is_the_same_in_any_batch_where_that_is_asked_for(format, dtype, isa):
+    for density in (None, 0.5):
+        packed = pack(format, 50, 300, density)
+        x = activations(70, 300, dtype=dtype)
+        with kernels.batch_invariant():
+            whole = kernels.linear(x, packed)
+            for batch in (1, 2, 3, 5, 8, 17, 33, 64):
+                for threads in (1, 3):
+                    assert torch.equal(kernels.linear(x[-batch:], packed, threads=threads), whole[-batch:])
+
+
+@pytest.mark.parametrize("format", ["bf16", "e4m3", "nf4:g64", "int4:g32", "uint4:g32", "int8:row", "mxfp4"])
+def test_the_order_of_a_batch_invariant_sum_is_the_reference(format, isa):
+    if isa == "portable" and "avx2" in kernels.supported_isas():
+        pytest.skip("plain x86-64 has no fused multiply-add")
+    packed, bias = pack(format, 20, 150, 0.5), activations(20, seed=1)
+    x = activations(9, 150)
+    with kernels.batch_invariant():
+        assert torch.equal(kernels.linear(x, packed, bias), reference.linear_in_order(x, packed, bias))
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, 2.0**100])
+@pytest.mark.parametrize("dtype", DTYPES[:2])
+@pytest.mark.parametrize("format", ["bf16", "fp16", "e4m3", "nf4:g64", "int4:g32", "uint4:g32", "int8:row", "mxfp4"])
+def test_what_is_not_finite_or_too_large_stays_in_its_row(format, dtype, bad, isa):
+    """Kernels of integers and of fp16 cannot take such a row: others must not be computed otherwise for its sake."""
+    for density in (None, 0.5):
+        packed = pack(format, 37, 150, density)
+        for batch in (2, 3, 4, 16, 33):
+            clean = activations(batch, 150, dtype=dtype)
+            x = clean.clone()
+            x[1, 7] = bad
+            y = kernels.linear(x, packed)
+            others = torch.arange(batch) != 1
+            assert torch.equal(y[others], kernels.linear(clean, packed)[others])
+            met = tiles.unpack(packed)[:, 7] != 0
+            assert not (y[1, met].abs() < 2.0**80).any()
 
 
 @pytest.mark.parametrize(("format", "density"), [("mxfp4", None), ("bf16", 0.5), ("int8:row", None)])

@@ -72,5 +72,5 @@ def test_a_matrix_has_one_number_while_it_lives():
 def test_bad_modules_are_refused():
     with pytest.raises(ValueError, match=r"the bias is \[48\], not \[47\]"):
         layer(bias=BIAS[:47])
-    with pytest.raises(ValueError, match="activations are float, int8 or bfp"):
+    with pytest.raises(ValueError, match="activations are float, bf16, int8 or bfp"):
         layer(activations="int4:g32")

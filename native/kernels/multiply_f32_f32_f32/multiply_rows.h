@@ -18,28 +18,25 @@ constexpr int kRowsTogether = 4, kBlocksTogether = 1;
 #else
 constexpr int kRowsTogether = 2, kBlocksTogether = 1;
 #endif
-constexpr int kChains = 8;  // sums at least, so that an addition need not wait for the one before
 
-// Some rows of a product with `blocks` blocks. Few rows have several sums each, of every so many inputs. What is not
+// Some rows of a product with `blocks` blocks. Each output has one sum, from the first input to the last, whatever the
+// number of rows: so a result does not depend on the batch that its row is in, nor on the instruction set. What is not
 // unrolled early gcc has in memory.
 template <int rows, int blocks>
 void multiply_rows(const F32Product& product, int64_t first) {
-  constexpr int vectors = blocks * kParts, turns = most(1, kChains / (rows * vectors));
+  constexpr int vectors = blocks * kParts;
   const float* x = product.x.x + first * product.x.stride;
   const int64_t stride = product.x.stride, inputs = product.inputs;
   float* out[blocks];
   for (int block = 0; block < blocks; ++block) out[block] = product.out[block] + first * kBlockNeurons;
   const auto sums_at = [&](int row, int i) { return out[i / kParts] + row * kBlockNeurons + i % kParts * kLanes; };
-  Floats sums[turns][rows][vectors];
+  Floats sums[rows][vectors];
 #pragma GCC unroll 8
-  for (int turn = 0; turn < turns; ++turn) {
+  for (int row = 0; row < rows; ++row) {
 #pragma GCC unroll 8
-    for (int row = 0; row < rows; ++row) {
-#pragma GCC unroll 8
-      for (int i = 0; i < vectors; ++i) sums[turn][row][i] = turn ? Floats{} : load<Floats>(sums_at(row, i));
-    }
+    for (int i = 0; i < vectors; ++i) sums[row][i] = load<Floats>(sums_at(row, i));
   }
-  const auto add = [&](int64_t input, int turn) __attribute__((always_inline)) {
+  for (int64_t input = 0; input < inputs; ++input) {
     Floats weights[vectors];
     for (int i = 0; i < vectors; ++i) {
       weights[i] = load<Floats>(product.weights[i / kParts] + input * kBlockNeurons + i % kParts * kLanes);
@@ -48,25 +45,14 @@ void multiply_rows(const F32Product& product, int64_t first) {
     for (int row = 0; row < rows; ++row) {
 #pragma GCC unroll 8
       for (int i = 0; i < vectors; ++i) {
-        sums[turn][row][i] = fused(weights[i], x[row * stride + input], sums[turn][row][i]);
+        sums[row][i] = fused(weights[i], x[row * stride + input], sums[row][i]);
       }
     }
-  };
-  int64_t input = 0;
-  for (; input + turns <= inputs; input += turns) {
-#pragma GCC unroll 8
-    for (int turn = 0; turn < turns; ++turn) add(input + turn, turn);
   }
-  for (; input < inputs; ++input) add(input, 0);
 #pragma GCC unroll 8
   for (int row = 0; row < rows; ++row) {
 #pragma GCC unroll 8
-    for (int i = 0; i < vectors; ++i) {
-      Floats sum = sums[0][row][i];
-#pragma GCC unroll 8
-      for (int turn = 1; turn < turns; ++turn) sum += sums[turn][row][i];
-      store(sum, sums_at(row, i));
-    }
+    for (int i = 0; i < vectors; ++i) store(sums[row][i], sums_at(row, i));
   }
 }
 

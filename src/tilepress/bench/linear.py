@@ -116,10 +116,10 @@ def _density(text: str) -> float:
 
 
 def _activations(text: str, format: WeightFormat) -> str:
-    if text == "float":
+    if text in ("float", "bf16"):
         return text
     if text != "int8" and not _is_bfp(text):
-        raise ValueError(f"activations are float, int8 or bfp:gN:mN, not {text!r}")
+        raise ValueError(f"activations are float, bf16, int8 or bfp:gN:mN, not {text!r}")
     if not isinstance(format.element, Integer):
         raise ValueError(f"{text} activations want integer weights, not {format}")
     return text if text == "int8" else str(parse(text))

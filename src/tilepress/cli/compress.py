@@ -29,7 +29,7 @@ def compress(
     quantize: Annotated[str | None, typer.Option(help="rtn, gptq or learned-clip.")] = None,
     lm_head: Annotated[str | None, typer.Option(help="keep or compress the layer that gives logits.")] = None,
     acts: Annotated[
-        str | None, typer.Option(help="Activations: fp, int8, bfp:gN:mN, anda:7,7,6,5, or anda:1% to find those.")
+        str | None, typer.Option(help="Activations: fp, bf16, int8, bfp:gN:mN, anda:7,7,6,5, or anda:1% to find those.")
     ] = None,
     kv: Annotated[
         str | None, typer.Option(help="KV cache of `generate`: model, fp16, bf16, bfp8, bfp4, sparse:k30,v50 …")

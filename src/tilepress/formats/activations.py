@@ -1,4 +1,5 @@
-"""Formats of activations: `fp` (as they are), `int8` (a scale a row), `bfp:gN:mN`, and Anda's.
+"""Formats of activations: `fp` (as they are), `bf16` (may be rounded to it where that is faster), `int8` (one scale per
+row), `bfp:gN:mN`, and Anda's.
 
 Anda gives each of four types of tensors a mantissa of its own: `anda:7,7,6,5`, in the order of TENSOR_TYPES, is block
 floating point of 7, 7, 6 and 5 bits in groups of 64; `anda:g32:…` has groups of 32. `anda:1%` is still to be found: the
@@ -17,7 +18,7 @@ TENSOR_TYPES: tuple[TensorType, ...] = get_args(TensorType)
 Mantissas = tuple[int, int, int, int]
 
 ANDA_GROUP = 64
-Plain = Literal["fp", "int8"]
+Plain = Literal["fp", "bf16", "int8"]
 PLAIN: tuple[Plain, ...] = get_args(Plain)
 
 

@@ -1,6 +1,6 @@
 """Arithmetic on packed tiles: which kernels there are, and which one runs."""
 
-from .dispatch import active_isa, chosen, cpu_features, forced_isa, registered, supported_isas
+from .dispatch import active_isa, batch_invariant, chosen, cpu_features, forced_isa, registered, supported_isas
 from .linear import error_bound, linear, linear_kernel
 from .ops import register
 from .planes import PackedPlanes, pack_planes, unpack_planes
@@ -8,6 +8,7 @@ from .planes import PackedPlanes, pack_planes, unpack_planes
 __all__ = [
     "PackedPlanes",
     "active_isa",
+    "batch_invariant",
     "chosen",
     "cpu_features",
     "error_bound",

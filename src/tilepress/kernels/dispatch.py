@@ -40,6 +40,22 @@ def forced_isa(isa: str | None) -> Iterator[None]:
         _native.force_isa(before)
 
 
+@contextmanager
+def batch_invariant(wanted: bool = True) -> Iterator[None]:
+    """Within the context, for all threads, a row's result is the same bits whatever batch it is in.
+
+    `linear` with float activations chooses its kernel by the number of rows, and kernels add in different orders. In
+    this mode it always runs multiply_f32_f32_f32: one sum for each output, from the first input to the last, each
+    product added with one rounding (the portable kernel on x86: two). The environment variable
+    TILEPRESS_BATCH_INVARIANT=1 sets the mode for a whole process. Integer activations are exact, so they need none.
+    """
+    before = _native.set_batch_invariant(wanted)
+    try:
+        yield
+    finally:
+        _native.set_batch_invariant(before)
+
+
 def registered() -> dict[str, list[str]]:
     """Operation → the instruction sets it has a kernel for in this build, best first."""
     found: dict[str, list[str]] = {}

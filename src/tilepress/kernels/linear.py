@@ -32,6 +32,8 @@ FLOAT_WAYS = (
     "multiply_f32_bf16_bf16",
 )
 
+FLOAT, BF16 = -1, -2  # instead of a mantissa
+
 _native.use_tensor_type(Tensor)
 
 
@@ -48,15 +50,17 @@ def linear(
 
     Args:
         bias: [neurons].
-        activations: "float" takes x as it is; the result is within `error_bound` of `reference.linear`. "int8" rounds
-            x to int8 with a scale a row, "bfp:gN:mN" to block floating point; both want integer weights, and give to
-            the bit what `reference.linear_integer` gives, on every instruction set and with any number of threads.
+        activations: "float" takes x as it is: float32 is computed with the accuracy of float32 on every instruction
+            set, bfloat16 and float16 with that of bfloat16. "bf16" lets float32 be rounded to bfloat16 where that is
+            faster. Both are within `error_bound` of `reference.linear`. "int8" rounds x to int8 with one scale per
+            row, "bfp:gN:mN" to block floating point; both want integer weights, and give to the bit what
+            `reference.linear_integer` gives, on every instruction set and with any number of threads.
         way: the operation to use, one of FLOAT_WAYS or INTEGER_WAYS, instead of the one that fits batch and machine.
         threads: as many as torch uses if not given.
     """
-    rounding = integer_format(activations)
+    rounding = native_rounding(activations)
     if bias is None and not way and (threads is None or threads > 0):
-        result = matrix.native.linear(x, *(rounding or (0, -1)), threads or torch.get_num_threads())
+        result = matrix.native.linear(x, *rounding, threads or torch.get_num_threads())
         if result is not None:
             return result
     return _linear_of_any(x, matrix, bias, rounding, way, threads)
@@ -66,14 +70,14 @@ def _linear_of_any(
     x: Tensor,
     matrix: PackedMatrix,
     bias: Tensor | None,
-    rounding: tuple[int, int] | None,
+    rounding: tuple[int, int],
     way: str,
     threads: int | None,
 ) -> Tensor:
     """The same for what native code does not take as it is: with a bias or a way, subclasses of tensors, tensors that
     are not contiguous, a torch that hands out no functions to read tensors with; and errors."""
-    shape = x.shape
-    _check(x, shape, matrix, bias, rounding is not None)
+    shape, (group, mantissa) = x.shape, rounding
+    _check(x, shape, matrix, bias, mantissa >= 0)
     x = x.contiguous()
     y = torch.empty(*shape[:-1], matrix.rows, dtype=x.dtype)
     batch = x.numel() // matrix.cols
@@ -81,10 +85,10 @@ def _linear_of_any(
         shift = None if bias is None else bias.detach().to(torch.float32).contiguous()
         address = 0 if shift is None else shift.data_ptr()
         pointers = (x.data_ptr(), REAL_NAMES[x.dtype], batch, address, y.data_ptr())
-        if rounding is None:
-            matrix.native.linear_float(*pointers, way, thread_count(threads))
+        if mantissa < 0:
+            matrix.native.linear_float(*pointers, mantissa, way, thread_count(threads))
         else:
-            matrix.native.linear_integer(*pointers, *rounding, way, thread_count(threads))
+            matrix.native.linear_integer(*pointers, group, mantissa, way, thread_count(threads))
     return y
 
 
@@ -92,21 +96,23 @@ def linear_kernel(
     matrix: PackedMatrix, batch: int = 1, dtype: torch.dtype = torch.float32, *, activations: str = "float"
 ) -> str:
     """The kernel that `linear` would run now for `batch` rows of type `dtype`, as operation/instruction set."""
-    rounding = integer_format(activations)
-    if rounding is None:
-        operation = matrix.native.float_way(batch, REAL_NAMES[dtype])
+    group, mantissa = native_rounding(activations)
+    if mantissa < 0:
+        operation = matrix.native.float_way(batch, REAL_NAMES[torch.bfloat16 if mantissa == BF16 else dtype])
     else:
-        operation = matrix.native.integer_way(batch, *rounding)
+        operation = matrix.native.integer_way(batch, group, mantissa)
     return f"{operation}/{chosen(operation)}"
 
 
-def error_bound(x: Tensor, weight: Tensor) -> Tensor:
+def error_bound(x: Tensor, weight: Tensor, activations: str = "float") -> Tensor:
     """How far `linear(x, matrix)` may be from x · Wᵀ of the unpacked `weight`, before its result is rounded to x's
     type: float64 [..., neurons].
 
-    A weight may be rounded to bf16 twice, as a value of its table and as a product with its scale: 2 · 2^-8. An
-    activation keeps 16 bits: 2^-16. Each of the sum's n additions may round: n · 2^-23. Products below float32's
-    smallest normal number may be lost.
+    Each of the sum's n additions may round, and a weight's product with its scale: (n + 1) · 2^-23. Products below
+    float32's smallest normal number may be lost. That is all for float32, but for integers, see below.
+
+    With other types, a weight may be rounded to bf16 twice, as a value of its table and as a product with its scale:
+    2 · 2^-8. Of an activation 16 bits count, 8 of float32 with activations="bf16": 2^-16 or 2^-8.
 
     Or, with integer weights and with 4-bit codes that stand for integers, such as E2M1, activations are rounded to 18
     bits of the largest of their 32, bf16 ones to 14, or to 2^-118 and 2^-114.
@@ -120,20 +126,26 @@ def error_bound(x: Tensor, weight: Tensor) -> Tensor:
     magnitudes = weight.to(torch.float64).abs().T
     groups = pad(sizes, (0, -inputs % 32)).reshape(*x.shape[:-1], -1, 32)
     largest = groups.amax(-1).repeat_interleave(32, -1)[..., :inputs]
-    bound: Tensor = (2.0**-7 + 2.0**-16 + inputs * 2.0**-23) * (sizes @ magnitudes) + inputs * 2.0**-126
+    precision = torch.bfloat16 if activations == "bf16" else x.dtype
+    digits = (2.0 ** (1 - digit_bits(precision)) * largest + 2.0**-114) @ magnitudes
+    sums: Tensor = (inputs + 1) * 2.0**-23 * (sizes @ magnitudes) + inputs * 2.0**-126
+    if precision == torch.float32:
+        return sums + digits
+    rounded = (2.0**-7 + (2.0**-8 if activations == "bf16" else 2.0**-16)) * (sizes @ magnitudes)
     lost = 2.0**-30 * magnitudes.max() * largest.sum(-1, keepdim=True)
-    digits = 2.0 ** (1 - digit_bits(x.dtype)) * largest
-    return bound + lost + (digits + 2.0**-114) @ magnitudes
+    return sums + rounded + lost + digits
 
 
 @lru_cache(maxsize=64)
-def integer_format(activations: str) -> tuple[int, int] | None:
-    """Group and mantissa of the integers that activations become: 0, 0 for int8 with a scale a row; None for floats."""
-    if activations in ("float", "int8"):
-        return (0, 0) if activations == "int8" else None
+def native_rounding(activations: str) -> tuple[int, int]:
+    """What native code calls them: group and mantissa of block floating point; 0, 0 for int8 with one scale per row; 0
+    and FLOAT or BF16 for floats."""
+    named = {"float": (0, FLOAT), "bf16": (0, BF16), "int8": (0, 0)}
+    if activations in named:
+        return named[activations]
     format = parse(activations)
     if not isinstance(format, BFP):
-        raise FormatError(f"activations are float, int8 or bfp:gN:mN, not {activations}")
+        raise FormatError(f"activations are float, bf16, int8 or bfp:gN:mN, not {activations}")
     return format.group, format.mantissa
 
 

@@ -39,6 +39,18 @@ def linear(x: Tensor, matrix: PackedMatrix, bias: Tensor | None = None) -> Tenso
     return y if bias is None else y + bias.to(torch.float64)
 
 
+def linear_in_order(x: Tensor, matrix: PackedMatrix, bias: Tensor | None = None) -> Tensor:
+    """The product in float32, one input after the other: sum = fma(weight, activation, sum), rounded once each time; at
+    the end the bias. What `linear` gives in batch-invariant mode, to the bit, on every instruction set that has fused
+    multiply-adds."""
+    rows, weight = x.reshape(-1, matrix.cols).to(torch.float32), unpack(matrix)
+    total = torch.zeros(len(rows), matrix.rows)
+    for i in range(matrix.cols):
+        total = fused_multiply_add(weight[:, i], rows[:, i, None], total)
+    y = total.view(*x.shape[:-1], matrix.rows)
+    return y if bias is None else y + bias.to(torch.float32)
+
+
 def linear_integer(x: Tensor, matrix: PackedMatrix, rounding: BFP | None, bias: Tensor | None = None) -> Tensor:
     """Integer weights with activations rounded to integers, in float32, to the last bit.
 

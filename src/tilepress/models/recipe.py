@@ -227,7 +227,7 @@ def _toml_key(key: str) -> str:
 
 
 def _refuse_float_weights_under_integers(recipe: Recipe) -> None:
-    if recipe.activations.format == "fp":
+    if recipe.activations.format in ("fp", "bf16"):
         return
     named = {"weights.format": recipe.weights.format}
     named |= {f"weights.override[{i}].format": o.format for i, o in enumerate(recipe.weights.override) if o.format}

@@ -10,7 +10,7 @@ from torch import nn
 
 from ..compress.search import Products
 from ..formats import BFP, Anda, AndaSearch, parse_activations
-from ..nn.emulation import Int8, set_activations
+from ..nn.emulation import Named, set_activations
 from ..nn.kv_emulation import emulate_kv
 from .blocks import all_linear_layers, output_layer
 from .compress import Progress, compress_model
@@ -92,13 +92,13 @@ def round_cache(model: nn.Module, format: str | None, smoothing: str = "none") -
 
 def round_activations(model: nn.Module, format: str) -> None:
     """Round the activations of `model` from now on, in every linear layer but the output layer, natively where packed
-    layers can and by emulation elsewhere. The format: fp, int8, bfp:gN:mN or Anda's."""
+    layers can and by emulation elsewhere. The format: fp, bf16, int8, bfp:gN:mN or Anda's."""
     wanted = parse_activations(format)
     if isinstance(wanted, AndaSearch):
-        raise ValueError(f"activations are rounded to int8, bfp:gN:mN or anda:7,7,6,5, not {format}")
+        raise ValueError(f"activations are rounded to bf16, int8, bfp:gN:mN or anda:7,7,6,5, not {format}")
     for _, layer in packed_layers(model):
         layer.set_activations("float")
-    formats: Mapping[str, BFP | Int8] = {}
+    formats: Mapping[str, BFP | Named] = {}
     if isinstance(wanted, Anda):
         formats = layer_formats(classify(model), wanted)
     elif wanted != "fp":

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from .. import _native
-from ..kernels.linear import integer_format
+from ..kernels.linear import native_rounding
 from ..tiles.native import REAL_NAMES
 from .linear import PackedLinear
 
@@ -268,7 +268,7 @@ class _Part:
 
     @property
     def native(self) -> tuple[_native.Matrix, int, int, int]:
-        group, mantissa = integer_format(self.activations) or (0, -1)
+        group, mantissa = native_rounding(self.activations)
         return self.matrix.native, 0 if self.floats is None else self.floats.data_ptr(), group, mantissa
 
 

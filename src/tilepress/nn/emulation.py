@@ -1,4 +1,4 @@
-"""Activations in block floating point, or int8, on any model, packed or not, on any device, whatever its weights are.
+"""Activations in block floating point, int8 or bf16, on any model, packed or not, on any device, whatever its weights are.
 
 Packed layers that have native kernels for it compute with integers. Elsewhere the inputs of linear layers are rounded
 to the same values, and the layers compute with them as they always do: emulation. Both give the same result but for
@@ -18,7 +18,7 @@ from ..formats.bfp import FP16_MAX, rounded
 from .linear import PackedLinear
 
 Rounding = Callable[[Tensor], Tensor]
-Int8 = Literal["int8"]
+Named = Literal["int8", "bf16"]
 INT8_ROWS = parse_weight("int8:row")
 
 
@@ -33,7 +33,12 @@ def to_int8(x: Tensor) -> Tensor:
     return dequantize(quantize(rows, INT8_ROWS), INT8_ROWS).view(x.shape).to(x.dtype)
 
 
-def round_inputs(model: nn.Module, roundings: Mapping[str, Rounding | BFP | Int8]) -> ExitStack:
+def to_bf16(x: Tensor) -> Tensor:
+    """Rounded to bf16, in its own type."""
+    return x.to(torch.bfloat16).to(x.dtype)
+
+
+def round_inputs(model: nn.Module, roundings: Mapping[str, Rounding | BFP | Named]) -> ExitStack:
     """Round the inputs of the layers named from now on, by emulation everywhere; closing what is returned ends it."""
     stack = ExitStack()
     for name, rounding in roundings.items():
@@ -42,16 +47,19 @@ def round_inputs(model: nn.Module, roundings: Mapping[str, Rounding | BFP | Int8
     return stack
 
 
-def _function(rounding: Rounding | BFP | Int8) -> Rounding:
+def _function(rounding: Rounding | BFP | Named) -> Rounding:
     if isinstance(rounding, BFP):
         return partial(rounded, format=rounding)
-    return to_int8 if isinstance(rounding, str) else rounding
+    if isinstance(rounding, str):
+        return {"int8": to_int8, "bf16": to_bf16}[rounding]
+    return rounding
 
 
-def set_activations(model: nn.Module, formats: Mapping[str, BFP | Int8]) -> ExitStack:
-    """Inputs of the layers named in block floating point, or int8, from now on: natively where a layer can, by
-    emulation elsewhere. Closing what is returned makes everything as it was."""
-    natively = {name: layer for name in formats if (layer := _native_layer(model, name)) is not None}
+def set_activations(model: nn.Module, formats: Mapping[str, BFP | Named]) -> ExitStack:
+    """Inputs of the layers named in block floating point, int8 or bf16, from now on: natively where a layer can, by
+    emulation elsewhere: bf16 always is, as packed layers round to it only where that is faster. Closing what is returned makes everything as it was."""
+    integers = [name for name, format in formats.items() if format != "bf16"]
+    natively = {name: layer for name in integers if (layer := _native_layer(model, name)) is not None}
     stack = round_inputs(model, {name: format for name, format in formats.items() if name not in natively})
     for name, layer in natively.items():
         stack.callback(layer.set_activations, layer.activations)
@@ -67,7 +75,7 @@ def emulated(model: nn.Module, roundings: Mapping[str, Rounding | BFP]) -> Itera
 
 
 @contextmanager
-def with_activations(model: nn.Module, formats: Mapping[str, BFP | Int8]) -> Iterator[nn.Module]:
+def with_activations(model: nn.Module, formats: Mapping[str, BFP | Named]) -> Iterator[nn.Module]:
     """`set_activations` for as long as this lasts."""
     with set_activations(model, formats):
         yield model

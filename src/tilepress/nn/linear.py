@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from .. import _native
 from ..kernels import linear, register
-from ..kernels.linear import integer_format
+from ..kernels.linear import native_rounding
 from ..tiles import DamagedError, PackedMatrix
 from ..tiles.container import VERSION, check_version, describe, read_entry, restore
 
@@ -28,7 +28,7 @@ class PackedLinear(nn.Module):
     Args:
         matrix: the packed weights [neurons, inputs].
         bias: [neurons].
-        activations: "float", "int8" or "bfp:gN:mN"; see `tilepress.kernels.linear`.
+        activations: "float", "bf16", "int8" or "bfp:gN:mN"; see `tilepress.kernels.linear`.
     """
 
     weight: Tensor
@@ -65,11 +65,11 @@ class PackedLinear(nn.Module):
 
     def set_activations(self, activations: str) -> None:
         """Compute with other activations from now on."""
-        integer_format(activations)
+        native_rounding(activations)
         self.activations = activations
 
     def _begin(self, rows: int, cols: int, bias: Tensor | None, activations: str) -> None:
-        integer_format(activations)
+        native_rounding(activations)
         self.in_features, self.out_features = cols, rows
         self.activations = activations
         self.matrix = None
