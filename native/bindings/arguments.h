@@ -4,11 +4,13 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
+#include <algorithm>
 #include <initializer_list>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
+#include "dispatch/parallel.h"
 #include "tilepress/kernels.h"
 
 namespace nb = nanobind;
@@ -47,9 +49,10 @@ inline Real real_of(const std::string& type) {
 // Of an argument that is never converted on the way in: a converted copy of an output would be filled and thrown away.
 inline auto as_it_is(const char* name) { return nb::arg(name).noconvert(); }
 
-template <class T>
-T* as(uintptr_t address) {
-  return reinterpret_cast<T*>(address);
+// So many threads as are asked for, or as a call may use at most.
+inline int check_threads(int threads) {
+  require(threads >= 1, "at least one thread is needed");
+  return std::min(threads, most_threads());
 }
 
 }  // namespace tilepress

@@ -7,13 +7,14 @@
 
 namespace tilepress {
 
+void bind_formats(nanobind::module_& m);
 void bind_matrices(nanobind::module_& m);
 void bind_planes(nanobind::module_& m);
 void bind_decoder(nanobind::module_& m);
 void bind_kv_cache(nanobind::module_& m);
 
-// Of (matrix, address of its bias or 0, group, mantissa), with mantissa -1 for activations as they are. The matrix must
-// stay as long as the layer does.
+// Of (matrix, its bias or None, group, mantissa), with mantissa -1 for activations as they are. Whoever takes it holds
+// `parts` as long as the layer.
 LinearLayer linear_layer(nanobind::handle parts);
 
 }  // namespace tilepress

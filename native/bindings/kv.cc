@@ -1,4 +1,4 @@
-// Python's door to KV caches.
+// Python's door to KV caches. A thread that waits for a cache has let go of the GIL: whoever has the cache may want it.
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -43,9 +43,9 @@ KvStep check_step(const GrowingKv& cache, const ConstHeads& keys, const ConstHea
 
 void append(GrowingKv& cache, ConstHeads keys, ConstHeads values, ConstFlags kept, int threads) {
   const KvStep step = check_step(cache, keys, values, kept);
-  require(threads >= 1, "at least one thread is needed");
+  const int workers = check_threads(threads);
   nb::gil_scoped_release release;
-  cache.attend(step, threads);
+  cache.attend(step, workers);
 }
 
 void attend(GrowingKv& cache, ConstHeads keys, ConstHeads values, ConstFlags kept, ConstHeads queries, float scaling,
@@ -53,7 +53,7 @@ void attend(GrowingKv& cache, ConstHeads keys, ConstHeads values, ConstFlags kep
   KvStep step = check_step(cache, keys, values, kept);
   const KvSizes& sizes = cache.sizes();
   const auto heads = static_cast<int64_t>(queries.shape(1));
-  require(threads >= 1, "at least one thread is needed");
+  const int workers = check_threads(threads);
   require(heads >= 1 && heads % sizes.heads == 0, "heads of keys must divide those of queries");
   require_shape(queries, {sizes.batch, heads, step.count, sizes.channels}, "queries");
   require_shape(out, {sizes.batch, heads, step.count, sizes.channels}, "outputs");
@@ -62,7 +62,7 @@ void attend(GrowingKv& cache, ConstHeads keys, ConstHeads values, ConstFlags kep
   step.scaling = scaling;
   step.out = out.data();
   nb::gil_scoped_release release;
-  cache.attend(step, threads);
+  cache.attend(step, workers);
 }
 
 // The same of torch's tensors, to a new one; None, with nothing done, where one is not of float32, row after row, or
@@ -77,22 +77,35 @@ nb::object attend_tensors(GrowingKv& cache, nb::handle keys, nb::handle values, 
                       to->shape[2] >= 1 && to->shape[2] == k.shape[2] && to->shape[3] == sizes.channels;
     if (!fits || (to != &q && to->shape[1] != sizes.heads)) return nb::none();
   }
-  require(threads >= 1, "at least one thread is needed");
+  const int workers = check_threads(threads);
   NewTensor out(q, sizes.channels);
   const auto floats = [](const Tensor& tensor) { return static_cast<const float*>(tensor.data); };
   const KvStep step = {floats(k), floats(v),  nullptr, k.shape[2],
                        floats(q), q.shape[1], scaling, reinterpret_cast<float*>(out.data())};
   {
     nb::gil_scoped_release release;
-    cache.attend(step, threads);
+    cache.attend(step, workers);
   }
   return out.give();
 }
 
 Parts save(const GrowingKv& cache) {
+  KvParts copies;
+  {
+    nb::gil_scoped_release release;
+    copies = cache.save();
+  }
   Parts parts;
-  for (const auto& [name, bytes] : cache.save()) parts.emplace_back(name, nb::bytes(bytes.data(), bytes.size()));
+  for (const auto& [name, bytes] : copies) parts.emplace_back(name, nb::bytes(bytes.data(), bytes.size()));
   return parts;
+}
+
+// What takes no time is asked for with the GIL, which costs more to get back, unless another thread has the cache.
+template <class Ask>
+auto ask(const GrowingKv& cache, const Ask& question) {
+  if (const GrowingKv::Lock mine = cache.try_lock()) return question();
+  nb::gil_scoped_release release;
+  return question();
 }
 
 KvParts copies_of(const Parts& parts) {
@@ -138,11 +151,11 @@ void bind_kv_cache(nb::module_& m) {
       .def("attend", &attend, as_it_is("keys"), as_it_is("values"), as_it_is("kept"), as_it_is("queries"), "scaling"_a,
            as_it_is("out"), "threads"_a)
       .def("attend_tensors", &attend_tensors)
-      .def("crop", &GrowingKv::crop, "lengths"_a)
-      .def("select", &GrowingKv::select, "sequences"_a)
+      .def("crop", &GrowingKv::crop, "lengths"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def("select", &GrowingKv::select, "sequences"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("save", &save)
-      .def_prop_ro("lengths", &GrowingKv::lengths)
-      .def_prop_ro("allocated", &GrowingKv::allocated);
+      .def_prop_ro("lengths", [](const GrowingKv& cache) { return ask(cache, [&] { return cache.lengths(); }); })
+      .def_prop_ro("allocated", [](const GrowingKv& cache) { return ask(cache, [&] { return cache.allocated(); }); });
   bind_kind<KvCache, int, int, int64_t, int64_t, int64_t>(m, "KvCache");
   bind_kind<SparseKvCache, std::string>(m, "SparseKvCache");
 }

@@ -17,10 +17,10 @@ namespace tilepress {
 namespace {
 
 std::tuple<double, uint64_t> py_read_bandwidth(ConstBytes data, bool in_parts, int threads) {
-  require(threads >= 1, "at least one thread is needed");
+  const int workers = check_threads(threads);
   uint64_t checksum = 0;
   nb::gil_scoped_release release;
-  const double rate = read_bandwidth(data.data(), static_cast<int64_t>(data.size()), in_parts, threads, &checksum);
+  const double rate = read_bandwidth(data.data(), static_cast<int64_t>(data.size()), in_parts, workers, &checksum);
   return {rate, checksum};
 }
 
@@ -53,6 +53,7 @@ NB_MODULE(_native, m) {
   m.def("registered", &py_registered);
   m.def("chosen", [](const std::string& operation) { return std::string(isa_name(choose(operation).isa)); });
 
+  bind_formats(m);
   bind_matrices(m);
   bind_planes(m);
   bind_decoder(m);
@@ -61,5 +62,6 @@ NB_MODULE(_native, m) {
         [](ConstBytes data) { advise_huge_pages(data.data(), static_cast<int64_t>(data.size())); });
   m.def("keep_freed_memory", &keep_freed_memory);
   m.def("thread_runtime", &thread_runtime);
+  m.def("most_threads", &most_threads);
   m.def("read_bandwidth", &py_read_bandwidth, as_it_is("data"), "in_parts"_a, "threads"_a);
 }

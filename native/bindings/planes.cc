@@ -28,16 +28,18 @@ std::tuple<int64_t, int64_t> pack(int64_t rows, int64_t cols, int mantissa, Cons
   const PlanesShape shape = check_planes(rows, cols, mantissa, planes, exponents);
   const Real real = real_of(type);
   require_size(values, rows * cols * (real == Real::f32 ? 4 : 2), "values");
+  const int workers = check_threads(threads);
   nb::gil_scoped_release release;
-  const Saturated saturated = pack_planes(shape, values.data(), real, {planes.data(), exponents.data()}, threads);
+  const Saturated saturated = pack_planes(shape, values.data(), real, {planes.data(), exponents.data()}, workers);
   return {saturated.all, saturated.not_finite};
 }
 
 int64_t unpack(int64_t rows, int64_t cols, int mantissa, Bytes planes, Bytes exponents, Bytes halves, int threads) {
   const PlanesShape shape = check_planes(rows, cols, mantissa, planes, exponents);
   require_size(halves, rows * cols * 2, "values");
+  const int workers = check_threads(threads);
   nb::gil_scoped_release release;
-  return unpack_planes(shape, {planes.data(), exponents.data()}, reinterpret_cast<uint16_t*>(halves.data()), threads);
+  return unpack_planes(shape, {planes.data(), exponents.data()}, reinterpret_cast<uint16_t*>(halves.data()), workers);
 }
 
 }  // namespace

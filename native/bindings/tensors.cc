@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <functional>
 #include <new>
+#include <numeric>
 
 namespace tilepress {
 
@@ -32,6 +34,7 @@ constexpr int32_t kCpu = 1;
 
 const Exchange* exchange = nullptr;
 PyTypeObject* tensor_type = nullptr;
+PyObject* is_negated = nullptr;  // torch.Tensor.is_neg: DLPack does not say
 
 // Memory of results, of each power of two up to a mebibyte at most one block that the next result of its size takes:
 // when weights have put its books out of the caches, the system takes microseconds to find one.
@@ -68,6 +71,12 @@ bool is_float(const Tensor& tensor) {
   return is_of(tensor, Code::Float, 32) || is_of(tensor, Code::Bfloat, 16) || is_of(tensor, Code::Float, 16);
 }
 
+bool is_negative_view(nb::handle tensor) {
+  const nb::object found = nb::steal(PyObject_CallOneArg(is_negated, tensor.ptr()));
+  if (!found.is_valid()) throw nb::python_error();
+  return found.ptr() == Py_True;
+}
+
 bool is_in_order(const Tensor& tensor) {
   int64_t stride = 1;
   for (int32_t i = tensor.ndim - 1; tensor.strides && i >= 0; --i) {
@@ -88,6 +97,7 @@ bool use_tensor_type(nb::handle type) {
   if (found->major != 1) return false;
   exchange = found;
   tensor_type = reinterpret_cast<PyTypeObject*>(type.inc_ref().ptr());
+  is_negated = nb::object(type.attr("is_neg")).release().ptr();
   return true;
 }
 
@@ -99,7 +109,15 @@ bool view_tensor(nb::handle tensor, Tensor& to) {
   }
   to.data = static_cast<uint8_t*>(to.data) + to.byte_offset;
   to.byte_offset = 0;
-  return to.data && to.device.device_type == kCpu && is_float(to) && is_in_order(to);
+  return to.data && to.device.device_type == kCpu && is_float(to) && is_in_order(to) && !is_negative_view(tensor);
+}
+
+bool view_values(nb::handle tensor, Real type, int64_t count, Tensor& to) {
+  return view_tensor(tensor, to) && real_of(to) == type && count_of(to) == count;
+}
+
+int64_t count_of(const Tensor& tensor) {
+  return std::accumulate(tensor.shape, tensor.shape + tensor.ndim, int64_t{1}, std::multiplies<>());
 }
 
 Real real_of(const Tensor& tensor) {

@@ -12,9 +12,14 @@ using Tensor = nb::dlpack::dltensor;
 // Takes torch.Tensor; false where it hands nothing out, as those of old versions.
 bool use_tensor_type(nb::handle type);
 
-// Whether it is a plain tensor, no subclass, of floats on the CPU, row after row; `to` is then what it holds, for as
-// long as it lives.
+// Whether it is a plain tensor, no subclass, of floats on the CPU, row after row, that are what its memory says: not
+// those of a view that negates them. `to` is then what it holds, for as long as it lives.
 bool view_tensor(nb::handle tensor, Tensor& to);
+
+// The same of so many values of a type.
+bool view_values(nb::handle tensor, Real type, int64_t count, Tensor& to);
+
+int64_t count_of(const Tensor& tensor);  // values
 
 Real real_of(const Tensor& tensor);
 

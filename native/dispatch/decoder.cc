@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "dispatch/parallel.h"
@@ -214,16 +216,36 @@ void decode_layer(const DecoderLayer& layer, const Token& token, const TokenCach
 
 }  // namespace
 
-void decode_token(const std::vector<const DecoderLayer*>& layers, const uint8_t* hidden, const uint8_t* cosines,
-                  const uint8_t* sines, const std::vector<TokenCache>& caches, uint8_t* out, int threads) {
+void decode_token(const std::vector<const DecoderLayer*>& layers, const TokenInputs& inputs,
+                  const std::vector<TokenCache>& caches, uint8_t* out, int threads) {
   const DecoderLayer& first = *layers.front();
-  const Token token = {floats_of(first.type, cosines, first.head_dim), floats_of(first.type, sines, first.head_dim),
-                       threads};
-  std::vector<float> state = floats_of(first.type, hidden, first.hidden());
+  const Token token = {floats_of(first.type, inputs.cosines, first.head_dim),
+                       floats_of(first.type, inputs.sines, first.head_dim), threads};
+  std::vector<float> state = floats_of(first.type, inputs.hidden, first.hidden());
   with_crew(threads, [&] {
     for (size_t i = 0; i < layers.size(); ++i) decode_layer(*layers[i], token, caches[i], state);
   });
   store_values(first.type, state.data(), first.hidden(), out);
+}
+
+void decode_token_packed(const std::vector<const DecoderLayer*>& layers, const TokenInputs& inputs,
+                         const std::vector<GrowingKv*>& caches, int64_t length, uint8_t* out, int threads) {
+  const std::vector<GrowingKv::Lock> locks = lock_all(caches);
+  std::vector<TokenCache> places;
+  for (GrowingKv* cache : caches) {
+    if (cache->length(0) != length) {
+      throw std::runtime_error("the cache holds " + std::to_string(cache->length(0)) + " tokens, not " +
+                               std::to_string(length) +
+                               ": another thread uses it; give each thread a cache of its own");
+    }
+    places.push_back({nullptr, nullptr, 0, 0, cache});
+  }
+  try {
+    decode_token(layers, inputs, places, out, threads);
+  } catch (...) {
+    for (GrowingKv* cache : caches) cache->crop({length});
+    throw;
+  }
 }
 
 }  // namespace tilepress

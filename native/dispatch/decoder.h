@@ -36,12 +36,21 @@ struct TokenCache {
   GrowingKv* packed = nullptr;
 };
 
-// out [hidden] = what the layers, one after another, make of hidden [hidden]; the token's keys and values are added to
-// the caches, one a layer. `cosines` and `sines` [head_dim] are of the token's position, halves rotated against each
-// other. All layers are of one type and one size of hidden states and heads. Throws std::invalid_argument where
+// A token's states [hidden], and cosines and sines [head_dim] of its position, halves rotated against each other.
+struct TokenInputs {
+  const uint8_t *hidden, *cosines, *sines;
+};
+
+// out [hidden] = what the layers, one after another, make of the token; its keys and values are added to the caches,
+// one a layer. All layers are of one type and one size of hidden states and heads. Throws std::invalid_argument where
 // integers are wanted and an activation is not finite; what the caches hold up to their lengths is never changed, but
 // packed ones may have become a token longer.
-void decode_token(const std::vector<const DecoderLayer*>& layers, const uint8_t* hidden, const uint8_t* cosines,
-                  const uint8_t* sines, const std::vector<TokenCache>& caches, uint8_t* out, int threads);
+void decode_token(const std::vector<const DecoderLayer*>& layers, const TokenInputs& token,
+                  const std::vector<TokenCache>& caches, uint8_t* out, int threads);
+
+// The same with packed caches of one sequence and `length` tokens each, locked for the whole token: all of them have it
+// in the end or, where this throws, none. Throws std::runtime_error where one has another length.
+void decode_token_packed(const std::vector<const DecoderLayer*>& layers, const TokenInputs& token,
+                         const std::vector<GrowingKv*>& caches, int64_t length, uint8_t* out, int threads);
 
 }  // namespace tilepress

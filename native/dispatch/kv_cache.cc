@@ -71,8 +71,8 @@ int64_t KvCache::chunk_bytes(int64_t blocks) const {
   return sizes_.batch * sizes_.heads * blocks * unit_count() * of_unit;
 }
 
-int64_t KvCache::allocated() const {
-  int64_t total = GrowingKv::allocated() + ring_.size() + open_values_.size() + first_keys_.size() + offsets_.size();
+int64_t KvCache::memory_bytes() const {
+  int64_t total = GrowingKv::memory_bytes() + ring_.size() + open_values_.size() + first_keys_.size() + offsets_.size();
   for (const auto& blocks : thin_) {
     for (const ThinBlock& block : blocks) total += block.bytes();
   }

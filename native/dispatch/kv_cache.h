@@ -31,8 +31,6 @@ class KvCache : public GrowingKv {
   // Throws std::invalid_argument where the shape cannot be, or asks for more than `most` bytes before any token comes.
   explicit KvCache(const KvShape& shape, int64_t most = kAnyBytes);
 
-  int64_t allocated() const override;
-  std::unique_ptr<GrowingKv> select(const std::vector<int64_t>& sequences) const override;
   static std::unique_ptr<KvCache> load(const KvShape& shape, const std::vector<int64_t>& lengths, const KvParts& parts);
 
   // Of one block of a head that has `length` tokens.
@@ -50,6 +48,8 @@ class KvCache : public GrowingKv {
   bool gives_back() const override { return sizes_.window || is_thin(); }
   std::vector<std::pair<std::string, int64_t>> part_sizes() const override;
   void move_part(const std::string& part, uint8_t* bytes, bool save) override;
+  int64_t memory_bytes() const override;
+  std::unique_ptr<GrowingKv> copy_of(const std::vector<int64_t>& sequences) const override;
   void run(const KvStep& step, int threads) override;
   void shorten(int64_t sequence, int64_t length) override;
 

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <bit>
 #include <cstring>
+#include <functional>
 #include <new>
 #include <stdexcept>
 
@@ -96,13 +97,37 @@ GrowingKv::GrowingKv(const KvSizes& sizes, int64_t lanes, const char* called) : 
   lengths_.assign(size(sizes.batch), 0);
 }
 
+std::vector<GrowingKv::Lock> lock_all(std::vector<GrowingKv*> caches) {
+  std::sort(caches.begin(), caches.end(), std::less<>());
+  require(std::adjacent_find(caches.begin(), caches.end()) == caches.end(), "two layers have the same cache");
+  std::vector<GrowingKv::Lock> locks;
+  for (const GrowingKv* cache : caches) locks.push_back(cache->lock());
+  return locks;
+}
+
+std::vector<int64_t> GrowingKv::lengths() const {
+  const Lock mine = lock();
+  return lengths_;
+}
+
 int64_t GrowingKv::allocated() const {
+  const Lock mine = lock();
+  return memory_bytes();
+}
+
+std::unique_ptr<GrowingKv> GrowingKv::select(const std::vector<int64_t>& sequences) const {
+  const Lock mine = lock();
+  return copy_of(sequences);
+}
+
+int64_t GrowingKv::memory_bytes() const {
   int64_t total = 0;
   for (const Chunk& chunk : chunks_) total += chunk.memory.size();
   return total;
 }
 
 void GrowingKv::attend(const KvStep& step, int threads) {
+  const Lock mine = lock();
   const int64_t per_head = sizes_.batch * step.count * sizes_.channels;
   const bool finite = all_finite(step.keys, per_head * sizes_.heads, threads) &&
                       all_finite(step.values, per_head * sizes_.heads, threads) &&
@@ -113,6 +138,7 @@ void GrowingKv::attend(const KvStep& step, int threads) {
 }
 
 void GrowingKv::crop(const std::vector<int64_t>& lengths) {
+  const Lock mine = lock();
   require(lengths.size() == lengths_.size(), "a length is wanted for each sequence");
   const int64_t first = live().first;
   for (size_t i = 0; i < lengths.size(); ++i) {
@@ -176,6 +202,7 @@ void GrowingKv::release_unseen() {
 }
 
 KvParts GrowingKv::save() const {
+  const Lock lock = this->lock();
   KvParts parts;
   auto& mine = const_cast<GrowingKv&>(*this);  // which saving leaves alone
   for (const auto& [name, bytes] : part_sizes()) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -67,15 +68,21 @@ class KvMemory {
   int64_t size_ = 0;
 };
 
+// Any thread may call public functions: each takes the cache's lock, and waits while another thread has it.
 class GrowingKv {
  public:
+  using Lock = std::unique_lock<std::recursive_mutex>;
+
   GrowingKv(const GrowingKv&) = delete;
   virtual ~GrowingKv() = default;
 
-  const KvSizes& sizes() const { return sizes_; }
-  int64_t length(int64_t sequence) const { return lengths_[static_cast<size_t>(sequence)]; }
-  const std::vector<int64_t>& lengths() const { return lengths_; }
-  virtual int64_t allocated() const;  // bytes
+  Lock lock() const { return Lock(mutex_); }
+  Lock try_lock() const { return Lock(mutex_, std::try_to_lock); }
+
+  const KvSizes& sizes() const { return sizes_; }                                             // never change
+  int64_t length(int64_t sequence) const { return lengths_[static_cast<size_t>(sequence)]; }  // only with the lock
+  std::vector<int64_t> lengths() const;
+  int64_t allocated() const;  // bytes
 
   // Adds tokens one after the other, and lets each one's query attend to all so far. Throws std::invalid_argument,
   // having added nothing, where a key, value or query is not finite.
@@ -85,7 +92,7 @@ class GrowingKv {
   void crop(const std::vector<int64_t>& lengths);
 
   // A cache of the sequences with these numbers, each as often as it is named.
-  virtual std::unique_ptr<GrowingKv> select(const std::vector<int64_t>& sequences) const = 0;
+  std::unique_ptr<GrowingKv> select(const std::vector<int64_t>& sequences) const;
 
   // All of its state but sizes and lengths. Kinds of caches have a `load`, which throws std::invalid_argument where
   // lengths, names or sizes of arrays are not what such a cache has; what the bytes say can do no harm. No more memory
@@ -110,6 +117,8 @@ class GrowingKv {
   // Throws std::invalid_argument where the sizes cannot be; channels are a multiple of `lanes`, which are called so.
   GrowingKv(const KvSizes& sizes, int64_t lanes, const char* called);
 
+  virtual int64_t memory_bytes() const;
+  virtual std::unique_ptr<GrowingKv> copy_of(const std::vector<int64_t>& sequences) const = 0;
   virtual void run(const KvStep& step, int threads) = 0;
   virtual void shorten(int64_t sequence, int64_t length) = 0;
   virtual int64_t blocks_of(int64_t tokens) const = 0;  // that a sequence of so many has memory for
@@ -148,9 +157,14 @@ class GrowingKv {
   int64_t first_live_block() const;
   void reserve(int64_t count);
 
+  mutable std::recursive_mutex mutex_;
   int64_t skipped_ = 0;           // blocks that no query saw any more when the cache was made: the first chunk's
   std::vector<size_t> chunk_of_;  // of each other block
 };
+
+// The locks of all, taken in the order of addresses, so that no two threads wait for each other. Throws
+// std::invalid_argument where a cache is there twice.
+std::vector<GrowingKv::Lock> lock_all(std::vector<GrowingKv*> caches);
 
 // The smallest `drop` of `count` halves, which are more, become zero; of equals the first.
 void drop_smallest(uint16_t* halves, int64_t count, int64_t drop);

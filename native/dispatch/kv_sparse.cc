@@ -58,7 +58,7 @@ int64_t SparseKvCache::slot_bytes() const {
   return (bytes + 63) / 64 * 64;
 }
 
-int64_t SparseKvCache::allocated() const { return GrowingKv::allocated() + open_.size() + 4 * sizes_.channels; }
+int64_t SparseKvCache::memory_bytes() const { return GrowingKv::memory_bytes() + open_.size() + 4 * sizes_.channels; }
 
 SparseKvCache::Slot SparseKvCache::slot(int64_t sequence, int64_t block) const {
   const Chunk& chunk = chunk_of(block);

@@ -23,8 +23,6 @@ class SparseKvCache : public GrowingKv {
   // Throws std::invalid_argument where the shape cannot be, or asks for more than `most` bytes before any token comes.
   explicit SparseKvCache(const SparseKvShape& shape, int64_t most = kAnyBytes);
 
-  int64_t allocated() const override;
-  std::unique_ptr<GrowingKv> select(const std::vector<int64_t>& sequences) const override;
   static std::unique_ptr<SparseKvCache> load(const SparseKvShape& shape, const std::vector<int64_t>& lengths,
                                              const KvParts& parts);
 
@@ -42,6 +40,8 @@ class SparseKvCache : public GrowingKv {
   int64_t blocks_of(int64_t tokens) const override { return tokens / kSparseTokens; }
   std::vector<std::pair<std::string, int64_t>> part_sizes() const override;
   void move_part(const std::string& part, uint8_t* bytes, bool save) override;
+  int64_t memory_bytes() const override;
+  std::unique_ptr<GrowingKv> copy_of(const std::vector<int64_t>& sequences) const override;
   void run(const KvStep& step, int threads) override;
   void shorten(int64_t sequence, int64_t length) override;
 

@@ -76,7 +76,7 @@ void SparseKvCache::set_starts(int64_t sequence, int64_t block) {
   require(all_finite(at.values, room(0) + room(1), type_), "values are not finite");
 }
 
-std::unique_ptr<GrowingKv> SparseKvCache::select(const std::vector<int64_t>& sequences) const {
+std::unique_ptr<GrowingKv> SparseKvCache::copy_of(const std::vector<int64_t>& sequences) const {
   auto chosen = std::make_unique<SparseKvCache>(SparseKvShape{sizes_of(sequences), type_});
   chosen->take_lengths(*this, sequences);
   for (int64_t to = 0; to < chosen->sizes_.batch; ++to) chosen->copy_sequence(to, *this, sequences[size(to)]);

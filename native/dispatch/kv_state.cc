@@ -71,7 +71,7 @@ std::unique_ptr<KvCache> KvCache::load(const KvShape& shape, const std::vector<i
   return cache;
 }
 
-std::unique_ptr<GrowingKv> KvCache::select(const std::vector<int64_t>& sequences) const {
+std::unique_ptr<GrowingKv> KvCache::copy_of(const std::vector<int64_t>& sequences) const {
   KvShape shape = shape_;
   static_cast<KvSizes&>(shape) = sizes_of(sequences);
   auto chosen = std::make_unique<KvCache>(shape);

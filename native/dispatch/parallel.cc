@@ -3,11 +3,13 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <deque>
 #include <fstream>
 #include <mutex>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -44,7 +46,8 @@ class Pool {
   bool run(int workers, void (*job)(void*, Member), void* context) {
     std::unique_lock<std::mutex> mine(busy_, std::try_to_lock);
     if (!mine) return false;
-    while (static_cast<int>(threads_.size()) < workers - 1) start();
+    while (static_cast<int>(threads_.size()) < workers - 1 && start()) continue;
+    workers = std::min(workers, static_cast<int>(threads_.size()) + 1);
     job_ = job;
     context_ = context;
     workers_ = workers;
@@ -66,17 +69,26 @@ class Pool {
     }
   };
 
-  // Detached: they sleep until the process ends, and hold nothing that must be given back.
-  void start() {
+  // Detached: they sleep until the process ends, and hold nothing that must be given back. False where the system has
+  // no more threads.
+  bool start() {
     const int worker = static_cast<int>(threads_.size()) + 1;
     Worker& mine = threads_.emplace_back();
-    std::thread([this, worker, &mine] {
-      for (uint32_t seen = 0;;) {
-        seen = wait_for_change(mine.calls, seen);
-        job_(context_, {worker, workers_});
-        if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) left_.notify_one();
-      }
-    }).detach();
+    try {
+      std::thread([this, worker, &mine] { serve(worker, mine); }).detach();
+    } catch (const std::system_error&) {
+      threads_.pop_back();
+      return false;
+    }
+    return true;
+  }
+
+  [[noreturn]] void serve(int worker, const Worker& mine) {
+    for (uint32_t seen = 0;;) {
+      seen = wait_for_change(mine.calls, seen);
+      job_(context_, {worker, workers_});
+      if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) left_.notify_one();
+    }
   }
 
   std::mutex busy_;
@@ -212,7 +224,13 @@ Pool& pool() {
 
 }  // namespace
 
+int most_threads() {
+  static const int most = std::max(64, 2 * static_cast<int>(std::thread::hardware_concurrency()));
+  return most;
+}
+
 void run_on_workers(int workers, void (*run)(void* context, Member member), void* context) {
+  workers = std::min(workers, most_threads());
   if (workers <= 1) return run(context, {0, 1});
   if (Crew::mine) return Crew::mine->run(workers, run, context);
   if (const OpenMp* shared = open_mp()) {

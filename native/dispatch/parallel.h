@@ -18,6 +18,10 @@ struct Member {
   int worker, sure;
 };
 
+// The most threads that one call uses, whatever it is asked for: more than a machine gains from, and few enough for a
+// process to have. libgomp ends the process where the system refuses it a thread.
+int most_threads();
+
 // Calls run(context, member) on up to `workers` threads, this one among them as worker 0, each with another number
 // below `workers`, and returns when all are done. The threads are those of the OpenMP runtime that torch has loaded,
 // where there is one: its threads stay awake for a while after each of torch's own operations, and threads of ours

@@ -146,3 +146,10 @@ def test_bench_linear_foretells(records):
 def test_bench_threads(records):
     found = records("bench", "threads", "--rounds", 1)
     assert set(found) == {"threads.torch", "threads.ours", "threads.alternating", "threads.over_sum"}
+
+
+@pytest.mark.parametrize("command", [("doctor",), ("bench", "planes", "4"), ("bench", "linear", "int4:g32")])
+def test_more_threads_than_a_process_can_have(call, command):
+    done = call(*command, "--threads", "200000")
+    assert done.returncode == 2
+    assert "Invalid value for '--threads'" in done.stderr and "less than or equal to" in done.stderr

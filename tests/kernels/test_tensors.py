@@ -24,7 +24,7 @@ def matrix():
 
 def directly(matrix, x, activations):
     rounding = integer_format(activations)
-    return matrix.native.linear(x, *(rounding or (0, -1)), 2)
+    return matrix.native.linear(x, None, *(rounding or (0, -1)), 2)
 
 
 def by_python(matrix, x, activations):

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import torch
 
+from ..tiles.packing import thread_count
+
 MEMORY_SHARE = 0.6  # of what is free, for the copies of all entrants together
 FEWEST = 5  # calls, whatever they take; of calls that take many times the budget, FEWEST_LONG
 FEWEST_LONG = 3
@@ -25,10 +27,10 @@ Step = Callable[[str], None]
 @contextmanager
 def torch_threads(threads: int | None) -> Iterator[int]:
     """torch with `threads` threads, as our own kernels; with its own number if that is None."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads or before)
+    before, count = torch.get_num_threads(), thread_count(threads)
+    torch.set_num_threads(count)
     try:
-        yield threads or before
+        yield count
     finally:
         torch.set_num_threads(before)
 

@@ -52,7 +52,8 @@ def evaluate(
         int | None, typer.Option(min=1, help="Windows (1 if not given) or choices (8) computed at once.")
     ] = None,
     acts: Annotated[
-        str | None, typer.Option(help="Round activations: bf16, int8, bfp:gN:mN or anda:7,7,6,5, on weights of any kind.")
+        str | None,
+        typer.Option(help="Round activations: bf16, int8, bfp:gN:mN or anda:7,7,6,5, on weights of any kind."),
     ] = None,
     kv: Annotated[
         str | None,

@@ -1,5 +1,6 @@
 """What subcommands share: options, records for machines, tables for people."""
 
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
@@ -18,7 +19,11 @@ if TYPE_CHECKING:
     from ..simulate.fitted import Fitted
 
 Json = Annotated[bool, typer.Option("--json", help="Print an array of records, and nothing else, for machines.")]
-Threads = Annotated[int | None, typer.Option(min=1, help="Threads to use; as many as there are cores if not given.")]
+MOST_THREADS = max(64, 2 * (os.cpu_count() or 1))  # as native code has it; torch's runtime ends a process of too many
+Threads = Annotated[
+    int | None,
+    typer.Option(min=1, max=MOST_THREADS, help="Threads to use; as many as there are cores if not given."),
+]
 
 
 class Recorder:

@@ -1,7 +1,7 @@
 """Attention over caches in block floating point, or thinned out, native."""
 
 from copy import copy
-from functools import cached_property
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -21,20 +21,27 @@ _ALL: np.ndarray[tuple[int, int], np.dtype[np.uint8]] = np.empty((0, 0), np.uint
 class GrowingKv:
     """Keys and values of one attention layer, [batch, heads, tokens, channels], that are kept small and grow.
 
-    A query gets the same bits with any number of threads and however tokens are divided among calls.
+    A query gets the same bits with any number of threads and however tokens are divided among calls. Threads may share
+    one: each call is done as a whole before the next begins.
     """
 
     kind: type[_native.KvCache] | type[_native.SparseKvCache]
     number: tuple[Any, ...]  # what a native cache wants to know beside its sizes
+    native: _native.GrowingKv
 
     def __init__(self, batch: int, heads: int, channels: int, window: int | None, sparsity: tuple[int, int]) -> None:
         self._batch, self.heads, self.channels = batch, heads, channels
         self.window, self.sparsity = window, sparsity
+        self._turn = RLock()  # held while a call uses `native` or puts another in its place
 
-    @cached_property
-    def native(self) -> _native.GrowingKv:
-        """Made when it is wanted: one that is restored never has the memory that an empty one has."""
-        return self.kind(self._sizes(self._batch), *self.number)
+    def __getattr__(self, name: str) -> Any:
+        """`native`, made when it is first wanted: a cache that is restored never has the memory of an empty one."""
+        if name != "native":
+            raise AttributeError(f"{type(self).__name__} has no {name!r}")
+        with self._turn:
+            if "native" not in self.__dict__:  # another thread may have been faster
+                self.native = self.kind(self._sizes(self._batch), *self.number)
+            return self.__dict__["native"]
 
     def _sizes(self, batch: int) -> tuple[int, int, int, int, int, int]:
         return batch, self.heads, self.channels, self.window or 0, *self.sparsity
@@ -51,7 +58,9 @@ class GrowingKv:
 
     def append(self, keys: Tensor, values: Tensor, kept: Tensor | None = None, *, threads: int | None = None) -> None:
         """Add tokens [batch, heads, count, channels]; those where `kept`, bool [batch, count], is false are padding."""
-        self.native.append(_floats(keys), _floats(values), _flags(kept), thread_count(threads))
+        arrays = (_floats(keys), _floats(values), _flags(kept))
+        with self._turn:
+            self.native.append(*arrays, thread_count(threads))
 
     def attend(
         self,
@@ -68,29 +77,34 @@ class GrowingKv:
         queries: [batch, query heads, count, channels]; each head of keys serves as many heads of queries. The result is
         shaped like them and of their type; of padding it is 0.
         """
-        if kept is None and (threads is None or threads > 0):
-            count = threads or torch.get_num_threads()
-            result = self.native.attend_tensors(keys, values, queries, scaling, count)
+        workers = thread_count(threads)
+        if kept is None:
+            with self._turn:
+                result = self.native.attend_tensors(keys, values, queries, scaling, workers)
             if result is not None:
                 return result
         if queries.ndim != 4:
             raise ValueError(f"queries are [batch, heads, tokens, channels], not {list(queries.shape)}")
         out = np.empty(tuple(queries.shape), np.float32)
         arrays = (_floats(keys), _floats(values), _flags(kept), _floats(queries))
-        self.native.attend(*arrays, scaling, out, thread_count(threads))
+        with self._turn:
+            self.native.attend(*arrays, scaling, out, workers)
         return torch.from_numpy(out).to(queries.dtype)
 
     def crop(self, lengths: list[int]) -> None:
         """Shorten each sequence to at most so many tokens. What was rounded or left out stays so."""
-        self.native.crop(lengths)
+        with self._turn:
+            self.native.crop(lengths)
 
     def select(self, sequences: list[int]) -> None:
         """Keep the sequences with these numbers, in this order, each as often as it is named."""
-        self.native = self.native.select(sequences)
+        with self._turn:
+            self.native = self.native.select(sequences)
 
     def __deepcopy__(self, _: dict[int, Any]) -> "GrowingKv":
         twin = copy(self)
-        twin.select(list(range(len(self.lengths))))
+        twin._turn = RLock()
+        twin.select(list(range(len(twin.lengths))))
         return twin
 
     def state(self) -> dict[str, Tensor]:
@@ -102,7 +116,8 @@ class GrowingKv:
         if any(length.bit_length() > 62 for length in lengths):
             raise ValueError("a sequence cannot have so many tokens")
         parts = [(name, array.numpy().tobytes()) for name, array in state.items()]
-        self.native = self.kind.load(lengths, parts, self._sizes(len(lengths)), *self.number)
+        with self._turn:
+            self.native = self.kind.load(lengths, parts, self._sizes(len(lengths)), *self.number)
 
 
 class PackedKv(GrowingKv):
@@ -199,8 +214,8 @@ def check_lanes(format: KvFormat, channels: int) -> None:
 def _floats(x: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
     if not x.is_cpu:
         raise TypeError(f"a packed cache computes on the CPU, not on {x.device}")
-    return x.detach().to(torch.float32).contiguous().numpy()
+    return x.detach().to(torch.float32).contiguous().resolve_neg().numpy()
 
 
 def _flags(kept: Tensor | None) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
-    return _ALL if kept is None else kept.to(torch.uint8).contiguous().numpy()
+    return _ALL if kept is None else kept.to(torch.uint8).contiguous().resolve_neg().numpy()

@@ -2,6 +2,7 @@
 
 from functools import lru_cache
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -9,7 +10,7 @@ from torch.nn.functional import pad
 from .. import _native
 from ..formats import BFP, FormatError, Integer, parse
 from ..tiles import PackedMatrix
-from ..tiles.native import REAL_NAMES
+from ..tiles.native import REAL_NAMES, raw_bytes
 from ..tiles.packing import thread_count
 from .dispatch import chosen
 from .reference import digit_bits
@@ -34,7 +35,8 @@ FLOAT_WAYS = (
 
 FLOAT, BF16 = -1, -2  # instead of a mantissa
 
-_native.use_tensor_type(Tensor)
+READS_TENSORS = _native.use_tensor_type(Tensor)  # false where torch hands out no functions to read tensors with
+_NO_BIAS = np.empty(0, np.float32)
 
 
 def linear(
@@ -59,11 +61,12 @@ def linear(
         threads: as many as torch uses if not given.
     """
     rounding = native_rounding(activations)
-    if bias is None and not way and (threads is None or threads > 0):
-        result = matrix.native.linear(x, *rounding, threads or torch.get_num_threads())
+    workers = thread_count(threads)
+    if not way:
+        result = matrix.native.linear(x, bias, *rounding, workers)
         if result is not None:
             return result
-    return _linear_of_any(x, matrix, bias, rounding, way, threads)
+    return _linear_of_any(x, matrix, bias, rounding, way, workers)
 
 
 def _linear_of_any(
@@ -72,23 +75,17 @@ def _linear_of_any(
     bias: Tensor | None,
     rounding: tuple[int, int],
     way: str,
-    threads: int | None,
+    threads: int,
 ) -> Tensor:
-    """The same for what native code does not take as it is: with a bias or a way, subclasses of tensors, tensors that
-    are not contiguous, a torch that hands out no functions to read tensors with; and errors."""
-    shape, (group, mantissa) = x.shape, rounding
-    _check(x, shape, matrix, bias, mantissa >= 0)
-    x = x.contiguous()
+    """The same for what native code does not take as it is: with a way, subclasses of tensors, tensors that are not
+    contiguous or have the negative bit set, a torch that hands out no functions to read tensors with; and errors."""
+    shape = x.shape
+    _check(x, shape, matrix, bias, rounding[1] >= 0)
     y = torch.empty(*shape[:-1], matrix.rows, dtype=x.dtype)
-    batch = x.numel() // matrix.cols
-    if batch:
-        shift = None if bias is None else bias.detach().to(torch.float32).contiguous()
-        address = 0 if shift is None else shift.data_ptr()
-        pointers = (x.data_ptr(), REAL_NAMES[x.dtype], batch, address, y.data_ptr())
-        if mantissa < 0:
-            matrix.native.linear_float(*pointers, mantissa, way, thread_count(threads))
-        else:
-            matrix.native.linear_integer(*pointers, group, mantissa, way, thread_count(threads))
+    if x.numel():
+        shift = _NO_BIAS if bias is None else bias.detach().to(torch.float32).contiguous().resolve_neg().numpy()
+        arrays = (raw_bytes(x.detach().contiguous()), REAL_NAMES[x.dtype], shift, raw_bytes(y))
+        matrix.native.linear_into(*arrays, *rounding, way, threads)
     return y
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from .. import _native
-from ..kernels.linear import native_rounding
+from ..kernels.linear import READS_TENSORS, native_rounding
 from ..tiles.native import REAL_NAMES
 from .linear import PackedLinear
 
@@ -29,6 +29,8 @@ SPARE_SHARE = 2  # room for half as many tokens as there are
 
 def decode_natively(model: nn.Module) -> int:
     """Let what of `model` can decode natively do so; returns how many layers that are."""
+    if not READS_TENSORS:
+        return 0
     _native.keep_freed_memory()
     modules: Iterable[Any] = model.modules()
     found = [module for module in modules if type(module).__name__ in MODELS and _is_packed(module)]
@@ -128,7 +130,7 @@ class _Decoding:
         if position is None:
             position = torch.full((1, 1), tokens[0].keys.shape[2])
         embeddings = self.model.rotary_emb(x, position)
-        return self.native.decode(x, tokens, embeddings) if self.native.fits(x, tokens, embeddings) else None
+        return self.native.decode(x, tokens, embeddings) if self.native.takes(tokens) else None
 
     def _decode_packed(
         self, x: Tensor, mask: Tensor | None, position: Tensor | None, layers: list[Any]
@@ -139,7 +141,7 @@ class _Decoding:
         if not _is_all_seen(mask, length + 1):
             return None
         embeddings = self.model.rotary_emb(x, torch.full((1, 1), length) if position is None else position)
-        return self.native.decode_packed(x, layers, embeddings) if self.native.fits(x, [], embeddings) else None
+        return self.native.decode_packed(x, layers, length, embeddings)
 
     def _takes(self, x: Tensor) -> bool:
         """Whether the modules inside can be passed by, being packed as ever and watched by nobody."""
@@ -161,16 +163,15 @@ class _NativeLayers:
     def __init__(self, model: Any) -> None:
         self.layers = list(model.layers)
         modules = [module for layer in self.layers for module in layer.modules()]
-        self.hooks = [hooks for module in modules for hooks in (module._forward_hooks, module._forward_pre_hooks)]
-        self.attributes = [(module.__dict__, "forward") for module in modules]
+        hooks = [hooks for module in modules for hooks in (module._forward_hooks, module._forward_pre_hooks)]
+        attributes = [(module.__dict__, "forward") for module in modules]
         parts = [_parts(layer) for layer in self.layers]
-        self.parts = [part for of_layer in parts for part in of_layer]
-        self.places = [place for part in self.parts for place in part.places]
-        self.watch = _native.Watch(self.places, self.attributes, self.hooks)  # which holds none of them
-        self.norms = [(norm, norm.weight.detach(), norm.weight.data_ptr()) for norm in _norms(model)]
+        places = [place for of_layer in parts for part in of_layer for place in part.places]
+        self.watch = _native.Watch(places, attributes, hooks)
+        self.norms = [(norm, norm.weight.data_ptr()) for norm in _norms(model)]
         first = self.layers[0]
         self.dtype = first.input_layernorm.weight.dtype
-        self.head_dim, self.hidden = first.self_attn.head_dim, first.self_attn.q_proj.in_features
+        self.head_dim = first.self_attn.head_dim
         self.kv_heads = first.self_attn.k_proj.out_features // self.head_dim
         layers = [self._native_layer(*both) for both in zip(self.layers, parts, strict=True)]
         self.native = _native.Decoder(layers)
@@ -184,8 +185,8 @@ class _NativeLayers:
             self.head_dim,
             layer.input_layernorm.variance_epsilon,
             attention.scaling,
-            layer.input_layernorm.weight.data_ptr(),
-            layer.post_attention_layernorm.weight.data_ptr(),
+            layer.input_layernorm.weight.detach(),
+            layer.post_attention_layernorm.weight.detach(),
             [part.native for part in parts],
         )
 
@@ -193,8 +194,9 @@ class _NativeLayers:
         """Whether the layers still have the modules, matrices, biases and norms that this was made of."""
         if not self.watch.is_same():
             return False
-        for norm, _, address in self.norms:
-            if norm._parameters["weight"].data_ptr() != address:
+        for norm, address in self.norms:
+            weight = norm._parameters["weight"]
+            if weight.data_ptr() != address or weight.is_neg():
                 return False
         return dtype is self.dtype
 
@@ -202,14 +204,9 @@ class _NativeLayers:
         """Whether somebody has hooks in the modules, or put another `forward` into one."""
         return not (self.watch.is_empty() and self.watch.is_lacking())
 
-    def fits(self, x: Tensor, tokens: list[Any], embeddings: tuple[Tensor, Tensor]) -> bool:
-        """Whether all have the sizes that native code takes for granted; a cache may be another model's."""
-        if x.shape[-1] != self.hidden:
-            return False
-        for part in embeddings:
-            if part.numel() != self.head_dim or part.dtype is not self.dtype or not part.is_contiguous():
-                return False
-        shape = (1, self.kv_heads, tokens[0].keys.shape[2] if tokens else 0, self.head_dim)
+    def takes(self, tokens: list[Any]) -> bool:
+        """Whether keys and values are those of one sequence of this model; a cache may be another's."""
+        shape = (1, self.kv_heads, tokens[0].keys.shape[2], self.head_dim)
         for one in tokens:
             keys, values = one.keys, one.values
             if not (keys.shape == values.shape == shape and keys.dtype is values.dtype is self.dtype):
@@ -218,35 +215,20 @@ class _NativeLayers:
                 return False
         return True
 
-    def decode(self, x: Tensor, tokens: list[Any], embeddings: tuple[Tensor, Tensor]) -> Tensor:
+    def decode(self, x: Tensor, tokens: list[Any], embeddings: tuple[Tensor, Tensor]) -> Tensor | None:
+        """What the layers make of x; None, with nothing done, where native code does not take x or the embeddings."""
         room = _room_of(tokens)
-        y = torch.empty_like(x)
-        self.native.decode(
-            x.data_ptr(),
-            embeddings[0].data_ptr(),
-            embeddings[1].data_ptr(),
-            room.addresses,
-            room.filled,
-            room.size,
-            y.data_ptr(),
-            torch.get_num_threads(),
-        )
-        room.take_one_more(tokens)
+        y = self.native.decode(x, *embeddings, room.memory, room.filled, torch.get_num_threads())
+        if y is not None:
+            room.take_one_more(tokens)
         return y
 
-    def decode_packed(self, x: Tensor, layers: list[Any], embeddings: tuple[Tensor, Tensor]) -> Tensor:
-        y = torch.empty_like(x)
-        addresses = (x.data_ptr(), embeddings[0].data_ptr(), embeddings[1].data_ptr())
+    def decode_packed(
+        self, x: Tensor, layers: list[Any], length: int, embeddings: tuple[Tensor, Tensor]
+    ) -> Tensor | None:
+        """The same with packed caches of `length` tokens."""
         stores = [layer.store.native for layer in layers]
-        try:
-            self.native.decode_packed(*addresses, stores, y.data_ptr(), torch.get_num_threads())
-        except ValueError:
-            for layer in layers:  # those before the one that refused have the token already
-                layer.store.crop([layer.columns])
-            raise
-        for layer in layers:
-            layer.columns += 1
-        return y
+        return self.native.decode_packed(x, *embeddings, stores, length, torch.get_num_threads())
 
 
 class _Part:
@@ -257,7 +239,7 @@ class _Part:
     def __init__(self, owner: Any, name: str) -> None:
         linear = getattr(owner, name)
         self.matrix, self.activations = linear.matrix, linear.activations
-        self.floats = None if linear.bias is None else linear.bias.float().contiguous()
+        self.floats = None if linear.bias is None else linear.bias.detach().float().contiguous().resolve_neg()
         attributes = linear.__dict__
         self.places: list[tuple[dict[str, Any], str, object]] = [
             (owner._modules, name, linear),
@@ -267,9 +249,8 @@ class _Part:
         ]
 
     @property
-    def native(self) -> tuple[_native.Matrix, int, int, int]:
-        group, mantissa = native_rounding(self.activations)
-        return self.matrix.native, 0 if self.floats is None else self.floats.data_ptr(), group, mantissa
+    def native(self) -> tuple[_native.Matrix, Tensor | None, int, int]:
+        return self.matrix.native, self.floats, *native_rounding(self.activations)
 
 
 def _is_packed(model: Any) -> bool:
@@ -300,7 +281,8 @@ def _norms(model: Any) -> list[Any]:
 
 def _is_plain_norm(norm: Any, x: Tensor) -> bool:
     weight = norm.weight
-    return weight.dtype is x.dtype and weight.shape == x.shape[-1:] and weight.is_contiguous() and weight.is_cpu
+    is_plain = weight.is_contiguous() and weight.is_cpu and not weight.is_neg()
+    return is_plain and weight.dtype is x.dtype and weight.shape == x.shape[-1:]
 
 
 def _is_one_token(given: Tensor | None) -> bool:

@@ -24,7 +24,7 @@ from ..kernels.attention import check_channels, check_lanes
 from ..tiles import DamagedError
 from ..tiles.sealed import open_sealed, read_sealed, sha256, write_sealed
 from .attention_functions import attention_modules, register_attention
-from .kv_layers import HalfLayer, PackedLayer, PackedTokens
+from .kv_layers import IN_USE, HalfLayer, PackedLayer, PackedTokens
 
 ATTENTION = "tilepress"
 VERSION = 2
@@ -57,6 +57,8 @@ class KvCache(Cache):
         """Write everything to a safetensors file, to be taken up by `load_kv_cache`; `tokens` [batch, length] with it,
         as many as it holds or more."""
         layers = [_describe(layer) for layer in self.layers]
+        if len({description["columns"] for description, _ in layers} - {0}) > 1:
+            raise RuntimeError(IN_USE)  # while its layers were copied one after the other
         arrays = {f"{i}.{name}": array for i, (_, state) in enumerate(layers) for name, array in state.items()}
         header = {
             "version": VERSION,
@@ -164,7 +166,7 @@ def attention(
     if unknown or dropout:
         raise ValueError(f"packed caches know no {' or '.join(unknown) or 'dropout'}: use another cache for this model")
     layer = key.layer
-    out = layer.attend(query, attention_mask, query.shape[-1] ** -0.5 if scaling is None else scaling)
+    out = layer.attend(key, query, attention_mask, query.shape[-1] ** -0.5 if scaling is None else scaling)
     return out.transpose(1, 2).contiguous(), None
 
 
@@ -186,20 +188,21 @@ def _describe(layer: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """What makes a layer beside its arrays, with their checksums; and the arrays."""
     if not isinstance(layer, PackedLayer):
         raise ValueError("only packed caches are saved, in block floating point or sparse; halves are ordinary tensors")
-    layer._store()
-    if layer.store is None:
-        return {"columns": 0, "lengths": [], "sha256": {}}, {}
-    state = layer.store.state()
-    if layer.kept is not None:
-        state["kept"] = layer.kept.to(torch.uint8)
-    description = {
-        "columns": layer.columns,
-        "lengths": layer.store.lengths,
-        "heads": layer.store.heads,
-        "channels": layer.store.channels,
-        "window": layer.window,
-        "sha256": {name: sha256(array) for name, array in state.items()},
-    }
+    with layer.one_thread:
+        layer._store()
+        if layer.store is None:
+            return {"columns": 0, "lengths": [], "sha256": {}}, {}
+        state = layer.store.state()
+        if layer.kept is not None:
+            state["kept"] = layer.kept.to(torch.uint8)
+        description = {
+            "columns": layer.columns,
+            "lengths": layer.store.lengths,
+            "heads": layer.store.heads,
+            "channels": layer.store.channels,
+            "window": layer.window,
+            "sha256": {name: sha256(array) for name, array in state.items()},
+        }
     return description, state
 
 
@@ -228,7 +231,7 @@ def _restore(where: str, layer: PackedLayer, description: Any, arrays: _Arrays, 
         layer.lazy_initialization(empty, empty)
         assert layer.store is not None
         layer.store.restore(lengths, state)
-        layer.columns, layer.kept = columns, _checked_kept(kept, columns, lengths)
+        layer.kept = _checked_kept(kept, columns, lengths)
     except (ValueError, OverflowError) as error:
         raise DamagedError(f"{where} is damaged: {error}") from error
 

@@ -1,5 +1,6 @@
 """Layers of a transformers cache that keep keys and values small."""
 
+from threading import RLock
 from typing import Any
 
 import torch
@@ -9,17 +10,39 @@ from transformers.cache_utils import CacheLayerMixin
 from ..formats.kv import KvFormat
 from ..kernels.attention import GrowingKv, growing_kv
 
+IN_USE = "the cache is in use by another thread: give each thread a cache of its own"
 HOW = "make the cache by tilepress.kv_cache(model, …), which sees to the model's attention"
 
 
 class PackedTokens:
     """What a layer's `update` gives instead of keys and values: a promise that only our attention can keep."""
 
-    def __init__(self, layer: "PackedLayer") -> None:
+    def __init__(self, layer: "PackedLayer", new: tuple[Tensor, Tensor]) -> None:
         object.__setattr__(self, "layer", layer)
+        object.__setattr__(self, "new", new)
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"keys and values in a packed cache have no {name!r}: {HOW}")
+
+
+class OneThread:
+    """A context that threads enter one at a time; RuntimeError where another is inside.
+
+    Not a lock to wait for: tokens of two texts would come to lie in one cache, and both texts would go wrong.
+    """
+
+    def __init__(self) -> None:
+        self._lock = RLock()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            raise RuntimeError(IN_USE)
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def __reduce__(self) -> tuple[type["OneThread"], tuple[()]]:
+        return OneThread, ()  # a copy is another cache's
 
 
 class PackedLayer(CacheLayerMixin):
@@ -27,6 +50,8 @@ class PackedLayer(CacheLayerMixin):
 
     `update` only takes note of new tokens; they are stored when the attention function asks for its result, since only
     then is it known which of them are padding. Columns are tokens with padding, which transformers counts in.
+
+    One thread uses it at a time; RuntimeError where another comes meanwhile.
     """
 
     is_croppable = True
@@ -38,14 +63,23 @@ class PackedLayer(CacheLayerMixin):
         assert format.bfp is not None or format.is_sparse
         self.format, self.smoothed_channels, self.window = format, smoothed_channels, window
         self.is_sliding = window is not None
+        self.one_thread = OneThread()
         self.reset()
 
     def reset(self) -> None:
-        self.store: GrowingKv | None = None
-        self.columns = 0
-        self.kept: Tensor | None = None  # bool [batch, columns]; None where there is no padding
-        self._new: tuple[Tensor, Tensor] | None = None
-        self.is_initialized = False
+        with self.one_thread:
+            self.store: GrowingKv | None = None
+            self.kept: Tensor | None = None  # bool [batch, columns]; None where there is no padding
+            self._new: tuple[Tensor, Tensor] | None = None
+            self.is_initialized = False
+
+    @property
+    def columns(self) -> int:
+        """Of those that were stored, and of new ones."""
+        stored = 0
+        if self.store is not None:
+            stored = self.store.lengths[0] if self.kept is None else self.kept.shape[1]
+        return stored + (0 if self._new is None else self._new[0].shape[-2])
 
     @property
     def is_plain(self) -> bool:
@@ -61,13 +95,14 @@ class PackedLayer(CacheLayerMixin):
         self.is_initialized = True
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Any, Any]:
-        self._store()
-        if self.store is None:
-            self.lazy_initialization(key_states, value_states)
-        self._check(key_states, value_states)
-        self._new = key_states, value_states
-        self.columns += key_states.shape[-2]
-        return PackedTokens(self), PackedTokens(self)
+        with self.one_thread:
+            self._store()
+            if self.store is None:
+                self.lazy_initialization(key_states, value_states)
+            self._check(key_states, value_states)
+            self._new = key_states, value_states
+            tokens = PackedTokens(self, self._new)
+        return tokens, tokens
 
     def _check(self, keys: Tensor, values: Tensor) -> None:
         assert self.store is not None
@@ -79,17 +114,20 @@ class PackedLayer(CacheLayerMixin):
                 "model's cache or another batch"
             )
 
-    def attend(self, query: Tensor, mask: Tensor | None, scaling: float) -> Tensor:
-        """Attention of the tokens that `update` was given: query [batch, heads, new, channels], shaped alike.
+    def attend(self, tokens: PackedTokens, query: Tensor, mask: Tensor | None, scaling: float) -> Tensor:
+        """Attention of the tokens that `update` gave: query [batch, heads, new, channels], shaped alike.
 
         mask: bool [batch or 1, 1, new, columns seen]; None is all up to the query's own.
         """
-        if self.store is None or self._new is None:
-            raise RuntimeError("the cache has no tokens that have not been attended to")
-        keys, values = self._new
-        kept = None if mask is None else self._kept(mask, len(keys), keys.shape[-2])
-        out = self.store.attend(query, keys, values, scaling, kept)
-        self._note(kept)
+        with self.one_thread:
+            if self.store is None or self._new is None:
+                raise RuntimeError("the cache has no tokens that have not been attended to")
+            if tokens.new is not self._new:
+                raise RuntimeError(IN_USE)
+            keys, values = self._new
+            kept = None if mask is None else self._kept(mask, len(keys), keys.shape[-2])
+            out = self.store.attend(query, keys, values, scaling, kept)
+            self._note(kept)
         return out
 
     def _kept(self, mask: Tensor, batch: int, new: int) -> Tensor | None:
@@ -123,12 +161,13 @@ class PackedLayer(CacheLayerMixin):
             self._note(None)
 
     def _note(self, kept: Tensor | None) -> None:
-        assert self._new is not None
+        """The new tokens are in `store` now, without those that are not `kept`."""
+        assert self._new is not None and self.store is not None
         batch, _, new, _ = self._new[0].shape
         if kept is not None or self.kept is not None:
-            past = self.columns - new
-            old = torch.ones(batch, past, dtype=torch.bool) if self.kept is None else self.kept
             now = torch.ones(batch, new, dtype=torch.bool) if kept is None else kept
+            past = self.store.lengths[0] - int(now[0].sum())
+            old = torch.ones(batch, past, dtype=torch.bool) if self.kept is None else self.kept
             self.kept = torch.cat([old, now], 1)
         self._new = None
 
@@ -155,21 +194,25 @@ class PackedLayer(CacheLayerMixin):
 
     def crop(self, tokens_to_remove: int) -> None:
         """Remove the last -tokens_to_remove columns; a positive number, as transformers once had it, are to remain."""
-        self._store()
-        left = tokens_to_remove if tokens_to_remove > 0 else self.columns + tokens_to_remove
-        if self.store is None or left >= self.columns:
-            return
-        left = max(left, 0)
+        with self.one_thread:
+            self._store()
+            columns = self.columns
+            left = tokens_to_remove if tokens_to_remove > 0 else columns + tokens_to_remove
+            if self.store is not None and left < columns:
+                self._shorten(self.store, max(left, 0), columns)
+
+    def _shorten(self, store: GrowingKv, left: int, columns: int) -> None:
         kept = self.kept
-        removed = [self.columns - left] * self.batch_size if kept is None else kept[:, left:].sum(1).tolist()
-        self.store.crop([length - n for length, n in zip(self.store.lengths, removed, strict=True)])
-        self.columns, self.kept = left, None if kept is None else kept[:, :left]
+        removed = [columns - left] * self.batch_size if kept is None else kept[:, left:].sum(1).tolist()
+        store.crop([length - n for length, n in zip(store.lengths, removed, strict=True)])
+        self.kept = None if kept is None else kept[:, :left]
 
     def _select(self, sequences: Tensor) -> None:
-        self._store()
-        if self.store is not None:
-            self.store.select(sequences.tolist())
-            self.kept = None if self.kept is None else self.kept[sequences.to("cpu")]
+        with self.one_thread:
+            self._store()
+            if self.store is not None:
+                self.store.select(sequences.tolist())
+                self.kept = None if self.kept is None else self.kept[sequences.to("cpu")]
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         self._select(beam_idx)

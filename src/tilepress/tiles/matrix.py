@@ -65,7 +65,7 @@ class PackedMatrix:
         """The matrix as kernels take it; checked once more, by native code, when it is first asked for."""
         groups = (raw_bytes(self.scales), raw_bytes(self.zeros))
         offsets = torch.empty(0, dtype=torch.int64) if self.offsets is None else self.offsets
-        arrays = (self.codes, raw_bytes(self.mask), offsets, *groups)
+        arrays = (raw_bytes(self.codes), raw_bytes(self.mask), offsets, *groups)
         format = native_format(self.format, self.layout)
         return _native.Matrix(format, self.rows, self.cols, self.operand_bits, self.sparse, *arrays)
 
@@ -164,8 +164,8 @@ def _check_array(name: str, array: Tensor | None, dtype: torch.dtype | None, sha
         return
     if array.dtype != dtype or tuple(array.shape) != shape:
         raise DamagedError(f"{name} must be {dtype} {list(shape or ())}, not {array.dtype} {list(array.shape)}")
-    if array.device.type != "cpu" or not array.is_contiguous():
-        raise DamagedError(f"{name} must be contiguous on the CPU")
+    if array.device.type != "cpu" or not array.is_contiguous() or array.is_neg():
+        raise DamagedError(f"{name} must be contiguous on the CPU, and no negated view")
 
 
 def _check_sparse(codes: Tensor, mask: Tensor, offsets: Tensor, layout: Layout) -> None:

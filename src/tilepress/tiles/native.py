@@ -54,8 +54,11 @@ def _rounding(element: Element) -> str:
 
 
 def raw_bytes(array: Tensor | None) -> Bytes:
-    """The array's bytes, without a copy; none for None. By numpy, whose way into native code is ten times shorter."""
-    return _NOTHING if array is None else array.view(-1).view(torch.uint8).numpy()
+    """The array's bytes, without a copy unless it is a negated view; none for None.
+
+    By numpy, whose way into native code is ten times shorter, and whose arrays keep torch from resizing the memory.
+    """
+    return _NOTHING if array is None else array.resolve_neg().view(-1).view(torch.uint8).numpy()
 
 
 def empty_bytes(size: int) -> Tensor:

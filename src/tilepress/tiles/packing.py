@@ -12,6 +12,8 @@ from .layout import BLOCK_NEURONS, SLACK_BYTES, Layout
 from .matrix import PackedMatrix, group_rows, layout_of, scale_stream, zero_stream
 from .native import REAL_NAMES, empty_bytes, native_format, raw_bytes
 
+MOST_THREADS = _native.most_threads()  # of one call, whatever it is asked for; results do not depend on it
+
 
 def pack(
     weight: Tensor,
@@ -206,7 +208,9 @@ def _matrix(
 
 
 def thread_count(threads: int | None) -> int:
-    """`threads`, or as many as torch uses."""
-    if threads is not None and threads < 1:
+    """`threads`, or as many as torch uses; at most MOST_THREADS."""
+    if threads is None:
+        return torch.get_num_threads()
+    if threads < 1:
         raise ValueError(f"at least one thread is needed, not {threads}")
-    return threads or torch.get_num_threads()
+    return min(threads, MOST_THREADS)
