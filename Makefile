@@ -7,7 +7,8 @@ NATIVE := $(shell find native -name '*.cc' -o -name '*.h')
 # In .venv, so that what is compiled once serves every later build: tools of another place would compile all anew.
 BUILD_TOOLS := cmake nanobind ninja scikit-build-core
 
-.PHONY: help setup demo test browser lint format header readme screenshots bench wheel sanitize clean
+.PHONY: help setup demo test browser lint format header readme screenshots bench wheel clean
+.PHONY: sanitize sanitize-thread sanitize-address
 
 help:
 	@echo "make demo      set up, build, and run the main job on the embedded default"
@@ -15,7 +16,8 @@ help:
 	@echo "make lint      ruff, mypy --strict and clang-format"
 	@echo "make format    let ruff and clang-format rewrite the sources"
 	@echo "make bench     measure, and keep the results under benchmarks/results"
-	@echo "make sanitize  the native tests under the address and undefined-behaviour sanitizers"
+	@echo "make sanitize  the native tests and threads that share caches, under the address, undefined-behaviour and"
+	@echo "               thread sanitizers; STRESS_SECONDS=600 for a long run"
 	@echo "make wheel     build a wheel into dist, and try it outside the source tree"
 	@echo "make header    generate the C++ header from tiles/layout.py"
 	@echo "make readme    generate the README's tables from records, and docs/api.md"
@@ -68,17 +70,31 @@ screenshots: setup
 bench: setup
 	$(BIN)/python benchmarks/run.py
 
+STRESS_SECONDS ?= 20
+STRESS_THREADS ?= 8
+sanitize: sanitize-thread sanitize-address
+
+# A program of its own: of an interpreter without instrumentation the thread sanitizer knows no locks.
+sanitize-thread: setup
+	$(BIN)/cmake -S . -B build/sanitized-threads -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja \
+	    -DTILEPRESS_SANITIZE=thread -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python \
+	    -Dnanobind_DIR="$$($(BIN)/python -m nanobind --cmake_dir)"
+	$(BIN)/cmake --build build/sanitized-threads --target tilepress_stress
+	TSAN_OPTIONS=halt_on_error=1 build/sanitized-threads/tilepress_stress $(STRESS_SECONDS) $(STRESS_THREADS)
+
 # A second environment that borrows .venv's packages but not its tilepress; the sanitizers' runtime must come first.
 SANITIZED := build/sanitized
-sanitize: setup
+sanitize-address: setup
 	$(PYTHON) -m venv --clear $(SANITIZED)
 	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
 	    > "$$($(SANITIZED)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/borrowed.pth"
 	$(SANITIZED)/bin/pip install --quiet --no-deps --config-settings=build-dir=build/sanitized-objects \
-	    --config-settings=cmake.define.TILEPRESS_SANITIZE=ON .
+	    --config-settings=cmake.define.TILEPRESS_SANITIZE=address .
+	build/sanitized-objects/tilepress_stress $(STRESS_SECONDS) $(STRESS_THREADS)
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 TILEPRESS_SANITIZED=1 \
+	    TILEPRESS_STRESS_SECONDS=$(STRESS_SECONDS) \
 	    LD_PRELOAD="$$(c++ -print-file-name=libasan.so) $$(c++ -print-file-name=libstdc++.so)" \
-	    $(SANITIZED)/bin/python -m pytest tests/tiles tests/kernels tests/nn
+	    $(SANITIZED)/bin/python -m pytest tests/tiles tests/kernels tests/nn tests/attacks/test_native_*.py
 
 wheel: setup
 	$(BIN)/pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .
