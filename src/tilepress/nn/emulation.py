@@ -1,4 +1,4 @@
-"""Activations in block floating point, int8 or bf16, on any model, packed or not, on any device, whatever its weights are.
+"""Activations in block floating point, int8 or bf16, on any model, packed or not, on any device, with any weights.
 
 Packed layers that have native kernels for it compute with integers. Elsewhere the inputs of linear layers are rounded
 to the same values, and the layers compute with them as they always do: emulation. Both give the same result but for
@@ -57,7 +57,8 @@ def _function(rounding: Rounding | BFP | Named) -> Rounding:
 
 def set_activations(model: nn.Module, formats: Mapping[str, BFP | Named]) -> ExitStack:
     """Inputs of the layers named in block floating point, int8 or bf16, from now on: natively where a layer can, by
-    emulation elsewhere: bf16 always is, as packed layers round to it only where that is faster. Closing what is returned makes everything as it was."""
+    emulation elsewhere. Bf16 always is emulated: packed layers round to it only where that is faster. Closing what is
+    returned makes everything as it was."""
     integers = [name for name, format in formats.items() if format != "bf16"]
     natively = {name: layer for name in integers if (layer := _native_layer(model, name)) is not None}
     stack = round_inputs(model, {name: format for name, format in formats.items() if name not in natively})
