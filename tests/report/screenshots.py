@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tilepress.report import read_records, render_page, sections, write_text
+from tilepress.files import write_text
+from tilepress.report import read_records, render_page, sections
 
 from .browser import Browser, find_chromium
 

@@ -2,9 +2,10 @@
 
 import pytest
 
+from tilepress.files import write_text
 from tilepress.formats import parse_weight
 from tilepress.hardware import read_machine
-from tilepress.report import render_page, sections, write_text
+from tilepress.report import render_page, sections
 from tilepress.roofsurface import Deca, Libxsmm, Nothing, predict
 from tilepress.roofsurface.kernels import Kernel
 

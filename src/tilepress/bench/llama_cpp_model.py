@@ -2,8 +2,6 @@
 
 import ctypes
 import importlib
-import os
-import tempfile
 import time
 import weakref
 from functools import lru_cache
@@ -14,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..files import replacing
 from ..models.gguf import gguf_folder
 from ..models.loading import say
 from .peers import LlamaCppPeer
@@ -39,9 +38,8 @@ def requantized(path: Path, kind: str) -> Path:
     """The GGUF file `path` with its weights in Q4_0 or Q8_0, made on first use and kept where its float32 copy is."""
     made = gguf_folder(path, say) / f"{kind}.gguf"
     if not made.exists():
-        with tempfile.TemporaryDirectory(dir=made.parent) as beside:
-            _requantize(path, Path(beside) / made.name, kind)
-            os.replace(Path(beside) / made.name, made)
+        with replacing(made) as beside:
+            _requantize(path, beside, kind)
     return made
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..files import write_text
 from .output import Json, progress
 
 Page = Annotated[Path | None, typer.Option("--report", help="Also write what was found to this HTML page.")]
@@ -37,7 +38,7 @@ def report(
     Example: tilepress report benchmarks/results -o report.html
     """
     from ..records import to_json
-    from ..report import markdown_report, read_records, sections, write_csv, write_text
+    from ..report import markdown_report, read_records, sections, write_csv
 
     found = read_records(records or [])
     with progress(json) as bar:
@@ -58,7 +59,7 @@ def report(
 
 def write_page(path: Path | None, title: str, records: "Sequence[Record]") -> None:
     """What a command found, as a page of its own, if one is wanted."""
-    from ..report import sections, write_text
+    from ..report import sections
 
     if path is not None:
         write_text(path, _render(title, records, sections(records)))

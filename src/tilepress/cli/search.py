@@ -1,12 +1,12 @@
 """`tilepress search`: Anda's mantissas for a model, within a tolerance."""
 
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..files import write_text
 from .compress import read_options, tolerance_warning
 from .output import Json, Recorder, hush_transformers, print_table, progress
 
@@ -99,7 +99,7 @@ def _recipe(
 
 def _is_compressed(model: str) -> bool:
     from ..models import model_folder
-    from ..models.partial import is_compressed
+    from ..models.loading import is_compressed
 
     return is_compressed(model_folder(model))
 
@@ -215,9 +215,7 @@ def _write(out: Path, recipe: "Recipe", precision: "Precision", subject: "Subjec
     from ..report.precision import trace_charts
 
     activations = recipe.activations.model_copy(update={"format": str(precision.format)})
-    beside = out.with_name(out.name + ".part")
-    beside.write_text(to_toml(recipe.model_copy(update={"activations": activations})), "utf-8")
-    os.replace(beside, out)
+    write_text(out, to_toml(recipe.model_copy(update={"activations": activations})))
     write_page(
         out.with_suffix(".search.html"), f"Search for {out.name}", trace_charts(precision.found, subject.products)
     )

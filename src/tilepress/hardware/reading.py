@@ -1,7 +1,6 @@
 """Machines and accelerators from YAML: those that come with the package, by name, and a user's own files."""
 
 import difflib
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -9,6 +8,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from ..files import write_text
 from .accelerator import Accelerator
 from .machine import Machine, MachineError
 
@@ -54,10 +54,8 @@ def _read(type: type[_Described], what: str, name: str | Path, folder: Path, kno
 
 def write_machine(path: Path, machine: Machine) -> None:
     """A file that `read_machine` takes; written beside and renamed."""
-    beside = path.with_name(path.name + ".part")
     fields = machine.model_dump(exclude_unset=True, exclude_none=True)
-    beside.write_text(yaml.safe_dump(fields, sort_keys=False, allow_unicode=True), "utf-8")
-    os.replace(beside, path)
+    write_text(path, yaml.safe_dump(fields, sort_keys=False, allow_unicode=True))
 
 
 def _mapping(path: Path) -> dict[str, Any]:

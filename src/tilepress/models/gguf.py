@@ -9,12 +9,12 @@ import importlib.util
 import os
 import shutil
 import struct
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
+from ..files import apply_umask, workspace
 from .embedded import ModelUnavailableError, cache_folder
 
 
@@ -25,9 +25,10 @@ def gguf_folder(path: Path, announce: Callable[[str], None]) -> Path:
         _require_packages()
         announce(f"Unpacking {path.name} to float32, once, into {folder} …")
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent) as beside:
-            _convert(path, Path(beside) / "model")
-            _rename(Path(beside) / "model", folder)
+        with workspace(folder) as beside:
+            _convert(path, beside / "model")
+            apply_umask(beside / "model")
+            _rename(beside / "model", folder)
     return folder
 
 

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import math
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ..compress.search import Found, Mantissas, Products, Step, brute_force, search
+from ..files import write_text
 from ..formats import Anda, AndaSearch
 from ..nn import with_activations
 from .tensor_types import LayerType, layer_formats
@@ -39,9 +39,7 @@ class Evaluations:
     def put(self, mantissas: Mantissas | None, perplexity: float) -> None:
         self._known[_key(mantissas)] = perplexity
         if self._path is not None:
-            beside = self._path.with_name(self._path.name + ".part")
-            beside.write_text(json.dumps({"job": self._job, "perplexities": self._known}, indent=1))
-            os.replace(beside, self._path)
+            write_text(self._path, json.dumps({"job": self._job, "perplexities": self._known}, indent=1))
 
     def _read(self) -> dict[str, float]:
         if self._path is None or not self._path.exists():

@@ -1,11 +1,11 @@
 """Records of reproductions in a file, each item's as soon as it is finished."""
 
 import json
-import os
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ..files import write_text
 from ..records import Reproduction, to_json
 from .item import Item
 
@@ -28,7 +28,7 @@ class Keeping:
     def keep(self, item: Item, records: Sequence[Reproduction]) -> None:
         self._kept[item.name] = list(records)
         if self.path is not None:
-            _write(self.path, [one for kept in self._kept.values() for one in kept])
+            write_text(self.path, to_json([one for kept in self._kept.values() for one in kept]) + "\n")
 
 
 def command_of(item: Item, told: Mapping[str, str]) -> str:
@@ -45,9 +45,3 @@ def _read(path: Path) -> dict[str, list[Reproduction]]:
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{path} holds no reproductions; give another file to --records ({error})") from error
     return found
-
-
-def _write(path: Path, records: Sequence[Reproduction]) -> None:
-    beside = path.with_name(path.name + ".part")
-    beside.write_text(to_json(records) + "\n", "utf-8")
-    os.replace(beside, path)

@@ -4,12 +4,11 @@ from .assembly import sections
 from .blocks import Section
 from .charts import Series, line_chart, write_page
 from .export import markdown_report, write_csv
-from .files import write_text
 from .page import render_page
 from .reading import RecordsError, read_records
 from .reproductions import item_charts
 
 __all__ = [
     "RecordsError", "Section", "Series", "item_charts", "line_chart", "markdown_report", "read_records", "render_page",
-    "sections", "write_csv", "write_page", "write_text",
+    "sections", "write_csv", "write_page",
 ]  # fmt: skip

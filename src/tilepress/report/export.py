@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ..files import write_text
 from .blocks import Block, Cards, Cell, Comparison, Estimate, Section, Table, raw, text
 from .comparison import as_table
-from .files import write_text
 
 
 def markdown_report(title: str, sections: Sequence[Section]) -> str:

@@ -1,13 +1,13 @@
 """The Roof-Surface to turn, and its bounding region diagram, as one page that needs no network."""
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..files import replacing
 from .bord import bord
 from .domains import MATRIX, MEMORY, VECTOR, bounds
 from .model import Prediction
@@ -20,9 +20,8 @@ ROOM = 4.0  # how far beyond the outermost kernel or line the axes go
 
 def write_plot(path: Path, title: str, rates: Mapping[str, float], kernels: Sequence[Prediction]) -> None:
     """Write the page beside `path` and rename it. `rates` has memory, vector and matrix, as have all `kernels`."""
-    beside = path.with_name(path.name + ".part")
-    figure(title, rates, kernels).write_html(beside, include_plotlyjs=True)
-    os.replace(beside, path)
+    with replacing(path) as made:
+        figure(title, rates, kernels).write_html(made, include_plotlyjs=True)
 
 
 def figure(title: str, rates: Mapping[str, float], kernels: Sequence[Prediction]) -> Any:

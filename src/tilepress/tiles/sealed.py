@@ -7,7 +7,6 @@ the header no byte of the file can change unseen. That guards against damage, no
 
 import hashlib
 import json
-import os
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from ..files import replacing
 from .matrix import DamagedError
 
 _KEY = "tilepress"
@@ -27,15 +27,9 @@ _LONGEST_HEADER = 100_000_000
 
 def write_sealed(path: str | Path, arrays: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
     """Write arrays and header, which has a `version`, to a file beside `path`, which then takes its place."""
-    path = Path(path)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        save_file(dict(arrays), beside, {_KEY: json.dumps({"digest": _NO_DIGEST, **header})})
-        _seal(beside)
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
-    _sync(path.parent)
+    with replacing(path) as made:
+        save_file(dict(arrays), made, {_KEY: json.dumps({"digest": _NO_DIGEST, **header})})
+        _seal(made)
 
 
 def read_sealed(path: str | Path, version: int) -> dict[str, Any]:
@@ -95,14 +89,12 @@ def _check_digest(path: str | Path, raw: bytes, digest: object) -> None:
 
 
 def _seal(path: Path) -> None:
-    """Put the digest into a freshly written file, and the file onto the disk."""
+    """Put the digest into a freshly written file."""
     raw = _read_raw_header(path)
     at = raw.index(_digest_field(_NO_DIGEST)) + len(_digest_field(""))
     with open(path, "r+b") as file:
         file.seek(at)
         file.write(hashlib.sha256(raw).hexdigest().encode())
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _blank(raw: bytes, digest: str) -> bytes | None:
@@ -118,14 +110,3 @@ def _digest_field(digest: str) -> bytes:
 def sha256(array: Tensor) -> str:
     """Of the array's bytes."""
     return hashlib.sha256(array.view(-1).view(torch.uint8).numpy().data).hexdigest()
-
-
-def _sync(folder: Path) -> None:
-    """Make a rename last through a power cut, where the file system can."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError:
-        pass
-    finally:
-        os.close(descriptor)

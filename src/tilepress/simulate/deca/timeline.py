@@ -1,9 +1,9 @@
 """The first tiles of a core, step by step, as a page to look at."""
 
-import os
 from pathlib import Path
 from typing import Any
 
+from ...files import replacing
 from .simulation import Result
 
 STEPS = {  # step: colour, of Okabe and Ito's
@@ -29,9 +29,8 @@ def steps(result: Result, core: int, tile: int) -> dict[str, tuple[int, int]]:
 
 def write_timeline(path: Path, title: str, result: Result, tiles: int = 40, core: int = 0) -> None:
     """Write the page beside `path` and rename it."""
-    beside = path.with_name(path.name + ".part")
-    figure(title, result, tiles, core).write_html(beside, include_plotlyjs=True)
-    os.replace(beside, path)
+    with replacing(path) as made:
+        figure(title, result, tiles, core).write_html(made, include_plotlyjs=True)
 
 
 def figure(title: str, result: Result, tiles: int, core: int) -> Any:
