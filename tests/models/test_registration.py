@@ -12,6 +12,7 @@ from transformers import AutoModel, AutoModelForCausalLM, pipeline
 
 from tests.models import tiny
 from tilepress.models import compress_model
+from tilepress.models.checksums import read_sums, write_sums
 from tilepress.models.registration import TilepressConfig
 from tilepress.nn import PackedLinear
 from tilepress.tiles import DamagedError
@@ -152,6 +153,9 @@ def damage(path, name, change):
         arrays = {key: file.get_tensor(key).clone() for key in file.keys()}  # noqa: SIM118
     change(arrays, name)
     save_file(arrays, path, {"format": "pt"})
+    listed = read_sums(path.parent)
+    listed.pop(path.name)  # so that layers are checked one by one
+    write_sums(path.parent, listed)
 
 
 def flip(arrays, name):

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from ..formats.kv import parse_kv
 from ..models import ModelUnavailableError, embedded_model_path, load_model, model_folder
 from ..models.blocks import linear_layers
-from ..models.loading import EMBEDDED
-from ..models.partial import is_compressed
+from ..models.loading import EMBEDDED, is_compressed
 from ..models.registration import replace_layer
 from ..nn.kv_cache import set_default_cache
 from . import llama_cpp_model

@@ -1,5 +1,6 @@
 """Models by name: a folder of transformers or tilepress, a GGUF file, the embedded default, or a name on the hub."""
 
+import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ import torch
 from safetensors import SafetensorError
 
 from ..kernels import cpu_features
+from .checksums import SUMS, check_sums, is_weights
 from .embedded import ModelUnavailableError, embedded_model_path, is_cached
 from .gguf import gguf_folder
 
@@ -41,6 +43,8 @@ def load_model(name: str, *, dtype: torch.dtype | None = None, announce: Announc
     could only multiply by emulation.
     """
     folder = model_folder(name, announce)
+    if is_compressed(folder):
+        check_sums(folder, lambda file: not is_weights(file))  # before they are used; weights when they are loaded
     model, found = _load(name, folder, dtype or _native_dtype(read_config(folder)))
     if found["missing_keys"]:
         first = sorted(found["missing_keys"])[0]
@@ -67,6 +71,15 @@ def read_config(folder: Path) -> Any:
             "give a causal language model"
         )
     return config
+
+
+def is_compressed(folder: Path) -> bool:
+    """Whether tilepress wrote the model in `folder`."""
+    try:
+        config = json.loads((folder / "config.json").read_text())
+        return bool(config["quantization_config"]["quant_method"] == "tilepress")
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return False
 
 
 def load_tokenizer(folder: Path) -> Any:
@@ -137,7 +150,7 @@ def _hub_folder(name: str) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-    wanted = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.tiktoken"]
+    wanted = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.tiktoken", SUMS]
     try:
         return Path(snapshot_download(name, allow_patterns=wanted))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:

@@ -4,7 +4,8 @@ The config lists every packed layer with its arrays; the layers are put in their
 checked and completed afterwards. Importing this registers it; `import tilepress` sees to that.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,7 +16,9 @@ from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from ..formats.kv import of_cache
 from ..nn import PackedLinear, decode_by_modules, decode_natively
-from ..tiles import unpack
+from ..tiles import DamagedError, unpack
+from .checksums import SUMS, check_sums
+from .saving import Saving
 
 METHOD = "tilepress"
 VERSION = 2
@@ -27,6 +30,7 @@ class TilepressConfig(QuantizationConfigMixin):
 
     `layers`: name → its format, density, error, `activations`, and `streams`: the arrays it has, each with its type.
     `recipe` and `versions` tell how it was made, `source` of what: the name that it was loaded by, where it had one.
+    `checksums` names the file beside it that lists the folder's files; None where that was not written yet.
     """
 
     def __init__(
@@ -36,6 +40,7 @@ class TilepressConfig(QuantizationConfigMixin):
         versions: Mapping[str, str],
         version: int = VERSION,
         source: str | None = None,
+        checksums: str | None = None,
         **_: Any,
     ) -> None:
         if version != VERSION:
@@ -46,6 +51,7 @@ class TilepressConfig(QuantizationConfigMixin):
         self.quant_method = METHOD  # type: ignore[assignment]  # transformers' own methods are an enumeration
         self.version = version
         self.source = source
+        self.checksums = checksums
         self.versions = dict(versions)
         self.recipe = dict(recipe)
         self.layers = {name: dict(layer) for name, layer in layers.items()}
@@ -57,6 +63,7 @@ class TilepressQuantizer(HfQuantizer):
 
     requires_calibration = True
     quantization_config: TilepressConfig
+    is_checked = False  # whether every file of weights has the checksum that SHA256SUMS lists
 
     def validate_environment(self, device_map: Any = None, **_: Any) -> None:
         devices = device_map.values() if isinstance(device_map, Mapping) else [device_map]
@@ -67,7 +74,11 @@ class TilepressQuantizer(HfQuantizer):
     def update_device_map(self, device_map: Any) -> Any:
         return {"": "cpu"} if device_map == "auto" else device_map
 
-    def _process_model_before_weight_loading(self, model: Any, **_: Any) -> Any:
+    def _process_model_before_weight_loading(
+        self, model: Any, checkpoint_files: Sequence[str] | None = None, **_: Any
+    ) -> Any:
+        if checkpoint_files:
+            self.is_checked = _check_files([Path(file) for file in checkpoint_files], self.quantization_config)
         for name, layer in self.quantization_config.layers.items():
             place = _place(model, name)
             if place is None:
@@ -85,12 +96,12 @@ class TilepressQuantizer(HfQuantizer):
 
     def _process_model_after_weight_loading(self, model: nn.Module, **_: Any) -> nn.Module:
         for name, layer in packed_layers(model):
-            layer.complete(name)
-        decode_natively(model)
-        use_cache_of(model, self.quantization_config.recipe)
+            layer.complete(name, is_checked=self.is_checked)
+        _prepare(model, self.quantization_config)
         return model
 
     def _dequantize(self, model: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
+        model.__dict__.pop("save_pretrained", None)
         return unpack_layers(model, dtype or torch.float32)
 
     def is_serializable(self, **_: Any) -> bool:
@@ -111,8 +122,28 @@ def attach(model: Any, config: TilepressConfig) -> None:
     model.hf_quantizer = TilepressQuantizer(config, pre_quantized=True)
     model.is_quantized = True
     model.quantization_method = METHOD
+    _prepare(model, config)
+
+
+def _prepare(model: Any, config: TilepressConfig) -> None:
+    """What a model gets once its layers are packed, loaded or compressed."""
+    config.checksums = SUMS  # which `Saving` writes
+    model.save_pretrained = Saving(model)
     decode_natively(model)
     use_cache_of(model, config.recipe)
+
+
+def _check_files(files: Sequence[Path], config: TilepressConfig) -> bool:
+    """Check the folder that `files` of weights are in; whether all of them are listed there."""
+    folder = files[0].parent
+    listed = check_sums(folder)
+    of_hub = folder.parent.name == "snapshots"  # transformers fetches only the files it knows
+    if config.checksums and not listed and not of_hub:
+        raise DamagedError(
+            f"{folder} lacks {config.checksums}, without which damage is not seen: copy it too, or write it there: "
+            f"sha256sum *.json *.safetensors > {SUMS}"
+        )
+    return listed.issuperset(file.name for file in files)
 
 
 def cache_of(recipe: Mapping[str, Any]) -> tuple[str, str] | None:

@@ -14,8 +14,7 @@ from ..nn.emulation import Named, set_activations
 from ..nn.kv_emulation import emulate_kv
 from .blocks import all_linear_layers, output_layer
 from .compress import Progress, compress_model
-from .loading import Announce, LoadedModel, load_model, model_folder, say
-from .partial import is_compressed
+from .loading import Announce, LoadedModel, is_compressed, load_model, model_folder, say
 from .recipe import Activations, Recipe, read_recipe
 from .registration import cache_of, packed_layers, unpack_layers
 from .shards import Shards

@@ -55,13 +55,14 @@ class PackedLinear(nn.Module):
             layer.register_buffer(name, torch.empty(0, dtype=dtype, device=like.weight.device))
         return layer
 
-    def complete(self, name: str = "the layer") -> None:
+    def complete(self, name: str = "the layer", *, is_checked: bool = False) -> None:
         """Check the arrays that were put into the buffers, and compute with a private copy of them from now on.
 
-        DamagedError, with `name` in it, if they are not what was once saved.
+        DamagedError, with `name` in it, if they are not what was once saved. Checksums are left out where the file that
+        they come from `is_checked`.
         """
         _native.keep_freed_memory()
-        self._take(_restore(name, self._buffers, self._shape))
+        self._take(_restore(name, self._buffers, self._shape, is_checked))
 
     def set_activations(self, activations: str) -> None:
         """Compute with other activations from now on."""
@@ -137,7 +138,9 @@ def _description(matrix: PackedMatrix) -> Tensor:
     return torch.from_numpy(np.frombuffer(text, np.int8).copy())
 
 
-def _restore(name: str, state: Mapping[str, Tensor | None], shape: tuple[int, int]) -> PackedMatrix:
+def _restore(
+    name: str, state: Mapping[str, Tensor | None], shape: tuple[int, int], is_checked: bool = False
+) -> PackedMatrix:
     arrays = {part: array for part in STREAMS if (array := state.get(part)) is not None}
     try:
         description = json.loads(_text(state["weight"]))
@@ -150,7 +153,7 @@ def _restore(name: str, state: Mapping[str, Tensor | None], shape: tuple[int, in
         raise DamagedError(f"{name} is damaged: its description and its arrays disagree about {odd}")
     if entry.shape != shape:
         raise DamagedError(f"{name} is damaged: it is {entry.shape[0]}×{entry.shape[1]}, not {shape[0]}×{shape[1]}")
-    return restore(name, entry, arrays)
+    return restore(name, entry, arrays, is_checked=is_checked)
 
 
 def _text(weight: Tensor | None) -> bytes:

@@ -1,0 +1,69 @@
+"""`save_pretrained` of a compressed model: as transformers does it, but to a place beside, with checksums."""
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from ..files import apply_umask, sync, workspace
+from ..tiles import DamagedError
+from .checksums import can_be_listed, digests_of, read_sums, write_sums
+from .shards import INDEX, SINGLE
+
+_SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
+
+
+class Saving:
+    """A model's own `save_pretrained`. A save that is killed leaves nothing that a later one does not remove, and a
+    folder that was half overwritten contradicts its SHA256SUMS, so it is not loaded."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Saving":
+        return Saving(memo.get(id(self.model), self.model))
+
+    def __call__(self, save_directory: str | os.PathLike[str], *arguments: Any, **options: Any) -> None:
+        folder, save = Path(save_directory), type(self.model).save_pretrained
+        if folder.is_file():
+            save(self.model, folder, *arguments, **options)  # says so, and writes nothing
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        with workspace(folder / "model") as beside:
+            made = beside / folder.resolve().name  # the name it has on the hub, if it goes there
+            save(self.model, made, *arguments, **options)
+            apply_umask(made)
+            move_in(made, folder)
+
+
+def move_in(made: Path, folder: Path) -> None:
+    """The files in `made` take their places in `folder`; of a model that was there, what they do not replace goes."""
+    names = {path.name for path in made.iterdir()}
+    listed, stale = _listed(folder), _stale(folder, names)
+    listed |= digests_of(made, (name for name in names if (made / name).is_file() and can_be_listed(name)))
+    for name in names:
+        sync(made / name)
+        os.replace(made / name, folder / name)
+    for name in stale:
+        os.unlink(folder / name)
+    sync(folder)
+    if names:
+        write_sums(folder, {name: digest for name, digest in listed.items() if (folder / name).exists()})
+
+
+def _listed(folder: Path) -> dict[str, str]:
+    try:
+        return read_sums(folder)
+    except DamagedError:  # a new list takes its place
+        return {}
+
+
+def _stale(folder: Path, names: set[str]) -> set[str]:
+    """Weights that are not loaded any more once those in `names` are there. An adapter or a variant replaces none."""
+    if not any(map(_is_whole_model, names)):
+        return set()
+    return {path.name for path in folder.iterdir() if _is_whole_model(path.name) or path.name == INDEX} - names
+
+
+def _is_whole_model(name: str) -> bool:
+    return name == SINGLE or _SHARD.fullmatch(name) is not None
