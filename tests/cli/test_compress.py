@@ -4,7 +4,7 @@ import pytest
 from tests.cli.test_cli import assert_refused
 from tests.models import tiny
 
-from tilepress.models.partial import is_compressed
+from tilepress.models.loading import is_compressed
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,11 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.models import tiny
-from tilepress.models import ModelUnavailableError, compress_folder, compress_model, load_model, partial
+from tilepress.models import ModelUnavailableError, compress_folder, compress_model, load_model, partial, publish
 from tilepress.models.folder import read_windows
-from tilepress.models.partial import OutputError, Partial, is_compressed
+from tilepress.models.loading import is_compressed
+from tilepress.models.partial import Partial
+from tilepress.models.publish import OutputError
 from tilepress.models.recipe import read_recipe
 from tilepress.models.skeleton import Skeleton
 
@@ -103,27 +105,103 @@ def test_killed_while_writing_a_block_loses_only_that(llama_folder, tmp_path, re
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("step", ["os.replace", "shutil.rmtree"])
+@pytest.mark.parametrize("step", ["_take_place", "_clear"])
 def test_interrupted_while_the_folder_gets_its_place(llama_folder, tmp_path, recipe, monkeypatch, step):
-    """Before the finished folder is renamed, and after, when what is left of the work is being deleted."""
-    out, (module, name) = tmp_path / "out", step.split(".")
-    real, stages, finish = getattr(getattr(partial, module), name), [], Partial.finish
+    """Before the finished folder takes the place of another, and after, when what is left of the work is deleted. See
+    also tests/attacks/test_publishing.py."""
+    out, stages, finish = tmp_path / "out", [], Partial.finish
+    compress_folder(str(llama_folder[0]), out, {})
 
-    def interrupt(path, *arguments, **options):
-        if str(path).endswith((".partial/model", ".partial")):
-            raise Stop
-        return real(path, *arguments, **options)
+    def interrupt(*_):
+        raise Stop
 
     with monkeypatch.context() as patch:
-        patch.setattr(getattr(partial, module), name, interrupt)
+        patch.setattr(publish, step, interrupt)
         with pytest.raises(Stop):
             compress_folder(str(llama_folder[0]), out, recipe)
-    assert out.exists() == (step == "shutil.rmtree")
+    stated = json.loads((out / "config.json").read_text())["quantization_config"]["recipe"]["weights"]["density"]
+    assert stated == (1.0 if step == "_take_place" else 0.5) and load_model(str(out))
     monkeypatch.setattr(Partial, "finish", lambda *arguments: stages.append(arguments[1]) or finish(*arguments))
     compress_folder(str(llama_folder[0]), out, recipe)
-    assert len(stages) == (0 if step == "os.replace" else 4) and not (tmp_path / "out.partial").exists()
+    assert len(stages) == (0 if step == "_take_place" else 4) and not (tmp_path / "out.partial").exists()
     compress_folder(str(llama_folder[0]), tmp_path / "whole", recipe)
     assert contents(out) == contents(tmp_path / "whole")
+
+
+def test_a_place_that_cannot_be_taken(llama_folder, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    compress_folder(str(llama_folder[0]), out, {})
+    with monkeypatch.context() as patch:
+        patch.setattr(publish, "_take_place", no_room)
+        with pytest.raises(OutputError, match=r"cannot take its place at .*out \(.*No space left.*untouched: the same"):
+            compress_folder(str(llama_folder[0]), out, {"weights": {"format": "int8:row"}})
+    compress_folder(str(llama_folder[0]), out, {"weights": {"format": "int8:row"}})
+    assert os.listdir(tmp_path) == ["out"]
+    monkeypatch.setattr("pathlib.Path.is_mount", lambda path: path == out)
+    with pytest.raises(OutputError, match=r"out is a mount point, which cannot be replaced: give a folder in it"):
+        compress_folder(str(llama_folder[0]), out, {})
+
+
+def test_the_users_files_stay(llama_folder, tmp_path):
+    out = tmp_path / "out"
+    compress_folder(str(llama_folder[0]), out, {})
+    (out / "results").mkdir()
+    (out / "results/table.txt").write_text("years of work")
+    (out / "notes.txt").write_text("more of it")
+    compress_folder(str(llama_folder[0]), out, {"weights": {"format": "int8:row"}})
+    assert (out / "results/table.txt").read_text() == "years of work" and (
+        out / "notes.txt"
+    ).read_text() == "more of it"
+    assert "notes.txt" not in (out / "SHA256SUMS").read_text()
+    load_model(str(out))
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "model-00002-of-00004.safetensors", "SHA256SUMS"])
+def test_a_users_file_that_would_be_overwritten_is_refused(llama_folder, tmp_path, name):
+    """Edited since, or put there where the list does not name it, or no longer known because the list is damaged."""
+    out = tmp_path / "out"
+    compress_folder(str(llama_folder[0]), out, {})
+    if name.startswith("model"):
+        lines = (out / "SHA256SUMS").read_text().splitlines(keepends=True)
+        (out / "SHA256SUMS").write_text("".join(line for line in lines if name not in line))
+    (out / name).write_text("mine")
+    files = contents(out)
+    with pytest.raises(OutputError, match=rf"{name} is not as tilepress wrote it.*move it away|which files .* move it"):
+        compress_folder(str(llama_folder[0]), out, {}, progress=stop_after(0))
+    assert contents(out) == files and os.listdir(tmp_path) == ["out"]
+
+
+def test_a_folder_of_the_version_before_is_replaced(llama_folder, tmp_path):
+    """It has no list: its companions are as good as the user's, which are the same."""
+    out = tmp_path / "out"
+    compress_folder(str(llama_folder[0]), out, {})
+    (out / "SHA256SUMS").unlink()
+    (out / "notes.txt").write_text("mine")
+    compress_folder(str(llama_folder[0]), out, {"weights": {"format": "int8:row"}})
+    assert (out / "notes.txt").exists() and load_model(str(out))
+    (out / "SHA256SUMS").unlink()
+    (out / "tokenizer.json").write_text("{}")
+    with pytest.raises(OutputError, match=r"tokenizer.json is not as tilepress wrote it"):
+        compress_folder(str(llama_folder[0]), out, {})
+
+
+def test_an_output_that_is_a_link(llama_folder, tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "out").symlink_to("disk")
+    compress_folder(str(llama_folder[0]), tmp_path / "out", {})
+    assert (tmp_path / "out").is_symlink() and is_compressed(tmp_path / "disk")
+
+
+def test_all_files_can_be_read_by_whom_the_umask_allows(llama_folder, tmp_path):
+    before = os.umask(0o027)
+    try:
+        compress_folder(str(llama_folder[0]), tmp_path / "out", {})
+        load_model(str(tmp_path / "out")).model.save_pretrained(tmp_path / "saved")
+    finally:
+        os.umask(before)
+    for folder in (tmp_path / "out", tmp_path / "saved"):
+        assert folder.stat().st_mode & 0o777 == 0o750
+        assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o640}
 
 
 def test_a_full_disc_loses_nothing(llama_folder, tmp_path, recipe, monkeypatch):

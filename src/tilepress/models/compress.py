@@ -20,6 +20,7 @@ from ..nn import PackedLinear
 from ..tiles import pack_codes
 from .blocks import REST, find_blocks, linear_layers, output_layer
 from .calibration import Chain, find_chain, first_inputs, in_float32, run_around, statistics_of, token_windows
+from .checksums import SUMS
 from .precision import Evaluations, Judge, Precision, find_precision
 from .recipe import Recipe, read_recipe
 from .registration import TilepressConfig, attach, check_cache_of, packed_layers, replace_layer, unpack_layers
@@ -176,7 +177,7 @@ def describe(layers: list[Layer], recipe: Recipe, source: str | None = None) -> 
     versions = {"tilepress": __version__, "torch": torch.__version__, "transformers": transformers.__version__}
     kept = ("format", "density", "error", "activations", "streams")
     described = {layer.name: {key: getattr(layer, key) for key in kept} for layer in layers}
-    return TilepressConfig(described, recipe.model_dump(mode="json"), versions, source=source)
+    return TilepressConfig(described, recipe.model_dump(mode="json"), versions, source=source, checksums=SUMS)
 
 
 class Compression:

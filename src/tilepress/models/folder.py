@@ -13,9 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from ..compress.search import Step
+from .checksums import can_be_listed
 from .compress import Compression, Layer, Progress, choose_mantissas, describe, read_windows, with_activations_of
-from .loading import Announce, load_model, load_tokenizer, model_folder, read_config, say
-from .partial import Partial, is_compressed, refuse_foreign, refuse_nested
+from .loading import Announce, is_compressed, load_model, load_tokenizer, model_folder, read_config, say
+from .partial import SEARCH, Partial, refuse_foreign, refuse_nested
 from .precision import Evaluations, Precision
 from .recipe import Recipe, read_recipe
 from .registration import TilepressConfig, unpack_layers
@@ -69,15 +70,16 @@ def compress_folder(
     windows = read_windows(recipe, load_tokenizer(folder)) if recipe.looks_at_text else None
     shards = Shards(folder)
     model, source = _model(folder, shards, announce)
-    with closing(Partial(out, _job(folder, shards, recipe, windows), model, source)) as partial:
+    job = _job(folder, shards, recipe, windows)
+    with closing(Partial(out, job, model, source, _companions(folder))) as partial:
         layers, precision = Compression(model, recipe, windows, partial).run(progress), None
-        written = partial.complete(_config(folder, describe(layers, recipe, name)), _companions(folder))
+        written = partial.complete(_config(folder, describe(layers, recipe, name)))
         if recipe.activations.search is not None:
             assert windows is not None
             judged = unpack_layers(load_model(str(written), dtype=torch.float32, announce=announce).model)
             recipe, precision = choose_mantissas(judged, recipe, windows, Evaluations(partial.evaluations), track)
             layers = with_activations_of(judged, layers, recipe)
-            partial.complete(_config(folder, describe(layers, recipe, name)), _companions(folder))
+            partial.complete(_config(folder, describe(layers, recipe, name)))
         partial.publish()
     return Outcome(out, layers, shards.nbytes(), _weight_bytes(out), time.monotonic() - start, precision)
 
@@ -115,7 +117,7 @@ def _config(folder: Path, described: TilepressConfig) -> dict[str, Any]:
 def _companions(folder: Path) -> list[Path]:
     """The tokenizer's files, and whatever else is neither weights nor config."""
     files = (path for path in sorted(folder.iterdir()) if path.is_file() and path.suffix in COMPANIONS)
-    return [path for path in files if path.name not in ("config.json", INDEX)]
+    return [path for path in files if path.name not in ("config.json", INDEX, SEARCH) and can_be_listed(path.name)]
 
 
 def _weight_bytes(folder: Path) -> int:

@@ -6,14 +6,15 @@
     OUT.partial/finished/    the layers of each finished stage, written when its file is whole
     OUT.partial/hidden/      the inputs of the next stage
 
-At the end `model` takes OUT's place. A stage lost to an interrupt is done again from the inputs that were kept.
+At the end `model` takes OUT's place, see `publish`. A stage lost to an interrupt is done again from the inputs that
+were kept.
 """
 
 import fcntl
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from math import prod
 from pathlib import Path
@@ -24,34 +25,47 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from ..files import replacing, sync, write_text
 from .blocks import REST, find_blocks, stage_state
+from .checksums import SUMS, digests_of, write_sums
 from .compress import Layer
+from .loading import is_compressed
+from .publish import LOCK, MODEL, OutputError, publish, recover, refuse_clashes
 from .registration import packed_layers, replace_layer
 from .shards import INDEX
 from .skeleton import Skeleton
 
 MAKE_ROOM = "make room there, and the same command goes on from the finished blocks"
-
-
-class OutputError(ValueError):
-    """A place that cannot be written to, because something is there already."""
+SEARCH = "search.json"
 
 
 class Partial:
-    """The storage (`compress.Storage`) of one job; `source` is None where the model has all its weights."""
+    """The storage (`compress.Storage`) of one job; `source` is None where the model has all its weights.
 
-    def __init__(self, out: Path, job: Mapping[str, Any], model: nn.Module, source: Skeleton | None) -> None:
-        self._out, self._model, self._source = out, model, source
-        self._root = out.with_name(out.name + ".partial")
+    `companions`: files that are copied as they are.
+    """
+
+    def __init__(
+        self,
+        out: Path,
+        job: Mapping[str, Any],
+        model: nn.Module,
+        source: Skeleton | None,
+        companions: Iterable[Path] = (),
+    ) -> None:
+        self._out, self._model, self._source = out.resolve(), model, source
+        self._root = self._out.with_name(self._out.name + ".partial")
         self._blocks = list(find_blocks(model))
+        self._companions = {path.name: path for path in companions}
         self._hidden: dict[str, Tensor] = {}
-        refuse_foreign(out)
-        _make_folders(self._root)
+        _make_folder(self._root)
         self._lock = _lock(self._root)
         try:
-            self._accept(json.dumps(job, indent=1, sort_keys=True))
-        except OutputError:
+            self._begin(json.dumps(job, indent=1, sort_keys=True))
+        except BaseException:
             self.close()
+            if os.listdir(self._root) == [LOCK]:
+                shutil.rmtree(self._root)
             raise
 
     def close(self) -> None:
@@ -60,7 +74,7 @@ class Partial:
 
     def finished(self, stage: str) -> list[Layer] | None:
         mark = self._mark(stage)
-        if not mark.exists() or not (self._root / "model" / self._file(stage)).exists():
+        if not mark.exists() or not (self._root / MODEL / self._file(stage)).exists():
             return None  # the files are gone where a run was interrupted after it had given them their place
         return [Layer(**{**layer, "shape": tuple(layer["shape"])}) for layer in json.loads(mark.read_text())]
 
@@ -88,15 +102,14 @@ class Partial:
 
     def finish(self, stage: str, layers: list[Layer]) -> None:
         for path in (self._root / "hidden").iterdir():
-            _sync(path)
+            sync(path)
         tensors = {key: tensor.detach() for key, tensor in stage_state(self._model, stage, self._blocks).items()}
         try:
-            save_file(tensors, self._root / "part", {"format": "pt"})
-        except SafetensorError as error:
+            with replacing(self._root / MODEL / self._file(stage)) as made:
+                save_file(tensors, made, {"format": "pt"})
+        except (SafetensorError, OSError) as error:
             raise OutputError(f"a block cannot be written to {self._root} ({error}): {MAKE_ROOM}") from error
-        _sync(self._root / "part")
-        os.replace(self._root / "part", self._root / "model" / self._file(stage))
-        _write(self._mark(stage), json.dumps([asdict(layer) for layer in layers]))
+        write_text(self._mark(stage), json.dumps([asdict(layer) for layer in layers]))
         self.release(stage)
         self._hidden.pop(stage, None)
         for path in (self._root / "hidden").glob(f"{self._number(stage)}.*"):
@@ -105,39 +118,62 @@ class Partial:
     @property
     def evaluations(self) -> Path:
         """Where a search keeps what it has computed; it stays with the model."""
-        return self._root / "model" / "search.json"
+        return self._root / MODEL / SEARCH
 
-    def complete(self, config: dict[str, Any], companions: list[Path]) -> Path:
+    def complete(self, config: dict[str, Any]) -> Path:
         """Add what makes the files a model, to the folder returned."""
-        model = self._root / "model"
-        for path in companions:
-            shutil.copyfile(path, model / path.name)
-        _write(model / INDEX, json.dumps(self._index(), indent=2, sort_keys=True))
-        _write(model / "config.json", json.dumps(config, indent=2))
+        model = self._root / MODEL
+        for name, path in self._companions.items():
+            with replacing(model / name) as made:
+                shutil.copyfile(path, made)
+        write_text(model / INDEX, json.dumps(self._index(), indent=2, sort_keys=True))
+        write_text(model / "config.json", json.dumps(config, indent=2))
+        write_sums(model, digests_of(model, [n for n in self._files() if n != SUMS and (model / n).exists()]))
         return model
 
     def publish(self) -> None:
         """Give the folder its name."""
-        model = self._root / "model"
-        if self._out.exists():
-            os.replace(self._out, self._root / "replaced")
-        os.replace(model, self._out)
-        shutil.rmtree(self._root)
+        try:
+            publish(self._root, self._out)
+        except OSError as error:
+            raise OutputError(
+                f"the finished model cannot take its place at {self._out} ({error}), and what was there is untouched: "
+                "the same command tries it again"
+            ) from error
 
     def _index(self) -> dict[str, Any]:
         from safetensors import safe_open
 
         names: dict[str, str] = {}
         for stage in (*self._blocks, REST):
-            with safe_open(self._root / "model" / self._file(stage), "pt") as file:
+            with safe_open(self._root / MODEL / self._file(stage), "pt") as file:
                 names |= dict.fromkeys(file.keys(), self._file(stage))
-        size = sum((self._root / "model" / name).stat().st_size for name in set(names.values()))
+        size = sum((self._root / MODEL / name).stat().st_size for name in set(names.values()))
         return {"metadata": {"total_size": size}, "weight_map": names}
+
+    def _begin(self, job: str) -> None:
+        """End what a killed run left undone; then OutputError if the place is somebody else's."""
+        try:
+            recover(self._root, self._out)
+        except OSError as error:
+            raise OutputError(
+                f"{self._root} holds a model that cannot be moved to {self._out} ({error}): move one of them away"
+            ) from error
+        refuse_foreign(self._out)
+        refuse_clashes(self._out, self._files())
+        for folder in (MODEL, "finished", "hidden"):
+            _make_folder(self._root / folder)
+        self._accept(job)
+
+    def _files(self) -> dict[str, Path | None]:
+        """Name of each file that the finished folder may have → what it is a copy of, if it is one."""
+        shards = [self._file(stage) for stage in (*self._blocks, REST)]
+        return dict.fromkeys([*shards, INDEX, "config.json", SEARCH, SUMS]) | self._companions
 
     def _accept(self, job: str) -> None:
         path = self._root / "job.json"
         if not path.exists():
-            _write(path, job)
+            write_text(path, job)
         elif path.read_text() != job:
             raise OutputError(
                 f"{self._root} holds the finished blocks of another model, recipe or version: run the command that "
@@ -156,6 +192,8 @@ class Partial:
 
 def refuse_foreign(out: Path) -> None:
     """An existing folder may be replaced if it is empty or one of ours."""
+    if out.is_mount():
+        raise OutputError(f"{out} is a mount point, which cannot be replaced: give a folder in it")
     if out.is_dir() and (not any(out.iterdir()) or is_compressed(out)):
         return
     if out.exists():
@@ -169,21 +207,9 @@ def refuse_nested(out: Path, source: Path) -> None:
         raise OutputError(f"{out} and the model's folder {source} lie one in the other: choose another output")
 
 
-def is_compressed(folder: Path) -> bool:
-    """Whether tilepress wrote the model in `folder`."""
-    config = folder / "config.json"
-    if not config.is_file():
-        return False
-    try:
-        stated = json.loads(config.read_text())
-    except ValueError:
-        return False
-    return isinstance(stated, dict) and (stated.get("quantization_config") or {}).get("quant_method") == "tilepress"
-
-
 def _lock(root: Path) -> Any:
     """Held as long as the file is open; the system lets go of it when the process ends, however it does."""
-    file = open(root / "lock", "w")  # noqa: SIM115  # open as long as the job lasts
+    file = open(root / LOCK, "w")  # noqa: SIM115  # open as long as the job lasts
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -192,12 +218,11 @@ def _lock(root: Path) -> Any:
     return file
 
 
-def _make_folders(root: Path) -> None:
+def _make_folder(folder: Path) -> None:
     try:
-        for folder in ("model", "finished", "hidden"):
-            (root / folder).mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OutputError(f"{root} cannot be made ({error.strerror}): choose another output") from error
+        raise OutputError(f"{folder} cannot be made ({error.strerror}): choose another output") from error
 
 
 def _reserve(path: Path, size: int) -> None:
@@ -209,15 +234,3 @@ def _reserve(path: Path, size: int) -> None:
         raise OutputError(f"{path} cannot be {size / 1e6:.0f} MB large ({error.strerror}): {MAKE_ROOM}") from error
     finally:
         os.close(file)
-
-
-def _write(path: Path, text: str) -> None:
-    beside = path.with_name(path.name + ".part")
-    beside.write_text(text)
-    _sync(beside)
-    os.replace(beside, path)
-
-
-def _sync(path: Path) -> None:
-    with open(path, "rb+") as file:
-        os.fsync(file.fileno())
