@@ -7,7 +7,7 @@ NATIVE := $(shell find native -name '*.cc' -o -name '*.h')
 # In .venv, so that what is compiled once serves every later build: tools of another place would compile all anew.
 BUILD_TOOLS := cmake nanobind ninja scikit-build-core
 
-.PHONY: help setup demo test browser lint format header readme screenshots bench wheel clean
+.PHONY: help setup demo test browser lint format header readme screenshots bench wheel fuzz test-isas clean
 .PHONY: sanitize sanitize-thread sanitize-address
 
 help:
@@ -18,6 +18,7 @@ help:
 	@echo "make bench     measure, and keep the results under benchmarks/results"
 	@echo "make sanitize  the native tests and threads that share caches, under the address, undefined-behaviour and"
 	@echo "               thread sanitizers; STRESS_SECONDS=600 for a long run"
+	@echo "make fuzz      a million hostile files, for every reader; minutes per reader"
 	@echo "make wheel     build a wheel into dist, and try it outside the source tree"
 	@echo "make header    generate the C++ header from tiles/layout.py"
 	@echo "make readme    generate the README's tables from records, and docs/api.md"
@@ -95,6 +96,11 @@ sanitize-address: setup
 	    TILEPRESS_STRESS_SECONDS=$(STRESS_SECONDS) \
 	    LD_PRELOAD="$$(c++ -print-file-name=libasan.so) $$(c++ -print-file-name=libstdc++.so)" \
 	    $(SANITIZED)/bin/python -m pytest tests/tiles tests/kernels tests/nn tests/attacks/test_native_*.py
+
+# Another seed every day, printed with what was found; SEED=7 repeats that of another day.
+SEED ?= $(shell date +%Y%m%d)
+fuzz: setup
+	$(BIN)/python -m tests.attacks.fuzz --cases 1000000 --seed $(SEED)
 
 wheel: setup
 	$(BIN)/pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .
