@@ -58,6 +58,9 @@ def test_a_users_file(read):
         ("vector: {units: 2, bits: 128}", "vector: {units: 2}", r"vector\.bits: is missing"),
         ("title: a machine", "title: a machine\nmatrix: {}", "matrix: give either cycles or flops"),
         ("name: mine", "- name", "is not YAML"),
+        ("cores: 4", "cores: !!int ''", "has a YAML tag whose value does not fit it: IndexError"),
+        ("cores: 4", "cores: !!bool 4", "has a YAML tag whose value does not fit it: KeyError"),
+        ("cores: 4", "cores: !!timestamp 4", "has a YAML tag whose value does not fit it: AttributeError"),
     ],
 )
 def test_errors_name_the_field(read, old, new, message):

@@ -50,6 +50,8 @@ def _read(type: type[_Described], what: str, name: str | Path, folder: Path, kno
         return type.model_validate(_whole(_mapping(path), folder))
     except ValidationError as error:
         raise MachineError(f"{path}: {'; '.join(_in_words(one) for one in error.errors())}") from error
+    except (LookupError, AttributeError, TypeError, OverflowError) as error:  # PyYAML's, of `!!int ''`, `!!bool 1` …
+        raise MachineError(f"{path} has a YAML tag whose value does not fit it: {error!r}") from error
 
 
 def write_machine(path: Path, machine: Machine) -> None:
