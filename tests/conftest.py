@@ -7,14 +7,17 @@ import pytest
 from tilepress import _native, kernels
 from tilepress.bench import bandwidth
 
+FORCED = os.environ.get("TILEPRESS_ISA")  # the whole run is then on that instruction set; see `make test-isas`
+
 
 def pytest_generate_tests(metafunc):
-    """Tests run on every instruction set that this machine has; of a module that names its OPERATIONS, on those with a
-    kernel of their own for one of them."""
+    """Tests run on every instruction set that this machine has, or the one that is forced; of a module that names its
+    OPERATIONS, on those with a kernel of their own for one of them."""
     if "isa" in metafunc.fixturenames:
         operations = getattr(metafunc.module, "OPERATIONS", kernels.registered())
         having = {isa for operation in operations for isa in kernels.registered()[operation]}
-        metafunc.parametrize("isa", [isa for isa in kernels.supported_isas() if isa in having], indirect=True)
+        isas = [FORCED] if FORCED else kernels.supported_isas()
+        metafunc.parametrize("isa", [isa for isa in isas if isa in having], indirect=True)
 
 
 @pytest.fixture
@@ -22,12 +25,6 @@ def isa(request):
     """An instruction set, in force for the test."""
     with kernels.forced_isa(request.param):
         yield request.param
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _no_forced_isa():
-    """Tests choose for themselves; what the user's shell forces must not change what they check."""
-    os.environ.pop("TILEPRESS_ISA", None)
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -49,7 +46,16 @@ def _small_caches(tmp_path_factory):
         yield
 
 
+def pytest_report_header():
+    return f"instruction set: {kernels.active_isa()}{', forced' if FORCED else ''}"
+
+
 def pytest_sessionstart():
-    """`make sanitize` must not pass by testing the ordinary build."""
+    """A misspelt instruction set must not make every test fail, nor `make sanitize` pass by testing the ordinary
+    build."""
+    try:
+        kernels.active_isa()
+    except ValueError as error:
+        pytest.exit(str(error), returncode=3)
     if os.environ.get("TILEPRESS_SANITIZED") and b"__asan_" not in Path(_native.__file__).read_bytes():
         pytest.exit(f"{_native.__file__} was built without the address sanitizer", returncode=3)

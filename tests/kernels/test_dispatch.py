@@ -14,8 +14,8 @@ def test_portable_is_supported_everywhere_and_has_every_operation():
     assert all(isas[-1] == "portable" for name, isas in kernels.registered().items() if name not in special)
 
 
-def test_the_highest_supported_set_is_in_force_unless_forced():
-    assert kernels.active_isa() == kernels.supported_isas()[-1]
+def test_the_highest_supported_set_is_in_force_unless_the_environment_forces_another():
+    assert kernels.active_isa() == (os.environ.get("TILEPRESS_ISA") or kernels.supported_isas()[-1])
 
 
 def test_a_forced_set_is_in_force_and_nothing_above_it_runs(isa):
