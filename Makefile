@@ -13,6 +13,7 @@ BUILD_TOOLS := cmake nanobind ninja scikit-build-core
 help:
 	@echo "make demo      set up, build, and run the main job on the embedded default"
 	@echo "make test      set up, build, and run every test"
+	@echo "make test-isas the quick tests of models, on every lower instruction set; part of make test"
 	@echo "make lint      ruff, mypy --strict and clang-format"
 	@echo "make format    let ruff and clang-format rewrite the sources"
 	@echo "make bench     measure, and keep the results under benchmarks/results"
@@ -37,6 +38,15 @@ demo: setup
 
 test: setup browser
 	$(BIN)/python -m pytest
+	$(MAKE) test-isas
+
+# What models and modules do with kernels, on each instruction set below the best, which the run above had.
+ISA_TESTS := tests/kernels/test_dispatch.py tests/models tests/nn
+test-isas: setup
+	@isas=$$($(BIN)/python -c 'from tilepress import _native; print(*_native.supported_isas()[:-1])') || exit 1; \
+	for isa in $$isas; do \
+	    TILEPRESS_ISA=$$isa $(BIN)/python -m pytest -q -m isas $(ISA_TESTS) || exit 1; \
+	done
 
 # The report's tests drive a real browser. Where it cannot be installed they are skipped, and say so.
 browser:

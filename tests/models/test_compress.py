@@ -167,6 +167,7 @@ def test_what_cannot_be_compressed_is_refused():
         compress_model(tiny.make("llama"), WANDA)
 
 
+@pytest.mark.isas
 def test_integer_kernels_give_the_same_bits_as_the_function():
     model = compress_model(tiny.make("llama"), {"activations": {"format": "int8"}})
     layer = model.model.layers[0].mlp.gate_proj

@@ -10,6 +10,7 @@ from tests.models import tiny
 from tilepress.models import compress_model
 from tilepress.models.registration import dense_layer, packed_layers, replace_layer
 
+pytestmark = pytest.mark.isas
 NEW = 12  # with the prompt, more than the sliding windows of 8 hold
 TOLERANCE = 3 * 2.0**-7  # kernels.error_bound grants each layer 2^-7
 

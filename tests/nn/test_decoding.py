@@ -90,6 +90,7 @@ def compare(model, tolerance, length=9):
     return layers
 
 
+@pytest.mark.isas
 @pytest.mark.parametrize("format", ["int8:g32", "int4:g32", "bf16", "mxfp4"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_logits_and_cache_are_those_of_the_modules(family, format, calls):
@@ -98,6 +99,7 @@ def test_logits_and_cache_are_those_of_the_modules(family, format, calls):
     assert layers == len(model.model.layers) and len(calls) == 9
 
 
+@pytest.mark.isas
 @pytest.mark.parametrize("activations", ["int8", "bfp:g32:m8", "bfp:g64:m15"])
 def test_integer_activations(activations, calls):
     """A value on the edge between two integers may fall to either side."""
@@ -119,6 +121,7 @@ def test_activations_that_differ_from_layer_to_layer(calls):
     assert len(calls) > kept
 
 
+@pytest.mark.isas
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_halves(dtype, calls):
     compare(packed_model(dtype=dtype), 2**-5)
@@ -157,6 +160,7 @@ def test_a_cache_grows_beyond_its_room(monkeypatch):
     compare(packed_model(), 1e-4, length=20)
 
 
+@pytest.mark.isas
 def test_generation_is_the_same(calls):
     model = packed_model()
     options = {"max_new_tokens": 12, "do_sample": False}

@@ -29,6 +29,7 @@ def inputs_of(model, tokens):
     return found
 
 
+@pytest.mark.isas
 @pytest.mark.parametrize("mantissa", [1, 4, 7, 8, 9, 13, 16])
 def test_layers_give_the_same_either_way(mantissa):
     torch.manual_seed(mantissa)
@@ -42,6 +43,7 @@ def test_layers_give_the_same_either_way(mantissa):
     assert ((native - emulation).abs() <= bound).all()
 
 
+@pytest.mark.isas
 def test_int8_gives_the_same_either_way():
     torch.manual_seed(0)
     matrix = tiles.pack(torch.randn(48, 320) / 16, "int4:g32")
@@ -72,6 +74,7 @@ def test_group_dots_are_the_same_integers():
     assert torch.equal(native, reference.linear_integer(x, matrix, BFP(64, 7)))
 
 
+@pytest.mark.isas
 @pytest.mark.parametrize("family", tiny.FAMILIES)
 def test_models_give_the_same_either_way(family):
     model, tokens = tiny.make(family), tiny.windows()

@@ -59,6 +59,7 @@ def close(found, wanted, tolerance):
     return (found - wanted).norm() <= tolerance * wanted.norm()
 
 
+@pytest.mark.isas
 @pytest.mark.parametrize("family", FAMILIES)
 def test_logits_are_near_those_of_the_plain_cache(family):
     model, tokens = make(family), prompt(90)
@@ -69,6 +70,7 @@ def test_logits_are_near_those_of_the_plain_cache(family):
     assert close(four, plain, 0.3) and not close(four, plain, 0.05)
 
 
+@pytest.mark.isas
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_prompt_at_once_and_token_by_token_are_the_same(family):
     """Up to what torch's own matrix products differ by, and the roundings that tips over."""
@@ -78,6 +80,7 @@ def test_a_prompt_at_once_and_token_by_token_are_the_same(family):
     assert close(steps, whole, 0.01)
 
 
+@pytest.mark.isas
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("family", ["llama", "sliding"])
 def test_padding_changes_nothing(family, side):

@@ -31,6 +31,7 @@ class Block(nn.Module):
         return x + self.down(torch.nn.functional.gelu(self.up(self.norm(x))))
 
 
+@pytest.mark.isas
 @pytest.mark.parametrize(("format", "activations"), CASES)
 def test_it_is_the_function(format, activations):
     module, x = layer(format, activations), torch.randn(2, 3, 64)
