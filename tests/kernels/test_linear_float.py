@@ -1,6 +1,7 @@
 """Linear layers with float activations: within the stated bound of the exact product, by every way there is."""
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 
 import pytest
 import torch
@@ -72,14 +73,21 @@ def activations(*shape, seed=0, dtype=torch.float32):
 
 
 def assert_within_bound(x, packed, bias=None, **options):
-    y = kernels.linear(x, packed, bias, **options)
-    assert y.dtype == x.dtype
+    rounds = "f16" in options.get("way", "") and x.dtype == torch.float32
+    wanted = expected(x, packed, bias, "bf16" if rounds else options.get("activations", "float"))
+    assert_near(kernels.linear(x, packed, bias, **options), x.dtype, *wanted)
+
+
+def expected(x, packed, bias=None, activations="float"):
+    """(The exact product, how far from it a kernel may be.)"""
     exact = reference.linear(x, packed, bias)
     shift = 0 if bias is None else bias.double().abs() * 2.0**-22
-    rounds = "f16" in options.get("way", "") and x.dtype == torch.float32
-    bound = kernels.error_bound(x, tiles.unpack(packed), "bf16" if rounds else options.get("activations", "float"))
-    bound = bound + shift
-    bound = bound + (exact.abs() + bound) * EPS[x.dtype] + SMALLEST[x.dtype]
+    bound = kernels.error_bound(x, tiles.unpack(packed), activations) + shift
+    return exact, bound + (exact.abs() + bound) * EPS[x.dtype] + SMALLEST[x.dtype]
+
+
+def assert_near(y, dtype, exact, bound):
+    assert y.dtype == dtype
     wrong = (y.double() - exact).abs() > bound
     assert not wrong.any(), (
         f"{int(wrong.sum())} of {wrong.numel()}: {(y.double() - exact)[wrong][:3]} {bound[wrong][:3]}"
@@ -91,13 +99,22 @@ def pack(format, rows, cols, density, seed=0, **options):
     return tiles.pack(weight, format, sparse=density is not None, **options)
 
 
+@cache
+def case(format, density):
+    """(Packed weights, bias, [(activations, what to expect if they are taken as float, and as bf16)]): the same for
+    every way and every instruction set."""
+    packed, bias = pack(format, 37, 150, density), activations(37, seed=1)
+    rows = [activations(batch, 150) for batch in (1, 2, 3, 5, 20)]
+    return packed, bias, [(x, *(expected(x, packed, bias, taken) for taken in ("float", "bf16"))) for x in rows]
+
+
 @pytest.mark.parametrize("density", [None, 0.5, 0.0])
 @pytest.mark.parametrize("format", FORMATS, ids=str)
 def test_every_format_by_every_way(format, density, isa):
-    packed = pack(format, 37, 150, density)
+    packed, bias, rows = case(format, density)
     for way in ways(packed):
-        for batch in (1, 2, 3, 5, 20):
-            assert_within_bound(activations(batch, 150), packed, activations(37, seed=1), way=way)
+        for x, exactly, rounded in rows:
+            assert_near(kernels.linear(x, packed, bias, way=way), x.dtype, *(rounded if "f16" in way else exactly))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -32,7 +32,8 @@ FOUND = Path(__file__).parents[3] / "build" / "fuzz"
 MOST_DEATHS = 20  # of workers, for one target: after that the rest of its cases is left out
 MOST_KEPT = 10  # cases of one kind that are written down
 ADDRESS_SPACE = 2 << 30  # beyond what the worker has: larger allocations fail
-SPARE_MEMORY = 64 << 20  # beyond twice the size of the files read
+# Beyond twice the size of the files read; the address sanitizer keeps what was freed.
+SPARE_MEMORY = 1 << 30 if os.environ.get("TILEPRESS_SANITIZED") else 64 << 20
 WALL_CLOCK = 20  # times the CPU time allowed: only what waits for ever takes longer
 
 
