@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tilepress import _native, kernels
-from tilepress.kernels.linear import _linear_of_any, integer_format
+from tilepress.kernels.linear import _linear_of_any, native_rounding
 from tilepress.tiles import pack
 
 pytestmark = pytest.mark.skipif(
@@ -23,12 +23,11 @@ def matrix():
 
 
 def directly(matrix, x, activations):
-    rounding = integer_format(activations)
-    return matrix.native.linear(x, None, *(rounding or (0, -1)), 2)
+    return matrix.native.linear(x, None, *native_rounding(activations), 2)
 
 
 def by_python(matrix, x, activations):
-    return _linear_of_any(x, matrix, None, integer_format(activations), "", 2)
+    return _linear_of_any(x, matrix, None, native_rounding(activations), "", 2)
 
 
 @pytest.mark.parametrize("activations", ["float", "int8", "bfp:g32:m8"])
