@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.models import tiny
-from tests.models.test_loading import write_gguf
+from tests.models.gguf_files import write_gguf
 
 from tilepress.bench import kv_peers, llama_cpp_model, model, model_peers
 from tilepress.bench.llama_cpp_model import LlamaCppWriter
@@ -184,7 +184,7 @@ def test_without_a_base_there_are_no_peers(packed, monkeypatch):
     (reason,) = peers(None)[1].values()
     assert reason == "it is not known what was compressed: name it with --base"
 
-    def gone(name):
+    def gone(name, **_):
         raise ModelUnavailableError(f"{name} is gone")
 
     monkeypatch.setattr(model_peers, "model_folder", gone)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tests.models import tiny
+from tests.models.gguf_files import write_gguf
 from tilepress.models import ModelUnavailableError, load_model, loading, model_folder
 from tilepress.models.gguf import gguf_folder
 
@@ -112,38 +113,6 @@ def test_a_name_of_the_hub_without_a_network(monkeypatch):
     assert "(the Hub cannot be reached): check the spelling or the path" in str(error.value)
 
 
-def write_gguf(path):
-    """A tiny Llama in GGUF's names and order; returns its weights by name."""
-    gguf = pytest.importorskip("gguf")
-    writer = gguf.GGUFWriter(path, "llama")
-    for key, value in {
-        "context_length": 64, "embedding_length": 32, "feed_forward_length": 64, "block_count": 1,
-        "attention.head_count": 2, "attention.head_count_kv": 2, "vocab_size": 8,
-    }.items():  # fmt: skip
-        writer.add_uint32(f"llama.{key}", value)
-    writer.add_float32("llama.attention.layer_norm_rms_epsilon", 1e-5)
-    writer.add_tokenizer_model("gpt2")
-    writer.add_token_list(["<unk>", "<s>", "</s>", "a", "b", "ab", "d", "abd"])
-    writer.add_token_merges(["a b", "ab d"])
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(2)
-    numbers = np.random.default_rng(0)
-    shapes = {"token_embd": (8, 32), "output_norm": (32,), "output": (8, 32), "blk.0.attn_norm": (32,)}
-    shapes |= {f"blk.0.attn_{name}": (32, 32) for name in ("q", "k", "v", "output")}
-    shapes |= {
-        "blk.0.ffn_norm": (32,),
-        "blk.0.ffn_gate": (64, 32),
-        "blk.0.ffn_up": (64, 32),
-        "blk.0.ffn_down": (32, 64),
-    }
-    weights = {name: numbers.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
-    for name, weight in weights.items():
-        writer.add_tensor(f"{name}.weight", weight)
-    for step in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file, writer.close):
-        step()
-    return weights
-
-
 @pytest.mark.filterwarnings("ignore")  # the tokenizer of the toy is not one that transformers knows
 def test_a_gguf_file_is_unpacked_once(tmp_path, monkeypatch):
     monkeypatch.setenv("TILEPRESS_CACHE", str(tmp_path / "cache"))
@@ -180,3 +149,72 @@ def test_a_broken_gguf_file(tmp_path, monkeypatch):
         with pytest.raises(ModelUnavailableError, match=r"transformers cannot read .*x.gguf; is the file whole\?"):
             model_folder(str(tmp_path / "x.gguf"), announce=lambda _: None)
     assert not list((tmp_path / "cache").iterdir())
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """A cache folder of the test's own, and the packages that read GGUF files."""
+    pytest.importorskip("gguf")
+    pytest.importorskip("accelerate")
+    monkeypatch.setenv("TILEPRESS_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def parts(tmp_path):
+    """The four files of a split model, and its weights."""
+    weights = write_gguf(tmp_path / "toy.gguf", blocks=2, split_max_tensors=6)
+    return sorted(tmp_path.glob("toy-*.gguf")), weights
+
+
+@pytest.mark.filterwarnings("ignore")  # the tokenizer of the toy is not one that transformers knows
+@pytest.mark.parametrize("named", [0, 2])
+def test_a_split_gguf_file_is_read_whole(cache, parts, named):
+    files, weights = parts
+    assert [file.name for file in files] == [f"toy-0000{number}-of-00004.gguf" for number in (1, 2, 3, 4)]
+    model = load_model(str(files[named]), announce=lambda _: None).model
+    for number, layer in enumerate(model.model.layers):
+        assert np.array_equal(layer.mlp.down_proj.weight.detach().numpy(), weights[f"blk.{number}.ffn_down"])
+    assert np.array_equal(model.lm_head.weight.detach().numpy(), weights["output"])
+
+
+def assert_refused(path, cache, text):
+    """`path` does not load, for the reason `text`, in one line, and leaves nothing behind."""
+    with pytest.raises(ModelUnavailableError, match=text) as error:
+        model_folder(str(path), announce=lambda _: None)
+    assert "\n" not in str(error.value) and not list(cache.iterdir())
+
+
+def test_parts_of_a_split_gguf_file_that_are_not_all_there(cache, parts, tmp_path):
+    files, _ = parts
+    whole = files[2].read_bytes()
+    files[2].rename(tmp_path / "alone.gguf")
+    assert_refused(files[0], cache, r"toy-00001-of-00004.gguf is one of 4 parts, without toy-00003-of-00004.gguf: put")
+    files[2].write_bytes(files[3].read_bytes())
+    assert_refused(files[0], cache, r"toy-00003-of-00004.gguf is not the part that its name says: fetch it again")
+    files[2].write_bytes(whole)
+    files[0].rename(tmp_path / "first.gguf")
+    assert_refused(tmp_path / "first.gguf", cache, r"first.gguf is part 1 of 4 of a split GGUF file: put all parts")
+    assert_refused(tmp_path / "alone.gguf", cache, r"transformers cannot read .*alone.gguf; is the file whole\?")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_files_of_the_same_name_elsewhere_have_no_say(cache, tmp_path, monkeypatch):
+    """Neither one in the current folder nor the files of another model beside it."""
+    weights = write_gguf(tmp_path / "toy.gguf")
+    (tmp_path / "tokenizer_config.json").write_text('{"auto_map": {"AutoTokenizer": ["code.Tokenizer", null]}}')
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here/toy.gguf").write_text("another")
+    (tmp_path / "here/whole.gguf").write_text("another")
+    monkeypatch.chdir(tmp_path / "here")
+    model = load_model(str(tmp_path / "toy.gguf"), announce=lambda _: None).model
+    assert np.array_equal(model.lm_head.weight.detach().numpy(), weights["output"])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_factors_of_rotary_embeddings_are_left_out_with_a_word(cache, tmp_path):
+    names = {"output.weight": "rope_freqs.weight"}
+    write_gguf(tmp_path / "toy.gguf", rename=lambda name: names.get(name, name))
+    said = []
+    load_model(str(tmp_path / "toy.gguf"), announce=said.append)
+    assert said[1].startswith("toy.gguf: transformers does not read rope_freqs.weight; very long texts may come out")
