@@ -5,7 +5,7 @@ and four bits. What cannot be had here is refused with the reason.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import torch
 from transformers.cache_utils import QuantizedCache
 
 from ..models import load_model
+from ..models.foreign import NOTHING, Allowed
 from . import llama_cpp_model
 from .model import Entrant, TransformersWriter
 
@@ -50,14 +51,16 @@ QUANTIZED = (
 )
 
 
-def quantized_caches(base: str, config: Any, dtype: torch.dtype, nbytes: int) -> tuple[list[Entrant], dict[str, str]]:
+def quantized_caches(
+    base: str, config: Any, dtype: torch.dtype, nbytes: int, allowed: Allowed = NOTHING
+) -> tuple[list[Entrant], dict[str, str]]:
     """transformers with each of its quantized caches around the model called `base`; peer → why it is refused."""
     found, refused = [], {}
     for cache in QUANTIZED:
         name = f"transformers {str(dtype).removeprefix('torch.')}, kv {cache.name}"
         reason = cache.refusal(config)
         if reason is None:
-            found.append(Entrant(name, nbytes, partial(_load, base, dtype, partial(cache.make, config))))
+            found.append(Entrant(name, nbytes, partial(_load, base, dtype, partial(cache.make, config), allowed)))
         else:
             refused[name] = reason
     return found, refused
@@ -72,8 +75,8 @@ def llama_cpp_caches(path: Path) -> list[Entrant]:
     ]
 
 
-def _load(base: str, dtype: torch.dtype, make: Callable[[], Any], threads: int) -> TransformersWriter:
-    return TransformersWriter(load_model(base, dtype=dtype).model, make)
+def _load(base: str, dtype: torch.dtype, make: Callable[[], Any], allowed: Allowed, threads: int) -> TransformersWriter:
+    return TransformersWriter(load_model(base, dtype=dtype, **asdict(allowed)).model, make)
 
 
 def _load_llama_cpp(path: Path, kind: str, threads: int) -> llama_cpp_model.LlamaCppWriter:

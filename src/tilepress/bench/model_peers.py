@@ -6,6 +6,7 @@ the same weights. What has no real kernel here, or cannot be had, is refused wit
 
 import json
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from torch import Tensor, nn
 from ..formats.kv import parse_kv
 from ..models import ModelUnavailableError, embedded_model_path, load_model, model_folder
 from ..models.blocks import linear_layers
-from ..models.loading import EMBEDDED, is_compressed
+from ..models.foreign import NOTHING, Allowed
+from ..models.loading import EMBEDDED, is_compressed, read_config
 from ..models.registration import replace_layer
 from ..nn.kv_cache import set_default_cache
 from . import llama_cpp_model
@@ -29,7 +31,9 @@ WEIGHT_ONLY = ("_weight_int8pack_mm", "_dyn_quant_matmul_4bit", "_weight_int4pac
 Found = tuple[list[Entrant], dict[str, str]]
 
 
-def entrant(name: str, settings: Settings, dtype: torch.dtype | None, kv: str | None = None) -> Entrant:
+def entrant(
+    name: str, settings: Settings, dtype: torch.dtype | None, kv: str | None = None, allowed: Allowed = NOTHING
+) -> Entrant:
     """The model called `name`, of any kind that `load_model` takes, a peer if it is not compressed.
 
     dtype: of what is not packed; if not given, what the folder of a compressed one says, else `best_dtype`.
@@ -39,20 +43,18 @@ def entrant(name: str, settings: Settings, dtype: torch.dtype | None, kv: str | 
         parse_kv(kv)
     change = partial(set_default_cache, format=kv) if kv else _as_it_is
     shown = f"{name}, kv {kv}" if kv else name
-    folder = model_folder(name)
-    check_length(name, _config(folder), settings)
+    folder = _folder(name, allowed)
+    check_length(name, read_config(folder, allowed), settings)
     if is_compressed(folder):
         files = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-        return Entrant(shown, files, partial(_load, name, dtype, change), is_peer=False)
+        return Entrant(shown, files, partial(_load, name, dtype, change, allowed), is_peer=False)
     dtype = dtype or best_dtype()
-    is_peer = kv is None
-    return Entrant(
-        shown, parameter_bytes(_without_weights(folder), dtype), partial(_load, name, dtype, change), is_peer=is_peer
-    )
+    size = parameter_bytes(_without_weights(folder, allowed), dtype)
+    return Entrant(shown, size, partial(_load, name, dtype, change, allowed), is_peer=kv is None)
 
 
-def vocabulary(name: str) -> int:
-    size: int = _config(model_folder(name)).get_text_config().vocab_size
+def vocabulary(name: str, allowed: Allowed = NOTHING) -> int:
+    size: int = read_config(_folder(name, allowed), allowed).get_text_config().vocab_size
     return size
 
 
@@ -64,23 +66,23 @@ def base_of(names: Iterable[str]) -> str | None:
     return next(dense, None) or next(filter(None, map(_source, folders.values())), None)
 
 
-def peers(base: str | None, is_entered: bool = False, *, caches: bool = False) -> Found:
+def peers(base: str | None, is_entered: bool = False, *, caches: bool = False, allowed: Allowed = NOTHING) -> Found:
     """The entrants that run the model called `base`, which is not compressed; peer → reason for those refused.
     transformers is not among them where `base` in its `best_dtype` `is_entered` already. `caches`: small KV caches in
     the place of other layers."""
     if base is None:
         return [], {"transformers, torch and llama.cpp": "it is not known what was compressed: name it with --base"}
     try:
-        folder = model_folder(base)
+        folder = _folder(base, allowed)
     except ModelUnavailableError as error:
         return [], {"transformers, torch and llama.cpp": str(error)}
     if is_compressed(folder):
         raise ValueError(f"{base} is compressed: --base is the model as it was before")
-    model = _without_weights(folder)
+    model = _without_weights(folder, allowed)
     found: list[Entrant] = []
     refused: dict[str, str] = {}
-    around = _caches(base, model) if caches else _weight_only(base, model)
-    for entrants, reasons in (_transformers(base, model), around, _llama_cpp(base)):
+    around = _caches(base, model, allowed) if caches else _weight_only(base, model, allowed)
+    for entrants, reasons in (_transformers(base, model, allowed), around, _llama_cpp(base)):
         found += entrants
         refused |= reasons
     if is_entered:
@@ -99,29 +101,32 @@ def bfloat16_refusal() -> str | None:
     return peer.refusal(Shape(32, 32))
 
 
-def _transformers(base: str, model: nn.Module) -> Found:
+def _transformers(base: str, model: nn.Module, allowed: Allowed) -> Found:
     dtype = best_dtype()
     name = f"transformers {str(dtype).removeprefix('torch.')}"
     reason = bfloat16_refusal()
     refused = {} if reason is None else {"transformers bfloat16": reason}
-    return [Entrant(name, parameter_bytes(model, dtype), partial(_load, base, dtype, _as_it_is))], refused
+    return [Entrant(name, parameter_bytes(model, dtype), partial(_load, base, dtype, _as_it_is, allowed))], refused
 
 
-def _weight_only(base: str, model: nn.Module) -> Found:
+def _weight_only(base: str, model: nn.Module, allowed: Allowed) -> Found:
     found, refused = [], {}
     for peer in PEERS:
         if isinstance(peer, TorchPeer) and peer.operator in WEIGHT_ONLY:
             reasons = {_refusal(peer, layer) for layer in linear_layers(model).values()}
             if None in reasons:
                 size = parameter_bytes(model, best_dtype())  # before its layers are replaced
-                found.append(Entrant(peer.name, size, partial(_load, base, best_dtype(), partial(_replace, peer))))
+                load = partial(_load, base, best_dtype(), partial(_replace, peer), allowed)
+                found.append(Entrant(peer.name, size, load))
             else:
                 refused[peer.name] = str(reasons.pop()) if reasons else "the model has no linear layer"
     return found, refused
 
 
-def _load(name: str, dtype: torch.dtype | None, change: Callable[[Any], None], threads: int) -> TransformersWriter:
-    model = load_model(name, dtype=dtype).model
+def _load(
+    name: str, dtype: torch.dtype | None, change: Callable[[Any], None], allowed: Allowed, threads: int
+) -> TransformersWriter:
+    model = load_model(name, dtype=dtype, **asdict(allowed)).model
     change(model)
     return TransformersWriter(model)
 
@@ -158,9 +163,9 @@ def _refusal(peer: TorchPeer, layer: nn.Linear) -> str | None:
     return peer.refusal(Shape(layer.out_features, layer.in_features))
 
 
-def _caches(base: str, model: nn.Module) -> Found:
+def _caches(base: str, model: Any, allowed: Allowed) -> Found:
     dtype = best_dtype()
-    found, refused = quantized_caches(base, _config(model_folder(base)), dtype, parameter_bytes(model, dtype))
+    found, refused = quantized_caches(base, model.config, dtype, parameter_bytes(model, dtype), allowed)
     reason = _llama_cpp_refusal(base)
     if reason is not None:
         return found, {**refused, "llama.cpp's caches": reason}
@@ -197,15 +202,14 @@ def _source(folder: Path) -> str | None:
     return name
 
 
-def _config(folder: Path) -> Any:
-    from transformers import AutoConfig
-
-    return AutoConfig.from_pretrained(folder)
+def _folder(name: str, allowed: Allowed) -> Path:
+    return model_folder(name, trust_remote_code=allowed.trust_remote_code)
 
 
-def _without_weights(folder: Path) -> nn.Module:
+def _without_weights(folder: Path, allowed: Allowed) -> nn.Module:
     from transformers import AutoModelForCausalLM
 
+    config = read_config(folder, allowed)
     with torch.device("meta"):
-        model: nn.Module = AutoModelForCausalLM.from_config(_config(folder))
+        model: nn.Module = AutoModelForCausalLM.from_config(config, trust_remote_code=allowed.trust_remote_code)
     return model

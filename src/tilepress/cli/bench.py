@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from . import bench_attention, bench_model
-from .output import Json, Recorder, Threads, print_table, progress
+from .output import Json, Recorder, TextOnly, Threads, TrustRemoteCode, print_table, progress
 from .predict import show_predictions
 
 if TYPE_CHECKING:
@@ -209,6 +209,8 @@ def model(
             help="KV cache of the MODELs: bfp4, sparse:k30,v50 …; may be repeated; if none, what they remember"
         ),
     ] = None,
+    trust_remote_code: TrustRemoteCode = False,
+    text_only: TextOnly = False,
     json: Json = False,
     threads: Threads = None,
 ) -> None:
@@ -224,10 +226,12 @@ def model(
     Example: tilepress bench model small smollm2-135m --depth 1024,4096 --kv bfp4 --kv sparse:k30,v50
     """
     from ..bench.model import Settings
+    from ..models.foreign import Allowed
 
     settings = Settings(prompt, tokens, _depths(depth), batch or (1,), repeats, threads)
     kind = None if dtype is Dtype.auto else torch_dtype(dtype)
-    bench_model.compare(list(dict.fromkeys(models)), settings, kind, base, peers, json, list(dict.fromkeys(kv or ())))
+    names, caches, allowed = dict.fromkeys(models), dict.fromkeys(kv or ()), Allowed(trust_remote_code, text_only)
+    bench_model.compare(list(names), settings, kind, base, peers, json, list(caches), allowed)
 
 
 @app.command()

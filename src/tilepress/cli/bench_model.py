@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     import torch
 
     from ..bench.model import Entrant, Rate, Result, Settings, Speed
+    from ..models.foreign import Allowed
 
 
 def compare(
@@ -18,13 +19,14 @@ def compare(
     base: str | None,
     with_peers: bool,
     json: bool,
-    kv: Sequence[str] = (),
+    kv: Sequence[str],
+    allowed: "Allowed",
 ) -> None:
     """`models`, by name, each with every cache of `kv`, and the peers that run `base` if wanted: records for machines
     or a table for people."""
     hush_transformers()
-    entrants, refused = _entrants(models, settings, dtype, base, with_peers, kv)
-    result = measured(entrants, settings, models[0], json)
+    entrants, refused = _entrants(models, settings, dtype, base, with_peers, kv, allowed)
+    result = measured(entrants, settings, models[0], json, allowed)
     recorder = Recorder()
     record(recorder, result)
     for name, reason in {**refused, **result.refused}.items():
@@ -44,22 +46,25 @@ def _entrants(
     base: str | None,
     with_peers: bool,
     kv: Sequence[str],
+    allowed: "Allowed",
 ) -> "tuple[list[Entrant], dict[str, str]]":
     from ..bench.model_peers import base_of, best_dtype, entrant, peers
     from ..models import model_folder
 
-    ours = [entrant(name, settings, dtype, cache) for name in models for cache in kv or (None,)]
+    ours = [entrant(name, settings, dtype, cache, allowed) for name in models for cache in kv or (None,)]
     if not with_peers:
         return ours, {}
     if base is not None:
         model_folder(base)  # what the user names must be there; what a folder names may be gone
     base = base or base_of(models)
     is_entered = base in models and dtype in (None, best_dtype()) and not kv
-    found, refused = peers(base, is_entered=is_entered, caches=bool(kv))
+    found, refused = peers(base, is_entered=is_entered, caches=bool(kv), allowed=allowed)
     return [*ours, *found], refused
 
 
-def measured(entrants: "Sequence[Entrant]", settings: "Settings", model: str, quiet: bool) -> "Result":
+def measured(
+    entrants: "Sequence[Entrant]", settings: "Settings", model: str, quiet: bool, allowed: "Allowed"
+) -> "Result":
     """The race with a progress bar; tokens of prompts are of the vocabulary of `model`."""
     from ..bench.model import measure, steps
     from ..bench.model_peers import vocabulary
@@ -70,7 +75,7 @@ def measured(entrants: "Sequence[Entrant]", settings: "Settings", model: str, qu
         def step(text: str) -> None:
             bar.update(task, advance=1, description=text)
 
-        return measure(entrants, settings, vocabulary(model), step)
+        return measure(entrants, settings, vocabulary(model, allowed), step)
 
 
 def record(recorder: Recorder, result: "Result") -> None:

@@ -1,17 +1,19 @@
 """`tilepress compress`: a model in, a folder with a smaller one out."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .output import Json, Recorder, hush_transformers, print_table, progress
+from .output import Json, Recorder, TextOnly, TrustRemoteCode, hush_transformers, print_table, progress
 from .report import Page, write_page
 
 if TYPE_CHECKING:
     from ..bench.linear import Result
     from ..compress.search import Step
     from ..models import Outcome, Recipe
+    from ..models.foreign import Allowed
     from ..models.precision import Precision
 
 WORST = 5
@@ -41,6 +43,8 @@ def compress(
     sequences: Annotated[int | None, typer.Option(help="Windows of the text to take.")] = None,
     length: Annotated[int | None, typer.Option(help="Tokens of a window.")] = None,
     seed: Annotated[int | None, typer.Option(help="Chooses the windows.")] = None,
+    trust_remote_code: TrustRemoteCode = False,
+    text_only: TextOnly = False,
     report: Page = None,
     json: Json = False,
 ) -> None:
@@ -52,6 +56,8 @@ def compress(
 
     Example: tilepress compress smollm2-135m -o small --weights int4:g32 --density 0.5 --prune wanda --acts int8
     """
+    from ..models.foreign import Allowed
+
     options: dict[str, dict[str, Any]] = {
         "weights": {"format": weights, "density": density, "prune": prune, "quantize": quantize, "lm_head": lm_head},
         "activations": {"format": acts},
@@ -59,7 +65,7 @@ def compress(
         "calibration": {"text": calibration, "sequences": sequences, "length": length, "seed": seed},
     }
     chosen = read_options(recipe, options)
-    outcome = _compress(model, out, chosen, json)
+    outcome = _compress(model, out, chosen, json, Allowed(trust_remote_code, text_only))
     recorder = Recorder()
     _record(recorder, outcome)
     race = _race(chosen, outcome, json)
@@ -92,7 +98,7 @@ def read_options(
     return read_recipe(merged)
 
 
-def _compress(model: str, out: Path, recipe: "Recipe", quiet: bool) -> "Outcome":
+def _compress(model: str, out: Path, recipe: "Recipe", quiet: bool, allowed: "Allowed") -> "Outcome":
     from ..models import Progress, compress_folder
 
     hush_transformers()
@@ -106,7 +112,7 @@ def _compress(model: str, out: Path, recipe: "Recipe", quiet: bool) -> "Outcome"
             bar.update(task, description=f"searching: {list(step.mantissas)} {100 * step.loss:+.2f} %")
 
         try:
-            return compress_folder(model, out, recipe, progress=show, track=tell)
+            return compress_folder(model, out, recipe, progress=show, track=tell, **asdict(allowed))
         except KeyboardInterrupt:
             typer.echo(f"Finished blocks are kept in {out}.partial; the same command goes on from there.", err=True)
             raise

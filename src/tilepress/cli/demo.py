@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .generate import continuation
-from .output import Json, Recorder, Threads, hush_transformers, print_table, progress
+from .output import Json, Recorder, TextOnly, Threads, TrustRemoteCode, hush_transformers, print_table, progress
 from .report import Page, write_page
 
 if TYPE_CHECKING:
     from ..bench.model import Speed, Writer
     from ..evaluate import Divergence
     from ..models import LoadedModel
+    from ..models.foreign import Allowed
 
 PROMPT, TOKENS = "The most important thing about the ocean is", 32
 INT8_HEAD = {"lm_head": "compress", "override": [{"match": "lm_head", "format": "int8:row", "density": 1.0}]}
@@ -46,6 +47,8 @@ def demo(
         str, typer.Argument(help="A model's folder, a GGUF file, smollm2-135m, or a name on the hub.")
     ] = "smollm2-135m",
     windows: Annotated[int, typer.Option(min=1, help="Windows of the text that quality is measured on.")] = 1,
+    trust_remote_code: TrustRemoteCode = False,
+    text_only: TextOnly = False,
     report: Page = None,
     json: Json = False,
     threads: Threads = None,
@@ -60,17 +63,19 @@ def demo(
     Example: tilepress demo --windows 4
     """
     from ..models import load_model
+    from ..models.foreign import Allowed
     from ..models.texts import evaluation_text
 
     hush_transformers()
+    allowed = Allowed(trust_remote_code, text_only)
     name, text = evaluation_text(None)
     with tempfile.TemporaryDirectory() as folder:
-        base = load_model(model)
-        folders = _compressed(model, base, Path(folder), json)
-        loaded = {variant: load_model(str(path)) for variant, path in folders.items()}
+        base = load_model(model, **asdict(allowed))
+        folders = _compressed(model, base, Path(folder), json, allowed)
+        loaded = {one: load_model(str(path), **asdict(allowed)) for one, path in folders.items()}
         quality = _quality(base, loaded, text, windows, json)
         texts = {one: continuation(writer, PROMPT, TOKENS) for one, writer in {model: base, **loaded}.items()}
-        speeds, predicted = _speeds(model, {model: base, **loaded}, threads, json)
+        speeds, predicted = _speeds(model, {model: base, **loaded}, threads, json, allowed)
         sizes = {model: _source_bytes(model), **{one: _weight_bytes(path) for one, path in folders.items()}}
     rows = {one: Row(sizes[one], quality.get(one), texts[one], speeds[one], predicted[one]) for one in texts}
     recorder = Recorder()
@@ -82,7 +87,7 @@ def demo(
         _print(f"{model} on {name}", model, rows)
 
 
-def _compressed(model: str, base: "LoadedModel", folder: Path, quiet: bool) -> dict[str, Path]:
+def _compressed(model: str, base: "LoadedModel", folder: Path, quiet: bool, allowed: "Allowed") -> dict[str, Path]:
     """Variant → the folder it was written to."""
     from ..models import Progress, compress_folder
 
@@ -96,7 +101,7 @@ def _compressed(model: str, base: "LoadedModel", folder: Path, quiet: bool) -> d
                 bar.update(task, completed=state.done, total=state.total)
 
             recipe = {"weights": weights, "activations": {"format": "int8"}, "calibration": calibration}
-            compress_folder(model, folder / str(number), recipe, progress=show)
+            compress_folder(model, folder / str(number), recipe, progress=show, **asdict(allowed))
     return {variant: folder / str(number) for number, variant in enumerate(VARIANTS)}
 
 
@@ -116,7 +121,7 @@ def _quality(
 
 
 def _speeds(
-    model: str, loaded: "Mapping[str, LoadedModel]", threads: int | None, quiet: bool
+    model: str, loaded: "Mapping[str, LoadedModel]", threads: int | None, quiet: bool, allowed: "Allowed"
 ) -> "tuple[dict[str, Speed], dict[str, float]]":
     """What was measured, and the tokens a second predicted at most."""
     from ..bench.model import Entrant, Settings
@@ -127,7 +132,7 @@ def _speeds(
     longest = getattr(loaded[model].model.config, "max_position_embeddings", None) or Settings().longest
     settings = Settings(prompt=min(Settings.prompt, longest - Settings.tokens), threads=threads)
     entrants = [Entrant(name, 0, partial(_writer, one), is_peer=name == model) for name, one in loaded.items()]
-    result = measured(entrants, settings, model, quiet)
+    result = measured(entrants, settings, model, quiet, allowed)
     machine = measured_machine(threads, result.bandwidth)
     predicted = {name: foretell_decoding(machine, one.model) for name, one in loaded.items()}
     return {speed.name: speed for speed in result.speeds}, predicted

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .output import Json, Recorder, hush_transformers, hushed, print_table, progress
+from .output import Json, Recorder, TextOnly, TrustRemoteCode, hush_transformers, hushed, print_table, progress
 
 if TYPE_CHECKING:
     from ..evaluate import Divergence, Estimate, Perplexity, Question, Score, Windowing
@@ -62,6 +62,8 @@ def evaluate(
     smoothing: Annotated[str | None, typer.Option(help="Of keys in a bfp cache: none or online.")] = None,
     device: Annotated[str, typer.Option(help="cpu, or cuda, where packed layers are unpacked.")] = "cpu",
     bos: Annotated[bool, typer.Option("--bos", help="Begin the text with the tokenizer's token for that.")] = False,
+    trust_remote_code: TrustRemoteCode = False,
+    text_only: TextOnly = False,
     json: Json = False,
 ) -> None:
     """Measure a model: perplexity on a text, divergence from a reference model, accuracy on tasks.
@@ -89,13 +91,14 @@ def evaluate(
     text = evaluation_text(data) if data or against or not (task or lm_eval) else None
     hush_transformers()
     harness_tasks = _harness_tasks(_names(lm_eval), lm_eval_folder, json) if lm_eval else None
-    loaded = on_device(load_model(model), device)
+    load = partial(load_model, trust_remote_code=trust_remote_code, text_only=text_only)
+    loaded = on_device(load(model), device)
     if acts:
         round_activations(loaded.model, acts)
     round_cache(loaded.model, kv, smoothing or "none")
     recorder = Recorder()
     if text:
-        reference = on_device(load_model(against), device) if against else None
+        reference = on_device(load(against), device) if against else None
         windowing = Windowing(window, stride, windows, batch or 1)
         _show(recorder, model, text[0], _text_figures(loaded, reference, text[1], windowing, bos, json), json)
     if task:

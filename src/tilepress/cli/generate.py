@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .output import Json, Recorder, hush_transformers
+from .output import Json, Recorder, TextOnly, TrustRemoteCode, hush_transformers
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,6 +39,8 @@ def generate(
         Path | None, typer.Option(help="Go on from the packed KV cache in this file, if it is there; turns save it.")
     ] = None,
     chat: Annotated[bool, typer.Option("--chat", help="Put the prompts as questions to a chat model.")] = False,
+    trust_remote_code: TrustRemoteCode = False,
+    text_only: TextOnly = False,
     json: Json = False,
 ) -> None:
     """Continue a prompt, printing tokens as they come; tokens a second on standard error at the end.
@@ -53,7 +55,7 @@ def generate(
     if smoothing and not kv:
         raise ValueError("--smoothing is of the cache that --kv names: name one")
     hush_transformers()
-    loaded = load_model(model)
+    loaded = load_model(model, trust_remote_code=trust_remote_code, text_only=text_only)
     talk = _begin(loaded, kv, smoothing or "none", cache)
     torch.manual_seed(seed)
     streamer = None if json else TextStreamer(loaded.tokenizer, skip_prompt=True, skip_special_tokens=True)

@@ -18,6 +18,13 @@ from ..records import Origin, Record, Value, machine, to_json
 if TYPE_CHECKING:
     from ..simulate.fitted import Fitted
 
+TrustRemoteCode = Annotated[
+    bool,
+    typer.Option("--trust-remote-code", help="Run Python code that comes with the model, with all your rights."),
+]
+TextOnly = Annotated[
+    bool, typer.Option("--text-only", help="Leave out what is not the language model: a vision tower, say.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print an array of records, and nothing else, for machines.")]
 MOST_THREADS = max(64, 2 * (os.cpu_count() or 1))  # as native code has it; torch's runtime ends a process of too many
 Threads = Annotated[

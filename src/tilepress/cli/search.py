@@ -8,7 +8,7 @@ import typer
 
 from ..files import write_text
 from .compress import read_options, tolerance_warning
-from .output import Json, Recorder, hush_transformers, print_table, progress
+from .output import Json, Recorder, TextOnly, TrustRemoteCode, hush_transformers, print_table, progress
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..compress.search import Step
     from ..evaluate.precision import Cost
     from ..models import Recipe
+    from ..models.foreign import Allowed
     from ..models.precision import Judge, Precision
     from ..models.subject import Subject
 
@@ -44,6 +45,8 @@ def search(
     ] = None,
     windows: Annotated[int, typer.Option(min=0, help="Windows of each text to check on; 0 checks nothing.")] = 2,
     time_gptq: Annotated[bool, typer.Option("--time-gptq", help="Time GPTQ on the same model and text too.")] = False,
+    trust_remote_code: TrustRemoteCode = False,
+    text_only: TextOnly = False,
     json: Json = False,
 ) -> None:
     """Find the cheapest mantissas of Anda's activations that lose no more perplexity than the tolerance.
@@ -55,9 +58,11 @@ def search(
     Example: tilepress search smollm2-135m --tolerance 1% -o anda.toml
     """
     from ..formats import AndaSearch, parse_tolerance
+    from ..models.foreign import Allowed
     from ..models.precision import Evaluations, Judge, find_precision
     from ..models.subject import load_subject
 
+    allowed = Allowed(trust_remote_code, text_only)
     wanted = AndaSearch(parse_tolerance(tolerance), group)
     chosen = _recipe(recipe, weights, quantize, (calibration, sequences, length, seed), str(wanted))
     texts = _texts(validate) if windows else {}
@@ -65,7 +70,7 @@ def search(
     hush_transformers()
     with progress(json) as bar:
         given = None if _is_compressed(model) and weights is None and recipe is None else chosen
-        subject = load_subject(model, given, device, progress=_compressing(bar))
+        subject = load_subject(model, given, device, progress=_compressing(bar), allowed=allowed)
         chosen = _with_weights_of(subject, chosen)
         tokens = _windows(chosen, subject)
         evaluations = Evaluations(out.with_suffix(".search.json"), _job(subject, chosen, tokens, device))
@@ -73,7 +78,7 @@ def search(
         track = _searching(bar, judge)
         precision = find_precision(judge, subject.products, wanted, prove=brute_force, track=track)
         costs = {name: _costs(subject, text, precision, windows, bar) for name, text in texts.items()}
-        gptq = _gptq_seconds(model, chosen, subject, bar) if time_gptq or _is_gptq(subject) else None
+        gptq = _gptq_seconds(model, chosen, subject, bar, allowed) if time_gptq or _is_gptq(subject) else None
     _write(out, chosen, precision, subject)
     recorder = Recorder()
     _record(recorder, precision, subject, costs, gptq)
@@ -197,7 +202,7 @@ def _is_gptq(subject: "Subject") -> bool:
     return subject.seconds is not None and subject.recipe is not None and subject.recipe.weights.quantize == "gptq"
 
 
-def _gptq_seconds(model: str, recipe: "Recipe", subject: "Subject", bar: "Bar") -> float | None:
+def _gptq_seconds(model: str, recipe: "Recipe", subject: "Subject", bar: "Bar", allowed: "Allowed") -> float | None:
     """What GPTQ takes on the same text: as it did just now, or run for it."""
     from ..models.subject import load_subject
 
@@ -206,7 +211,8 @@ def _gptq_seconds(model: str, recipe: "Recipe", subject: "Subject", bar: "Bar") 
     if _is_compressed(model):
         raise ValueError(f"GPTQ cannot be timed on {model}, which is compressed already: leave --time-gptq out")
     weights = recipe.weights.model_copy(update={"quantize": "gptq"})
-    return load_subject(model, recipe.model_copy(update={"weights": weights}), progress=_compressing(bar)).seconds
+    with_gptq = recipe.model_copy(update={"weights": weights})
+    return load_subject(model, with_gptq, progress=_compressing(bar), allowed=allowed).seconds
 
 
 def _write(out: Path, recipe: "Recipe", precision: "Precision", subject: "Subject") -> None:

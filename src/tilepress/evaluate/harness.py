@@ -32,7 +32,8 @@ class Score:
 def lm_eval_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, batch_size: int = 1) -> Any:
     """lm-eval's own wrapper (HFLM) around `model`: `lm_eval.simple_evaluate(lm_eval_model(…), tasks=["piqa"])`."""
     huggingface = _part_of_lm_eval("models.huggingface")
-    return huggingface.HFLM(pretrained=model, tokenizer=tokenizer, batch_size=batch_size)
+    options = {"batch_size": batch_size, "trust_remote_code": False}
+    return huggingface.HFLM(pretrained=model, tokenizer=tokenizer, **options)
 
 
 def read_lm_eval_tasks(names: Sequence[str], folder: str | Path | None = None) -> Any:

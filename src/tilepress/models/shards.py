@@ -40,6 +40,7 @@ def _paths(folder: Path) -> list[Path]:
     if (folder / SINGLE).exists():
         return [folder / SINGLE]
     if not (folder / INDEX).exists():
+        _refuse_pickles(folder)
         raise ValueError(f"{folder} holds neither {SINGLE} nor {INDEX}: save the model there as safetensors first")
     try:
         files = sorted(set(json.loads((folder / INDEX).read_text())["weight_map"].values()))
@@ -49,6 +50,15 @@ def _paths(folder: Path) -> list[Path]:
     if missing:
         raise ValueError(f"{folder} lacks {', '.join(missing)}, which {INDEX} names: fetch the model again")
     return [folder / name for name in files]
+
+
+def _refuse_pickles(folder: Path) -> None:
+    pickles = sorted(path.name for path in folder.glob("*.bin")) + sorted(path.name for path in folder.glob("*.pt*"))
+    if pickles:
+        raise ValueError(
+            f"{folder} holds its weights as {pickles[0]}, a pickle, which may run code when it is read: save the model "
+            "as safetensors first"
+        )
 
 
 def _shapes(path: Path) -> dict[str, tuple[int, ...]]:

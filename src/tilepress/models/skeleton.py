@@ -9,27 +9,35 @@ import torch
 from torch import Tensor, nn
 
 from .embedded import ModelUnavailableError
-from .loading import read_config
+from .foreign import NOTHING, Allowed, places, refuse_unused
+from .loading import Announce, read_config, say
 from .shards import Shards
 
 
 class Skeleton:
     """`model` has its buffers but no weights; `fetch` fills some from the folder's files, `release` empties them."""
 
-    def __init__(self, folder: Path, shards: Shards) -> None:
+    def __init__(self, folder: Path, shards: Shards, allowed: Allowed = NOTHING, announce: Announce = say) -> None:
         from transformers import AutoModelForCausalLM
 
         self._shards = shards
-        config = read_config(folder)
+        config, trust = read_config(folder, allowed), allowed.trust_remote_code
         with _parameters_on_meta():
-            self.model: Any = AutoModelForCausalLM.from_config(config).eval()
-        self._stored = _stored_names(self.model, shards)
+            self.model: Any = AutoModelForCausalLM.from_config(config, trust_remote_code=trust).eval()
+        self._stored = {place: name for name, place in places(self.model, shards, streamed=True).items()}
         self._check_shapes(folder)
+        self.complete = self._is_complete()
+        if self.complete:
+            refuse_unused(folder, self.model, shards, allowed, announce)
 
-    @property
-    def complete(self) -> bool:
-        """Whether the files hold each of the model's tensors as it is, if under another name."""
-        return not self.model.state_dict().keys() - self._stored.keys() - set(self.model.all_tied_weights_keys)
+    def _is_complete(self) -> bool:
+        """Whether the files hold each of the model's tensors as it is, if under another name, and those that it shares
+        are the same where the files have both."""
+        shared = self.model.all_tied_weights_keys
+        if self.model.state_dict().keys() - self._stored.keys() - shared.keys():
+            return False
+        pairs = [pair for pair in shared.items() if self._stored.keys() >= set(pair)]
+        return all(_same(*(self._shards[self._stored[name]] for name in pair)) for pair in pairs)
 
     def _check_shapes(self, folder: Path) -> None:
         for name, tensor in self.model.state_dict().items():
@@ -52,15 +60,8 @@ class Skeleton:
             _set(self.model, key, self.model.get_parameter_or_buffer(key).to("meta"))
 
 
-def _stored_names(model: Any, shards: Shards) -> dict[str, str]:
-    """Name in the model → name in the files, of each tensor there, as transformers would load it."""
-    from transformers.conversion_mapping import get_model_conversion_mapping
-    from transformers.core_model_loading import WeightRenaming, rename_source_key
-
-    renamings = [rule for rule in get_model_conversion_mapping(model) if isinstance(rule, WeightRenaming)]
-    state, base = model.state_dict(), model.base_model_prefix
-    names = {name: name if name in state else rename_source_key(name, renamings, [], base, state)[0] for name in shards}
-    return {name: stored for stored, name in names.items()}
+def _same(one: Tensor, other: Tensor) -> bool:
+    return one.dtype == other.dtype and torch.equal(one, other)
 
 
 def _set(module: nn.Module, key: str, value: Tensor) -> None:

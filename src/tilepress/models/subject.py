@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from ..nn.emulation import Named, set_activations
 from ..nn.kv_emulation import emulate_kv
 from .blocks import all_linear_layers, output_layer
 from .compress import Progress, compress_model
+from .foreign import NOTHING, Allowed
 from .loading import Announce, LoadedModel, is_compressed, load_model, model_folder, say
 from .recipe import Activations, Recipe, read_recipe
 from .registration import cache_of, packed_layers, unpack_layers
@@ -44,16 +45,17 @@ def load_subject(
     device: str = "cpu",
     *,
     progress: Callable[[Progress], None] = lambda _: None,
+    allowed: Allowed = NOTHING,
     announce: Announce = say,
 ) -> Subject:
     """The model called `name`, see `model_folder`: a compressed one as it is, another with its weights compressed by
     `recipe`, in memory, or as they come without one. Packed layers are unpacked: on some processors they compute floats
     with weights rounded to bf16, and a study must give the same everywhere."""
     check_device(device)
-    folder = model_folder(name, announce)
+    folder = model_folder(name, announce, trust_remote_code=allowed.trust_remote_code)
     if is_compressed(folder) and recipe is not None:
         raise ValueError(f"{name} is compressed already: leave its weights as they are, or name what it was made from")
-    loaded = load_model(name, dtype=torch.float32, announce=announce)
+    loaded = load_model(name, dtype=torch.float32, announce=announce, **asdict(allowed))
     model, seconds = loaded.model, None
     if is_compressed(folder):
         recipe = read_recipe(model.config.quantization_config.recipe)
