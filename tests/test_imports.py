@@ -7,12 +7,12 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src/tilepress"
 
-# Earlier packages of its own stream that a package may import. Everything may use `files`, `records` and the compiled
-# module.
+# Earlier packages of its own stream that a package may import. Everything may use `bounded`, `files`, `records` and the
+# compiled module.
 SHARED = ["formats", "tiles"]
 WEIGHTS = [*SHARED, "compress", "kernels", "nn", "models", "evaluate", "bench"]
 HARDWARE = [*SHARED, "hardware", "roofsurface", "simulate", "rtl"]
-EVERYWHERE = {"files", "records", "_native", "__init__"}
+EVERYWHERE = {"bounded", "files", "records", "_native", "__init__"}
 
 
 def allowed(package: str) -> set[str]:

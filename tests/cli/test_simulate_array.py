@@ -36,7 +36,8 @@ def test_lists(call, call_for_records):
 def test_compare_with_a_front(call, call_for_records, tmp_path):
     command = "tilepress eval smollm2-135m --data wikitext2"
     losses = {"": 15.0, " --acts bfp:g64:m8": 15.1, " --acts bfp:g64:m4": 20.0, " --acts bfp:g32:m8 --kv bfp4": 15.6}
-    records = [{"name": "m.perplexity", "value": value, "command": command + more} for more, value in losses.items()]
+    known = {"name": "m.perplexity", "unit": "", "origin": "measured", "machine": "here"}
+    records = [{**known, "value": value, "command": command + more} for more, value in losses.items()]
     path = tmp_path / "quality.json"
     path.write_text(json.dumps(records))
     options = ("--model", "smollm2-135m", "--tokens", "128,256", "--quality", path)

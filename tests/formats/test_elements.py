@@ -456,7 +456,7 @@ def test_table_of_nonfinite_values_is_refused(value):
 
 @pytest.mark.parametrize("value", [1e39, -1e300])
 def test_table_beyond_float32_is_refused(value):
-    with pytest.raises(ValueError, match=r"^a table's values must fit float32: -?1e\+"):
+    with pytest.raises(ValueError, match=r"^a table's values must fit float32$"):
         table([0.0, value])
 
 
@@ -491,7 +491,7 @@ def test_table_file(tmp_path, text):
 def test_table_file_with_a_bad_word_is_refused(tmp_path, word):
     path = tmp_path / "bad.txt"
     path.write_text(f"0 1\n{word} 2\n")
-    with pytest.raises(ValueError, match=rf"^the table {path} must hold only numbers: .*'{word}'"):
+    with pytest.raises(ValueError, match=rf"^the table {path} must hold only numbers: line 2 has something else$"):
         read_table(path, 3)
 
 
@@ -524,7 +524,7 @@ def test_directory_as_table_file_is_refused(tmp_path):
 def test_binary_table_file_is_refused(tmp_path):
     path = tmp_path / "values.bin"
     path.write_bytes(bytes([0xFF, 0xFE, 0x00, 0x80]))
-    with pytest.raises(ValueError, match=rf"^cannot read the table {path}: .*utf-8"):
+    with pytest.raises(ValueError, match=rf"^cannot read the table {path}: it is not text in UTF-8"):
         read_table(path, 3)
 
 

@@ -1,6 +1,5 @@
 """`tilepress simulate array` and `compare`: accelerators for block floating point and their rivals."""
 
-import json as json_lines
 import shlex
 from collections.abc import Sequence
 from enum import StrEnum
@@ -157,16 +156,17 @@ def _tasks(model: str, tokens: str, batch: int, acts: str, weights: str) -> "lis
 
 def _losses(path: Path) -> "list[Measured]":
     """What was lost, from records whose commands say which formats they had."""
+    from ..report.reading import read_records
     from ..simulate.arrays.compare import Measured
 
     try:
-        records = json_lines.loads(path.read_text("utf-8"))
-        found = {_formats(one["command"]): one["value"] for one in records if one["name"].endswith(".perplexity")}
-    except (OSError, ValueError, TypeError, KeyError) as error:
+        records = [one for one in read_records([path]) if one.name.endswith(".perplexity")]
+        found = {_formats(one.command): one.value for one in records if isinstance(one.value, float | int)}
+    except (OSError, ValueError, IndexError) as error:
         raise ValueError(f"{path} holds no records of `tilepress eval`: {error}") from error
-    if ("", "", "") not in found:
+    plain = found.get(("", "", ""))
+    if not plain:
         raise ValueError(f"{path} lacks the perplexity without rounding, which losses are relative to")
-    plain = found[("", "", "")]
     return [Measured(*formats, 100 * (value / plain - 1)) for formats, value in found.items()]
 
 

@@ -135,8 +135,8 @@ def _read(path: Path | None) -> "Tensor | None":
     import torch
 
     try:
-        values = np.load(path, allow_pickle=False)
-    except (EOFError, ValueError) as error:
+        values = np.load(path, mmap_mode="r", allow_pickle=False)  # its size is checked before anything is read
+    except (EOFError, ValueError, OverflowError) as error:
         raise ValueError(f"{path} is no .npy file of numbers: {error}") from error
     if not isinstance(values, np.ndarray) or values.dtype.kind not in "fiu" or not values.size:
         raise ValueError(f"{path} has no numbers: save a float array by numpy.save")

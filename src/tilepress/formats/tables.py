@@ -6,8 +6,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from ..bounded import UnreadableError, read_bounded_text
 from .element import Element
 from .nearest import nearest_rank
+
+_LARGEST_FILE = 64_000  # bytes: 256 values, each with a comment
 
 # The sixteen NormalFloat-4 values of QLoRA (Dettmers et al. 2023, appendix E): quantiles of a normal distribution
 # scaled to [-1, 1], with an exact zero.
@@ -84,22 +87,25 @@ class Table(Element):
 def read_table(path: str | Path, bits: int) -> Table:
     """A table from a text file: numbers separated by blanks, commas or lines; `#` starts a comment."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        lines = read_bounded_text(path, _LARGEST_FILE).splitlines()
+    except (OSError, UnreadableError) as error:
         raise ValueError(f"cannot read the table {path}: {error}") from error
-    words = " ".join(line.partition("#")[0] for line in text.splitlines()).replace(",", " ").split()
-    try:
-        values = tuple(map(float, words))
-    except ValueError as error:
-        raise ValueError(f"the table {path} must hold only numbers: {error}") from error
+    values = tuple(value for number, line in enumerate(lines, 1) for value in _numbers(path, number, line))
     return Table(f"lut{bits}:{path}", bits, values)
+
+
+def _numbers(path: str | Path, number: int, line: str) -> list[float]:
+    try:
+        return [float(word) for word in line.partition("#")[0].replace(",", " ").split()]
+    except ValueError:  # which quotes the word: the path may lead to any file, and errors end up in logs
+        raise ValueError(f"the table {path} must hold only numbers: line {number} has something else") from None
 
 
 def _as_float32(value: float) -> float:
     try:
         return float(struct.unpack("<f", struct.pack("<f", value))[0]) + 0.0
     except OverflowError as error:
-        raise ValueError(f"a table's values must fit float32: {value}") from error
+        raise ValueError("a table's values must fit float32") from error
 
 
 NF4 = Table("nf4", 4, _NF4_VALUES)

@@ -8,12 +8,24 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from ..bounded import UnreadableError, read_bounded_text
 from ..files import write_text
 from .accelerator import Accelerator
 from .machine import Machine, MachineError
 
 _MACHINES, _ACCELERATORS = (Path(__file__).parent / folder for folder in ("machines", "accelerators"))
 _Described = TypeVar("_Described", bound=BaseModel)
+_LARGEST = 64_000  # bytes of a description, which has 2,000
+_BRACKETS = 500  # of a description; brackets in brackets take time by their square
+
+
+class _Loader(yaml.SafeLoader):  # type: ignore[misc, unused-ignore]
+    """Without aliases: a few lines of them stand for billions of fields."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("aliases (*name) are not read: write the values out")
+        return super().compose_node(parent, index)
 
 
 def machine_names() -> list[str]:
@@ -62,14 +74,21 @@ def write_machine(path: Path, machine: Machine) -> None:
 
 def _mapping(path: Path) -> dict[str, Any]:
     try:
-        found = yaml.safe_load(path.read_text("utf-8"))
-    except OSError as error:
-        raise MachineError(f"{path} cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        found = yaml.load(_checked_text(path), _Loader)
+    except (OSError, UnreadableError) as error:
+        raise MachineError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise MachineError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(found, dict):
         raise MachineError(f"{path} holds no mapping of fields; `tilepress roofsurface --help` says what a machine is")
     return found
+
+
+def _checked_text(path: Path) -> str:
+    text = read_bounded_text(path, _LARGEST)
+    if text.count("[") + text.count("{") > _BRACKETS:
+        raise UnreadableError(f"it has more than {_BRACKETS} brackets, and no description needs so many")
+    return text
 
 
 def _whole(fields: dict[str, Any], folder: Path) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from ..bounded import UnreadableError, read_bounded_text
 from ..compress import WeightPlan
 from ..compress.plan import Prune, Quantize
 from ..compress.prune import PruneScope
@@ -19,6 +20,8 @@ from ..formats.kv import Smoothing, is_folded, parse_kv
 from .tensor_types import LayerType
 
 LmHead = Literal["keep", "compress"]
+LARGEST = 256_000  # bytes of a recipe; one with an override for each of 1,000 layers has 80,000
+MOST_DOTS = 32  # of a line
 
 # Recipes that have a name: what a paper sets, whole.
 NAMED: dict[str, dict[str, Any]] = {
@@ -194,9 +197,20 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     if str(path) in NAMED and not Path(path).exists():
         return copy.deepcopy(NAMED[str(path)])
     try:
-        return tomllib.loads(Path(path).read_text("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        text = read_bounded_text(path, LARGEST)
+        _refuse_deep_keys(text)
+        return tomllib.loads(text)
+    except UnreadableError as error:
+        raise RecipeError(f"{path} cannot be read: {error}") from error
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise RecipeError(f"{path} is not TOML: {error}") from error
+
+
+def _refuse_deep_keys(text: str) -> None:
+    """Parsing a key a.b.c… takes time by the square of its parts. A key is on one line, so dots bound its parts."""
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.count(".") > MOST_DOTS and not line.lstrip().startswith("#"):
+            raise UnreadableError(f"line {number} has more than {MOST_DOTS} dots: divide it into several")
 
 
 def to_toml(recipe: Recipe) -> str:

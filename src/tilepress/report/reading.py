@@ -6,10 +6,12 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
+from ..bounded import MB, UnreadableError, read_bounded_text
 from ..records import Origin, Record, Reproduction, State
 
 PLAIN = tuple(field.name for field in fields(Record))
 COMPARED = tuple(field.name for field in fields(Reproduction))
+LARGEST = 4 * MB  # bytes; as objects they take 17 times as many at most, since lists and objects are counted
 TEXTS = ("name", "unit", "machine", "command", "item", "row", "column", "note")
 
 
@@ -33,12 +35,21 @@ def _files(path: Path) -> Sequence[Path]:
 
 def _read(path: Path) -> list[Record]:
     try:
-        found = json.loads(path.read_text("utf-8"), parse_constant=_refuse)
+        found = json.loads(_checked_text(path), parse_constant=_refuse)
+    except UnreadableError as error:
+        raise RecordsError(f"{path} cannot be read: {error}") from error
     except (ValueError, RecursionError) as error:
         raise RecordsError(f"{path} is not JSON: {error}") from error
     if not isinstance(found, list):
         raise RecordsError(f"{path} holds no array of records: give what a command prints with --json")
     return [_record(one, f"{path}, record {index}") for index, one in enumerate(found, 1)]
+
+
+def _checked_text(path: Path) -> str:
+    text = read_bounded_text(path, LARGEST)
+    if text.count("{") + text.count("[") > len(text) / 32 + 1000:
+        raise UnreadableError("it has more lists and objects than records could have")
+    return text
 
 
 def _refuse(constant: str) -> NoReturn:

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..bounded import UnreadableError, json_limit, read_bounded_text
 from ..formats import TensorType
 from ..hardware.machine import TILE_WEIGHTS
 
@@ -177,10 +178,10 @@ def from_config(config: Mapping[str, Any], name: str, source: str) -> Transforme
 
 def _read(path: Path) -> Transformer:
     try:
-        config = json.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
+        config = json.loads(read_bounded_text(path, json_limit(0)))
+    except (OSError, UnreadableError) as error:
+        raise ValueError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}") from error
     if not isinstance(config, dict):
         raise ValueError(f"{path} holds no configuration of a model")
