@@ -14,6 +14,7 @@ from ..kernels.linear import native_rounding
 from ..tiles import DamagedError, PackedMatrix
 from ..tiles.container import VERSION, check_version, describe, read_entry, restore
 
+LONGEST = 64_000  # bytes of a description: a table of 256 values and five checksums are 7,000
 STREAMS = ("codes", "mask", "offsets", "scales", "zeros")
 
 
@@ -159,4 +160,6 @@ def _restore(
 def _text(weight: Tensor | None) -> bytes:
     if weight is None or weight.is_meta or weight.dtype != torch.int8:
         raise TypeError("there is none")
+    if weight.numel() > LONGEST:
+        raise ValueError(f"it has {weight.numel()} bytes, and none has more than {LONGEST}")
     return weight.cpu().numpy().tobytes()

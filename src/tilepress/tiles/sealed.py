@@ -2,27 +2,30 @@
 
 The metadata entry "tilepress" is JSON: a version, a digest, and what the writer has to say. The digest is the SHA-256
 of everything in the file before the arrays, taken with zeros in the digest's own place; with checksums of the arrays in
-the header no byte of the file can change unseen. That guards against damage, not against forgery.
+the header no byte of the file can change unseen. That guards against damage, not against forgery. So the header is
+parsed only if its size fits the file's, and its digest is right.
 """
 
 import hashlib
 import json
+import os
+import re
 import struct
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from ..bounded import MB, UnreadableError, json_limit, open_ordinary
 from ..files import replacing
 from .matrix import DamagedError
 
 _KEY = "tilepress"
 _NO_DIGEST = "0" * 64
-_LONGEST_HEADER = 100_000_000
 
 
 def write_sealed(path: str | Path, arrays: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
@@ -34,14 +37,15 @@ def write_sealed(path: str | Path, arrays: Mapping[str, Tensor], header: Mapping
 
 def read_sealed(path: str | Path, version: int) -> dict[str, Any]:
     """The file's header; DamagedError unless it is as it was written, in this version."""
-    raw = _read_raw_header(path)
+    digest_is_right = _check_digest(path, read_raw_header(path))
     with open_sealed(path) as file:
         text = (file.metadata() or {}).get(_KEY)
     if text is None:
         raise DamagedError(f"{path} is a safetensors file, but not one of tilepress")
     header = _json_object(path, text)
     check_version(path, header, version)
-    _check_digest(path, raw, header.get("digest"))
+    if not digest_is_right:
+        raise DamagedError(f"{path}: the header is damaged: it has no checksum")
     return header
 
 
@@ -62,14 +66,30 @@ def open_sealed(path: str | Path) -> Any:
         raise DamagedError(f"{path} is not a whole safetensors file: {error}") from error
 
 
-def _read_raw_header(path: str | Path) -> bytes:
-    """Everything before the arrays: eight bytes of length, then that much JSON."""
-    with open(path, "rb") as file:
-        start = file.read(8)
-        length = struct.unpack("<Q", start)[0] if len(start) == 8 else _LONGEST_HEADER + 1
-        if length > _LONGEST_HEADER:
-            raise DamagedError(f"{path} is not a safetensors file")
-        return start + file.read(length)
+def read_raw_header(path: str | Path) -> bytes:
+    """Everything before the arrays of a safetensors file: eight bytes of length, then that much JSON. DamagedError if
+    that is more than can be meant."""
+    try:
+        with open_ordinary(path) as file:
+            length = _header_length(path, file)
+            return file.read(8 + length)
+    except UnreadableError as error:
+        raise DamagedError(f"{path} is not a safetensors file: {error}") from error
+
+
+def _header_length(path: str | Path, file: BinaryIO) -> int:
+    size, start = os.fstat(file.fileno()).st_size, file.read(8)
+    length = struct.unpack("<Q", start)[0] if len(start) == 8 else size
+    arrays = size - 8 - length
+    if arrays < 0:
+        raise DamagedError(f"{path} is not a safetensors file")
+    if length > json_limit(arrays):
+        raise DamagedError(
+            f"{path} has a header of {length / MB:.1f} MB for {arrays / MB:.1f} MB of arrays, more than is read: fetch "
+            "the file again, or save fewer arrays in it"
+        )
+    file.seek(0)
+    return length
 
 
 def _json_object(path: str | Path, text: str) -> dict[str, Any]:
@@ -82,24 +102,24 @@ def _json_object(path: str | Path, text: str) -> dict[str, Any]:
     return value
 
 
-def _check_digest(path: str | Path, raw: bytes, digest: object) -> None:
-    blank = _blank(raw, str(digest))
-    if blank is None or hashlib.sha256(blank).hexdigest() != digest:
+def _check_digest(path: str | Path, raw: bytes) -> bool:
+    """DamagedError if it is wrong, before anything is parsed; False if there is none, which may be another's file."""
+    found = re.search(re.escape(_digest_field("")) + rb"([0-9a-f]{64})", raw)
+    if found is None:
+        return False
+    blank = raw[: found.start(1)] + _NO_DIGEST.encode() + raw[found.end(1) :]
+    if hashlib.sha256(blank).hexdigest() != found[1].decode():
         raise DamagedError(f"{path}: the header is damaged: its checksum does not match")
+    return True
 
 
 def _seal(path: Path) -> None:
     """Put the digest into a freshly written file."""
-    raw = _read_raw_header(path)
+    raw = read_raw_header(path)
     at = raw.index(_digest_field(_NO_DIGEST)) + len(_digest_field(""))
     with open(path, "r+b") as file:
         file.seek(at)
         file.write(hashlib.sha256(raw).hexdigest().encode())
-
-
-def _blank(raw: bytes, digest: str) -> bytes | None:
-    field = _digest_field(digest)
-    return raw.replace(field, _digest_field(_NO_DIGEST), 1) if len(digest) == 64 and field in raw else None
 
 
 def _digest_field(digest: str) -> bytes:
