@@ -240,7 +240,9 @@ def test_a_file_that_lies_is_refused(tmp_path):
         ({"kv_cache": "bfp5"}, "is no cache format"),
         ({"layers": [{"columns": float("inf"), "lengths": [1], "sha256": {}}] * 2}, "the header cannot be understood"),
         ({"kv_cache": "bfp8"}, "layer 0 is damaged"),
-        ({"kv_cache": "bfp:m4:hi8:initial1048576:local1048576"}, "1 sequences have more bytes than there are"),
+        ({"kv_cache": "bfp:m4:hi8:initial1048576:local1048576"}, "write initial and local of 4096 tokens or fewer"),
+        ({"kv_cache": "bfp:m4:hi8:initial2048:local2048"}, "1 sequences have more bytes than there are"),
+        ({"kv_cache": "fp16"}, "a cache in fp16 is never saved"),
         ({"version": 1}, "version 1; this tilepress reads version 2"),
     ],
 )

@@ -29,6 +29,8 @@ from .kv_layers import IN_USE, HalfLayer, PackedLayer, PackedTokens
 ATTENTION = "tilepress"
 VERSION = 2
 SAMPLE = 4096  # values of an array that make a model known
+MOST_WIDE = 4096  # tokens with more bits than others, in a model that takes no more tokens than that
+MOST_WIDE_EMPTY = 1024  # in a file that holds no tokens
 
 
 class KvCache(Cache):
@@ -68,7 +70,11 @@ class KvCache(Cache):
             "tokens": None if tokens is None else tokens.tolist(),
             "layers": [description for description, _ in layers],
         }
-        write_sealed(path, arrays or {"nothing": torch.zeros(1)}, header)
+        try:
+            write_sealed(path, arrays or {"nothing": torch.zeros(1)}, header)
+        except SafetensorError as error:
+            where = f"the cache cannot be written to {path} ({error})"
+            raise OSError(f"{where}: make room there, or name another place") from error
 
 
 def kv_cache(model: Any, format: str | KvFormat = "bfp4", smoothing: str = "none") -> KvCache:
@@ -134,6 +140,8 @@ def load_kv_cache(model: Any, path: str | Path) -> KvCache:
         of_model, tokens = str(header["model"]), header["tokens"]
     except (KeyError, TypeError) as error:
         raise DamagedError(f"{path} holds no KV cache") from error
+    if not is_packed(parse_kv(name)):
+        raise DamagedError(f"{path} is damaged: a cache in {name} is never saved")
     cache = kv_cache(model, name, smoothing)
     if len(layers) != len(cache.layers):
         raise ValueError(f"{path} is another model's cache: it has {len(layers)} layers, not {len(cache.layers)}")
@@ -215,6 +223,8 @@ def _restore(where: str, layer: PackedLayer, description: Any, arrays: _Arrays, 
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise DamagedError(f"{where}: the header cannot be understood: {error!r}") from error
     if not lengths:
+        if _wide_tokens(layer.format) > MOST_WIDE_EMPTY:  # memory that no byte of the file stands for
+            raise DamagedError(f"{where} is damaged: it holds no tokens, and {layer.format} asks for many")
         return
     if found != (heads, channels, layer.window):
         raise ValueError(
@@ -270,6 +280,7 @@ def _check_model(model: Any, format: KvFormat, layers: list[Any]) -> None:
         raise ValueError(f"{type(model).__name__} has caches that cannot be packed: {', '.join(sorted(odd)) or 'none'}")
     if not is_packed(format):
         return
+    _check_wide_tokens(model, format)
     if next(model.parameters()).device.type not in ("cpu", "meta"):
         raise ValueError(
             "packed caches compute on the CPU, and the model is elsewhere: move it, or use `tilepress eval`"
@@ -281,6 +292,19 @@ def _check_model(model: Any, format: KvFormat, layers: list[Any]) -> None:
             check_channels(format.bfp, _head_channels(model))
     except FormatError as error:
         raise FormatError(f"{type(model).__name__} cannot have a cache in {format}: {error}") from error
+
+
+def _check_wide_tokens(model: Any, format: KvFormat) -> None:
+    """A format may come from a file, and every cache has memory for all its wide tokens from the first one on."""
+    most = max(MOST_WIDE, getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None) or 0)
+    if _wide_tokens(format) > most:
+        raise FormatError(
+            f"{type(model).__name__} cannot have a cache in {format}: write initial and local of {most} tokens or fewer"
+        )
+
+
+def _wide_tokens(format: KvFormat) -> int:
+    return format.bfp.initial + format.bfp.local if format.bfp is not None else 0
 
 
 def is_packed(format: KvFormat) -> bool:
