@@ -72,10 +72,11 @@ def compress_folder(
         raise ValueError(f"{name} is compressed already: compress the model it was made from")
     read_config(folder, allowed)
     refuse_nested(out, folder)
+    companions = _companions(folder, trust_remote_code)
     windows = read_windows(recipe, load_tokenizer(folder, allowed)) if recipe.looks_at_text else None
     shards = Shards(folder)
     model, source = _model(folder, shards, allowed, announce)
-    job, companions = _job(folder, shards, recipe, windows), _companions(folder, trust_remote_code)
+    job = _job(folder, shards, recipe, windows)
     with closing(Partial(out, job, model, source, companions)) as partial:
         layers, precision = Compression(model, recipe, windows, partial).run(progress), None
         written = partial.complete(_config(folder, model, describe(layers, recipe, name)))
@@ -128,7 +129,20 @@ def _companions(folder: Path, with_code: bool) -> list[Path]:
     """The tokenizer's files, and whatever else is neither weights nor config; code only where that is trusted."""
     wanted = COMPANIONS | ({".py"} if with_code else set())
     files = (path for path in sorted(folder.iterdir()) if path.is_file() and path.suffix in wanted)
-    return [path for path in files if path.name not in ("config.json", INDEX, SEARCH) and can_be_listed(path.name)]
+    written = ("config.json", INDEX, SEARCH)
+    companions = [path for path in files if path.name not in written and can_be_listed(path.name)]
+    for path in companions:
+        _refuse_link_out(path)
+    return companions
+
+
+def _refuse_link_out(path: Path) -> None:
+    """What a link leads to is copied, and a folder from elsewhere may have one to any file of the user's. The hub's own
+    cache has links, from `snapshots/ID` to `blobs` beside it."""
+    folder, file = path.parent.resolve(), path.resolve()
+    inside = [folder, *([folder.parent.parent / "blobs"] if folder.parent.name == "snapshots" else [])]
+    if not any(file.is_relative_to(one) for one in inside):
+        raise ValueError(f"{path} is a link out of the model's folder, to {file}: put the file itself there")
 
 
 def _weight_bytes(folder: Path) -> int:

@@ -20,6 +20,7 @@ from ..files import apply_umask, workspace
 from .checksums import SUMS, read_sums, write_sums
 from .embedded import ModelUnavailableError, cache_folder, digest_of, known_digest
 from .gguf_check import check_gguf, check_loaded
+from .gguf_limits import check_gguf_metadata
 from .gguf_parts import merge_parts, parts_of
 
 CONVERSION = 2  # changes when the folders do; those of 1 may hold random numbers in the place of missing tensors
@@ -31,6 +32,8 @@ def gguf_folder(path: Path, announce: Callable[[str], None]) -> Path:
     folder = cache_folder() / f"{path.stem}-{_key(path)}-fp32"
     if not folder.exists():
         _require_packages()
+        for part in parts_of(path):
+            check_gguf_metadata(part)
         announce(f"Unpacking {path.name} to float32, once, into {folder} …")
         folder.parent.mkdir(parents=True, exist_ok=True)
         with workspace(folder) as beside:

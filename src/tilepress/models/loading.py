@@ -16,6 +16,7 @@ from .checksums import SUMS, check_sums, is_weights
 from .embedded import ModelUnavailableError, embedded_model_path, is_cached
 from .foreign import NOTHING, Allowed, refuse_code, refuse_foreign_format, refuse_unused
 from .gguf import gguf_folder
+from .limits import check_config, check_described
 from .shards import Shards
 
 EMBEDDED = "smollm2-135m"
@@ -57,7 +58,8 @@ def load_model(
     folder = model_folder(name, announce, trust_remote_code=trust_remote_code)
     if is_compressed(folder):
         check_sums(folder, lambda file: not is_weights(file))  # before they are used; weights when they are loaded
-    config, stored = read_config(folder, allowed), _stored(name, folder)
+    config, shards = read_config(folder, allowed), _shards(name, folder)
+    check_described(folder, config, shards, trust_remote_code)
     model, found = _load(name, folder, dtype or _native_dtype(config), allowed)
     if found["missing_keys"]:
         first = sorted(found["missing_keys"])[0]
@@ -65,7 +67,7 @@ def load_model(
             f"{name} lacks {len(found['missing_keys'])} tensors, {first} among them, and random numbers would take "
             "their place: fetch or save the model again"
         )
-    refuse_unused(name, model, stored, allowed, announce)
+    refuse_unused(name, model, shards, allowed, announce)
     return LoadedModel(model.eval(), load_tokenizer(folder, allowed), name)
 
 
@@ -74,9 +76,10 @@ def read_config(folder: Path, allowed: Allowed = NOTHING) -> Any:
     from transformers import AutoConfig
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
+    check_config(folder)
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=allowed.trust_remote_code)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         refuse_code(folder, error)
         raise ModelUnavailableError(f"transformers cannot read {folder}/config.json: {first_line(error)}") from error
     made_as = next((name for name in config.architectures or [] if name.endswith(OTHER_HEADS)), None)
@@ -124,6 +127,7 @@ def model_folder(name: str, announce: Announce = say, *, trust_remote_code: bool
     if path.is_dir():
         if not (path / "config.json").is_file():
             raise ModelUnavailableError(f"{name} is a folder without a config.json, so it holds no model")
+        check_config(path)
         return path
     if path.is_file():
         return _file_folder(path, announce)
@@ -134,10 +138,9 @@ def model_folder(name: str, announce: Announce = say, *, trust_remote_code: bool
     return _hub_folder(name, trust_remote_code)
 
 
-def _stored(name: str, folder: Path) -> list[str]:
-    """Names of the tensors in the folder's files."""
+def _shards(name: str, folder: Path) -> Shards:
     try:
-        return list(Shards(folder))
+        return Shards(folder)
     except ValueError as error:
         raise ModelUnavailableError(f"the weights of {name} cannot be read: {error}") from error
 
@@ -150,7 +153,7 @@ def _load(name: str, folder: Path, dtype: torch.dtype, allowed: Allowed) -> tupl
     try:
         with _quiet():
             loaded: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, **options)
-    except (SafetensorError, KeyError) as error:
+    except (SafetensorError, KeyError, TypeError, AttributeError) as error:
         raise ModelUnavailableError(f"the weights of {name} cannot be read: {first_line(error)}") from error
     except RuntimeError as error:
         if "mismatched" not in str(error):

@@ -8,6 +8,9 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from ..bounded import json_limit, read_bounded_text
+from ..tiles.sealed import read_raw_header
+
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
@@ -43,9 +46,12 @@ def _paths(folder: Path) -> list[Path]:
         _refuse_pickles(folder)
         raise ValueError(f"{folder} holds neither {SINGLE} nor {INDEX}: save the model there as safetensors first")
     try:
-        files = sorted(set(json.loads((folder / INDEX).read_text())["weight_map"].values()))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        files = sorted(set(json.loads(_index_text(folder))["weight_map"].values()))
+        outside = [name for name in files if Path(name).name != name]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{folder / INDEX} is no index of tensors: fetch or save the model again") from error
+    if outside:
+        raise ValueError(f"{folder / INDEX} names {outside[0]!r}, which is not a file in that folder: it is not read")
     missing = [name for name in files if not (folder / name).is_file()]
     if missing:
         raise ValueError(f"{folder} lacks {', '.join(missing)}, which {INDEX} names: fetch the model again")
@@ -61,7 +67,13 @@ def _refuse_pickles(folder: Path) -> None:
         )
 
 
+def _index_text(folder: Path) -> str:
+    weights = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    return read_bounded_text(folder / INDEX, json_limit(weights))
+
+
 def _shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    read_raw_header(path)  # which bounds what the parser takes
     try:
         with safe_open(path, "pt") as file:
             return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
@@ -71,7 +83,5 @@ def _shapes(path: Path) -> dict[str, tuple[int, ...]]:
 
 def _fingerprint(path: Path) -> str:
     facts = path.stat()
-    with open(path, "rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        contents = hashlib.sha256(file.read(length)).hexdigest()
+    contents = hashlib.sha256(read_raw_header(path)[8:]).hexdigest()
     return f"{path.name} {facts.st_size} {facts.st_mtime_ns} {contents}"

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from .embedded import ModelUnavailableError
 from .foreign import NOTHING, Allowed, places, refuse_unused
+from .limits import check_described
 from .loading import Announce, read_config, say
 from .shards import Shards
 
@@ -22,6 +23,7 @@ class Skeleton:
 
         self._shards = shards
         config, trust = read_config(folder, allowed), allowed.trust_remote_code
+        check_described(folder, config, shards, trust)
         with _parameters_on_meta():
             self.model: Any = AutoModelForCausalLM.from_config(config, trust_remote_code=trust).eval()
         self._stored = {place: name for name, place in places(self.model, shards, streamed=True).items()}

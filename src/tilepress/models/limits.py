@@ -1,0 +1,118 @@
+"""What a model's config describes, held against what its files hold, before anything of that size is made.
+
+transformers builds whatever config.json says: layers without end, and random numbers for each tensor that no file has.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..bounded import MB, UnreadableError, json_limit, read_bounded_text
+from .embedded import ModelUnavailableError
+from .shards import Shards
+
+AGAIN = "fetch or save the model again"
+MOST_LAYERS = 10_000  # of a config: many times what any model has, and few enough to make lists of
+BUFFERS = 64 * MB  # bytes that are computed from the config and are in no file: rotations, masks
+MISSING = 16_000_000  # weights that may be in no file: loading names them, and random numbers take 64 MB until then
+_COUNTS = re.compile(r"(layers?|blocks|stages|depth|labels)$")
+
+
+def check_config(folder: Path) -> None:
+    """ModelUnavailableError where config.json is too large to be parsed, or has more layers than can be listed."""
+    weights = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    try:
+        found = json.loads(read_bounded_text(folder / "config.json", json_limit(weights)))
+    except (UnreadableError, RecursionError) as error:
+        raise ModelUnavailableError(f"{folder}/config.json cannot be read: {error}") from error
+    except ValueError:
+        return  # what is not JSON, transformers will name
+    for key, count in _counts(found):
+        if count > MOST_LAYERS:
+            said = f"{folder}/config.json says {key}: {str(count)[:20]}"
+            raise ModelUnavailableError(f"{said}, and no model has so many: {AGAIN}")
+
+
+def check_described(folder: Path, config: Any, shards: Shards, trust_remote_code: bool = False) -> None:
+    """ModelUnavailableError where the model that `config` describes has more parameters than the files hold."""
+    model = _described(folder, config, len(shards.shapes), trust_remote_code)
+    held = sum(map(prod, shards.shapes.values()))
+    wanted = sum(parameter.numel() for parameter in _unpacked(model, config))
+    if wanted > held + MISSING:
+        raise ModelUnavailableError(
+            f"{folder}/config.json describes {wanted / 1e6:.1f} million weights beside packed ones, and the files hold "
+            f"{held / 1e6:.1f} million numbers: {AGAIN}"
+        )
+    buffers = sum(buffer.nbytes for buffer in model.buffers())
+    if buffers > BUFFERS + shards.nbytes():
+        raise ModelUnavailableError(
+            f"{folder}/config.json describes a model with {buffers / MB:.0f} MB of constants that no file has: {AGAIN}"
+        )
+
+
+def _described(folder: Path, config: Any, tensors: int, trust_remote_code: bool) -> nn.Module:
+    """The model without memory for its numbers."""
+    from transformers import AutoModelForCausalLM
+
+    # Some models join tensors of their files or divide them; weights that are shared are there twice.
+    try:
+        with _at_most(2 * tensors + 64, folder), torch.device("meta"):
+            model: nn.Module = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
+    except ModelUnavailableError:
+        raise
+    except Exception as error:  # sizes that contradict each other fail in any way, anywhere in transformers
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ModelUnavailableError(f"transformers cannot build the model of {folder}/config.json: {reason}") from error
+    return model
+
+
+def _counts(value: Any) -> Iterator[tuple[str, float]]:
+    """Name and value of all that says how many of something a model has, at any depth."""
+    left = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, dict):
+            yield from ((key, n) for key, n in one.items() if isinstance(n, int | float) and _COUNTS.search(key))
+        left += one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
+
+
+def _unpacked(model: nn.Module, config: Any) -> Iterator[nn.Parameter]:
+    """Parameters that the files should hold as they are. A packed layer has no memory until it is put together, and
+    what others have packed is for them to judge."""
+    quantization: Any = getattr(config, "quantization_config", None) or {"quant_method": "tilepress", "layers": {}}
+    if not isinstance(quantization, Mapping) or quantization.get("quant_method") != "tilepress":
+        return
+    layers, modules = quantization.get("layers"), dict(model.named_modules())
+    packed = layers if isinstance(layers, Mapping) else {}
+    for name, parameter in model.named_parameters():
+        layer, _, kind = name.rpartition(".")
+        if not (kind == "weight" and isinstance(modules[layer], nn.Linear) and layer in packed):
+            yield parameter
+
+
+@contextmanager
+def _at_most(count: int, folder: Path) -> Iterator[None]:
+    """Modules made meanwhile have so many parameters in all; ModelUnavailableError as soon as there are more."""
+    register, made = nn.Module.register_parameter, 0
+
+    def register_and_count(module: nn.Module, name: str, param: Any) -> None:
+        nonlocal made
+        made += param is not None
+        if made > count:
+            raise ModelUnavailableError(
+                f"{folder}/config.json describes more than {count} tensors, twice what the files hold: {AGAIN}"
+            )
+        register(module, name, param)
+
+    nn.Module.register_parameter = register_and_count  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        nn.Module.register_parameter = register  # type: ignore[method-assign]
