@@ -3,6 +3,7 @@
 import os
 import re
 import statistics
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -37,12 +38,14 @@ class Passes:
 
 
 class Reader:
-    """`size` bytes of memory, by default four times the last-level cache, so that caches cannot help: every pass goes
-    on where the last one ended, whichever that was, and reads what was read the longest ago."""
+    """`size` bytes of memory, by default four times the last-level cache, so that caches cannot help, or `most` if that
+    is less: every pass goes on where the last one ended, whichever that was, and reads what was read the longest
+    ago."""
 
-    def __init__(self, threads: int, size: int | None = None) -> None:
+    def __init__(self, threads: int, size: int | None = None, most: int = sys.maxsize) -> None:
         self._threads = threads
-        self._memory = torch.ones(size or _buffer_bytes(), dtype=torch.uint8).numpy()  # by all threads, near to each
+        size = size or min(_buffer_bytes(), most)
+        self._memory = torch.ones(size, dtype=torch.uint8).numpy()  # by all threads, near to each
         self._at = 0
 
     def passes(self, nbytes: int | None = None) -> Passes:

@@ -8,6 +8,7 @@ as read no more bytes than these do.
 """
 
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle
@@ -50,7 +51,8 @@ class Contestant:
 @dataclass(frozen=True)
 class Settings:
     """`seconds`: time for the calls of one entrant at one batch; it makes at most `repeats` of them. `among`: the
-    names of the peers to take; all if none is named."""
+    names of the peers to take; all if none is named. `memory`: bytes that all copies of weights may take, and as many
+    again that are only read; two copies of each are made in any case."""
 
     batches: Sequence[int] = (1,)
     dtype: torch.dtype = torch.float32
@@ -59,6 +61,7 @@ class Settings:
     threads: int | None = None
     peers: bool = True
     among: Sequence[str] = ()
+    memory: int = sys.maxsize
 
     @property
     def wanted(self) -> list[Peer]:
@@ -162,7 +165,7 @@ def measure(
     """One result for each batch, for all contestants and all peers that are honest here, with the same threads."""
     with torch_threads(settings.threads) as threads:
         entrants, refused = _enter(shape, contestants, settings, threads, step)
-        reader = Reader(threads)
+        reader = Reader(threads, most=settings.memory)
         sizes = list(dict.fromkeys(entrant.weight_bytes for entrant in entrants if not entrant.is_peer))
         passes = [reader.passes(), *map(reader.passes, sizes)]
         ways = [way for one in passes for way in one.ways]
@@ -213,7 +216,7 @@ def _enter(
     """Everyone with their weights, and peer → reason for those who are refused."""
     refusals = {peer.name: peer.refusal(shape) for peer in settings.wanted}
     packings = dict.fromkeys(contestant.weights for contestant in contestants)
-    allowance = free_memory() // (len(packings) + len(refusals))
+    allowance = min(free_memory(), settings.memory) // (len(packings) + len(refusals))
     weight = torch.randn(shape.neurons, shape.inputs, generator=torch.Generator().manual_seed(0))
     entrants = _ours(weight, contestants, allowance, settings, step)
     for peer in settings.wanted:

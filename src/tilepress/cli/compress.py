@@ -162,7 +162,9 @@ def tolerance_warning(precision: "Precision") -> str:
 
 
 def _race(recipe: "Recipe", outcome: "Outcome", quiet: bool) -> "Result | None":
-    """The largest sparse layer, timed here and now as it is and dense, one row of activations; None if all is dense."""
+    """The largest sparse layer, timed here and now as it is and dense, one row of activations; None if all is dense.
+    Copies take no more memory than the model, which will run from a cache if it fits one; nor do the layer's weights
+    as floats, a few times over."""
     from ..bench.linear import Contestant, Settings, measure
     from ..bench.shapes import Shape
 
@@ -170,11 +172,12 @@ def _race(recipe: "Recipe", outcome: "Outcome", quiet: bool) -> "Result | None":
     if not sparse:
         return None
     layer = max(sparse, key=lambda layer: layer.weights)
-    plan = recipe.plan(layer.name)
+    plan, (neurons, inputs) = recipe.plan(layer.name), layer.shape
+    neurons = min(neurons, max(outcome.nbytes, 16_000_000) // (16 * inputs))
     contestants = [Contestant(plan.format, density, layer.activations) for density in (1.0, plan.density)]
     with progress(quiet) as bar:
         bar.add_task("timing sparse against dense", total=None)
-        return next(measure(Shape(*layer.shape), contestants, Settings(peers=False)))
+        return next(measure(Shape(neurons, inputs), contestants, Settings(peers=False, memory=outcome.nbytes)))
 
 
 def _record_race(recorder: Recorder, race: "Result") -> None:
