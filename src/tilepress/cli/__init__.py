@@ -1,15 +1,20 @@
 """The command line: one file a subcommand, parsing and printing only."""
 
+import os
+import re
 import signal
 import sys
 from typing import Any
 
 __all__ = ["main"]
 
+DEBUG = "TILEPRESS_DEBUG"
+LONGEST = 1000  # characters of an error
+
 
 def main() -> None:
-    """Run the command line. What the user can mend is one line on standard error and exit code 1, no traceback; an
-    interrupt is one line and exit code 130, from the first moment on."""
+    """Run the command line. What the user can mend is one line on standard error and exit code 1, with the traceback
+    only if TILEPRESS_DEBUG is set; an interrupt is one line and exit code 130, from the first moment on."""
     interrupts = _noted_interrupts()
     try:
         from .app import run
@@ -18,7 +23,7 @@ def main() -> None:
     except Exception as error:
         if interrupts:  # which a library took for a failure of its own, in the middle of an import
             _say_interrupted()
-        if not isinstance(error, (ValueError, OSError, RuntimeError)):
+        if os.environ.get(DEBUG) or not isinstance(error, (ValueError, OSError, RuntimeError, MemoryError)):
             raise
         print(f"tilepress: error: {_words(error)}", file=sys.stderr)
         sys.exit(1)
@@ -45,7 +50,14 @@ def _noted_interrupts() -> list[int]:
 
 
 def _words(error: Exception) -> str:
-    """Without the number that a system's error has."""
+    """On one line. Without the number that a system's error has."""
+    text = str(error)
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return str(error)
+        text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    asked = re.search(r"DefaultCPUAllocator: .*you tried to allocate (\d+) bytes", text)  # torch's, a RuntimeError
+    if asked or isinstance(error, MemoryError):
+        detail = f"{int(asked[1]) / 1e9:.1f} GB more were asked for" if asked else text
+        text = (
+            f"there is not enough memory{f' ({detail})' if detail else ''}: take a smaller model, or end other programs"
+        )
+    return " ".join(text.split())[:LONGEST]

@@ -1,6 +1,7 @@
 """`tilepress generate`: text from a model, token by token, and talks of several turns."""
 
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,24 +55,28 @@ def generate(
 
     if smoothing and not kv:
         raise ValueError("--smoothing is of the cache that --kv names: name one")
+    if cache is not None:
+        _check_place(cache)
     hush_transformers()
     loaded = load_model(model, trust_remote_code=trust_remote_code, text_only=text_only)
     talk = _begin(loaded, kv, smoothing or "none", cache)
     torch.manual_seed(seed)
     streamer = None if json else TextStreamer(loaded.tokenizer, skip_prompt=True, skip_special_tokens=True)
     recorder = Recorder()
-    for number, text in enumerate(prompt, 1):
-        start = time.perf_counter()
-        produced = _turn(loaded, talk, _inputs(loaded, talk, text, chat), tokens, temperature, streamer)
-        seconds = time.perf_counter() - start
-        said = loaded.tokenizer.decode(produced, skip_special_tokens=True)
-        _record(recorder, f"turn_{number}." if len(prompt) > 1 else "", said, len(produced), seconds)
-        if cache is not None:
-            talk.cache.save(cache, talk.tokens)
-        if not json:
-            typer.echo(f"{len(produced)} tokens, {len(produced) / seconds:.1f} a second, prompt included", err=True)
-    if json:
-        recorder.print_json()
+    try:
+        for number, text in enumerate(prompt, 1):
+            start = time.perf_counter()
+            produced = _turn(loaded, talk, _inputs(loaded, talk, text, chat), tokens, temperature, streamer)
+            seconds = time.perf_counter() - start
+            said = loaded.tokenizer.decode(produced, skip_special_tokens=True)
+            _record(recorder, f"turn_{number}." if len(prompt) > 1 else "", said, len(produced), seconds)
+            if not json:
+                typer.echo(f"{len(produced)} tokens, {len(produced) / seconds:.1f} a second, prompt included", err=True)
+            if cache is not None:
+                talk.cache.save(cache, talk.tokens)
+    finally:  # turns before one that failed are not lost
+        if json and recorder.records:
+            recorder.print_json()
 
 
 def continuation(loaded: "LoadedModel", prompt: str, tokens: int) -> str:
@@ -80,6 +85,19 @@ def continuation(loaded: "LoadedModel", prompt: str, tokens: int) -> str:
     produced = _turn(loaded, talk, _inputs(loaded, talk, prompt, chat=False), tokens, 0.0, None)
     text: str = loaded.tokenizer.decode(produced, skip_special_tokens=True)
     return text
+
+
+def _check_place(path: Path) -> None:
+    """ValueError if no file can be made there: before the model is loaded, not after it has said everything."""
+    if path.is_dir():
+        raise ValueError(f"--cache: {path} is a folder: name a file in it")
+    if not path.parent.is_dir():
+        raise ValueError(f"--cache: there is no folder {path.parent}: make it first")
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise ValueError(f"--cache: no file can be written to {path.parent} ({error.strerror})") from error
 
 
 @dataclass
@@ -136,9 +154,10 @@ def _inputs(loaded: "LoadedModel", talk: _Talk, prompt: str, chat: bool) -> "Ten
 def _question(tokenizer: Any, prompt: str, is_first: bool) -> str:
     """The prompt as the tokenizer's template puts it, up to where the reply begins; not the first one with what ends
     the reply before it."""
+    from ..models.chat import render_chat
+
     turns = [] if is_first else [{"role": "user", "content": "?"}, {"role": "assistant", "content": _REPLY}]
-    turns.append({"role": "user", "content": prompt})
-    text: str = tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
+    text = render_chat(tokenizer, [*turns, {"role": "user", "content": prompt}])
     return text if is_first else text.partition(_REPLY)[2]
 
 
@@ -161,7 +180,12 @@ def _turn(
     pad = loaded.tokenizer.eos_token_id if pad is None else pad
     options = {"max_new_tokens": min(tokens, _room(loaded, ids.shape[1])), "pad_token_id": pad, "streamer": streamer}
     given = {"attention_mask": torch.ones_like(ids), "past_key_values": talk.cache, "return_dict_in_generate": True}
-    found = loaded.model.generate(ids, **given, **options, **how)
+    try:
+        found = loaded.model.generate(ids, **given, **options, **how)
+    except BaseException:
+        if streamer is not None and streamer.token_cache:
+            streamer.end()  # it holds the last word back until it is whole
+        raise
     talk.tokens, talk.cache = found.sequences, found.past_key_values
     produced: Tensor = found.sequences[0, ids.shape[1] :]
     return produced

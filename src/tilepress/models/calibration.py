@@ -84,6 +84,19 @@ def find_chain(model: nn.Module, blocks: Sequence[nn.Module], tokens: Tensor) ->
     return Chain(blocks, calls, _tail(outputs[0]))
 
 
+def run_packed(block: str, run: Callable[[], Tensor]) -> Tensor:
+    """What `run` gives; CalibrationError where the block called `block` has packed layers that its code cannot use."""
+    try:
+        return run()
+    except RuntimeError as error:
+        if "memory" in str(error):
+            raise
+        raise CalibrationError(
+            f"{block} does not run with packed layers ({' '.join(str(error).split())}): its code uses the weights of "
+            "linear layers itself, so this model cannot be compressed"
+        ) from error
+
+
 def first_inputs(model: nn.Module, first: nn.Module, windows: Tensor) -> Iterator[Tensor]:
     """The hidden states, float32 [1, length, hidden], that the first block is given for each window."""
     caught: list[Tensor] = []

@@ -19,7 +19,16 @@ from ..formats.kv import parse_kv
 from ..nn import PackedLinear
 from ..tiles import pack_codes
 from .blocks import REST, find_blocks, linear_layers, output_layer
-from .calibration import Chain, find_chain, first_inputs, in_float32, run_around, statistics_of, token_windows
+from .calibration import (
+    Chain,
+    find_chain,
+    first_inputs,
+    in_float32,
+    run_around,
+    run_packed,
+    statistics_of,
+    token_windows,
+)
 from .checksums import SUMS
 from .precision import Evaluations, Judge, Precision, find_precision
 from .recipe import Recipe, read_recipe
@@ -263,7 +272,7 @@ class Compression:
         """The packed block's outputs become the next stage's inputs."""
         following = self.stages[self._number(stage) + 1]
         for slot, run in enumerate(self._block_runs(stage)):
-            output = run()
+            output = run_packed(stage, run)
             self._hidden(following, output.shape)[slot] = output[0]
 
     def _compress_rest(self) -> list[Layer]:

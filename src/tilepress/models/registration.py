@@ -83,7 +83,7 @@ class TilepressQuantizer(HfQuantizer):
             place = _place(model, name)
             if place is None:
                 continue  # a part of the model that this class leaves out: a headless one has no lm_head
-            streams = {stream: getattr(torch, dtype) for stream, dtype in layer["streams"].items()}
+            streams = {stream: _dtype(name, dtype) for stream, dtype in layer["streams"].items()}
             plain = model.get_submodule(place)
             replace_layer(model, place, PackedLinear.awaiting(plain, streams, layer["activations"]))
         return model
@@ -199,6 +199,15 @@ def dense_layer(layer: PackedLinear, dtype: torch.dtype) -> nn.Linear:
     if layer.bias is not None:
         dense.bias = nn.Parameter(layer.bias.to(dtype), requires_grad=False)
     return dense
+
+
+def _dtype(layer: str, name: Any) -> torch.dtype:
+    found = getattr(torch, name, None) if isinstance(name, str) else None
+    if not isinstance(found, torch.dtype):
+        raise ValueError(
+            f"config.json has arrays of {layer} in {name!r}, which is no type of numbers: compress it again"
+        )
+    return found
 
 
 def _place(model: Any, name: str) -> str | None:

@@ -1,0 +1,1 @@
+from tests.cli.conftest import call, call_for_records  # noqa: F401
