@@ -13,6 +13,7 @@ from tests.cli.test_cli import assert_refused
 from tests.models import tiny
 from tilepress.formats import FormatError
 from tilepress.models import compress_folder
+from tilepress.models.checksums import digests_of, read_sums, write_sums
 from tilepress.models.recipe import NAMED, read_recipe
 from tilepress.nn.kv_cache import KvCache, load_kv_cache, set_default_cache
 
@@ -106,6 +107,7 @@ def test_questions_after_replies(folders, tmp_path, call_for_records):  # noqa: 
         "{% if add_generation_prompt %}w21 {% endif %}"
     )
     tokenizer.save_pretrained(folder)
+    write_sums(folder, digests_of(folder, read_sums(folder)))  # changed on purpose
     path = tmp_path / "talk.safetensors"
     chat = ("--chat", "--tokens", 4, "--cache", path)
     first, second = texts(call_for_records("generate", folder, "w5", "w6 w7", *chat))

@@ -137,8 +137,8 @@ class Partial:
             publish(self._root, self._out)
         except OSError as error:
             raise OutputError(
-                f"the finished model cannot take its place at {self._out} ({error}), and what was there is untouched: "
-                "the same command tries it again"
+                f"the finished model cannot take its place at {self._out} ({error}), and what is there is untouched: "
+                "mend that, or move it away, and the same command goes on"
             ) from error
 
     def _index(self) -> dict[str, Any]:
