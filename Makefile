@@ -36,8 +36,12 @@ $(VENV)/installed: $(SOURCES)
 demo: setup
 	$(BIN)/tilepress demo --report build/demo.html
 
+# A process per core, four at most, since each takes a gigabyte. Each computes with two threads: more than there are
+# cores, but what several threads do differently is tested.
+WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 4 ? cores : 4)))
+IN_PARALLEL := OMP_NUM_THREADS=2 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 test: setup browser
-	$(BIN)/python -m pytest
+	$(IN_PARALLEL)
 	$(MAKE) test-isas
 
 # What models and modules do with kernels, on each instruction set below the best, which the run above had.
@@ -45,7 +49,7 @@ ISA_TESTS := tests/kernels/test_dispatch.py tests/models tests/nn
 test-isas: setup
 	@isas=$$($(BIN)/python -c 'from tilepress import _native; print(*_native.supported_isas()[:-1])') || exit 1; \
 	for isa in $$isas; do \
-	    TILEPRESS_ISA=$$isa $(BIN)/python -m pytest -q -m isas $(ISA_TESTS) || exit 1; \
+	    TILEPRESS_ISA=$$isa $(IN_PARALLEL) -q -m isas $(ISA_TESTS) || exit 1; \
 	done
 
 # The report's tests drive a real browser. Where it cannot be installed they are skipped, and say so.

@@ -4,6 +4,10 @@ from pathlib import Path
 
 import pytest
 
+# Threads of OpenMP that wait by spinning take two thirds of the time of tests that share their cores with anything
+# else. Read when torch is imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 from tilepress import _native, kernels
 from tilepress.bench import bandwidth
 
