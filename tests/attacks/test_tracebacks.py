@@ -141,6 +141,11 @@ def test_types_of_a_model_that_do_not_exist(model, tmp_path, call, name):
     assert_one_line(call("generate", folder, "w5"), "config.json")
 
 
+def test_a_value_of_another_type(model, tmp_path, call):
+    folder = changed(model, tmp_path, lambda stated: stated.update(rms_norm_eps=-256))
+    assert_one_line(call("generate", folder, "w5"), "config.json: Validation error for field 'rms_norm_eps': TypeError")
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -79,7 +79,7 @@ def read_config(folder: Path, allowed: Allowed = NOTHING) -> Any:
     check_config(folder)
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=allowed.trust_remote_code)
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+    except Exception as error:  # values that do not fit fail in any way, anywhere in transformers
         refuse_code(folder, error)
         raise ModelUnavailableError(f"transformers cannot read {folder}/config.json: {first_line(error)}") from error
     made_as = next((name for name in config.architectures or [] if name.endswith(OTHER_HEADS)), None)
@@ -115,7 +115,9 @@ def load_tokenizer(folder: Path, allowed: Allowed = NOTHING) -> Any:
 
 
 def first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+    """Of what the error says, with the next if the first only announces it."""
+    lines = [line.strip() for line in str(error).strip().splitlines()] or [type(error).__name__]
+    return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
 
 
 def model_folder(name: str, announce: Announce = say, *, trust_remote_code: bool = False) -> Path:
