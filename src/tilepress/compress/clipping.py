@@ -1,10 +1,13 @@
 """Round to nearest, with each group's range cut where that makes the error smaller."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from ..formats import Quantized, WeightFormat
 from .grid import Grid, concatenated, grouped, per_stored, row_spans, spanning, ungrouped
+from .threads import in_order
 
 # Plain nearest rounding first, which wins where another is no better.
 FACTORS = tuple(1 - step / 40 for step in range(28))
@@ -46,7 +49,8 @@ def search(
     factors = groups.new_tensor(_factors(format, clip_search)).view(-1, 1, 1, 1)
     rows = max(1, CHUNK_WEIGHTS // (groups[0].numel() * len(factors)))
     chunks = zip(torch.split(groups, rows), torch.split(counts.expand_as(groups), rows), strict=True)
-    grids, shares = zip(*(_search_rows(*chunk, factors, format, sparse) for chunk in chunks), strict=True)
+    found = in_order(lambda chunk: _search_rows(*chunk, factors, format, sparse), chunks)
+    grids, shares = zip(*found, strict=True)
     return concatenated(grids), torch.cat(shares)
 
 
@@ -58,9 +62,21 @@ def error_counts(weight: Tensor, mask: Tensor | None, importance: Tensor | None)
 
 def quantized_groups(grid: Grid, groups: Tensor, inputs: int) -> Quantized:
     """`groups` [neurons, groups, n] rounded to `grid` [neurons, groups, 1]."""
-    parts = [_rows(grid, span).encode(groups[span]) for span in row_spans(groups)]
+    parts = list(in_order(lambda span: _rows(grid, span).encode(groups[span]), row_spans(groups)))
     stored = per_stored(grid, lambda per_group: per_group.squeeze(-1))
     return Quantized(ungrouped(torch.cat(parts), inputs).contiguous(), stored.scales, stored.zeros)
+
+
+def stacked(parts: Sequence[Quantized]) -> Quantized:
+    """Codes of some neurons each, put together."""
+    if len(parts) == 1:
+        return parts[0]
+    codes, scales, zeros = (
+        torch.cat(found) if (found := [array for array in arrays if array is not None]) else None
+        for arrays in zip(*((part.codes, part.scales, part.zeros) for part in parts), strict=True)
+    )
+    assert codes is not None
+    return Quantized(codes, scales, zeros)
 
 
 def _search_rows(

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from .threads import one_thread, panels, run_all
+
 DAMPINGS = (0.01, 0.1, 1.0, 10.0)  # shares of the mean diagonal, tried in turn
 
 
@@ -13,9 +15,9 @@ def upper_factor(hessian: Tensor) -> Tensor:
     columns they need only that block's inverse. So the Hessian is never inverted.
     """
     for share in DAMPINGS:
-        factor = _reversed_factor(hessian, share)
-        if factor is not None:
-            return factor.flip((0, 1))
+        factor = damped(hessian.flip((0, 1)), share)
+        if factorise(factor):
+            return factor.to(torch.float32).flip((0, 1))  # of the inputs in reverse it is the lower one
     raise ValueError(
         f"the Hessian of {len(hessian)} inputs has no Cholesky factor, even with {DAMPINGS[-1]:g} times its mean "
         "diagonal added: it is not a mean of x xᵀ; gather the statistics anew"
@@ -35,11 +37,33 @@ def damped(hessian: Tensor, share: float = DAMPINGS[0]) -> Tensor:
     return copy
 
 
-def _reversed_factor(hessian: Tensor, share: float) -> Tensor | None:
-    """float32 lower factor of the damped Hessian with its inputs in reverse, which is the upper one of the Hessian in
-    reverse; None if there is none. In place, for which LAPACK wants columns: the Hessian of a wide layer is the largest
-    thing in memory."""
-    columns = damped(hessian.flip((0, 1)), share).T
-    failure = torch.empty((), dtype=torch.int32, device=columns.device)
-    torch.linalg.cholesky_ex(columns, out=(columns, failure))
-    return None if int(failure) else columns.to(torch.float32)
+def factorise(matrix: Tensor) -> bool:
+    """Put the lower Cholesky factor in the place of a symmetric matrix; False if it has none. In place, since the
+    Hessian of a wide layer is the largest thing in memory; the same bits with any number of threads."""
+    with one_thread():
+        for columns in panels(len(matrix)):
+            if not _factorise_columns(matrix, columns):
+                return False
+    matrix.tril_()
+    return True
+
+
+def _factorise_columns(matrix: Tensor, columns: slice) -> bool:
+    """The factor's columns, and what they leave of the matrix to the right of them."""
+    corner, failure = torch.linalg.cholesky_ex(matrix[columns, columns])
+    if int(failure):
+        return False
+    matrix[columns, columns] = corner
+    below = [slice(columns.stop + rows.start, columns.stop + rows.stop) for rows in panels(len(matrix) - columns.stop)]
+
+    def solve(rows: slice) -> None:
+        part = matrix[rows, columns]
+        part.copy_(torch.linalg.solve_triangular(corner.mT, part, upper=True, left=False))
+
+    def subtract(rows: slice) -> None:
+        right = slice(columns.stop, rows.stop)
+        matrix[rows, right] -= matrix[rows, columns] @ matrix[right, columns].T
+
+    run_all(solve, below)
+    run_all(subtract, below)
+    return True

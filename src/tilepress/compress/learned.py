@@ -12,11 +12,12 @@ from torch import Tensor
 from ..formats import Quantized, WeightFormat
 from .clipping import error_counts, quantized_groups, search
 from .grid import Grid, concatenated, grouped, spanning, ungrouped, value_range
+from .threads import in_order, panels
 
 STEPS = 40
 LEARNING_RATE = 0.1
 LARGEST_START = 0.98  # a share of one lies infinitely far out
-CHUNK_WEIGHTS = 1 << 21  # rows do not depend on each other; so many weights are trained at a time
+CHUNK_WEIGHTS = 1 << 18  # rows do not depend on each other; so many weights are trained at a time
 
 
 def learned_clip(
@@ -35,13 +36,14 @@ def learned_clip(
     """
     target = weight if target is None else target
     rows = max(1, CHUNK_WEIGHTS // weight.shape[1])
-    grids = []
+
+    def train(span: slice) -> Grid:
+        # Tensors made in inference mode cannot be trained through; their clones can.
+        part = weight[span].clone(), target[span], None if mask is None else mask[span]
+        return _Training(*part, format, hessian, clip_search).run()
+
     with torch.inference_mode(False), torch.enable_grad():
-        for start in range(0, len(weight), rows):
-            span = slice(start, start + rows)
-            # Tensors made in inference mode cannot be trained through; their clones can.
-            part = weight[span].clone(), target[span], None if mask is None else mask[span]
-            grids.append(_Training(*part, format, hessian, clip_search).run())
+        grids = list(in_order(train, panels(len(weight), rows)))
     return quantized_groups(concatenated(grids), grouped(weight, format), weight.shape[1])
 
 

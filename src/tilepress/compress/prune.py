@@ -5,6 +5,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from .threads import PANEL, in_order
+
 PruneScope = Literal["row", "layer"]
 PRUNE_SCOPES: tuple[PruneScope, ...] = get_args(PruneScope)
 
@@ -38,6 +40,10 @@ def keep_largest(scores: Tensor, count: int) -> Tensor:
     """bool [rows, n]: the `count` largest of each row of `scores`, of equal ones the first."""
     if count == 0:
         return torch.zeros_like(scores, dtype=torch.bool)
+    return torch.cat(list(in_order(lambda rows: _keep_largest(rows, count), scores.split(PANEL))))
+
+
+def _keep_largest(scores: Tensor, count: int) -> Tensor:
     least = scores.kthvalue(scores.shape[1] - count + 1, dim=1, keepdim=True).values
     above, equal = scores > least, scores == least
     room = count - above.sum(1, keepdim=True)

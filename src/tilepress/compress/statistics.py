@@ -3,13 +3,16 @@
 import torch
 from torch import Tensor
 
+from .threads import one_thread, panels, run_all
+
 CHUNK_TOKENS = 1024  # inputs are widened to float32 so many at a time
 
 
 class InputStatistics:
     """Norms, and where wanted the Hessian, of the inputs that a linear layer has seen.
 
-    Memory is inputs² floats with the Hessian and a few vectors without, however many inputs are added.
+    Memory is inputs² floats with the Hessian and a few vectors without, however many inputs are added. All are
+    the same bits with any number of threads.
     """
 
     def __init__(self, inputs: int, hessian: bool = True, device: torch.device | str = "cpu") -> None:
@@ -32,9 +35,10 @@ class InputStatistics:
         if not x.is_floating_point():
             raise TypeError(f"calibration inputs are floats, not {x.dtype}")
         chunks = torch.split(x.detach().reshape(-1, self.inputs), CHUNK_TOKENS)
-        self._squares += self._checked_squares(chunks)
-        for chunk in chunks:
-            self._add_outer_products(chunk)
+        with one_thread():
+            self._squares += self._checked_squares(chunks)
+            for chunk in chunks:
+                self._add_outer_products(chunk)
 
     @property
     def has_hessian(self) -> bool:
@@ -72,9 +76,11 @@ class InputStatistics:
         if not len(chunk):
             return
         total = self.count + len(chunk)
-        if self._mean is not None:
-            x = chunk.to(self._mean.device, torch.float32)
-            self._mean.addmm_(x.T, x, beta=self.count / total, alpha=1 / total)
+        mean = self._mean
+        if mean is not None:
+            x = chunk.to(mean.device, torch.float32)
+            shares = {"beta": self.count / total, "alpha": 1 / total}
+            run_all(lambda rows: mean[rows].addmm_(x[:, rows].T, x, **shares), panels(self.inputs))
         self.count = total
 
     def _require_inputs(self) -> None:

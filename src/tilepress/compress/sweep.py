@@ -5,20 +5,25 @@ Hessian H = U Uᵀ (U upper triangular) and D = W − Q of the columns done, the
 next are W_B + D U_·B U_BB⁻¹: each block starts from the weights as they came, with one matrix product, and rounding
 errors of the arithmetic do not pile up. Within a block the columns update each other one by one.
 
-Matrices are transposed here, [inputs, neurons], so that a column of weights is contiguous.
+Matrices are transposed here, [inputs, neurons], so that a column of weights is contiguous. Neurons depend on each other
+only where SparseGPT chooses what to keep; some are swept side by side.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from ..formats import Quantized, WeightFormat
-from .clipping import quantized_groups, search
+from .clipping import quantized_groups, search, stacked
 from .grid import Grid, concatenated, group_size, grouped, per_stored
 from .prune import keep_largest
+from .threads import one_thread, panels, run_all
 
 BLOCK = 128
+NEURONS = 1024  # that are swept at a time: enough for operations of one thread to be worth their call
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +50,38 @@ def sweep(
     keep: bool [neurons, inputs], the weights to keep; or the density at which to choose them on the way, block by
     block of columns (SparseGPT); or None for all. format: what kept weights are rounded to (GPTQ); None for nothing.
     """
-    return _Sweep(weight, factor, keep, format, clip_search).run()
+    density = keep if isinstance(keep, float) else None
+    masks = keep if isinstance(keep, Tensor) else None if keep is None else torch.ones_like(weight, dtype=torch.bool)
+    parts = [
+        _Sweep(weight[rows], factor, None if masks is None else masks[rows], format, clip_search)
+        for rows in panels(len(weight), NEURONS)
+    ]
+    with one_thread():
+        for block in column_blocks(weight.shape[1], format):
+            run_all(partial(_Sweep.enter, block=block), parts)
+            if density is not None:
+                _choose(parts, block, density)
+            run_all(partial(_Sweep.sweep, block=block), parts)
+        return _joined([part.result() for part in parts])
+
+
+def _choose(parts: Sequence["_Sweep"], block: range, density: float) -> None:
+    """Keep the weights of a block, of all neurons, whose loss would cost most; of equal ones the first columns, then
+    the first neurons."""
+    every = torch.cat([part.updated for part in parts], 1)
+    scores = every.abs() * parts[0].factor.diagonal()[block.start : block.stop].unsqueeze(1)
+    kept = keep_largest(scores.view(1, -1), kept_in_block(density, every.shape[1], block)).view(every.shape)
+    for part, mine in zip(parts, kept.split(NEURONS, 1), strict=True):
+        assert part.mask is not None
+        part.mask[block.start : block.stop] = mine
+
+
+def _joined(parts: Sequence[Swept]) -> Swept:
+    """Results of some neurons each, put together."""
+    masks = [part.mask for part in parts if part.mask is not None]
+    quantized = [part.quantized for part in parts if part.quantized is not None]
+    values = torch.cat([part.values for part in parts])
+    return Swept(values, torch.cat(masks) if masks else None, stacked(quantized) if quantized else None)
 
 
 def column_blocks(inputs: int, format: WeightFormat | None) -> list[range]:
@@ -66,35 +102,31 @@ def kept_in_block(density: float, rows: int, block: range) -> int:
 
 
 class _Sweep:
-    """The state of a sweep, [inputs, neurons]: final values so far, what was lost by them, what is kept."""
+    """Some neurons' state, [inputs, neurons]: final values so far, what was lost by them, what is kept; and the columns
+    of the block that was entered last, as they are best when all before them are done."""
 
     def __init__(
-        self, weight: Tensor, factor: Tensor, keep: Tensor | float | None, format: WeightFormat | None, clip: bool
+        self, weight: Tensor, factor: Tensor, mask: Tensor | None, format: WeightFormat | None, clip: bool
     ) -> None:
         self.weight, self.factor = weight.T.contiguous(), factor
-        self.density = keep if isinstance(keep, float) else None
-        self.mask: Tensor | None = keep.T.contiguous() if isinstance(keep, Tensor) else None
-        if self.density is not None:
-            self.mask = torch.ones_like(self.weight, dtype=torch.bool)
+        self.mask = None if mask is None else mask.T.contiguous()
         self.values = torch.zeros_like(self.weight)
+        self.updated = self.weight[:0]
         self.lost = torch.zeros_like(self.weight)  # D: the weights as they came less their final values
         self.columns = None if format is None else _Columns(weight.shape[1], format, clip, self.mask is not None)
 
-    def run(self) -> Swept:
-        for block in column_blocks(len(self.weight), None if self.columns is None else self.columns.format):
-            self._sweep_block(block)
+    def result(self) -> Swept:
         values = self.values.T.contiguous()
-        del self.weight, self.values, self.lost  # codes take memory too
+        del self.weight, self.values, self.lost, self.updated  # codes take memory too
         mask = None if self.mask is None else self.mask.T.contiguous()
         return Swept(values, mask, None if self.columns is None else self.columns.quantized(values))
 
-    def _sweep_block(self, block: range) -> None:
-        span = slice(block.start, block.stop)
-        updated = self._updated(span)
-        if self.density is not None and self.mask is not None:
-            scores = updated.abs() * self.factor.diagonal()[span].unsqueeze(1)
-            count = kept_in_block(self.density, updated.shape[1], block)
-            self.mask[span] = keep_largest(scores.view(1, -1), count).view(updated.shape)
+    def enter(self, block: range) -> None:
+        self.updated = self._updated(slice(block.start, block.stop))
+
+    def sweep(self, block: range) -> None:
+        """Give the columns of the block their final values."""
+        span, updated = slice(block.start, block.stop), self.updated
         inner = self.factor[span, span]
         inverse = torch.linalg.solve_triangular(inner, torch.eye(len(inner)).to(inner), upper=True)
         for i, column in enumerate(block):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..formats import Quantized, WeightFormat, dequantize
 from ..formats.tensors import check_weight
-from .clipping import rtn
+from .clipping import rtn, stacked
 from .grid import row_spans
 from .hessian import upper_factor
 from .learned import learned_clip
@@ -17,6 +17,7 @@ from .plan import WeightPlan
 from .prune import magnitude_mask, wanda_mask
 from .statistics import InputStatistics
 from .sweep import sweep
+from .threads import in_order, one_thread, panels
 
 CHUNK_INPUTS = 512
 
@@ -38,14 +39,15 @@ class CompressedWeight:
 def compress_weight(weight: Tensor, plan: WeightPlan, statistics: InputStatistics | None = None) -> CompressedWeight:
     """Prune and quantise a finite float matrix [neurons, inputs]; the result lies on its device.
 
-    Statistics that a plan does not need still help: clipping weighs errors by the norms of the inputs.
+    Statistics that a plan does not need still help: clipping weighs errors by the norms of the inputs. The result is
+    the same bits with any number of torch's threads.
     """
     weight = check_weight(weight).detach()
     if not all(bool(torch.isfinite(weight[span]).all()) for span in row_spans(weight)):
         raise ValueError(f"weights must be finite: {int((~torch.isfinite(weight)).sum())} are not")
     plan.check_statistics(statistics, weight.shape[1])
     statistics = statistics if statistics is not None and statistics.count else None
-    with torch.no_grad():
+    with torch.no_grad(), one_thread():
         spans = row_spans(weight) if plan.rows_are_independent else [slice(None)]
         parts = [_compress(weight[span].to(torch.float32), plan, statistics) for span in spans]
         result = CompressedWeight(*_joined(parts), math.nan)
@@ -69,12 +71,14 @@ def output_error(weight: Tensor, approximation: Tensor, statistics: InputStatist
 
 def _error(weight: Tensor, result: CompressedWeight, format: WeightFormat, statistics: InputStatistics | None) -> float:
     """`output_error` of a result, some rows at a time."""
-    powers = []
-    for span in row_spans(weight):
+
+    def powers(span: slice) -> tuple[float, float]:
         rows = weight[span].to(torch.float32)
         lost = decompress_weight(_rows(result, span), format).sub_(rows)
-        powers.append((_output_power(lost, statistics), _output_power(rows, statistics)))
-    return _share(*map(sum, zip(*powers, strict=True)))
+        return _output_power(lost, statistics), _output_power(rows, statistics)
+
+    lost, whole = zip(*in_order(powers, panels(len(weight))), strict=True)
+    return _share(sum(lost), sum(whole))
 
 
 def _share(lost: float, whole: float) -> float:
@@ -91,15 +95,8 @@ def _rows(result: CompressedWeight, span: slice) -> CompressedWeight:
 
 def _joined(parts: Sequence[tuple[Quantized, Tensor | None]]) -> tuple[Quantized, Tensor | None]:
     """Results of some rows each, put together."""
-    if len(parts) == 1:
-        return parts[0]
-    every = [(quantized.codes, quantized.scales, quantized.zeros, mask) for quantized, mask in parts]
-    codes, scales, zeros, mask = (
-        torch.cat(found) if (found := [array for array in arrays if array is not None]) else None
-        for arrays in zip(*every, strict=True)
-    )
-    assert codes is not None
-    return Quantized(codes, scales, zeros), mask
+    masks = [mask for _, mask in parts if mask is not None]
+    return stacked([quantized for quantized, _ in parts]), torch.cat(masks) if masks else None
 
 
 def _compress(weight: Tensor, plan: WeightPlan, statistics: InputStatistics | None) -> tuple[Quantized, Tensor | None]:
