@@ -2,10 +2,48 @@
 
 import pytest
 import torch
+from transformers import Gemma3nForCausalLM, Gemma3nTextConfig, Gemma4ForCausalLM, Gemma4TextConfig
 
 from tests.models import tiny
+from tilepress.models import compress as compressing
+from tilepress.models import compress_model
 from tilepress.models.blocks import find_blocks
 from tilepress.models.calibration import CalibrationError, find_chain, first_inputs, statistics_of, token_windows
+
+LAYERS = ["sliding_attention", "full_attention"] * 2
+# Embeddings of the tokens for each block, beside the hidden states.
+PER_LAYER = {
+    **{key: value for key, value in tiny.GATED.items() if key != "num_hidden_layers"},
+    "num_hidden_layers": len(LAYERS),
+    "layer_types": LAYERS,
+    "head_dim": 16,
+    "sliding_window": 8,
+    "vocab_size_per_layer_input": tiny.VOCABULARY,
+    "hidden_size_per_layer_input": 8,
+}
+
+
+def gemma4(shared=0):
+    """`shared`: blocks at the end that use the keys and values of earlier ones."""
+    return Gemma4ForCausalLM(Gemma4TextConfig(**PER_LAYER, global_head_dim=16, num_kv_shared_layers=shared))
+
+
+def gemma3n():
+    """Hidden states of four streams, [4, 1, length, hidden]."""
+    return Gemma3nForCausalLM(Gemma3nTextConfig(**PER_LAYER, num_kv_shared_layers=2, laurel_rank=8))
+
+
+FAMILIES = {
+    **tiny.FAMILIES,
+    "gemma4": gemma4,
+    "gemma4, shared keys": lambda: gemma4(shared=2),
+    "gemma3n": gemma3n,
+}
+
+
+def make(family):
+    torch.manual_seed(0)
+    return FAMILIES[family]().eval()
 
 
 def test_windows_are_of_the_text_and_chosen_by_the_seed():
@@ -19,19 +57,18 @@ def test_windows_are_of_the_text_and_chosen_by_the_seed():
         token_windows(tokens, 8, 101, seed=0)
 
 
-@pytest.mark.parametrize("family", tiny.FAMILIES)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_running_blocks_one_by_one_is_running_the_model(family):
-    model, tokens = tiny.make(family), tiny.windows(2)
+    model, tokens = make(family), tiny.windows(3)
     blocks = list(find_blocks(model).values())
     expected = []
     blocks[-1].register_forward_hook(lambda _, __, y: expected.append(y[0] if isinstance(y, tuple) else y))
     with torch.no_grad():
-        chain = find_chain(model, blocks, tokens[0])
-        found = []
-        for hidden in first_inputs(model, blocks[0], tokens):
-            for call, block in zip(chain.calls, blocks, strict=True):
-                hidden = call(block, hidden)
-            found.append(hidden)
+        chain = find_chain(model, blocks, tokens)
+        found, states = list(first_inputs(model, blocks[0], tokens)), [{}] * len(tokens)
+        for number in range(len(blocks)):
+            runs = list(chain.runs(number, tokens, found, states))
+            found, states = [run() for run in runs], [run.state for run in runs]
         expected.clear()
         for window in tokens:
             model(window[None])
@@ -47,3 +84,51 @@ def test_layers_with_the_same_input_share_statistics():
     assert found["q_proj"] is found["k_proj"] is found["v_proj"] and found["o_proj"] is not found["q_proj"]
     assert found["q_proj"].count == found["o_proj"].count == tokens.numel()
     assert not attention.q_proj._forward_pre_hooks
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_arguments_are_computed_anew_only_where_tokens_change_them(family):
+    model = make(family)
+    blocks = list(find_blocks(model).values())
+    assert find_chain(model, blocks, tiny.windows(3)).varies == family.startswith("gemma")
+    same = tiny.windows(1).expand(3, -1)
+    assert not find_chain(model, blocks, same).varies
+
+
+@pytest.mark.parametrize("family", ["gemma4, shared keys", "gemma3n"])
+def test_a_model_with_token_embeddings_for_each_block_is_compressed(family):
+    """The inputs of a block's layers, of all windows, are those that the whole model gives them."""
+    model, tokens = make(family), tiny.windows(3)
+    layer = model.model.layers[-1].per_layer_projection
+    inputs = []
+    with torch.no_grad():
+        handle = layer.register_forward_pre_hook(lambda _, x: inputs.append(x[0].flatten(0, -2)))
+        for window in tokens:
+            model(window[None])
+        handle.remove()
+    expected = torch.cat(inputs).square().mean(0).sqrt()
+    norms, real = [], compressing.compress_weight
+    name = f"model.layers.{len(LAYERS) - 1}.per_layer_projection"
+
+    def spy(weight, plan, statistics):
+        if weight.data_ptr() == layer.weight.data_ptr():
+            norms.append(statistics.norms)
+        return real(weight, plan, statistics)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compressing, "compress_weight", spy)
+        compress_model(model, {"weights": {"format": "bf16", "density": 0.99, "prune": "wanda"}}, windows=tokens)
+    assert name in model.config.quantization_config.layers
+    assert (norms[0] - expected).norm() <= 0.2 * expected.norm()  # earlier blocks lost 1 % of their weights
+    assert bool(model(tokens).logits.isfinite().all())
+
+
+def test_keys_of_earlier_blocks_that_are_gone_are_said():
+    model, tokens = make("gemma4, shared keys"), tiny.windows(2)
+    blocks = list(find_blocks(model).values())
+    with torch.no_grad():
+        chain = find_chain(model, blocks, tokens)
+        hidden = list(first_inputs(model, blocks[0], tokens))
+        run = next(chain.runs(3, tokens, hidden, [{}, {}]))
+        with pytest.raises(CalibrationError, match=r"misses 'full_attention' of the blocks before it: .* interrupted"):
+            run()

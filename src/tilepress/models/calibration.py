@@ -1,15 +1,21 @@
 """What the layers of a model see when it reads the calibration text: inputs of blocks, and statistics of them."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
+from itertools import islice, zip_longest
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from ..compress import InputStatistics
+from ..compress.threads import in_order
+
+GROUP = 8  # windows whose calls are found before any of them is computed
 
 
 class CalibrationError(ValueError):
@@ -20,24 +26,108 @@ class _Enough(Exception):
     """Raised inside a model's forward pass when all that was wanted of it has been seen."""
 
 
+State = Mapping[str, Mapping[Any, Any]]  # what blocks hand each other beside the hidden states, by argument
+
+
 @dataclass(frozen=True)
 class Call:
-    """How the model calls one of its blocks, apart from the hidden states: the same for every sequence of a length."""
+    """How the model calls one of its blocks, apart from the hidden states."""
 
     arguments: tuple[Any, ...]
     options: Mapping[str, Any]
 
-    def __call__(self, block: nn.Module, hidden: Tensor) -> Tensor:
-        return _hidden(block(hidden, *self.arguments, **self.options))
+    @property
+    def mappings(self) -> State:
+        """What is in those arguments that are mappings: a block may put something there for blocks after it."""
+        return {name: dict(value) for name, value in self.options.items() if isinstance(value, MutableMapping)}
+
+    def holding(self, state: State) -> "Call":
+        """The same with mappings of its own, and `state` in them."""
+        own = {name: copy(self.options[name]) for name in self.mappings}
+        for name in own.keys() & state.keys():
+            own[name].update(state[name])
+        return replace(self, options={**self.options, **own})
+
+
+class Run:
+    """A block on one window. `state`: what the blocks before it have put into mappings for others, as Gemma's do with
+    keys and values that several blocks share."""
+
+    def __init__(self, call: Call, block: nn.Module, hidden: Tensor, state: State) -> None:
+        self._call, self._block, self._hidden, self._before = call.holding(state), block, hidden, state
+        self._given = self._call.mappings
+
+    def __call__(self) -> Tensor:
+        try:
+            return _hidden(self._block(self._hidden, *self._call.arguments, **self._call.options))
+        except KeyError as error:
+            if not self._given:
+                raise
+            raise CalibrationError(
+                f"{type(self._block).__name__} misses {error} of the blocks before it: a run that was interrupted "
+                "cannot go on with such a model; delete its .partial folder and begin again"
+            ) from error
+
+    @property
+    def state(self) -> State:
+        """The same for the block after it, once this one has run."""
+        state = {name: dict(content) for name, content in self._before.items()}
+        for name, content in self._call.mappings.items():
+            new = {key: value for key, value in content.items() if value is not self._given[name].get(key)}
+            state[name] = {**state.get(name, {}), **new}
+        return state
 
 
 @dataclass(frozen=True)
 class Chain:
-    """Blocks that the model runs one after another; `tail`: what they give after the hidden states, None if nothing."""
+    """Blocks that `model` runs one after another. `calls`: how, for the first window. `varies`: whether another window
+    has other arguments, such as Gemma's embeddings of its tokens for each block. `tail`: what blocks give after the
+    hidden states, None if nothing."""
 
+    model: nn.Module
     blocks: Sequence[nn.Module]
     calls: Sequence[Call]
     tail: tuple[Any, ...] | None
+    varies: bool = False
+
+    def each(self, function: Callable[[Any], Any], runs: Iterable[Any]) -> Iterator[Any]:
+        """`in_order`, of what `runs` gives. Where calls vary, finding one puts hooks into the blocks, so that no block
+        may run meanwhile."""
+        if not self.varies:
+            yield from in_order(function, runs)
+            return
+        rest = iter(runs)
+        while group := list(islice(rest, GROUP)):
+            yield from in_order(function, group)
+
+    def runs(
+        self, number: int, windows: Iterable[Tensor], hidden: Iterable[Tensor], states: Iterable[State]
+    ) -> Iterator[Run]:
+        """The block `number` on each window. Its arguments are computed anew where they vary: of all windows and blocks
+        they would not fit into memory."""
+        for window, one, state in zip(windows, hidden, states, strict=True):
+            call = self.calls_for(window, number + 1)[-1] if self.varies else self.calls[number]
+            yield Run(call, self.blocks[number], one, state)
+
+    def calls_for(self, window: Tensor, count: int) -> list[Call]:
+        """How the first `count` blocks are called for `window`; no block is computed."""
+        calls: list[Call] = []
+
+        def note(_: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+            calls.append(_call(arguments, options))
+            if len(calls) == count:
+                raise _Enough
+
+        with ExitStack() as stack:
+            for block in self.blocks[:count]:
+                stack.enter_context(_hook(block.register_forward_pre_hook(note, with_kwargs=True)))
+            stack.enter_context(_forwards(self.blocks[:count], self.hand_on))
+            _run(self.model, window)
+        return calls
+
+    def hand_on(self, *arguments: Any, **options: Any) -> Any:
+        """A block's forward that gives what it is given."""
+        return self.output(_first(arguments, options))
 
     def output(self, hidden: Tensor) -> Any:
         """As a block gives it."""
@@ -55,9 +145,16 @@ def token_windows(tokens: Tensor, sequences: int, length: int, seed: int) -> Ten
     return torch.stack([tokens[start : start + length] for start in starts.tolist()])
 
 
-def find_chain(model: nn.Module, blocks: Sequence[nn.Module], tokens: Tensor) -> Chain:
-    """How the blocks are called when the model reads `tokens` [length]. Only the first of them is computed; the others
-    hand on what they are given, in the form in which the first gives it."""
+def find_chain(model: nn.Module, blocks: Sequence[nn.Module], windows: Tensor) -> Chain:
+    """How the blocks are called when the model reads `windows` [sequences, length]. Only the first of them is computed,
+    once; the others hand on what they are given, in the form in which the first gives it."""
+    chain = _first_chain(model, blocks, windows[0])
+    varies = any(_differ(chain.calls, chain.calls_for(window, len(blocks))) for window in windows[1:])
+    return replace(chain, varies=varies)
+
+
+def _first_chain(model: nn.Module, blocks: Sequence[nn.Module], tokens: Tensor) -> Chain:
+    """The chain as one window shows it."""
     calls: list[Call] = []
     outputs: list[Any] = []
 
@@ -69,7 +166,7 @@ def find_chain(model: nn.Module, blocks: Sequence[nn.Module], tokens: Tensor) ->
         outputs.append(output)
 
     def hand_on(*arguments: Any, **options: Any) -> Any:
-        return Chain(blocks, calls, _tail(outputs[0])).output(_first(arguments, options))
+        return Chain(model, blocks, calls, _tail(outputs[0])).hand_on(*arguments, **options)
 
     with ExitStack() as stack:
         for block in blocks:
@@ -81,7 +178,7 @@ def find_chain(model: nn.Module, blocks: Sequence[nn.Module], tokens: Tensor) ->
         _run(model, tokens)
     if len(calls) != len(blocks):
         raise CalibrationError(f"the model runs {len(calls)} of its {len(blocks)} blocks: it cannot go block by block")
-    return Chain(blocks, calls, _tail(outputs[0]))
+    return Chain(model, blocks, calls, _tail(outputs[0]))
 
 
 def run_packed(block: str, run: Callable[[], Tensor]) -> Tensor:
@@ -112,34 +209,65 @@ def first_inputs(model: nn.Module, first: nn.Module, windows: Tensor) -> Iterato
 
 
 def statistics_of(
-    layers: Mapping[str, nn.Linear], runs: Iterable[Callable[[], Any]], hessian: bool
+    layers: Mapping[str, nn.Linear],
+    runs: Iterable[Callable[[], Any]],
+    hessian: bool,
+    *,
+    each: Callable[..., Iterable[list[tuple[str, Tensor]]]] = in_order,
 ) -> dict[str, InputStatistics]:
-    """What `layers` are given in all of `runs`; layers that are given the very same tensor share their statistics."""
+    """What `layers` are given in all of `runs`; layers that are given the very same tensor share their statistics.
+
+    each: `map` for runs that cannot be side by side.
+    """
     found: dict[str, InputStatistics] = {}
     leaders: dict[str, str] = {}
-    seen: list[tuple[Tensor, str]] = []
+    watch = _Watch()
+    with ExitStack() as stack:
+        for name, layer in layers.items():
+            stack.enter_context(_hook(layer.register_forward_pre_hook(watch.hook(name))))
+        for inputs in each(watch.inputs_of, runs):
+            fresh: list[tuple[str, Tensor]] = []
+            for name, x in inputs:
+                if name not in leaders:
+                    leaders[name] = next((other for other, tensor in fresh if tensor is x), name)
+                    fresh.append((name, x))
+                if leaders[name] == name:
+                    _add(found.setdefault(name, InputStatistics(layers[name].in_features, hessian)), name, x)
+    return {name: found[leader] for name, leader in leaders.items()}
 
-    def watch(name: str, layer: nn.Linear) -> Callable[..., None]:
+
+class _Watch:
+    """Copies of what layers are given, apart for each thread that runs them. Copies, since a model may go on to change
+    the tensor in place."""
+
+    def __init__(self) -> None:
+        self._here = threading.local()
+
+    def hook(self, name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
         def look(_: nn.Module, arguments: tuple[Tensor, ...]) -> None:
-            x = arguments[0]
-            if name not in leaders:
-                leaders[name] = next((other for tensor, other in seen if tensor is x), name)
-                seen.append((x, name))
-            if leaders[name] == name:
-                try:
-                    found.setdefault(name, InputStatistics(layer.in_features, hessian)).add(x)
-                except ValueError as error:
-                    raise CalibrationError(f"{name}: {error}") from error
+            x, copies = arguments[0], self._here.copies
+            mine = next((copied for tensor, copied in copies if tensor is x), None)
+            if mine is None:
+                mine = x.detach().clone()
+                copies.append((x, mine))
+            self._here.inputs.append((name, mine))
 
         return look
 
-    with ExitStack() as stack:
-        for name, layer in layers.items():
-            stack.enter_context(_hook(layer.register_forward_pre_hook(watch(name, layer))))
-        for run in runs:
-            run()
-            seen.clear()
-    return {name: found[leader] for name, leader in leaders.items()}
+    def inputs_of(self, run: Callable[[], Any]) -> list[tuple[str, Tensor]]:
+        """Name and input of each layer in the order in which they run; one tensor for layers that share it."""
+        self._here.copies, self._here.inputs = [], []
+        run()
+        self._here.copies = []
+        inputs: list[tuple[str, Tensor]] = self._here.inputs
+        return inputs
+
+
+def _add(statistics: InputStatistics, name: str, x: Tensor) -> None:
+    try:
+        statistics.add(x)
+    except ValueError as error:
+        raise CalibrationError(f"{name}: {error}") from error
 
 
 def run_around(
@@ -148,17 +276,13 @@ def run_around(
     """The model without its blocks: they hand on their input, and the last of them `final` [1, length, hidden]
     instead. Ends before `output` computes, which is last and large."""
 
-    def hand_on(*arguments: Any, **options: Any) -> Any:
-        assert chain is not None
-        return chain.output(_first(arguments, options))
-
     def hand_out(*arguments: Any, **options: Any) -> Any:
         assert chain is not None and final is not None
         return chain.output(final.to(_first(arguments, options).dtype))
 
     with ExitStack() as stack:
         if chain is not None:
-            stack.enter_context(_forwards(chain.blocks[:-1], hand_on))
+            stack.enter_context(_forwards(chain.blocks[:-1], chain.hand_on))
             stack.enter_context(_forwards(chain.blocks[-1:], hand_out))
         if output is not None:
             stack.enter_context(_hook(output.register_forward_pre_hook(_stop)))
@@ -199,11 +323,31 @@ def _stop(*_: Any) -> None:
 def _call(arguments: tuple[Any, ...], options: dict[str, Any]) -> Call:
     """Everything but the hidden states, which come first or by their name; floats widened."""
     rest = {key: value for key, value in options.items() if arguments or key != "hidden_states"}
-    return Call(*tree_map(_widened, (arguments[1:], rest)))
+    return Call(*tree_map(_as_it_is, (arguments[1:], rest)))
+
+
+def _differ(calls: Sequence[Call], others: Sequence[Call]) -> bool:
+    """Whether a number or tensor among the arguments is another."""
+    sides = ([tree_leaves((call.arguments, dict(call.options))) for call in side] for side in (calls, others))
+    pairs = (pair for leaves in zip(*sides, strict=True) for pair in zip_longest(*leaves))
+    distinct = {(id(one), id(other)): (one, other) for one, other in pairs}  # many are one tensor for all blocks
+    return not all(_is_same(*pair) for pair in distinct.values())
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        return torch.equal(one, other)
+    is_plain = isinstance(one, bool | int | float | str)
+    return type(one) is type(other) and (not is_plain or one == other)
 
 
 def _widened(value: Any) -> Any:
     return value.to(torch.float32) if isinstance(value, Tensor) and value.is_floating_point() else value
+
+
+def _as_it_is(value: Any) -> Any:
+    """For later: floats widened, and mappings without what blocks are about to put into them."""
+    return copy(value) if isinstance(value, MutableMapping) else _widened(value)
 
 
 def _first(arguments: tuple[Any, ...], options: Mapping[str, Any]) -> Tensor:

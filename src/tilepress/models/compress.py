@@ -15,12 +15,15 @@ from torch import Tensor, nn
 from .. import __version__
 from ..compress import InputStatistics, WeightPlan, compress_weight
 from ..compress.search import Step
+from ..compress.threads import one_thread
 from ..formats.kv import parse_kv
 from ..nn import PackedLinear
 from ..tiles import pack_codes
 from .blocks import REST, find_blocks, linear_layers, output_layer
 from .calibration import (
     Chain,
+    Run,
+    State,
     find_chain,
     first_inputs,
     in_float32,
@@ -205,6 +208,7 @@ class Compression:
         self.output = output_layer(model)
         self.activations = layer_activations(model, recipe.activations.format, recipe.activations.types)
         self.chain: Chain | None = None
+        self._states: list[State] = [{}] * (0 if windows is None else len(windows))
 
     @property
     def stages(self) -> list[str]:
@@ -226,9 +230,10 @@ class Compression:
         return layers
 
     def _compress_stage(self, stage: str) -> list[Layer]:
-        if self.windows is not None and self.blocks and self.chain is None:
-            self._begin(self.windows)
-        layers = self._compress_rest() if stage == REST else self._compress_block(stage)
+        with one_thread():  # the same bytes on every machine of a kind, however many cores it has
+            if self.windows is not None and self.blocks and self.chain is None:
+                self._begin(self.windows)
+            layers = self._compress_rest() if stage == REST else self._compress_block(stage)
         self.storage.finish(stage, layers)
         return layers
 
@@ -238,9 +243,9 @@ class Compression:
         first = self.blocks[names[0]]
         if self.storage.finished(names[0]) is None:
             for slot, hidden in enumerate(first_inputs(self.model, first, windows)):
-                self._hidden(names[0], hidden.shape)[slot] = hidden[0]
+                self._hidden(names[0], hidden.shape)[slot] = hidden
         self.storage.fetch(names[0])
-        self.chain = find_chain(self.model, list(self.blocks.values()), windows[0])
+        self.chain = find_chain(self.model, list(self.blocks.values()), windows)
         if self.storage.finished(names[0]) is not None:
             self.storage.release(names[0])
 
@@ -253,7 +258,8 @@ class Compression:
         with torch.no_grad(), in_float32(block):
             if self.recipe.folds_scales:
                 self._smooth(stage)
-            statistics = statistics_of(layers, self._block_runs(stage), self.recipe.needs_hessian)
+            runs = self._block_runs(stage)
+            statistics = statistics_of(layers, runs, self.recipe.needs_hessian, each=self.chain.each)
             found = self._pack(layers, types, statistics)
             self._hand_on(stage)
         return found
@@ -262,18 +268,18 @@ class Compression:
         runs, cache = list(islice(self._block_runs(stage), SEQUENCES)), self.recipe.kv_cache
         smooth_block(self.model, stage, runs, parse_kv(cache.format), cache.smoothing)
 
-    def _block_runs(self, stage: str) -> Iterator[Callable[[], Tensor]]:
-        assert self.chain is not None
-        call, block = self.chain.calls[self._number(stage)], self.blocks[stage]
-        for hidden in self._hidden(stage):
-            yield partial(call, block, hidden[None])
+    def _block_runs(self, stage: str) -> Iterator[Run]:
+        assert self.chain is not None and self.windows is not None
+        return self.chain.runs(self._number(stage), self.windows, self._hidden(stage), self._states)
 
     def _hand_on(self, stage: str) -> None:
         """The packed block's outputs become the next stage's inputs."""
+        assert self.chain is not None
         following = self.stages[self._number(stage) + 1]
-        for slot, run in enumerate(self._block_runs(stage)):
-            output = run_packed(stage, run)
-            self._hidden(following, output.shape)[slot] = output[0]
+        done = self.chain.each(lambda run: (run_packed(stage, run), run.state), self._block_runs(stage))
+        for slot, (output, state) in enumerate(done):
+            self._hidden(following, output.shape)[slot] = output
+            self._states[slot] = state
 
     def _compress_rest(self) -> list[Layer]:
         inside = tuple(f"{name}." for name in self.blocks)
@@ -283,7 +289,8 @@ class Compression:
         types = {name: layer.weight.dtype for name, layer in layers.items()}
         statistics: dict[str, InputStatistics] = {}
         if self.windows is not None and layers:
-            statistics = statistics_of(layers, self._rest_runs(self.windows), self.recipe.needs_hessian)
+            runs = self._rest_runs(self.windows)  # which put forwards into the model's own modules
+            statistics = statistics_of(layers, runs, self.recipe.needs_hessian, each=map)
         if self.output in layers:
             _untie(self.model)
         return self._pack(layers, types, statistics)
@@ -292,8 +299,7 @@ class Compression:
         output = None if self.output is None else self.model.get_submodule(self.output)
         finals = self._hidden(REST) if self.chain is not None else [None] * len(windows)
         for window, final in zip(windows, finals, strict=True):
-            last = None if final is None else final[None]
-            yield partial(run_around, self.model, self.chain, output, window, last)
+            yield partial(run_around, self.model, self.chain, output, window, final)
 
     def _pack(
         self, layers: dict[str, nn.Linear], types: Mapping[str, torch.dtype], statistics: dict[str, InputStatistics]
@@ -309,9 +315,9 @@ class Compression:
         return found
 
     def _hidden(self, stage: str, shape: tuple[int, ...] = ()) -> Tensor:
-        """[sequences, length, hidden]; `shape` [1, length, hidden] is known where it is first filled."""
+        """[sequences, *shape]; `shape`, [1, length, hidden] mostly, is known where it is first filled."""
         assert self.windows is not None
-        return self.storage.hidden(stage, (len(self.windows), *shape[1:]))
+        return self.storage.hidden(stage, (len(self.windows), *shape))
 
     def _number(self, stage: str) -> int:
         return self.stages.index(stage)

@@ -9,7 +9,6 @@ rounding as if it were not there; a block keeps the best scales seen, which may 
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import torch
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 
 from ..formats.kv import KvBfp, KvFormat, of_cache, parse_kv, smoothed_channels
 from .blocks import find_blocks
-from .calibration import find_chain, first_inputs
+from .calibration import State, find_chain, first_inputs
 
 SEQUENCES = 4  # of a recipe's calibration text that scales are learned on
 STEPS = 32
@@ -71,17 +70,18 @@ def learn_before_rotation(
 
 def block_runs(
     model: Any, windows: Tensor, track: Callable[[Sequence[str]], Iterable[str]] = iter
-) -> Iterator[tuple[str, list[Run]]]:
+) -> Iterator[tuple[str, Sequence[Run]]]:
     """Each block's name and what computes it on each of `windows`, given what the blocks before it give."""
     blocks = find_blocks(model)
     windows = windows.to(next(model.parameters()).device)
-    chain = find_chain(model, list(blocks.values()), windows[0])
+    chain = find_chain(model, list(blocks.values()), windows)
     hidden = list(first_inputs(model, chain.blocks[0], windows))
-    for call, name in zip(chain.calls, track(list(blocks)), strict=True):
-        runs: list[Run] = [partial(call, blocks[name], one) for one in hidden]
+    states: list[State] = [{}] * len(windows)
+    for number, name in enumerate(track(list(blocks))):
+        runs = list(chain.runs(number, windows, hidden, states))
         yield name, runs
         with torch.no_grad():
-            hidden = [run() for run in runs]
+            hidden, states = [run() for run in runs], [run.state for run in runs]
 
 
 def check_smoothing(model: Any) -> None:
