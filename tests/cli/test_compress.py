@@ -1,5 +1,7 @@
 """`tilepress compress`, as a user types it, on a tiny model."""
 
+import json
+
 import pytest
 from tests.cli.test_cli import assert_refused
 from tests.models import tiny
@@ -69,3 +71,15 @@ def test_the_warning_says_by_how_much():
     assert not _pays(race) and "takes 1.50 times as long as int4:g32" in _warning(race)
     timings[1].seconds = 0.5
     assert _pays(race)
+
+
+def test_what_stays_dense_and_an_override_in_vain_are_said(model, tmp_path, call, call_for_records):
+    done = call("compress", model[0], "-o", tmp_path / "out")
+    assert "left dense: lm_head" in done.stdout and "0.0 M weights: weights.lm_head is keep" in done.stdout
+    found = call_for_records("compress", model[0], "-o", tmp_path / "out")
+    assert found["lm_head.left_dense"] == "weights.lm_head is keep"
+    stated = json.loads((tmp_path / "out/config.json").read_text())["quantization_config"]
+    assert stated["dense"] == {"lm_head": "weights.lm_head is keep"}
+    (tmp_path / "r.toml").write_text('[[weights.override]]\nmatch = "*.w1"\ndensity = 0.5\n')
+    refused = call("compress", model[0], "-o", tmp_path / "none", "--recipe", tmp_path / "r.toml")
+    assert_refused(refused, "weights.override[0].match: '*.w1' fits no layer")

@@ -11,7 +11,7 @@ from tests.models import tiny
 from tilepress import kernels, tiles
 from tilepress.compress import WeightPlan, compress_weight
 from tilepress.formats import parse_weight
-from tilepress.models import Progress, compress_model
+from tilepress.models import Progress, RecipeError, compress_model
 from tilepress.models.blocks import find_blocks
 from tilepress.models.registration import dense_layer, packed_layers, replace_layer
 from tilepress.nn import PackedLinear
@@ -173,3 +173,56 @@ def test_integer_kernels_give_the_same_bits_as_the_function():
     layer = model.model.layers[0].mlp.gate_proj
     x = torch.randn(2, 3, 64)
     assert torch.equal(layer(x), kernels.linear(x, layer.matrix, activations="int8"))
+
+
+def test_the_bytes_do_not_depend_on_threads():
+    before, found = torch.get_num_threads(), []
+    weights = {"format": "int4:g32", "density": 0.5, "prune": "sparsegpt", "quantize": "gptq", "lm_head": "compress"}
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            model = tiny.make("llama", hidden_size=256, intermediate_size=640)
+            compress_model(model, {"weights": weights}, windows=tiny.windows(4, 48))
+            found.append((model.state_dict(), model.config.quantization_config.layers))
+    finally:
+        torch.set_num_threads(before)
+    for state, layers in found[1:]:
+        assert layers == found[0][1]
+        assert all(torch.equal(array, found[0][0][name]) for name, array in state.items())
+
+
+class Odd(nn.Linear):
+    """No plain linear layer: it may compute something else."""
+
+
+def test_layers_that_stay_dense_are_said():
+    model = tiny.make("llama")
+    model.model.layers[1].mlp.up_proj = Odd(64, 128, bias=False)
+    model.model.layers[1].mlp.taps = nn.Conv1d(4, 4, 3)
+    compress_model(model, {"weights": {"format": "int4:g32"}})
+    assert model.config.quantization_config.dense == {
+        "model.layers.1.mlp.up_proj": "Odd is not a plain nn.Linear",
+        "model.layers.1.mlp.taps": "Conv1d is not a plain nn.Linear",
+        "lm_head": "weights.lm_head is keep",
+    }
+    model = tiny.make("llama")
+    compress_model(model, {"weights": {"format": "int4:g32", "lm_head": "compress"}})
+    assert model.config.quantization_config.dense == {}
+
+
+@pytest.mark.parametrize(
+    ("match", "why"),
+    [
+        (
+            "*.down_porj",
+            r"fits no layer; did you mean 'model.layers.\*.mlp.down_proj'\? There are model",
+        ),
+        ("lm_head", 'fits only lm_head, which weights.lm_head "keep" leaves as it is: set it to "compress"'),
+    ],
+)
+def test_an_override_that_fits_no_layer_is_refused(match, why):
+    model = tiny.make("llama")
+    override = [{"match": "*.up_proj", "density": 0.5}, {"match": match, "density": 0.5}]
+    with pytest.raises(RecipeError, match=rf"weights.override\[1\].match: .*{why}"):
+        compress_model(model, {"weights": {"override": override}})
+    assert not any(isinstance(module, PackedLinear) for module in model.modules())

@@ -133,6 +133,8 @@ def _record(recorder: Recorder, outcome: "Outcome") -> None:
         recorder.add("search.time", outcome.precision.seconds, "s")
     for layer in outcome.layers:
         recorder.add(f"{layer.name}.error", layer.error)
+    for dense in outcome.dense:
+        recorder.add(f"{dense.name}.left_dense", dense.why)
 
 
 def _print(outcome: "Outcome") -> None:
@@ -150,7 +152,18 @@ def _print(outcome: "Outcome") -> None:
         rows += [["activations found", said], ["time of the search", f"{outcome.precision.seconds:.1f} s"]]
     worst = sorted(outcome.layers, key=lambda layer: -layer.error)[:WORST]
     rows += [[f"error of {layer.name}", f"{100 * layer.error:.3f} %"] for layer in worst]
-    print_table(str(outcome.folder), ["", ""], rows)
+    print_table(str(outcome.folder), ["", ""], rows + _dense_rows(outcome))
+
+
+def _dense_rows(outcome: "Outcome") -> list[list[str]]:
+    """What stayed as it was, the same layers of all blocks in one row."""
+    from ..models.blocks import pattern
+
+    weights: dict[tuple[str, str], int] = {}
+    for layer in outcome.dense:
+        row = (pattern(layer.name), layer.why)
+        weights[row] = weights.get(row, 0) + layer.weights
+    return [[f"left dense: {name}", f"{count / 1e6:.1f} M weights: {why}"] for (name, why), count in weights.items()]
 
 
 def tolerance_warning(precision: "Precision") -> str:

@@ -1,12 +1,42 @@
 """The parts of a model that are compressed one after another: its decoder blocks, and then what lies outside them."""
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 
 from torch import Tensor, nn
 
 from ..nn import PackedLinear
 
 REST = "rest"  # the stage of what lies outside the blocks
+
+
+@dataclass(frozen=True)
+class Dense:
+    """A layer that keeps its weights as they are, and why."""
+
+    name: str
+    type: str
+    weights: int
+    why: str
+
+
+def dense_layers(model: nn.Module, packed: Collection[str], kept: str | None) -> list[Dense]:
+    """The modules with matrices of their own, other than embeddings, that are not among the names `packed`; `kept` is
+    left out by the recipe."""
+    found = []
+    for name, module in model.named_modules():
+        weights = sum(p.numel() for p in module.parameters(recurse=False) if p.ndim > 1)
+        if weights and name not in packed and not isinstance(module, nn.Embedding | PackedLinear):
+            kind = type(module).__name__
+            why = "weights.lm_head is keep" if name == kept else f"{kind} is not a plain nn.Linear"
+            found.append(Dense(name, kind, weights, why))
+    return found
+
+
+def pattern(name: str) -> str:
+    """A layer's name with * for the number of its block."""
+    return re.sub(r"(?<![^.])\d+(?![^.])", "*", name)
 
 
 def linear_layers(module: nn.Module, prefix: str = "") -> dict[str, nn.Linear]:

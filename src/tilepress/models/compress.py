@@ -1,7 +1,7 @@
 """A model compressed block by block: each block is calibrated with what the compressed blocks before it give."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,7 +19,7 @@ from ..compress.threads import one_thread
 from ..formats.kv import parse_kv
 from ..nn import PackedLinear
 from ..tiles import pack_codes
-from .blocks import REST, find_blocks, linear_layers, output_layer
+from .blocks import REST, Dense, dense_layers, find_blocks, linear_layers, output_layer
 from .calibration import (
     Chain,
     Run,
@@ -131,7 +131,8 @@ def compress_model(
     recipe = read_recipe(recipe)
     if recipe.looks_at_text and windows is None:
         windows = read_windows(recipe, tokenizer)
-    layers = Compression(model, recipe, windows, InMemory()).run(progress)
+    compression = Compression(model, recipe, windows, InMemory())
+    layers = compression.run(progress)
     if recipe.activations.search is not None:
         assert windows is not None
         recipe, _ = choose_mantissas(unpack_layers(deepcopy(model)).float(), recipe, windows, Evaluations())
@@ -141,7 +142,7 @@ def compress_model(
             assert isinstance(packed, PackedLinear)
             packed.set_activations(layer.activations)
     if hasattr(model, "config"):
-        attach(model, describe(layers, recipe))
+        attach(model, describe(layers, recipe, compression.dense))
     return model
 
 
@@ -183,20 +184,23 @@ def with_activations_of(model: nn.Module, layers: list[Layer], recipe: Recipe) -
     return [replace(layer, activations=wanted[layer.name]) for layer in layers]
 
 
-def describe(layers: list[Layer], recipe: Recipe, source: str | None = None) -> TilepressConfig:
+def describe(
+    layers: list[Layer], recipe: Recipe, dense: Sequence[Dense] = (), source: str | None = None
+) -> TilepressConfig:
     import transformers
 
     versions = {"tilepress": __version__, "torch": torch.__version__, "transformers": transformers.__version__}
     kept = ("format", "density", "error", "activations", "streams")
     described = {layer.name: {key: getattr(layer, key) for key in kept} for layer in layers}
-    return TilepressConfig(described, recipe.model_dump(mode="json"), versions, source=source, checksums=SUMS)
+    reasons, stated = {layer.name: layer.why for layer in dense}, recipe.model_dump(mode="json")
+    return TilepressConfig(described, stated, versions, source=source, dense=reasons, checksums=SUMS)
 
 
 class Compression:
-    """One model, one recipe, stage after stage."""
+    """One model, one recipe, stage after stage. `dense`: the layers that stay as they are."""
 
     def __init__(self, model: nn.Module, recipe: Recipe, windows: Tensor | None, storage: Storage) -> None:
-        _refuse(model, recipe)
+        self.dense = _left_dense(model, recipe)
         if windows is not None:
             _refuse_length(model, windows)
         check_cache_of(model, recipe.model_dump())
@@ -358,15 +362,19 @@ def _untie(model: Any) -> None:
     model.all_tied_weights_keys = {}
 
 
-def _refuse(model: nn.Module, recipe: Recipe) -> None:
+def _left_dense(model: nn.Module, recipe: Recipe) -> list[Dense]:
+    """The layers that `recipe` leaves as they are; ValueError where it cannot be followed."""
     if any(True for _ in packed_layers(model)):
         raise ValueError("the model is compressed already: compress the one it was made from")
     kept = output_layer(model) if recipe.weights.lm_head == "keep" else None
-    if not linear_layers(model).keys() - {kept}:
+    packed = linear_layers(model).keys() - {kept}
+    if not packed:
         found = sorted({type(module).__name__ for module in model.modules() if "Conv1D" in type(module).__name__})
         hint = f"; its {', '.join(found)} layers, as in GPT-2, are not supported" if found else ""
         but = f" but {kept}, which lm_head keep leaves as it is" if kept in linear_layers(model) else ""
         raise ValueError(f"{type(model).__name__} has no nn.Linear layer{but}, so there is nothing to compress{hint}")
+    recipe.check_overrides(packed, kept)
+    return dense_layers(model, packed, kept)
 
 
 def _refuse_length(model: Any, windows: Tensor) -> None:

@@ -5,7 +5,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ..compress.search import Step
+from .blocks import Dense
 from .checksums import can_be_listed
 from .compress import Compression, Layer, Progress, choose_mantissas, describe, read_windows, with_activations_of
 from .foreign import Allowed
@@ -30,14 +31,15 @@ COMPANIONS = {".json", ".txt", ".model", ".jinja", ".tiktoken"}
 @dataclass(frozen=True)
 class Outcome:
     """What was written to `folder`. `source_bytes`, `nbytes`: files of weights before and after. `seconds`: of this
-    run; of one that went on with an interrupted one, without what had been finished. `precision`: how Anda's mantissas
-    were found, where they were searched for."""
+    run; of one that went on with an interrupted one, without what had been finished. `dense`: the layers that kept
+    their weights as they were. `precision`: how Anda's mantissas were found, where they were searched for."""
 
     folder: Path
     layers: list[Layer]
     source_bytes: int
     nbytes: int
     seconds: float
+    dense: list[Dense] = field(default_factory=list)
     precision: Precision | None = None
 
     @property
@@ -78,17 +80,18 @@ def compress_folder(
     model, source = _model(folder, shards, allowed, announce)
     job = _job(folder, shards, recipe, windows)
     with closing(Partial(out, job, model, source, companions)) as partial:
-        layers, precision = Compression(model, recipe, windows, partial).run(progress), None
-        written = partial.complete(_config(folder, model, describe(layers, recipe, name)))
+        compression, precision = Compression(model, recipe, windows, partial), None
+        layers, dense = compression.run(progress), compression.dense
+        written = partial.complete(_config(folder, model, describe(layers, recipe, dense, name)))
         if recipe.activations.search is not None:
             assert windows is not None
             whole = load_model(str(written), dtype=torch.float32, announce=announce, **asdict(allowed))
             judged = unpack_layers(whole.model)
             recipe, precision = choose_mantissas(judged, recipe, windows, Evaluations(partial.evaluations), track)
             layers = with_activations_of(judged, layers, recipe)
-            partial.complete(_config(folder, model, describe(layers, recipe, name)))
+            partial.complete(_config(folder, model, describe(layers, recipe, dense, name)))
         partial.publish()
-    return Outcome(out, layers, shards.nbytes(), _weight_bytes(out), time.monotonic() - start, precision)
+    return Outcome(out, layers, shards.nbytes(), _weight_bytes(out), time.monotonic() - start, dense, precision)
 
 
 def _model(folder: Path, shards: Shards, allowed: Allowed, announce: Announce) -> tuple[nn.Module, Skeleton | None]:

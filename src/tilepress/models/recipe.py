@@ -3,7 +3,7 @@
 import copy
 import json
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -17,11 +17,13 @@ from ..compress.plan import Prune, Quantize
 from ..compress.prune import PruneScope
 from ..formats import AndaSearch, Integer, WeightFormat, parse_activations, parse_weight
 from ..formats.kv import Smoothing, is_folded, parse_kv
+from .blocks import pattern
 from .tensor_types import LayerType
 
 LmHead = Literal["keep", "compress"]
 LARGEST = 256_000  # bytes of a recipe; one with an override for each of 1,000 layers has 80,000
 MOST_DOTS = 32  # of a line
+MOST_NAMES = 12  # that an error lists
 
 # Recipes that have a name: what a paper sets, whole.
 NAMED: dict[str, dict[str, Any]] = {
@@ -172,6 +174,13 @@ class Recipe(_Section):
         """What becomes of the layer of that name; of several overrides that match it, the last counts."""
         return self._plan([override for override in self.weights.override if fnmatchcase(layer, override.match)])
 
+    def check_overrides(self, layers: Collection[str], kept: str | None = None) -> None:
+        """RecipeError where an override fits none of `layers`, which are compressed; `kept` is the output layer where
+        it is not."""
+        for number, override in enumerate(self.weights.override):
+            if not any(fnmatchcase(layer, override.match) for layer in layers):
+                raise RecipeError(f"weights.override[{number}].match: {_unfitting(override.match, layers, kept)}")
+
     def _plan(self, overrides: Sequence[Override]) -> WeightPlan:
         weights = self.weights
         format, density = weights.format, weights.density
@@ -238,6 +247,15 @@ def _toml_section(name: str, values: Mapping[str, Any]) -> str:
 
 def _toml_key(key: str) -> str:
     return key if key.isascii() and key.replace("_", "").isalnum() else json.dumps(key, ensure_ascii=False)
+
+
+def _unfitting(match: str, layers: Collection[str], kept: str | None) -> str:
+    if kept is not None and fnmatchcase(kept, match):
+        return f'{match!r} fits only {kept}, which weights.lm_head "keep" leaves as it is: set it to "compress"'
+    names = sorted({pattern(layer) for layer in layers})
+    near = get_close_matches(match, names, n=1, cutoff=0.0)[0]
+    listing = ", ".join(names[:MOST_NAMES]) + (" …" if len(names) > MOST_NAMES else "")
+    return f"{match!r} fits no layer; did you mean {near!r}? There are {listing}"
 
 
 def _refuse_float_weights_under_integers(recipe: Recipe) -> None:

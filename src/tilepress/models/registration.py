@@ -29,7 +29,8 @@ class TilepressConfig(QuantizationConfigMixin):
     """What a compressed model's config says of it.
 
     `layers`: name → its format, density, error, `activations`, and `streams`: the arrays it has, each with its type.
-    `recipe` and `versions` tell how it was made, `source` of what: the name that it was loaded by, where it had one.
+    `dense`: name → why, of the layers that kept their weights as they were. `recipe` and `versions` tell how it was
+    made, `source` of what: the name that it was loaded by, where it had one.
     `checksums` names the file beside it that lists the folder's files; None where that was not written yet.
     """
 
@@ -40,6 +41,7 @@ class TilepressConfig(QuantizationConfigMixin):
         versions: Mapping[str, str],
         version: int = VERSION,
         source: str | None = None,
+        dense: Mapping[str, str] | None = None,
         checksums: str | None = None,
         **_: Any,
     ) -> None:
@@ -55,6 +57,7 @@ class TilepressConfig(QuantizationConfigMixin):
         self.versions = dict(versions)
         self.recipe = dict(recipe)
         self.layers = {name: dict(layer) for name, layer in layers.items()}
+        self.dense = dict(dense or {})
 
 
 @register_quantizer(METHOD)
