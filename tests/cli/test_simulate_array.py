@@ -76,3 +76,23 @@ def test_a_buffer_too_small(call, tmp_path):
     path.write_text("like: anda\nname: tiny\nbuffers: {activations: 1024, weights: 1024}\nsources: {buffers: mine}\n")
     done = call("simulate", "array", path)
     assert done.returncode == 1 and "is larger than its buffer of 1024 bytes" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("machine", "acts", "instead"),
+    [
+        ("anda", "bfp:g32:m8", "anda computes in groups of 64, so bfp:g32:m8 is simulated as bfp:g64:m8"),
+        ("harmonia", "anda:g64:8,8,8,8", "harmonia computes in groups of 32"),
+        ("harmonia", "bfp:g32:m8", None),
+        ("harmonia", "anda:8,8,8,8", None),
+        ("figna", "bfp:g32:m8", None),
+    ],
+)
+def test_a_group_of_another_size_than_the_machine_s_is_said(call, machine, acts, instead):
+    done = call("simulate", "array", machine, "--acts", acts, *SMALL)
+    assert done.returncode == 0 and (instead in done.stderr if instead else "note" not in done.stderr)
+
+
+def test_compare_says_it_for_each_machine(call):
+    done = call("simulate", "compare", "anda", "harmonia", "--acts", "bfp:g64:m8", *SMALL)
+    assert done.stderr.count("note: harmonia computes in groups of 32") == 1 and "note: anda" not in done.stderr

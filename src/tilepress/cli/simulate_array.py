@@ -11,6 +11,7 @@ import typer
 from .output import Json, Recorder, figure_text, print_table, progress, show_figures, show_fitted
 
 if TYPE_CHECKING:
+    from ..hardware import Accelerator
     from ..simulate.arrays import Result, Task
     from ..simulate.arrays.compare import Figures, Measured, Point, Setting
 
@@ -77,6 +78,7 @@ def array(
     with progress(json) as bar:
         bar.add_task("simulating", total=None)
         result = simulate(found, task, order.value if order else None)
+    _say_regrouped(found, task)
     name = f"{found.name}.{task.model.name}.{stage.value}_{tokens}.batch_{batch}"
     _record(recorder, name, result)
     if each:
@@ -113,6 +115,7 @@ def compare(
 
     Example: tilepress simulate compare anda harmonia --tokens 2048,16384
     """
+    from ..hardware import read_accelerator
     from ..simulate.arrays.compare import DECA, Setting, points
     from ..simulate.arrays.compare import compare as compare_all
 
@@ -124,6 +127,8 @@ def compare(
         followed = bar.track(tasks, description="simulating")
         figures = [one for task in followed for one in compare_all(names, [task], setting)]
     arrays = [name for name in names if name != DECA]
+    for name in arrays:
+        _say_regrouped(read_accelerator(name), tasks[0])
     with progress(json) as bar:
         bar.add_task("simulating formats", total=None, visible=bool(losses))
         found = points(arrays, losses, tasks[0], setting)
@@ -141,6 +146,15 @@ def compare(
     _print_figures(tasks[0].model.name, figures, setting)
     if found:
         _print_points(found)
+
+
+def _say_regrouped(machine: "Accelerator", task: "Task") -> None:
+    from ..simulate.arrays.workload import regrouped
+
+    instead = regrouped(task, machine)
+    if instead is not None:
+        said = f"computes in groups of {machine.array.group}, so {task.activations} is simulated as {instead}"
+        typer.echo(f"note: {machine.name} {said}", err=True)
 
 
 def _tasks(model: str, tokens: str, batch: int, acts: str, weights: str) -> "list[Task]":

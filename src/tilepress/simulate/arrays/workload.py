@@ -121,6 +121,16 @@ def activation_operand(task: Task, machine: Accelerator, type: TensorType) -> Op
     return Operand(machine.stores, HALF_BITS if machine.stores == "fp16" else INT8_BITS)
 
 
+def regrouped(task: Task, machine: Accelerator) -> str | None:
+    """What the machine computes with instead of the task's activations, where they name another group than its own."""
+    format, group = parse_activations(task.activations), machine.array.group
+    if machine.stores != "bfp" or not isinstance(format, BFP | Anda) or format.group == group:
+        return None
+    if isinstance(format, Anda) and ":g" not in task.activations:
+        return None  # mantissas alone: the group is the machine's to say
+    return str(replace(format, group=group))
+
+
 def mantissas(activations: str) -> tuple[int, int, int, int]:
     """Of the four tensor types."""
     format = parse_activations(activations)
