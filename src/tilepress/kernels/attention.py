@@ -1,6 +1,5 @@
 """Attention over caches in block floating point, or thinned out, native."""
 
-from copy import copy
 from threading import RLock
 from typing import Any
 
@@ -12,6 +11,7 @@ from .. import _native
 from ..formats import FormatError
 from ..formats.kv import KvBfp, KvFormat
 from ..tiles.packing import thread_count
+from .gradients import without_gradient
 
 GROUP = 32  # values that share an exponent in a packed cache
 LANES = 16  # channels of a head are a multiple of it in a sparse cache
@@ -75,9 +75,14 @@ class GrowingKv:
         """Add tokens as `append` does, and let the query of each attend to all up to its own.
 
         queries: [batch, query heads, count, channels]; each head of keys serves as many heads of queries. The result is
-        shaped like them and of their type; of padding it is 0.
+        shaped like them and of their type; of padding it is 0. There is no gradient: backward() raises RuntimeError.
         """
-        workers = thread_count(threads)
+        out = self._attend(queries, keys, values, scaling, kept, thread_count(threads))
+        return without_gradient(out, (queries, keys, values), "attention over a packed KV cache")
+
+    def _attend(
+        self, queries: Tensor, keys: Tensor, values: Tensor, scaling: float, kept: Tensor | None, workers: int
+    ) -> Tensor:
         if kept is None:
             with self._turn:
                 result = self.native.attend_tensors(keys, values, queries, scaling, workers)
@@ -102,10 +107,19 @@ class GrowingKv:
             self.native = self.native.select(sequences)
 
     def __deepcopy__(self, _: dict[int, Any]) -> "GrowingKv":
-        twin = copy(self)
-        twin._turn = RLock()
+        twin = type(self).__new__(type(self))
+        twin.__dict__.update(self.__dict__, _turn=RLock())
         twin.select(list(range(len(twin.lengths))))
         return twin
+
+    def __getstate__(self) -> dict[str, Any]:
+        with self._turn:
+            return {**self.__dict__, "native": (self.lengths, self.native.save()), "_turn": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        lengths, parts = state.pop("native")
+        self.__dict__.update(state, _turn=RLock())
+        self.native = self.kind.load(lengths, parts, self._sizes(len(lengths)), *self.number)
 
     def state(self) -> dict[str, Tensor]:
         """Everything but format and lengths, as bytes: what `restore` takes."""

@@ -1,6 +1,7 @@
 """Linear layers on packed weights, native."""
 
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -9,7 +10,7 @@ from torch.nn.functional import pad
 
 from .. import _native
 from ..formats import BFP, FormatError, Integer, parse
-from ..tiles import PackedMatrix
+from ..tiles import PackedMatrix, unpack
 from ..tiles.native import REAL_NAMES, raw_bytes
 from ..tiles.packing import thread_count
 from .dispatch import chosen
@@ -50,6 +51,9 @@ def linear(
 ) -> Tensor:
     """x [..., inputs] · Wᵀ (+ bias): [..., neurons] in x's type, float32, bfloat16 or float16.
 
+    The gradient by x goes through the unpacked weights, y' · W; the rounding of x to int8 or block floating point
+    counts as none (straight through). The bias has its gradient; packed weights have none.
+
     Args:
         bias: [neurons].
         activations: "float" takes x as it is: float32 is computed with the accuracy of float32 on every instruction
@@ -60,8 +64,16 @@ def linear(
         way: the operation to use, one of FLOAT_WAYS or INTEGER_WAYS, instead of the one that fits batch and machine.
         threads: as many as torch uses if not given.
     """
-    rounding = native_rounding(activations)
-    workers = thread_count(threads)
+    options = (matrix, native_rounding(activations), way, thread_count(threads))
+    if torch.is_grad_enabled() and (x.requires_grad or (bias is not None and bias.requires_grad)):
+        y: Tensor = _Linear.apply(x, bias, *options)  # type: ignore[no-untyped-call, unused-ignore]
+        return y
+    return _linear(x, bias, *options)
+
+
+def _linear(
+    x: Tensor, bias: Tensor | None, matrix: PackedMatrix, rounding: tuple[int, int], way: str, workers: int
+) -> Tensor:
     if not way:
         result = matrix.native.linear(x, bias, *rounding, workers)
         if result is not None:
@@ -87,6 +99,31 @@ def _linear_of_any(
         arrays = (raw_bytes(x.detach().contiguous()), REAL_NAMES[x.dtype], shift, raw_bytes(y))
         matrix.native.linear_into(*arrays, *rounding, way, threads)
     return y
+
+
+def input_gradient(gradient: Tensor, matrix: PackedMatrix) -> Tensor:
+    """By the inputs [..., inputs], of the gradient by the outputs [..., neurons]."""
+    return (gradient.to(torch.float32) @ unpack(matrix, torch.float32)).to(gradient.dtype)
+
+
+def bias_gradient(gradient: Tensor) -> Tensor:
+    """By the bias [neurons], of the gradient by the outputs [..., neurons]."""
+    return gradient.to(torch.float32).reshape(-1, gradient.shape[-1]).sum(0)
+
+
+class _Linear(torch.autograd.Function):
+    """`linear` where somebody wants a gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, bias: Tensor | None, matrix: PackedMatrix, *options: Any) -> Tensor:
+        ctx.matrix, ctx.bias_type = matrix, None if bias is None else bias.dtype
+        return _linear(x, bias, matrix, *options)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override, unused-ignore]
+        by_x = input_gradient(gradient, ctx.matrix) if ctx.needs_input_grad[0] else None
+        by_bias = bias_gradient(gradient).to(ctx.bias_type) if ctx.needs_input_grad[1] else None
+        return by_x, by_bias, None, None, None, None
 
 
 def linear_kernel(

@@ -9,6 +9,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
 
 from ..kernels.attention_reference import SMOOTHED
+from ..kernels.gradients import without_gradient
 
 
 def register_attention(name: str, function: Callable[..., tuple[Tensor, None]]) -> None:
@@ -18,11 +19,14 @@ def register_attention(name: str, function: Callable[..., tuple[Tensor, None]]) 
 
 
 def rounding_attention(
-    attribute: str, compute: Callable[[Tensor, Tensor, Tensor, Any, float, int | None], Tensor]
+    attribute: str,
+    compute: Callable[[Tensor, Tensor, Tensor, Any, float, int | None], Tensor],
+    *,
+    has_gradient: bool = False,
 ) -> Callable[..., tuple[Tensor, None]]:
     """An attention function, causal and of whole sequences, padded on the right if at all: `compute` of query, key and
     value [batch, heads, tokens, channels], what the module's `attribute` says, the scaling of scores, and the window if
-    any."""
+    any. Without a gradient of its own, backward() through it raises RuntimeError."""
 
     def attention(
         module: nn.Module,
@@ -43,6 +47,8 @@ def rounding_attention(
             raise ValueError("emulation takes padding on the right only")
         scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
         out = compute(query, key, value, module.__dict__[attribute], scaling, options.get("sliding_window"))
+        if not has_gradient:
+            out = without_gradient(out, (query, key, value), "attention with emulated rounding")
         return out.transpose(1, 2).contiguous(), None
 
     return attention

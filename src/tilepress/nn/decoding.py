@@ -63,6 +63,10 @@ class _Room:
             place[1, :, :, : self.filled] = one.values
         self.addresses = [(keys.data_ptr(), values.data_ptr()) for keys, values in self.memory]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy, or another process, has its tokens elsewhere and makes a room of its own: None stands for it."""
+        return type(None), ()
+
     def serves(self, tokens: list[Any]) -> bool:
         """Whether these are its tokens, with room for one more."""
         if tokens[0].keys.shape[2] != self.filled or self.filled == self.size:
@@ -85,6 +89,9 @@ class _Decoding:
     def __init__(self, model: Any) -> None:
         self.model = model
         self.native: _NativeLayers | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"model": self.model, "native": None}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "_Decoding":
         return _Decoding(memo.get(id(self.model), self.model))
@@ -125,7 +132,7 @@ class _Decoding:
         if packed := _packed(cache, len(self.native.layers)):
             return self._decode_packed(x, mask, position, packed)
         tokens = _tokens(cache, len(self.native.layers))
-        if not tokens or not _is_all_seen(mask, tokens[0].keys.shape[2] + 1):
+        if not tokens or not _is_all_seen(mask, tokens[0].keys.shape[2] + 1) or _want_gradient(tokens):
             return None
         if position is None:
             position = torch.full((1, 1), tokens[0].keys.shape[2])
@@ -146,7 +153,9 @@ class _Decoding:
     def _takes(self, x: Tensor) -> bool:
         """Whether the modules inside can be passed by, being packed as ever and watched by nobody."""
         model, config = self.model, self.model.config
-        if model.training or x.requires_grad or not (x.is_cpu and x.is_contiguous() and x.dtype in REAL_NAMES):
+        if model.training or not (x.is_cpu and x.is_contiguous() and x.dtype in REAL_NAMES):
+            return False
+        if torch.is_grad_enabled() and (x.requires_grad or any(norm.weight.requires_grad for norm in _norms(model))):
             return False
         if config.output_hidden_states or config.output_attentions or not (config.return_dict and config.use_cache):
             return False
@@ -239,7 +248,9 @@ class _Part:
     def __init__(self, owner: Any, name: str) -> None:
         linear = getattr(owner, name)
         self.matrix, self.activations = linear.matrix, linear.activations
-        self.floats = None if linear.bias is None else linear.bias.detach().float().contiguous().resolve_neg()
+        # A copy: `share_memory` moves a tensor's memory from under whoever has its address.
+        bias = None if linear.bias is None else linear.bias.detach().to(torch.float32, copy=True)
+        self.floats = None if bias is None else bias.contiguous().resolve_neg()
         attributes = linear.__dict__
         self.places: list[tuple[dict[str, Any], str, object]] = [
             (owner._modules, name, linear),
@@ -292,6 +303,11 @@ def _is_one_token(given: Tensor | None) -> bool:
 
 def _is_all_seen(mask: Tensor | None, length: int) -> bool:
     return mask is None or (mask.shape == (1, length) and bool(mask.all()))
+
+
+def _want_gradient(tokens: list[Any]) -> bool:
+    """Whether keys or values are learned, as in prefix tuning."""
+    return torch.is_grad_enabled() and any(one.keys.requires_grad or one.values.requires_grad for one in tokens)
 
 
 def _tokens(cache: Any, count: int) -> list[Any]:

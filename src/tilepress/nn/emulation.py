@@ -2,7 +2,7 @@
 
 Packed layers that have native kernels for it compute with integers. Elsewhere the inputs of linear layers are rounded
 to the same values, and the layers compute with them as they always do: emulation. Both give the same result but for
-the order in which float32 sums are added.
+the order in which float32 sums are added. In gradients the rounding counts as none.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ..formats import BFP, Integer, dequantize, parse_weight, quantize
 from ..formats.bfp import FP16_MAX, rounded
+from ..kernels.gradients import straight_through
 from .linear import PackedLinear
 
 Rounding = Callable[[Tensor], Tensor]
@@ -92,6 +93,6 @@ def _native_layer(model: nn.Module, name: str) -> PackedLinear | None:
 
 def _hook(rounding: Rounding) -> Callable[[nn.Module, tuple[Any, ...]], tuple[Any, ...]]:
     def round_first(_: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        return rounding(arguments[0]), *arguments[1:]
+        return straight_through(arguments[0], rounding(arguments[0].detach())), *arguments[1:]
 
     return round_first

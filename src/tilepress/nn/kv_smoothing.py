@@ -74,4 +74,4 @@ def _round(x: Tensor, group: int, bits: int) -> Tensor:
     return x + (rounded(x, BFP(group, bits)) - x).detach()
 
 
-register_attention(ATTENTION, rounding_attention("tilepress_scaling", scaled_attention))
+register_attention(ATTENTION, rounding_attention("tilepress_scaling", scaled_attention, has_gradient=True))
