@@ -243,7 +243,9 @@ def test_a_file_that_lies_is_refused(tmp_path):
         ({"kv_cache": "bfp:m4:hi8:initial1048576:local1048576"}, "write initial and local of 4096 tokens or fewer"),
         ({"kv_cache": "bfp:m4:hi8:initial2048:local2048"}, "1 sequences have more bytes than there are"),
         ({"kv_cache": "fp16"}, "a cache in fp16 is never saved"),
-        ({"version": 1}, "version 1; this tilepress reads version 2"),
+        ({"version": 2}, "version 2; this tilepress reads version 3"),
+        ({"model": "0" * 64}, "holds no KV cache"),
+        ({"model": {"exact": "0"}}, "holds no KV cache"),
     ],
 )
 def test_headers_that_lie_are_refused(tmp_path, monkeypatch, change, why):

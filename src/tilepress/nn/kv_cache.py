@@ -8,7 +8,8 @@ model and which does whatever transformers' "sdpa" does where keys and values ar
 """
 
 import copy
-import hashlib
+import weakref
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,12 @@ from ..formats.kv import KvFormat, parse_kv, smoothed_channels
 from ..kernels.attention import check_channels, check_lanes
 from ..tiles import DamagedError
 from ..tiles.sealed import open_sealed, read_sealed, sha256, write_sealed
-from .attention_functions import attention_modules, register_attention
+from .attention_functions import register_attention
+from .fingerprint import Fingerprint, fingerprint, weights_state
 from .kv_layers import IN_USE, HalfLayer, PackedLayer, PackedTokens
 
 ATTENTION = "tilepress"
-VERSION = 2
-SAMPLE = 4096  # values of an array that make a model known
+VERSION = 3
 MOST_WIDE = 4096  # tokens with more bits than others, in a model that takes no more tokens than that
 MOST_WIDE_EMPTY = 1024  # in a file that holds no tokens
 
@@ -36,19 +37,44 @@ MOST_WIDE_EMPTY = 1024  # in a file that holds no tokens
 class KvCache(Cache):
     """A cache of transformers' whose layers keep keys and values in `format`; see `kv_cache`.
 
-    `model` is the fingerprint of the one it is for. `tokens` are those that a file says it is of.
+    `model` is the one it is for, as long as somebody else holds it, and in its own process. `tokens` are those that a
+    file says it is of. It can be pickled, and goes on where it was, for the same model there.
     """
 
     layers: list[Any]
 
-    def __init__(self, format: KvFormat, smoothing: str, model: str, layers: list[Any]) -> None:
+    def __init__(self, format: KvFormat, smoothing: str, model: Any, layers: list[Any]) -> None:
         super().__init__(layers=layers)
-        self.format, self.smoothing, self.model = format, smoothing, model
+        self.format, self.smoothing = format, smoothing
+        self._model: weakref.ref[Any] | None = weakref.ref(model)
+        self._weights = weights_state(model)
+        self._fingerprint: Fingerprint | None = None
         self.tokens: Tensor | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "KvCache":
         layers = [copy.deepcopy(layer, memo) for layer in self.layers]
-        return KvCache(self.format, self.smoothing, self.model, layers)
+        twin = KvCache.__new__(KvCache)
+        twin.__dict__.update(self.__dict__, layers=layers, tokens=None)
+        return twin
+
+    def __getstate__(self) -> dict[str, Any]:
+        known = self.fingerprint if is_packed(self.format) else None
+        return {**self.__dict__, "_model": None, "_weights": None, "_fingerprint": known}
+
+    @property
+    def model(self) -> Any:
+        return None if self._model is None else self._model()
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """Of the model; ValueError if it is gone, or its weights are others than when the cache was made."""
+        if self._fingerprint is None:
+            if self.model is None:
+                raise ValueError("the model of this cache is gone: save or pickle the cache before that")
+            if weights_state(self.model) != self._weights:
+                raise ValueError("the model's weights have changed since this cache was made: make another cache")
+            self._fingerprint = fingerprint(self.model)
+        return self._fingerprint
 
     @property
     def nbytes(self) -> int:
@@ -66,7 +92,7 @@ class KvCache(Cache):
             "version": VERSION,
             "kv_cache": str(self.format),
             "smoothing": self.smoothing,
-            "model": self.model,
+            "model": asdict(self.fingerprint),
             "tokens": None if tokens is None else tokens.tolist(),
             "layers": [description for description, _ in layers],
         }
@@ -90,10 +116,10 @@ def kv_cache(model: Any, format: str | KvFormat = "bfp4", smoothing: str = "none
     _check_model(model, parsed, plain)
     smoothed = smoothed_channels(parsed, smoothing, _head_channels(model))
     if not is_packed(parsed):
-        return KvCache(parsed, "none", "", [HalfLayer(parsed, layer) for layer in plain])
+        return KvCache(parsed, "none", model, [HalfLayer(parsed, layer) for layer in plain])
     model.set_attn_implementation(ATTENTION)
     layers = [PackedLayer(parsed, smoothed, _window(layer)) for layer in plain]
-    return KvCache(parsed, smoothing, _fingerprint(model), layers)
+    return KvCache(parsed, smoothing, model, layers)
 
 
 def set_default_cache(model: Any, format: str | KvFormat, smoothing: str = "none") -> None:
@@ -137,7 +163,7 @@ def load_kv_cache(model: Any, path: str | Path) -> KvCache:
     header = read_sealed(path, VERSION)
     try:
         name, smoothing, layers = str(header["kv_cache"]), str(header["smoothing"]), list(header["layers"])
-        of_model, tokens = str(header["model"]), header["tokens"]
+        of_model, tokens = Fingerprint(**header["model"]), header["tokens"]
     except (KeyError, TypeError) as error:
         raise DamagedError(f"{path} holds no KV cache") from error
     if not is_packed(parse_kv(name)):
@@ -149,7 +175,7 @@ def load_kv_cache(model: Any, path: str | Path) -> KvCache:
     with open_sealed(path) as file:
         for i, (layer, description) in enumerate(zip(cache.layers, layers, strict=True)):
             _restore(f"{path}: layer {i}", layer, description, _Arrays(file, f"{i}."), heads, channels)
-    if of_model != cache.model:
+    if not of_model.matches(cache.fingerprint):
         raise ValueError(f"{path} is another model's cache: the weights that made it are not this model's")
     cache.tokens = _checked_tokens(path, tokens, cache)
     return cache
@@ -262,16 +288,6 @@ def _checked_tokens(path: str | Path, tokens: Any, cache: KvCache) -> Tensor | N
     if found is not None and (found.ndim != 2 or found.shape[1] < cache.get_seq_length()):
         raise DamagedError(f"{path} has tokens {list(found.shape)}, and holds {cache.get_seq_length()} of a sequence")
     return found
-
-
-def _fingerprint(model: Any) -> str:
-    """Of the weights that make the first layer's keys and values, whatever type their numbers have."""
-    digest = hashlib.sha256()
-    for name, array in next(attention_modules(model), model).state_dict().items():
-        some = array.detach().flatten()[:SAMPLE].cpu()
-        some = some.to(torch.bfloat16) if some.is_floating_point() else some
-        digest.update(f"{name} {list(array.shape)} {sha256(some.contiguous())} ".encode())
-    return digest.hexdigest()
 
 
 def _check_model(model: Any, format: KvFormat, layers: list[Any]) -> None:
