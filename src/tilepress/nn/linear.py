@@ -19,7 +19,10 @@ STREAMS = ("codes", "mask", "offsets", "scales", "zeros")
 
 
 class PackedLinear(nn.Module):
-    """y = x · Wᵀ + bias with x [..., inputs] on the CPU, for inference: there is no gradient.
+    """y = x · Wᵀ + bias with x [..., inputs] on the CPU.
+
+    x has its gradient, through the unpacked weights; rounding of activations to int8 or block floating point counts as
+    none in it (straight through). Weights and bias are fixed: they have none.
 
     Its state is the matrix' arrays (`codes`, and those of `mask`, `offsets`, `scales` and `zeros` that there are), the
     bias, and under the name `weight` the text that describes the matrix: format, shape, checksums. So a layer is
@@ -124,6 +127,20 @@ class PackedLinear(nn.Module):
             (missing if bias is None else unexpected).append(prefix + "bias")
         elif bias is not None and self.bias is not None:
             self.bias = bias.detach().to(self.bias.dtype).clone()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the arrays, which the matrix has, and the matrix' number in this process."""
+        state = {key: value for key, value in self.__dict__.items() if key != "handle"}
+        skipped = () if self.matrix is None else STREAMS
+        return {**state, "_buffers": {name: array for name, array in self._buffers.items() if name not in skipped}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call, unused-ignore]
+        if self.matrix is not None:
+            described = self.weight
+            self._take(self.matrix)
+            if not torch.equal(self.weight, described):
+                raise DamagedError("the layer is damaged: its arrays are not those that were pickled")
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "PackedLinear":
         if self.matrix is None:

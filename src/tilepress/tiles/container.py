@@ -84,7 +84,7 @@ def describe(matrix: PackedMatrix) -> dict[str, Any]:
         "shape": [matrix.rows, matrix.cols],
         "operand_bits": matrix.operand_bits,
         "density": matrix.density,
-        "table": list(element.values) if isinstance(element, Table) and element is not NF4 else [],
+        "table": list(element.values) if isinstance(element, Table) and element.name != NF4.name else [],
         "sha256": {name: sha256(array) for name, array in matrix.streams.items()},
     }
 

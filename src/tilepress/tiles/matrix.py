@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from ..formats.floats import BF16
 from ..formats.tensors import E8M0_ONE, SCALE_DTYPES
 from ..formats.zero_points import whole, zero_steps
 from .layout import BLOCK_NEURONS, SLACK_BYTES, Layout, element_order
-from .native import native_format, raw_bytes
+from .native import native_format, own_copy, raw_bytes
 
 
 class DamagedError(ValueError):
@@ -41,6 +42,15 @@ class PackedMatrix:
 
     def __post_init__(self) -> None:
         _check(self)
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        """To be pickled without what native code has of it; a copy is checked as it is made.
+
+        Arrays go as bytes: multiprocessing would move tensors into shared memory, from under native code. As tensors
+        with the old protocol that torch.save asks for, which has no bytes.
+        """
+        arrays = {name: (raw_bytes(a) if protocol > 2 else a, a.dtype, a.shape) for name, a in self.streams.items()}
+        return _unpickled, (self.format, self.rows, self.cols, self.operand_bits, arrays)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -108,6 +118,11 @@ class PackedMatrix:
     def __repr__(self) -> str:
         sparsity = f", density {self.density:.3f}" if self.sparse else ""
         return f"PackedMatrix({self.format}, {self.rows}×{self.cols}{sparsity}, {self.nbytes} bytes)"
+
+
+def _unpickled(format: WeightFormat, rows: int, cols: int, operand_bits: int, arrays: dict[str, Any]) -> PackedMatrix:
+    own = {name: own_copy(torch.as_tensor(a).view(dtype).view(shape)) for name, (a, dtype, shape) in arrays.items()}
+    return PackedMatrix(format, rows, cols, operand_bits, **own)
 
 
 def layout_of(format: WeightFormat, rows: int, cols: int, operand_bits: int, sparse: bool) -> Layout:
