@@ -51,7 +51,9 @@ def test_what_is_wrong_is_said(model, tmp_path, call):
     (tmp_path / "r.toml").write_text("weights = 3")
     assert_refused(call("compress", model[0], *out, "--recipe", tmp_path / "r.toml", "--weights", "bf16"), "weights: ")
     assert_refused(call("compress", model[0], *out, "--recipe", tmp_path / "none"), "none: No such file or directory")
-    assert_refused(call("compress", model[0], *out, "--acts", "zz"), "activations.format: activations are fp, bf16, int8")
+    assert_refused(
+        call("compress", model[0], *out, "--acts", "zz"), "activations.format: activations are fp, bf16, int8"
+    )
     assert_refused(
         call("compress", model[0], *out, "--density", "0"), "weights.density: Input should be greater than 0"
     )
