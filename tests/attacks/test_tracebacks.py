@@ -141,6 +141,13 @@ def test_types_of_a_model_that_do_not_exist(model, tmp_path, call, name):
     assert_one_line(call("generate", folder, "w5"), "config.json")
 
 
+@pytest.mark.parametrize("classes", [3, [["LlamaForCausalLM"]]])
+def test_a_model_made_as_nothing(tmp_path, call, classes):
+    folder, _ = tiny.save(tmp_path / "model")
+    write_config(folder, json.dumps(json.loads((folder / "config.json").read_text()) | {"architectures": classes}))
+    assert call("generate", folder, "w5", "--tokens", 2).returncode == 0
+
+
 def test_a_value_of_another_type(model, tmp_path, call):
     folder = changed(model, tmp_path, lambda stated: stated.update(rms_norm_eps=-256))
     assert_one_line(call("generate", folder, "w5"), "config.json: Validation error for field 'rms_norm_eps': TypeError")
@@ -205,3 +212,20 @@ def test_sizes_that_do_not_fit_an_unusual_model(tmp_path, call, change, use):
     if use == "generate":
         with pytest.raises(ModelUnavailableError):
             load_model(str(tmp_path / "model"))
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("tokenizer_config.json", {"bos_token": 1.5}),
+        ("tokenizer_config.json", {"tokenizer_class": 3}),
+        ("tokenizer.json", {"added_tokens": 3}),
+        ("tokenizer.json", {"model": {"type": "WordLevel", "vocab": {"a": "A"}, "unk_token": "a"}}),
+    ],
+)
+def test_files_of_a_model_with_values_of_other_types(tmp_path, call, name, change):
+    folder, _ = tiny.save(tmp_path / "model")
+    stated = json.loads((folder / name).read_text())
+    (folder / name).write_text(json.dumps(stated | change))
+    done = call("generate", folder, "w5", "--tokens", 2)
+    assert_one_line(done, "holds no tokenizer that transformers can read")

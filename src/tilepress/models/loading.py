@@ -82,7 +82,8 @@ def read_config(folder: Path, allowed: Allowed = NOTHING) -> Any:
     except Exception as error:  # values that do not fit fail in any way, anywhere in transformers
         refuse_code(folder, error)
         raise ModelUnavailableError(f"transformers cannot read {folder}/config.json: {first_line(error)}") from error
-    made_as = next((name for name in config.architectures or [] if name.endswith(OTHER_HEADS)), None)
+    classes = config.architectures if isinstance(config.architectures, list) else []
+    made_as = next((name for name in classes if str(name).endswith(OTHER_HEADS)), None)
     own_code = allowed.trust_remote_code and "AutoModelForCausalLM" in getattr(config, "auto_map", {})
     if made_as is not None or (config.model_type not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not own_code):
         raise ModelUnavailableError(
@@ -107,7 +108,7 @@ def load_tokenizer(folder: Path, allowed: Allowed = NOTHING) -> Any:
 
     try:
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=allowed.trust_remote_code)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # of tokenizers, in any way; some are a plain Exception
         refuse_code(f"the tokenizer of {folder}", error)
         raise ModelUnavailableError(
             f"{folder} holds no tokenizer that transformers can read: put its files there ({first_line(error)})"
