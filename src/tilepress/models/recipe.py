@@ -211,7 +211,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         return tomllib.loads(text)
     except UnreadableError as error:
         raise RecipeError(f"{path} cannot be read: {error}") from error
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # Python's own ValueError of numbers with thousands of digits
         raise RecipeError(f"{path} is not TOML: {error}") from error
 
 

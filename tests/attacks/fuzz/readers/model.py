@@ -1,5 +1,6 @@
 """Model folders: `tilepress.models.load_model` of plain, sharded and compressed ones, and a token from what loads."""
 
+import hashlib
 import json
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ from tilepress.models import ModelUnavailableError, compress_folder, load_model
 from tilepress.tiles import DamagedError
 
 WEIGHTS, INDEX = ".safetensors", "model.safetensors.index.json"
+SUMS = "SHA256SUMS"  # of every other file of a compressed folder
 
 
 class Reader:
@@ -37,11 +39,15 @@ class Reader:
         self.samples = [_files(one) for one in (plain, sharded, small)]
 
     def mutated(self, files: Files, random: Random) -> Case:
-        name = _chosen(files, random)
+        name, is_listed = _chosen(files, random), SUMS in files
         if random.random() < 0.05:
-            return Case({other: content for other, content in files.items() if other != name})
+            rest = {other: content for other, content in files.items() if other != name}
+            return Case(rest, is_damage=is_listed and name != SUMS)
         change = _mutated_weights if name.endswith(WEIGHTS) else _mutated_json
-        return Case({**files, name: change(files[name], random)})
+        new = {**files, name: change(files[name], random)}
+        if not is_listed or random.random() < 0.5:
+            return Case(new, is_damage=is_listed and name != SUMS and new != files)
+        return Case({**new, SUMS: new[SUMS].replace(_sha256(files[name]), _sha256(new[name]))})
 
     def read(self, folder: Path) -> None:
         loaded = load_model(str(folder), announce=lambda _: None)
@@ -51,6 +57,10 @@ class Reader:
 
 def _files(folder: Path) -> Files:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def _sha256(content: bytes) -> bytes:
+    return hashlib.sha256(content).hexdigest().encode()
 
 
 def _chosen(files: Files, random: Random) -> str:
