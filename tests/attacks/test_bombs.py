@@ -3,6 +3,7 @@
 import json
 import os
 import struct
+from dataclasses import asdict
 
 import pytest
 import torch
@@ -90,7 +91,7 @@ def llama():
 def test_a_cache_file_without_tokens(tmp_path, format, message):
     model, path = llama(), tmp_path / "talk.safetensors"
     layer = {"columns": 0, "lengths": [], "heads": 2, "channels": 32, "window": None, "sha256": {}}
-    fingerprint = tilepress.kv_cache(model, "bfp4").model
+    fingerprint = asdict(tilepress.kv_cache(model, "bfp4").fingerprint)
     header = {"kv_cache": format, "smoothing": "none", "model": fingerprint, "tokens": [[5]], "layers": [layer] * 2}
     sealed.write_sealed(path, {"nothing": torch.zeros(1)}, {"version": kv_caches.VERSION, **header})
     with bounded(path.stat().st_size), torch.no_grad(), pytest.raises(ValueError, match=message):

@@ -1,6 +1,7 @@
 """What goes wrong is one line and an exit code, and what was done before is not lost."""
 
 import json
+from dataclasses import asdict
 
 import pytest
 import torch
@@ -173,7 +174,8 @@ def test_packed_layers_that_are_described_wrongly(model, tmp_path, call, change)
 def test_a_cache_file_of_halves(tmp_path):
     model = tiny.make("llama", **SIZES)
     layer = {"columns": 1, "lengths": [1], "heads": 2, "channels": 32, "window": None, "sha256": {}}
-    header = {"kv_cache": "fp16", "smoothing": "none", "model": "", "tokens": [[5]], "layers": [layer] * 3}
+    of_model = asdict(tilepress.kv_cache(model, "bfp4").fingerprint)
+    header = {"kv_cache": "fp16", "smoothing": "none", "model": of_model, "tokens": [[5]], "layers": [layer] * 3}
     sealed.write_sealed(tmp_path / "x", {"a": torch.zeros(1)}, {"version": kv_caches.VERSION, **header})
     with pytest.raises(DamagedError, match="is damaged: a cache in fp16 is never saved"):
         tilepress.load_kv_cache(model, tmp_path / "x")
