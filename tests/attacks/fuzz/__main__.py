@@ -36,6 +36,8 @@ def main() -> int:
     options = _options()
     names = options.readers or list(TARGETS)
     whole, found = sum(TARGETS[name].share for name in names), {}
+    shares = ", ".join(f"{name} {TARGETS[name].share / whole:.1%}" for name in names)
+    _say(options, f"seed {options.seed}, {options.cases:,} cases, shared by the speed of readers: {shares}")
     _say(options, _row(COLUMNS))
     for name in names:
         start = time.monotonic()
