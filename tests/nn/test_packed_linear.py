@@ -41,8 +41,10 @@ def test_it_is_the_function(format, activations):
 
 
 @pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning")  # inside inductor
-@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
-@pytest.mark.parametrize(("format", "activations"), CASES[:3:2])
+@pytest.mark.parametrize(  # the backend sees one operator, whatever it computes: the slow one compiles it once
+    ("format", "activations", "backend"),
+    [("int4:g32", "int8", "aot_eager"), ("mxfp4", "float", "aot_eager"), ("int4:g32", "int8", "inductor")],
+)
 def test_a_model_compiles_to_one_graph(format, activations, backend):
     torch._dynamo.reset()
     block = Block(format, activations).eval()

@@ -15,11 +15,13 @@ from typing import Any
 import torch
 
 from .embedded import ModelUnavailableError
+from .limits import MISSING
 
 BLOCK = re.compile(r"blk\.(\d+)\.")
 # Tensors that a file may have and a model of transformers does not take: factors of rotary embeddings, which llama.cpp
 # reads from the file and transformers computes from the config.
 UNUSED = re.compile(r"rope_freqs\.weight|rope_factors_(long|short)\.weight|blk\.\d+\.attn_rot_embd(\.weight)?")
+MOST_PER_BYTE = 6  # weights: the smallest formats of GGUF have one and a half bits
 AGAIN = "fetch the file again, or convert the original model again"
 
 
@@ -40,6 +42,7 @@ def check_gguf(name: str, source: Path, announce: Callable[[str], None]) -> None
     if len(set(tensors)) < len(tensors):
         raise ModelUnavailableError(f"{name} has two tensors of one name: {AGAIN}")
     check_blocks(name, tensors, metadata)
+    check_size(name, source)
     needed = needed_tensors(source, metadata["general.architecture"])
     if needed is not None:
         check_tensors(name, tensors, needed)
@@ -67,6 +70,17 @@ def check_blocks(name: str, tensors: Collection[str], metadata: Mapping[str, Any
         raise ModelUnavailableError(f"{name} has {len(blocks)} blocks, and its metadata says {count}: {AGAIN}")
 
 
+def check_size(name: str, source: Path) -> None:
+    """The metadata must not describe more weights than the file can hold: transformers fills all of them with random
+    numbers before it finds out."""
+    weights = sum(parameter.numel() for parameter in _described(source)[1].parameters())
+    if weights > source.stat().st_size * MOST_PER_BYTE + MISSING:
+        raise ModelUnavailableError(
+            f"the metadata of {name} describe {weights / 1e6:.1f} million weights, more than a file of its size holds: "
+            f"{AGAIN}"
+        )
+
+
 def check_tensors(name: str, tensors: Collection[str], needed: Needed) -> None:
     have, fused = set(tensors), _fused(needed.sources)
     given = {needed.sources[tensor] for tensor in have if tensor in needed.sources}
@@ -79,15 +93,12 @@ def check_tensors(name: str, tensors: Collection[str], needed: Needed) -> None:
 
 def needed_tensors(source: Path, architecture: str) -> Needed | None:
     """None for the architectures whose reader in transformers reports by itself what is missing or left over."""
-    from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.integrations.gguf.utils import is_gguf_arch_supported
     from transformers.modeling_gguf_pytorch_utils import TENSOR_PROCESSORS, TensorProcessor, get_gguf_hf_weights_map
 
     if is_gguf_arch_supported(architecture):
         return None
-    config = AutoConfig.from_pretrained(str(source.parent), gguf_file=str(source), trust_remote_code=False)
-    with torch.device("meta"):
-        model: Any = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    config, model = _described(source)
     make_processor: Any = TENSOR_PROCESSORS.get(architecture, TensorProcessor)
     processor = make_processor(config=config.to_dict())
     parameters = _parameters(model)
@@ -95,6 +106,15 @@ def needed_tensors(source: Path, architecture: str) -> Needed | None:
     if not parameters <= set(sources.values()):
         sources = get_gguf_hf_weights_map(model, processor)
     return Needed(parameters, {_in_file(tensor): parameter for tensor, parameter in sources.items()})
+
+
+def _described(source: Path) -> tuple[Any, Any]:
+    """The config that the metadata make, and the model without memory for its numbers."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(str(source.parent), gguf_file=str(source), trust_remote_code=False)
+    with torch.device("meta"):
+        return config, AutoModelForCausalLM.from_config(config, trust_remote_code=False)
 
 
 def _parameters(model: Any) -> frozenset[str]:

@@ -51,11 +51,11 @@ class Target:
 # transformers up to a tenth of a second.
 TARGETS = {
     "tiles": Target("tiles", 300_000),
-    "kv": Target("kv", 145_000),
+    "kv": Target("kv", 140_000),
     "recipe": Target("recipe", 150_000),
     "machine": Target("machine", 50_000),
     "lut": Target("lut", 200_000),
     "records": Target("records", 150_000),
-    "model": Target("model", 3_000, batch=500, seconds=60),
-    "gguf": Target("gguf", 2_000, batch=500, seconds=60),
+    "model": Target("model", 5_000, batch=500, seconds=60),
+    "gguf": Target("gguf", 5_000, batch=500, seconds=60),
 }
