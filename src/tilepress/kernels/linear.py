@@ -64,7 +64,8 @@ def linear(
         way: the operation to use, one of FLOAT_WAYS or INTEGER_WAYS, instead of the one that fits batch and machine.
         threads: as many as torch uses if not given.
     """
-    options = (matrix, native_rounding(activations), way, thread_count(threads))
+    workers = torch.get_num_threads() if threads is None else thread_count(threads)
+    options = (matrix, native_rounding(activations), way, workers)
     if torch.is_grad_enabled() and (x.requires_grad or (bias is not None and bias.requires_grad)):
         y: Tensor = _Linear.apply(x, bias, *options)  # type: ignore[no-untyped-call, unused-ignore]
         return y
