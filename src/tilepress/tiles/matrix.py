@@ -15,7 +15,7 @@ from ..formats.floats import BF16
 from ..formats.tensors import E8M0_ONE, SCALE_DTYPES
 from ..formats.zero_points import whole, zero_steps
 from .layout import BLOCK_NEURONS, SLACK_BYTES, Layout, element_order
-from .native import native_format, own_copy, raw_bytes
+from .native import held_bytes, native_format, own_copy, raw_bytes
 
 
 class DamagedError(ValueError):
@@ -73,9 +73,9 @@ class PackedMatrix:
     @cached_property
     def native(self) -> _native.Matrix:
         """The matrix as kernels take it; checked once more, by native code, when it is first asked for."""
-        groups = (raw_bytes(self.scales), raw_bytes(self.zeros))
+        groups = (held_bytes(self.scales), held_bytes(self.zeros))
         offsets = torch.empty(0, dtype=torch.int64) if self.offsets is None else self.offsets
-        arrays = (raw_bytes(self.codes), raw_bytes(self.mask), offsets, *groups)
+        arrays = (held_bytes(self.codes), held_bytes(self.mask), offsets, *groups)
         format = native_format(self.format, self.layout)
         return _native.Matrix(format, self.rows, self.cols, self.operand_bits, self.sparse, *arrays)
 

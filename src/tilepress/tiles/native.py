@@ -1,6 +1,7 @@
 """Formats and arrays in the shape that native code takes them in."""
 
 from functools import lru_cache
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -13,7 +14,9 @@ from .layout import Layout
 
 Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 REAL_NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+LINE = 64  # bytes
 _NOTHING: Bytes = np.empty(0, np.uint8)
+_memory: WeakValueDictionary[int, Bytes] = WeakValueDictionary()  # address → the array that holds the memory there
 
 
 def native_format(format: WeightFormat, layout: Layout) -> _native.Format:
@@ -61,12 +64,33 @@ def raw_bytes(array: Tensor | None) -> Bytes:
     return _NOTHING if array is None else array.resolve_neg().view(-1).view(torch.uint8).numpy()
 
 
+def held_bytes(array: Tensor | None) -> Bytes:
+    """`raw_bytes` that stay where they are for as long as this is held: torch moves a tensor's memory and frees what it
+    left when the tensor is shared with another process. A copy, unless the tensor came from `empty_bytes`."""
+    if array is None or not array.numel():
+        return _NOTHING
+    memory = _memory.get(array.data_ptr())
+    if memory is None or memory.nbytes != array.nbytes:
+        memory = _aligned(array.nbytes)
+        memory[:] = raw_bytes(array)
+    return memory
+
+
 def empty_bytes(size: int) -> Tensor:
-    """uint8 [size], in huge pages where the system offers them; nothing has touched it yet."""
-    array = torch.empty(size, dtype=torch.uint8)
-    if size:
-        _native.advise_huge_pages(array.numpy())
-    return array
+    """uint8 [size], in huge pages where the system offers them; nothing has touched it yet. The memory is numpy's."""
+    if not size:
+        return torch.empty(0, dtype=torch.uint8)
+    memory = _aligned(size)
+    _native.advise_huge_pages(memory)
+    _memory[memory.ctypes.data] = memory
+    return torch.from_numpy(memory)
+
+
+def _aligned(size: int) -> Bytes:
+    """At the beginning of a line."""
+    all_bytes = np.empty(size + LINE - 1, np.uint8)
+    start = -all_bytes.ctypes.data % LINE
+    return all_bytes[start : start + size]
 
 
 def own_copy(array: Tensor) -> Tensor:

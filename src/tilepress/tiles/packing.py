@@ -10,7 +10,7 @@ from ..formats import Quantized, WeightFormat, parse_weight
 from ..formats.tensors import E8M0_ONE, SCALE_DTYPES, check_weight, scale_values
 from .layout import BLOCK_NEURONS, SLACK_BYTES, Layout
 from .matrix import PackedMatrix, group_rows, layout_of, scale_stream, zero_stream
-from .native import REAL_NAMES, empty_bytes, native_format, raw_bytes
+from .native import REAL_NAMES, empty_bytes, native_format, own_copy, raw_bytes
 
 MOST_THREADS = _native.most_threads()  # of one call, whatever it is asked for; results do not depend on it
 
@@ -142,22 +142,17 @@ def _group_arrays(
     dtype = SCALE_DTYPES[format.scaling.type]
     if scales is None:
         fill = E8M0_ONE if dtype == torch.uint8 else 1
-        empty = torch.full(layout.scale_shape, fill, dtype=dtype)
-        return (
-            empty,
-            torch.zeros(layout.scale_shape, dtype=torch.uint8) if format.has_zero_point else None,
-            False,
-        )
+        empty = own_copy(torch.full(layout.scale_shape, fill, dtype=dtype))
+        points = torch.zeros(layout.scale_shape, dtype=torch.uint8) if format.has_zero_point else None
+        return empty, None if points is None else own_copy(points), False
     _check_group_array("scales", scales, dtype, layout)
     if (zeros is not None) != format.has_zero_point:
         raise ValueError(f"{format} {'needs' if format.has_zero_point else 'has no'} zero points beside its scales")
     if zeros is not None:
         _check_group_array("zeros", zeros, torch.uint8, layout)
-    return (
-        scale_stream(scales.cpu(), layout),
-        zero_stream(zeros.cpu() if zeros is not None else None, layout),
-        True,
-    )
+    streams = scale_stream(scales.cpu(), layout), zero_stream(zeros.cpu() if zeros is not None else None, layout)
+    own_scales, own_zeros = (None if stream is None else own_copy(stream) for stream in streams)
+    return own_scales, own_zeros, True
 
 
 def _check_group_array(name: str, array: Tensor, dtype: torch.dtype, layout: Layout) -> None:
