@@ -98,7 +98,8 @@ def test_inspect(tmp_path, records, call):
     tiles.save(path, {"q": tiles.pack(torch.eye(32), "int4:g32", sparse=True)})
     found = records("inspect", path)
     assert found["q.format"] == "int4:g32" and found["q.density"] == 1 / 32
-    assert "whole, 1 matrices" in call("inspect", path).stdout
+    printed = " ".join(call("inspect", path).stdout.split())  # a long path divides the title into lines
+    assert "whole, 1 matrices" in printed
     path.write_bytes(path.read_bytes()[:-1])
     assert_refused(call("inspect", path), "is not a whole safetensors file")
     assert_refused(call("inspect", tmp_path / "nowhere"), "nowhere")

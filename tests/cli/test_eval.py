@@ -165,6 +165,7 @@ def test_activations_are_rounded_on_weights_of_any_kind(ours, call, call_for_rec
     with emulated(model, dict.fromkeys(formats, to_int8)):
         assert bytes == pytest.approx(perplexity(model, tokens, Windowing(limit=1)).perplexity.value, rel=1e-6) != plain
     assert_refused(
-        call("eval", "one", "--data", "text", "--acts", "anda:1%"), "activations are rounded to int8, bfp:gN:mN or"
+        call("eval", "one", "--data", "text", "--acts", "anda:1%"),
+        "activations are rounded to bf16, int8, bfp:gN:mN or",
     )
     assert_refused(call("eval", "one", "--data", "text", "--device", "nonsense"), "'nonsense' is no device")
