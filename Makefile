@@ -109,7 +109,7 @@ sanitize-address: setup
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 TILEPRESS_SANITIZED=1 \
 	    TILEPRESS_STRESS_SECONDS=$(STRESS_SECONDS) \
 	    LD_PRELOAD="$$(c++ -print-file-name=libasan.so) $$(c++ -print-file-name=libstdc++.so)" \
-	    $(SANITIZED)/bin/python -m pytest tests/tiles tests/kernels tests/nn tests/attacks/test_native_*.py
+	    $(SANITIZED)/bin/python -m pytest tests/tiles tests/kernels tests/nn tests/attacks/test_native_*.py tests/attacks/test_fuzz.py
 
 # Another seed every day, printed with what was found; SEED=7 repeats that of another day.
 SEED ?= $(shell date +%Y%m%d)
