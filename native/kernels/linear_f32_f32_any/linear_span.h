@@ -25,7 +25,7 @@ constexpr int kRowsAtOnce = 4;
 #else
 constexpr int kRowsAtOnce = 2;
 #endif
-constexpr int kChains = 8;  // independent sums at least, to hide the latency of an addition
+constexpr int kChains = 8;           // independent sums at least, to hide the latency of an addition
 constexpr int kDecodedAtOnce = 256;  // inputs; their weights, and a few rows of them, fit the nearest cache
 
 // The scales and zero points of one group of the block, and where in its row it ends.
