@@ -47,7 +47,7 @@ def test_each_type_has_its_own_format():
         ("anda:-1%", "a tolerance is a percentage, 1% or 0.1% say, not '-1%'"),
         ("anda:nan%", "a tolerance is a percentage"),
         ("float", "not 'float'; activations that stay as they are are written fp"),
-        ("mxfp4", "activations are fp, int8, bfp:gN:mN, anda:7,7,6,5 or anda:1%, not 'mxfp4'"),
+        ("mxfp4", "activations are fp, bf16, int8, bfp:gN:mN, anda:7,7,6,5 or anda:1%, not 'mxfp4'"),
         ("bfp:g60:m8", "did you mean 'bfp:g64:m8'?"),
     ],
 )
