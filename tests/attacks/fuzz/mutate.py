@@ -151,4 +151,4 @@ def _change_slot(holder: Any, key: Any, other: Any, random: Random) -> None:
     elif how < 6 and type(holder[key]) is int:
         holder[key] += random.choice((-1, 1, -16, 16, holder[key], 2**32))
     else:
-        holder[key] = random.choice(VALUES)
+        holder[key] = copy.deepcopy(random.choice(VALUES))  # or later changes would get into it
