@@ -41,11 +41,7 @@ def _package(package: ModuleType) -> Iterator[str]:
 
 
 def _symbol(name: str, found: Any) -> Iterator[str]:
-    if isinstance(found, ModuleType):  # tilepress.compress, which can be called
-        yield _line(
-            name, "(model, recipe)", f"`{type(found).__call__.__doc__.strip('`.')}`; also a package, see below."
-        )
-    elif inspect.isclass(found):
+    if inspect.isclass(found):
         yield _line(name, _signature(found) if is_dataclass(found) else "", _summary(found))
         yield from (f"  {line}" for line in _members(found))
     elif inspect.isfunction(inspect.unwrap(found)):

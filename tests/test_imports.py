@@ -10,7 +10,7 @@ SOURCE = Path(__file__).parents[1] / "src/tilepress"
 # Earlier packages of its own stream that a package may import. Everything may use `bounded`, `files`, `records` and the
 # compiled module.
 SHARED = ["formats", "tiles"]
-WEIGHTS = [*SHARED, "compress", "kernels", "nn", "models", "evaluate", "bench"]
+WEIGHTS = [*SHARED, "compression", "kernels", "nn", "models", "evaluate", "bench"]
 HARDWARE = [*SHARED, "hardware", "roofsurface", "simulate", "rtl"]
 EVERYWHERE = {"bounded", "files", "records", "_native", "__init__"}
 
@@ -52,8 +52,8 @@ def test_a_package_imports_only_what_stands_before_it(path):
     assert names <= allowed(package), f"{package} may not import {sorted(names - allowed(package))}"
 
 
-def test_compress_knows_no_byte_layout():
-    for path in (SOURCE / "compress").glob("*.py"):
+def test_compression_knows_no_byte_layout():
+    for path in (SOURCE / "compression").glob("*.py"):
         assert "tiles" not in imported_packages(path)
 
 

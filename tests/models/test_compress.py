@@ -9,7 +9,7 @@ from torch import nn
 import tilepress
 from tests.models import tiny
 from tilepress import kernels, tiles
-from tilepress.compress import WeightPlan, compress_weight
+from tilepress.compression import WeightPlan, compress_weight
 from tilepress.formats import parse_weight
 from tilepress.models import Progress, RecipeError, compress_model
 from tilepress.models.blocks import find_blocks

@@ -8,7 +8,7 @@ from torch import nn
 from transformers import BloomConfig, BloomForCausalLM, PhiConfig, PhiForCausalLM
 
 from tests.models import tiny
-from tilepress.compress.search import bops_saving
+from tilepress.compression.search import bops_saving
 from tilepress.models import compress_model
 from tilepress.models.tensor_types import TensorTypeError, classify, layer_activations, products
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.models import tiny
-from tilepress.compress.search import bops_saving, uniform
+from tilepress.compression.search import bops_saving, uniform
 from tilepress.paper import find, run
 from tilepress.paper.anda_published import LOSS, MODELS, PERPLEXITY, SAVING, cells, products_of, table2
 

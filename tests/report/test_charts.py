@@ -1,6 +1,6 @@
 """Plots: what they show, and that a page needs nothing else."""
 
-from tilepress.compress.search import search
+from tilepress.compression.search import search
 from tilepress.records import Reproduction
 from tilepress.report import Series, item_charts, line_chart, write_page
 from tilepress.report.precision import trace_charts

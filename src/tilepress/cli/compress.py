@@ -11,7 +11,7 @@ from .report import Page, write_page
 
 if TYPE_CHECKING:
     from ..bench.linear import Result
-    from ..compress.search import Step
+    from ..compression.search import Step
     from ..models import Outcome, Recipe
     from ..models.foreign import Allowed
     from ..models.precision import Precision

@@ -13,7 +13,7 @@ from .output import Json, Recorder, TextOnly, TrustRemoteCode, hush_transformers
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
-    from ..compress.search import Step
+    from ..compression.search import Step
     from ..evaluate.precision import Cost
     from ..models import Recipe
     from ..models.foreign import Allowed

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from ..compress.search import Products, bops_saving, relative_loss
+from ..compression.search import Products, bops_saving, relative_loss
 from ..formats import Anda
 from ..models.tensor_types import LayerType, layer_formats
 from ..nn import emulated, with_activations

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
-from ..compress import InputStatistics
-from ..compress.threads import in_order
+from ..compression import InputStatistics
+from ..compression.threads import in_order
 
 GROUP = 8  # windows whose calls are found before any of them is computed
 

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from .. import __version__
-from ..compress import InputStatistics, WeightPlan, compress_weight
-from ..compress.search import Step
-from ..compress.threads import one_thread
+from ..compression import InputStatistics, WeightPlan, compress_weight
+from ..compression.search import Step
+from ..compression.threads import one_thread
 from ..formats.kv import parse_kv
 from ..nn import PackedLinear
 from ..tiles import pack_codes
@@ -43,7 +43,7 @@ from .texts import calibration_text
 
 @dataclass(frozen=True)
 class Layer:
-    """One packed layer. `error`: relative error of its output, see `tilepress.compress.compress_weight`."""
+    """One packed layer. `error`: relative error of its output, see `tilepress.compression.compress_weight`."""
 
     name: str
     format: str

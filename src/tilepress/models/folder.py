@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..compress.search import Step
+from ..compression.search import Step
 from .blocks import Dense
 from .checksums import can_be_listed
 from .compress import Compression, Layer, Progress, choose_mantissas, describe, read_windows, with_activations_of

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..compress.search import Found, Mantissas, Products, Step, brute_force, search
+from ..compression.search import Found, Mantissas, Products, Step, brute_force, search
 from ..files import write_text
 from ..formats import Anda, AndaSearch
 from ..nn import with_activations

@@ -12,9 +12,9 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ..bounded import UnreadableError, read_bounded_text
-from ..compress import WeightPlan
-from ..compress.plan import Prune, Quantize
-from ..compress.prune import PruneScope
+from ..compression import WeightPlan
+from ..compression.plan import Prune, Quantize
+from ..compression.prune import PruneScope
 from ..formats import AndaSearch, Integer, WeightFormat, parse_activations, parse_weight
 from ..formats.kv import Smoothing, is_folded, parse_kv
 from .blocks import pattern

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..compress.search import Products
+from ..compression.search import Products
 from ..formats import BFP, Anda, AndaSearch, parse_activations
 from ..nn.emulation import Named, set_activations
 from ..nn.kv_emulation import emulate_kv

@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 
 from transformers.utils import logging
 
-from ..compress.search import LIMIT, Found, relative_loss, search
+from ..compression.search import LIMIT, Found, relative_loss, search
 from ..evaluate import Windowing, tokenize
 from ..evaluate.precision import BASELINES, FP16, Cost, Scheme, compare_schemes
 from ..formats import Anda

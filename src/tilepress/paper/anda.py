@@ -10,7 +10,7 @@ from dataclasses import asdict
 from functools import lru_cache, partial
 from typing import Any
 
-from ..compress.search import Mantissas, Products, bops_saving, cheapest_first, relative_loss
+from ..compression.search import Mantissas, Products, bops_saving, cheapest_first, relative_loss
 from ..formats import TENSOR_TYPES, Anda
 from ..formats.bfp import GROUPS
 from .anda_published import (

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..compress.search import Products
+from ..compression.search import Products
 from ..simulate.layers import find_transformer
 from .item import Published
 

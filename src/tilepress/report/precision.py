@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ..compress.search import FP16_BOPS, Found, Products, Step, bops
+from ..compression.search import FP16_BOPS, Found, Products, Step, bops
 from .charts import Series, line_chart
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tilepress.compress.search import bops_saving
+from tilepress.compression.search import bops_saving
 from tilepress.paper import find, run
 from tilepress.paper.anda_published import MODELS, SAVING, products_of
 from tilepress.paper.arrays.runs import TOLERANCES, combination, rivals

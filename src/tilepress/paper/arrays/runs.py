@@ -3,7 +3,7 @@
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...compress.search import Mantissas
+from ...compression.search import Mantissas
 from ..anda import ROUNDING, combinations_by_saving
 from ..anda_published import MODELS, SAVING, products_of
 

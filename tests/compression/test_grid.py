@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from tests.compress.layers import layer
+from tests.compression.layers import layer
 from tests.tiles.cases import FORMATS
-from tilepress.compress.grid import grouped, nearest_values, spanning, ungrouped, value_range
+from tilepress.compression.grid import grouped, nearest_values, spanning, ungrouped, value_range
 from tilepress.formats import decode, encode, quantize
 
 SCALED = [format for format in FORMATS if format.scaling is not None]

@@ -1,10 +1,10 @@
 import pytest
 import torch
 
-from tests.compress.layers import layer
+from tests.compression.layers import layer
 from tests.tiles.cases import FORMATS
-from tilepress.compress import clipping, magnitude_mask, rtn
-from tilepress.compress.grid import grouped, spanning
+from tilepress.compression import clipping, magnitude_mask, rtn
+from tilepress.compression.grid import grouped, spanning
 from tilepress.formats import dequantize, parse_weight, quantize
 
 

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from tests.compress.layers import statistics
-from tilepress.compress.hessian import upper_factor
+from tests.compression.layers import statistics
+from tilepress.compression.hessian import upper_factor
 
 
 def test_the_factor_is_upper_and_of_the_damped_hessian():

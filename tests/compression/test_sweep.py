@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from tests.compress.layers import layer, statistics
+from tests.compression.layers import layer, statistics
 from tests.tiles.cases import table_format
-from tilepress.compress import magnitude_mask, reference, sweep
-from tilepress.compress.hessian import damped, upper_factor
+from tilepress.compression import magnitude_mask, reference, sweep
+from tilepress.compression.hessian import damped, upper_factor
 from tilepress.formats import dequantize, parse_weight
 
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from tilepress.compress import InputStatistics
+from tilepress.compression import InputStatistics
 
 
 def layer(neurons: int, inputs: int, seed: int = 0) -> Tensor:

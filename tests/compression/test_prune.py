@@ -3,8 +3,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.compress.layers import layer
-from tilepress.compress import magnitude_mask, wanda_mask
+from tests.compression.layers import layer
+from tilepress.compression import magnitude_mask, wanda_mask
 
 
 def test_the_largest_magnitudes_of_each_row_are_kept():

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from tests.compress.layers import layer, statistics
-from tilepress.compress import learned, learned_clip, magnitude_mask, output_error, rtn
+from tests.compression.layers import layer, statistics
+from tilepress.compression import learned, learned_clip, magnitude_mask, output_error, rtn
 from tilepress.formats import dequantize, parse_weight
 
 NAMES = ["int4:g32", "int3:row", "uint4:g64", "uint2:g32", "mxfp4", "nf4:g64", "e4m3:g32"]

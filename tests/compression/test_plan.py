@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from tests.compress.layers import statistics
-from tilepress.compress import InputStatistics, WeightPlan
+from tests.compression.layers import statistics
+from tilepress.compression import InputStatistics, WeightPlan
 from tilepress.formats import parse_weight
 
 INT4 = parse_weight("int4:g32")

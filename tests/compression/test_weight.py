@@ -6,10 +6,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.compress.layers import calibration, layer, statistics
+from tests.compression.layers import calibration, layer, statistics
 from tests.tiles.cases import FORMATS, table_format
-from tilepress.compress import InputStatistics, WeightPlan, compress_weight, decompress_weight, grid, output_error
-from tilepress.compress import weight as compressing
+from tilepress.compression import InputStatistics, WeightPlan, compress_weight, decompress_weight, grid, output_error
+from tilepress.compression import weight as compressing
 from tilepress.formats import decode, dequantize, parse_weight, weight_names
 from tilepress.formats.zero_points import whole
 

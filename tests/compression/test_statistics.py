@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from tests.compress.layers import calibration
-from tilepress.compress import InputStatistics
-from tilepress.compress import statistics as module
+from tests.compression.layers import calibration
+from tilepress.compression import InputStatistics
+from tilepress.compression import statistics as module
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

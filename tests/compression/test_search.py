@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilepress.compress.search import STARTS, bops, bops_saving, brute_force, relaxed, search, uniform
+from tilepress.compression.search import STARTS, bops, bops_saving, brute_force, relaxed, search, uniform
 
 OPT = (3, 1, 4, 4)
 

@@ -5,10 +5,10 @@ import threading
 import pytest
 import torch
 
-from tests.compress.layers import layer
-from tilepress.compress import InputStatistics, WeightPlan, compress_weight
-from tilepress.compress.hessian import upper_factor
-from tilepress.compress.threads import in_order, one_thread, panels, run_all
+from tests.compression.layers import layer
+from tilepress.compression import InputStatistics, WeightPlan, compress_weight
+from tilepress.compression.hessian import upper_factor
+from tilepress.compression.threads import in_order, one_thread, panels, run_all
 from tilepress.formats import parse_weight
 
 THREADS = (1, 2, 3, 5)
