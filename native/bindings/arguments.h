@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "dispatch/parallel.h"
-#include "tilepress/kernels.h"
+#include "tilepress/format.h"
 
 namespace nb = nanobind;
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "tilepress/kernels.h"
+#include "tilepress/format.h"
 
 namespace tilepress {
 

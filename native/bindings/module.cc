@@ -30,9 +30,12 @@ std::vector<std::string> py_supported_isas() {
   return names;
 }
 
-std::vector<std::tuple<std::string, std::string>> py_registered() {
-  std::vector<std::tuple<std::string, std::string>> rows;
-  for (const Kernel& kernel : kernels()) rows.emplace_back(kernel.operation, isa_name(kernel.isa));
+// Of each kernel: operation, instruction set, source, and whether it emulates a matrix unit.
+std::vector<std::tuple<std::string, std::string, std::string, bool>> py_registered() {
+  std::vector<std::tuple<std::string, std::string, std::string, bool>> rows;
+  for (const Kernel& kernel : kernels()) {
+    rows.emplace_back(kernel.operation, isa_name(kernel.isa), kernel.source, kernel.emulator);
+  }
   return rows;
 }
 

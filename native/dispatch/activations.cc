@@ -19,7 +19,7 @@ constexpr int64_t kMostAddedRows = 8;
 
 // Whether the kernel that multiplies rows asks for the `starts` of kernels.h.
 bool starts_serve() {
-  const Isa isa = find(kLinearInteger)->isa;
+  const Isa isa = find<ops::linear_f32_i8_int>()->isa;
   return isa == Isa::neon_dotprod || isa == Isa::neon_i8mm;
 }
 
@@ -191,7 +191,7 @@ int IntegerRows::convert_int8(int64_t row) {
   const Int8Input in = {given(row), given_.type, shape_.cols, cut_.segment};
   int8_t* to = as_words ? before_words.data() : places(row)[0];
   const Int8Output out = {to, stride_, as_words ? kPiece : piece_stride(), sums_ + row * segments_, scales_ + row};
-  if (!choose(kQuantizeInt8)(in, out)) return 0;
+  if (!choose<ops::quantize_i8_fp>()(in, out)) return 0;
   if (as_words) place_words(to, row);
   if (units_) std::fill_n(units_ + row * segments_, segments_, unit_);
   return 1;
@@ -211,12 +211,12 @@ int IntegerRows::convert_bfp(int64_t row) {
   const BfpInput in = {given(row),       given_.type, shape_.cols,     format_.group, cut_.segment,
                        format_.mantissa, addends_,    format_.nearest, unit_};
   const std::array<int8_t*, kMostDigits> digits = as_words ? std::array<int8_t*, kMostDigits>{} : places(row);
-  return choose(kQuantizeBfp)(in, {{digits[0], digits[1], digits[2]},
-                                   as_words ? words(row) : nullptr,
-                                   stride_,
-                                   piece_stride(),
-                                   sums_ + row * segments_,
-                                   units_ + row * segments_});
+  return choose<ops::quantize_bfp_fp>()(in, {{digits[0], digits[1], digits[2]},
+                                             as_words ? words(row) : nullptr,
+                                             stride_,
+                                             piece_stride(),
+                                             sums_ + row * segments_,
+                                             units_ + row * segments_});
 }
 
 IntegerActivations IntegerRows::view(int64_t row, int64_t batch, int64_t first) const {
@@ -316,7 +316,7 @@ HalfRows::HalfRows(const MatrixShape& shape, const Activations& x, int exponent,
 void HalfRows::make_ready(int64_t row) {
   const uint8_t* given = given_.data + row * shape_.cols * bytes_of(given_.type);
   const HalfInput in = {given, given_.type, shape_.cols, exponent_, unit_};
-  if (!choose(kRoundHalves)(in, {own_ + row * stride_, stride_, units_ + row * groups()})) bad_rows_.add(row);
+  if (!choose<ops::quantize_f16_fp>()(in, {own_ + row * stride_, stride_, units_ + row * groups()})) bad_rows_.add(row);
 }
 
 }  // namespace tilepress

@@ -9,6 +9,8 @@
 
 #include "dispatch/parallel.h"
 #include "dispatch/registry.h"
+#include "tilepress/attention.h"
+#include "tilepress/elementwise.h"
 
 namespace tilepress {
 namespace {
@@ -137,7 +139,7 @@ void join_pieces(const float* pieces, int64_t count, int64_t stride, int64_t siz
 
 void attend_heads(const DecoderLayer& layer, const std::vector<float>& queries, const TokenCache& cache,
                   std::vector<float>& out, int threads) {
-  const auto attend = choose(kAttend);
+  const auto attend = choose<ops::attend_f32_f32_fp>();
   const int64_t dim = layer.head_dim, bytes = dim * bytes_of(layer.type), length = cache.length + 1;
   const int64_t shared = layer.heads / layer.kv_heads, most = tokens_at_once(length);
   const int64_t pieces = (length + most - 1) / most, stride = layer.heads * (dim + 2);
@@ -192,7 +194,7 @@ void feed_forward(const DecoderLayer& layer, Values& x, Values& out, int threads
   multiply({{layer.gate, gate}, {layer.up, up}}, x, layer.type, threads);
   std::vector<float> gates = gate.floats();
   const std::vector<float> ups = up.floats();
-  choose(kSilu)(gates.data(), layer.inner());
+  choose<ops::silu_f32>()(gates.data(), layer.inner());
   round_to(layer.type, gates);
   for (size_t i = 0; i < gates.size(); ++i) gates[i] *= ups[i];
   gate = gates;

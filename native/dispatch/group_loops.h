@@ -24,14 +24,14 @@ struct GroupedLayer {
   }
 };
 
-// linear_f32_bf16_groups: a block at a time, decoded as it is multiplied with one lot, for each lot again. False, with
-// nothing done, where the kernel does not take the weights.
+// linear_f32_bf16_any_groups: a block at a time, decoded as it is multiplied with one lot, for each lot again. False,
+// with nothing done, where the kernel does not take the weights.
 //   store(block, row, rows, totals)
 template <class Rows, class Store>
 class GroupLoops {
  public:
   GroupLoops(const GroupedLayer<Rows>& layer, int64_t batch, const Store& store)
-      : layer_(layer), batch_(batch), store_(store), kernel_(choose(kLinearGroups)) {}
+      : layer_(layer), batch_(batch), store_(store), kernel_(choose<ops::linear_f32_bf16_any_groups>()) {}
 
   bool run(int threads) {
     std::vector<LinearScratch>& scratch = LinearScratch::of_workers(threads);
@@ -76,16 +76,19 @@ class GroupLoops {
   const GroupedLayer<Rows>& layer_;
   int64_t batch_;
   const Store& store_;
-  LinearGroups* kernel_;
+  KernelOf<ops::linear_f32_bf16_any_groups> kernel_;
   std::atomic<bool> changed_{false}, refused_{false};
 };
 
-// multiply_f32_bf16_groups: tiles without their scales, as TileLoops takes them.
+// matmul_f32_bf16_bf16_groups: tiles without their scales, as TileLoops takes them.
 template <class Rows>
 class GroupTiles {
  public:
   GroupTiles(const GroupedLayer<Rows>& layer, int64_t rows)
-      : layer_(layer), rows_(rows), decode_(choose(kDecodeBf16)), multiply_(choose(kMultiplyGroups)) {}
+      : layer_(layer),
+        rows_(rows),
+        decode_(choose<ops::decode_bf16_any>()),
+        multiply_(choose<ops::matmul_f32_bf16_bf16_groups>()) {}
 
   int64_t rows() const { return rows_; }
   int64_t span() const {
@@ -115,8 +118,8 @@ class GroupTiles {
 
   const GroupedLayer<Rows>& layer_;
   int64_t rows_;
-  DecodeBf16* decode_;
-  MultiplyGroups* multiply_;
+  KernelOf<ops::decode_bf16_any> decode_;
+  KernelOf<ops::matmul_f32_bf16_bf16_groups> multiply_;
 };
 
 }  // namespace tilepress

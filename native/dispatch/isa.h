@@ -5,11 +5,9 @@
 #include <string_view>
 #include <vector>
 
-namespace tilepress {
+#include "tilepress/kernel.h"
 
-// Ascending within a family: a machine that has one has all below it in its family; portable is below both.
-enum class Isa { portable, neon_dotprod, neon_i8mm, avx2, avx512, avx512_vnni, avx512_vbmi2, avx512_bf16, amx };
-inline constexpr int kIsas = 9;
+namespace tilepress {
 
 std::string_view isa_name(Isa isa);
 

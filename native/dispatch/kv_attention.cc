@@ -15,6 +15,7 @@
 #include "dispatch/kv_queries.h"
 #include "dispatch/parallel.h"
 #include "tilepress/convert.h"
+#include "tilepress/elementwise.h"
 
 namespace tilepress {
 namespace {
@@ -69,7 +70,7 @@ class KvAttention {
   };
 
   // Whether the kernel of tiles is for a higher instruction set than the other, or for the same.
-  static bool prefers_tiles() { return find(kKvScoresTiles)->isa >= find(kKvScores)->isa; }
+  static bool prefers_tiles() { return find<ops::score_f32_bf16_bfp>()->isa >= find<ops::score_f32_bfp_bfp>()->isa; }
 
   // As many tokens as there is room for, at least one.
   void begin_wave(int64_t first) {
@@ -421,12 +422,12 @@ class KvAttention {
     }
   }
 
-  KvScores* const score_kernel_ = choose(kKvScores);
-  KvMix* const mix_kernel_ = choose(kKvMix);
-  KvScoresTiles* const score_tiles_kernel_ = choose(kKvScoresTiles);
-  KvMixTiles* const mix_tiles_kernel_ = choose(kKvMixTiles);
-  KvWeigh* const weigh_kernel_ = choose(kKvWeigh);
-  KvLargest* const largest_kernel_ = choose(kKvLargest);
+  KernelOf<ops::score_f32_bfp_bfp> const score_kernel_ = choose<ops::score_f32_bfp_bfp>();
+  KernelOf<ops::mix_f32_u8_bfp> const mix_kernel_ = choose<ops::mix_f32_u8_bfp>();
+  KernelOf<ops::score_f32_bf16_bfp> const score_tiles_kernel_ = choose<ops::score_f32_bf16_bfp>();
+  KernelOf<ops::mix_f32_bf16_bfp> const mix_tiles_kernel_ = choose<ops::mix_f32_bf16_bfp>();
+  KernelOf<ops::softmax_u8_f32> const weigh_kernel_ = choose<ops::softmax_u8_f32>();
+  KernelOf<ops::max_f32> const largest_kernel_ = choose<ops::max_f32>();
   KvCache& cache_;
   const KvStep& step_;
   const int threads_;

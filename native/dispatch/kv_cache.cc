@@ -146,16 +146,16 @@ void KvCache::append_key(int64_t sequence, int64_t head, int64_t length, const f
   const int64_t channels = sizes_.channels, index = head_index(sequence, head), cut = leaving(length);
   if (cut >= 0) {
     const KvUnits units = keys(sequence, head, cut / kKvTokens, length);
-    choose(kKvCutKey)(units, channels, {place_of(cut), shape_.mantissa});
+    choose<ops::truncate_key_bfp>()(units, channels, {place_of(cut), shape_.mantissa});
   }
   if (length % kKvTokens == 0) begin_block(keys(sequence, head, length / kKvTokens, length + 1), unit_count() / 2);
   halves.resize(size(channels));
   float* offsets = shape_.smoothed ? offsets_.as<float>() + index * channels : nullptr;
-  KvHalves* const round = choose(kKvHalves);
+  KernelOf<ops::convert_f16_f32> const round = choose<ops::convert_f16_f32>();
   const auto set = [&](int64_t token, const float* from) {
     round(from, offsets, channels, halves.data());
     const KvUnits units = keys(sequence, head, token / kKvTokens, length + 1);
-    choose(kKvSetKey)(units, channels, {place_of(token), bits_of(token, length + 1)}, halves.data());
+    choose<ops::quantize_key_bfp>()(units, channels, {place_of(token), bits_of(token, length + 1)}, halves.data());
   };
   if (smooth_[size(sequence)] || length >= kKvTokens) return set(length, key);
   // Offsets change with every one of the first tokens, and with them all that came before.
@@ -192,13 +192,13 @@ void KvCache::append_value(int64_t sequence, int64_t head, int64_t length, const
   const int64_t cut = leaving(length);
   if (cut >= 0) {
     const KvUnits units = which.of(values(sequence, head, cut / kKvTokens, length));
-    choose(kKvCutValue)(units, which.count, {place_of(cut), shape_.mantissa});
+    choose<ops::truncate_value_bfp>()(units, which.count, {place_of(cut), shape_.mantissa});
   }
   if (length % kKvTokens == 0) {
     begin_block(which.of(values(sequence, head, length / kKvTokens, length + 1)), which.count / kKvLanes);
   }
   uint16_t* halves = open_values(sequence, head) + place_of(length) * sizes_.channels;
-  choose(kKvHalves)(value + which.first, nullptr, which.count, halves + which.first);
+  choose<ops::convert_f16_f32>()(value + which.first, nullptr, which.count, halves + which.first);
   set_value(sequence, head, length, length + 1, which);
 }
 
@@ -212,7 +212,7 @@ void KvCache::set_value(int64_t sequence, int64_t head, int64_t token, int64_t l
                              length - shape_.local - first,
                              shape_.mantissa,
                              shape_.high};
-  choose(kKvSetValue)(which.of(values(sequence, head, first / kKvTokens, length)), which.count, open);
+  choose<ops::quantize_value_bfp>()(which.of(values(sequence, head, first / kKvTokens, length)), which.count, open);
 }
 
 void KvCache::shorten(int64_t sequence, int64_t length) {

@@ -60,7 +60,8 @@ class Queries {
     // to: what 1 stands for in each group, kKvSet apart.
     void round(const float* from, int64_t channels, int64_t row, float* to) {
       const BfpInput in = {reinterpret_cast<const uint8_t*>(from), Real::f32, channels, kKvGroup, kKvGroup, 8, false};
-      choose(kQuantizeBfp)(in, {{of(row, 0), of(row, 1)}, nullptr, padded, kPiece, sums.data(), units.data()});
+      choose<ops::quantize_bfp_fp>()(in,
+                                     {{of(row, 0), of(row, 1)}, nullptr, padded, kPiece, sums.data(), units.data()});
       for (float unit : units) *to = unit, to += kKvSet;
     }
   };
@@ -100,7 +101,7 @@ class QueryTiles {
     tiles_.assign(static_cast<size_t>(kv_lots(rows_) * groups * kTile), 0);
     sums_.resize(static_cast<size_t>(groups));
     units_.resize(static_cast<size_t>(groups));
-    QuantizeBfp* quantize = choose(kQuantizeBfp);
+    KernelOf<ops::quantize_bfp_fp> quantize = choose<ops::quantize_bfp_fp>();
     for (int64_t row = 0; row < rows_; ++row) {
       const auto* from = reinterpret_cast<const uint8_t*>(queries.row(row));
       uint16_t* to = tiles_.data() + row / kTileRows * groups * kTile + row % kTileRows * kKvGroup;

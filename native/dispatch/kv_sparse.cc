@@ -6,6 +6,7 @@
 
 #include "dispatch/registry.h"
 #include "tilepress/convert.h"
+#include "tilepress/kv.h"
 
 namespace tilepress {
 namespace {
@@ -96,7 +97,7 @@ void SparseKvCache::append(int64_t sequence, int64_t head, int64_t token, const 
     if (type_ == Real::bf16) {
       std::transform(from, from + sizes_.channels, halves.begin(), float_to_bf16);
     } else {
-      choose(kKvHalves)(from, nullptr, sizes_.channels, halves.data());
+      choose<ops::convert_f16_f32>()(from, nullptr, sizes_.channels, halves.data());
     }
     uint16_t* to = open_token(sequence, head, part, token % kSparseTokens);
     for (size_t i = 0; i < halves.size(); ++i) to[places_[part][i]] = halves[i];

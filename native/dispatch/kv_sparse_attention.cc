@@ -9,6 +9,7 @@
 #include "dispatch/kv_sparse.h"
 #include "dispatch/parallel.h"
 #include "dispatch/registry.h"
+#include "tilepress/elementwise.h"
 
 namespace tilepress {
 namespace {
@@ -231,9 +232,9 @@ class SparseAttention {
   SparseKvCache& cache_;
   const KvStep& step_;
   int64_t batch_, heads_, channels_, rows_;
-  MultiplySparse* multiply_ = choose(kMultiplySparse);
-  SoftmaxWeights* weights_ = choose(kSoftmaxWeights);
-  KvLargest* largest_of_ = choose(kKvLargest);
+  KernelOf<ops::matmul_f32_f32_sparse> multiply_ = choose<ops::matmul_f32_f32_sparse>();
+  KernelOf<ops::softmax_f32> weights_ = choose<ops::softmax_f32>();
+  KernelOf<ops::max_f32> largest_of_ = choose<ops::max_f32>();
 };
 
 void SparseKvCache::run(const KvStep& step, int threads) {

@@ -71,7 +71,7 @@ KvUnits ThinBlock::expand(int64_t head, int64_t first, int64_t count, uint8_t* c
   const int64_t unit = head * units_ + first;
   const ThinUnits thin = {masks_.data() + unit * kKvRows, highs_.data(), has_lows_ ? lows_.data() : nullptr,
                           starts_[size(2 * head + (first ? 1 : 0))], count};
-  choose(kExpandThin)(thin, codes, lows);
+  choose<ops::expand_bfp_sparse>()(thin, codes, lows);
   auto* exponents = const_cast<uint8_t*>(exponents_.data()) + unit * kKvUnitExponents;  // which nobody sets any more
   return {codes, has_lows_ ? lows : nullptr, exponents};
 }

@@ -35,9 +35,10 @@ struct LinearTask {
 };
 
 // y = x · Wᵀ + bias with x rounded to integers; W has an integer format in 8-bit tiles. By one of five operations of
-// the registry, with the same result: linear_f32_i8_int or, on a matrix unit, linear_f32_i8_tiles, decoded tile by
-// tile, and multiply_f32_i8_i8, decoded once for all rows; and for at most 4 bits in groups of 32 the same two in bf16,
-// linear_f32_bf16_groups and multiply_f32_bf16_groups. integer_way says which one fits the machine and the batch.
+// the registry, with the same result: linear_f32_i8_int or, on a matrix unit, linear_f32_i8_int_tiles, decoded tile by
+// tile, and matmul_f32_i8_i8, decoded once for all rows; and for at most 4 bits in groups of 32 the same two in bf16,
+// linear_f32_bf16_any_groups and matmul_f32_bf16_bf16_groups. integer_way says which one fits the machine and the
+// batch.
 std::string_view integer_way(const PackedWeights& weights, int64_t batch, const IntegerFormat& rounding);
 void linear_integer(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding,
                     std::string_view way, const Outputs& outputs, int threads);
@@ -57,15 +58,15 @@ void linear_f32_rows(std::span<const LinearTask> tasks, const Activations& x, st
 
 // y = x · Wᵀ + bias, in the precision of x, by one of eight operations of the registry:
 //   linear_f32_f32_any       weights to float32
-//   multiply_f32_f32_f32     the same, decoded once for all rows
+//   matmul_f32_f32_f32     the same, decoded once for all rows
 //   linear_f32_i8_int        activations to digits of integers, for weights that are some
-//   linear_f32_f16_f16       activations to fp16 in groups, for weights that fp16 holds
+//   linear_f32_f16_any       activations to fp16 in groups, for weights that fp16 holds
 //   linear_f32_bf16_any      weights and activations to bf16, for one row or a few
-//   linear_f32_bf16_tiles    the same on a matrix unit, decoded tile by tile, for up to two lots of rows
-//   linear_f32_bf16_groups   the same, scales applied to the sums of groups, for one lot
-//   multiply_f32_bf16_bf16   the same, decoded once for all rows with scales multiplied in
+//   linear_f32_bf16_any_tiles    the same on a matrix unit, decoded tile by tile, for up to two lots of rows
+//   linear_f32_bf16_any_groups   the same, scales applied to the sums of groups, for one lot
+//   matmul_f32_bf16_bf16   the same, decoded once for all rows with scales multiplied in
 // float_way says which one fits the machine, the batch and the precision: the last four round weights to bf16, so
-// float32 takes none of them. In batch-invariant mode it is multiply_f32_f32_f32 for any batch: one sum for each
+// float32 takes none of them. In batch-invariant mode it is matmul_f32_f32_f32 for any batch: one sum for each
 // output, from the first input to the last, each product added with one rounding.
 std::string_view float_way(const PackedWeights& weights, int64_t batch, Real precision);
 void linear_float(const PackedWeights& weights, const Activations& x, std::string_view way, const Outputs& outputs,

@@ -65,12 +65,13 @@ void multiply_spans(Kernel* kernel, std::span<const LinearTask> tasks, Rows& row
 void linear_f32(std::span<const LinearTask> tasks, const Activations& x, int threads) {
   const PackedWeights& first = tasks.front().weights;
   F32Rows rows(first.shape, x, 0);
-  multiply_spans(choose(kLinearF32), tasks, rows, whole_groups(first, kFloatSpan), threads);
+  multiply_spans(choose<ops::linear_f32_f32_any>(), tasks, rows, whole_groups(first, kFloatSpan), threads);
 }
 
 class F32Weights {
  public:
-  explicit F32Weights(const F32Rows& x) : x_(x), decode_(choose(kDecodeF32)), multiply_(choose(kMultiplyF32)) {}
+  explicit F32Weights(const F32Rows& x)
+      : x_(x), decode_(choose<ops::decode_f32_any>()), multiply_(choose<ops::matmul_f32_f32_f32>()) {}
 
   int64_t rows() const { return x_.batch(); }
   int64_t span() const { return kF32Span; }
@@ -95,8 +96,8 @@ class F32Weights {
 
  private:
   const F32Rows& x_;
-  DecodeF32* decode_;
-  MultiplyF32* multiply_;
+  KernelOf<ops::decode_f32_any> decode_;
+  KernelOf<ops::matmul_f32_f32_f32> multiply_;
 };
 
 void linear_f32_decoded(const PackedWeights& weights, const Activations& x, const Outputs& outputs, int threads) {
@@ -121,14 +122,15 @@ bool halves_alike(std::span<const LinearTask> tasks) {
 void linear_f16(std::span<const LinearTask> tasks, const Activations& x, int threads) {
   const PackedWeights& first = tasks.front().weights;
   HalfRows rows(first.shape, x, first.half_exponent, first.format.half_unit);
-  multiply_spans(choose(kLinearF16), tasks, rows, whole_groups(first, kFloatSpan), threads);
+  multiply_spans(choose<ops::linear_f32_f16_any>(), tasks, rows, whole_groups(first, kFloatSpan), threads);
   linear_f32_rows(tasks, x, rows.bad_rows(), threads);
 }
 
 void linear_bf16(std::span<const LinearTask> tasks, const Activations& x, int threads) {
   const PackedWeights& first = tasks.front().weights;
   Bf16Rows rows(first.shape, x, Bf16Rows::rows);
-  multiply_spans(choose(kLinearBf16), tasks, rows, whole_groups(first, kFloatSpan), threads, rows.parts());
+  multiply_spans(choose<ops::linear_f32_bf16_any>(), tasks, rows, whole_groups(first, kFloatSpan), threads,
+                 rows.parts());
 }
 
 // Groups' scales are multiplied into the tiles; a row's is applied to its sums.
@@ -139,8 +141,8 @@ class Bf16Tiles {
         span_(whole_groups(weights, x.batch() <= kFewTileRows ? kShortSpan : kLongSpan)),
         folded_(weights.shape.groups > 1 || scales_first(weights.format)),
         scaled_(!folded_ && weights.format.scale != ScaleType::none),
-        decode_(choose(kDecodeBf16)),
-        multiply_(choose(kMultiplyBf16)) {}
+        decode_(choose<ops::decode_bf16_any>()),
+        multiply_(choose<ops::matmul_f32_bf16_bf16>()) {}
 
   int64_t rows() const { return x_.batch(); }
   int64_t span() const { return span_; }
@@ -171,8 +173,8 @@ class Bf16Tiles {
   const Bf16Rows& x_;
   int64_t span_;
   bool folded_, scaled_;
-  DecodeBf16* decode_;
-  MultiplyBf16* multiply_;
+  KernelOf<ops::decode_bf16_any> decode_;
+  KernelOf<ops::matmul_f32_bf16_bf16> multiply_;
 };
 
 void linear_bf16_tiles(const PackedWeights& weights, const Activations& x, const Outputs& outputs, int threads) {
@@ -210,7 +212,7 @@ class Bf16Pairs {
         row_(row),
         rows_(std::min<int64_t>(kMostPairRows, x.batch() - row)),
         outputs_(outputs),
-        kernel_(choose(kLinearBf16Blocks)),
+        kernel_(choose<ops::linear_f32_bf16_any_tiles>()),
         folded_(weights.shape.groups > 1 || scales_first(weights.format)) {}
 
   bool run(int threads) {
@@ -265,7 +267,7 @@ class Bf16Pairs {
   Bf16Rows& x_;
   int64_t row_, rows_;
   const Outputs& outputs_;
-  LinearBf16Blocks* kernel_;
+  KernelOf<ops::linear_f32_bf16_any_tiles> kernel_;
   BlockStore store_block_;
   bool folded_;
   std::atomic<bool> changed_{false}, refused_{false};
@@ -290,22 +292,24 @@ void linear_bf16_pairs(const PackedWeights& weights, const Activations& x, const
 }
 
 // Whether products of bf16 are there and precise enough.
-bool takes_bf16(Real precision) { return precision != Real::f32 && find(kLinearBf16); }
+bool takes_bf16(Real precision) { return precision != Real::f32 && find<ops::linear_f32_bf16_any>(); }
 
 // The operation for activations that stay floats.
 std::string_view way_of_floats(const PackedWeights& weights, int64_t batch, Real precision) {
   if (!takes_bf16(precision)) {
-    const bool pairs = find(kMultiplyF32)->isa == Isa::avx512;
-    return batch <= (pairs ? kFewF32Rows : kFewF32RowsOneBlock) ? kLinearF32.name : kMultiplyF32.name;
+    const bool pairs = find<ops::matmul_f32_f32_f32>()->isa == Isa::avx512;
+    return batch <= (pairs ? kFewF32Rows : kFewF32RowsOneBlock) ? ops::linear_f32_f32_any::kName
+                                                                : ops::matmul_f32_f32_f32::kName;
   }
-  const bool unit = find(kLinearBf16Blocks)->isa != Isa::portable;
+  const bool unit = on_matrix_unit<ops::linear_f32_bf16_any_tiles>();
   const int64_t rows = batch * Bf16Rows::parts_of(precision);
-  if (rows <= (unit ? kFewFloatRows : kFewFloatRowsWithoutUnit)) return kLinearBf16.name;
+  if (rows <= (unit ? kFewFloatRows : kFewFloatRowsWithoutUnit)) return ops::linear_f32_bf16_any::kName;
   // Powers of two are as well multiplied in.
   if (unit && rows <= kMostPairRows && groups_take(weights) && weights.format.scale != ScaleType::e8m0) {
-    return kLinearGroups.name;
+    return ops::linear_f32_bf16_any_groups::kName;
   }
-  return unit && rows <= kMostPairRows && pairs_take(weights) ? kLinearBf16Blocks.name : kMultiplyBf16.name;
+  return unit && rows <= kMostPairRows && pairs_take(weights) ? ops::linear_f32_bf16_any_tiles::kName
+                                                              : ops::matmul_f32_bf16_bf16::kName;
 }
 
 // Rows up to which weights that are integers, and 4-bit codes that stand for some, are better multiplied with digits of
@@ -316,11 +320,11 @@ struct DigitRows {
 
 // With two digits, and with three. As timed on x86; on ARM as instructions are counted of three.
 DigitRows digit_rows(Real precision) {
-  const Isa isa = find(kLinearInteger)->isa;
+  const Isa isa = find<ops::linear_f32_i8_int>()->isa;
   const bool two = digits_of(float_digits(precision).mantissa) == 2;
   if (isa == Isa::portable) return {};
   if (isa == Isa::neon_dotprod || isa == Isa::neon_i8mm) return {{4, 4, 3, 4}, {4, 4, 2, 4}};
-  if (isa == Isa::avx2 && find(kLinearF32)->isa != Isa::avx2) {  // floats are wider
+  if (isa == Isa::avx2 && find<ops::linear_f32_f32_any>()->isa != Isa::avx2) {  // floats are wider
     return two ? DigitRows{{2, 6, 2, 0}, {}} : DigitRows{{1, 2, 0, 0}, {}};
   }
   if (isa == Isa::avx2) return two ? DigitRows{{6, 6, 3, 1}, {3, 0, 2, 1}} : DigitRows{{2, 2, 2, 2}, {2, 0, 0, 2}};
@@ -330,7 +334,7 @@ DigitRows digit_rows(Real precision) {
   if (!takes_bf16(precision)) {
     return two ? DigitRows{{16, 16, 16, 16}, {16, 16, 4, 16}} : DigitRows{{6, 6, 6, 8}, {3, 3, 2, 8}};
   }
-  if (find(kLinearBf16Blocks)->isa == Isa::portable) {
+  if (!on_matrix_unit<ops::linear_f32_bf16_any_tiles>()) {
     return two ? DigitRows{{16, 16, 16, 16}, {16, 8, 4, 16}} : DigitRows{{16, 16, 16, 16}, {16, 16, 2, 16}};
   }
   return two ? DigitRows{{3, 4, 1, 3}, {4, 4, 3, 4}} : DigitRows{{5, 8, 4, 6}, {6, 3, 2, 4}};
@@ -345,7 +349,7 @@ int64_t few_digit_rows(const PackedWeights& weights, Real precision) {
 
 // The same of fp16.
 int64_t few_half_rows(const PackedWeights& weights) {
-  const Kernel* kernel = find(kLinearF16);
+  const Kernel* kernel = find<ops::linear_f32_f16_any>();
   if (!kernel) return 0;
   if (kernel->isa == Isa::neon_dotprod) return 4;
   return weights.shape.sparse ? 2 : 1;
@@ -369,17 +373,18 @@ void linear_f32_rows(std::span<const LinearTask> tasks, const Activations& x, st
 }
 
 std::string_view float_way(const PackedWeights& weights, int64_t batch, Real precision) {
-  if (batch_invariant()) return kMultiplyF32.name;
-  if (digits_take(weights) && batch <= few_digit_rows(weights, precision)) return kLinearInteger.name;
+  if (batch_invariant()) return ops::matmul_f32_f32_f32::kName;
+  if (digits_take(weights) && batch <= few_digit_rows(weights, precision)) return ops::linear_f32_i8_int::kName;
   // Sums of fp16 are not what is expected of float32.
-  if (precision != Real::f32 && batch <= few_half_rows(weights) && halves_take(weights)) return kLinearF16.name;
+  if (precision != Real::f32 && batch <= few_half_rows(weights) && halves_take(weights))
+    return ops::linear_f32_f16_any::kName;
   return way_of_floats(weights, batch, precision);
 }
 
 void linear_float(const PackedWeights& weights, const Activations& x, std::string_view way, const Outputs& outputs,
                   int threads) {
   const LinearTask task = {weights, outputs};
-  if (way == kLinearInteger.name) {
+  if (way == ops::linear_f32_i8_int::kName) {
     if (!digits_take(weights)) {
       throw std::invalid_argument(std::string(way) +
                                   " wants integer weights in 8-bit tiles, or 4-bit tables of integers in 16-bit ones");
@@ -387,7 +392,7 @@ void linear_float(const PackedWeights& weights, const Activations& x, std::strin
     linear_digits({&task, 1}, x, threads);
     return;
   }
-  if (way == kLinearF16.name) {
+  if (way == ops::linear_f32_f16_any::kName) {
     if (!halves_take(weights)) {
       throw std::invalid_argument(
           std::string(way) +
@@ -395,39 +400,47 @@ void linear_float(const PackedWeights& weights, const Activations& x, std::strin
     }
     return linear_f16({&task, 1}, x, threads);
   }
-  if (way == kLinearF32.name) return linear_f32({&task, 1}, x, threads);
-  if (way == kMultiplyF32.name) return linear_f32_decoded(weights, x, outputs, threads);
-  if (way == kLinearBf16.name) return linear_bf16({&task, 1}, x, threads);
-  if (way != kLinearBf16Blocks.name && way != kMultiplyBf16.name && way != kLinearGroups.name) {
-    refuse_way("float",
-               {kLinearF32.name, kLinearInteger.name, kLinearF16.name, kLinearBf16.name, kLinearBf16Blocks.name,
-                kLinearGroups.name, kMultiplyF32.name, kMultiplyBf16.name},
-               way);
+  if (way == ops::linear_f32_f32_any::kName) return linear_f32({&task, 1}, x, threads);
+  if (way == ops::matmul_f32_f32_f32::kName) return linear_f32_decoded(weights, x, outputs, threads);
+  if (way == ops::linear_f32_bf16_any::kName) return linear_bf16({&task, 1}, x, threads);
+  if (way != ops::linear_f32_bf16_any_tiles::kName && way != ops::matmul_f32_bf16_bf16::kName &&
+      way != ops::linear_f32_bf16_any_groups::kName) {
+    refuse_way(
+        "float",
+        {ops::linear_f32_f32_any::kName, ops::linear_f32_i8_int::kName, ops::linear_f32_f16_any::kName,
+         ops::linear_f32_bf16_any::kName, ops::linear_f32_bf16_any_tiles::kName, ops::linear_f32_bf16_any_groups::kName,
+         ops::matmul_f32_f32_f32::kName, ops::matmul_f32_bf16_bf16::kName},
+        way);
   }
-  if (way == kLinearGroups.name && !groups_take(weights)) {
+  if (way == ops::linear_f32_bf16_any_groups::kName && !groups_take(weights)) {
     throw std::invalid_argument(
         std::string(way) + " wants codes of at most 6 bits, 4 with a zero point, in groups of a multiple of 32 inputs");
   }
-  if (way == kLinearBf16Blocks.name) return linear_bf16_pairs(weights, x, outputs, threads);
-  (way == kLinearGroups.name ? linear_bf16_groups : linear_bf16_tiles)(weights, x, outputs, threads);
+  if (way == ops::linear_f32_bf16_any_tiles::kName) return linear_bf16_pairs(weights, x, outputs, threads);
+  (way == ops::linear_f32_bf16_any_groups::kName ? linear_bf16_groups : linear_bf16_tiles)(weights, x, outputs,
+                                                                                           threads);
 }
 
 bool linear_float_together(std::span<const LinearTask> tasks, const Activations& x, int threads) {
   const PackedWeights& first = tasks.front().weights;
   const std::string_view way = float_way(first, x.batch, x.precision);
-  if (way == kLinearInteger.name) {
+  if (way == ops::linear_f32_i8_int::kName) {
     return std::ranges::all_of(tasks, [](const LinearTask& task) { return digits_take(task.weights); }) &&
            linear_digits(tasks, x, threads);
   }
-  if (way != kLinearF32.name && way != kLinearF16.name && way != kLinearBf16.name) return false;
+  if (way != ops::linear_f32_f32_any::kName && way != ops::linear_f32_f16_any::kName &&
+      way != ops::linear_f32_bf16_any::kName)
+    return false;
   for (const auto& [weights, outputs] : tasks) {
     const bool same = weights.shape.cols == first.shape.cols &&
                       weights.shape.operand_bits == first.shape.operand_bits &&
                       whole_groups(weights, kFloatSpan) == whole_groups(first, kFloatSpan);
     if (!same || float_way(weights, x.batch, x.precision) != way) return false;
   }
-  if (way == kLinearF16.name && !halves_alike(tasks)) return false;
-  (way == kLinearF16.name ? linear_f16 : way == kLinearF32.name ? linear_f32 : linear_bf16)(tasks, x, threads);
+  if (way == ops::linear_f32_f16_any::kName && !halves_alike(tasks)) return false;
+  (way == ops::linear_f32_f16_any::kName   ? linear_f16
+   : way == ops::linear_f32_f32_any::kName ? linear_f32
+                                           : linear_bf16)(tasks, x, threads);
   return true;
 }
 

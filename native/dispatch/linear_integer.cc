@@ -15,7 +15,11 @@ constexpr int64_t kFewIntegerRows = 8;
 class Int8Tiles {
  public:
   Int8Tiles(const IntegerRows& x, const Cut& cut, int64_t rows)
-      : x_(x), rows_(rows), span_(cut.span), decode_(choose(kDecodeInt8)), multiply_(choose(kMultiplyInt8)) {}
+      : x_(x),
+        rows_(rows),
+        span_(cut.span),
+        decode_(choose<ops::decode_i8_int>()),
+        multiply_(choose<ops::matmul_f32_i8_i8>()) {}
 
   int64_t rows() const { return rows_; }
   int64_t span() const { return span_; }
@@ -40,8 +44,8 @@ class Int8Tiles {
  private:
   const IntegerRows& x_;
   int64_t rows_, span_;
-  DecodeInt8* decode_;
-  MultiplyInt8* multiply_;
+  KernelOf<ops::decode_i8_int> decode_;
+  KernelOf<ops::matmul_f32_i8_i8> multiply_;
 };
 
 void linear_int8_tiles(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding,
@@ -86,7 +90,7 @@ void linear_bf16_groups(const PackedWeights& weights, const Activations& x, cons
 class Int8Pairs {
  public:
   Int8Pairs(const PackedWeights& weights, IntegerRows& x, const Cut& cut, const Outputs& outputs)
-      : weights_(weights), x_(x), cut_(cut), outputs_(outputs), kernel_(choose(kLinearInt8Blocks)) {}
+      : weights_(weights), x_(x), cut_(cut), outputs_(outputs), kernel_(choose<ops::linear_f32_i8_int_tiles>()) {}
 
   // Of `rows` rows from `row` on, in `lots` lots, digits among them.
   void run(int64_t row, int64_t rows, int64_t lots, int threads) {
@@ -122,7 +126,7 @@ class Int8Pairs {
   IntegerRows& x_;
   const Cut& cut_;
   const Outputs& outputs_;
-  LinearInt8Blocks* kernel_;
+  KernelOf<ops::linear_f32_i8_int_tiles> kernel_;
   BlockStore store_block_;
   std::atomic<bool> changed_{false};
 };
@@ -140,14 +144,14 @@ void linear_int8_pairs(const PackedWeights& weights, const Activations& x, const
 
 // Whether the kernel that multiplies rows would rather have four of them, of nine bits, in five lines.
 bool fives_serve(const IntegerFormat& rounding, int64_t batch) {
-  const Isa isa = find(kLinearInteger)->isa;
+  const Isa isa = find<ops::linear_f32_i8_int>()->isa;
   return rounding.mantissa == 8 && batch > 2 && (isa == Isa::neon_dotprod || isa == Isa::portable);
 }
 
 // Rows that cannot be rounded so are multiplied as float32; only those of `nearest` are.
 void linear_int8_spans(std::span<const LinearTask> tasks, const Activations& x, const IntegerFormat& rounding,
                        const Cut& cut, int threads) {
-  const auto kernel = choose(kLinearInteger);
+  const auto kernel = choose<ops::linear_f32_i8_int>();
   const PackedWeights& first = tasks.front().weights;
   IntegerRows rows(first.shape, x, rounding, cut, weight_unit(first.format),
                    fives_serve(rounding, x.batch) ? Placing::fives : Placing::rows);
@@ -179,40 +183,42 @@ bool cut_alike(std::span<const LinearTask> tasks, const IntegerFormat& rounding)
 std::string_view integer_way(const PackedWeights& weights, int64_t batch, const IntegerFormat& rounding) {
   const Cut cut = cut_inputs(weights.shape, weights.format, rounding.group);
   const int64_t rows = batch * digits_of(rounding.mantissa);
-  const bool unit = find(kLinearInt8Blocks)->isa != Isa::portable;
-  if (!unit || rows <= kFewIntegerRows || !int8_serves(rounding, cut)) return kLinearInteger.name;
+  const bool unit = on_matrix_unit<ops::linear_f32_i8_int_tiles>();
+  if (!unit || rows <= kFewIntegerRows || !int8_serves(rounding, cut)) return ops::linear_f32_i8_int::kName;
   if (bf16_serves(weights, rounding, cut) && rounding.mantissa == 8) {
-    return batch <= 2 * kTileRows ? kLinearGroups.name : kMultiplyGroups.name;
+    return batch <= 2 * kTileRows ? ops::linear_f32_bf16_any_groups::kName : ops::matmul_f32_bf16_bf16_groups::kName;
   }
-  return rows <= 2 * kTileRows ? kLinearInt8Blocks.name : kMultiplyInt8.name;
+  return rows <= 2 * kTileRows ? ops::linear_f32_i8_int_tiles::kName : ops::matmul_f32_i8_i8::kName;
 }
 
 void linear_integer(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding,
                     std::string_view way, const Outputs& outputs, int threads) {
   const Cut cut = cut_inputs(weights.shape, weights.format, rounding.group);
-  if (way == kLinearInteger.name) {
+  if (way == ops::linear_f32_i8_int::kName) {
     const LinearTask task = {weights, outputs};
     linear_int8_spans({&task, 1}, x, rounding, cut, threads);
     return;
   }
-  if (way == kLinearGroups.name || way == kMultiplyGroups.name) {
+  if (way == ops::linear_f32_bf16_any_groups::kName || way == ops::matmul_f32_bf16_bf16_groups::kName) {
     if (!bf16_serves(weights, rounding, cut)) {
       throw std::invalid_argument(
           std::string(way) + " wants codes of at most 4 bits in groups of 32 inputs, and activations of at most 8");
     }
-    return linear_bf16_groups(weights, x, rounding, cut, way == kMultiplyGroups.name, outputs, threads);
+    return linear_bf16_groups(weights, x, rounding, cut, way == ops::matmul_f32_bf16_bf16_groups::kName, outputs,
+                              threads);
   }
-  if (way != kLinearInt8Blocks.name && way != kMultiplyInt8.name) {
+  if (way != ops::linear_f32_i8_int_tiles::kName && way != ops::matmul_f32_i8_i8::kName) {
     refuse_way(
         "integer",
-        {kLinearInteger.name, kLinearInt8Blocks.name, kLinearGroups.name, kMultiplyInt8.name, kMultiplyGroups.name},
+        {ops::linear_f32_i8_int::kName, ops::linear_f32_i8_int_tiles::kName, ops::linear_f32_bf16_any_groups::kName,
+         ops::matmul_f32_i8_i8::kName, ops::matmul_f32_bf16_bf16_groups::kName},
         way);
   }
   if (!int8_serves(rounding, cut)) {
     throw std::invalid_argument(std::string(way) +
                                 " wants groups of 32 inputs or a multiple of 64, and activations of at most 14 bits");
   }
-  if (way == kLinearInt8Blocks.name) return linear_int8_pairs(weights, x, rounding, cut, outputs, threads);
+  if (way == ops::linear_f32_i8_int_tiles::kName) return linear_int8_pairs(weights, x, rounding, cut, outputs, threads);
   linear_int8_tiles(weights, x, rounding, cut, outputs, threads);
 }
 
@@ -220,7 +226,7 @@ bool linear_integer_together(std::span<const LinearTask> tasks, const Activation
                              int threads) {
   const PackedWeights& first = tasks.front().weights;
   const bool same_way = std::ranges::all_of(tasks, [&](const LinearTask& task) {
-    return integer_way(task.weights, x.batch, rounding) == kLinearInteger.name;
+    return integer_way(task.weights, x.batch, rounding) == ops::linear_f32_i8_int::kName;
   });
   if (!same_way || !cut_alike(tasks, rounding)) return false;
   linear_int8_spans(tasks, x, rounding, cut_inputs(first.shape, first.format, rounding.group), threads);

@@ -17,6 +17,7 @@
 
 #include "dispatch/parallel.h"
 #include "dispatch/registry.h"
+#include "tilepress/elementwise.h"
 
 namespace tilepress {
 namespace {
@@ -90,8 +91,8 @@ int64_t kept_in(const Scratch& mine) {
   return kept;
 }
 
-void pack_scratch(const MatrixShape& shape, const Streams& streams, PackBlock* pack, int64_t block, Scratch& mine,
-                  std::atomic<bool>& changed) {
+void pack_scratch(const MatrixShape& shape, const Streams& streams, KernelOf<ops::pack_tiles_codes> pack, int64_t block,
+                  Scratch& mine, std::atomic<bool>& changed) {
   clear_padding_rows(shape, block, mine);
   if (!fits(shape, streams, block, kept_in(mine))) {
     changed = true;
@@ -101,8 +102,8 @@ void pack_scratch(const MatrixShape& shape, const Streams& streams, PackBlock* p
        block_codes_at(shape, streams, block), block_mask_at(shape, streams, block));
 }
 
-void unpack_scratch(const MatrixShape& shape, const Streams& streams, UnpackBlock* unpack, int64_t block, Scratch& mine,
-                    std::atomic<bool>& changed) {
+void unpack_scratch(const MatrixShape& shape, const Streams& streams, KernelOf<ops::unpack_codes_tiles> unpack,
+                    int64_t block, Scratch& mine, std::atomic<bool>& changed) {
   if (!fits(shape, streams, block, kept_in(shape, streams, block))) {
     changed = true;
     return;
@@ -183,8 +184,8 @@ void count_kept(const MatrixShape& shape, const Weights& weights, int threads, i
 
 int64_t pack_weights(const MatrixShape& shape, const Format& format, const Weights& weights, bool scales_given,
                      const Streams& streams, int threads) {
-  const auto quantize = choose(kQuantize);
-  const auto pack = choose(kPack);
+  const auto quantize = choose<ops::quantize_any_f32>();
+  const auto pack = choose<ops::pack_tiles_codes>();
   Workers workers(shape, threads);
   std::atomic<int64_t> bad{0};
   std::atomic<bool> changed{false};
@@ -208,7 +209,7 @@ int64_t pack_weights(const MatrixShape& shape, const Format& format, const Weigh
 
 void pack_codes(const MatrixShape& shape, const uint8_t* codes, const uint8_t* keep, const Streams& streams,
                 int threads) {
-  const auto pack = choose(kPack);
+  const auto pack = choose<ops::pack_tiles_codes>();
   const int64_t bytes = code_bytes(shape.bits);
   Workers workers(shape, threads);
   std::atomic<bool> changed{false};
@@ -227,7 +228,7 @@ void pack_codes(const MatrixShape& shape, const uint8_t* codes, const uint8_t* k
 }
 
 void unpack_codes(const MatrixShape& shape, const Streams& streams, uint8_t* codes, uint8_t* keep, int threads) {
-  const auto unpack = choose(kUnpack);
+  const auto unpack = choose<ops::unpack_codes_tiles>();
   const int64_t bytes = code_bytes(shape.bits);
   Workers workers(shape, threads);
   std::atomic<bool> changed{false};
@@ -246,8 +247,8 @@ void unpack_codes(const MatrixShape& shape, const Streams& streams, uint8_t* cod
 
 void unpack_weights(const MatrixShape& shape, const Format& format, const Streams& streams, float* weights,
                     int threads) {
-  const auto unpack = choose(kUnpack);
-  const auto dequantize = choose(kDequantize);
+  const auto unpack = choose<ops::unpack_codes_tiles>();
+  const auto dequantize = choose<ops::dequantize_f32_any>();
   Workers workers(shape, threads);
   std::atomic<bool> changed{false};
   parallel_for(shape.blocks(), threads, [&](int worker, int64_t block) {
@@ -284,7 +285,7 @@ double read_bandwidth(const uint8_t* data, int64_t size, bool in_parts, int thre
   // Of little, every thread has many chunks too, so that all end together.
   constexpr int64_t kLeast = 1 << 15, kMost = 1 << 20, kChunks = 32;
   const int64_t whole = std::clamp(size / (kChunks * threads) / kLeast * kLeast, kLeast, kMost);
-  const auto read = choose(kRead);
+  const auto read = choose<ops::read_u8>();
   std::atomic<uint64_t> total{0};
   const auto start = std::chrono::steady_clock::now();
   parallel_for((size + whole - 1) / whole, threads, [&](int, int64_t chunk) {

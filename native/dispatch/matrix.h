@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "tilepress/convert.h"
-#include "tilepress/kernels.h"
+#include "tilepress/linear.h"
 
 namespace tilepress {
 

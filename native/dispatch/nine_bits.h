@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "tilepress/kernels.h"
+#include "tilepress/linear.h"
 
 namespace tilepress {
 

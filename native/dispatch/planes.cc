@@ -72,7 +72,7 @@ Saturated saturate(const uint8_t* values, Real type, uint16_t* halves) {
 class Packing {
  public:
   Packing(const PlanesShape& shape, const uint8_t* values, Real type, const Planes& to)
-      : shape_(joined(shape)), values_(values), type_(type), to_(to), kernel_(choose(kPackPlanes)) {}
+      : shape_(joined(shape)), values_(values), type_(type), to_(to), kernel_(choose<ops::pack_planes_fp>()) {}
 
   Saturated run(int threads) {
     const int64_t groups = shape_.groups();
@@ -112,7 +112,7 @@ class Packing {
   const uint8_t* values_;
   Real type_;
   Planes to_;
-  PackPlanes* kernel_;
+  KernelOf<ops::pack_planes_fp> kernel_;
   std::atomic<int64_t> all_{0}, not_finite_{0};
 };
 
@@ -123,7 +123,7 @@ Saturated pack_planes(const PlanesShape& shape, const uint8_t* values, Real type
 }
 
 int64_t unpack_planes(const PlanesShape& given, const Planes& from, uint16_t* halves, int threads) {
-  const auto kernel = choose(kUnpackPlanes);
+  const auto kernel = choose<ops::unpack_f16_planes>();
   const PlanesShape shape = joined(given);
   std::atomic<int64_t> bad{0};
   parallel_for((shape.groups() + kLot - 1) / kLot, threads, [&](int, int64_t lot) {

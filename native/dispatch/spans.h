@@ -122,7 +122,7 @@ class BlockStore {
                   const float* totals, const float* scales, int64_t blocks = 1, int64_t block_stride = 0) const;
 
  private:
-  StoreBlock* kernel_;
+  KernelOf<ops::epilogue_fp_f32> kernel_;
 };
 
 // Throws std::invalid_argument with the ways that there are.

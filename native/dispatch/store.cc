@@ -15,7 +15,7 @@ void store_values(Real type, const float* values, int64_t count, uint8_t* to) {
   }
 }
 
-BlockStore::BlockStore() : kernel_(choose(kStore)) {}
+BlockStore::BlockStore() : kernel_(choose<ops::epilogue_fp_f32>()) {}
 
 void BlockStore::operator()(const MatrixShape& shape, const Outputs& outputs, int64_t block, int64_t row, int64_t rows,
                             const float* totals, const float* scales, int64_t blocks, int64_t block_stride) const {

@@ -5,7 +5,7 @@
 
 #include "dispatch/registry.h"
 #include "dispatch/spans.h"
-#include "kernels/scales.h"
+#include "quantize/scales.h"
 
 namespace tilepress {
 

@@ -34,7 +34,7 @@ def test_our_kernels_on_this_machine(call):
 def test_our_kernels_on_a_machine_that_is_not_at_hand(call, call_for_records):
     """Those of its instruction set, wherever this runs."""
     arguments = ["--machine", "spr-ddr", "--decompressor", "kernels", "--weights", "int4:g32"]
-    for batch, kernel in ((1, "linear_f32_i8_int/avx512_vbmi2"), (16, "linear_f32_i8_tiles/amx")):
+    for batch, kernel in ((1, "linear_f32_i8_int/avx512_vbmi2"), (16, "linear_f32_i8_int_tiles/amx")):
         found = call_for_records("roofsurface", *arguments, "--batch", batch)
         format = parse_weight("int4:g32")
         assert found["spr-ddr.int4:g32@100%.vector.demand"] == Kernel(kernel, "int8").counted(format, 1).operations

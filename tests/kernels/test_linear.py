@@ -14,7 +14,7 @@ from tilepress.formats.tensors import SCALE_DTYPES
 from tilepress.kernels import reference
 from tilepress.kernels.linear import INTEGER_WAYS
 
-OPERATIONS = (*INTEGER_WAYS, "decode_i8_int", "quantize_int8", "quantize_bfp")  # see tests/conftest.py
+OPERATIONS = (*INTEGER_WAYS, "decode_i8_int", "quantize_i8_fp", "quantize_bfp_fp")  # see tests/conftest.py
 
 INTEGERS = [
     *(f"int{bits}:g32" for bits in range(2, 9)),
@@ -45,10 +45,10 @@ def ways(packed, rounding):
     bf16 = segment == 32 and packed.format.element.bits <= 4 and mantissa <= 8
     takes = {
         "linear_f32_i8_int": True,
-        "linear_f32_i8_tiles": int8,
-        "linear_f32_bf16_groups": bf16,
-        "multiply_f32_i8_i8": int8,
-        "multiply_f32_bf16_groups": bf16,
+        "linear_f32_i8_int_tiles": int8,
+        "linear_f32_bf16_any_groups": bf16,
+        "matmul_f32_i8_i8": int8,
+        "matmul_f32_bf16_bf16_groups": bf16,
     }
     assert takes.keys() == set(INTEGER_WAYS)
     return [way for way in takes if takes[way]]
@@ -117,15 +117,15 @@ def test_sparse_rows_longer_than_what_is_unpacked_at_a_time(format, density, isa
 
 def test_tiles_want_segments_that_fill_them():
     packed = tiles.pack(torch.ones(20, 96), "int4:g48")
-    with pytest.raises(ValueError, match="multiply_f32_i8_i8 wants groups of 32 inputs or a multiple of 64"):
-        kernels.linear(torch.ones(1, 96), packed, activations="int8", way="multiply_f32_i8_i8")
-    with pytest.raises(ValueError, match="multiply_f32_bf16_groups wants codes of at most 4 bits in groups of 32"):
-        kernels.linear(torch.ones(1, 96), packed, activations="int8", way="multiply_f32_bf16_groups")
+    with pytest.raises(ValueError, match="matmul_f32_i8_i8 wants groups of 32 inputs or a multiple of 64"):
+        kernels.linear(torch.ones(1, 96), packed, activations="int8", way="matmul_f32_i8_i8")
+    with pytest.raises(ValueError, match="matmul_f32_bf16_bf16_groups wants codes of at most 4 bits in groups of 32"):
+        kernels.linear(torch.ones(1, 96), packed, activations="int8", way="matmul_f32_bf16_bf16_groups")
     packed = tiles.pack(torch.ones(20, 96), "int4:g32")
-    with pytest.raises(ValueError, match=r"multiply_f32_i8_i8 wants .* activations of at most 14 bits"):
-        kernels.linear(torch.ones(1, 96), packed, activations="bfp:g32:m15", way="multiply_f32_i8_i8")
-    with pytest.raises(ValueError, match=r"linear_f32_bf16_groups wants .* activations of at most 8"):
-        kernels.linear(torch.ones(1, 96), packed, activations="bfp:g32:m9", way="linear_f32_bf16_groups")
+    with pytest.raises(ValueError, match=r"matmul_f32_i8_i8 wants .* activations of at most 14 bits"):
+        kernels.linear(torch.ones(1, 96), packed, activations="bfp:g32:m15", way="matmul_f32_i8_i8")
+    with pytest.raises(ValueError, match=r"linear_f32_bf16_any_groups wants .* activations of at most 8"):
+        kernels.linear(torch.ones(1, 96), packed, activations="bfp:g32:m9", way="linear_f32_bf16_any_groups")
 
 
 @pytest.mark.parametrize("rounding", ["int8", "bfp:g32:m8"])

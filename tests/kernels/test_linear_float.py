@@ -28,9 +28,9 @@ def ways(packed):
         except ValueError:
             continue
         takes = {
-            "linear_f32_bf16_groups": groups_take,
+            "linear_f32_bf16_any_groups": groups_take,
             "linear_f32_i8_int": digits_take,
-            "linear_f32_f16_f16": halves_take,
+            "linear_f32_f16_any": halves_take,
         }
         if takes.get(way, lambda packed: True)(packed):
             found.append(way)
@@ -198,7 +198,7 @@ def test_many_blocks_share_activations_and_the_last_has_none_beside_it(format, d
     packed = pack(format, 16 * 8 + 5, 150, density)
     for batch in (2, 16, 20):
         x = activations(batch, 150, dtype=torch.bfloat16)
-        assert_within_bound(x, packed, way="linear_f32_bf16_tiles", threads=1)
+        assert_within_bound(x, packed, way="linear_f32_bf16_any_tiles", threads=1)
 
 
 @pytest.mark.parametrize("format", ["bf16", "mxfp4", "int8:row", "uint4:g32"])
@@ -219,9 +219,9 @@ def test_rows_as_they_were_given_and_nothing_behind_them(format, density, isa):
     for batch in (2, 16, 17, 32, 40, 48):
         x = torch.full((64, 128), torch.nan, dtype=torch.bfloat16)
         x[:batch] = activations(batch, 128, dtype=torch.bfloat16)
-        assert_within_bound(x[:batch], packed, way="linear_f32_bf16_tiles")
+        assert_within_bound(x[:batch], packed, way="linear_f32_bf16_any_tiles")
         if groups_take(packed):
-            assert_within_bound(x[:batch], packed, way="linear_f32_bf16_groups")
+            assert_within_bound(x[:batch], packed, way="linear_f32_bf16_any_groups")
 
 
 @pytest.mark.parametrize(("format", "density"), [("int4:g32", None), ("int4:g32", 0.5), ("uint4:g64", None)])
@@ -229,7 +229,7 @@ def test_rows_give_the_same_as_they_were_given_and_laid_out_in_tiles(format, den
     packed = pack(format, 16 * 20, 128, density)
     for batch in (3, 16, 21):
         x = activations(batch, 128, dtype=torch.bfloat16)
-        ours = [kernels.linear(x, packed, way="linear_f32_bf16_groups", threads=threads) for threads in (1, 2)]
+        ours = [kernels.linear(x, packed, way="linear_f32_bf16_any_groups", threads=threads) for threads in (1, 2)]
         assert torch.equal(*ours)  # one thread has more blocks than pay without laying rows out
 
 
@@ -331,7 +331,7 @@ def test_weights_that_are_no_numbers_pass_through(format, code, sparse, isa):
     y = kernels.linear(torch.ones(1, 64, dtype=torch.bfloat16), packed)
     assert y.isfinite().sum() == 15 and not y[0, 3].isfinite()
     with pytest.raises(ValueError, match=r"no kernel for|wants weights that fp16 holds"):
-        kernels.linear(torch.ones(1, 64), packed, way="linear_f32_f16_f16")
+        kernels.linear(torch.ones(1, 64), packed, way="linear_f32_f16_any")
 
 
 def test_halves_serve_a_few_rows_and_no_float32():
@@ -341,8 +341,8 @@ def test_halves_serve_a_few_rows_and_no_float32():
         pytest.skip("no arithmetic of fp16 here")
     for format in ("e4m3", "bf8", "fp16", "nf4:g64"):
         packed = pack(format, 16, 64, 0.5)
-        assert kernels.linear_kernel(packed, 1, torch.bfloat16) == f"linear_f32_f16_f16/{isa}"
-        assert kernels.linear_kernel(packed, 1, torch.float16) == f"linear_f32_f16_f16/{isa}"
+        assert kernels.linear_kernel(packed, 1, torch.bfloat16) == f"linear_f32_f16_any/{isa}"
+        assert kernels.linear_kernel(packed, 1, torch.float16) == f"linear_f32_f16_any/{isa}"
         assert "f16_f16" not in kernels.linear_kernel(packed, 1, torch.float32).replace("bf16_bf16", "")
         assert "f16_f16" not in kernels.linear_kernel(packed, 16, torch.bfloat16).replace("bf16_bf16", "")
 
@@ -383,7 +383,7 @@ def test_the_kernel_that_runs_can_be_asked_for(isa):
 
 def test_an_unknown_way_is_refused_with_the_list():
     packed = tiles.pack(torch.ones(16, 64), "mxfp4")
-    listed = "linear_f32_i8_int, .*multiply_f32_f32_f32, multiply_f32_bf16_bf16; not magic"
+    listed = "linear_f32_i8_int, .*matmul_f32_f32_f32, matmul_f32_bf16_bf16; not magic"
     with pytest.raises(ValueError, match=listed):
         kernels.linear(torch.ones(1, 64), packed, way="magic")
 
@@ -400,8 +400,8 @@ def test_digits_want_integers():
 
 def test_sums_of_groups_want_groups_of_whole_tiles():
     packed = tiles.pack(torch.ones(16, 64), "int4:g16")
-    with pytest.raises(ValueError, match=r"linear_f32_bf16_groups wants codes of at most 6 bits.* of a multiple of 32"):
-        kernels.linear(torch.ones(1, 64), packed, way="linear_f32_bf16_groups")
+    with pytest.raises(ValueError, match=r"linear_f32_bf16_any_groups wants codes of at most 6 bits.* of a multiple of 32"):
+        kernels.linear(torch.ones(1, 64), packed, way="linear_f32_bf16_any_groups")
 
 
 @pytest.mark.parametrize("density", [0.02, 0.13, 0.5, 0.8])

@@ -12,7 +12,7 @@ from tilepress import _native, kernels
 from tilepress.formats import BFP, bfp
 from tilepress.kernels import PackedPlanes, pack_planes, unpack_planes
 
-OPERATIONS = ("pack_planes", "unpack_planes")  # see tests/conftest.py
+OPERATIONS = ("pack_planes_fp", "unpack_f16_planes")  # see tests/conftest.py
 SPECIAL = [torch.inf, -torch.inf, torch.nan, -torch.nan]
 
 
@@ -95,7 +95,7 @@ def test_order_in_memory_is_not_asked_for():
 
 
 def test_dispatch_knows_both(isa):
-    for operation in ("pack_planes", "unpack_planes"):
+    for operation in ("pack_planes_fp", "unpack_f16_planes"):
         assert kernels.chosen(operation) in kernels.registered()[operation]
 
 

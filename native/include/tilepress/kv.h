@@ -14,7 +14,7 @@
 
 #include <cstdint>
 
-#include "tilepress/kernels.h"
+#include "tilepress/linear.h"
 
 namespace tilepress {
 
@@ -66,10 +66,11 @@ struct KvWeights {
 };
 
 // scores: 32 of each row = scaling * query · key, group after group.
-using KvScores = void(const KvBlock& keys, int64_t channels, const KvQueries&, float scaling, float* scores);
+TILEPRESS_OPERATION(score_f32_bfp_bfp,
+                    void(const KvBlock& keys, int64_t channels, const KvQueries&, float scaling, float* scores));
 
 // out [channels / 16, rows, 16] += weights · values.
-using KvMix = void(const KvBlock& values, int64_t channels, const KvWeights&, float* out);
+TILEPRESS_OPERATION(mix_f32_u8_bfp, void(const KvBlock& values, int64_t channels, const KvWeights&, float* out));
 
 // Many rows at a time, for matrix units: bf16 holds queries, weights and whole or half values exactly, units and all,
 // as these are powers of two. Rows come in lots of 16, of which the last may lack some.
@@ -94,20 +95,18 @@ constexpr int64_t kv_tile_scratch(int64_t channels, int64_t rows) {
 }
 
 // The same as KvScores and KvMix, to the bit, of `count` blocks that follow each other.
-using KvScoresTiles = void(const KvBlock* keys, int64_t count, int64_t channels, const KvQueryTiles&, float scaling,
-                           float* scores, uint8_t* scratch);
-using KvMixTiles = void(const KvBlock* values, int64_t count, int64_t channels, const KvWeights&, float* out,
-                        uint8_t* scratch);
+TILEPRESS_OPERATION(score_f32_bf16_bfp, void(const KvBlock* keys, int64_t count, int64_t channels, const KvQueryTiles&,
+                                             float scaling, float* scores, uint8_t* scratch));
+TILEPRESS_OPERATION(mix_f32_bf16_bfp, void(const KvBlock* values, int64_t count, int64_t channels, const KvWeights&,
+                                           float* out, uint8_t* scratch));
 
 // Weights e^(score - largest), in groups of 32 of which `count` is a multiple, as integers; of each group their sum and
 // what 1 stands for. To the bit as kernels/attention_reference.py has it; `largest` is not below any score.
-using KvWeigh = void(const float* scores, int64_t count, float largest, uint8_t* values, int32_t* sums, float* units);
-
-// The largest of so many scores, which may be none.
-using KvLargest = float(const float* scores, int64_t count);
+TILEPRESS_OPERATION(softmax_u8_f32, void(const float* scores, int64_t count, float largest, uint8_t* values,
+                                         int32_t* sums, float* units));
 
 // Values rounded to FP16, nearest even, saturating; where there are offsets, less these and rounded once more.
-using KvHalves = void(const float* values, const float* offsets, int64_t count, uint16_t* halves);
+TILEPRESS_OPERATION(convert_f16_f32, void(const float* values, const float* offsets, int64_t count, uint16_t* halves));
 
 // Where a token is one of a block's 32, and the bits of its magnitudes.
 struct KvToken {
@@ -115,8 +114,8 @@ struct KvToken {
 };
 
 // A token's key becomes integers under exponents of its own, or one that is there is cut to fewer bits.
-using KvSetKey = void(const KvUnits& keys, int64_t channels, const KvToken&, const uint16_t* key);
-using KvCutKey = void(const KvUnits& keys, int64_t channels, const KvToken&);
+TILEPRESS_OPERATION(quantize_key_bfp, void(const KvUnits& keys, int64_t channels, const KvToken&, const uint16_t* key));
+TILEPRESS_OPERATION(truncate_key_bfp, void(const KvUnits& keys, int64_t channels, const KvToken&));
 
 // The last tokens' values in FP16, one's so far from the next's, and their bits: those from `begin` to `end` have
 // fewer.
@@ -129,7 +128,7 @@ struct KvOpenValues {
 
 // The last of the open values becomes integers under exponents that the others have as well; where one rises, they are
 // rounded anew. Or a token's values that are there are cut to fewer bits.
-using KvSetValue = void(const KvUnits& values, int64_t channels, const KvOpenValues&);
-using KvCutValue = void(const KvUnits& values, int64_t channels, const KvToken&);
+TILEPRESS_OPERATION(quantize_value_bfp, void(const KvUnits& values, int64_t channels, const KvOpenValues&));
+TILEPRESS_OPERATION(truncate_value_bfp, void(const KvUnits& values, int64_t channels, const KvToken&));
 
 }  // namespace tilepress

@@ -11,7 +11,8 @@
 
 #include <cstdint>
 
-#include "tilepress/kernels.h"
+#include "tilepress/format.h"
+#include "tilepress/kernel.h"
 
 namespace tilepress {
 
@@ -43,9 +44,6 @@ struct SparseFactors {
 };
 
 // out [r * stride + 16 * unit + lane] += Σ over d: value d of the lane * factor d of row r.
-using MultiplySparse = void(const SparseUnits&, const SparseFactors&, float* out, int64_t stride);
-
-// values = e^(value - largest), of which it returns the sum; `largest` is not below any.
-using SoftmaxWeights = float(float* values, int64_t count, float largest);
+TILEPRESS_OPERATION(matmul_f32_f32_sparse, void(const SparseUnits&, const SparseFactors&, float* out, int64_t stride));
 
 }  // namespace tilepress

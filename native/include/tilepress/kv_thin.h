@@ -22,6 +22,6 @@ struct ThinUnits {
 };
 
 // codes and, where there is a stream of them, lows, as kv.h has them.
-using ExpandThin = void(const ThinUnits&, uint8_t* codes, uint8_t* lows);
+TILEPRESS_OPERATION(expand_bfp_sparse, void(const ThinUnits&, uint8_t* codes, uint8_t* lows));
 
 }  // namespace tilepress

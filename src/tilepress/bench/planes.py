@@ -50,7 +50,7 @@ def measure_planes(mantissa: int, size: int, repeats: int, threads: int | None) 
         rate / seconds_unpacking,
         read_bandwidth(threads, repeats=repeats) / threads,
         8 * packed.nbytes / values.numel(),
-        chosen("pack_planes"),
+        chosen("pack_planes_fp"),
     )
 
 

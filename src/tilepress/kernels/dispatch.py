@@ -45,7 +45,7 @@ def batch_invariant(wanted: bool = True) -> Iterator[None]:
     """Within the context, for all threads, a row's result is the same bits whatever batch it is in.
 
     `linear` with float activations chooses its kernel by the number of rows, and kernels add in different orders. In
-    this mode it always runs multiply_f32_f32_f32: one sum for each output, from the first input to the last, each
+    this mode it always runs matmul_f32_f32_f32: one sum for each output, from the first input to the last, each
     product added with one rounding (the portable kernel on x86: two). The environment variable
     TILEPRESS_BATCH_INVARIANT=1 sets the mode for a whole process. Integer activations are exact, so they need none.
     """
@@ -58,10 +58,10 @@ def batch_invariant(wanted: bool = True) -> Iterator[None]:
 
 def registered() -> dict[str, list[str]]:
     """Operation → the instruction sets it has a kernel for in this build, best first."""
-    found: dict[str, list[str]] = {}
-    for operation, isa in _native.registered():
-        found.setdefault(operation, []).append(isa)
-    return found
+    kernels: dict[str, list[str]] = {}
+    for operation, isa, _, _ in _native.registered():
+        kernels.setdefault(operation, []).append(isa)
+    return kernels
 
 
 def chosen(operation: str) -> str:

@@ -18,20 +18,20 @@ from .reference import digit_bits
 
 INTEGER_WAYS = (
     "linear_f32_i8_int",
-    "linear_f32_i8_tiles",
-    "linear_f32_bf16_groups",
-    "multiply_f32_i8_i8",
-    "multiply_f32_bf16_groups",
+    "linear_f32_i8_int_tiles",
+    "linear_f32_bf16_any_groups",
+    "matmul_f32_i8_i8",
+    "matmul_f32_bf16_bf16_groups",
 )
 FLOAT_WAYS = (
     "linear_f32_f32_any",
     "linear_f32_i8_int",
-    "linear_f32_f16_f16",
+    "linear_f32_f16_any",
     "linear_f32_bf16_any",
-    "linear_f32_bf16_tiles",
-    "linear_f32_bf16_groups",
-    "multiply_f32_f32_f32",
-    "multiply_f32_bf16_bf16",
+    "linear_f32_bf16_any_tiles",
+    "linear_f32_bf16_any_groups",
+    "matmul_f32_f32_f32",
+    "matmul_f32_bf16_bf16",
 )
 
 FLOAT, BF16 = -1, -2  # instead of a mantissa

@@ -17,10 +17,10 @@ from .domains import FRONT_END, MATRIX, MEMORY, VECTOR
 INTEGER, FLOATS, HALVES, PAIRS, TILES, INTEGER_TILES = (
     "linear_f32_i8_int",
     "linear_f32_f32_any",
-    "linear_f32_f16_f16",
+    "linear_f32_f16_any",
     "linear_f32_bf16_any",
-    "linear_f32_bf16_tiles",
-    "linear_f32_i8_tiles",
+    "linear_f32_bf16_any_tiles",
+    "linear_f32_i8_int_tiles",
 )
 
 
@@ -107,7 +107,7 @@ COUNTS = (
     Counted(f"{HALVES}/amx", "nf4:g64", False, "bf16", 73.5, 1, 26.5, 120.5),
     Counted(f"{TILES}/amx", "mxfp4", False, "float", 53.1, None, 14, matrix=1),
     Counted(f"{TILES}/amx", "int4:g32", False, "float", 162.1, None, 65, matrix=1),
-    Counted("linear_f32_bf16_groups/amx", "int4:g32", False, "float", 51, None, 49, matrix=1),
+    Counted("linear_f32_bf16_any_groups/amx", "int4:g32", False, "float", 51, None, 49, matrix=1),
     Counted(f"{TILES}/amx", "bf16", True, "float", 17.1, None, 32, matrix=1),
     Counted(f"{INTEGER_TILES}/amx", "int8:row", True, "int8", 16.8, None, 10, matrix=0.5),
     Counted(f"{INTEGER_TILES}/amx", "int4:g32", False, "int8", 42, None, 21, matrix=1),

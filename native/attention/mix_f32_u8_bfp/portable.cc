@@ -1,0 +1,25 @@
+#include "attention/bfp_lanes_scalar.h"
+
+namespace tilepress {
+namespace {
+
+struct ScalarMix : ScalarLanes {
+  template <int rows>
+  static void mix(const KvBlock& first, int64_t units, const KvWeights& p, float* out, int64_t stride) {
+    for (int64_t at = 0; at < units; ++at, out += stride) {
+      const KvBlock unit = unit_of(first, at);
+      int32_t sums[rows][kKvLanes] = {};
+      dot<rows>(unit, p.values, kKvSegment, sums);
+      for (int row = 0; row < rows; ++row) add(sums[row], unit, p.units[row * kKvSegmentBlocks], out + row * kKvLanes);
+    }
+  }
+};
+
+void mix_f32_u8_bfp(const KvBlock& values, int64_t channels, const KvWeights& weights, float* out) {
+  mix_block<ScalarMix>(values, channels, weights, out);
+}
+
+TILEPRESS_KERNEL(mix_f32_u8_bfp);
+
+}  // namespace
+}  // namespace tilepress

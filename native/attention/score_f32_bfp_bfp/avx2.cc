@@ -1,0 +1,58 @@
+#include "attention/bfp_lanes_avx2.h"
+
+namespace tilepress {
+namespace {
+
+struct Avx2Score : Avx2Lanes {
+  // Keys are raised by 16, for which sums begin below 0.
+  template <int rows>
+  static void score(const KvBlock& first, int64_t groups, const KvQueries& queries, float scaling, float* scores) {
+    for (int half = 0; half < 2; ++half) {
+      __m256 totals[rows];
+      for (int row = 0; row < rows; ++row) totals[row] = _mm256_setzero_ps();
+      for (int64_t group = 0; group < groups; ++group) {
+        const KvBlock unit = unit_of(first, group);
+        prefetch(unit.codes + 160 * half, kKvUnitCodes / 2, unit.exponents, 2 * groups);
+        add_group<rows>(unit, half, queries_from(queries, group), totals);
+      }
+      for (int row = 0; row < rows; ++row) {
+        const __m256 scaled = _mm256_mul_ps(totals[row], _mm256_set1_ps(scaling));
+        _mm256_storeu_ps(scores + row * kKvSegment + 8 * half, scaled);
+      }
+    }
+  }
+
+ private:
+  template <int rows>
+  static void add_group(const KvBlock& unit, int half, const KvQueries& q, __m256* totals) {
+    __m256i sums[rows + 1];
+    for (int i = 0; i <= rows; ++i) sums[i] = _mm256_set1_epi32(-16 * q.sums[i]);
+    const __m256i signs = load(unit.codes + 256 + 32 * half);
+    const auto raised = [&](int r) {
+      const __m256i positive = _mm256_andnot_si256(negative(signs, r), _mm256_set1_epi8(16));
+      return _mm256_or_si256(nibbles_of(unit.codes + 32 * half, r), positive);
+    };
+    const auto bytes = [&](int i, int r) { return four(q.bytes + kKvGroup * i + 4 * r); };
+    const auto product = [](__m256i codes, __m256i x) { return _mm256_maddubs_epi16(codes, x); };
+    dot<rows + 1>(raised, bytes, product, sums);
+    if (unit.lows) {
+      for (int i = 0; i <= rows; ++i) sums[i] = _mm256_slli_epi32(sums[i], 4);
+      dot<rows + 1>([&](int r) { return nibbles_of(unit.lows + 32 * half, r); }, bytes, product, sums);
+    }
+    float of_lanes[kKvLanes];
+    lane_units(unit.exponents, unit.lows != nullptr, of_lanes);
+    for (int row = 0; row < rows; ++row) {
+      const __m256i thrice = _mm256_add_epi32(_mm256_slli_epi32(sums[row + 1], 1), sums[row + 1]);
+      totals[row] = added(totals[row], _mm256_add_epi32(sums[row], thrice), of_lanes + 8 * half, q.units[row]);
+    }
+  }
+};
+
+void score_f32_bfp_bfp(const KvBlock& keys, int64_t channels, const KvQueries& queries, float scaling, float* scores) {
+  score_block<Avx2Score>(keys, channels, queries, scaling, scores);
+}
+
+TILEPRESS_KERNEL(score_f32_bfp_bfp);
+
+}  // namespace
+}  // namespace tilepress

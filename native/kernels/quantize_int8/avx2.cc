@@ -1,7 +1,0 @@
-#include "kernels/quantize_int8/quantize_row.h"
-
-namespace tilepress {
-
-bool avx2::quantize_int8_row(const Int8Input& in, const Int8Output& out) { return quantize_int8(in, out); }
-
-}  // namespace tilepress

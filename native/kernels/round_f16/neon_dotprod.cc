@@ -1,7 +1,0 @@
-#include "kernels/round_f16/round_row.h"
-
-namespace tilepress {
-
-bool neon_dotprod::round_half_row(const HalfInput& in, const HalfOutput& out) { return round_row(in, out); }
-
-}  // namespace tilepress

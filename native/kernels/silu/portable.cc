@@ -1,7 +1,0 @@
-#include "kernels/silu/silu_lanes.h"
-
-namespace tilepress {
-
-void portable::silu_floats(float* values, int64_t count) { silu_lanes(values, count); }
-
-}  // namespace tilepress

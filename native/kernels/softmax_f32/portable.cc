@@ -1,9 +1,0 @@
-#include "kernels/softmax_f32/softmax_weights.h"
-
-namespace tilepress {
-
-float portable::softmax_weights(float* values, int64_t count, float largest) {
-  return weigh_all(values, count, largest);
-}
-
-}  // namespace tilepress

@@ -1,7 +1,0 @@
-#include "kernels/store/store_rows.h"
-
-namespace tilepress {
-
-void avx512::store_block(const BlockResults& results) { store_rows(results); }
-
-}  // namespace tilepress

@@ -1,0 +1,14 @@
+// Compiled for: portable neon_dotprod avx2 avx512 avx512_vbmi2
+#include "linear/f32_lookups.h"
+
+namespace tilepress {
+namespace {
+
+int64_t decode_f32_any(const SpanWeights& span, float* weights, uint8_t* scratch) {
+  return decode_any<Lookups>(span, weights, scratch);
+}
+
+TILEPRESS_KERNEL(decode_f32_any);
+
+}  // namespace
+}  // namespace tilepress

@@ -1,0 +1,17 @@
+// What f32_k_panel.h asks for beside unpacking.
+#pragma once
+
+#include "linear/f32_k_panel.h"
+#include "pack/unpack_scalar.h"
+
+namespace tilepress {
+namespace {
+
+struct Lookups : Scalar {
+  using SmallTable = Table;
+
+  [[gnu::always_inline]] static Floats to_floats(Halves halves) { return fp16_lanes_to_floats(halves); }
+};
+
+}  // namespace
+}  // namespace tilepress

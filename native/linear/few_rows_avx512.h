@@ -1,0 +1,84 @@
+// Weights decoded to rows of bf16 pairs in registers and multiplied at once, for a few rows of activations. A group's
+// products are summed before its scale is applied.
+// Products brings
+//   Number, of activations
+//   add(sums, pair, x): adds the products of four inputs to two sums
+#pragma once
+
+#include "linear/bf16_rows_avx512.h"
+
+namespace tilepress {
+namespace {
+
+// Sums of several rows of activations; of few more than one for each, so that products need not wait for one another.
+template <int rows>
+struct FewSums {
+  static constexpr int kChains = rows == 1 ? 4 : 2;
+  __m512 of[rows][kChains];
+
+  void clear() {
+    for (auto& row : of) {
+      for (auto& sum : row) sum = _mm512_setzero_ps();
+    }
+  }
+
+  template <class Products>
+  [[gnu::always_inline]] void add(const Products& products, const RowPair* pairs, const typename Products::Number* x,
+                                  int64_t stride) {
+    for (int i = 0; i < rows; ++i, x += stride) {
+      for (int line = 0; line < kStepLines; ++line) {
+        products.add(of[i] + 2 * line % kChains, pairs[line], x + kLineInputs * line);
+      }
+    }
+  }
+
+  __m512 total(int row) const {
+    __m512 sum = _mm512_add_ps(of[row][0], of[row][1]);
+    if constexpr (kChains == 4) sum = _mm512_add_ps(sum, _mm512_add_ps(of[row][2], of[row][3]));
+    return sum;
+  }
+};
+
+template <class Source, class Values, ScaleType type, int rows, class Products>
+int64_t multiply_few(const Products& products, const SpanWeights& weights,
+                     const FloatActivations<typename Products::Number>& x, uint8_t* scratch, int64_t row, float* out) {
+  Source source(weights, scratch);
+  Values values(weights);
+  __m512 totals[rows];
+  for (auto& total : totals) total = _mm512_setzero_ps();
+  const typename Products::Number* from = x.x + row * x.stride;
+  for_groups(weights, weights.inputs, [&](int64_t group, int64_t begin, int64_t end) {
+    FewSums<rows> sums;
+    sums.clear();
+    values.begin_group(group);
+    for (int64_t input = begin; input < end; input += kStepInputs) {
+      RowPair pairs[kStepLines];
+      source.next(values, pairs);
+      sums.add(products, pairs, from + input, x.stride);
+    }
+    const __m512 scales = scales_of<type>(weights.scales, group);
+    for (int i = 0; i < rows; ++i) totals[i] = _mm512_fmadd_ps(sums.total(i), scales, totals[i]);
+  });
+  for (int i = 0; i < rows; ++i) {
+    float* at = out + i * kBlockNeurons;
+    _mm512_storeu_ps(at, _mm512_add_ps(_mm512_loadu_ps(at), totals[i]));
+  }
+  return source.taken();
+}
+
+// So many rows at a time, for which there are registers, then half as many and so on. Returns what Source::taken does.
+template <int rows, class Source, class Values, class Products>
+int64_t multiply_by(const Products& products, const SpanWeights& weights,
+                    const FloatActivations<typename Products::Number>& x, uint8_t* scratch, float* out, int64_t row = 0,
+                    int64_t taken = 0) {
+  for (; row + rows <= x.batch; row += rows) {
+    with_scale_type(*weights.format, [&]<ScaleType type>() {
+      taken = multiply_few<Source, Values, type, rows>(products, weights, x, scratch, row, out + row * kBlockNeurons);
+    });
+  }
+  if constexpr (rows == 1) return taken;
+  return multiply_by<(rows + 1) / 2, Source, Values>(products, weights, x, scratch, out, row, taken);
+}
+
+}  // namespace
+}  // namespace tilepress

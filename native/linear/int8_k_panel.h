@@ -1,0 +1,238 @@
+// y = x · Wᵀ for one block of 16 neurons over a span of inputs, integer activations and integer weights. Integer dot
+// products over each segment of inputs are exact; then, segment after segment,
+//   sum = fma(float(dot) [* unit], scale, sum)     rounded once (units are powers of two), on every instruction set
+//   alike.
+// This is the way that takes any weights: decode the whole span to int8 operands, then multiply. Simd brings what
+// unpack_block.h asks for, and
+//   dot(operands, x, rows, sums): for each of 16 neurons, sums += the products of its operands in `rows` tile rows (a
+//   multiple of 4) with the 4 * rows activations x.
+#pragma once
+
+#include "pack/unpack_block.h"
+#include "quantize/scales.h"
+
+namespace tilepress {
+namespace {
+
+// Whether operands of a kind meet zero points: what is known beforehand need not be compiled.
+enum class MeetsZeroPoints { never, sometimes, always };
+
+constexpr int kStepRows = 4;                // tile rows that hold 16 inputs, the least that a segment can have
+constexpr int kStepInputs = 4 * kStepRows;  // inputs of a step
+constexpr int kTileInputs = tile_inputs(8);
+
+// One segment of a span: its inputs, and where its weights' scales lie.
+struct Segment {
+  int64_t index, begin, end, group;
+};
+
+template <class Work>
+[[gnu::always_inline]] inline void for_segments(const SpanWeights& weights, const IntegerActivations& x,
+                                                const Work& work) {
+  const int64_t size = x.segment, inputs = weights.inputs, group_size = weights.format->group;
+  int64_t index = 0, group = weights.first / group_size, left = group_size - weights.first % group_size;
+  for (int64_t begin = 0; begin < inputs; begin += size, ++index) {
+    work(Segment{index, begin, least(begin + size, inputs), group});
+    left -= size;
+    if (left <= 0) ++group, left = group_size;
+  }
+}
+
+// Quarters of a line of 64 codes.
+using Sixteen [[gnu::vector_size(16)]] = uint8_t;
+using EightPairs [[gnu::vector_size(16)]] = uint16_t;
+
+// Calls work(part of a line) for `count` bytes, whole lines at a time.
+template <class Work>
+[[gnu::always_inline]] inline void for_parts(uint8_t* codes, int64_t count, int part, const Work& work) {
+  for (int64_t line = 0; line < count; line += kLineCodes) {
+    for (int at = 0; at < kLineCodes; at += part) work(codes + line + at);
+  }
+}
+
+// 4-bit codes to the integers that they stand for. Whole lines.
+inline void look_up_integers(const Format& format, uint8_t* codes, int64_t count) {
+  const auto table = load<Sixteen>(format.integers);
+  for_parts(codes, count, sizeof(Sixteen), [&](uint8_t* at) __attribute__((always_inline)) {
+    const Sixteen operands = __builtin_shuffle(table, load<Sixteen>(at));
+    std::memcpy(at, &operands, sizeof(operands));
+  });
+}
+
+// Lines of 16-bit tiles, two rows with two inputs of each neuron, to those of 8-bit tiles, one row with four.
+inline void pairs_to_fours(uint8_t* operands, int64_t count) {
+  const EightPairs first = {0, 8, 1, 9, 2, 10, 3, 11}, second = {4, 12, 5, 13, 6, 14, 7, 15};
+  for (int64_t i = 0; i < count; i += kLineCodes) {
+    EightPairs in[4], out[4];
+    std::memcpy(in, operands + i, sizeof(in));
+    for (int half = 0; half < 2; ++half) {
+      out[2 * half] = __builtin_shuffle(in[half], in[half + 2], first);
+      out[2 * half + 1] = __builtin_shuffle(in[half], in[half + 2], second);
+    }
+    std::memcpy(operands + i, out, sizeof(out));
+  }
+}
+
+// Codes to the int8 operands that stand for them: looked up, or sign-extended, and 8-bit unsigned ones less 128. Whole
+// lines.
+inline void to_operands(const Format& format, uint8_t* codes, int64_t count) {
+  if (format.integers) return look_up_integers(format, codes, count);
+  if (format.zero_point ? format.bits < 8 : format.bits == 8) return;
+  const uint8_t flip = static_cast<uint8_t>(1 << (format.bits - 1));
+  const uint8_t less = format.zero_point ? 0 : flip;
+  for_parts(codes, count, kSimdBytes, [&](uint8_t* at) __attribute__((always_inline)) {
+    const Bytes operands = (load<Bytes>(at) ^ flip) - less;
+    std::memcpy(at, &operands, sizeof(operands));
+  });
+}
+
+// What 8-bit unsigned codes and their zero points are lowered by, so that they fit int8.
+inline int lowered(const Format& format) { return format.zero_point && format.bits == 8 ? 128 : 0; }
+
+// What a dot product of operands, times 2^zero_shift, is too large by, for each unit of the sum of x.
+inline int32_t zero_of(const SpanWeights& weights, int64_t group, int neuron) {
+  return weights.zeros ? weights.zeros[group * kBlockNeurons + neuron] - lowered(*weights.format) : 0;
+}
+
+// The 16 scales of a group, as floats.
+inline void load_scales(const SpanWeights& weights, int64_t group, float* scales) {
+  if (weights.format->scale == ScaleType::fp32) {
+    std::memcpy(scales, static_cast<const float*>(weights.scales) + group * kBlockNeurons,
+                sizeof(float) * kBlockNeurons);
+    return;
+  }
+  for (int neuron = 0; neuron < kBlockNeurons; ++neuron) {
+    scales[neuron] = load_scale(weights.format->scale, weights.scales, group * kBlockNeurons + neuron);
+  }
+}
+
+// Where in the scratch memory of a call its parts lie.
+inline uint8_t* operands_in(const SpanWeights& weights, uint8_t* scratch) {
+  return scratch + (weights.tiles + 1) * kMaxTileBytes;
+}
+
+// The zero points of a group as operands of a tile row, four inputs of each neuron. Where there is a mask they are
+// codes.
+inline ByteVector zero_operands(const SpanWeights& weights, int64_t group) {
+  const int shift = zero_shift(*weights.format);
+  uint32_t fours[kBlockNeurons];
+  for (int neuron = 0; neuron < kBlockNeurons; ++neuron) {
+    fours[neuron] = 0x01010101u * static_cast<uint8_t>(zero_of(weights, group, neuron) >> shift);
+  }
+  ByteVector operands;
+  std::memcpy(&operands, fours, sizeof(operands));
+  return operands;
+}
+
+// A dropped weight is zero, and its operand therefore the zero point of its group.
+inline void drop_to_zero_points(const SpanWeights& weights, int64_t tile, const uint8_t* keep, uint8_t* operands) {
+  int64_t last = -1;
+  ByteVector zeros{};
+  for (int row = 0; row < kBlockNeurons; ++row, keep += kVectorBytes, operands += kVectorBytes) {
+    const int64_t input = least<int64_t>(tile * kTileInputs + 4 * row, weights.inputs - 1);
+    const int64_t group = (weights.first + input) / weights.format->group;
+    if (group != last) zeros = zero_operands(weights, last = group);
+    const ByteVector kept = load_bytes(operands), filled = load_bytes(keep) != 0 ? kept : zeros;
+    std::memcpy(operands, &filled, sizeof(filled));
+  }
+}
+
+// The kept codes of the span, a byte each, and how many; -1 if the block has not so many. Streams can be read from
+// every eighth code on, where a byte begins: so up to kKeptBefore stand before them.
+constexpr int kKeptBefore = 7;
+struct Kept {
+  const uint8_t* codes;
+  int64_t count;
+};
+
+template <class Simd>
+Kept unpack_kept(const SpanWeights& weights, uint8_t* scratch) {
+  const int bits = weights.format->bits;
+  const int64_t count = count_bits(weights.mask, weights.tiles * tile_mask_bytes(weights.operand_bits));
+  if (weights.taken + count > weights.limit) return {nullptr, -1};
+  if (bits == 8) return {weights.packed + weights.taken, count};
+  const int64_t before = weights.taken % 8;
+  Simd::unpack_stream(bits, weights.packed + weights.taken / 8 * bits, before + count, scratch);
+  return {scratch + before, count};
+}
+
+// Those of sparse weights in the order of their tiles. What was dropped is 0, which a looked-up code need not be.
+template <class Simd>
+int64_t expand_operands(const SpanWeights& weights, uint8_t* operands, uint8_t* scratch) {
+  const Format& format = *weights.format;
+  const int count = tile_codes(weights.operand_bits), mask_bytes = tile_mask_bytes(weights.operand_bits);
+  const Kept kept = unpack_kept<Simd>(weights, scratch);
+  if (kept.count < 0) return -1;
+  if (format.integers) look_up_integers(format, scratch, kept.count + kKeptBefore);
+  const uint8_t* from = kept.codes;
+  const bool shifted = format.zero_point;
+  alignas(64) uint8_t keep[kMaxTileBytes];
+  for (int64_t tile = 0; tile < weights.tiles; ++tile) {
+    uint8_t* to = operands + tile * count;
+    from += Simd::expand(from, weights.mask + tile * mask_bytes, count, to, shifted ? keep : nullptr);
+    if (!format.integers) to_operands(format, to, count);
+    if (shifted) drop_to_zero_points(weights, tile, keep, to);
+  }
+  return kept.count;
+}
+
+// All operands of the span, as 8-bit tiles have them; returns the codes taken, or -1.
+template <class Simd>
+int64_t decode_operands(const SpanWeights& weights, uint8_t* operands, uint8_t* scratch) {
+  const Format& format = *weights.format;
+  const int operand_bits = weights.operand_bits, tile = tile_codes(operand_bits);
+  const int64_t codes = weights.tiles * tile;
+  int64_t taken = 0;
+  if (!weights.mask) {
+    const int bytes = tile_code_bytes(format.bits, operand_bits);
+    for (int64_t i = 0; i < weights.tiles; ++i) {
+      unpack_fields(format.bits, tile / kLineCodes, weights.packed + i * bytes, operands + i * tile);
+    }
+    to_operands(format, operands, codes);
+  } else {
+    taken = expand_operands<Simd>(weights, operands, scratch);
+  }
+  if (taken >= 0 && operand_bits == 16) pairs_to_fours(operands, codes);
+  return taken;
+}
+
+// Adds a segment's dot products to the span's sums. In 32 bits: a segment has at most 2048 inputs of eight bits, or 128
+// of more, and codes times 2^zero_shift, as zero points, have eight.
+inline void finish(const SpanWeights& weights, const IntegerActivations& x, const Segment& segment, int64_t row,
+                   const int32_t* dots, float* sums) {
+  const int64_t at = row * x.segment_stride + segment.index;
+  const int shift = zero_shift(*weights.format);
+  for (int neuron = 0; neuron < kBlockNeurons; ++neuron) {
+    const int32_t dot = (dots[neuron] << shift) - zero_of(weights, segment.group, neuron) * x.sums[at];
+    const int64_t index = segment.group * kBlockNeurons + neuron;
+    const float value = x.units ? static_cast<float>(dot) * x.units[at] : static_cast<float>(dot);
+    sums[neuron] = __builtin_fmaf(value, load_scale(weights.format->scale, weights.scales, index), sums[neuron]);
+  }
+}
+
+template <class Simd>
+void multiply_row(const SpanWeights& weights, const IntegerActivations& x, const int8_t* operands, int64_t row,
+                  float* out) {
+  float sums[kBlockNeurons] = {};
+  for_segments(weights, x, [&](const Segment& segment) {
+    int32_t dots[kBlockNeurons] = {};
+    const int rows = static_cast<int>((segment.end - segment.begin + kStepInputs - 1) / kStepInputs) * kStepRows;
+    const int8_t* from = operands + segment.begin * kBlockNeurons;
+    if (x.fives) {
+      const int8_t* line = x.digits[0] + (row / kNineBitRows * kNineBitLines + row % kNineBitRows) * x.stride;
+      Simd::dot(from, line + x.stride + segment.begin, rows, dots);
+      for (int32_t& dot : dots) dot *= kNineBitFactor;
+      Simd::dot(from, line + segment.begin, rows, dots);
+      return finish(weights, x, segment, row, dots, sums);
+    }
+    for (int digit = 0; digit < x.digit_count; ++digit) {
+      for (int32_t& dot : dots) dot *= 1 << x.digit_bits;
+      Simd::dot(from, x.digits[digit] + row * x.stride + segment.begin, rows, dots);
+    }
+    finish(weights, x, segment, row, dots, sums);
+  });
+  for (int neuron = 0; neuron < kBlockNeurons; ++neuron) out[neuron] += sums[neuron];
+}
+
+}  // namespace
+}  // namespace tilepress

@@ -1,0 +1,183 @@
+// Packed integers to tiles of int8 operands, one after another.
+#pragma once
+
+#include "linear/int8_epilogue_avx512.h"
+#include "linear/nonzeros_avx512.h"
+
+namespace tilepress {
+namespace {
+
+// What makes a code its operand: (code ^ flip) - less, as to_operands has it.
+struct ToOperand {
+  explicit ToOperand(const Format& format) {
+    const int sign = 1 << (format.bits - 1);
+    const bool flips = format.zero_point ? format.bits == 8 : format.bits < 8;
+    flip = _mm512_set1_epi8(static_cast<char>(flips ? sign : 0));
+    less = _mm512_set1_epi8(static_cast<char>(flips && !format.zero_point ? sign : 0));
+  }
+
+  __m512i operator()(__m512i codes) const { return _mm512_sub_epi8(_mm512_xor_si512(codes, flip), less); }
+
+  __m512i flip, less;
+};
+
+// Operands of 4-bit codes are better sixteen times as large, in the upper halves of bytes. Unsigned ones are in steps
+// of a zero point then. Signed ones are too large: a sixteenth of a bf16 or fp16 scale is a float32, even of the
+// smallest, whose last place is 2^-137 or more.
+inline bool takes_high(const SpanWeights& weights) {
+  return weights.format->bits == 4 && !weights.zeros && has_half_scales(*weights.format);
+}
+
+// Sparse codes go straight to their places. `zero_points`: what was dropped has its group's.
+template <class Kept, bool zero_points>
+class SparseTiles {
+ public:
+  static constexpr bool kHigh = std::is_same_v<Kept, KeptAhead<HighFields>>;
+  static constexpr MeetsZeroPoints kMeetsZeroPoints = zero_points ? MeetsZeroPoints::always : MeetsZeroPoints::never;
+
+  SparseTiles(const SpanWeights& weights, uint8_t* scratch)
+      : weights_(weights), to_operand_(*weights.format), kept_(weights, scratch), mask_(weights.mask) {
+    const int64_t size = weights.format->group;
+    group_ = weights.first / size;
+    last_ = (weights.first + weights.inputs - 1) / size;
+    left_ = (group_ + 1) * size - weights.first;
+    begin_group();
+  }
+
+  [[gnu::noinline]] void next(int8_t* tile) {
+    Kept kept = kept_;  // copies, that stores of bytes cannot be thought to change
+    const ToOperand to_operand = to_operand_;
+    const uint8_t* mask = mask_;
+    for (int row = 0; row < kTileRows;
+         row += kRows, mask += kRows * kMaskBytes<uint8_t>, tile += kRows * kVectorBytes) {
+      if constexpr (zero_points) {
+        if (!left_) ++group_, left_ = weights_.format->group, begin_group();
+        left_ -= kRows * kRowInputs;
+      }
+      kept.template next<kRows, zero_points>(
+          mask, others_, [&](int line, __m512i codes) __attribute__((always_inline)) {
+            constexpr bool kAsTheyAre = kHigh || (Kept::kBits == 8 && !zero_points);
+            _mm512_storeu_si512(tile + line * kVectorBytes, kAsTheyAre ? codes : to_operand(codes));
+          });
+    }
+    prefetch_ahead(mask);
+    prefetch_ahead(mask + kVectorBytes);
+    kept_ = kept;
+    mask_ = mask;
+  }
+
+  int64_t taken() const { return kept_.taken(); }
+
+ private:
+  static constexpr int kRowInputs = 4, kRows = 4;  // groups have whole steps of so many rows
+
+  // What pads the last tile is in the last group.
+  void begin_group() {
+    if (group_ >= last_) group_ = last_, left_ = std::numeric_limits<int64_t>::max();
+    others_ = kHigh ? zero_bytes(weights_, group_) : dropped(weights_, group_);
+  }
+
+  const SpanWeights& weights_;
+  ToOperand to_operand_;
+  Kept kept_;
+  const uint8_t* mask_;
+  int64_t group_, last_, left_;
+  __m512i others_;
+};
+
+class NibbleTiles {
+ public:
+  static constexpr bool kHigh = false;
+  static constexpr MeetsZeroPoints kMeetsZeroPoints = MeetsZeroPoints::sometimes;
+
+  NibbleTiles(const SpanWeights& weights, uint8_t*) : to_operand_(*weights.format), at_(weights.packed) {}
+
+  [[gnu::noinline]] void next(int8_t* tile) {
+    const __m512i low = _mm512_set1_epi8(15);
+    const ToOperand to_operand = to_operand_;  // copies, that stores of bytes cannot be thought to change
+    const uint8_t* at = at_;
+    for (int row = 0; row < kTileRows; row += 2, at += kVectorBytes, tile += 2 * kVectorBytes) {
+      const __m512i pairs = _mm512_loadu_si512(at);
+      prefetch_ahead(at);
+      _mm512_storeu_si512(tile, to_operand(_mm512_and_si512(pairs, low)));
+      _mm512_storeu_si512(tile + kVectorBytes, to_operand(_mm512_and_si512(_mm512_srli_epi16(pairs, 4), low)));
+    }
+    at_ = at;
+  }
+
+  int64_t taken() const { return 0; }
+
+ private:
+  ToOperand to_operand_;
+  const uint8_t* at_;
+};
+
+// Dense 4-bit codes in the upper halves of bytes.
+class HighNibbles {
+ public:
+  static constexpr bool kHigh = true;
+  static constexpr MeetsZeroPoints kMeetsZeroPoints = MeetsZeroPoints::never;
+
+  HighNibbles(const SpanWeights& weights, uint8_t*) : at_(weights.packed) {}
+
+  [[gnu::always_inline]] void next(int8_t* tile) {
+    const __m512i high = _mm512_set1_epi8(static_cast<char>(0xf0)), raise = _mm512_set1_epi64(kRaise);
+    const uint8_t* at = at_;
+    for (int row = 0; row < kTileRows; row += 2, at += kVectorBytes, tile += 2 * kVectorBytes) {
+      const __m512i pairs = _mm512_loadu_si512(at);
+      prefetch_ahead(at);
+      _mm512_storeu_si512(tile, _mm512_gf2p8affine_epi64_epi8(pairs, raise, 0));
+      _mm512_storeu_si512(tile + kVectorBytes, _mm512_and_si512(pairs, high));
+    }
+    at_ = at;
+  }
+
+  int64_t taken() const { return 0; }
+
+ private:
+  // The bits of a byte, as a matrix of bits makes them of another's: the upper four are its lower ones.
+  static constexpr int64_t kRaise = 0x01020408;
+
+  const uint8_t* at_;
+};
+
+// Any other dense codes, by fields.
+class FieldTiles {
+ public:
+  static constexpr bool kHigh = false;
+  static constexpr MeetsZeroPoints kMeetsZeroPoints = MeetsZeroPoints::sometimes;
+
+  FieldTiles(const SpanWeights& weights, uint8_t*) : weights_(weights), at_(weights.packed) {}
+
+  [[gnu::noinline]] void next(int8_t* tile) {
+    auto* codes = reinterpret_cast<uint8_t*>(tile);
+    const int bits = weights_.format->bits;
+    for (int line = 0; line < tile_code_bytes(bits, 8); line += kVectorBytes) prefetch_ahead(at_ + line);
+    unpack_fields(bits, tile_codes(8) / kLineCodes, at_, codes);
+    to_operands(*weights_.format, codes, tile_codes(8));
+    at_ += tile_code_bytes(bits, 8);
+  }
+
+  int64_t taken() const { return 0; }
+
+ private:
+  const SpanWeights& weights_;
+  const uint8_t* at_;
+};
+
+// Calls work<Decoder>() with the type of decoder that takes the weights.
+template <class Work>
+void with_int8_decoder(const SpanWeights& weights, const Work& work) {
+  if (weights.mask) {
+    return with_kept_bytes(weights, [&]<class Kept>() {
+      if (weights.zeros) return work.template operator()<SparseTiles<Kept, true>>();
+      work.template operator()<SparseTiles<Kept, false>>();
+    });
+  }
+  const int bits = weights.format->bits;
+  if (bits == 4) return work.template operator()<NibbleTiles>();
+  work.template operator()<FieldTiles>();
+}
+
+}  // namespace
+}  // namespace tilepress

@@ -1,0 +1,22 @@
+#include "linear/decode_bf16.h"
+#include "matrix_unit/emulator/groups.h"
+#include "pack/unpack_scalar.h"
+
+namespace tilepress {
+namespace {
+
+bool linear_f32_bf16_any_groups(const GroupProduct& product, int64_t* taken, uint8_t* scratch) {
+  const SpanWeights& weights = *product.weights;
+  ReadyScales scales(group_scales(weights, scratch));
+  uint8_t* memory = scratch + (weights.tiles + 1) * kMaxTileBytes;
+  auto* tiles = reinterpret_cast<uint16_t*>(memory + span_scratch_bytes(weights.tiles));
+  *taken = decode_any<Scalar>(weights, false, tiles, memory);
+  ReadyTiles ready(tiles);
+  if (*taken >= 0) multiply_groups(product, ready, scales);
+  return true;
+}
+
+TILEPRESS_KERNEL(linear_f32_bf16_any_groups);
+
+}  // namespace
+}  // namespace tilepress

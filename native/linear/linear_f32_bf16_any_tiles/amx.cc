@@ -1,0 +1,39 @@
+#include "linear/bf16_tiles_avx512.h"
+#include "linear/linear_f32_bf16_any_tiles/block_pair.h"
+#include "matrix_unit/amx_bf16.h"
+
+namespace tilepress {
+namespace {
+
+// The blocks from `index` on; false, with nothing added, where decoders were wrong.
+template <class Decoder>
+bool run_pair(Bf16Unit& unit, const Bf16Blocks& all, int64_t index, bool two, int64_t* taken, uint8_t* scratch) {
+  const SpanWeights &one = all.blocks[index], &other = all.blocks[index + (two ? 1 : 0)];
+  Decoder first(one, scratch), second(other, scratch + span_scratch_bytes(other.tiles));
+  if (!PairMultiplier<Bf16Unit, Decoder>(unit, all, index, first, two ? &second : nullptr).run()) return false;
+  taken[index] = first.taken();
+  if (two) taken[index + 1] = second.taken();
+  return true;
+}
+
+// Dense codes that would have to be unpacked beforehand are left to decode_bf16_any.
+bool linear_f32_bf16_any_tiles(const Bf16Blocks& all, int64_t* taken, uint8_t* scratch) {
+  const SpanWeights& first = all.blocks[0];
+  const int bits = first.format->bits;
+  if (!first.mask && bits != 4 && bits < 8) return false;
+  const bool lowered = all.scaled && LoweredNibbles::takes(first);
+  return with_tile_decoder(first, all.scaled, [&]<class Decoder>() {
+    Bf16Unit unit;
+    begin_blocks(unit, all);
+    for_pairs(all.count, all.in_pairs, [&](int64_t index, bool two) {
+      return (lowered && run_pair<LoweredNibbles>(unit, all, index, two, taken, scratch)) ||
+             run_pair<Decoder>(unit, all, index, two, taken, scratch);
+    });
+    unit.end();
+  });
+}
+
+TILEPRESS_KERNEL(linear_f32_bf16_any_tiles);
+
+}  // namespace
+}  // namespace tilepress

@@ -1,0 +1,219 @@
+// Weights that fp16 holds, as fp16 in registers, multiplied at once with activations of fp16: 32 products take one
+// place where `vdpbf16ps` takes four. Sums of fp16 are those of a tile's 32 inputs, of at most sixteen products each;
+// numbers that are subnormal count, and cost nothing.
+#include "linear/bf16_rows_avx512.h"
+#include "tilepress/linear.h"
+
+namespace tilepress {
+namespace {
+
+constexpr int kTileInputs = tile_inputs(16);
+static_assert(kTileInputs == kHalfGroup && kStepInputs == 8);
+
+// Values make vectors of fp16 of a line of 64 codes; kScaled: which may have scales. As interleaving leaves them, a
+// vector has inputs 0 and 1 of eight neurons in its lower half and 2 and 3 of the same in its upper one.
+struct Interleaved {
+  static constexpr bool kScaled = true;
+  static void begin_group(int64_t) {}
+
+ protected:
+  static RowPair interleave(__m512i low, __m512i high) {
+    return {_mm512_unpacklo_epi8(low, high), _mm512_unpackhi_epi8(low, high)};
+  }
+};
+
+// Codes with as many bits of exponent as fp16: they are its upper bytes.
+struct UpperBytes : Interleaved {
+  static constexpr bool kScaled = false;
+  explicit UpperBytes(const SpanWeights&) {}
+  static __m512i dropped() { return _mm512_setzero_si512(); }
+  static RowPair rows(__m512i codes) { return interleave(_mm512_setzero_si512(), codes); }
+};
+
+// Codes with one bit less: the last is the first of the lower byte.
+struct ShiftedBytes : Interleaved {
+  explicit ShiftedBytes(const SpanWeights&) {}
+  static __m512i dropped() { return _mm512_setzero_si512(); }
+
+  static RowPair rows(__m512i codes) {
+    // From its lowest byte on, a byte for each bit of a result from the highest on: which bits of a code make it.
+    constexpr int64_t kUpper = 0x02'04'08'10'20'40'00'80, kLower = 0x01;
+    const __m512i upper = _mm512_gf2p8affine_epi64_epi8(codes, _mm512_set1_epi64(kUpper), 0);
+    return interleave(_mm512_gf2p8affine_epi64_epi8(codes, _mm512_set1_epi64(kLower), 0), upper);
+  }
+};
+
+// Codes of at most six bits, looked up, low and high bytes apart; whatever lies above them is ignored where all are
+// kept.
+class HalfTable : public Interleaved {
+ public:
+  explicit HalfTable(const SpanWeights& weights) : table_(weights.format->halves) {
+    const Format& format = *weights.format;
+    const bool room = weights.mask && format.bits < 6;  // past the last code, where values are 0
+    if (!room) table_.repeat(1 << format.bits);
+    if (weights.mask) dropped_ = _mm512_set1_epi8(static_cast<char>(room ? 1 << format.bits : zero_code(format)));
+  }
+  __m512i dropped() const { return dropped_; }
+
+  RowPair rows(__m512i codes) const {
+    return interleave(_mm512_permutexvar_epi8(codes, table_.low), _mm512_permutexvar_epi8(codes, table_.high));
+  }
+
+ private:
+  ByteTable table_;
+  __m512i dropped_ = _mm512_setzero_si512();
+};
+
+// Codes that are fp16: a vector has two inputs of all neurons.
+struct HalfCodes {
+  static constexpr bool kScaled = false;
+  explicit HalfCodes(const SpanWeights&) {}
+  static void begin_group(int64_t) {}
+  static __m512i row(__m512i codes) { return codes; }
+};
+
+__m512i pair_at(const uint16_t* x) {
+  int32_t pair;
+  std::memcpy(&pair, x, 4);
+  return _mm512_set1_epi32(pair);
+}
+
+[[gnu::always_inline]] inline void add_product(__m512h& sum, __m512i weights, __m512i x) {
+  sum = _mm512_fmadd_ph(std::bit_cast<__m512h>(weights), std::bit_cast<__m512h>(x), sum);
+}
+
+[[gnu::always_inline]] inline __m256h half_of(__m512h vector, int half) {
+  const auto bits = std::bit_cast<__m512i>(vector);
+  return std::bit_cast<__m256h>(half ? _mm512_extracti64x4_epi64(bits, 1) : _mm512_castsi512_si256(bits));
+}
+
+// Sums of a tile for several rows of activations, two vectors each.
+template <class Values, int rows>
+struct TileSums {
+  static constexpr bool kInterleaved = std::is_base_of_v<Interleaved, Values>;
+
+  TileSums() {
+    for (auto& row : of) row[0] = row[1] = _mm512_setzero_ph();
+  }
+
+  [[gnu::always_inline]] void add(const RowPair* pairs, const uint16_t* x, int64_t stride) {
+    for (int i = 0; i < rows; ++i, x += stride) {
+      for (int line = 0; line < kStepLines; ++line) {
+        const __m512i first = pair_at(x + kLineInputs * line), second = pair_at(x + kLineInputs * line + 2);
+        const __m512i both = _mm512_mask_mov_epi32(first, 0xff00, second);
+        add_product(of[i][0], pairs[line].first, kInterleaved ? both : first);
+        add_product(of[i][1], pairs[line].second, kInterleaved ? both : second);
+      }
+    }
+  }
+
+  // Adds what they stand for, a float for each input of a pair.
+  [[gnu::always_inline]] void add_to(__m512 (*sums)[2], const float* units, int64_t unit_stride) const {
+    for (int i = 0; i < rows; ++i) {
+      const __m512 unit = _mm512_set1_ps(units[i * unit_stride]);
+      const __m512h whole = _mm512_add_ph(of[i][0], of[i][1]);  // of rows
+      for (int part = 0; part < 2; ++part) {
+        const __m256h halves =
+            kInterleaved ? _mm256_add_ph(half_of(of[i][part], 0), half_of(of[i][part], 1)) : half_of(whole, part);
+        sums[i][part] = _mm512_fmadd_ps(_mm512_cvtph_ps(std::bit_cast<__m256i>(halves)), unit, sums[i][part]);
+      }
+    }
+  }
+
+  // Sums of pairs, in the order of neurons.
+  [[gnu::always_inline]] static __m512 in_order(const __m512* sums) {
+    constexpr int kFirst = 0x88, kSecond = 0xdd;
+    const __m512 pairs =
+        _mm512_add_ps(_mm512_shuffle_ps(sums[0], sums[1], kFirst), _mm512_shuffle_ps(sums[0], sums[1], kSecond));
+    const __m512i order = kInterleaved ? _mm512_setr_epi32(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15)
+                                       : _mm512_setr_epi32(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
+    return _mm512_permutexvar_ps(order, pairs);
+  }
+
+  __m512h of[rows][2];
+};
+
+template <class Source, class Values, ScaleType type, int rows>
+int64_t multiply_rows(const SpanWeights& weights, const HalfActivations& x, uint8_t* scratch, int64_t row, float* out) {
+  using Sums = TileSums<Values, rows>;
+  Source source(weights, scratch);
+  const Values values(weights);
+  const uint16_t* from = x.x + row * x.stride;
+  const float* units = x.units + row * x.unit_stride;
+  __m512 totals[rows];
+  for (auto& total : totals) total = _mm512_setzero_ps();
+  for_groups(weights, weights.tiles * kTileInputs, [&](int64_t group, int64_t begin, int64_t end) {
+    __m512 sums[rows][2];
+    for (auto& sum : sums) sum[0] = sum[1] = _mm512_setzero_ps();
+    for (int64_t input = begin; input < end; input += kTileInputs) {
+      Sums of_tile;
+#pragma GCC unroll 4
+      for (int step = 0; step < kTileInputs; step += kStepInputs) {
+        RowPair pairs[kStepLines];
+        source.next(values, pairs);
+        of_tile.add(pairs, from + input + step, x.stride);
+      }
+      of_tile.add_to(sums, units + input / kTileInputs, x.unit_stride);
+    }
+    const __m512 scales = scales_of<type>(weights.scales, group);
+    for (int i = 0; i < rows; ++i) totals[i] = _mm512_fmadd_ps(Sums::in_order(sums[i]), scales, totals[i]);
+  });
+  for (int i = 0; i < rows; ++i) {
+    float* at = out + i * kBlockNeurons;
+    _mm512_storeu_ps(at, _mm512_add_ps(_mm512_loadu_ps(at), totals[i]));
+  }
+  return source.taken();
+}
+
+template <class Source, class Values>
+int64_t multiply_all(const SpanWeights& weights, const HalfActivations& x, uint8_t* scratch, float* out) {
+  int64_t row = 0, taken = 0;
+  const auto take = [&]<int rows>() {
+    for (; row + rows <= x.batch; row += rows) {
+      const auto multiply = [&]<ScaleType type>() {
+        taken = multiply_rows<Source, Values, type, rows>(weights, x, scratch, row, out + row * kBlockNeurons);
+      };
+      if constexpr (Values::kScaled) {
+        with_scale_type(*weights.format, multiply);
+      } else {
+        multiply.template operator()<ScaleType::none>();
+      }
+    }
+  };
+  take.template operator()<2>();
+  take.template operator()<1>();
+  return taken;
+}
+
+// Calls work<Source, Values>() with what takes the weights.
+template <class Work>
+int64_t with_halves(const SpanWeights& weights, const Work& work) {
+  const Format& format = *weights.format;
+  if (format.bits == 16) {
+    if (weights.mask) return work.template operator()<SparseRows<KeptWhole<uint16_t>>, HalfCodes>();
+    return work.template operator()<DenseWords, HalfCodes>();
+  }
+  const auto of_bytes = [&]<class Source>() {
+    if (format.mantissa_bits == 2) return work.template operator()<Source, UpperBytes>();
+    return work.template operator()<Source, ShiftedBytes>();
+  };
+  if (format.bits == 8) {
+    if (weights.mask) return of_bytes.template operator()<SparseCodes<KeptWhole<uint8_t>>>();
+    return of_bytes.template operator()<DenseBytes>();
+  }
+  if (weights.mask && format.bits == 4) return work.template operator()<SparseCodes<KeptAhead<Fields<4>>>, HalfTable>();
+  if (weights.mask) return work.template operator()<SparseCodes<KeptAhead<Fields<0>>>, HalfTable>();
+  if (format.bits == 4) return work.template operator()<Dense4, HalfTable>();
+  return work.template operator()<DenseBytes, HalfTable>();
+}
+
+int64_t linear_f32_f16_any(const SpanWeights& weights, const HalfActivations& x, float* out, uint8_t* scratch) {
+  unpack_dense_bytes(weights, scratch);
+  return with_halves(
+      weights, [&]<class Source, class Values>() { return multiply_all<Source, Values>(weights, x, scratch, out); });
+}
+
+TILEPRESS_KERNEL(linear_f32_f16_any);
+
+}  // namespace
+}  // namespace tilepress

@@ -1,0 +1,193 @@
+// Weights that fp16 holds, as fp16 in registers, multiplied at once with activations of fp16: eight products an
+// instruction where float32 has four, and an 8-bit float is an fp16 after one instruction or two. Sums of fp16 are
+// those of a tile's 32 inputs, of at most sixteen products each.
+#include <arm_neon.h>
+
+#include "linear/span_tiles.h"
+#include "pack/unpack_neon.h"
+#include "quantize/scales.h"
+
+namespace tilepress {
+namespace {
+
+constexpr int kTileInputs = tile_inputs(16);
+static_assert(kTileInputs == kHalfGroup);
+
+// Values bring Code, what a tile has, and at(codes): two inputs of each of eight neurons. Those that look_up have codes
+// of at most six bits looked up before all else.
+
+struct ByteCodes {
+  using Code = uint8_t;
+  static bool drops_to_zero() { return true; }
+};
+
+// Codes with as many bits of exponent as fp16: they are its upper bytes.
+struct UpperBytes : ByteCodes {
+  [[gnu::always_inline]] static float16x8x2_t at(const uint8_t* codes) {
+    const uint8x16_t bytes = vld1q_u8(codes);
+    return {vreinterpretq_f16_u16(vshll_n_u8(vget_low_u8(bytes), 8)), vreinterpretq_f16_u16(vshll_high_n_u8(bytes, 8))};
+  }
+};
+
+// Codes with one bit less: shifted with its sign, a code leaves a copy of that where fp16 has the highest bit of its
+// exponent.
+struct ShiftedBytes : ByteCodes {
+  [[gnu::always_inline]] static float16x8x2_t at(const uint8_t* codes) {
+    const int8x16_t bytes = vreinterpretq_s8_u8(vld1q_u8(codes));
+    return {without_copy(vshll_n_s8(vget_low_s8(bytes), 7)), without_copy(vshll_high_n_s8(bytes, 7))};
+  }
+
+ private:
+  [[gnu::always_inline]] static float16x8_t without_copy(int16x8_t shifted) {
+    return vreinterpretq_f16_s16(vbicq_s16(shifted, vdupq_n_s16(0x4000)));
+  }
+};
+
+struct HalfCodes {
+  using Code = uint16_t;
+  static bool drops_to_zero() { return true; }
+  [[gnu::always_inline]] static float16x8x2_t at(const uint8_t* codes) {
+    return {vreinterpretq_f16_u8(vld1q_u8(codes)), vreinterpretq_f16_u8(vld1q_u8(codes + 16))};
+  }
+};
+
+// Low and high bytes of what codes of at most four bits stand for, or of at most six.
+struct FewHalves : HalfCodes {
+  explicit FewHalves(const Format& format) : planes_(vld2q_u8(reinterpret_cast<const uint8_t*>(format.halves))) {}
+
+  [[gnu::always_inline]] void look_up(Bytes codes, uint16_t* values) const {
+    const auto indices = std::bit_cast<uint8x16_t>(codes);
+    vst2q_u8(reinterpret_cast<uint8_t*>(values),
+             {vqtbl1q_u8(planes_.val[0], indices), vqtbl1q_u8(planes_.val[1], indices)});
+  }
+
+ private:
+  uint8x16x2_t planes_;
+};
+
+struct ManyHalves : HalfCodes {
+  explicit ManyHalves(const Format& format) {
+    for (int i = 0; i < 4; ++i) {
+      const uint8x16x2_t planes = vld2q_u8(reinterpret_cast<const uint8_t*>(format.halves + 16 * i));
+      low_.val[i] = planes.val[0];
+      high_.val[i] = planes.val[1];
+    }
+  }
+
+  [[gnu::always_inline]] void look_up(Bytes codes, uint16_t* values) const {
+    const auto indices = std::bit_cast<uint8x16_t>(codes);
+    vst2q_u8(reinterpret_cast<uint8_t*>(values), {vqtbl4q_u8(low_, indices), vqtbl4q_u8(high_, indices)});
+  }
+
+ private:
+  uint8x16x4_t low_, high_;
+};
+
+// Sums of a group, a float for each input of a pair.
+template <int rows>
+struct GroupSums {
+  static constexpr int kVectors = 2 * kBlockNeurons / 4;
+
+  GroupSums() {
+    for (auto& row : of) {
+      for (auto& sum : row) sum = vdupq_n_f32(0);
+    }
+  }
+
+  // out [rows, 16] += sums of pairs * scales
+  void add_to(float* out, const float* scales) const {
+    for (int row = 0; row < rows; ++row) {
+      for (int i = 0; i < kVectors; i += 2, out += 4) {
+        const float32x4_t pairs = vpaddq_f32(of[row][i], of[row][i + 1]);
+        vst1q_f32(out, vfmaq_f32(vld1q_f32(out), pairs, vld1q_f32(scales + 2 * i)));
+      }
+    }
+  }
+
+  float32x4_t of[rows][kVectors];
+};
+
+// A tile's products with some rows of activations, from its first input on, in `units` of their own.
+template <class Values, int rows>
+[[gnu::always_inline]] inline void add_tile(const uint8_t* codes, const uint16_t* x, int64_t stride, const float* units,
+                                            int64_t unit_stride, GroupSums<rows>& sums) {
+  constexpr int kBytes = 16 * sizeof(typename Values::Code);
+  float16x8_t halves[rows][2][4] = {};
+#pragma GCC unroll 16
+  for (int pair = 0; pair < kTileInputs / 2; ++pair) {
+    float16x8_t both[rows];
+#pragma GCC unroll 2
+    for (int row = 0; row < rows; ++row) {
+      both[row] = vreinterpretq_f16_u32(vld1q_dup_u32(reinterpret_cast<const uint32_t*>(x + row * stride + 2 * pair)));
+    }
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; ++half) {
+      const float16x8x2_t weights = Values::at(codes + (2 * pair + half) * kBytes);
+#pragma GCC unroll 2
+      for (int row = 0; row < rows; ++row) {
+        float16x8_t *first = &halves[row][pair % 2][2 * half], *second = first + 1;
+        *first = vfmaq_f16(*first, weights.val[0], both[row]);
+        *second = vfmaq_f16(*second, weights.val[1], both[row]);
+      }
+    }
+  }
+#pragma GCC unroll 2
+  for (int row = 0; row < rows; ++row) {
+    const float unit = units[row * unit_stride];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      const float16x8_t sum = vaddq_f16(halves[row][0][i], halves[row][1][i]);
+      float32x4_t *first = &sums.of[row][2 * i], *second = first + 1;
+      *first = vfmaq_n_f32(*first, vcvt_f32_f16(vget_low_f16(sum)), unit);
+      *second = vfmaq_n_f32(*second, vcvt_high_f32_f16(sum), unit);
+    }
+  }
+}
+
+// Groups of whole tiles; a row's scale may serve a last one that is not.
+template <class Values, int rows>
+int64_t multiply_rows(const SpanWeights& span, const Values& values, const HalfActivations& x, int64_t row,
+                      uint8_t* scratch, float* out) {
+  using Lying = Kind<typename Values::Code, 2, false, false>;
+  const int64_t kept = kept_codes<Lying>(span), group = span.format->group;
+  if (kept < 0) return kept;
+  Tiles<Neon, Lying, Values> tiles(span, values, kept, scratch);
+  const uint16_t* from = x.x + row * x.stride;
+  const float* units = x.units + row * x.unit_stride;
+  for (int64_t tile = 0; tile < span.tiles;) {
+    const int64_t index = (span.first + tile * kTileInputs) / group, past = (index + 1) * group - span.first;
+    const int64_t end = least(span.tiles, (past + kTileInputs - 1) / kTileInputs);
+    GroupSums<rows> sums;
+    for (; tile < end; ++tile) {
+      add_tile<Values, rows>(tiles.next().codes, from + tile * kTileInputs, x.stride, units + tile, x.unit_stride,
+                             sums);
+    }
+    float scales[kBlockNeurons] = {};
+    load_scales(span.format->scale, span.scales, index * kBlockNeurons, scales);
+    sums.add_to(out + row * kBlockNeurons, scales);
+  }
+  return kept;
+}
+
+template <class Values>
+int64_t multiply_all(const SpanWeights& span, const Values& values, const HalfActivations& x, uint8_t* scratch,
+                     float* out) {
+  int64_t row = 0, taken = 0;
+  for (; row + 2 <= x.batch; row += 2) taken = multiply_rows<Values, 2>(span, values, x, row, scratch, out);
+  for (; row < x.batch; ++row) taken = multiply_rows<Values, 1>(span, values, x, row, scratch, out);
+  return taken;
+}
+
+int64_t linear_f32_f16_any(const SpanWeights& span, const HalfActivations& x, float* out, uint8_t* scratch) {
+  const Format& format = *span.format;
+  if (format.bits == 16) return multiply_all(span, HalfCodes(), x, scratch, out);
+  if (format.bits <= 4) return multiply_all(span, FewHalves(format), x, scratch, out);
+  if (format.bits <= 6) return multiply_all(span, ManyHalves(format), x, scratch, out);
+  if (format.mantissa_bits == 2) return multiply_all(span, UpperBytes(), x, scratch, out);
+  return multiply_all(span, ShiftedBytes(), x, scratch, out);
+}
+
+TILEPRESS_KERNEL(linear_f32_f16_any);
+
+}  // namespace
+}  // namespace tilepress

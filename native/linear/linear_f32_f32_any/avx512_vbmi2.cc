@@ -1,0 +1,41 @@
+#include "linear/f32_lookups_avx512.h"
+#include "linear/few_rows_avx512.h"
+
+namespace tilepress {
+namespace {
+
+// Products of rows that are bf16 and activations that are not.
+struct FloatProducts {
+  using Number = float;
+
+  [[gnu::always_inline]] static void add(__m512* sums, const RowPair& pair, const float* x) {
+    sums[0] = add_row(sums[0], pair.first, x);
+    sums[1] = add_row(sums[1], pair.second, x + 2);
+  }
+
+ private:
+  [[gnu::always_inline]] static __m512 add_row(__m512 sum, __m512i row, const float* x) {
+    const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000));
+    const __m512 even = _mm512_castsi512_ps(_mm512_slli_epi32(row, 16));
+    const __m512 odd = _mm512_castsi512_ps(_mm512_and_si512(row, upper));
+    return _mm512_fmadd_ps(odd, _mm512_set1_ps(x[1]), _mm512_fmadd_ps(even, _mm512_set1_ps(*x), sum));
+  }
+};
+
+// So many rows are better multiplied four by four, with weights decoded again for each, than with floats in memory.
+constexpr int kFewRows = 8;
+
+int64_t linear_f32_f32_any(const SpanWeights& span, const FloatActivations<float>& x, float* out, uint8_t* scratch) {
+  const bool few = x.batch <= kFewRows && span.format->in_bf16 && !scales_first(*span.format);
+  int64_t taken = 0;
+  if (few) unpack_dense_bytes(span, scratch);
+  const bool done = few && with_rows<true>(span, [&]<class Source, class Values>() {
+                      taken = multiply_by<4, Source, Values>(FloatProducts(), span, x, scratch, out);
+                    });
+  return done ? taken : linear_span<Lookups>(span, x, out, scratch);
+}
+
+TILEPRESS_KERNEL(linear_f32_f32_any);
+
+}  // namespace
+}  // namespace tilepress

@@ -1,0 +1,13 @@
+// Compiled for: emulator amx
+#include "linear/int8_row_panels.h"
+#include "matrix_unit/int8.h"
+
+namespace tilepress {
+namespace {
+
+void matmul_f32_i8_i8(const IntegerProduct& product) { multiply_ready_tiles<Int8Unit>(product); }
+
+TILEPRESS_KERNEL(matmul_f32_i8_i8);
+
+}  // namespace
+}  // namespace tilepress

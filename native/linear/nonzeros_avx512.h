@@ -1,0 +1,244 @@
+// The kept codes of a sparse span, a vector of places at a time: 64 of bytes, 32 of words. Kept brings
+//   next<vectors, filled>(mask, others, work): calls work(i, codes) for so many vectors of places, with their codes,
+//   and where there is none what `others` has if `filled`, else 0;
+//   taken(): how many codes they were, -1 where the mask asked for more than the block has;
+//   kBits, of those that are bytes: bits of a code, 0: as the format says
+// A copy that has gone on is assigned in parts, as it was changed: a vector of parts just stored has to wait for them.
+#pragma once
+
+#include "pack/unpack_avx512_vbmi2.h"
+
+namespace tilepress {
+namespace {
+
+constexpr int kMostVectors = 4;  // of one call of next
+
+// Bytes of a mask for a vector of places.
+template <class Code>
+inline constexpr int kMaskBytes = kVectorBytes / 8 / static_cast<int>(sizeof(Code));
+
+// Codes at the places of a mask, from `at` on; `at` moves on to the next.
+template <class Code, bool filled>
+[[gnu::always_inline]] inline __m512i expand(const uint8_t* mask, __m512i others, const uint8_t*& at) {
+  const __m512i codes = _mm512_loadu_si512(at);
+  if constexpr (sizeof(Code) == 1) {
+    uint64_t bits;
+    std::memcpy(&bits, mask, sizeof(bits));
+    at += _mm_popcnt_u64(bits);
+    return filled ? _mm512_mask_expand_epi8(others, bits, codes) : _mm512_maskz_expand_epi8(bits, codes);
+  } else {
+    uint32_t bits;
+    std::memcpy(&bits, mask, sizeof(bits));
+    at += sizeof(Code) * static_cast<size_t>(_mm_popcnt_u32(bits));
+    return filled ? _mm512_mask_expand_epi16(others, bits, codes) : _mm512_maskz_expand_epi16(bits, codes);
+  }
+}
+
+// Codes of whole bytes, where they lie. Nothing is read from further than the last code on, and a vector from there on
+// lies within the slack.
+template <class Code>
+class KeptWhole {
+ public:
+  static constexpr int kBits = 8 * sizeof(Code);
+
+  KeptWhole(const SpanWeights& weights, uint8_t*)
+      : from_(weights.packed + kBytes * weights.taken), end_(weights.packed + kBytes * weights.limit), at_(from_) {}
+  KeptWhole(const KeptWhole&) = default;
+  KeptWhole& operator=(const KeptWhole& later) {
+    at_ = later.at_;
+    over_ = later.over_;
+    return *this;
+  }
+
+  template <int vectors, bool filled, class Work>
+  [[gnu::always_inline]] void next(const uint8_t* mask, __m512i others, const Work& work) {
+    if (end_ - at_ >= vectors * kVectorBytes) [[likely]]
+      return expand_all<vectors, filled, false>(mask, others, work);
+    expand_all<vectors, filled, true>(mask, others, work);
+  }
+
+  int64_t taken() const { return over_ ? -1 : (at_ - from_) / kBytes; }
+
+ private:
+  static constexpr int64_t kBytes = sizeof(Code);
+
+  template <int vectors, bool filled, bool checked, class Work>
+  [[gnu::always_inline]] void expand_all(const uint8_t* mask, __m512i others, const Work& work) {
+#pragma GCC unroll 4
+    for (int i = 0; i < vectors; ++i) {
+      if (i % 2 == 0) prefetch_ahead(at_);
+      work(i, expand<Code, filled>(mask + i * kMaskBytes<Code>, others, at_));
+      if (checked && at_ > end_) at_ = end_, over_ = true;
+    }
+  }
+
+  const uint8_t *const from_, *const end_;
+  const uint8_t* at_;
+  bool over_ = false;
+};
+
+// Codes that have to be taken apart or looked up: that is done some way ahead of where they are wanted, since a vector
+// that lies across two just stored cannot be loaded before these have left for the cache. They go to the first
+// kKeptBytes of scratch memory, and when these are full what is left of them to their beginning. Codes brings
+//   Code, what they become; kStep, how many at a time; unpack(in, out), these, of which `in` may be read a vector far;
+//   and kBits, if they become bytes
+inline constexpr int kKeptBytes = 5120;
+static_assert(kKeptBytes <= span_scratch_bytes(1));
+
+template <class Codes>
+class KeptAhead {
+ public:
+  using Code = typename Codes::Code;
+  static constexpr int kBits = Codes::kBits;
+
+  // Streams can be read from every eighth code on, where a byte begins.
+  KeptAhead(const SpanWeights& weights, uint8_t* scratch)
+      : codes_(weights),
+        step_bytes_(Codes::kStep / 8 * weights.format->bits),
+        begin_(scratch),
+        before_(weights.taken % 8),
+        most_(weights.limit - weights.taken),
+        in_(weights.packed + weights.taken / 8 * weights.format->bits),
+        at_(scratch + before_ * kBytes),
+        out_(scratch),
+        packed_(before_ + most_) {}
+  KeptAhead(const KeptAhead&) = default;
+  KeptAhead& operator=(const KeptAhead& later) {
+    in_ = later.in_;
+    at_ = later.at_;
+    out_ = later.out_;
+    packed_ = later.packed_;
+    moved_ = later.moved_;
+    return *this;
+  }
+
+  template <int vectors, bool filled, class Work>
+  [[gnu::always_inline]] void next(const uint8_t* mask, __m512i others, const Work& work) {
+    static_assert(vectors <= kMostVectors);
+    if (out_ - at_ < kAhead) unpack();
+#pragma GCC unroll 4
+    for (int i = 0; i < vectors; ++i) work(i, expand<Code, filled>(mask + i * kMaskBytes<Code>, others, at_));
+  }
+
+  int64_t taken() const {
+    const int64_t count = (moved_ + (at_ - begin_)) / kBytes - before_;
+    return count > most_ ? -1 : count;
+  }
+
+ private:
+  static constexpr int64_t kBytes = sizeof(Code);
+  static constexpr int kAhead = 1024, kAtOnce = 512;  // bytes
+
+  // These are inlined, that stores of bytes cannot be thought to change what is kept here.
+  [[gnu::always_inline]] void unpack() {
+    // A mask may ask for so much past the last code.
+    constexpr int kMost = kKeptBytes - (kMostVectors + 1) * kVectorBytes;
+    if (packed_ <= 0 && at_ > out_) [[unlikely]]
+      moved_ += at_ - out_, at_ = out_;
+    if (out_ - begin_ > kMost - kAtOnce) [[unlikely]]
+      rewind();
+#pragma GCC unroll 8
+    for (int done = 0; done < kAtOnce; done += Codes::kStep * kBytes) {
+      if (packed_ <= 0) break;
+      prefetch_ahead(in_);
+      codes_.unpack(in_, reinterpret_cast<Code*>(out_));
+      in_ += step_bytes_;
+      out_ += Codes::kStep * kBytes;
+      packed_ -= Codes::kStep;
+    }
+  }
+
+  [[gnu::always_inline]] void rewind() {
+    const int64_t by = (at_ - begin_) / kVectorBytes * kVectorBytes;
+    for (uint8_t* to = begin_; to + by < out_; to += kVectorBytes) {
+      _mm512_storeu_si512(to, _mm512_loadu_si512(to + by));
+    }
+    at_ -= by;
+    out_ -= by;
+    moved_ += by;
+  }
+
+  const Codes codes_;
+  const int64_t step_bytes_;
+  uint8_t* const begin_;
+  const int64_t before_, most_;
+  const uint8_t *in_, *at_;
+  uint8_t* out_;
+  int64_t packed_, moved_ = 0;  // codes still to be unpacked, and by how many bytes their places were moved
+};
+
+// Codes of less than eight bits as bytes.
+template <int bits>
+class Fields {
+ public:
+  using Code = uint8_t;
+  static constexpr int kBits = bits, kStep = kLineCodes;
+
+  explicit Fields(const SpanWeights& weights) : tables_(kStreamTables[weights.format->bits]) {}
+
+  [[gnu::always_inline]] void unpack(const uint8_t* in, uint8_t* out) const { _mm512_storeu_si512(out, line(in)); }
+  [[gnu::always_inline]] __m512i line(const uint8_t* in) const { return unpack_line(tables_, in); }
+
+ private:
+  const StreamTables& tables_;
+};
+
+// Codes of four bits, of which a vector has two lines. Line brings kBits and line(in), a line as bytes.
+template <class Line>
+class Nibbles : public Line {
+ public:
+  using Code = uint8_t;
+  static constexpr int kStep = 2 * kLineCodes;
+
+  using Line::Line;
+
+  [[gnu::always_inline]] void unpack(const uint8_t* in, uint8_t* out) const {
+    _mm512_storeu_si512(out, this->line(in));
+    _mm512_storeu_si512(out + kLineCodes, this->line(in + kVectorBytes / 2));
+  }
+};
+
+struct LowNibbles {
+  static constexpr int kBits = 4;
+
+  explicit LowNibbles(const SpanWeights&) {}
+
+  // A line with something above each code.
+  [[gnu::always_inline]] static __m512i rough_line(const uint8_t* in) {
+    const __m512i pairs = _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(in)));
+    return _mm512_or_si512(pairs, _mm512_slli_epi16(pairs, 4));
+  }
+  [[gnu::always_inline]] static __m512i line(const uint8_t* in) {
+    return _mm512_and_si512(rough_line(in), _mm512_set1_epi8(15));
+  }
+};
+template <>
+class Fields<4> : public Nibbles<LowNibbles> {
+  using Nibbles::Nibbles;
+};
+
+// In the upper halves of bytes.
+struct UpperNibbles {
+  static constexpr int kBits = 8;
+
+  explicit UpperNibbles(const SpanWeights&) {}
+
+  [[gnu::always_inline]] static __m512i line(const uint8_t* in) {
+    constexpr int kOrAnd = 0xa8;  // (a | b) & c
+    const __m512i pairs = _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(in)));
+    return _mm512_ternarylogic_epi32(_mm512_slli_epi16(pairs, 4), _mm512_slli_epi16(pairs, 8),
+                                     _mm512_set1_epi8(static_cast<char>(0xf0)), kOrAnd);
+  }
+};
+using HighFields = Nibbles<UpperNibbles>;
+
+// Calls work<Kept>() with what takes codes of at most eight bits, those of four as Four does.
+template <class Four = Fields<4>, class Work>
+auto with_kept_bytes(const SpanWeights& weights, const Work& work) {
+  if (weights.format->bits == 8) return work.template operator()<KeptWhole<uint8_t>>();
+  if (weights.format->bits == 4) return work.template operator()<KeptAhead<Four>>();
+  return work.template operator()<KeptAhead<Fields<0>>>();
+}
+
+}  // namespace
+}  // namespace tilepress

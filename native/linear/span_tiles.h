@@ -1,0 +1,118 @@
+// The tiles of a span, one after the other, as codes or what they are looked up as. Simd brings what unpack_block.h
+// asks for.
+#pragma once
+
+#include "pack/unpack_block.h"
+#include "simd/lanes.h"
+
+namespace tilepress {
+namespace {
+
+// How a tile lies in memory, `pack` inputs of a neuron side by side in a lane, and what is done to its values.
+template <class CodeType, int inputs_a_lane, bool with_scale, bool with_zero>
+struct Kind {
+  using Code = CodeType;
+  static constexpr int pack = inputs_a_lane;
+  static constexpr bool scaled = with_scale, zero_point = with_zero;
+  static constexpr int inputs = pack * kBlockNeurons;  // of a tile, as are
+  static constexpr int codes = inputs * kBlockNeurons;
+  static constexpr int code_bits = 8 * sizeof(Code);
+  using Lanes = std::conditional_t<pack * sizeof(Code) == 4, Words, Halves>;
+  using KeepLanes = std::conditional_t<pack == 4, Words, Halves>;
+};
+
+// A tile's codes and, where some are dropped and must be masked, keep bytes; else null.
+struct Tile {
+  const uint8_t *codes, *keep;
+};
+
+// How many codes the span has, or -1 where they would be more than the block has left.
+template <class Kind>
+int64_t kept_codes(const SpanWeights& span) {
+  if (!span.mask) return 0;
+  const int64_t count = count_bits(span.mask, span.tiles * Kind::codes / 8);
+  return span.taken + count > span.limit ? -1 : count;
+}
+
+// A dense tile's 4-bit codes to what they stand for.
+template <class Table>
+void look_up_lines(const Table& table_there, int lines, const uint8_t* in, uint16_t* values) {
+  const Table table = table_there;
+  for (int line = 0; line < lines; line += 2, values += 2 * kLineCodes) {
+    for (int at = 0; at < kVectorBytes; at += kSimdBytes, in += kSimdBytes) {
+      const auto pairs = load<Bytes>(in);
+      table.look_up(pairs & 15, values + at);
+      table.look_up(pairs >> 4, values + kLineCodes + at);
+    }
+  }
+}
+
+// A span's tiles, one after the other; codes, or what `Values` looks up before all else.
+template <class Simd, class Kind, class Values>
+class Tiles {
+ public:
+  Tiles(const SpanWeights& span, const Values& values, int64_t kept, uint8_t* scratch)
+      : bits_(span.format->bits), values_(values), tiles_(span.tiles), packed_(span.packed), mask_(span.mask) {
+    if (mask_) unpack_kept(span.taken, kept, scratch);
+  }
+
+  // What the next tile takes, if the span is sparse.
+  const typename Kind::Code* kept() const { return kept_; }
+
+  Tile next() {
+    if (mask_) {
+      uint8_t* keep = Kind::zero_point || !values_.drops_to_zero() ? keep_ : nullptr;
+      kept_ += Simd::expand(kept_, mask_, Kind::codes, codes_, keep);
+      mask_ += Kind::codes / 8;
+      return {reinterpret_cast<const uint8_t*>(codes_), keep};
+    }
+    const uint8_t* from = packed_;
+    packed_ += Kind::codes / 8 * bits_;
+    if (bits_ >= 8) return {from, nullptr};
+    if constexpr (kLooksUp) {
+      if (bits_ == 4) {
+        look_up_lines(values_, Kind::codes / kLineCodes, from, codes_);
+      } else {
+        unpack_fields(bits_, Kind::codes / kLineCodes, from, keep_);
+        look_up(keep_, Kind::codes, codes_);
+      }
+    } else {
+      unpack_fields(bits_, Kind::codes / kLineCodes, from, reinterpret_cast<uint8_t*>(codes_));
+    }
+    return {reinterpret_cast<const uint8_t*>(codes_), nullptr};
+  }
+
+ private:
+  using Code = typename Kind::Code;
+  static constexpr bool kLooksUp = requires(const Values& values) { values.look_up(Bytes{}, nullptr); };
+
+  // Codes of 8 and 16 bits are taken from where they lie. Of others the span's need not start on a byte, but every
+  // eighth code does.
+  void unpack_kept(int64_t taken, int64_t count, uint8_t* scratch) {
+    if (bits_ >= 8) {
+      kept_ = reinterpret_cast<const Code*>(packed_) + taken;
+      return;
+    }
+    uint8_t* codes = scratch + (kLooksUp ? 2 * tiles_ * kMaxTileBytes : 0);
+    const int64_t before = taken % 8;
+    Simd::unpack_stream(bits_, packed_ + taken / 8 * bits_, before + count, codes);
+    if constexpr (kLooksUp) look_up(codes, before + count, reinterpret_cast<uint16_t*>(scratch));
+    kept_ = reinterpret_cast<const Code*>(scratch) + before;
+  }
+
+  void look_up(const uint8_t* codes, int64_t count, uint16_t* values) const {
+    const Values table = values_;
+    for (int64_t i = 0; i < count; i += kSimdBytes) table.look_up(load<Bytes>(codes + i), values + i);
+  }
+
+  int bits_;
+  const Values& values_;
+  int64_t tiles_;
+  const uint8_t *packed_, *mask_;
+  const Code* kept_ = nullptr;
+  alignas(64) Code codes_[kMaxTileBytes / sizeof(Code)];
+  alignas(64) uint8_t keep_[kMaxTileBytes];
+};
+
+}  // namespace
+}  // namespace tilepress

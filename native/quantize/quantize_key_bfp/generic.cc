@@ -1,0 +1,31 @@
+// Compiled for: portable avx2 avx512
+#include "quantize/kv_units.h"
+
+namespace tilepress {
+namespace {
+
+void quantize_key_bfp(const KvUnits& keys, int64_t channels, const KvToken& token, const uint16_t* key) {
+  const KvUnits mine = units_of_token(keys, channels, token.place);
+  const int lane = token.place % kKvLanes;
+  const uint32_t kept = kept_bits(token.bits);
+  for (int64_t group = 0; group < channels / kKvGroup; ++group, key += kKvGroup) {
+    const KvUnits unit = mine.unit(group);
+    const Sixteen low = Sixteen::halves(key), high = Sixteen::halves(key + kKvLanes);
+    Words largest = {};
+#pragma GCC unroll 4
+    for (int i = 0; i < kParts; ++i) {
+      largest = larger(largest, larger(low.parts[i] & 0x7fff, high.parts[i] & 0x7fff));
+    }
+    const Words exponents = fields_of(most_of(largest));
+    const auto rounded = [&](const Sixteen& halves) {
+      return Sixteen::of([&](int i) { return integers_of(halves.parts[i], exponents, kept); });
+    };
+    Exponents::set_one(lane, exponents[0], unit.exponents);
+    Lane{rounded(low), rounded(high)}.set(unit, lane);
+  }
+}
+
+TILEPRESS_KERNEL(quantize_key_bfp);
+
+}  // namespace
+}  // namespace tilepress

@@ -1,0 +1,22 @@
+// Compiled for: portable avx2 avx512
+#include "quantize/kv_units.h"
+
+namespace tilepress {
+namespace {
+
+void truncate_key_bfp(const KvUnits& keys, int64_t channels, const KvToken& token) {
+  const KvUnits mine = units_of_token(keys, channels, token.place);
+  const uint32_t kept = kept_bits(token.bits);
+  const auto cut = [&](const Sixteen& values) {
+    return Sixteen::of([&](int i) { return truncated(values.parts[i], kept); });
+  };
+  for (int64_t group = 0; group < channels / kKvGroup; ++group) {
+    const Lane before = Lane::get(mine.unit(group), token.place % kKvLanes);
+    Lane{cut(before.low), cut(before.high)}.set(mine.unit(group), token.place % kKvLanes);
+  }
+}
+
+TILEPRESS_KERNEL(truncate_key_bfp);
+
+}  // namespace
+}  // namespace tilepress
