@@ -73,9 +73,9 @@ inline void add_lows(const uint8_t* from, const Bytes* x, const Bytes* y, Sums* 
 
 // totals += terms * the unit of each row
 template <int rows>
-inline void add_rows(const float32x4_t* terms, float32x4_t units, float32x4_t* totals) {
+inline void add_rows(const float32x4_t* terms, float32x4_t units, float32x4_t* accumulators) {
   four_times([&]<int row>() {
-    if constexpr (row < rows) totals[row] = vfmaq_laneq_f32(totals[row], terms[row], units, row);
+    if constexpr (row < rows) accumulators[row] = vfmaq_laneq_f32(accumulators[row], terms[row], units, row);
   });
 }
 

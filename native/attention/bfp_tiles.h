@@ -3,7 +3,7 @@
 //   highs(codes, to), lows(lows, to): a unit's values as a tile of weights
 //   units(exponents, to [16]): what 1 stands for in each lane
 //   weights(values, units, rows, to): a block's weights, with their units, as a tile of activations
-// and Sums, those of a lot, which has 16 rows or fewer,
+// and Sums, those of a row panel, which has 16 rows or fewer,
 //   Sums(from, stride, rows), from null: 0; store(to, stride, rows, factor)
 //   add(products [16, 16], units [16])
 #pragma once
@@ -24,13 +24,13 @@ template <class Tiles>
   to.has_lows = block.lows;
 }
 
-// One lot with units that share its sums, as group_pipeline.h takes it.
+// One row panel with units that share its sums, as group_pipeline.h takes it.
 template <class Sums>
-class AttendLot {
+class AttendRowPanel {
  public:
   using Product = float;
 
-  AttendLot(const uint16_t* x, const KvTileUnit* units, int64_t count, Sums& sums)
+  AttendRowPanel(const uint16_t* x, const KvTileUnit* units, int64_t count, Sums& sums)
       : x_(x), units_(units), count_(count), sums_(sums) {}
 
   int64_t groups() const { return count_; }
@@ -105,14 +105,14 @@ class AttentionOnTiles {
 
  private:
   [[gnu::always_inline]] void multiply(const uint16_t* x, int64_t count, Sums& sums) {
-    AttendLot<Sums> lot(x, units_, count, sums);
-    multiply_lot(unit_, lot);
+    AttendRowPanel<Sums> row_panel(x, units_, count, sums);
+    multiply_row_panel(unit_, row_panel);
   }
 
   Unit unit_;
   int64_t channels_;
   KvTileUnit* units_;
-  uint16_t* weights_;  // [lots, blocks, 16, 32]
+  uint16_t* weights_;  // [row panels, blocks, 16, 32]
 };
 
 }  // namespace

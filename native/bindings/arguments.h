@@ -42,8 +42,8 @@ Choice pick(const std::string& name, std::initializer_list<std::pair<const char*
   throw std::invalid_argument("unknown choice " + name);
 }
 
-inline Real real_of(const std::string& type) {
-  return pick<Real>(type, {{"fp32", Real::f32}, {"bf16", Real::bf16}, {"fp16", Real::f16}});
+inline FloatType float_type_of(const std::string& type) {
+  return pick<FloatType>(type, {{"fp32", FloatType::f32}, {"bf16", FloatType::bf16}, {"fp16", FloatType::f16}});
 }
 
 // Of an argument that is never converted on the way in: a converted copy of an output would be filled and thrown away.

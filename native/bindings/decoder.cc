@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "bindings/arguments.h"
-#include "bindings/doors.h"
+#include "bindings/bindings.h"
 #include "bindings/tensors.h"
 #include "dispatch/kv_growing.h"
 
@@ -19,8 +19,8 @@ class PyDecoderLayer {
                  float scaling, const nb::object& input_norm, const nb::object& post_norm, const nb::list& linears)
       : norms_{input_norm, post_norm},
         linears_(linears),
-        layer_{real_of(type), heads,     kv_heads,  head_dim,  epsilon,   scaling,   nullptr,  nullptr,
-               linear(0),     linear(1), linear(2), linear(3), linear(4), linear(5), linear(6)} {
+        layer_{float_type_of(type), heads,     kv_heads,  head_dim,  epsilon,   scaling,   nullptr,  nullptr,
+               linear(0),           linear(1), linear(2), linear(3), linear(4), linear(5), linear(6)} {
     layer_.input_norm = weights_of(input_norm);
     layer_.post_norm = weights_of(post_norm);
     constexpr int64_t kMost = int64_t{1} << 30;
@@ -125,14 +125,14 @@ class PyDecoder {
   std::vector<TokenCache> places_in(nb::handle memory, int64_t length) const {
     Tensor all;
     const DecoderLayer& first = *plain_.front();
-    require(view_tensor(memory, all) && all.ndim == 6 && real_of(all) == first.type,
+    require(view_tensor(memory, all) && all.ndim == 6 && float_type_of(all) == first.type,
             "the cache is a plain tensor of six axes, of the layers' type");
     const int64_t* shape = all.shape;
     require(
         shape[0] == static_cast<int64_t>(plain_.size()) && shape[1] == 2 && shape[2] == 1 && shape[5] == first.head_dim,
         "the cache is another model's, or of several sequences");
     require(length >= 0 && length < shape[4], "there is no room for another token");
-    const int64_t bytes = shape[3] * shape[4] * shape[5] * (first.type == Real::f32 ? 4 : 2);
+    const int64_t bytes = shape[3] * shape[4] * shape[5] * (first.type == FloatType::f32 ? 4 : 2);
     auto* at = static_cast<uint8_t*>(all.data);
     std::vector<TokenCache> places;
     for (const DecoderLayer* layer : plain_) {

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "bindings/arguments.h"
-#include "bindings/doors.h"
+#include "bindings/bindings.h"
 #include "dispatch/matrix.h"
 
 namespace tilepress {

@@ -8,7 +8,7 @@
 #include <tuple>
 
 #include "bindings/arguments.h"
-#include "bindings/doors.h"
+#include "bindings/bindings.h"
 #include "bindings/tensors.h"
 #include "dispatch/kv_cache.h"
 #include "dispatch/kv_sparse.h"
@@ -72,7 +72,7 @@ nb::object attend_tensors(GrowingKv& cache, nb::handle keys, nb::handle values, 
   const KvSizes& sizes = cache.sizes();
   Tensor k, v, q;
   for (auto [from, to] : {std::pair{keys, &k}, {values, &v}, {queries, &q}}) {
-    if (!view_tensor(from, *to) || to->ndim != 4 || real_of(*to) != Real::f32) return nb::none();
+    if (!view_tensor(from, *to) || to->ndim != 4 || float_type_of(*to) != FloatType::f32) return nb::none();
     const bool fits = to->shape[0] == sizes.batch && to->shape[1] >= 1 && to->shape[1] % sizes.heads == 0 &&
                       to->shape[2] >= 1 && to->shape[2] == k.shape[2] && to->shape[3] == sizes.channels;
     if (!fits || (to != &q && to->shape[1] != sizes.heads)) return nb::none();
@@ -101,8 +101,8 @@ Parts save(const GrowingKv& cache) {
 }
 
 // What takes no time is asked for with the GIL, which costs more to get back, unless another thread has the cache.
-template <class Ask>
-auto ask(const GrowingKv& cache, const Ask& question) {
+template <class Prefetch>
+auto ask(const GrowingKv& cache, const Prefetch& question) {
   if (const GrowingKv::Lock mine = cache.try_lock()) return question();
   nb::gil_scoped_release release;
   return question();
@@ -128,7 +128,7 @@ KvShape shape_of(const Sizes& sizes, int mantissa, int high, int64_t initial, in
   return {sizes_of(sizes), mantissa, high, initial, local, smoothed};
 }
 
-SparseKvShape shape_of(const Sizes& sizes, const std::string& type) { return {sizes_of(sizes), real_of(type)}; }
+SparseKvShape shape_of(const Sizes& sizes, const std::string& type) { return {sizes_of(sizes), float_type_of(type)}; }
 
 // A cache's two doors: empty, or with lengths and parts that were saved, after what makes its shape.
 template <class Cache, class... Shape>

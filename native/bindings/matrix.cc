@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "bindings/arguments.h"
-#include "bindings/doors.h"
+#include "bindings/bindings.h"
 #include "bindings/format.h"
 #include "bindings/tensors.h"
 #include "dispatch/linear.h"
@@ -63,8 +63,8 @@ void check_offsets(const MatrixShape& shape, const int64_t* offsets, int64_t cod
 void check_masks(const MatrixShape& shape, const int64_t* offsets, const uint8_t* mask) {
   const int64_t bytes = shape.block_mask_bytes();
   for (int64_t block = 0; block < shape.blocks(); ++block) {
-    const int64_t kept = count_bits(mask + block * bytes, bytes);
-    require(stream_bytes(shape.bits, kept) == offsets[block + 1] - offsets[block],
+    const int64_t nonzeros = count_bits(mask + block * bytes, bytes);
+    require(stream_bytes(shape.bits, nonzeros) == offsets[block + 1] - offsets[block],
             "mask and offsets disagree about the codes of block " + std::to_string(block));
   }
 }
@@ -96,8 +96,8 @@ Streams check_streams(const MatrixShape& shape, Bytes codes, Bytes mask, const s
 }
 
 Weights check_weights(const MatrixShape& shape, ConstBytes data, const std::string& type, ConstBytes keep) {
-  const Real real = real_of(type);
-  require_size(data, shape.rows * shape.cols * (real == Real::f32 ? 4 : 2), "weights");
+  const FloatType real = float_type_of(type);
+  require_size(data, shape.rows * shape.cols * (real == FloatType::f32 ? 4 : 2), "weights");
   if (keep.size()) require_size(keep, shape.rows * shape.cols, "keep");
   return {data.data(), real, keep.size() ? keep.data() : nullptr};
 }
@@ -110,14 +110,14 @@ MatrixShape codes_shape(const OwnedFormat& format, int64_t rows, int64_t cols, i
   return shape;
 }
 
-void py_count_kept(const OwnedFormat& format, int64_t rows, int64_t cols, ConstBytes data, const std::string& type,
-                   ConstBytes keep, int threads, Offsets counts) {
+void py_count_nonzeros(const OwnedFormat& format, int64_t rows, int64_t cols, ConstBytes data, const std::string& type,
+                       ConstBytes keep, int threads, Offsets counts) {
   const MatrixShape shape = make_shape(format.format, rows, cols, 16, true);
   const Weights weights = check_weights(shape, data, type, keep);
   require_size(counts, shape.blocks(), "counts");
   const int workers = check_threads(threads);
   nb::gil_scoped_release release;
-  count_kept(shape, weights, workers, counts.data());
+  count_nonzeros(shape, weights, workers, counts.data());
 }
 
 int64_t py_pack_weights(const OwnedFormat& format, int64_t rows, int64_t cols, int operand_bits, bool sparse,
@@ -145,12 +145,12 @@ void py_pack_codes(const OwnedFormat& format, int64_t rows, int64_t cols, int op
 }
 
 // Lets other threads run Python, until it is told to stop.
-class OthersRun {
+class ScopedGilRelease {
  public:
-  OthersRun() : mine_(PyEval_SaveThread()) {}
-  ~OthersRun() { stop(); }
-  OthersRun(const OthersRun&) = delete;
-  OthersRun& operator=(const OthersRun&) = delete;
+  ScopedGilRelease() : mine_(PyEval_SaveThread()) {}
+  ~ScopedGilRelease() { stop(); }
+  ScopedGilRelease(const ScopedGilRelease&) = delete;
+  ScopedGilRelease& operator=(const ScopedGilRelease&) = delete;
 
   void stop() {
     if (mine_) PyEval_RestoreThread(std::exchange(mine_, nullptr));
@@ -169,9 +169,9 @@ class Bias {
     if (given.is_none()) return true;
     if (!view_tensor(given, tensor) || tensor.ndim != 1 || tensor.shape[0] != rows) return false;
     floats_ = static_cast<const float*>(tensor.data);
-    if (real_of(tensor) == Real::f32) return true;
+    if (float_type_of(tensor) == FloatType::f32) return true;
     converted_.resize(static_cast<size_t>(rows));
-    load_row({static_cast<const uint8_t*>(tensor.data), real_of(tensor), nullptr}, 0, rows, converted_.data());
+    load_row({static_cast<const uint8_t*>(tensor.data), float_type_of(tensor), nullptr}, 0, rows, converted_.data());
     floats_ = converted_.data();
     return true;
   }
@@ -227,11 +227,11 @@ class PackedArrays {
     const int64_t batch = count_of(tensor) / shape_.cols;
     if (batch < 1) return nb::none();
     const int workers = check_threads(threads);
-    const Real real = real_of(tensor);
+    const FloatType real = float_type_of(tensor);
     const Rounded rounded = check_rounded(group, mantissa);
     NewTensor y(tensor, shape_.rows);
     nb::object result;
-    OthersRun others;
+    ScopedGilRelease others;
     Aside give([&] {
       others.stop();  // for as long as the last threads take
       result = y.give();
@@ -242,11 +242,11 @@ class PackedArrays {
     return result;
   }
 
-  // The same for arrays of bytes: x [batch, cols] and y [batch, rows] of `type`, bias [rows] or empty. `way` is one of
-  // those of dispatch/linear.h; the one that fits best if empty.
+  // The same for arrays of bytes: x [batch, cols] and y [batch, rows] of `type`, bias [rows] or empty. `variant` is one
+  // of those of dispatch/linear.h; the one that fits best if empty.
   void linear_into(ConstBytes x, const std::string& type, ConstFloats bias, Bytes y, int64_t group, int mantissa,
-                   const std::string& way, int threads) const {
-    const Real real = real_of(type);
+                   const std::string& variant, int threads) const {
+    const FloatType real = float_type_of(type);
     const int64_t size = bytes_of(real), batch = static_cast<int64_t>(x.size()) / (size * shape_.cols);
     require(batch >= 1, "at least one row is needed");
     require_size(x, batch * shape_.cols * size, "x");
@@ -255,16 +255,16 @@ class PackedArrays {
     const Rounded rounded = check_rounded(group, mantissa);
     const int workers = check_threads(threads);
     nb::gil_scoped_release release;
-    multiply({x.data(), real, batch, rounded.precision_of(real)}, rounded, way,
+    multiply({x.data(), real, batch, rounded.precision_of(real)}, rounded, variant,
              {y.data(), real, bias.size() ? bias.data() : nullptr}, workers);
   }
 
-  std::string float_way_of(int64_t batch, const std::string& type) const {
-    return std::string(float_way(weights(), batch, real_of(type)));
+  std::string float_variant_of(int64_t batch, const std::string& type) const {
+    return std::string(float_variant(weights(), batch, float_type_of(type)));
   }
 
-  std::string integer_way_of(int64_t batch, int64_t group, int mantissa) const {
-    return std::string(integer_way(weights(), batch, check_rounding(group, mantissa)));
+  std::string integer_variant_of(int64_t batch, int64_t group, int mantissa) const {
+    return std::string(integer_variant(weights(), batch, check_rounding(group, mantissa)));
   }
 
   PackedWeights weights() const { return {shape_, format_->format, streams_, half_exponent_}; }
@@ -284,7 +284,7 @@ class PackedArrays {
     bool integers, bf16;
     IntegerFormat format;
 
-    Real precision_of(Real type) const { return bf16 ? Real::bf16 : type; }
+    FloatType precision_of(FloatType type) const { return bf16 ? FloatType::bf16 : type; }
   };
   Rounded check_rounded(int64_t group, int mantissa) const {
     if (mantissa >= 0) return {true, false, check_rounding(group, mantissa)};
@@ -292,14 +292,15 @@ class PackedArrays {
   }
 
  private:
-  void multiply(const Activations& x, const Rounded& rounded, std::string_view way, const Outputs& outputs,
+  void multiply(const Activations& x, const Rounded& rounded, std::string_view variant, const Outputs& outputs,
                 int threads) const {
     if (!rounded.integers) {
-      tilepress::linear_float(weights(), x, way.empty() ? float_way(weights(), x.batch, x.precision) : way, outputs,
-                              threads);
+      tilepress::linear_float(weights(), x, variant.empty() ? float_variant(weights(), x.batch, x.precision) : variant,
+                              outputs, threads);
     } else {
       tilepress::linear_integer(weights(), x, rounded.format,
-                                way.empty() ? integer_way(weights(), x.batch, rounded.format) : way, outputs, threads);
+                                variant.empty() ? integer_variant(weights(), x.batch, rounded.format) : variant,
+                                outputs, threads);
     }
   }
 
@@ -323,15 +324,15 @@ LinearLayer linear_layer(nb::handle handle) {
   const PackedWeights weights = matrix.weights();
   const nb::handle bias = parts[1];
   Tensor floats{};
-  const bool fits = bias.is_none() || view_values(bias, Real::f32, weights.shape.rows, floats);
+  const bool fits = bias.is_none() || view_values(bias, FloatType::f32, weights.shape.rows, floats);
   require(fits, "a bias is a plain float32 tensor of " + std::to_string(weights.shape.rows) + " values");
   return {weights, static_cast<const float*>(floats.data), integers, rounding};
 }
 
 void bind_matrices(nb::module_& m) {
   using namespace nb::literals;
-  m.def("count_kept", &py_count_kept, "format"_a, "rows"_a, "cols"_a, as_it_is("data"), "type"_a, as_it_is("keep"),
-        "threads"_a, as_it_is("counts"));
+  m.def("count_nonzeros", &py_count_nonzeros, "format"_a, "rows"_a, "cols"_a, as_it_is("data"), "type"_a,
+        as_it_is("keep"), "threads"_a, as_it_is("counts"));
   m.def("pack_weights", &py_pack_weights, "format"_a, "rows"_a, "cols"_a, "operand_bits"_a, "sparse"_a,
         as_it_is("data"), "type"_a, as_it_is("keep"), "scales_given"_a, as_it_is("codes"), as_it_is("mask"),
         as_it_is("offsets"), as_it_is("scales"), as_it_is("zeros"), "threads"_a);
@@ -348,8 +349,8 @@ void bind_matrices(nb::module_& m) {
       .def("linear", &PackedArrays::linear, "x"_a, "bias"_a.none(), "group"_a, "mantissa"_a, "threads"_a)
       .def("linear_into", &PackedArrays::linear_into, as_it_is("x"), "type"_a, as_it_is("bias"), as_it_is("y"),
            "group"_a, "mantissa"_a, "way"_a, "threads"_a)
-      .def("float_way", &PackedArrays::float_way_of)
-      .def("integer_way", &PackedArrays::integer_way_of);
+      .def("float_way", &PackedArrays::float_variant_of)
+      .def("integer_way", &PackedArrays::integer_variant_of);
 }
 
 }  // namespace tilepress

@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "bindings/arguments.h"
-#include "bindings/doors.h"
+#include "bindings/bindings.h"
 #include "dispatch/invariance.h"
 #include "dispatch/isa.h"
 #include "dispatch/matrix.h"

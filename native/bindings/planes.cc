@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "bindings/arguments.h"
-#include "bindings/doors.h"
+#include "bindings/bindings.h"
 
 namespace tilepress {
 namespace {
@@ -26,8 +26,8 @@ PlanesShape check_planes(int64_t rows, int64_t cols, int mantissa, Bytes planes,
 std::tuple<int64_t, int64_t> pack(int64_t rows, int64_t cols, int mantissa, ConstBytes values, const std::string& type,
                                   Bytes planes, Bytes exponents, int threads) {
   const PlanesShape shape = check_planes(rows, cols, mantissa, planes, exponents);
-  const Real real = real_of(type);
-  require_size(values, rows * cols * (real == Real::f32 ? 4 : 2), "values");
+  const FloatType real = float_type_of(type);
+  require_size(values, rows * cols * (real == FloatType::f32 ? 4 : 2), "values");
   const int workers = check_threads(threads);
   nb::gil_scoped_release release;
   const Saturated saturated = pack_planes(shape, values.data(), real, {planes.data(), exponents.data()}, workers);

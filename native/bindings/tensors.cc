@@ -112,17 +112,17 @@ bool view_tensor(nb::handle tensor, Tensor& to) {
   return to.data && to.device.device_type == kCpu && is_float(to) && is_in_order(to) && !is_negative_view(tensor);
 }
 
-bool view_values(nb::handle tensor, Real type, int64_t count, Tensor& to) {
-  return view_tensor(tensor, to) && real_of(to) == type && count_of(to) == count;
+bool view_values(nb::handle tensor, FloatType type, int64_t count, Tensor& to) {
+  return view_tensor(tensor, to) && float_type_of(to) == type && count_of(to) == count;
 }
 
 int64_t count_of(const Tensor& tensor) {
   return std::accumulate(tensor.shape, tensor.shape + tensor.ndim, int64_t{1}, std::multiplies<>());
 }
 
-Real real_of(const Tensor& tensor) {
-  if (tensor.dtype.bits == 32) return Real::f32;
-  return is_of(tensor, nb::dlpack::dtype_code::Bfloat, 16) ? Real::bf16 : Real::f16;
+FloatType float_type_of(const Tensor& tensor) {
+  if (tensor.dtype.bits == 32) return FloatType::f32;
+  return is_of(tensor, nb::dlpack::dtype_code::Bfloat, 16) ? FloatType::bf16 : FloatType::f16;
 }
 
 // One piece of memory: what manages it, extents and strides, and the values, at a multiple of a line.

@@ -17,11 +17,11 @@ bool use_tensor_type(nb::handle type);
 bool view_tensor(nb::handle tensor, Tensor& to);
 
 // The same of so many values of a type.
-bool view_values(nb::handle tensor, Real type, int64_t count, Tensor& to);
+bool view_values(nb::handle tensor, FloatType type, int64_t count, Tensor& to);
 
 int64_t count_of(const Tensor& tensor);  // values
 
-Real real_of(const Tensor& tensor);
+FloatType float_type_of(const Tensor& tensor);
 
 // One as `like`, in memory of its own, but for its last extent. `like` has been viewed, so there is a type.
 class NewTensor {

@@ -12,7 +12,7 @@
 namespace tilepress {
 namespace {
 
-constexpr int64_t kSpan = 2048;
+constexpr int64_t kIntegerKPanel = 2048;
 constexpr int kMostAdded = 8;  // the mantissa whose values are better cut in addends
 // Of more rows some group is likely to have both 255 and -255, and with it all rows three addends.
 constexpr int64_t kMostAddedRows = 8;
@@ -34,9 +34,9 @@ void place_row(const Number* values, int64_t count, int64_t padded, Number* to) 
 
 // The same in pieces of `inputs` values, each into the row's place in its tile.
 template <int inputs, class Number>
-void place_in_lot(const Number* values, int64_t count, int64_t padded, int64_t row, Number* lot) {
+void place_in_row_panel(const Number* values, int64_t count, int64_t padded, int64_t row, Number* row_panel) {
   for (int64_t at = 0; at < padded; at += inputs) {
-    Number* to = lot + at * kTileRows + row * inputs;
+    Number* to = row_panel + at * kTileRows + row * inputs;
     if (at + inputs <= count) {
       std::memcpy(to, values + at, inputs * sizeof(Number));
       continue;
@@ -47,15 +47,15 @@ void place_in_lot(const Number* values, int64_t count, int64_t padded, int64_t r
   }
 }
 
-// Rows of `stride` values each from the lot on that begins with `row`.
-TiledActivations in_lots(const uint16_t* x, int64_t stride, int64_t row, int64_t rows, int64_t first) {
+// Rows of `stride` values each from the row panel on that begins with `row`.
+TiledActivations in_row_panels(const uint16_t* x, int64_t stride, int64_t row, int64_t rows, int64_t first) {
   constexpr int64_t kInputs = tile_inputs(16);
   return {x + row * stride + first * kTileRows, kTileRows * stride, kTileRows * kInputs, kInputs, rows};
 }
 
 // A row as floats: the caller's own memory where it is that already. Good until the thread's next call.
 const float* float_row(const MatrixShape& shape, const Activations& x, int64_t row) {
-  if (x.type == Real::f32) return reinterpret_cast<const float*>(x.data) + row * shape.cols;
+  if (x.type == FloatType::f32) return reinterpret_cast<const float*>(x.data) + row * shape.cols;
   static thread_local std::vector<float> floats;
   floats.resize(size(shape.cols));
   load_row({x.data, x.type, nullptr}, row * shape.cols, shape.cols, floats.data());
@@ -65,12 +65,12 @@ const float* float_row(const MatrixShape& shape, const Activations& x, int64_t r
 }  // namespace
 
 Cut cut_inputs(const MatrixShape& shape, const Format& weights, int64_t group) {
-  const int64_t own = weights.group >= shape.cols ? kSpan
-                      : weights.group <= kSpan    ? weights.group
-                                                  : std::gcd(weights.group, kSpan);
+  const int64_t own = weights.group >= shape.cols       ? kIntegerKPanel
+                      : weights.group <= kIntegerKPanel ? weights.group
+                                                        : std::gcd(weights.group, kIntegerKPanel);
   const int64_t segment = group ? std::gcd(own, group) : own;
-  const int64_t step = std::lcm(segment, int64_t{kSpanStep});
-  return {segment, (kSpan + step - 1) / step * step};
+  const int64_t step = std::lcm(segment, int64_t{kKPanelStep});
+  return {segment, (kIntegerKPanel + step - 1) / step * step};
 }
 
 IntegerRows::IntegerRows(const MatrixShape& shape, const Activations& x, const IntegerFormat& format, const Cut& cut,
@@ -81,51 +81,52 @@ IntegerRows::IntegerRows(const MatrixShape& shape, const Activations& x, const I
       cut_(cut),
       unit_(unit),
       placing_(placing),
-      waiting_(placing == Placing::fives ? (x.batch + kNineBitRows - 1) / kNineBitRows : x.batch),
+      waiting_(placing == Placing::nine_bit_lines ? (x.batch + kNineBitRows - 1) / kNineBitRows : x.batch),
       addends_(placing == Placing::rows && format.mantissa == kMostAdded && x.batch <= kMostAddedRows),
-      digits_(addends_ ? kMostDigits : digits_of(format.mantissa)),
+      limbs_(addends_ ? kMaxLimbs : limbs_of(format.mantissa)),
       bits_(format.mantissa ? 1 + format.mantissa : 8),
-      stride_((shape.cols + kSpanStep - 1) / kSpanStep * kSpanStep),
+      stride_((shape.cols + kKPanelStep - 1) / kKPanelStep * kKPanelStep),
       segments_((shape.cols + cut.segment - 1) / cut.segment),
-      digit_size_(placing == Placing::int8_tiles || placing == Placing::bf16_tiles
-                      ? (x.batch + kTileRows - 1) / kTileRows * kTileRows * stride_
-                      : x.batch * stride_),
+      limb_size_(placing == Placing::int8_tiles || placing == Placing::bf16_tiles
+                     ? (x.batch + kTileRows - 1) / kTileRows * kTileRows * stride_
+                     : x.batch * stride_),
       // Kernels that take several rows at once look at those that are missing from the last ones, too.
-      sums_(kept_memory<int32_t>(0, (x.batch + kTileRows - 1) * segments_)),
-      units_(format.mantissa || unit != 1 ? kept_memory<float>(0, 2 * (x.batch + kTileRows - 1) * segments_) : nullptr),
+      sums_(reused_memory<int32_t>(0, (x.batch + kTileRows - 1) * segments_)),
+      units_(format.mantissa || unit != 1 ? reused_memory<float>(0, 2 * (x.batch + kTileRows - 1) * segments_)
+                                          : nullptr),
       unit_sums_(placing == Placing::int8_tiles && unit != 1 ? units_ + (x.batch + kTileRows - 1) * segments_
                                                              : nullptr),
       starts_(nullptr),
-      scales_(format.mantissa ? nullptr : kept_memory<float>(1, x.batch)) {
+      scales_(format.mantissa ? nullptr : reused_memory<float>(1, x.batch)) {
   if (placing == Placing::bf16_tiles) {
-    words_ = words_in_turn_.take_turn(digit_size_);
+    words_ = words_in_turn_.take_turn(limb_size_);
   } else if (placing == Placing::int8_tiles) {
-    values_ = values_in_turn_.take_turn(digits_ * digit_size_);
+    values_ = values_in_turn_.take_turn(limbs_ * limb_size_);
   } else if (placing != Placing::rows || !starts_serve()) {
-    values_ = kept_memory<int8_t>(0, digits_ * digit_size_);
+    values_ = reused_memory<int8_t>(0, limbs_ * limb_size_);
   } else {
     // One after the other, so that they do not want the same places of a cache through which weights are passing.
-    const int64_t starts = digits_ * digit_size_, bytes = starts + 4 * x.batch * segments_ * int64_t{sizeof(float)};
-    values_ = kept_memory<int8_t>(0, bytes);
+    const int64_t starts = limbs_ * limb_size_, bytes = starts + 4 * x.batch * segments_ * int64_t{sizeof(float)};
+    values_ = reused_memory<int8_t>(0, bytes);
     starts_ = reinterpret_cast<float*>(values_ + starts);
   }
-  if (placing == Placing::fives) lines_ = kept_memory<int8_t>(1, waiting_ * kNineBitLines * stride_);
+  if (placing == Placing::nine_bit_lines) lines_ = reused_memory<int8_t>(1, waiting_ * kNineBitLines * stride_);
 }
 
 // One row, or those of a set of five lines.
 void IntegerRows::make_ready(int64_t item) {
-  if (placing_ != Placing::fives) return convert(item);
+  if (placing_ != Placing::nine_bit_lines) return convert(item);
   const int64_t first = item * kNineBitRows, end = std::min(first + kNineBitRows, given_.batch);
   for (int64_t row = first; row < end; ++row) convert(row);
   set_lines(item);
 }
 
 void IntegerRows::convert(int64_t row) {
-  const int digits = format_.mantissa ? convert_bfp(row) : convert_int8(row);
+  const int limbs = format_.mantissa ? convert_bfp(row) : convert_int8(row);
   if (starts_) set_starts(row);
   if (unit_sums_) set_unit_sums(row);
-  if (digits == 0) bad_rows_.add(row);
-  if (digits == 3) three_ = true;
+  if (limbs == 0) bad_rows_.add(row);
+  if (limbs == 3) three_ = true;
 }
 
 void IntegerRows::finish() {
@@ -133,15 +134,15 @@ void IntegerRows::finish() {
   if (!good()) throw std::invalid_argument("activations must be finite");
 }
 
-// Four rows of digits to five lines; rows that are missing are zeros.
+// Four rows of limbs to five lines; rows that are missing are zeros.
 void IntegerRows::set_lines(int64_t set) {
   const int64_t first = set * kNineBitRows, rows = std::min<int64_t>(kNineBitRows, given_.batch - first);
   int32_t values[kNineBitRows * kNineBitPiece] = {};
   int8_t lines[kNineBitLines * kNineBitPiece];
   for (int64_t at = 0; at < stride_; at += kNineBitPiece) {
     for (int64_t row = 0; row < rows; ++row) {
-      const int8_t *high = values_ + (first + row) * stride_ + at, *low = high + digit_size_;
-      for (int i = 0; i < kNineBitPiece; ++i) values[row * kNineBitPiece + i] = high[i] * (1 << kDigitBits) + low[i];
+      const int8_t *high = values_ + (first + row) * stride_ + at, *low = high + limb_size_;
+      for (int i = 0; i < kNineBitPiece; ++i) values[row * kNineBitPiece + i] = high[i] * (1 << kLimbBits) + low[i];
     }
     to_lines<kNineBitRows>(values, lines);
     for (int64_t line = 0; line < kNineBitLines; ++line) {
@@ -164,14 +165,14 @@ void IntegerRows::set_unit_sums(int64_t row) {
 
 const uint8_t* IntegerRows::given(int64_t row) const { return given_.data + row * shape_.cols * bytes_of(given_.type); }
 
-// Where a row's first values go, each digit of it; in lots of tiles, their pieces lie a tile apart.
-std::array<int8_t*, kMostDigits> IntegerRows::places(int64_t row) const {
+// Where a row's first values go, each limb of it; in row panels of tiles, their pieces lie a tile apart.
+std::array<int8_t*, kMaxLimbs> IntegerRows::places(int64_t row) const {
   const bool tiled = placing_ == Placing::int8_tiles;
   int8_t* first =
-      values_ + (tiled ? row / kTileRows * digits_ * lot_stride() + row % kTileRows * kPiece : row * stride_);
-  std::array<int8_t*, kMostDigits> digits = {};
-  for (int i = 0; i < digits_; ++i) digits[size(i)] = first + i * (tiled ? lot_stride() : digit_size_);
-  return digits;
+      values_ + (tiled ? row / kTileRows * limbs_ * row_panel_stride() + row % kTileRows * kPiece : row * stride_);
+  std::array<int8_t*, kMaxLimbs> limbs = {};
+  for (int i = 0; i < limbs_; ++i) limbs[size(i)] = first + i * (tiled ? row_panel_stride() : limb_size_);
+  return limbs;
 }
 
 int64_t IntegerRows::piece_stride() const {
@@ -181,7 +182,7 @@ int64_t IntegerRows::piece_stride() const {
 }
 
 uint16_t* IntegerRows::words(int64_t row) const {
-  return words_ + row / kTileRows * lot_stride() + row % kTileRows * kWordPiece;
+  return words_ + row / kTileRows * row_panel_stride() + row % kTileRows * kWordPiece;
 }
 
 int IntegerRows::convert_int8(int64_t row) {
@@ -210,8 +211,8 @@ int IntegerRows::convert_bfp(int64_t row) {
   const bool as_words = placing_ == Placing::bf16_tiles;
   const BfpInput in = {given(row),       given_.type, shape_.cols,     format_.group, cut_.segment,
                        format_.mantissa, addends_,    format_.nearest, unit_};
-  const std::array<int8_t*, kMostDigits> digits = as_words ? std::array<int8_t*, kMostDigits>{} : places(row);
-  return choose<ops::quantize_bfp_fp>()(in, {{digits[0], digits[1], digits[2]},
+  const std::array<int8_t*, kMaxLimbs> limbs = as_words ? std::array<int8_t*, kMaxLimbs>{} : places(row);
+  return choose<ops::quantize_bfp_fp>()(in, {{limbs[0], limbs[1], limbs[2]},
                                              as_words ? words(row) : nullptr,
                                              stride_,
                                              piece_stride(),
@@ -228,13 +229,13 @@ IntegerActivations IntegerRows::view(int64_t row, int64_t batch, int64_t first) 
   }
   const bool tiled = placing_ == Placing::int8_tiles;
   const int8_t* from =
-      values_ + (tiled ? row / kTileRows * digits_ * lot_stride() + first * kTileRows : row * stride_ + first);
-  const int64_t next = tiled ? lot_stride() : digit_size_;
-  const int8_t* digits[kMostDigits] = {};
-  for (int digit = 0; digit < digit_count(); ++digit) digits[digit] = from + digit * next;
-  return {{digits[0], digits[1], digits[2]},
-          digit_count(),
-          addends_ ? 0 : kDigitBits,
+      values_ + (tiled ? row / kTileRows * limbs_ * row_panel_stride() + first * kTileRows : row * stride_ + first);
+  const int64_t next = tiled ? row_panel_stride() : limb_size_;
+  const int8_t* limbs[kMaxLimbs] = {};
+  for (int limb = 0; limb < limb_count(); ++limb) limbs[limb] = from + limb * next;
+  return {{limbs[0], limbs[1], limbs[2]},
+          limb_count(),
+          addends_ ? 0 : kLimbBits,
           false,
           bits_,
           stride_,
@@ -249,20 +250,20 @@ IntegerActivations IntegerRows::view(int64_t row, int64_t batch, int64_t first) 
 }
 
 TiledActivations IntegerRows::tiled(int64_t row, int64_t rows, int64_t first) const {
-  return in_lots(words_, stride_, row, rows, first);
+  return in_row_panels(words_, stride_, row, rows, first);
 }
 
-F32Rows::F32Rows(const MatrixShape& shape, const Activations& x, int64_t span)
-    : FloatRows(shape, x, x.batch), span_(span) {
+F32Rows::F32Rows(const MatrixShape& shape, const Activations& x, int64_t k_panel)
+    : FloatRows(shape, x, x.batch), k_panel_(k_panel) {
   x_ = reinterpret_cast<const float*>(x.data);
-  if (x.type == Real::f32 && stride_ == shape.cols && !span) return;
+  if (x.type == FloatType::f32 && stride_ == shape.cols && !k_panel) return;
   waiting_ = x.batch;
-  const int64_t step = span ? span : stride_;
-  x_ = own_ = kept_memory<float>(0, x.batch * ((shape.cols + step - 1) / step * step));
+  const int64_t step = k_panel ? k_panel : stride_;
+  x_ = own_ = reused_memory<float>(0, x.batch * ((shape.cols + step - 1) / step * step));
 }
 
 void F32Rows::make_ready(int64_t row) {
-  const int64_t step = span_ ? span_ : stride_;
+  const int64_t step = k_panel_ ? k_panel_ : stride_;
   for (int64_t at = 0; at < shape_.cols; at += step) {
     const int64_t count = std::min(step, shape_.cols - at);
     float* to = own_ + at * batch_ + row * step;
@@ -274,15 +275,16 @@ void F32Rows::make_ready(int64_t row) {
 Bf16Rows::Bf16Rows(const MatrixShape& shape, const Activations& x, Layout layout)
     : FloatRows(shape, x, x.batch * parts_of(x.precision)), layout_(layout), parts_(parts_of(x.precision)) {
   x_ = reinterpret_cast<const uint16_t*>(x.data);
-  if (layout != lots && x.type == Real::bf16 && stride_ == shape.cols) return;
+  if (layout != row_panels && x.type == FloatType::bf16 && stride_ == shape.cols) return;
   waiting_ = x.batch;
   const int64_t count = (batch_ + kTileRows - 1) / kTileRows * kTileRows * stride_;
-  x_ = own_ = layout == rows ? kept_memory<uint16_t>(0, count) : in_turn_.take_turn(count);
+  x_ = own_ = layout == rows ? reused_memory<uint16_t>(0, count) : in_turn_.take_turn(count);
 }
 
 void Bf16Rows::make_ready(int64_t row) {
   const int64_t count = shape_.cols;
-  if (given_.type == Real::bf16) return place(row, reinterpret_cast<const uint16_t*>(given_.data) + row * count, count);
+  if (given_.type == FloatType::bf16)
+    return place(row, reinterpret_cast<const uint16_t*>(given_.data) + row * count, count);
   static thread_local std::vector<uint16_t> high, low;
   high.resize(size(count));
   low.resize(size(count));
@@ -299,18 +301,22 @@ void Bf16Rows::make_ready(int64_t row) {
 
 void Bf16Rows::place(int64_t row, const uint16_t* values, int64_t count) {
   if (layout_ == rows) return place_row(values, count, stride_, own_ + row * stride_);
-  place_in_lot<tile_inputs(16)>(values, count, stride_, row % kTileRows, own_ + row / kTileRows * kTileRows * stride_);
+  place_in_row_panel<tile_inputs(16)>(values, count, stride_, row % kTileRows,
+                                      own_ + row / kTileRows * kTileRows * stride_);
 }
 
 TiledActivations Bf16Rows::tiled(int64_t row, int64_t rows, int64_t first) const {
-  if (own_) return in_lots(own_, stride_, row, rows, first);
+  if (own_) return in_row_panels(own_, stride_, row, rows, first);
   return {x_ + row * stride_ + first, kTileRows * stride_, tile_inputs(16), stride_, rows};
 }
 
 HalfRows::HalfRows(const MatrixShape& shape, const Activations& x, int exponent, float unit)
-    : FloatRows(shape, x, x.batch), exponent_(exponent), unit_(unit), units_(kept_memory<float>(0, batch_ * groups())) {
+    : FloatRows(shape, x, x.batch),
+      exponent_(exponent),
+      unit_(unit),
+      units_(reused_memory<float>(0, batch_ * groups())) {
   waiting_ = x.batch;
-  x_ = own_ = kept_memory<uint16_t>(0, batch_ * stride_);
+  x_ = own_ = reused_memory<uint16_t>(0, batch_ * stride_);
 }
 
 void HalfRows::make_ready(int64_t row) {

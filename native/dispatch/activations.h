@@ -12,33 +12,33 @@
 namespace tilepress {
 
 // Memory for one call's activations, kept by the calling thread for its next: new memory would cost more to touch than
-// the activations to convert. What is more than kMostKept is given back by the next call that needs less. Nothing else
-// may be asked for under the same number during the call; 2 and 3 are those of LotsInTurn.
+// the activations to convert. What is more than kMaxReused is given back by the next call that needs less. Nothing else
+// may be asked for under the same number during the call; 2 and 3 are those of AlternatingRowPanels.
 template <class T>
-T* kept_memory(int number, int64_t count) {
-  constexpr size_t kMostKept = size_t{64} << 20;  // bytes
+T* reused_memory(int number, int64_t count) {
+  constexpr size_t kMaxReused = size_t{64} << 20;  // bytes
   static thread_local LineVector<T> memory[4];
   LineVector<T>& mine = memory[number];
   const size_t wanted = static_cast<size_t>(count);
-  if (mine.size() > wanted && mine.size() * sizeof(T) > kMostKept) LineVector<T>().swap(mine);
+  if (mine.size() > wanted && mine.size() * sizeof(T) > kMaxReused) LineVector<T>().swap(mine);
   if (mine.size() < wanted) mine.resize(wanted);
   return mine.data();
 }
 
-// Memory of rows in lots of tiles, which one thread each converts and all read. It takes long to write to a line of
-// which all threads' caches have a copy, and longest when all do so at once. So there are two memories, used in turn,
-// and threads that are done before others take the lines of the next call's from those caches.
+// Memory of rows in row panels of tiles, which one thread each converts and all read. It takes long to write to a line
+// of which all threads' caches have a copy, and longest when all do so at once. So there are two memories, used in
+// turn, and threads that are done before others take the lines of the next call's from those caches.
 template <class T>
-class LotsInTurn {
+class AlternatingRowPanels {
  public:
   T* take_turn(int64_t count) {
     constexpr int64_t kMost = int64_t{1} << 20;  // bytes
     bytes_ = count * int64_t{sizeof(T)};
-    if (bytes_ > kMost) return kept_memory<T>(0, count);
+    if (bytes_ > kMost) return reused_memory<T>(0, count);
     static thread_local bool second = false;
     second = !second;
-    next_ = kept_memory<T>(second ? 2 : 3, count);
-    return kept_memory<T>(second ? 3 : 2, count);
+    next_ = reused_memory<T>(second ? 2 : 3, count);
+    return reused_memory<T>(second ? 3 : 2, count);
   }
 
   // A line of each tile: where every thread has a row to convert, that row's.
@@ -57,9 +57,9 @@ class LotsInTurn {
 // Activations [batch, cols], row after row.
 struct Activations {
   const uint8_t* data;
-  Real type;
+  FloatType type;
   int64_t batch;
-  Real precision = type;  // to which kernels of floats may round them: `type`, or bf16
+  FloatType precision = type;  // to which kernels of floats may round them: `type`, or bf16
 };
 
 // Some of the rows.
@@ -67,10 +67,11 @@ inline Activations rows_of(const Activations& x, int64_t cols, int64_t row, int6
   return {x.data + row * cols * bytes_of(x.type), x.type, batch, x.precision};
 }
 
-// How integer weights meet integer activations: `segment` inputs share every scale; sums begin anew every `span`
-// inputs, so that spans can go to different threads. Both are part of the result's definition (kernels/reference.py).
+// How integer weights meet integer activations: `segment` inputs share every scale; sums begin anew every `K-panel`
+// inputs, so that K-panels can go to different threads. Both are part of the result's definition
+// (kernels/reference.py).
 struct Cut {
-  int64_t segment, span;
+  int64_t segment, k_panel;
 };
 
 // `group` is that of the activations' block floating point, 0 where a scale serves a whole row.
@@ -85,13 +86,13 @@ struct IntegerFormat {
 };
 
 // For floats that integer weights are to be multiplied with: as many bits as a dot product of a group has room for,
-// 32 * 255 * 2^18 being below 2^31, in three digits. Of bf16, which has eight bits, two digits' fourteen: the result
+// 32 * 255 * 2^18 being below 2^31, in three limbs. Of bf16, which has eight bits, two limbs' fourteen: the result
 // will have eight too.
-constexpr IntegerFormat float_digits(Real type) { return {32, type == Real::bf16 ? 14 : 18, true}; }
+constexpr IntegerFormat float_limbs(FloatType type) { return {32, type == FloatType::bf16 ? 14 : 18, true}; }
 
-// How activations lie: row after row, four rows of nine bits in five lines (kernels.h), or in lots of tiles, of int8 or
-// of bf16.
-enum class Placing { rows, fives, int8_tiles, bf16_tiles };
+// How activations lie: row after row, four rows of nine bits in five lines (kernels.h), or in row panels of tiles, of
+// int8 or of bf16.
+enum class Placing { rows, nine_bit_lines, int8_tiles, bf16_tiles };
 
 // Rows that could not be converted, for they are not finite or too large.
 class BadRows {
@@ -130,24 +131,24 @@ class IntegerRows {
   }
   void finish();  // throws std::invalid_argument where one was not finite, unless they are `nearest`
 
-  // Rows from `row` on, the first of a lot if tiled, or of its five lines, and inputs from `first` on.
+  // Rows from `row` on, the first of a row panel if tiled, or of its five lines, and inputs from `first` on.
   IntegerActivations view(int64_t row, int64_t batch, int64_t first) const;
   TiledActivations tiled(int64_t row, int64_t rows, int64_t first) const;  // of bf16 tiles
-  int64_t lot_stride() const { return stride_ * kTileRows; }
+  int64_t row_panel_stride() const { return stride_ * kTileRows; }
   // Scales of whole rows from `row` on; null where there are none.
   const float* scales(int64_t row) const { return scales_ ? scales_ + row : nullptr; }
 
  private:
   void convert(int64_t row);
-  // How many digits a row has; 0 if it is not finite.
+  // How many limbs a row has; 0 if it is not finite.
   int convert_int8(int64_t row);
   int convert_bfp(int64_t row);
   void set_starts(int64_t row);
   void set_unit_sums(int64_t row);
   void set_lines(int64_t set);
-  int digit_count() const { return addends_ && !three_.load(std::memory_order_relaxed) ? 2 : digits_; }
+  int limb_count() const { return addends_ && !three_.load(std::memory_order_relaxed) ? 2 : limbs_; }
   const uint8_t* given(int64_t row) const;
-  std::array<int8_t*, kMostDigits> places(int64_t row) const;
+  std::array<int8_t*, kMaxLimbs> places(int64_t row) const;
   uint16_t* words(int64_t row) const;
   int64_t piece_stride() const;
   void place_words(const int8_t* values, int64_t row);
@@ -161,11 +162,11 @@ class IntegerRows {
   int64_t waiting_;
   BadRows bad_rows_;
   std::atomic<bool> three_{false};
-  bool addends_;  // instead of digits
-  int digits_, bits_;
-  int64_t stride_, segments_, digit_size_;
-  LotsInTurn<int8_t> values_in_turn_;
-  LotsInTurn<uint16_t> words_in_turn_;
+  bool addends_;  // instead of limbs
+  int limbs_, bits_;
+  int64_t stride_, segments_, limb_size_;
+  AlternatingRowPanels<int8_t> values_in_turn_;
+  AlternatingRowPanels<uint16_t> words_in_turn_;
   int8_t* values_ = nullptr;
   int8_t* lines_ = nullptr;    // what values are in five lines for four rows
   uint16_t* words_ = nullptr;  // of bf16 tiles
@@ -173,7 +174,7 @@ class IntegerRows {
   float *units_, *unit_sums_, *starts_, *scales_;  // null where there are none
 };
 
-// Activations as the floats of a kernel, rows padded with zeros to kSpanStep inputs; where they are so already, the
+// Activations as the floats of a kernel, rows padded with zeros to kKPanelStep inputs; where they are so already, the
 // caller's own memory.
 template <class Number>
 class FloatRows {
@@ -190,7 +191,7 @@ class FloatRows {
 
  protected:
   FloatRows(const MatrixShape& shape, const Activations& x, int64_t batch)
-      : shape_(shape), given_(x), stride_((shape.cols + kSpanStep - 1) / kSpanStep * kSpanStep), batch_(batch) {}
+      : shape_(shape), given_(x), stride_((shape.cols + kKPanelStep - 1) / kKPanelStep * kKPanelStep), batch_(batch) {}
 
   MatrixShape shape_;
   Activations given_;
@@ -200,43 +201,43 @@ class FloatRows {
   int64_t stride_, batch_;
 };
 
-// `span`: inputs, whole steps of them, of which those of all rows lie together, so that a cache holds them: rows of
-// many inputs begin at the same places of it. Views are from the first of a span on. Or 0, row after row.
+// `K-panel`: inputs, whole steps of them, of which those of all rows lie together, so that a cache holds them: rows of
+// many inputs begin at the same places of it. Views are from the first of a K-panel on. Or 0, row after row.
 class F32Rows : public FloatRows<float> {
  public:
-  F32Rows(const MatrixShape& shape, const Activations& x, int64_t span);
+  F32Rows(const MatrixShape& shape, const Activations& x, int64_t k_panel);
   void make_ready(int64_t row);
 
   FloatActivations<float> view(int64_t row, int64_t batch, int64_t first) const {
-    if (!span_) return FloatRows::view(row, batch, first);
-    return {x_ + first * batch_ + row * span_, span_, batch};
+    if (!k_panel_) return FloatRows::view(row, batch, first);
+    return {x_ + first * batch_ + row * k_panel_, k_panel_, batch};
   }
 
  private:
-  int64_t span_;
+  int64_t k_panel_;
 };
 
 // Rows of the precision bf16 are rounded to it. Others become two rows each, one after the other: the nearest bf16, and
 // what that lacks. So sixteen bits of float32 count, and all of float16.
 class Bf16Rows : public FloatRows<uint16_t> {
  public:
-  // Row after row; in lots of tiles (kernels.h); or that unless tiles can be loaded from rows as they were given.
-  enum Layout { rows, lots, lots_or_given };
+  // Row after row; in row panels of tiles (kernels.h); or that unless tiles can be loaded from rows as they were given.
+  enum Layout { rows, row_panels, row_panels_or_given };
   Bf16Rows(const MatrixShape& shape, const Activations& x, Layout layout);
   void make_ready(int64_t row);
   void take_next(int64_t worker) const { in_turn_.take_next(worker); }
 
   int parts() const { return parts_; }
-  // In lots, or as given: `row` is the first of a lot, `first` the first input of a tile.
+  // In row panels, or as given: `row` is the first of a row panel, `first` the first input of a tile.
   TiledActivations tiled(int64_t row, int64_t rows, int64_t first) const;
-  static int parts_of(Real precision) { return precision == Real::bf16 ? 1 : 2; }
+  static int parts_of(FloatType precision) { return precision == FloatType::bf16 ? 1 : 2; }
 
  private:
   void place(int64_t row, const uint16_t* values, int64_t count);
 
   Layout layout_;
   int parts_;
-  LotsInTurn<uint16_t> in_turn_;
+  AlternatingRowPanels<uint16_t> in_turn_;
 };
 
 // `exponent` and `unit` as HalfInput has them.

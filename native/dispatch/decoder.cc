@@ -17,7 +17,7 @@ namespace {
 
 size_t size(int64_t count) { return static_cast<size_t>(count); }
 
-std::vector<float> floats_of(Real type, const uint8_t* values, int64_t count) {
+std::vector<float> floats_of(FloatType type, const uint8_t* values, int64_t count) {
   std::vector<float> floats(size(count));
   load_row({values, type, nullptr}, 0, count, floats.data());
   return floats;
@@ -26,7 +26,7 @@ std::vector<float> floats_of(Real type, const uint8_t* values, int64_t count) {
 // Values of the model's own type.
 class Values {
  public:
-  Values(Real type, int64_t count) : type_(type), count_(count), bytes_(size(count * bytes_of(type))) {}
+  Values(FloatType type, int64_t count) : type_(type), count_(count), bytes_(size(count * bytes_of(type))) {}
 
   uint8_t* data() { return bytes_.data(); }
   std::vector<float> floats() const { return floats_of(type_, bytes_.data(), count_); }
@@ -36,14 +36,14 @@ class Values {
   }
 
  private:
-  Real type_;
+  FloatType type_;
   int64_t count_;
   std::vector<uint8_t> bytes_;
 };
 
 // As a model of that type would have them.
-void round_to(Real type, std::vector<float>& floats) {
-  if (type == Real::f32) return;
+void round_to(FloatType type, std::vector<float>& floats) {
+  if (type == FloatType::f32) return;
   Values rounded(type, static_cast<int64_t>(floats.size()));
   rounded = floats;
   floats = rounded.floats();
@@ -64,9 +64,10 @@ void multiply(const Product& product, const Activations& x, int threads) {
   const LinearLayer& layer = product.layer;
   const Outputs outputs = {product.y.data(), x.type, layer.bias};
   if (layer.integers) {
-    linear_integer(layer.weights, x, layer.rounding, integer_way(layer.weights, 1, layer.rounding), outputs, threads);
+    linear_integer(layer.weights, x, layer.rounding, integer_variant(layer.weights, 1, layer.rounding), outputs,
+                   threads);
   } else {
-    linear_float(layer.weights, x, float_way(layer.weights, 1, x.type), outputs, threads);
+    linear_float(layer.weights, x, float_variant(layer.weights, 1, x.type), outputs, threads);
   }
 }
 
@@ -76,16 +77,16 @@ bool round_alike(const LinearLayer& a, const LinearLayer& b) {
 
 bool multiply_together(std::initializer_list<Product> products, const Activations& x, int threads) {
   const LinearLayer& first = products.begin()->layer;
-  std::vector<LinearTask> tasks;
+  std::vector<LinearProblem> problems;
   for (const auto& [layer, y] : products) {
     if (!round_alike(layer, first)) return false;
-    tasks.push_back({layer.weights, {y.data(), x.type, layer.bias}});
+    problems.push_back({layer.weights, {y.data(), x.type, layer.bias}});
   }
-  return first.integers ? linear_integer_together(tasks, x, first.rounding, threads)
-                        : linear_float_together(tasks, x, threads);
+  return first.integers ? grouped_linear_integer(problems, x, first.rounding, threads)
+                        : grouped_linear_float(problems, x, threads);
 }
 
-void multiply(std::initializer_list<Product> products, Values& values, Real type, int threads) {
+void multiply(std::initializer_list<Product> products, Values& values, FloatType type, int threads) {
   const Activations x = {values.data(), type, 1};
   if (multiply_together(products, x, threads)) return;
   for (const Product& product : products) multiply(product, x, threads);

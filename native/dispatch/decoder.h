@@ -18,7 +18,7 @@ struct LinearLayer {
 
 // Numbers of the model (`type`): hidden states, norms' weights [hidden], rotations, cache.
 struct DecoderLayer {
-  Real type;
+  FloatType type;
   int64_t heads, kv_heads, head_dim;
   float epsilon, scaling;
   const uint8_t *input_norm, *post_norm;

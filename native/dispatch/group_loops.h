@@ -8,24 +8,23 @@
 
 namespace tilepress {
 
-// What both ways multiply. Rows is Bf16Rows or IntegerRows; `group` inputs share every scale; sums of `span` inputs are
-// added up apart.
+// What both ways multiply. Rows is Bf16Rows or IntegerRows; `group` inputs share every scale; sums of `K-panel` inputs
+// are added up apart.
 template <class Rows>
 struct GroupedLayer {
   const PackedWeights& weights;
   Rows& x;
-  int64_t group, span;
+  int64_t group, k_panel;
 
-  GroupProduct product(const SpanWeights& span_weights, const uint8_t* tiles, int64_t row, int64_t rows,
-                       float* sums) const {
-    const int64_t count = (span_weights.inputs + tile_inputs(16) - 1) / tile_inputs(16);
-    return {&span_weights, reinterpret_cast<const uint16_t*>(tiles), count,
-            group,         x.tiled(row, rows, span_weights.first),   sums};
+  GroupProduct product(const KPanel& k_panel_of, const uint8_t* tiles, int64_t row, int64_t rows, float* sums) const {
+    const int64_t count = (k_panel_of.inputs + tile_inputs(16) - 1) / tile_inputs(16);
+    return {&k_panel_of, reinterpret_cast<const uint16_t*>(tiles), count,
+            group,       x.tiled(row, rows, k_panel_of.first),     sums};
   }
 };
 
-// linear_f32_bf16_any_groups: a block at a time, decoded as it is multiplied with one lot, for each lot again. False,
-// with nothing done, where the kernel does not take the weights.
+// linear_f32_bf16_any_groups: a block at a time, decoded as it is multiplied with one row panel, for each row panel
+// again. False, with nothing done, where the kernel does not take the weights.
 //   store(block, row, rows, totals)
 template <class Rows, class Store>
 class GroupLoops {
@@ -35,7 +34,7 @@ class GroupLoops {
 
   bool run(int threads) {
     std::vector<LinearScratch>& scratch = LinearScratch::of_workers(threads);
-    const AskForBlocks ask(layer_.weights, 1, layer_.x.tiled(0, batch_, 0));
+    const BlockPrefetch ask(layer_.weights, 1, layer_.x.tiled(0, batch_, 0));
     parallel_after(layer_.x, layer_.weights.shape.blocks(), threads, ask, [&](int worker, int64_t block, int64_t end) {
       for (; block < end; ++block) {
         for (int64_t row = 0; row < batch_ && !refused_; row += kTileRows) {
@@ -53,24 +52,24 @@ class GroupLoops {
   void run_block(LinearScratch& mine, int64_t block, int64_t row) {
     const MatrixShape& shape = layer_.weights.shape;
     const int64_t rows = std::min<int64_t>(kTileRows, batch_ - row);
-    float *totals = mine.totals_for(2 * kSums), *sums = totals + kSums;
-    int64_t taken = 0;
-    for (int64_t first = 0; first < shape.cols; first += layer_.span) {
-      const int64_t inputs = std::min(layer_.span, shape.cols - first);
-      const SpanWeights span = span_weights(layer_.weights, block, first, inputs, taken);
+    float *accumulators = mine.accumulators_for(2 * kSums), *sums = accumulators + kSums;
+    int64_t consumed = 0;
+    for (int64_t first = 0; first < shape.cols; first += layer_.k_panel) {
+      const int64_t inputs = std::min(layer_.k_panel, shape.cols - first);
+      const KPanel k_panel = k_panel_of(layer_.weights, block, first, inputs, consumed);
       int64_t took = 0;
       std::fill(sums, sums + kSums, 0.0f);
-      if (!kernel_(layer_.product(span, nullptr, row, rows, sums), &took,
-                   mine.kernel_for(group_scratch_bytes(span.tiles)))) {
+      if (!kernel_(layer_.product(k_panel, nullptr, row, rows, sums), &took,
+                   mine.kernel_for(group_scratch_bytes(k_panel.tiles)))) {
         refused_ = true;
         return;
       }
       if (took < 0) changed_ = true;
-      taken += std::max<int64_t>(took, 0);
-      for (int64_t i = 0; i < rows * kBlockNeurons; ++i) totals[i] += sums[i];
+      consumed += std::max<int64_t>(took, 0);
+      for (int64_t i = 0; i < rows * kBlockNeurons; ++i) accumulators[i] += sums[i];
     }
-    if (!fits(shape, layer_.weights.streams, block, taken)) changed_ = true;
-    store_(block, row, rows, totals);
+    if (!fits(shape, layer_.weights.streams, block, consumed)) changed_ = true;
+    store_(block, row, rows, accumulators);
   }
 
   const GroupedLayer<Rows>& layer_;
@@ -91,16 +90,16 @@ class GroupTiles {
         multiply_(choose<ops::matmul_f32_bf16_bf16_groups>()) {}
 
   int64_t rows() const { return rows_; }
-  int64_t span() const {
-    const int64_t step = std::lcm(layer_.group, int64_t{kSpanStep});
-    return std::min((kDecodedAtOnce + step - 1) / step * step, layer_.span);
+  int64_t k_panel() const {
+    const int64_t step = std::lcm(layer_.group, int64_t{kKPanelStep});
+    return std::min((kDecodedAtOnce + step - 1) / step * step, layer_.k_panel);
   }
-  int64_t sums_span() const { return layer_.span; }
+  int64_t sums_k_panel() const { return layer_.k_panel; }
   int64_t tile_bytes(int64_t inputs) const { return bf16_tile_bytes(inputs); }
 
   int64_t decode(DecodedBlock& block, uint8_t* tiles, uint8_t* scratch) const {
     block.tiles = tiles;
-    return decode_(block.span, false, reinterpret_cast<uint16_t*>(tiles), scratch);
+    return decode_(block.k_panel, false, reinterpret_cast<uint16_t*>(tiles), scratch);
   }
 
   void multiply(const DecodedBlock& one, const DecodedBlock* two, int64_t row, int64_t rows) const {
@@ -113,7 +112,7 @@ class GroupTiles {
 
   void multiply(const DecodedBlock& block, int64_t row, int64_t rows) const {
     alignas(64) uint8_t scales[(kDecodedAtOnce / 32 + 2) * kBlockNeurons * sizeof(float)];
-    multiply_(layer_.product(block.span, block.tiles, row, rows, block.sums_of(row)), scales);
+    multiply_(layer_.product(block.k_panel, block.tiles, row, rows, block.sums_of(row)), scales);
   }
 
   const GroupedLayer<Rows>& layer_;

@@ -3,8 +3,8 @@
 // same for all of its tokens, and nearly all of a long context. So each head's keys are added one after the other, and
 // each token's query multiplied with the blocks that change, while all queries are multiplied with all other keys, in
 // any order; then all weights with all other values; at last values are added, and weighted where they change. Kernels
-// take four rows at a time, those of matrix units 32: where fewer heads of queries share keys, tokens of a lot are
-// multiplied together.
+// take four rows at a time, those of matrix units 32: where fewer heads of queries share keys, tokens of a row panel
+// are multiplied together.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -43,8 +43,9 @@ class KvAttention {
   void run() {
     for (int64_t first = 0; first < step_.count; first += tokens_) {
       begin_wave(first);
-      const int64_t pieces = rows_ ? all_ * lots_ * segments_ : 0, jobs = all_ + pieces;
-      parallel_for(tokens_ > 1 ? pieces / segments_ : 0, threads_, [this](int, int64_t lot) { prepare(lot); });
+      const int64_t pieces = rows_ ? all_ * row_panels_ * segments_ : 0, jobs = all_ + pieces;
+      parallel_for(tokens_ > 1 ? pieces / segments_ : 0, threads_,
+                   [this](int, int64_t row_panel) { prepare(row_panel); });
       // Heads, which take longest, evenly among pieces: threads begin with neighbours.
       const auto heads_before = [&](int64_t job) { return (job * all_ + jobs - 1) / jobs; };
       parallel_for(jobs, threads_, [&](int, int64_t job) {
@@ -85,12 +86,12 @@ class KvAttention {
     tokens_ = std::min(tokens_, std::max<int64_t>(room / (of_token * (kSegment + channels_)), 1));
     tiles_ = prefers_tiles() && (step_.kept ? 1 : tokens_) * rows_ > kFewRows;
     const int64_t together = (tiles_ ? kTogether : kKvSet) / rows_;
-    lot_ = step_.kept ? 1 : std::min(std::max<int64_t>(together, 1), tokens_);
-    lots_ = (tokens_ + lot_ - 1) / lot_;
+    row_panel_ = step_.kept ? 1 : std::min(std::max<int64_t>(together, 1), tokens_);
+    row_panels_ = (tokens_ + row_panel_ - 1) / row_panel_;
     queries_.resize(size(tokens_ > 1 ? all_ * tokens_ : 0));
-    lot_queries_.resize(size(lot_ > 1 && !tiles_ ? all_ * lots_ : 0));
-    lot_tiles_.resize(size(tiles_ ? all_ * lots_ : 0));
-    make_room(lots_ * lot_ * of_token);
+    row_panel_queries_.resize(size(row_panel_ > 1 && !tiles_ ? all_ * row_panels_ : 0));
+    row_panel_tiles_.resize(size(tiles_ ? all_ * row_panels_ : 0));
+    make_room(row_panels_ * row_panel_ * of_token);
   }
 
   void end_wave() {
@@ -124,23 +125,24 @@ class KvAttention {
             kept[place] != 0};
   }
 
-  // A lot's tokens, none of which is padding where there are several, and a segment of what they see.
+  // A row panel's tokens, none of which is padding where there are several, and a segment of what they see.
   struct Piece {
     Token first;
-    int64_t lot, tokens, segment;
+    int64_t row_panel, tokens, segment;
   };
   Piece piece_of(int64_t index) const {
-    const int64_t lot = index / segments_, first = lot % lots_ * lot_;
-    return {token(lot / lots_, first), lot, std::min(lot_, tokens_ - first), first_segment_ + index % segments_};
+    const int64_t row_panel = index / segments_, first = row_panel % row_panels_ * row_panel_;
+    return {token(row_panel / row_panels_, first), row_panel, std::min(row_panel_, tokens_ - first),
+            first_segment_ + index % segments_};
   }
   static Token later(const Token& token, int64_t by) {
     return {token.head, token.place + by, token.length + by, token.kept};
   }
 
-  // Items of a lot and a segment are neighbours.
+  // Items of a row panel and a segment are neighbours.
   int64_t item_of(const Token& token, int64_t segment) const {
-    const int64_t index = token.place - first_, lot = token.head * lots_ + index / lot_;
-    return (lot * segments_ + segment - first_segment_) * lot_ + index % lot_;
+    const int64_t index = token.place - first_, row_panel = token.head * row_panels_ + index / row_panel_;
+    return (row_panel * segments_ + segment - first_segment_) * row_panel_ + index % row_panel_;
   }
   Queries& queries_of(const Token& token) { return queries_[size(token.head * tokens_ + token.place - first_)]; }
   QueryRows query_rows(const Token& first, int64_t tokens) const {
@@ -154,17 +156,17 @@ class KvAttention {
     return std::max<int64_t>(lengths_[size(head / heads_)] - cache_.changing_tokens(), 0) / kKvTokens;
   }
 
-  // A lot's queries, of each token and together. A wave of one token does without: whoever wants its queries makes them
-  // then, which takes less than it takes all threads to wait for each other.
-  void prepare(int64_t lot) {
-    const Token first = token(lot / lots_, lot % lots_ * lot_);
-    const int64_t tokens = std::min(lot_, tokens_ - lot % lots_ * lot_);
+  // A row panel's queries, of each token and together. A wave of one token does without: whoever wants its queries
+  // makes them then, which takes less than it takes all threads to wait for each other.
+  void prepare(int64_t row_panel) {
+    const Token first = token(row_panel / row_panels_, row_panel % row_panels_ * row_panel_);
+    const int64_t tokens = std::min(row_panel_, tokens_ - row_panel % row_panels_ * row_panel_);
     for (int64_t i = 0; i < tokens; ++i) {
       const Token mine = token(first.head, first.place - first_ + i);
       if (mine.kept) queries_of(mine).set(query_rows(mine, 1), channels_);
     }
-    if (tiles_ && first.kept) lot_tiles_[size(lot)].set(query_rows(first, tokens), channels_);
-    if (!lot_queries_.empty()) lot_queries_[size(lot)].set(query_rows(first, tokens), channels_);
+    if (tiles_ && first.kept) row_panel_tiles_[size(row_panel)].set(query_rows(first, tokens), channels_);
+    if (!row_panel_queries_.empty()) row_panel_queries_[size(row_panel)].set(query_rows(first, tokens), channels_);
   }
 
   KvQueries its_queries(const Token& token) {
@@ -266,7 +268,7 @@ class KvAttention {
     return {segment, from / kKvTokens, (to + kKvTokens - 1) / kKvTokens, from, to};
   }
 
-  // Of what the first of a lot sees, which is no less than the others do of it.
+  // Of what the first of a row panel sees, which is no less than the others do of it.
   Seen stable_part(const Piece& piece) const {
     return seen(piece.first, piece.segment, 0, stable_blocks(piece.first.head));
   }
@@ -292,13 +294,14 @@ class KvAttention {
   }
 
   void score_rows(const Piece& piece, const Seen& part) {
-    score_blocks(piece.first, part, lot_ > 1 ? lot_queries_[size(piece.lot)].view() : its_queries(piece.first));
+    score_blocks(piece.first, part,
+                 row_panel_ > 1 ? row_panel_queries_[size(piece.row_panel)].view() : its_queries(piece.first));
   }
 
   void score_tiles(const Piece& piece, const Seen& part) {
     static thread_local QueryTiles own;
     if (tokens_ == 1) own.set(query_rows(piece.first, 1), channels_);
-    const KvQueryTiles queries = (tokens_ == 1 ? own : lot_tiles_[size(piece.lot)]).view();
+    const KvQueryTiles queries = (tokens_ == 1 ? own : row_panel_tiles_[size(piece.row_panel)]).view();
     const Token& token = piece.first;
     float* scores = scores_ + item_of(token, part.segment) * rows_ * kSegment - part.segment * kSegment;
     in_runs(token, part, 0, 0, [&](const KvBlock* blocks, int64_t first, int64_t count) {
@@ -435,11 +438,11 @@ class KvAttention {
   const int64_t parts_of_head_;   // whose values are added by themselves, so that all threads have some
   std::vector<int64_t> lengths_;  // before the wave
   int64_t first_ = 0, tokens_ = 1;
-  int64_t first_segment_ = 0, segments_ = 0;    // those that some token of the wave sees
-  int64_t lot_ = 1, lots_ = 1;                  // tokens that are multiplied together, and how many lots there are
-  bool tiles_ = false;                          // whether matrix units take a lot
-  std::vector<Queries> queries_, lot_queries_;  // [heads, tokens], [heads, lots]
-  std::vector<QueryTiles> lot_tiles_;           // instead
+  int64_t first_segment_ = 0, segments_ = 0;  // those that some token of the wave sees
+  int64_t row_panel_ = 1, row_panels_ = 1;    // tokens that are multiplied together, and how many row panels there are
+  bool tiles_ = false;                        // whether matrix units take a row panel
+  std::vector<Queries> queries_, row_panel_queries_;  // [heads, tokens], [heads, row panels]
+  std::vector<QueryTiles> row_panel_tiles_;           // instead
   // Of each item, which is a segment of what a token of the wave sees as a head has it: scores, the largest of those
   // that are the same for all of the wave and of the others, weights for the others' values, and the outputs' parts.
   float *scores_ = nullptr, *largest_ = nullptr, *recent_ = nullptr, *parts_ = nullptr, *shares_ = nullptr;

@@ -251,8 +251,8 @@ void GrowingKv::take_parts(const KvParts& parts) {
 
 void GrowingKv::take_lengths(const GrowingKv& other, const std::vector<int64_t>& sequences) {
   for (size_t i = 0; i < sequences.size(); ++i) lengths_[i] = other.length(sequences[i]);
-  const Span span = other.live();
-  allocate(span.first, span.blocks);
+  const Span k_panel = other.live();
+  allocate(k_panel.first, k_panel.blocks);
 }
 
 KvSizes GrowingKv::sizes_of(const std::vector<int64_t>& sequences) const {

@@ -28,22 +28,22 @@ class Queries {
     bytes_.resize(static_cast<size_t>(kv_sets(rows_) * groups * kKvVectors * kKvGroup));
     sums_.resize(static_cast<size_t>(kv_sets(rows_) * groups * kKvVectors));
     units_.resize(static_cast<size_t>(kv_sets(rows_) * groups * kKvSet));
-    static thread_local Digits digits;
-    digits.make_room(channels);
+    static thread_local Limbs limbs;
+    limbs.make_room(channels);
     for (int64_t first = 0; first < rows_; first += kKvSet) {
       const int64_t rows = std::min<int64_t>(rows_ - first, kKvSet), at = first / kKvSet * groups;
       for (int64_t row = 0; row < rows; ++row) {
-        digits.round(queries.row(first + row), channels, row, units_.data() + at * kKvSet + row);
+        limbs.round(queries.row(first + row), channels, row, units_.data() + at * kKvSet + row);
       }
-      for (int64_t group = 0; group < groups; ++group) set_group(digits, rows, group, at + group);
+      for (int64_t group = 0; group < groups; ++group) set_group(limbs, rows, group, at + group);
     }
   }
 
   KvQueries view() const { return {bytes_.data(), sums_.data(), units_.data(), rows_}; }
 
  private:
-  // A set's rows, in two digits of each value.
-  struct Digits {
+  // A set's rows, in two limbs of each value.
+  struct Limbs {
     std::vector<int8_t> values;
     std::vector<int32_t> sums;  // of one row, as are units
     std::vector<float> units;
@@ -55,11 +55,12 @@ class Queries {
       sums.resize(static_cast<size_t>(channels / kKvGroup));
       units.resize(sums.size());
     }
-    int8_t* of(int64_t row, int digit) { return values.data() + (2 * row + digit) * padded; }
+    int8_t* of(int64_t row, int limb) { return values.data() + (2 * row + limb) * padded; }
 
     // to: what 1 stands for in each group, kKvSet apart.
     void round(const float* from, int64_t channels, int64_t row, float* to) {
-      const BfpInput in = {reinterpret_cast<const uint8_t*>(from), Real::f32, channels, kKvGroup, kKvGroup, 8, false};
+      const BfpInput in = {
+          reinterpret_cast<const uint8_t*>(from), FloatType::f32, channels, kKvGroup, kKvGroup, 8, false};
       choose<ops::quantize_bfp_fp>()(in,
                                      {{of(row, 0), of(row, 1)}, nullptr, padded, kPiece, sums.data(), units.data()});
       for (float unit : units) *to = unit, to += kKvSet;
@@ -67,12 +68,12 @@ class Queries {
   };
 
   // A group of a set, which is the one `at` of all.
-  void set_group(Digits& digits, int64_t rows, int64_t group, int64_t at) {
+  void set_group(Limbs& limbs, int64_t rows, int64_t group, int64_t at) {
     int32_t values[kKvSet * kKvGroup] = {};
     int8_t* bytes = bytes_.data() + at * kKvVectors * kKvGroup;
     for (int64_t row = 0; row < rows; ++row) {
-      const int8_t *high = digits.of(row, 0) + group * kKvGroup, *low = digits.of(row, 1) + group * kKvGroup;
-      for (int i = 0; i < kKvGroup; ++i) values[row * kKvGroup + i] = high[i] * (1 << kDigitBits) + low[i];
+      const int8_t *high = limbs.of(row, 0) + group * kKvGroup, *low = limbs.of(row, 1) + group * kKvGroup;
+      for (int i = 0; i < kKvGroup; ++i) values[row * kKvGroup + i] = high[i] * (1 << kLimbBits) + low[i];
     }
     rows == 1   ? to_lines<1>(values, bytes)
     : rows == 2 ? to_lines<2>(values, bytes)
@@ -98,14 +99,14 @@ class QueryTiles {
     constexpr int64_t kTile = kMaxTileBytes / 2;
     const int64_t groups = channels / kKvGroup;
     rows_ = queries.count();
-    tiles_.assign(static_cast<size_t>(kv_lots(rows_) * groups * kTile), 0);
+    tiles_.assign(static_cast<size_t>(kv_row_panels(rows_) * groups * kTile), 0);
     sums_.resize(static_cast<size_t>(groups));
     units_.resize(static_cast<size_t>(groups));
     KernelOf<ops::quantize_bfp_fp> quantize = choose<ops::quantize_bfp_fp>();
     for (int64_t row = 0; row < rows_; ++row) {
       const auto* from = reinterpret_cast<const uint8_t*>(queries.row(row));
       uint16_t* to = tiles_.data() + row / kTileRows * groups * kTile + row % kTileRows * kKvGroup;
-      quantize({from, Real::f32, channels, kKvGroup, kKvGroup, 8, false},
+      quantize({from, FloatType::f32, channels, kKvGroup, kKvGroup, 8, false},
                {{}, to, channels, kTile, sums_.data(), units_.data()});
     }
   }

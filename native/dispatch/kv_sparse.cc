@@ -43,7 +43,7 @@ void expand(uint32_t mask, const uint16_t*& from, uint16_t* vector) {
 
 SparseKvCache::SparseKvCache(const SparseKvShape& shape, int64_t most)
     : GrowingKv(shape, kSparseLanes, "lanes"), type_(shape.type) {
-  require(type_ != Real::f32, "a sparse cache holds halves");
+  require(type_ != FloatType::f32, "a sparse cache holds halves");
   require_room(most, 2 * part_values() * 2);
   open_ = KvMemory(shape.batch * 2 * part_values() * 2);
   all_.assign(size(shape.channels), ~uint32_t{0});
@@ -94,7 +94,7 @@ void SparseKvCache::append(int64_t sequence, int64_t head, int64_t token, const 
   halves.resize(size(sizes_.channels));
   for (int part = 0; part < 2; ++part) {
     const float* from = part ? value : key;
-    if (type_ == Real::bf16) {
+    if (type_ == FloatType::bf16) {
       std::transform(from, from + sizes_.channels, halves.begin(), float_to_bf16);
     } else {
       choose<ops::convert_f16_f32>()(from, nullptr, sizes_.channels, halves.data());

@@ -15,7 +15,7 @@ namespace tilepress {
 static_assert(kSparseTokens == kKvTokens);
 
 struct SparseKvShape : KvSizes {
-  Real type;  // bf16 or f16
+  FloatType type;  // bf16 or f16
 };
 
 class SparseKvCache : public GrowingKv {
@@ -63,7 +63,7 @@ class SparseKvCache : public GrowingKv {
 
   friend class SparseAttention;
 
-  Real type_;
+  FloatType type_;
   KvMemory open_;                   // [batch, 2, heads, 32 * channels] halves
   std::vector<uint32_t> all_;       // masks of a head's keys, or values, where all are there
   std::vector<int64_t> places_[2];  // of each channel of a token's keys and values in the open block

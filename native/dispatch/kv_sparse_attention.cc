@@ -116,11 +116,11 @@ class SparseAttention {
     parallel_for(heads_, threads, [&](int, int64_t head) {
       for (int64_t i = 0; i < count; ++i) append(sequence, head, tokens[size(i)], before + i);
     });
-    const int64_t lots = rows_ ? (count + kTokensTogether - 1) / kTokensTogether : 0;
-    parallel_for(heads_ * lots, threads, [&](int, int64_t item) {
-      const int64_t first = item % lots * kTokensTogether, last = std::min(first + kTokensTogether, count);
+    const int64_t row_panels = rows_ ? (count + kTokensTogether - 1) / kTokensTogether : 0;
+    parallel_for(heads_ * row_panels, threads, [&](int, int64_t item) {
+      const int64_t first = item % row_panels * kTokensTogether, last = std::min(first + kTokensTogether, count);
       const auto begin = tokens.begin();
-      attend_together(sequence * heads_ + item / lots, {begin + first, begin + last}, before + first);
+      attend_together(sequence * heads_ + item / row_panels, {begin + first, begin + last}, before + first);
     });
     if (after % kSparseTokens == 0) close({sequence}, threads);
     cache_.lengths_[size(sequence)] = after;

@@ -15,8 +15,8 @@ void require(bool condition, const std::string& message) {
 }
 
 // Exponents of all ones are infinities and NaN.
-bool all_finite(const uint16_t* halves, int64_t count, Real type) {
-  const int infinite = type == Real::bf16 ? 0x7f80 : 0x7c00;
+bool all_finite(const uint16_t* halves, int64_t count, FloatType type) {
+  const int infinite = type == FloatType::bf16 ? 0x7f80 : 0x7c00;
   bool bad = false;
   for (int64_t i = 0; i < count; ++i) bad |= (halves[i] & infinite) == infinite;
   return !bad;
@@ -36,10 +36,10 @@ void SparseKvCache::move_part(const std::string& part, uint8_t* bytes, bool save
     if (count) save ? std::memcpy(theirs, mine, size(count)) : std::memcpy(mine, theirs, size(count));
   };
   if (part == "open") return move(open_.data(), bytes, open_.size());
-  const Span span = live();
+  const Span k_panel = live();
   const int64_t count = part == "masks" ? 4 * mask_count() : 2 * (room(0) + room(1));
   for (int64_t sequence = 0; sequence < sizes_.batch; ++sequence) {
-    for (int64_t block = span.first; block < span.first + span.blocks; ++block, bytes += count) {
+    for (int64_t block = k_panel.first; block < k_panel.first + k_panel.blocks; ++block, bytes += count) {
       const Slot at = slot(sequence, block);
       part == "masks" ? move(at.masks, bytes, count) : move(at.values, bytes, count);
     }
@@ -85,8 +85,8 @@ std::unique_ptr<GrowingKv> SparseKvCache::copy_of(const std::vector<int64_t>& se
 
 void SparseKvCache::copy_sequence(int64_t to, const SparseKvCache& other, int64_t from) {
   std::memcpy(open(to, 0, 0), other.open(from, 0, 0), size(2 * part_values() * 2));
-  const Span span = other.live();
-  for (int64_t block = span.first; block < span.first + span.blocks; ++block) {
+  const Span k_panel = other.live();
+  for (int64_t block = k_panel.first; block < k_panel.first + k_panel.blocks; ++block) {
     std::memcpy(slot(to, block).masks, other.slot(from, block).masks, size(slot_bytes()));
   }
 }

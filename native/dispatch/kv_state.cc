@@ -38,10 +38,10 @@ void KvCache::move_part(const std::string& part, uint8_t* bytes, bool save) {
   if (part == "first_keys") return move(first_keys_.data(), bytes, first_keys_.size());
   if (part == "offsets") return move(offsets_.data(), bytes, offsets_.size());
   if (part == "smooth") return move(smooth_.data(), bytes, sizes_.batch);
-  const Span span = live();
+  const Span k_panel = live();
   for (int64_t sequence = 0; sequence < sizes_.batch; ++sequence) {
     for (int64_t head = 0; head < sizes_.heads; ++head) {
-      for (int64_t block = span.first; block < span.first + span.blocks; ++block) {
+      for (int64_t block = k_panel.first; block < k_panel.first + k_panel.blocks; ++block) {
         const KvUnits all = whole(sequence, head, block);
         const int64_t of_unit = part == "codes" ? kKvUnitCodes : part == "lows" ? kKvUnitLows : kKvUnitExponents;
         uint8_t* mine = part == "codes" ? all.codes : part == "lows" ? all.lows : all.exponents;
@@ -92,9 +92,9 @@ void KvCache::copy_sequence(int64_t to, const KvCache& other, int64_t from) {
   copy(first_keys_, other.first_keys_);
   copy(offsets_, other.offsets_);
   smooth_[size(to)] = other.smooth_[size(from)];
-  const Span span = other.live();
+  const Span k_panel = other.live();
   for (int64_t head = 0; head < sizes_.heads; ++head) {
-    for (int64_t block = span.first; block < span.first + span.blocks; ++block) {
+    for (int64_t block = k_panel.first; block < k_panel.first + k_panel.blocks; ++block) {
       const KvUnits mine = keys(to, head, block, 0), theirs = other.whole(from, head, block);
       std::memcpy(mine.codes, theirs.codes, size(unit_count() * kKvUnitCodes));
       std::memcpy(mine.exponents, theirs.exponents, size(unit_count() * kKvUnitExponents));

@@ -2,8 +2,8 @@
 #include <stdexcept>
 
 #include "dispatch/group_loops.h"
+#include "dispatch/k_panel_loops.h"
 #include "dispatch/registry.h"
-#include "dispatch/spans.h"
 #include "dispatch/tile_loops.h"
 
 namespace tilepress {
@@ -17,33 +17,35 @@ class Int8Tiles {
   Int8Tiles(const IntegerRows& x, const Cut& cut, int64_t rows)
       : x_(x),
         rows_(rows),
-        span_(cut.span),
+        k_panel_(cut.k_panel),
         decode_(choose<ops::decode_i8_int>()),
         multiply_(choose<ops::matmul_f32_i8_i8>()) {}
 
   int64_t rows() const { return rows_; }
-  int64_t span() const { return span_; }
-  int64_t sums_span() const { return 0; }
-  int64_t tile_bytes(int64_t inputs) const { return (inputs + kSpanStep - 1) / kSpanStep * kSpanStep * kBlockNeurons; }
+  int64_t k_panel() const { return k_panel_; }
+  int64_t sums_k_panel() const { return 0; }
+  int64_t tile_bytes(int64_t inputs) const {
+    return (inputs + kKPanelStep - 1) / kKPanelStep * kKPanelStep * kBlockNeurons;
+  }
 
   int64_t decode(DecodedBlock& block, uint8_t* tiles, uint8_t* scratch) const {
     block.tiles = tiles;
-    return decode_(block.span, reinterpret_cast<int8_t*>(tiles), scratch);
+    return decode_(block.k_panel, reinterpret_cast<int8_t*>(tiles), scratch);
   }
 
   void multiply(const DecodedBlock& one, const DecodedBlock* two, int64_t row, int64_t rows) const {
     const auto tiles = [](const DecodedBlock& block) { return reinterpret_cast<const int8_t*>(block.tiles); };
-    multiply_({{&one.span, two ? &two->span : nullptr},
+    multiply_({{&one.k_panel, two ? &two->k_panel : nullptr},
                {tiles(one), two ? tiles(*two) : nullptr},
-               x_.view(row, rows, one.span.first),
-               x_.lot_stride(),
-               span_,
+               x_.view(row, rows, one.k_panel.first),
+               x_.row_panel_stride(),
+               k_panel_,
                {one.sums_of(row), two ? two->sums_of(row) : nullptr}});
   }
 
  private:
   const IntegerRows& x_;
-  int64_t rows_, span_;
+  int64_t rows_, k_panel_;
   KernelOf<ops::decode_i8_int> decode_;
   KernelOf<ops::matmul_f32_i8_i8> multiply_;
 };
@@ -53,9 +55,9 @@ void linear_int8_tiles(const PackedWeights& weights, const Activations& x, const
   IntegerRows rows(weights.shape, x, rounding, cut, weight_unit(weights.format), Placing::int8_tiles);
   make_ready(rows, threads);
   Int8Tiles tiles(rows, cut, x.batch);
-  const BlockStore store_block;
-  const auto store = [&](int64_t block, int64_t row, int64_t batch, float* totals) {
-    store_block(weights.shape, outputs, block, row, batch, totals, rows.scales(row));
+  const Epilogue epilogue;
+  const auto store = [&](int64_t block, int64_t row, int64_t batch, float* accumulators) {
+    epilogue(weights.shape, outputs, block, row, batch, accumulators, rows.scales(row));
   };
   TileLoops(weights, tiles, threads, store).run();
 }
@@ -67,18 +69,18 @@ bool bf16_serves(const PackedWeights& weights, const IntegerFormat& rounding, co
   return cut.segment == tile_inputs(16) && weights.format.bits <= 4 && rounding.mantissa <= 8;
 }
 
-// Whether a matrix unit can be served with int8: its kernels take two digits at most.
+// Whether a matrix unit can be served with int8: its kernels take two limbs at most.
 bool int8_serves(const IntegerFormat& rounding, const Cut& cut) {
-  return tiles_take(cut.segment) && digits_of(rounding.mantissa) <= 2;
+  return tiles_take(cut.segment) && limbs_of(rounding.mantissa) <= 2;
 }
 
 void linear_bf16_groups(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding,
                         const Cut& cut, bool decoded_first, const Outputs& outputs, int threads) {
   IntegerRows rows(weights.shape, x, rounding, cut, 1.0f, Placing::bf16_tiles);
-  const GroupedLayer<IntegerRows> layer = {weights, rows, cut.segment, cut.span};
-  const BlockStore store_block;
-  const auto store = [&](int64_t block, int64_t row, int64_t batch, float* totals) {
-    store_block(weights.shape, outputs, block, row, batch, totals, rows.scales(row));
+  const GroupedLayer<IntegerRows> layer = {weights, rows, cut.segment, cut.k_panel};
+  const Epilogue epilogue;
+  const auto store = [&](int64_t block, int64_t row, int64_t batch, float* accumulators) {
+    epilogue(weights.shape, outputs, block, row, batch, accumulators, rows.scales(row));
   };
   if (!decoded_first && GroupLoops(layer, x.batch, store).run(threads)) return;
   make_ready(rows, threads);
@@ -86,17 +88,17 @@ void linear_bf16_groups(const PackedWeights& weights, const Activations& x, cons
   TileLoops(weights, tiles, threads, store).run();
 }
 
-// Blocks decoded as they are multiplied with one or two lots.
+// Blocks decoded as they are multiplied with one or two row panels.
 class Int8Pairs {
  public:
   Int8Pairs(const PackedWeights& weights, IntegerRows& x, const Cut& cut, const Outputs& outputs)
       : weights_(weights), x_(x), cut_(cut), outputs_(outputs), kernel_(choose<ops::linear_f32_i8_int_tiles>()) {}
 
-  // Of `rows` rows from `row` on, in `lots` lots, digits among them.
-  void run(int64_t row, int64_t rows, int64_t lots, int threads) {
-    const int64_t blocks = weights_.shape.blocks(), step = lots > 1 ? 2 : 1;
+  // Of `rows` rows from `row` on, in `row panels` row panels, limbs among them.
+  void run(int64_t row, int64_t rows, int64_t row_panels, int threads) {
+    const int64_t blocks = weights_.shape.blocks(), step = row_panels > 1 ? 2 : 1;
     std::vector<LinearScratch>& scratch = LinearScratch::of_workers(threads);
-    const AskForBlocks ask(weights_, step, x_.view(row, rows, 0).digits[0], lots * x_.lot_stride());
+    const BlockPrefetch ask(weights_, step, x_.view(row, rows, 0).limbs[0], row_panels * x_.row_panel_stride());
     parallel_after(x_, (blocks + step - 1) / step, threads, ask, [&](int worker, int64_t item, int64_t item_end) {
       const int64_t end = std::min(step * item_end, blocks);
       for (int64_t block = step * item; block < end; block += kBlocksAtOnce) {
@@ -110,16 +112,16 @@ class Int8Pairs {
   void run_blocks(LinearScratch& mine, int64_t first, int64_t count, int64_t row, int64_t rows) {
     const MatrixShape& shape = weights_.shape;
     const int64_t sums = (rows + kTileRows - 1) / kTileRows * kTileRows * kBlockNeurons;  // of a block
-    SpanWeights blocks[kBlocksAtOnce];
-    for (int64_t i = 0; i < count; ++i) blocks[i] = span_weights(weights_, first + i, 0, shape.cols, 0);
-    int64_t taken[kBlocksAtOnce] = {};
-    float* totals = mine.totals_for(count * sums);
-    kernel_({blocks, count, x_.view(row, rows, 0), x_.lot_stride(), cut_.span, totals}, taken,
+    KPanel blocks[kBlocksAtOnce];
+    for (int64_t i = 0; i < count; ++i) blocks[i] = k_panel_of(weights_, first + i, 0, shape.cols, 0);
+    int64_t consumed[kBlocksAtOnce] = {};
+    float* accumulators = mine.accumulators_for(count * sums);
+    kernel_({blocks, count, x_.view(row, rows, 0), x_.row_panel_stride(), cut_.k_panel, accumulators}, consumed,
             mine.kernel_for(blocks_scratch_bytes(blocks[0].tiles)));
     for (int64_t i = 0; i < count; ++i) {
-      if (taken[i] < 0 || !fits(shape, weights_.streams, first + i, taken[i])) changed_ = true;
+      if (consumed[i] < 0 || !fits(shape, weights_.streams, first + i, consumed[i])) changed_ = true;
     }
-    store_block_(shape, outputs_, first, row, rows, totals, x_.scales(row), count, sums);
+    epilogue_(shape, outputs_, first, row, rows, accumulators, x_.scales(row), count, sums);
   }
 
   const PackedWeights& weights_;
@@ -127,62 +129,62 @@ class Int8Pairs {
   const Cut& cut_;
   const Outputs& outputs_;
   KernelOf<ops::linear_f32_i8_int_tiles> kernel_;
-  BlockStore store_block_;
+  Epilogue epilogue_;
   std::atomic<bool> changed_{false};
 };
 
 void linear_int8_pairs(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding,
                        const Cut& cut, const Outputs& outputs, int threads) {
   IntegerRows rows(weights.shape, x, rounding, cut, weight_unit(weights.format), Placing::int8_tiles);
-  const int64_t digits = digits_of(rounding.mantissa), most = digits == 2 ? kTileRows : 2 * kTileRows;
+  const int64_t limbs = limbs_of(rounding.mantissa), most = limbs == 2 ? kTileRows : 2 * kTileRows;
   Int8Pairs pairs(weights, rows, cut, outputs);
   for (int64_t row = 0; row < x.batch; row += most) {
     const int64_t batch = std::min(most, x.batch - row);
-    pairs.run(row, batch, (batch + kTileRows - 1) / kTileRows * digits, threads);
+    pairs.run(row, batch, (batch + kTileRows - 1) / kTileRows * limbs, threads);
   }
 }
 
 // Whether the kernel that multiplies rows would rather have four of them, of nine bits, in five lines.
-bool fives_serve(const IntegerFormat& rounding, int64_t batch) {
+bool nine_bit_lines_serve(const IntegerFormat& rounding, int64_t batch) {
   const Isa isa = find<ops::linear_f32_i8_int>()->isa;
   return rounding.mantissa == 8 && batch > 2 && (isa == Isa::neon_dotprod || isa == Isa::portable);
 }
 
 // Rows that cannot be rounded so are multiplied as float32; only those of `nearest` are.
-void linear_int8_spans(std::span<const LinearTask> tasks, const Activations& x, const IntegerFormat& rounding,
-                       const Cut& cut, int threads) {
+void linear_int8_k_panels(std::span<const LinearProblem> problems, const Activations& x, const IntegerFormat& rounding,
+                          const Cut& cut, int threads) {
   const auto kernel = choose<ops::linear_f32_i8_int>();
-  const PackedWeights& first = tasks.front().weights;
+  const PackedWeights& first = problems.front().weights;
   IntegerRows rows(first.shape, x, rounding, cut, weight_unit(first.format),
-                   fives_serve(rounding, x.batch) ? Placing::fives : Placing::rows);
-  const auto multiply = [&](const SpanWeights& span, int64_t row, int64_t batch, float* out, uint8_t* scratch) {
-    return kernel(span, rows.view(row, batch, span.first), out, scratch);
+                   nine_bit_lines_serve(rounding, x.batch) ? Placing::nine_bit_lines : Placing::rows);
+  const auto multiply = [&](const KPanel& k_panel, int64_t row, int64_t batch, float* out, uint8_t* scratch) {
+    return kernel(k_panel, rows.view(row, batch, k_panel.first), out, scratch);
   };
-  const BlockStore store_block;
-  const auto store = [&](const LinearTask& task, int64_t block, int64_t row, int64_t batch, float* totals) {
-    store_block(task.weights.shape, task.outputs, block, row, batch, totals, rows.scales(row));
+  const Epilogue epilogue;
+  const auto store = [&](const LinearProblem& problem, int64_t block, int64_t row, int64_t batch, float* accumulators) {
+    epilogue(problem.weights.shape, problem.outputs, block, row, batch, accumulators, rows.scales(row));
   };
-  SpanLoops(tasks, rows, cut.span, x.batch, threads, multiply, store).run();
-  linear_f32_rows(tasks, x, rows.bad_rows(), threads);
+  KPanelLoops(problems, rows, cut.k_panel, x.batch, threads, multiply, store).run();
+  linear_f32_rows(problems, x, rows.bad_rows(), threads);
 }
 
 // Whether one row of activations serves all matrices, cut as the first wants it.
-bool cut_alike(std::span<const LinearTask> tasks, const IntegerFormat& rounding) {
-  const PackedWeights& first = tasks.front().weights;
+bool cut_alike(std::span<const LinearProblem> problems, const IntegerFormat& rounding) {
+  const PackedWeights& first = problems.front().weights;
   const Cut cut = cut_inputs(first.shape, first.format, rounding.group);
-  return std::ranges::all_of(tasks, [&](const LinearTask& task) {
-    const PackedWeights& weights = task.weights;
+  return std::ranges::all_of(problems, [&](const LinearProblem& problem) {
+    const PackedWeights& weights = problem.weights;
     const Cut other = cut_inputs(weights.shape, weights.format, rounding.group);
-    return other.segment == cut.segment && other.span == cut.span && weights.shape.cols == first.shape.cols &&
+    return other.segment == cut.segment && other.k_panel == cut.k_panel && weights.shape.cols == first.shape.cols &&
            weight_unit(weights.format) == weight_unit(first.format);
   });
 }
 
 }  // namespace
 
-std::string_view integer_way(const PackedWeights& weights, int64_t batch, const IntegerFormat& rounding) {
+std::string_view integer_variant(const PackedWeights& weights, int64_t batch, const IntegerFormat& rounding) {
   const Cut cut = cut_inputs(weights.shape, weights.format, rounding.group);
-  const int64_t rows = batch * digits_of(rounding.mantissa);
+  const int64_t rows = batch * limbs_of(rounding.mantissa);
   const bool unit = on_matrix_unit<ops::linear_f32_i8_int_tiles>();
   if (!unit || rows <= kFewIntegerRows || !int8_serves(rounding, cut)) return ops::linear_f32_i8_int::kName;
   if (bf16_serves(weights, rounding, cut) && rounding.mantissa == 8) {
@@ -192,58 +194,59 @@ std::string_view integer_way(const PackedWeights& weights, int64_t batch, const 
 }
 
 void linear_integer(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding,
-                    std::string_view way, const Outputs& outputs, int threads) {
+                    std::string_view variant, const Outputs& outputs, int threads) {
   const Cut cut = cut_inputs(weights.shape, weights.format, rounding.group);
-  if (way == ops::linear_f32_i8_int::kName) {
-    const LinearTask task = {weights, outputs};
-    linear_int8_spans({&task, 1}, x, rounding, cut, threads);
+  if (variant == ops::linear_f32_i8_int::kName) {
+    const LinearProblem problem = {weights, outputs};
+    linear_int8_k_panels({&problem, 1}, x, rounding, cut, threads);
     return;
   }
-  if (way == ops::linear_f32_bf16_any_groups::kName || way == ops::matmul_f32_bf16_bf16_groups::kName) {
+  if (variant == ops::linear_f32_bf16_any_groups::kName || variant == ops::matmul_f32_bf16_bf16_groups::kName) {
     if (!bf16_serves(weights, rounding, cut)) {
       throw std::invalid_argument(
-          std::string(way) + " wants codes of at most 4 bits in groups of 32 inputs, and activations of at most 8");
+          std::string(variant) + " wants codes of at most 4 bits in groups of 32 inputs, and activations of at most 8");
     }
-    return linear_bf16_groups(weights, x, rounding, cut, way == ops::matmul_f32_bf16_bf16_groups::kName, outputs,
+    return linear_bf16_groups(weights, x, rounding, cut, variant == ops::matmul_f32_bf16_bf16_groups::kName, outputs,
                               threads);
   }
-  if (way != ops::linear_f32_i8_int_tiles::kName && way != ops::matmul_f32_i8_i8::kName) {
-    refuse_way(
+  if (variant != ops::linear_f32_i8_int_tiles::kName && variant != ops::matmul_f32_i8_i8::kName) {
+    refuse_variant(
         "integer",
         {ops::linear_f32_i8_int::kName, ops::linear_f32_i8_int_tiles::kName, ops::linear_f32_bf16_any_groups::kName,
          ops::matmul_f32_i8_i8::kName, ops::matmul_f32_bf16_bf16_groups::kName},
-        way);
+        variant);
   }
   if (!int8_serves(rounding, cut)) {
-    throw std::invalid_argument(std::string(way) +
+    throw std::invalid_argument(std::string(variant) +
                                 " wants groups of 32 inputs or a multiple of 64, and activations of at most 14 bits");
   }
-  if (way == ops::linear_f32_i8_int_tiles::kName) return linear_int8_pairs(weights, x, rounding, cut, outputs, threads);
+  if (variant == ops::linear_f32_i8_int_tiles::kName)
+    return linear_int8_pairs(weights, x, rounding, cut, outputs, threads);
   linear_int8_tiles(weights, x, rounding, cut, outputs, threads);
 }
 
-bool linear_integer_together(std::span<const LinearTask> tasks, const Activations& x, const IntegerFormat& rounding,
-                             int threads) {
-  const PackedWeights& first = tasks.front().weights;
-  const bool same_way = std::ranges::all_of(tasks, [&](const LinearTask& task) {
-    return integer_way(task.weights, x.batch, rounding) == ops::linear_f32_i8_int::kName;
+bool grouped_linear_integer(std::span<const LinearProblem> problems, const Activations& x,
+                            const IntegerFormat& rounding, int threads) {
+  const PackedWeights& first = problems.front().weights;
+  const bool same_variant = std::ranges::all_of(problems, [&](const LinearProblem& problem) {
+    return integer_variant(problem.weights, x.batch, rounding) == ops::linear_f32_i8_int::kName;
   });
-  if (!same_way || !cut_alike(tasks, rounding)) return false;
-  linear_int8_spans(tasks, x, rounding, cut_inputs(first.shape, first.format, rounding.group), threads);
+  if (!same_variant || !cut_alike(problems, rounding)) return false;
+  linear_int8_k_panels(problems, x, rounding, cut_inputs(first.shape, first.format, rounding.group), threads);
   return true;
 }
 
-bool digits_take(const PackedWeights& weights) {
+bool limbs_take(const PackedWeights& weights) {
   const int operand_bits = weights.format.integers ? 16 : 8;
   return (weights.format.integers || weights.format.rounding == Rounding::integer) &&
          weights.shape.operand_bits == operand_bits;
 }
 
-bool linear_digits(std::span<const LinearTask> tasks, const Activations& x, int threads) {
-  const PackedWeights& first = tasks.front().weights;
-  const IntegerFormat digits = float_digits(x.precision);
-  if (!cut_alike(tasks, digits)) return false;
-  linear_int8_spans(tasks, x, digits, cut_inputs(first.shape, first.format, digits.group), threads);
+bool linear_limbs(std::span<const LinearProblem> problems, const Activations& x, int threads) {
+  const PackedWeights& first = problems.front().weights;
+  const IntegerFormat limbs = float_limbs(x.precision);
+  if (!cut_alike(problems, limbs)) return false;
+  linear_int8_k_panels(problems, x, limbs, cut_inputs(first.shape, first.format, limbs.group), threads);
   return true;
 }
 

@@ -62,19 +62,19 @@ void keep_row(const Weights& weights, int64_t at, int64_t cols, float* row, uint
 }
 
 // Kept elements from `at` up to `end`. A zero of any type has no bit set but its sign.
-int64_t count_kept_of(const Weights& weights, int64_t at, int64_t end) {
-  int64_t kept = 0;
+int64_t count_nonzeros_of(const Weights& weights, int64_t at, int64_t end) {
+  int64_t nonzeros = 0;
   const auto count = [&](const auto* values, auto magnitude) {
-    for (int64_t i = at; i < end; ++i) kept += (values[i] & magnitude) != 0;
+    for (int64_t i = at; i < end; ++i) nonzeros += (values[i] & magnitude) != 0;
   };
   if (weights.keep) {
     count(weights.keep, uint8_t{0xff});
-  } else if (weights.type == Real::f32) {
+  } else if (weights.type == FloatType::f32) {
     count(reinterpret_cast<const uint32_t*>(weights.data), uint32_t{0x7fffffff});
   } else {
     count(reinterpret_cast<const uint16_t*>(weights.data), uint16_t{0x7fff});
   }
-  return kept;
+  return nonzeros;
 }
 
 // Rows past the matrix' edge; columns past it are zero from the start, and nobody writes them.
@@ -85,16 +85,16 @@ void clear_padding_rows(const MatrixShape& shape, int64_t block, Scratch& mine) 
   if (shape.sparse) std::fill(mine.keep.begin() + static_cast<int64_t>(filled), mine.keep.end(), uint8_t{0});
 }
 
-int64_t kept_in(const Scratch& mine) {
-  int64_t kept = 0;
-  for (uint8_t keep : mine.keep) kept += keep;
-  return kept;
+int64_t nonzeros_in(const Scratch& mine) {
+  int64_t nonzeros = 0;
+  for (uint8_t keep : mine.keep) nonzeros += keep;
+  return nonzeros;
 }
 
 void pack_scratch(const MatrixShape& shape, const Streams& streams, KernelOf<ops::pack_tiles_codes> pack, int64_t block,
                   Scratch& mine, std::atomic<bool>& changed) {
   clear_padding_rows(shape, block, mine);
-  if (!fits(shape, streams, block, kept_in(mine))) {
+  if (!fits(shape, streams, block, nonzeros_in(mine))) {
     changed = true;
     return;
   }
@@ -104,7 +104,7 @@ void pack_scratch(const MatrixShape& shape, const Streams& streams, KernelOf<ops
 
 void unpack_scratch(const MatrixShape& shape, const Streams& streams, KernelOf<ops::unpack_codes_tiles> unpack,
                     int64_t block, Scratch& mine, std::atomic<bool>& changed) {
-  if (!fits(shape, streams, block, kept_in(shape, streams, block))) {
+  if (!fits(shape, streams, block, nonzeros_in(shape, streams, block))) {
     changed = true;
     return;
   }
@@ -163,22 +163,22 @@ int64_t count_bits(const uint8_t* mask, int64_t bytes) {
   return count;
 }
 
-int64_t kept_in(const MatrixShape& shape, const Streams& streams, int64_t block) {
+int64_t nonzeros_in(const MatrixShape& shape, const Streams& streams, int64_t block) {
   return shape.sparse ? count_bits(block_mask_at(shape, streams, block), shape.block_mask_bytes()) : 0;
 }
 
-bool fits(const MatrixShape& shape, const Streams& streams, int64_t block, int64_t kept) {
-  return !shape.sparse || stream_bytes(shape.bits, kept) == streams.offsets[block + 1] - streams.offsets[block];
+bool fits(const MatrixShape& shape, const Streams& streams, int64_t block, int64_t nonzeros) {
+  return !shape.sparse || stream_bytes(shape.bits, nonzeros) == streams.offsets[block + 1] - streams.offsets[block];
 }
 
 void require_unchanged(const std::atomic<bool>& changed) {
   if (changed) throw std::runtime_error("offsets do not fit the kept weights: the matrix changed while it was used");
 }
 
-void count_kept(const MatrixShape& shape, const Weights& weights, int threads, int64_t* counts) {
+void count_nonzeros(const MatrixShape& shape, const Weights& weights, int threads, int64_t* counts) {
   parallel_for(shape.blocks(), threads, [&](int, int64_t block) {
     const int64_t at = block * kBlockNeurons * shape.cols;
-    counts[block] = count_kept_of(weights, at, at + rows_in(shape, block) * shape.cols);
+    counts[block] = count_nonzeros_of(weights, at, at + rows_in(shape, block) * shape.cols);
   });
 }
 

@@ -12,7 +12,7 @@
 
 namespace tilepress {
 
-inline int64_t bytes_of(Real type) { return type == Real::f32 ? 4 : 2; }
+inline int64_t bytes_of(FloatType type) { return type == FloatType::f32 ? 4 : 2; }
 
 struct MatrixShape {
   int64_t rows, cols;
@@ -44,7 +44,7 @@ struct Streams {
 // zero.
 struct Weights {
   const uint8_t* data;
-  Real type;
+  FloatType type;
   const uint8_t* keep;
 };
 
@@ -70,9 +70,9 @@ inline GroupScales scales_at(const MatrixShape& shape, const Streams& streams, i
 // `cols` weights from `at`, as floats.
 inline void load_row(const Weights& weights, int64_t at, int64_t cols, float* row) {
   const auto* halves = reinterpret_cast<const uint16_t*>(weights.data) + at;
-  if (weights.type == Real::f32) {
+  if (weights.type == FloatType::f32) {
     std::memcpy(row, weights.data + at * 4, static_cast<size_t>(cols) * 4);
-  } else if (weights.type == Real::bf16) {
+  } else if (weights.type == FloatType::bf16) {
     for (int64_t i = 0; i < cols; ++i) row[i] = bf16_to_float(halves[i]);
   } else {
     for (int64_t i = 0; i < cols; ++i) row[i] = fp16_to_float(halves[i]);
@@ -93,15 +93,15 @@ inline int64_t count_bad(const float* row, int64_t cols) {
 int64_t count_bits(const uint8_t* mask, int64_t bytes);
 
 // Set bits in a block's mask, 0 for a dense matrix.
-int64_t kept_in(const MatrixShape& shape, const Streams& streams, int64_t block);
+int64_t nonzeros_in(const MatrixShape& shape, const Streams& streams, int64_t block);
 
-// Whether `kept` codes fill just the bytes between the block's offsets. They do, unless somebody wrote to the matrix
-// after it was counted or checked; no kernel may run on the block then, and the whole call must fail.
-bool fits(const MatrixShape& shape, const Streams& streams, int64_t block, int64_t kept);
+// Whether `nonzeros` codes fill just the bytes between the block's offsets. They do, unless somebody wrote to the
+// matrix after it was counted or checked; no kernel may run on the block then, and the whole call must fail.
+bool fits(const MatrixShape& shape, const Streams& streams, int64_t block, int64_t nonzeros);
 void require_unchanged(const std::atomic<bool>& changed);
 
 // Kept elements of each block.
-void count_kept(const MatrixShape& shape, const Weights& weights, int threads, int64_t* counts);
+void count_nonzeros(const MatrixShape& shape, const Weights& weights, int threads, int64_t* counts);
 
 // Quantises and packs. Returns how many kept weights are not finite: if any, what was written means nothing.
 int64_t pack_weights(const MatrixShape& shape, const Format& format, const Weights& weights, bool scales_given,

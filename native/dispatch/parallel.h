@@ -166,10 +166,10 @@ void wait_a_little(int64_t times);
 //   while it waits for others, with portions from 0 on, until it returns false
 //   ask.after(worker, threads): asks for what every thread needs of what is ready now
 //   first.take_next(worker): called by threads that are done before half of all are
-template <class First, class Ask, class Work>
-void parallel_after(First& first, int64_t count, int threads, const Ask& ask, const Work& work) {
+template <class First, class Prefetch, class Work>
+void parallel_after(First& first, int64_t count, int threads, const Prefetch& ask, const Work& work) {
   struct Context : Runs {
-    Context(First& first, int64_t count, int threads, const Ask& ask, const Work& work)
+    Context(First& first, int64_t count, int threads, const Prefetch& ask, const Work& work)
         : Runs(count, threads), first(first), waiting(first.waiting()), ask(ask), work(work) {}
 
     void make_all_ready(Member member, int64_t item, int64_t end) {
@@ -190,7 +190,7 @@ void parallel_after(First& first, int64_t count, int threads, const Ask& ask, co
 
     First& first;
     const int64_t waiting;
-    const Ask& ask;
+    const Prefetch& ask;
     const Work& work;
     SharedCount begun, ready;
   } context(first, count, threads, ask, work);

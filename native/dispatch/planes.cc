@@ -7,7 +7,7 @@ namespace tilepress {
 namespace {
 
 // Groups that a thread takes at a time: eight fields end with a byte.
-constexpr int64_t kLot = 64;
+constexpr int64_t kRowPanel = 64;
 
 constexpr int kFieldBits = 5;
 
@@ -17,9 +17,9 @@ PlanesShape joined(const PlanesShape& shape) {
   return {1, shape.rows * shape.cols, shape.mantissa};
 }
 
-// Groups of a lot that lie in one row, all full, or one that is not.
+// Groups of a row panel that lie in one row, all full, or one that is not.
 struct Run {
-  int64_t group, count;  // first of the lot
+  int64_t group, count;  // first of the row panel
   int64_t value;         // its first of the tensor
   int64_t values;        // in all its groups
 };
@@ -57,7 +57,7 @@ void unpack_fields(const uint8_t* from, int64_t count, uint8_t* fields) {
 }
 
 // A group as fp16 numbers that are finite.
-Saturated saturate(const uint8_t* values, Real type, uint16_t* halves) {
+Saturated saturate(const uint8_t* values, FloatType type, uint16_t* halves) {
   float floats[kPlaneValues];
   load_row({values, type, nullptr}, 0, kPlaneValues, floats);
   Saturated saturated = {0, count_bad(floats, kPlaneValues)};
@@ -71,19 +71,20 @@ Saturated saturate(const uint8_t* values, Real type, uint16_t* halves) {
 
 class Packing {
  public:
-  Packing(const PlanesShape& shape, const uint8_t* values, Real type, const Planes& to)
+  Packing(const PlanesShape& shape, const uint8_t* values, FloatType type, const Planes& to)
       : shape_(joined(shape)), values_(values), type_(type), to_(to), kernel_(choose<ops::pack_planes_fp>()) {}
 
   Saturated run(int threads) {
     const int64_t groups = shape_.groups();
-    parallel_for((groups + kLot - 1) / kLot, threads,
-                 [&](int, int64_t lot) { pack_lot(lot * kLot, std::min((lot + 1) * kLot, groups)); });
+    parallel_for((groups + kRowPanel - 1) / kRowPanel, threads, [&](int, int64_t row_panel) {
+      pack_row_panel(row_panel * kRowPanel, std::min((row_panel + 1) * kRowPanel, groups));
+    });
     return {all_, not_finite_};
   }
 
  private:
-  void pack_lot(int64_t begin, int64_t end) {
-    uint8_t fields[kLot];
+  void pack_row_panel(int64_t begin, int64_t end) {
+    uint8_t fields[kRowPanel];
     for_runs(shape_, begin, end, [&](const Run& run) {
       alignas(64) uint8_t padded[kPlaneValues * sizeof(float)] = {};
       const uint8_t* from = values_ + run.value * bytes_of(type_);
@@ -104,13 +105,13 @@ class Packing {
       const Saturated saturated = saturate(from + group * kPlaneValues * bytes_of(type_), type_, halves);
       all_ += saturated.all;
       not_finite_ += saturated.not_finite;
-      kernel_(Real::f16, halves, 1, shape_.mantissa, planes + group * shape_.group_bytes(), fields + group);
+      kernel_(FloatType::f16, halves, 1, shape_.mantissa, planes + group * shape_.group_bytes(), fields + group);
     }
   }
 
   PlanesShape shape_;
   const uint8_t* values_;
-  Real type_;
+  FloatType type_;
   Planes to_;
   KernelOf<ops::pack_planes_fp> kernel_;
   std::atomic<int64_t> all_{0}, not_finite_{0};
@@ -118,7 +119,7 @@ class Packing {
 
 }  // namespace
 
-Saturated pack_planes(const PlanesShape& shape, const uint8_t* values, Real type, const Planes& to, int threads) {
+Saturated pack_planes(const PlanesShape& shape, const uint8_t* values, FloatType type, const Planes& to, int threads) {
   return Packing(shape, values, type, to).run(threads);
 }
 
@@ -126,9 +127,9 @@ int64_t unpack_planes(const PlanesShape& given, const Planes& from, uint16_t* ha
   const auto kernel = choose<ops::unpack_f16_planes>();
   const PlanesShape shape = joined(given);
   std::atomic<int64_t> bad{0};
-  parallel_for((shape.groups() + kLot - 1) / kLot, threads, [&](int, int64_t lot) {
-    const int64_t begin = lot * kLot, end = std::min(begin + kLot, shape.groups());
-    uint8_t fields[kLot];
+  parallel_for((shape.groups() + kRowPanel - 1) / kRowPanel, threads, [&](int, int64_t row_panel) {
+    const int64_t begin = row_panel * kRowPanel, end = std::min(begin + kRowPanel, shape.groups());
+    uint8_t fields[kRowPanel];
     unpack_fields(from.fields + begin / 8 * kFieldBits, end - begin, fields);
     bad += std::count_if(fields, fields + (end - begin), [](uint8_t field) { return field > kMaxField; });
     for_runs(shape, begin, end, [&](const Run& run) {

@@ -28,7 +28,7 @@ struct Planes {
 struct Saturated {
   int64_t all, not_finite;
 };
-Saturated pack_planes(const PlanesShape& shape, const uint8_t* values, Real type, const Planes& to, int threads);
+Saturated pack_planes(const PlanesShape& shape, const uint8_t* values, FloatType type, const Planes& to, int threads);
 
 // Values [rows, cols] as fp16. Returns how many fields are above kMaxField: if any, the planes are damaged.
 int64_t unpack_planes(const PlanesShape& shape, const Planes& from, uint16_t* halves, int threads);

@@ -3,17 +3,17 @@
 
 #include <numeric>
 
+#include "dispatch/k_panel_loops.h"
 #include "dispatch/registry.h"
-#include "dispatch/spans.h"
 #include "quantize/scales.h"
 
 namespace tilepress {
 
 inline constexpr int64_t kFewTileRows = 2 * kTileRows;  // in one pass over the weights
 
-// A block over a span, decoded; `out` [16 * lots, 16], of rows from `row` on.
+// A block over a K-panel, decoded; `out` [16 * row panels, 16], of rows from `row` on.
 struct DecodedBlock {
-  SpanWeights span;
+  KPanel k_panel;
   const uint8_t* tiles;
   float scales[kBlockNeurons];
   float* out;
@@ -24,14 +24,15 @@ struct DecodedBlock {
 
 // Memory of bf16 tiles, whole steps of them.
 inline int64_t bf16_tile_bytes(int64_t inputs) {
-  return (inputs + kSpanStep - 1) / kSpanStep * kSpanStep * 2 * kBlockNeurons;
+  return (inputs + kKPanelStep - 1) / kKPanelStep * kKPanelStep * 2 * kBlockNeurons;
 }
 
 // Tiles is how a kind of operands is decoded and multiplied:
-//   rows(): of activations; span(): inputs, a multiple of kSpanStep; tile_bytes(inputs): of a block's tiles
-//   sums_span(): inputs, whole spans of them, whose sum is added up apart; 0 where that is all the same
+//   rows(): of activations; K-panel(): inputs, a multiple of kKPanelStep; tile_bytes(inputs): of a block's tiles
+//   sums_k_panel(): inputs, whole K-panels of them, whose sum is added up apart; 0 where that is all the same
 //   decode(block, tiles, scratch): fills in `tiles` and `scales` and returns as DecodeBf16 does
-//   multiply(first, second or null, row, rows): adds the products of `rows` rows from `row` on, whole lots but the last
+//   multiply(first, second or null, row, rows): adds the products of `rows` rows from `row` on, whole row panels but
+//   the last
 // Few rows wait for memory: two blocks at a time, decoded into the first cache. Many rows wait for the matrix unit, and
 // for activations from farther caches, which more blocks at a time read less often. So that there are still several
 // items for each thread, where there are few blocks rows are cut in parts, and blocks decoded anew for each.
@@ -79,31 +80,31 @@ class TileLoops {
   void run_blocks(LinearScratch& mine, int64_t begin, int64_t end, int64_t row, int64_t rows) {
     const int64_t cols = weights_.shape.cols, blocks = end - begin;
     const int64_t count = (rows + kTileRows - 1) / kTileRows * kTileRows * kBlockNeurons;
-    const bool apart = tiles_.sums_span();
-    float* totals = mine.totals_for((apart ? 2 : 1) * blocks * count);
-    float* sums = totals + (apart ? blocks * count : 0);
-    int64_t taken[kMostBlocks] = {};
+    const bool apart = tiles_.sums_k_panel();
+    float* accumulators = mine.accumulators_for((apart ? 2 : 1) * blocks * count);
+    float* sums = accumulators + (apart ? blocks * count : 0);
+    int64_t consumed[kMostBlocks] = {};
     DecodedBlock decoded[kMostBlocks];
     for (int64_t i = 0; i < blocks; ++i) decoded[i].out = sums + i * count, decoded[i].row = row;
-    for (int64_t first = 0; first < cols; first += tiles_.span()) {
-      const int64_t inputs = std::min(tiles_.span(), cols - first), bytes = tiles_.tile_bytes(inputs);
+    for (int64_t first = 0; first < cols; first += tiles_.k_panel()) {
+      const int64_t inputs = std::min(tiles_.k_panel(), cols - first), bytes = tiles_.tile_bytes(inputs);
       uint8_t* memory = mine.tiles_for(blocks * bytes);
       for (int64_t i = 0; i < blocks; ++i) {
-        decoded[i].span = span_weights(weights_, begin + i, first, inputs, taken[i]);
-        uint8_t* scratch = mine.kernel_for(span_scratch_bytes(decoded[i].span.tiles));
+        decoded[i].k_panel = k_panel_of(weights_, begin + i, first, inputs, consumed[i]);
+        uint8_t* scratch = mine.kernel_for(k_panel_scratch_bytes(decoded[i].k_panel.tiles));
         const int64_t took = tiles_.decode(decoded[i], memory + i * bytes, scratch);
         if (took < 0) changed_ = true;
-        taken[i] += std::max<int64_t>(took, 0);
+        consumed[i] += std::max<int64_t>(took, 0);
       }
       multiply(decoded, blocks, row, row + rows);
-      if (apart && ((first + inputs) % tiles_.sums_span() == 0 || first + inputs == cols)) {
-        for (int64_t i = 0; i < blocks * count; ++i) totals[i] += sums[i];
+      if (apart && ((first + inputs) % tiles_.sums_k_panel() == 0 || first + inputs == cols)) {
+        for (int64_t i = 0; i < blocks * count; ++i) accumulators[i] += sums[i];
         std::fill(sums, sums + blocks * count, 0.0f);
       }
     }
     for (int64_t i = 0; i < blocks; ++i) {
-      if (!fits(weights_.shape, weights_.streams, begin + i, taken[i])) changed_ = true;
-      store_(begin + i, row, rows, totals + i * count);
+      if (!fits(weights_.shape, weights_.streams, begin + i, consumed[i])) changed_ = true;
+      store_(begin + i, row, rows, accumulators + i * count);
     }
   }
 

@@ -1,10 +1,10 @@
-// Lots of activations times one block, its groups' scales applied to their sums, which stay in registers over the span.
-// Sums<rows>, those of a lot, brings
+// Row panels of activations times one block, its groups' scales applied to their sums, which stay in registers over the
+// K-panel. Sums<rows>, those of a row panel, brings
 //   Sums(from [rows, 16]); store(to)
 //   add(products [rows, 16], scales [16])
 // Tiles, the block's,
 //   reach(tile): as WholeTiles has it; at(tile): where it lies
-// and Scales, the span's,
+// and Scales, the K-panel's,
 //   next(index) [16]: called once for each group; until_break(): as group_pipeline.h has it; take_break(next index)
 #pragma once
 
@@ -36,27 +36,27 @@ class ReadyScales {
   const float* scales_;
 };
 
-// How many of the weights' groups a span meets, and the first of them.
-struct SpanGroups {
-  explicit SpanGroups(const SpanWeights& weights) {
+// How many of the weights' groups a K-panel meets, and the first of them.
+struct KPanelGroups {
+  explicit KPanelGroups(const KPanel& weights) {
     first = weights.first / weights.format->group;
     count = (weights.first + weights.inputs - 1) / weights.format->group + 1 - first;
   }
   int64_t first, count;
 };
 
-// One lot, as group_pipeline.h takes it. Groups is WholeTiles or SingleTiles.
+// One row panel, as group_pipeline.h takes it. Groups is WholeTiles or SingleTiles.
 template <class Sums, class Tiles, class Scales, class Groups>
-class Bf16Lot {
+class Bf16RowPanel {
  public:
   using Product = float;
 
-  Bf16Lot(const GroupProduct& product, Tiles& tiles, Scales& scales, int64_t row)
+  Bf16RowPanel(const GroupProduct& product, Tiles& tiles, Scales& scales, int64_t row)
       : weights_(tiles),
         sums_(product.sums + row * kBlockNeurons),
         scale_(*product.weights, product.group),
         scales_(scales),
-        x_(product.x.first + row / kTileRows * product.x.lot_stride),
+        x_(product.x.first + row / kTileRows * product.x.row_panel_stride),
         tile_stride_(product.x.tile_stride),
         x_stride_(product.x.row_stride * int64_t{sizeof *x_}),
         rows_(least<int64_t>(product.x.rows - row, kTileRows)),
@@ -108,14 +108,15 @@ class GroupMultiplier {
 
   template <int rows>
   void run_rows(Unit& unit, int64_t row) {
-    product_.group == tile_inputs(16) ? run_lot<rows, SingleTiles>(unit, row) : run_lot<rows, WholeTiles>(unit, row);
+    product_.group == tile_inputs(16) ? run_row_panel<rows, SingleTiles>(unit, row)
+                                      : run_row_panel<rows, WholeTiles>(unit, row);
   }
 
   template <int rows, class Groups>
-  void run_lot(Unit& unit, int64_t row) {
-    Bf16Lot<Sums<rows>, Tiles, Scales, Groups> lot(product_, tiles_, scales_, row);
-    multiply_lot(unit, lot);
-    lot.store(product_.sums + row * kBlockNeurons);
+  void run_row_panel(Unit& unit, int64_t row) {
+    Bf16RowPanel<Sums<rows>, Tiles, Scales, Groups> row_panel(product_, tiles_, scales_, row);
+    multiply_row_panel(unit, row_panel);
+    row_panel.store(product_.sums + row * kBlockNeurons);
   }
 
   const GroupProduct& product_;

@@ -9,9 +9,9 @@
 namespace tilepress {
 namespace {
 
-// Calls work(group, begin, end) for each group of the span's first `inputs` inputs; the last takes what is left.
+// Calls work(group, begin, end) for each group of the K-panel's first `inputs` inputs; the last takes what is left.
 template <class Work>
-[[gnu::always_inline]] inline void for_groups(const SpanWeights& weights, int64_t inputs, const Work& work) {
+[[gnu::always_inline]] inline void for_groups(const KPanel& weights, int64_t inputs, const Work& work) {
   const int64_t size = weights.format->group;
   int64_t group = weights.first / size, end = (group + 1) * size - weights.first;
   for (int64_t begin = 0; begin < inputs; begin = end, end += size, ++group) {
@@ -20,14 +20,14 @@ template <class Work>
   }
 }
 
-// Sources: next(values, rows) gives the four rows of the next eight inputs; taken(), the codes of a sparse span so far,
-// -1 where its block has not so many.
+// Sources: next(values, rows) gives the four rows of the next eight inputs; taken(), the codes of a sparse K-panel so
+// far, -1 where its block has not so many.
 
 // Dense 4-bit codes, two lines in a vector. Only what Values::rows ignores or masks stands above the codes.
 class Dense4 {
  public:
-  static bool takes(const SpanWeights& weights) { return !weights.mask && weights.format->bits == 4; }
-  Dense4(const SpanWeights& weights, uint8_t*) : at_(weights.packed) {}
+  static bool takes(const KPanel& weights) { return !weights.mask && weights.format->bits == 4; }
+  Dense4(const KPanel& weights, uint8_t*) : at_(weights.packed) {}
 
   template <class Values>
   [[gnu::always_inline]] void next(const Values& values, RowPair* rows) {
@@ -43,7 +43,7 @@ class Dense4 {
     }
     at_ += kVectorBytes;
   }
-  int64_t taken() const { return 0; }
+  int64_t consumed() const { return 0; }
 
  private:
   const uint8_t* at_;
@@ -52,10 +52,10 @@ class Dense4 {
 // The same in 16-bit tiles.
 class DenseNibbles {
  public:
-  static bool takes(const SpanWeights& weights) {
+  static bool takes(const KPanel& weights) {
     return !weights.mask && weights.format->bits == 4 && weights.operand_bits == 16 && !weights.zeros;
   }
-  DenseNibbles(const SpanWeights& weights, uint8_t*) : at_(weights.packed) {}
+  DenseNibbles(const KPanel& weights, uint8_t*) : at_(weights.packed) {}
 
   [[gnu::always_inline]] void next(const WordTable& values, RowPair* rows) {
     const auto* halves = reinterpret_cast<const __m256i*>(at_);
@@ -66,7 +66,7 @@ class DenseNibbles {
     rows[1] = {values.row(_mm512_srli_epi16(first, 4)), values.row(_mm512_srli_epi16(second, 4))};
     at_ += kVectorBytes;
   }
-  int64_t taken() const { return 0; }
+  int64_t consumed() const { return 0; }
 
  private:
   const uint8_t* at_;
@@ -75,9 +75,8 @@ class DenseNibbles {
 // Dense codes, a byte each: 8-bit ones where they lie, others unpacked beforehand.
 class DenseBytes {
  public:
-  static bool takes(const SpanWeights& weights) { return !weights.mask && weights.format->bits <= 8; }
-  DenseBytes(const SpanWeights& weights, uint8_t* scratch)
-      : at_(weights.format->bits == 8 ? weights.packed : scratch) {}
+  static bool takes(const KPanel& weights) { return !weights.mask && weights.format->bits <= 8; }
+  DenseBytes(const KPanel& weights, uint8_t* scratch) : at_(weights.format->bits == 8 ? weights.packed : scratch) {}
 
   template <class Values>
   [[gnu::always_inline]] void next(const Values& values, RowPair* rows) {
@@ -86,7 +85,7 @@ class DenseBytes {
       prefetch_ahead(at_);
     }
   }
-  int64_t taken() const { return 0; }
+  int64_t consumed() const { return 0; }
 
  private:
   const uint8_t* at_;
@@ -101,7 +100,7 @@ class NibbleWords {
   using Code = uint16_t;
   static constexpr int kStep = 64;
 
-  explicit NibbleWords(const SpanWeights& weights) : table_(weights) {}
+  explicit NibbleWords(const KPanel& weights) : table_(weights) {}
 
   [[gnu::always_inline]] void unpack(const uint8_t* in, uint16_t* out) const {
     for (int half = 0; half < 2; ++half, in += kVectorBytes / 4, out += kVectorBytes / 2) {
@@ -121,8 +120,7 @@ class ValueWords {
   using Code = uint16_t;
   static constexpr int kStep = 64;
 
-  explicit ValueWords(const SpanWeights& weights)
-      : whole_(weights.format->bits == 8), fields_(weights), values_(weights) {}
+  explicit ValueWords(const KPanel& weights) : whole_(weights.format->bits == 8), fields_(weights), values_(weights) {}
 
   [[gnu::always_inline]] void unpack(const uint8_t* in, uint16_t* out) const {
     const RowPair rows = values_.rows(whole_ ? _mm512_loadu_si512(in) : fields_.line(in));
@@ -142,7 +140,7 @@ struct HalfWords {
   using Code = uint16_t;
   static constexpr int kStep = kVectorBytes / 2;
 
-  explicit HalfWords(const SpanWeights&) {}
+  explicit HalfWords(const KPanel&) {}
   [[gnu::always_inline]] static void unpack(const uint8_t* in, uint16_t* out) {
     _mm512_storeu_si512(out, Fp16Words::row(_mm512_loadu_si512(in)));
   }
@@ -150,31 +148,31 @@ struct HalfWords {
 #endif
 
 // Sparse codes, looked up where they are.
-template <class Kept>
+template <class Nonzeros>
 class SparseCodes {
  public:
-  SparseCodes(const SpanWeights& weights, uint8_t* scratch) : kept_(weights, scratch), mask_(weights.mask) {}
+  SparseCodes(const KPanel& weights, uint8_t* scratch) : nonzeros_(weights, scratch), mask_(weights.mask) {}
 
   template <class Values>
   [[gnu::always_inline]] void next(const Values& values, RowPair* rows) {
     prefetch_ahead(mask_);
     const auto look_up = [&](int line, __m512i codes)
                              __attribute__((always_inline)) { rows[line] = values.rows(codes); };
-    kept_.template next<kStepLines, true>(mask_, values.dropped(), look_up);
+    nonzeros_.template next<kStepLines, true>(mask_, values.dropped(), look_up);
     mask_ += kStepLines * kMaskBytes<uint8_t>;
   }
-  int64_t taken() const { return kept_.taken(); }
+  int64_t consumed() const { return nonzeros_.consumed(); }
 
  private:
-  Kept kept_;
+  Nonzeros nonzeros_;
   const uint8_t* mask_;
 };
 
 // Sparse words of bf16, which are rows already: in 16-bit tiles.
-template <class Kept>
+template <class Nonzeros>
 class SparseRows {
  public:
-  SparseRows(const SpanWeights& weights, uint8_t* scratch) : kept_(weights, scratch), mask_(weights.mask) {}
+  SparseRows(const KPanel& weights, uint8_t* scratch) : nonzeros_(weights, scratch), mask_(weights.mask) {}
 
   template <class Values>
   [[gnu::always_inline]] void next(const Values&, RowPair* rows) {
@@ -182,20 +180,20 @@ class SparseRows {
     const auto place = [&](int row, __m512i words) __attribute__((always_inline)) {
       (row % 2 ? rows[row / 2].second : rows[row / 2].first) = words;
     };
-    kept_.template next<2 * kStepLines, false>(mask_, _mm512_setzero_si512(), place);
+    nonzeros_.template next<2 * kStepLines, false>(mask_, _mm512_setzero_si512(), place);
     mask_ += 2 * kStepLines * kMaskBytes<uint16_t>;
   }
-  int64_t taken() const { return kept_.taken(); }
+  int64_t consumed() const { return nonzeros_.consumed(); }
 
  private:
-  Kept kept_;
+  Nonzeros nonzeros_;
   const uint8_t* mask_;
 };
 
 class DenseWords {
  public:
-  static bool takes(const SpanWeights& weights) { return !weights.mask && weights.format->bits == 16; }
-  DenseWords(const SpanWeights& weights, uint8_t*) : at_(weights.packed) {}
+  static bool takes(const KPanel& weights) { return !weights.mask && weights.format->bits == 16; }
+  DenseWords(const KPanel& weights, uint8_t*) : at_(weights.packed) {}
 
   template <class Values>
   [[gnu::always_inline]] void next(const Values& values, RowPair* rows) {
@@ -205,7 +203,7 @@ class DenseWords {
       rows[line] = {values.row(_mm512_loadu_si512(at_)), values.row(_mm512_loadu_si512(at_ + kVectorBytes))};
     }
   }
-  int64_t taken() const { return 0; }
+  int64_t consumed() const { return 0; }
 
  private:
   const uint8_t* at_;
@@ -214,7 +212,7 @@ class DenseWords {
 // Calls work<Source, Values>() with the first pair that takes the weights; false where none does. These are for codes
 // of at most six bits.
 template <class Work>
-bool with_small_rows(const SpanWeights& weights, const Work& work) {
+bool with_small_rows(const KPanel& weights, const Work& work) {
   const auto values = [&]<class Source>() {
     if (SmallWords::takes(weights)) return work.template operator()<Source, SmallWords>(), true;
     if (Small::takes(weights)) return work.template operator()<Source, Small>(), true;
@@ -224,11 +222,11 @@ bool with_small_rows(const SpanWeights& weights, const Work& work) {
   const int bits = weights.format->bits;
   if (bits > 6) return false;
   if (weights.mask && weights.operand_bits == 16 && !weights.zeros) {
-    if (bits == 4) return work.template operator()<SparseRows<KeptAhead<NibbleWords>>, LookedUpWords>(), true;
-    return work.template operator()<SparseRows<KeptAhead<ValueWords<Small>>>, Bf16Words>(), true;
+    if (bits == 4) return work.template operator()<SparseRows<NonzerosAhead<NibbleWords>>, LookedUpWords>(), true;
+    return work.template operator()<SparseRows<NonzerosAhead<ValueWords<Small>>>, Bf16Words>(), true;
   }
-  if (weights.mask && bits == 4) return values.template operator()<SparseCodes<KeptAhead<Fields<4>>>>();
-  if (weights.mask) return values.template operator()<SparseCodes<KeptAhead<Fields<0>>>>();
+  if (weights.mask && bits == 4) return values.template operator()<SparseCodes<NonzerosAhead<Fields<4>>>>();
+  if (weights.mask) return values.template operator()<SparseCodes<NonzerosAhead<Fields<0>>>>();
   if (DenseNibbles::takes(weights)) return work.template operator()<DenseNibbles, WordTable>(), true;
   if (Dense4::takes(weights)) return values.template operator()<Dense4>();
   return values.template operator()<DenseBytes>();
@@ -236,10 +234,10 @@ bool with_small_rows(const SpanWeights& weights, const Work& work) {
 
 // The same for halves.
 template <class Work>
-bool with_half_rows([[maybe_unused]] const SpanWeights& weights, [[maybe_unused]] const Work& work) {
+bool with_half_rows([[maybe_unused]] const KPanel& weights, [[maybe_unused]] const Work& work) {
 #if defined(__AVX512BF16__)
   if (DenseWords::takes(weights)) return work.template operator()<DenseWords, Fp16Words>(), true;
-  return work.template operator()<SparseRows<KeptAhead<HalfWords>>, Bf16Words>(), true;
+  return work.template operator()<SparseRows<NonzerosAhead<HalfWords>>, Bf16Words>(), true;
 #else
   return false;
 #endif
@@ -248,7 +246,7 @@ bool with_half_rows([[maybe_unused]] const SpanWeights& weights, [[maybe_unused]
 // The same for any. `ahead`: sparse codes of seven and eight bits are looked up before they are expanded, which is
 // better for rows that are multiplied at once, and worse for tiles of half the weights.
 template <bool ahead, class Work>
-bool with_rows(const SpanWeights& weights, const Work& work) {
+bool with_rows(const KPanel& weights, const Work& work) {
   const auto values = [&]<class Source>() {
     if (Signed::takes(weights)) return work.template operator()<Source, Signed>(), true;
     if (Large::takes(weights)) return work.template operator()<Source, Large>(), true;
@@ -258,20 +256,21 @@ bool with_rows(const SpanWeights& weights, const Work& work) {
   if (DenseWords::takes(weights)) return work.template operator()<DenseWords, Bf16Words>(), true;
   if (with_small_rows(weights, work)) return true;
   if (DenseBytes::takes(weights)) return values.template operator()<DenseBytes>();
-  if (weights.format->bits == 16) return work.template operator()<SparseRows<KeptWhole<uint16_t>>, Bf16Words>(), true;
+  if (weights.format->bits == 16)
+    return work.template operator()<SparseRows<WholeNonzeros<uint16_t>>, Bf16Words>(), true;
   if constexpr (ahead) {
     if (weights.operand_bits == 16 && !weights.zeros) {
       if (!Signed::takes(weights))
-        return work.template operator()<SparseRows<KeptAhead<ValueWords<Large>>>, Bf16Words>(), true;
-      return work.template operator()<SparseRows<KeptAhead<ValueWords<Signed>>>, Bf16Words>(), true;
+        return work.template operator()<SparseRows<NonzerosAhead<ValueWords<Large>>>, Bf16Words>(), true;
+      return work.template operator()<SparseRows<NonzerosAhead<ValueWords<Signed>>>, Bf16Words>(), true;
     }
   }
-  if (weights.format->bits == 8) return values.template operator()<SparseCodes<KeptWhole<uint8_t>>>();
-  return values.template operator()<SparseCodes<KeptAhead<Fields<0>>>>();
+  if (weights.format->bits == 8) return values.template operator()<SparseCodes<WholeNonzeros<uint8_t>>>();
+  return values.template operator()<SparseCodes<NonzerosAhead<Fields<0>>>>();
 }
 
 // Dense codes of other than 4, 8 and 16 bits to where DenseBytes looks for them.
-inline void unpack_dense_bytes(const SpanWeights& weights, uint8_t* scratch) {
+inline void unpack_dense_bytes(const KPanel& weights, uint8_t* scratch) {
   const int bits = weights.format->bits, count = tile_codes(weights.operand_bits);
   if (weights.mask || bits == 4 || bits >= 8) return;
   for (int64_t tile = 0; tile < weights.tiles; ++tile) {

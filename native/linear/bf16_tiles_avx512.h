@@ -11,7 +11,7 @@ namespace {
 template <ScaleType type>
 class RowProducts {
  public:
-  explicit RowProducts(const SpanWeights& weights) : scales_(weights.scales) {}
+  explicit RowProducts(const KPanel& weights) : scales_(weights.scales) {}
 
   void begin_group(int64_t group) { by_ = scales_of<type>(scales_, group); }
 
@@ -38,7 +38,7 @@ class RowScales : public RowProducts<type> {
 template <>
 class RowScales<ScaleType::none> {
  public:
-  explicit RowScales(const SpanWeights&) {}
+  explicit RowScales(const KPanel&) {}
   void begin_group(int64_t) {}
   __m512i operator()(__m512i row) const { return row; }
 };
@@ -63,7 +63,7 @@ struct ValueExponents {
 template <>
 class RowScales<ScaleType::e8m0> {
  public:
-  explicit RowScales(const SpanWeights& weights) : scales_(weights.scales), general_(weights) {
+  explicit RowScales(const KPanel& weights) : scales_(weights.scales), general_(weights) {
     const ValueExponents exponents(*weights.format);
     subnormal_ = exponents.subnormal;
     least_ = _mm512_set1_epi32(128 - exponents.lowest);
@@ -103,7 +103,7 @@ class RowScales<ScaleType::e8m0> {
 template <class Source, class Values, ScaleType type>
 class TileDecoder {
  public:
-  TileDecoder(const SpanWeights& weights, uint8_t* scratch)
+  TileDecoder(const KPanel& weights, uint8_t* scratch)
       : source_(weights, scratch), values_(weights), scales_(weights), group_size_(weights.format->group) {
     group_ = weights.first / group_size_;
     last_ = (weights.first + weights.inputs - 1) / group_size_;
@@ -132,7 +132,7 @@ class TileDecoder {
     }
   }
 
-  int64_t taken() const { return source_.taken(); }
+  int64_t consumed() const { return source_.consumed(); }
 
  private:
   static constexpr int kStepRows = 2 * kStepLines;
@@ -187,13 +187,13 @@ constexpr IntoBothWords kIntoBothWords;
 // known in the end.
 class LoweredNibbles {
  public:
-  static bool takes(const SpanWeights& weights) {
+  static bool takes(const KPanel& weights) {
     const Format& format = *weights.format;
     return DenseNibbles::takes(weights) && format.scale == ScaleType::e8m0 && format.group == tile_inputs(16) &&
            !ValueExponents(format).subnormal;
   }
 
-  LoweredNibbles(const SpanWeights& weights, uint8_t* scratch)
+  LoweredNibbles(const KPanel& weights, uint8_t* scratch)
       : source_(weights, scratch),
         values_(weights),
         scales_(static_cast<const uint8_t*>(weights.scales) + weights.first / tile_inputs(16) * kBlockNeurons),
@@ -218,7 +218,7 @@ class LoweredNibbles {
   }
 
   bool holds() const { return !_mm512_cmpgt_epu16_mask(most_, _mm512_set1_epi16(static_cast<int16_t>(most_taken_))); }
-  int64_t taken() const { return 0; }
+  int64_t consumed() const { return 0; }
 
  private:
   DenseNibbles source_;
@@ -231,7 +231,7 @@ class LoweredNibbles {
 // Calls work(decoder, bytes) with the type of decoder that takes the weights; false where none does. `scaled`: with
 // their scales in them.
 template <class Work>
-bool with_tile_decoder(const SpanWeights& weights, bool scaled, const Work& work) {
+bool with_tile_decoder(const KPanel& weights, bool scaled, const Work& work) {
   return with_rows<false>(weights, [&]<class Source, class Values>() {
     if (!scaled) return work.template operator()<TileDecoder<Source, Values, ScaleType::none>>();
     with_scale_type(*weights.format,

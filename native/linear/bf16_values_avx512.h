@@ -67,7 +67,7 @@ inline int zero_code(const Format& format) {
 
 class Values {
  public:
-  explicit Values(const SpanWeights& weights) : order_(interleaving_order(weights.operand_bits)) {}
+  explicit Values(const KPanel& weights) : order_(interleaving_order(weights.operand_bits)) {}
   void begin_group(int64_t) {}
   __m512i dropped() const { return dropped_; }
 
@@ -81,12 +81,12 @@ class Values {
 // Codes of at most six bits; whatever lies above them in a byte is ignored where all codes are kept.
 class Small : public Values {
  public:
-  static bool takes(const SpanWeights& weights) {
+  static bool takes(const KPanel& weights) {
     const Format& format = *weights.format;
     return format.bits <= 6 && !weights.zeros && (!weights.mask || format.bits < 6 || zero_code(format) >= 0);
   }
 
-  explicit Small(const SpanWeights& weights) : Values(weights) {
+  explicit Small(const KPanel& weights) : Values(weights) {
     const int bits = weights.format->bits;
     const bool room = weights.mask && bits < 6;  // past the last code, where values are 0
     ByteTable table(weights.format->bf16s);
@@ -119,13 +119,13 @@ constexpr ToWords kFirstToWords(0), kLastToWords(2);
 // code.
 class SmallWords {
  public:
-  static bool takes(const SpanWeights& weights) {
+  static bool takes(const KPanel& weights) {
     const Format& format = *weights.format;
     const bool fits = format.bits < 5 || (format.bits == 5 && (!weights.mask || zero_code(format) >= 0));
     return fits && !weights.zeros && weights.operand_bits == 8;
   }
 
-  explicit SmallWords(const SpanWeights& weights) {
+  explicit SmallWords(const KPanel& weights) {
     const int bits = weights.format->bits;
     const bool room = weights.mask && bits < 5;  // past the last code, where values are 0
     table_ = _mm512_loadu_si512(weights.format->bf16s);
@@ -153,11 +153,11 @@ class SmallWords {
 // zero point of the lane's neuron: eight bits and a sign, which bf16 holds.
 class ZeroPoints {
  public:
-  static bool takes(const SpanWeights& weights) {
+  static bool takes(const KPanel& weights) {
     return weights.zeros && weights.format->bits <= 4 && weights.operand_bits == 8;
   }
 
-  explicit ZeroPoints(const SpanWeights& weights)
+  explicit ZeroPoints(const KPanel& weights)
       : zeros_(weights.zeros),
         table_(_mm512_loadu_ps(weights.format->values)),
         step_(_mm512_set1_ps(zero_step(*weights.format))),
@@ -194,12 +194,12 @@ class ZeroPoints {
 // Eight-bit codes whose highest bit is the sign, as minifloats have it: a table of 128 magnitudes.
 class Signed : public Values {
  public:
-  static bool takes(const SpanWeights& weights) {
+  static bool takes(const KPanel& weights) {
     const Format& format = *weights.format;
     return format.bits == 8 && format.rounding == Rounding::minifloat && format.values[0] == 0.0f;
   }
 
-  explicit Signed(const SpanWeights& weights) : Values(weights) {
+  explicit Signed(const KPanel& weights) : Values(weights) {
     for (int i = 0; i < 2; ++i) {
       const ByteTable table(weights.format->bf16s + 64 * i);
       low_[i] = table.low;
@@ -222,12 +222,12 @@ class Signed : public Values {
 // Any codes of seven or eight bits.
 class Large : public Values {
  public:
-  static bool takes(const SpanWeights& weights) {
+  static bool takes(const KPanel& weights) {
     const Format& format = *weights.format;
     return format.bits >= 7 && format.bits <= 8 && !weights.zeros && (!weights.mask || zero_code(format) >= 0);
   }
 
-  explicit Large(const SpanWeights& weights) : Values(weights) {
+  explicit Large(const KPanel& weights) : Values(weights) {
     for (int i = 0; i < 4; ++i) {
       const ByteTable table(weights.format->bf16s + 64 * i);
       low_[i] = table.low;
@@ -257,7 +257,7 @@ class WordTable {
  public:
   static constexpr bool kNoNegativeZero = true;
 
-  explicit WordTable(const SpanWeights& weights) {
+  explicit WordTable(const KPanel& weights) {
     const __m256i once = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weights.format->bf16s));
     const __m512i table = _mm512_broadcast_i64x4(once);
     table_ = _mm512_maskz_mov_epi16(_mm512_test_epi16_mask(table, _mm512_set1_epi16(0x7fff)), table);
@@ -270,7 +270,7 @@ class WordTable {
 };
 
 struct PlainWords {
-  explicit PlainWords(const SpanWeights&) {}
+  explicit PlainWords(const KPanel&) {}
   void begin_group(int64_t) {}
 };
 

@@ -1,5 +1,5 @@
-// A span of packed weights to bf16 tiles, any format, one code at a time: the way that takes everything. Simd is what
-// unpack_block.h asks for.
+// A K-panel of packed weights to bf16 tiles, any format, one code at a time: the way that takes everything. Simd is
+// what unpack_block.h asks for.
 #pragma once
 
 #include "pack/unpack_block.h"
@@ -18,48 +18,49 @@ inline float value_of(const Format& format, uint32_t code) {
 
 // One tile of codes, in the order of its operands, to one bf16 tile (16-bit operands) or two.
 template <class Code>
-void tile_to_bf16(const SpanWeights& weights, int64_t tile, const Code* codes, const uint8_t* keep, bool scaled,
+void tile_to_bf16(const KPanel& weights, int64_t tile, const Code* codes, const uint8_t* keep, bool scaled,
                   uint16_t* out) {
   const Format& format = *weights.format;
   const int inputs = tile_inputs(weights.operand_bits);
   for (int input = 0; input < inputs; ++input) {
-    const int64_t in_span = tile * inputs + input, group = (weights.first + in_span) / format.group;
+    const int64_t in_k_panel = tile * inputs + input, group = (weights.first + in_k_panel) / format.group;
     for (int neuron = 0; neuron < kBlockNeurons; ++neuron) {
       const int from = element_index(neuron, input, weights.operand_bits);
       const int to = input / 32 * kTileElements + element_index(neuron, input % 32, 16);
       const int64_t at = group * kBlockNeurons + neuron;
       float value = value_of(format, codes[from]);
-      if (weights.zeros && in_span < weights.inputs) value -= static_cast<float>(weights.zeros[at]) * zero_step(format);
-      if (scaled && in_span < weights.inputs) value *= load_scale(format.scale, weights.scales, at);
-      out[to] = in_span < weights.inputs && (!keep || keep[from]) ? round_to_bf16(value) : uint16_t{0};
+      if (weights.zeros && in_k_panel < weights.inputs)
+        value -= static_cast<float>(weights.zeros[at]) * zero_step(format);
+      if (scaled && in_k_panel < weights.inputs) value *= load_scale(format.scale, weights.scales, at);
+      out[to] = in_k_panel < weights.inputs && (!keep || keep[from]) ? round_to_bf16(value) : uint16_t{0};
     }
   }
 }
 
 template <class Simd, class Code>
-int64_t decode_sparse(const SpanWeights& weights, bool scaled, uint16_t* tiles, uint8_t* scratch) {
+int64_t decode_sparse(const KPanel& weights, bool scaled, uint16_t* tiles, uint8_t* scratch) {
   alignas(64) Code codes[kMaxTileBytes];
   alignas(64) uint8_t keep[kMaxTileBytes];
   const int count = tile_codes(weights.operand_bits), mask_bytes = tile_mask_bytes(weights.operand_bits);
-  const int64_t kept = count_bits(weights.mask, weights.tiles * mask_bytes), before = weights.taken % 8;
-  if (weights.taken + kept > weights.limit) return -1;
+  const int64_t nonzeros = count_bits(weights.mask, weights.tiles * mask_bytes), before = weights.consumed % 8;
+  if (weights.consumed + nonzeros > weights.limit) return -1;
   const Code* from = reinterpret_cast<const Code*>(scratch);
   if constexpr (sizeof(Code) == 2) {
-    std::memcpy(scratch, weights.packed + weights.taken * 2, static_cast<size_t>(kept) * 2);
+    std::memcpy(scratch, weights.packed + weights.consumed * 2, static_cast<size_t>(nonzeros) * 2);
   } else {
-    Simd::unpack_stream(weights.format->bits, weights.packed + weights.taken / 8 * weights.format->bits, before + kept,
-                        scratch);
+    Simd::unpack_stream(weights.format->bits, weights.packed + weights.consumed / 8 * weights.format->bits,
+                        before + nonzeros, scratch);
     from += before;
   }
   for (int64_t tile = 0; tile < weights.tiles; ++tile) {
     from += Simd::expand(from, weights.mask + tile * mask_bytes, count, codes, keep);
     tile_to_bf16(weights, tile, codes, keep, scaled, tiles + tile * count);
   }
-  return kept;
+  return nonzeros;
 }
 
 template <class Simd>
-int64_t decode_any(const SpanWeights& weights, bool scaled, uint16_t* tiles, uint8_t* scratch) {
+int64_t decode_any(const KPanel& weights, bool scaled, uint16_t* tiles, uint8_t* scratch) {
   const int bits = weights.format->bits, count = tile_codes(weights.operand_bits);
   if (weights.mask && bits == 16) return decode_sparse<Simd, uint16_t>(weights, scaled, tiles, scratch);
   if (weights.mask) return decode_sparse<Simd, uint8_t>(weights, scaled, tiles, scratch);

@@ -1,18 +1,17 @@
-// y = x · Wᵀ for one block of 16 neurons over a span of inputs, float32 activations and weights of any format; and the
-// weights alone. Tile by tile, weights become float32:
-// for a few rows of activations in registers, and a group's scale is applied to its sums; for more once, with their
-// scales, and are multiplied with every row while they are in the nearest cache.
-// Simd brings what unpack_block.h asks for, and
+// y = x · Wᵀ for one block of 16 neurons over a K-panel of inputs, float32 activations and weights of any format; and
+// the weights alone. Tile by tile, weights become float32: for a few rows of activations in registers, and a group's
+// scale is applied to its sums; for more once, with their scales, and are multiplied with every row while they are in
+// the nearest cache. Simd brings what unpack_block.h asks for, and
 //   to_floats(halves): fp16 to float32, subnormals, infinities and NaN included;
 //   SmallTable: like Table of values.h, for codes of at most four bits;
 //   look_up_words(low [16], high [16], codes, values), where bytes can be looked up: a vector of codes below 16;
-//   multiply_sparse<Kind>(values, span, x, kept, out), where sparse weights need not become tiles: for up to
+//   multiply_sparse<Kind>(values, K-panel, x, kept, out), where sparse weights need not become tiles: for up to
 //   kFewSparseRows rows of activations.
 #pragma once
 
 #include "linear/f32_rows.h"
 #include "linear/f32_values.h"
-#include "linear/span_tiles.h"
+#include "linear/k_panel_tiles.h"
 
 namespace tilepress {
 namespace {
@@ -35,15 +34,15 @@ struct alignas(64) Group {
 };
 
 // `unit`: what values are too small by.
-inline void load_group(const SpanWeights& span, int64_t group, float unit, Group& to) {
+inline void load_group(const KPanel& k_panel, int64_t group, float unit, Group& to) {
   const int64_t at = group * kBlockNeurons;
   to.index = group;
-  to.end = (group + 1) * span.format->group;
-  load_scales(span.format->scale, span.scales, at, to.scales);
+  to.end = (group + 1) * k_panel.format->group;
+  load_scales(k_panel.format->scale, k_panel.scales, at, to.scales);
   for (float& scale : to.scales) scale *= unit;
-  if (!span.format->zero_point) return;
-  const float step = zero_step(*span.format);
-  for (int i = 0; i < kBlockNeurons; ++i) to.zeros[i] = static_cast<float>(span.zeros[at + i]) * step;
+  if (!k_panel.format->zero_point) return;
+  const float step = zero_step(*k_panel.format);
+  for (int i = 0; i < kBlockNeurons; ++i) to.zeros[i] = static_cast<float>(k_panel.zeros[at + i]) * step;
 }
 
 // The codes of `pack` inputs of one vector of neurons, from element `at` of a tile on; and where they were dropped.
@@ -149,20 +148,20 @@ template <class Kind, bool masked, int rows, class Values>
 template <class Kind, class Values>
 constexpr bool kMasks = Kind::zero_point || !requires { requires Values::drops_to_zero(); };
 
-// The tiles of a span, group by group.
+// The tiles of a K-panel, group by group.
 template <class Kind, class Values>
 class TileGroups {
  public:
-  TileGroups(const Values& values, const SpanWeights& span) : values_(values), span_(span) { begin_at(0); }
+  TileGroups(const Values& values, const KPanel& k_panel) : values_(values), k_panel_(k_panel) { begin_at(0); }
 
   // Calls work<masked>(values, group, begin, end) for the inputs of each group that are in a tile whose first input is
-  // `first` of the span. The rare tile with a code that arithmetic would get wrong is looked up.
+  // `first` of the K-panel. The rare tile with a code that arithmetic would get wrong is looked up.
   template <class Work>
   void visit(const Tile& tile, int64_t first, const Work& work) {
     if constexpr (requires { values_.covers(tile.codes, 0); }) {
       if (!values_.covers(tile.codes, Kind::codes)) {
         begin_at(first);
-        for_groups<false>(Table(*span_.format), first, work);
+        for_groups<false>(Table(*k_panel_.format), first, work);
         return begin_at(first + Kind::inputs);
       }
     }
@@ -173,13 +172,13 @@ class TileGroups {
   }
 
   // Of a tile, the last one of a row may lack some.
-  int inputs(int64_t first) const { return static_cast<int>(least<int64_t>(Kind::inputs, span_.inputs - first)); }
+  int inputs(int64_t first) const { return static_cast<int>(least<int64_t>(Kind::inputs, k_panel_.inputs - first)); }
 
  private:
   // The next group to be loaded is that of this input.
   void begin_at(int64_t input) {
-    group_.end = span_.first + input;
-    group_.index = group_.end / span_.format->group - 1;
+    group_.end = k_panel_.first + input;
+    group_.index = group_.end / k_panel_.format->group - 1;
   }
 
   template <bool masked, class Any, class Work>
@@ -187,14 +186,14 @@ class TileGroups {
     const int count = inputs(first);
     if constexpr (!Kind::scaled) return work.template operator()<masked>(values, group_, 0, count);
     for (int at = 0, end; at < count; at = end) {
-      if (span_.first + first + at >= group_.end) load_group(span_, group_.index + 1, values.unit(), group_);
-      end = static_cast<int>(least<int64_t>(count, group_.end - span_.first - first));
+      if (k_panel_.first + first + at >= group_.end) load_group(k_panel_, group_.index + 1, values.unit(), group_);
+      end = static_cast<int>(least<int64_t>(count, group_.end - k_panel_.first - first));
       work.template operator()<masked>(values, group_, at, end);
     }
   }
 
   const Values& values_;
-  const SpanWeights& span_;
+  const KPanel& k_panel_;
   Group group_ = {};
 };
 
@@ -206,16 +205,16 @@ void decode_tile(TileGroups<Kind, Values>& groups, const Tile& tile, int64_t fir
   });
 }
 
-// What is the same for all tiles of a span.
+// What is the same for all tiles of a K-panel.
 template <class Kind, class Values>
-class SpanProduct {
+class KPanelProduct {
  public:
-  SpanProduct(const Values& values, const SpanWeights& span, const FloatActivations<float>& x, float* out)
-      : groups_(values, span), span_(span), x_(x), out_(out) {
-    few_ = x.batch <= kRowsAtOnce && !scales_first(*span.format);
+  KPanelProduct(const Values& values, const KPanel& k_panel, const FloatActivations<float>& x, float* out)
+      : groups_(values, k_panel), k_panel_(k_panel), x_(x), out_(out) {
+    few_ = x.batch <= kRowsAtOnce && !scales_first(*k_panel.format);
   }
 
-  // A tile whose first input is `first` of the span.
+  // A tile whose first input is `first` of the K-panel.
   void add(const Tile& tile, int64_t first) {
     const int inputs = groups_.inputs(first);
     if (few_ && inputs == Kind::inputs) {
@@ -225,7 +224,7 @@ class SpanProduct {
     }
     decode_tile(groups_, tile, first, weights_ + decoded_ * kBlockNeurons);
     decoded_ += inputs;
-    if (decoded_ + Kind::inputs <= kDecodedAtOnce && first + inputs < span_.inputs) return;
+    if (decoded_ + Kind::inputs <= kDecodedAtOnce && first + inputs < k_panel_.inputs) return;
     multiply_batch<1>({{weights_}, decoded_, {x_.x + first + inputs - decoded_, x_.stride, x_.batch}, {out_}});
     decoded_ = 0;
   }
@@ -240,7 +239,7 @@ class SpanProduct {
   }
 
   TileGroups<Kind, Values> groups_;
-  const SpanWeights& span_;
+  const KPanel& k_panel_;
   const FloatActivations<float>& x_;
   float* out_;
   bool few_;
@@ -250,53 +249,53 @@ class SpanProduct {
 
 // Calls work with `values`, or with a table where arithmetic would get one of the codes wrong.
 template <class Code, class Values, class Work>
-void with_covered(const Values& values, const SpanWeights& span, const Code* codes, int64_t count, const Work& work) {
+void with_covered(const Values& values, const KPanel& k_panel, const Code* codes, int64_t count, const Work& work) {
   if constexpr (requires { values.covers(codes, 0); }) {
-    if (!values.covers(codes, static_cast<int>(count))) return work(Table(*span.format));
+    if (!values.covers(codes, static_cast<int>(count))) return work(Table(*k_panel.format));
   }
   work(values);
 }
 
 template <class Simd, class Kind, class Values>
-int64_t multiply_span(const Values& values, const SpanWeights& span, const FloatActivations<float>& x, float* out,
-                      uint8_t* scratch) {
-  const int64_t kept = kept_codes<Kind>(span);
-  if (kept < 0) return kept;
-  Tiles<Simd, Kind, Values> tiles(span, values, kept, scratch);
+int64_t multiply_k_panel(const Values& values, const KPanel& k_panel, const FloatActivations<float>& x, float* out,
+                         uint8_t* scratch) {
+  const int64_t nonzeros = nonzero_codes<Kind>(k_panel);
+  if (nonzeros < 0) return nonzeros;
+  Tiles<Simd, Kind, Values> tiles(k_panel, values, nonzeros, scratch);
   if constexpr (requires { Simd::kFewSparseRows; } && !Kind::zero_point) {
-    if (span.mask && x.batch <= Simd::kFewSparseRows && !scales_first(*span.format)) {
-      with_covered(values, span, tiles.kept(), kept, [&](const auto& covering) {
-        Simd::template multiply_sparse<Kind>(covering, span, x, tiles.kept(), out);
+    if (k_panel.mask && x.batch <= Simd::kFewSparseRows && !scales_first(*k_panel.format)) {
+      with_covered(values, k_panel, tiles.nonzeros(), nonzeros, [&](const auto& covering) {
+        Simd::template multiply_sparse<Kind>(covering, k_panel, x, tiles.nonzeros(), out);
       });
-      return kept;
+      return nonzeros;
     }
   }
-  SpanProduct<Kind, Values> product(values, span, x, out);
-  for (int64_t first = 0; first < span.inputs; first += Kind::inputs) product.add(tiles.next(), first);
-  return kept;
+  KPanelProduct<Kind, Values> product(values, k_panel, x, out);
+  for (int64_t first = 0; first < k_panel.inputs; first += Kind::inputs) product.add(tiles.next(), first);
+  return nonzeros;
 }
 
 template <class Simd, class Kind, class Values>
-int64_t decode_span(const Values& values, const SpanWeights& span, float* weights, uint8_t* scratch) {
-  const int64_t kept = kept_codes<Kind>(span);
-  if (kept < 0) return kept;
-  Tiles<Simd, Kind, Values> tiles(span, values, kept, scratch);
-  TileGroups<Kind, Values> groups(values, span);
-  for (int64_t first = 0; first < span.inputs; first += Kind::inputs) {
+int64_t decode_k_panel(const Values& values, const KPanel& k_panel, float* weights, uint8_t* scratch) {
+  const int64_t nonzeros = nonzero_codes<Kind>(k_panel);
+  if (nonzeros < 0) return nonzeros;
+  Tiles<Simd, Kind, Values> tiles(k_panel, values, nonzeros, scratch);
+  TileGroups<Kind, Values> groups(values, k_panel);
+  for (int64_t first = 0; first < k_panel.inputs; first += Kind::inputs) {
     decode_tile(groups, tiles.next(), first, weights + first * kBlockNeurons);
   }
-  return kept;
+  return nonzeros;
 }
 
-// Settles, with templates, all that does not change within a span: returns what work<Kind>(values) does.
+// Settles, with templates, all that does not change within a K-panel: returns what work<Kind>(values) does.
 template <class Simd, class Work>
 struct Settled {
-  const SpanWeights& span;
+  const KPanel& k_panel;
   const Work& work;
 
   template <class Code, int pack, bool zero_point, class Values>
   int64_t settle_scale(const Values& values) const {
-    if (zero_point || span.format->scale != ScaleType::none || values.unit() != 1) {
+    if (zero_point || k_panel.format->scale != ScaleType::none || values.unit() != 1) {
       return work.template operator()<Kind<Code, pack, true, zero_point>>(values);
     }
     return work.template operator()<Kind<Code, pack, false, false>>(values);
@@ -304,15 +303,15 @@ struct Settled {
 
   template <bool zero_point = false, class Values>
   int64_t settle_pack(const Values& values) const {
-    return span.operand_bits == 8 ? settle_scale<uint8_t, 4, zero_point>(values)
-                                  : settle_scale<uint8_t, 2, zero_point>(values);
+    return k_panel.operand_bits == 8 ? settle_scale<uint8_t, 4, zero_point>(values)
+                                     : settle_scale<uint8_t, 2, zero_point>(values);
   }
 
   int64_t look_up() const {
-    const Format& format = *span.format;
+    const Format& format = *k_panel.format;
     if (format.bits > 4) return settle_pack(Table(format));
     if constexpr (requires { Simd::look_up_words(nullptr, nullptr, Bytes{}, nullptr); }) {
-      if (span.operand_bits == 16 && Bf16Table<Simd>::fit(format)) {
+      if (k_panel.operand_bits == 16 && Bf16Table<Simd>::fit(format)) {
         return settle_scale<uint16_t, 2, false>(Bf16Table<Simd>(format));
       }
     }
@@ -321,17 +320,17 @@ struct Settled {
 
   template <class Values>
   int64_t settle_known() const {
-    return settle_scale<uint8_t, 2, false>(Values(*span.format));
+    return settle_scale<uint8_t, 2, false>(Values(*k_panel.format));
   }
 
   int64_t operator()() const {
-    const Format& format = *span.format;
+    const Format& format = *k_panel.format;
     switch (format.rounding) {
       case Rounding::integer:
         return format.zero_point ? settle_pack<true>(Integers<false>(format)) : settle_pack(Integers<true>(format));
       case Rounding::minifloat:
         if (format.bits <= 4) return look_up();
-        if (span.operand_bits == 16) {
+        if (k_panel.operand_bits == 16) {
           if (Minifloats<Simd, 8, 3>::fit(format)) return settle_known<Minifloats<Simd, 8, 3>>();
           if (Minifloats<Simd, 8, 2>::fit(format)) return settle_known<Minifloats<Simd, 8, 2>>();
         }
@@ -348,19 +347,19 @@ struct Settled {
 };
 
 template <class Simd>
-int64_t linear_span(const SpanWeights& span, const FloatActivations<float>& x, float* out, uint8_t* scratch) {
+int64_t linear_k_panel(const KPanel& k_panel, const FloatActivations<float>& x, float* out, uint8_t* scratch) {
   const auto work = [&]<class Kind>(const auto& values) {
-    return multiply_span<Simd, Kind>(values, span, x, out, scratch);
+    return multiply_k_panel<Simd, Kind>(values, k_panel, x, out, scratch);
   };
-  return Settled<Simd, decltype(work)>{span, work}();
+  return Settled<Simd, decltype(work)>{k_panel, work}();
 }
 
 template <class Simd>
-int64_t decode_any(const SpanWeights& span, float* weights, uint8_t* scratch) {
+int64_t decode_any(const KPanel& k_panel, float* weights, uint8_t* scratch) {
   const auto work = [&]<class Kind>(const auto& values) {
-    return decode_span<Simd, Kind>(values, span, weights, scratch);
+    return decode_k_panel<Simd, Kind>(values, k_panel, weights, scratch);
   };
-  return Settled<Simd, decltype(work)>{span, work}();
+  return Settled<Simd, decltype(work)>{k_panel, work}();
 }
 
 }  // namespace

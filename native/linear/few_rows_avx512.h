@@ -40,12 +40,12 @@ struct FewSums {
 };
 
 template <class Source, class Values, ScaleType type, int rows, class Products>
-int64_t multiply_few(const Products& products, const SpanWeights& weights,
+int64_t multiply_few(const Products& products, const KPanel& weights,
                      const FloatActivations<typename Products::Number>& x, uint8_t* scratch, int64_t row, float* out) {
   Source source(weights, scratch);
   Values values(weights);
-  __m512 totals[rows];
-  for (auto& total : totals) total = _mm512_setzero_ps();
+  __m512 accumulators[rows];
+  for (auto& total : accumulators) total = _mm512_setzero_ps();
   const typename Products::Number* from = x.x + row * x.stride;
   for_groups(weights, weights.inputs, [&](int64_t group, int64_t begin, int64_t end) {
     FewSums<rows> sums;
@@ -57,27 +57,28 @@ int64_t multiply_few(const Products& products, const SpanWeights& weights,
       sums.add(products, pairs, from + input, x.stride);
     }
     const __m512 scales = scales_of<type>(weights.scales, group);
-    for (int i = 0; i < rows; ++i) totals[i] = _mm512_fmadd_ps(sums.total(i), scales, totals[i]);
+    for (int i = 0; i < rows; ++i) accumulators[i] = _mm512_fmadd_ps(sums.total(i), scales, accumulators[i]);
   });
   for (int i = 0; i < rows; ++i) {
     float* at = out + i * kBlockNeurons;
-    _mm512_storeu_ps(at, _mm512_add_ps(_mm512_loadu_ps(at), totals[i]));
+    _mm512_storeu_ps(at, _mm512_add_ps(_mm512_loadu_ps(at), accumulators[i]));
   }
-  return source.taken();
+  return source.consumed();
 }
 
 // So many rows at a time, for which there are registers, then half as many and so on. Returns what Source::taken does.
 template <int rows, class Source, class Values, class Products>
-int64_t multiply_by(const Products& products, const SpanWeights& weights,
+int64_t multiply_by(const Products& products, const KPanel& weights,
                     const FloatActivations<typename Products::Number>& x, uint8_t* scratch, float* out, int64_t row = 0,
-                    int64_t taken = 0) {
+                    int64_t consumed = 0) {
   for (; row + rows <= x.batch; row += rows) {
     with_scale_type(*weights.format, [&]<ScaleType type>() {
-      taken = multiply_few<Source, Values, type, rows>(products, weights, x, scratch, row, out + row * kBlockNeurons);
+      consumed =
+          multiply_few<Source, Values, type, rows>(products, weights, x, scratch, row, out + row * kBlockNeurons);
     });
   }
-  if constexpr (rows == 1) return taken;
-  return multiply_by<(rows + 1) / 2, Source, Values>(products, weights, x, scratch, out, row, taken);
+  if constexpr (rows == 1) return consumed;
+  return multiply_by<(rows + 1) / 2, Source, Values>(products, weights, x, scratch, out, row, consumed);
 }
 
 }  // namespace

@@ -11,13 +11,13 @@ namespace {
 inline bool has_half_scales(const Format& format) {
   return format.scale == ScaleType::bf16 || format.scale == ScaleType::fp16;
 }
-[[gnu::always_inline]] inline __m512 load_half_scales(const SpanWeights& weights, int64_t group) {
+[[gnu::always_inline]] inline __m512 load_half_scales(const KPanel& weights, int64_t group) {
   if (weights.format->scale == ScaleType::fp16) [[unlikely]]
     return scales_of<ScaleType::fp16>(weights.scales, group);
   return scales_of<ScaleType::bf16>(weights.scales, group);
 }
 
-inline __m512 load_sixteen_scales(const SpanWeights& weights, int64_t group) {
+inline __m512 load_sixteen_scales(const KPanel& weights, int64_t group) {
   if (has_half_scales(*weights.format)) return load_half_scales(weights, group);
   __m512 scales;
   with_scale_type(*weights.format, [&]<ScaleType type>() { scales = scales_of<type>(weights.scales, group); });
@@ -26,23 +26,23 @@ inline __m512 load_sixteen_scales(const SpanWeights& weights, int64_t group) {
 
 // What each neuron's operands, times 2^zero_shift, are raised by in this group: its zero point, or what made signed
 // ones unsigned.
-inline __m512i raised_by(const SpanWeights& weights, int64_t group, int raise) {
+inline __m512i raised_by(const KPanel& weights, int64_t group, int raise) {
   if (!weights.zeros) return _mm512_set1_epi32(raise);
   const auto* zeros = reinterpret_cast<const __m128i*>(weights.zeros + group * kBlockNeurons);
   return _mm512_cvtepu8_epi32(_mm_loadu_si128(zeros));
 }
 
 // The zero points of neurons, or 0, as bytes for the four inputs of each; and as codes, which a dropped weight has.
-inline __m512i zero_bytes(const SpanWeights& weights, int64_t group, int shift = 0) {
+inline __m512i zero_bytes(const KPanel& weights, int64_t group, int shift = 0) {
   const __m512i zeros = _mm512_srl_epi32(raised_by(weights, group, 0), _mm_cvtsi32_si128(shift));
   return _mm512_mullo_epi32(zeros, _mm512_set1_epi32(0x01010101));
 }
-inline __m512i dropped(const SpanWeights& weights, int64_t group) {
+inline __m512i dropped(const KPanel& weights, int64_t group) {
   return zero_bytes(weights, group, zero_shift(*weights.format));
 }
 
 // Sums of products with codes as sums of steps of a zero point.
-inline __m512i in_zero_steps(const SpanWeights& weights, __m512i sums) {
+inline __m512i in_zero_steps(const KPanel& weights, __m512i sums) {
   return _mm512_sll_epi32(sums, _mm_cvtsi32_si128(zero_shift(*weights.format)));
 }
 

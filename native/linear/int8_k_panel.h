@@ -1,8 +1,8 @@
-// y = x · Wᵀ for one block of 16 neurons over a span of inputs, integer activations and integer weights. Integer dot
+// y = x · Wᵀ for one block of 16 neurons over a K-panel of inputs, integer activations and integer weights. Integer dot
 // products over each segment of inputs are exact; then, segment after segment,
 //   sum = fma(float(dot) [* unit], scale, sum)     rounded once (units are powers of two), on every instruction set
 //   alike.
-// This is the way that takes any weights: decode the whole span to int8 operands, then multiply. Simd brings what
+// This is the way that takes any weights: decode the whole K-panel to int8 operands, then multiply. Simd brings what
 // unpack_block.h asks for, and
 //   dot(operands, x, rows, sums): for each of 16 neurons, sums += the products of its operands in `rows` tile rows (a
 //   multiple of 4) with the 4 * rows activations x.
@@ -21,14 +21,13 @@ constexpr int kStepRows = 4;                // tile rows that hold 16 inputs, th
 constexpr int kStepInputs = 4 * kStepRows;  // inputs of a step
 constexpr int kTileInputs = tile_inputs(8);
 
-// One segment of a span: its inputs, and where its weights' scales lie.
+// One segment of a K-panel: its inputs, and where its weights' scales lie.
 struct Segment {
   int64_t index, begin, end, group;
 };
 
 template <class Work>
-[[gnu::always_inline]] inline void for_segments(const SpanWeights& weights, const IntegerActivations& x,
-                                                const Work& work) {
+[[gnu::always_inline]] inline void for_segments(const KPanel& weights, const IntegerActivations& x, const Work& work) {
   const int64_t size = x.segment, inputs = weights.inputs, group_size = weights.format->group;
   int64_t index = 0, group = weights.first / group_size, left = group_size - weights.first % group_size;
   for (int64_t begin = 0; begin < inputs; begin += size, ++index) {
@@ -90,12 +89,12 @@ inline void to_operands(const Format& format, uint8_t* codes, int64_t count) {
 inline int lowered(const Format& format) { return format.zero_point && format.bits == 8 ? 128 : 0; }
 
 // What a dot product of operands, times 2^zero_shift, is too large by, for each unit of the sum of x.
-inline int32_t zero_of(const SpanWeights& weights, int64_t group, int neuron) {
+inline int32_t zero_of(const KPanel& weights, int64_t group, int neuron) {
   return weights.zeros ? weights.zeros[group * kBlockNeurons + neuron] - lowered(*weights.format) : 0;
 }
 
 // The 16 scales of a group, as floats.
-inline void load_scales(const SpanWeights& weights, int64_t group, float* scales) {
+inline void load_scales(const KPanel& weights, int64_t group, float* scales) {
   if (weights.format->scale == ScaleType::fp32) {
     std::memcpy(scales, static_cast<const float*>(weights.scales) + group * kBlockNeurons,
                 sizeof(float) * kBlockNeurons);
@@ -107,13 +106,13 @@ inline void load_scales(const SpanWeights& weights, int64_t group, float* scales
 }
 
 // Where in the scratch memory of a call its parts lie.
-inline uint8_t* operands_in(const SpanWeights& weights, uint8_t* scratch) {
+inline uint8_t* operands_in(const KPanel& weights, uint8_t* scratch) {
   return scratch + (weights.tiles + 1) * kMaxTileBytes;
 }
 
 // The zero points of a group as operands of a tile row, four inputs of each neuron. Where there is a mask they are
 // codes.
-inline ByteVector zero_operands(const SpanWeights& weights, int64_t group) {
+inline ByteVector zero_operands(const KPanel& weights, int64_t group) {
   const int shift = zero_shift(*weights.format);
   uint32_t fours[kBlockNeurons];
   for (int neuron = 0; neuron < kBlockNeurons; ++neuron) {
@@ -125,46 +124,46 @@ inline ByteVector zero_operands(const SpanWeights& weights, int64_t group) {
 }
 
 // A dropped weight is zero, and its operand therefore the zero point of its group.
-inline void drop_to_zero_points(const SpanWeights& weights, int64_t tile, const uint8_t* keep, uint8_t* operands) {
+inline void drop_to_zero_points(const KPanel& weights, int64_t tile, const uint8_t* keep, uint8_t* operands) {
   int64_t last = -1;
   ByteVector zeros{};
   for (int row = 0; row < kBlockNeurons; ++row, keep += kVectorBytes, operands += kVectorBytes) {
     const int64_t input = least<int64_t>(tile * kTileInputs + 4 * row, weights.inputs - 1);
     const int64_t group = (weights.first + input) / weights.format->group;
     if (group != last) zeros = zero_operands(weights, last = group);
-    const ByteVector kept = load_bytes(operands), filled = load_bytes(keep) != 0 ? kept : zeros;
+    const ByteVector nonzeros = load_bytes(operands), filled = load_bytes(keep) != 0 ? nonzeros : zeros;
     std::memcpy(operands, &filled, sizeof(filled));
   }
 }
 
-// The kept codes of the span, a byte each, and how many; -1 if the block has not so many. Streams can be read from
-// every eighth code on, where a byte begins: so up to kKeptBefore stand before them.
-constexpr int kKeptBefore = 7;
-struct Kept {
+// The non-zeros of the K-panel, a byte each, and how many; -1 if the block has not so many. Streams can be read from
+// every eighth code on, where a byte begins: so up to kNonzerosBefore stand before them.
+constexpr int kNonzerosBefore = 7;
+struct Nonzeros {
   const uint8_t* codes;
   int64_t count;
 };
 
 template <class Simd>
-Kept unpack_kept(const SpanWeights& weights, uint8_t* scratch) {
+Nonzeros unpack_nonzeros(const KPanel& weights, uint8_t* scratch) {
   const int bits = weights.format->bits;
   const int64_t count = count_bits(weights.mask, weights.tiles * tile_mask_bytes(weights.operand_bits));
-  if (weights.taken + count > weights.limit) return {nullptr, -1};
-  if (bits == 8) return {weights.packed + weights.taken, count};
-  const int64_t before = weights.taken % 8;
-  Simd::unpack_stream(bits, weights.packed + weights.taken / 8 * bits, before + count, scratch);
+  if (weights.consumed + count > weights.limit) return {nullptr, -1};
+  if (bits == 8) return {weights.packed + weights.consumed, count};
+  const int64_t before = weights.consumed % 8;
+  Simd::unpack_stream(bits, weights.packed + weights.consumed / 8 * bits, before + count, scratch);
   return {scratch + before, count};
 }
 
 // Those of sparse weights in the order of their tiles. What was dropped is 0, which a looked-up code need not be.
 template <class Simd>
-int64_t expand_operands(const SpanWeights& weights, uint8_t* operands, uint8_t* scratch) {
+int64_t expand_operands(const KPanel& weights, uint8_t* operands, uint8_t* scratch) {
   const Format& format = *weights.format;
   const int count = tile_codes(weights.operand_bits), mask_bytes = tile_mask_bytes(weights.operand_bits);
-  const Kept kept = unpack_kept<Simd>(weights, scratch);
-  if (kept.count < 0) return -1;
-  if (format.integers) look_up_integers(format, scratch, kept.count + kKeptBefore);
-  const uint8_t* from = kept.codes;
+  const Nonzeros nonzeros = unpack_nonzeros<Simd>(weights, scratch);
+  if (nonzeros.count < 0) return -1;
+  if (format.integers) look_up_integers(format, scratch, nonzeros.count + kNonzerosBefore);
+  const uint8_t* from = nonzeros.codes;
   const bool shifted = format.zero_point;
   alignas(64) uint8_t keep[kMaxTileBytes];
   for (int64_t tile = 0; tile < weights.tiles; ++tile) {
@@ -173,16 +172,16 @@ int64_t expand_operands(const SpanWeights& weights, uint8_t* operands, uint8_t* 
     if (!format.integers) to_operands(format, to, count);
     if (shifted) drop_to_zero_points(weights, tile, keep, to);
   }
-  return kept.count;
+  return nonzeros.count;
 }
 
-// All operands of the span, as 8-bit tiles have them; returns the codes taken, or -1.
+// All operands of the K-panel, as 8-bit tiles have them; returns the codes taken, or -1.
 template <class Simd>
-int64_t decode_operands(const SpanWeights& weights, uint8_t* operands, uint8_t* scratch) {
+int64_t decode_operands(const KPanel& weights, uint8_t* operands, uint8_t* scratch) {
   const Format& format = *weights.format;
   const int operand_bits = weights.operand_bits, tile = tile_codes(operand_bits);
   const int64_t codes = weights.tiles * tile;
-  int64_t taken = 0;
+  int64_t consumed = 0;
   if (!weights.mask) {
     const int bytes = tile_code_bytes(format.bits, operand_bits);
     for (int64_t i = 0; i < weights.tiles; ++i) {
@@ -190,15 +189,15 @@ int64_t decode_operands(const SpanWeights& weights, uint8_t* operands, uint8_t* 
     }
     to_operands(format, operands, codes);
   } else {
-    taken = expand_operands<Simd>(weights, operands, scratch);
+    consumed = expand_operands<Simd>(weights, operands, scratch);
   }
-  if (taken >= 0 && operand_bits == 16) pairs_to_fours(operands, codes);
-  return taken;
+  if (consumed >= 0 && operand_bits == 16) pairs_to_fours(operands, codes);
+  return consumed;
 }
 
-// Adds a segment's dot products to the span's sums. In 32 bits: a segment has at most 2048 inputs of eight bits, or 128
-// of more, and codes times 2^zero_shift, as zero points, have eight.
-inline void finish(const SpanWeights& weights, const IntegerActivations& x, const Segment& segment, int64_t row,
+// Adds a segment's dot products to the K-panel's sums. In 32 bits: a segment has at most 2048 inputs of eight bits, or
+// 128 of more, and codes times 2^zero_shift, as zero points, have eight.
+inline void finish(const KPanel& weights, const IntegerActivations& x, const Segment& segment, int64_t row,
                    const int32_t* dots, float* sums) {
   const int64_t at = row * x.segment_stride + segment.index;
   const int shift = zero_shift(*weights.format);
@@ -211,23 +210,22 @@ inline void finish(const SpanWeights& weights, const IntegerActivations& x, cons
 }
 
 template <class Simd>
-void multiply_row(const SpanWeights& weights, const IntegerActivations& x, const int8_t* operands, int64_t row,
-                  float* out) {
+void multiply_row(const KPanel& weights, const IntegerActivations& x, const int8_t* operands, int64_t row, float* out) {
   float sums[kBlockNeurons] = {};
   for_segments(weights, x, [&](const Segment& segment) {
     int32_t dots[kBlockNeurons] = {};
     const int rows = static_cast<int>((segment.end - segment.begin + kStepInputs - 1) / kStepInputs) * kStepRows;
     const int8_t* from = operands + segment.begin * kBlockNeurons;
-    if (x.fives) {
-      const int8_t* line = x.digits[0] + (row / kNineBitRows * kNineBitLines + row % kNineBitRows) * x.stride;
+    if (x.nine_bit_lines) {
+      const int8_t* line = x.limbs[0] + (row / kNineBitRows * kNineBitLines + row % kNineBitRows) * x.stride;
       Simd::dot(from, line + x.stride + segment.begin, rows, dots);
       for (int32_t& dot : dots) dot *= kNineBitFactor;
       Simd::dot(from, line + segment.begin, rows, dots);
       return finish(weights, x, segment, row, dots, sums);
     }
-    for (int digit = 0; digit < x.digit_count; ++digit) {
-      for (int32_t& dot : dots) dot *= 1 << x.digit_bits;
-      Simd::dot(from, x.digits[digit] + row * x.stride + segment.begin, rows, dots);
+    for (int limb = 0; limb < x.limb_count; ++limb) {
+      for (int32_t& dot : dots) dot *= 1 << x.limb_bits;
+      Simd::dot(from, x.limbs[limb] + row * x.stride + segment.begin, rows, dots);
     }
     finish(weights, x, segment, row, dots, sums);
   });

@@ -24,19 +24,19 @@ struct ToOperand {
 // Operands of 4-bit codes are better sixteen times as large, in the upper halves of bytes. Unsigned ones are in steps
 // of a zero point then. Signed ones are too large: a sixteenth of a bf16 or fp16 scale is a float32, even of the
 // smallest, whose last place is 2^-137 or more.
-inline bool takes_high(const SpanWeights& weights) {
+inline bool takes_high(const KPanel& weights) {
   return weights.format->bits == 4 && !weights.zeros && has_half_scales(*weights.format);
 }
 
 // Sparse codes go straight to their places. `zero_points`: what was dropped has its group's.
-template <class Kept, bool zero_points>
+template <class Nonzeros, bool zero_points>
 class SparseTiles {
  public:
-  static constexpr bool kHigh = std::is_same_v<Kept, KeptAhead<HighFields>>;
+  static constexpr bool kHigh = std::is_same_v<Nonzeros, NonzerosAhead<HighFields>>;
   static constexpr MeetsZeroPoints kMeetsZeroPoints = zero_points ? MeetsZeroPoints::always : MeetsZeroPoints::never;
 
-  SparseTiles(const SpanWeights& weights, uint8_t* scratch)
-      : weights_(weights), to_operand_(*weights.format), kept_(weights, scratch), mask_(weights.mask) {
+  SparseTiles(const KPanel& weights, uint8_t* scratch)
+      : weights_(weights), to_operand_(*weights.format), nonzeros_(weights, scratch), mask_(weights.mask) {
     const int64_t size = weights.format->group;
     group_ = weights.first / size;
     last_ = (weights.first + weights.inputs - 1) / size;
@@ -45,7 +45,7 @@ class SparseTiles {
   }
 
   [[gnu::noinline]] void next(int8_t* tile) {
-    Kept kept = kept_;  // copies, that stores of bytes cannot be thought to change
+    Nonzeros nonzeros = nonzeros_;  // copies, that stores of bytes cannot be thought to change
     const ToOperand to_operand = to_operand_;
     const uint8_t* mask = mask_;
     for (int row = 0; row < kTileRows;
@@ -54,19 +54,19 @@ class SparseTiles {
         if (!left_) ++group_, left_ = weights_.format->group, begin_group();
         left_ -= kRows * kRowInputs;
       }
-      kept.template next<kRows, zero_points>(
+      nonzeros.template next<kRows, zero_points>(
           mask, others_, [&](int line, __m512i codes) __attribute__((always_inline)) {
-            constexpr bool kAsTheyAre = kHigh || (Kept::kBits == 8 && !zero_points);
+            constexpr bool kAsTheyAre = kHigh || (Nonzeros::kBits == 8 && !zero_points);
             _mm512_storeu_si512(tile + line * kVectorBytes, kAsTheyAre ? codes : to_operand(codes));
           });
     }
     prefetch_ahead(mask);
     prefetch_ahead(mask + kVectorBytes);
-    kept_ = kept;
+    nonzeros_ = nonzeros;
     mask_ = mask;
   }
 
-  int64_t taken() const { return kept_.taken(); }
+  int64_t consumed() const { return nonzeros_.consumed(); }
 
  private:
   static constexpr int kRowInputs = 4, kRows = 4;  // groups have whole steps of so many rows
@@ -77,9 +77,9 @@ class SparseTiles {
     others_ = kHigh ? zero_bytes(weights_, group_) : dropped(weights_, group_);
   }
 
-  const SpanWeights& weights_;
+  const KPanel& weights_;
   ToOperand to_operand_;
-  Kept kept_;
+  Nonzeros nonzeros_;
   const uint8_t* mask_;
   int64_t group_, last_, left_;
   __m512i others_;
@@ -90,7 +90,7 @@ class NibbleTiles {
   static constexpr bool kHigh = false;
   static constexpr MeetsZeroPoints kMeetsZeroPoints = MeetsZeroPoints::sometimes;
 
-  NibbleTiles(const SpanWeights& weights, uint8_t*) : to_operand_(*weights.format), at_(weights.packed) {}
+  NibbleTiles(const KPanel& weights, uint8_t*) : to_operand_(*weights.format), at_(weights.packed) {}
 
   [[gnu::noinline]] void next(int8_t* tile) {
     const __m512i low = _mm512_set1_epi8(15);
@@ -105,7 +105,7 @@ class NibbleTiles {
     at_ = at;
   }
 
-  int64_t taken() const { return 0; }
+  int64_t consumed() const { return 0; }
 
  private:
   ToOperand to_operand_;
@@ -118,7 +118,7 @@ class HighNibbles {
   static constexpr bool kHigh = true;
   static constexpr MeetsZeroPoints kMeetsZeroPoints = MeetsZeroPoints::never;
 
-  HighNibbles(const SpanWeights& weights, uint8_t*) : at_(weights.packed) {}
+  HighNibbles(const KPanel& weights, uint8_t*) : at_(weights.packed) {}
 
   [[gnu::always_inline]] void next(int8_t* tile) {
     const __m512i high = _mm512_set1_epi8(static_cast<char>(0xf0)), raise = _mm512_set1_epi64(kRaise);
@@ -132,7 +132,7 @@ class HighNibbles {
     at_ = at;
   }
 
-  int64_t taken() const { return 0; }
+  int64_t consumed() const { return 0; }
 
  private:
   // The bits of a byte, as a matrix of bits makes them of another's: the upper four are its lower ones.
@@ -147,7 +147,7 @@ class FieldTiles {
   static constexpr bool kHigh = false;
   static constexpr MeetsZeroPoints kMeetsZeroPoints = MeetsZeroPoints::sometimes;
 
-  FieldTiles(const SpanWeights& weights, uint8_t*) : weights_(weights), at_(weights.packed) {}
+  FieldTiles(const KPanel& weights, uint8_t*) : weights_(weights), at_(weights.packed) {}
 
   [[gnu::noinline]] void next(int8_t* tile) {
     auto* codes = reinterpret_cast<uint8_t*>(tile);
@@ -158,20 +158,20 @@ class FieldTiles {
     at_ += tile_code_bytes(bits, 8);
   }
 
-  int64_t taken() const { return 0; }
+  int64_t consumed() const { return 0; }
 
  private:
-  const SpanWeights& weights_;
+  const KPanel& weights_;
   const uint8_t* at_;
 };
 
 // Calls work<Decoder>() with the type of decoder that takes the weights.
 template <class Work>
-void with_int8_decoder(const SpanWeights& weights, const Work& work) {
+void with_int8_decoder(const KPanel& weights, const Work& work) {
   if (weights.mask) {
-    return with_kept_bytes(weights, [&]<class Kept>() {
-      if (weights.zeros) return work.template operator()<SparseTiles<Kept, true>>();
-      work.template operator()<SparseTiles<Kept, false>>();
+    return with_nonzero_bytes(weights, [&]<class Nonzeros>() {
+      if (weights.zeros) return work.template operator()<SparseTiles<Nonzeros, true>>();
+      work.template operator()<SparseTiles<Nonzeros, false>>();
     });
   }
   const int bits = weights.format->bits;

@@ -1,4 +1,4 @@
-// The kept codes of a sparse span, a vector of places at a time: 64 of bytes, 32 of words. Kept brings
+// The non-zeros of a sparse K-panel, a vector of places at a time: 64 of bytes, 32 of words. Kept brings
 //   next<vectors, filled>(mask, others, work): calls work(i, codes) for so many vectors of places, with their codes,
 //   and where there is none what `others` has if `filled`, else 0;
 //   taken(): how many codes they were, -1 where the mask asked for more than the block has;
@@ -37,14 +37,14 @@ template <class Code, bool filled>
 // Codes of whole bytes, where they lie. Nothing is read from further than the last code on, and a vector from there on
 // lies within the slack.
 template <class Code>
-class KeptWhole {
+class WholeNonzeros {
  public:
   static constexpr int kBits = 8 * sizeof(Code);
 
-  KeptWhole(const SpanWeights& weights, uint8_t*)
-      : from_(weights.packed + kBytes * weights.taken), end_(weights.packed + kBytes * weights.limit), at_(from_) {}
-  KeptWhole(const KeptWhole&) = default;
-  KeptWhole& operator=(const KeptWhole& later) {
+  WholeNonzeros(const KPanel& weights, uint8_t*)
+      : from_(weights.packed + kBytes * weights.consumed), end_(weights.packed + kBytes * weights.limit), at_(from_) {}
+  WholeNonzeros(const WholeNonzeros&) = default;
+  WholeNonzeros& operator=(const WholeNonzeros& later) {
     at_ = later.at_;
     over_ = later.over_;
     return *this;
@@ -57,7 +57,7 @@ class KeptWhole {
     expand_all<vectors, filled, true>(mask, others, work);
   }
 
-  int64_t taken() const { return over_ ? -1 : (at_ - from_) / kBytes; }
+  int64_t consumed() const { return over_ ? -1 : (at_ - from_) / kBytes; }
 
  private:
   static constexpr int64_t kBytes = sizeof(Code);
@@ -79,31 +79,31 @@ class KeptWhole {
 
 // Codes that have to be taken apart or looked up: that is done some way ahead of where they are wanted, since a vector
 // that lies across two just stored cannot be loaded before these have left for the cache. They go to the first
-// kKeptBytes of scratch memory, and when these are full what is left of them to their beginning. Codes brings
+// kNonzeroBytes of scratch memory, and when these are full what is left of them to their beginning. Codes brings
 //   Code, what they become; kStep, how many at a time; unpack(in, out), these, of which `in` may be read a vector far;
 //   and kBits, if they become bytes
-inline constexpr int kKeptBytes = 5120;
-static_assert(kKeptBytes <= span_scratch_bytes(1));
+inline constexpr int kNonzeroBytes = 5120;
+static_assert(kNonzeroBytes <= k_panel_scratch_bytes(1));
 
 template <class Codes>
-class KeptAhead {
+class NonzerosAhead {
  public:
   using Code = typename Codes::Code;
   static constexpr int kBits = Codes::kBits;
 
   // Streams can be read from every eighth code on, where a byte begins.
-  KeptAhead(const SpanWeights& weights, uint8_t* scratch)
+  NonzerosAhead(const KPanel& weights, uint8_t* scratch)
       : codes_(weights),
         step_bytes_(Codes::kStep / 8 * weights.format->bits),
         begin_(scratch),
-        before_(weights.taken % 8),
-        most_(weights.limit - weights.taken),
-        in_(weights.packed + weights.taken / 8 * weights.format->bits),
+        before_(weights.consumed % 8),
+        most_(weights.limit - weights.consumed),
+        in_(weights.packed + weights.consumed / 8 * weights.format->bits),
         at_(scratch + before_ * kBytes),
         out_(scratch),
         packed_(before_ + most_) {}
-  KeptAhead(const KeptAhead&) = default;
-  KeptAhead& operator=(const KeptAhead& later) {
+  NonzerosAhead(const NonzerosAhead&) = default;
+  NonzerosAhead& operator=(const NonzerosAhead& later) {
     in_ = later.in_;
     at_ = later.at_;
     out_ = later.out_;
@@ -120,7 +120,7 @@ class KeptAhead {
     for (int i = 0; i < vectors; ++i) work(i, expand<Code, filled>(mask + i * kMaskBytes<Code>, others, at_));
   }
 
-  int64_t taken() const {
+  int64_t consumed() const {
     const int64_t count = (moved_ + (at_ - begin_)) / kBytes - before_;
     return count > most_ ? -1 : count;
   }
@@ -132,7 +132,7 @@ class KeptAhead {
   // These are inlined, that stores of bytes cannot be thought to change what is kept here.
   [[gnu::always_inline]] void unpack() {
     // A mask may ask for so much past the last code.
-    constexpr int kMost = kKeptBytes - (kMostVectors + 1) * kVectorBytes;
+    constexpr int kMost = kNonzeroBytes - (kMostVectors + 1) * kVectorBytes;
     if (packed_ <= 0 && at_ > out_) [[unlikely]]
       moved_ += at_ - out_, at_ = out_;
     if (out_ - begin_ > kMost - kAtOnce) [[unlikely]]
@@ -174,7 +174,7 @@ class Fields {
   using Code = uint8_t;
   static constexpr int kBits = bits, kStep = kLineCodes;
 
-  explicit Fields(const SpanWeights& weights) : tables_(kStreamTables[weights.format->bits]) {}
+  explicit Fields(const KPanel& weights) : tables_(kStreamTables[weights.format->bits]) {}
 
   [[gnu::always_inline]] void unpack(const uint8_t* in, uint8_t* out) const { _mm512_storeu_si512(out, line(in)); }
   [[gnu::always_inline]] __m512i line(const uint8_t* in) const { return unpack_line(tables_, in); }
@@ -201,7 +201,7 @@ class Nibbles : public Line {
 struct LowNibbles {
   static constexpr int kBits = 4;
 
-  explicit LowNibbles(const SpanWeights&) {}
+  explicit LowNibbles(const KPanel&) {}
 
   // A line with something above each code.
   [[gnu::always_inline]] static __m512i rough_line(const uint8_t* in) {
@@ -221,7 +221,7 @@ class Fields<4> : public Nibbles<LowNibbles> {
 struct UpperNibbles {
   static constexpr int kBits = 8;
 
-  explicit UpperNibbles(const SpanWeights&) {}
+  explicit UpperNibbles(const KPanel&) {}
 
   [[gnu::always_inline]] static __m512i line(const uint8_t* in) {
     constexpr int kOrAnd = 0xa8;  // (a | b) & c
@@ -234,10 +234,10 @@ using HighFields = Nibbles<UpperNibbles>;
 
 // Calls work<Kept>() with what takes codes of at most eight bits, those of four as Four does.
 template <class Four = Fields<4>, class Work>
-auto with_kept_bytes(const SpanWeights& weights, const Work& work) {
-  if (weights.format->bits == 8) return work.template operator()<KeptWhole<uint8_t>>();
-  if (weights.format->bits == 4) return work.template operator()<KeptAhead<Four>>();
-  return work.template operator()<KeptAhead<Fields<0>>>();
+auto with_nonzero_bytes(const KPanel& weights, const Work& work) {
+  if (weights.format->bits == 8) return work.template operator()<WholeNonzeros<uint8_t>>();
+  if (weights.format->bits == 4) return work.template operator()<NonzerosAhead<Four>>();
+  return work.template operator()<NonzerosAhead<Fields<0>>>();
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ struct AmxUnit {
     for (int tile = 0; tile < 8; ++tile) {
       const bool activations = tile == 4 || tile == 5;
       config.row_bytes[tile] = static_cast<uint16_t>(activations ? row_bytes : kVectorBytes);
-      config.rows[tile] = static_cast<uint8_t>(tile >= 6 ? row_bytes / 4 : is_next_lot(tile) ? next_rows : rows);
+      config.rows[tile] = static_cast<uint8_t>(tile >= 6 ? row_bytes / 4 : is_next_row_panel(tile) ? next_rows : rows);
     }
     __asm__ volatile("ldtilecfg %0" : : "m"(config));
   }

@@ -32,10 +32,10 @@ class VectorSums {
   __m512 of_[rows];
 };
 
-// The span's scales as floats, all of them.
-inline const float* group_scales(const SpanWeights& weights, uint8_t* scratch) {
+// The K-panel's scales as floats, all of them.
+inline const float* group_scales(const KPanel& weights, uint8_t* scratch) {
   auto* scales = reinterpret_cast<float*>(scratch);
-  const SpanGroups groups(weights);
+  const KPanelGroups groups(weights);
   with_scale_type(*weights.format, [&]<ScaleType type>() {
     for (int64_t i = 0; i < groups.count; ++i) {
       _mm512_storeu_ps(scales + i * kBlockNeurons, scales_of<type>(weights.scales, groups.first + i));

@@ -14,7 +14,7 @@ struct Int8Unit : AmxUnit {
 
   // Scales for operands so many times too large, as only weights with half scales have them.
   template <int times>
-  static __m512 scales_for(const SpanWeights& weights, int64_t group) {
+  static __m512 scales_for(const KPanel& weights, int64_t group) {
     if constexpr (times == 1) {
       return load_sixteen_scales(weights, group);
     } else {
@@ -23,11 +23,11 @@ struct Int8Unit : AmxUnit {
   }
 
   // The zero points of a group, which operands of codes are too large by.
-  static __m512i zero_points(const SpanWeights& weights, int64_t group) {
+  static __m512i zero_points(const KPanel& weights, int64_t group) {
     const int lower = lowered(*weights.format);
     return _mm512_sub_epi32(raised_by(weights, group, lower), _mm512_set1_epi32(lower));
   }
-  static __m512i take_off(const SpanWeights& weights, __m512i zeros, int32_t sum, __m512i dot) {
+  static __m512i take_off(const KPanel& weights, __m512i zeros, int32_t sum, __m512i dot) {
     return _mm512_sub_epi32(in_zero_steps(weights, dot), _mm512_mullo_epi32(zeros, _mm512_set1_epi32(sum)));
   }
 
@@ -36,8 +36,8 @@ struct Int8Unit : AmxUnit {
   class Sums {
    public:
     // Rows past the last have dots of 0, and sums and units of anything.
-    [[gnu::always_inline]] void add(const SpanWeights& weights, const IntegerActivations& x, int64_t index,
-                                    int64_t group, int64_t row, const int32_t* dots) {
+    [[gnu::always_inline]] void add(const KPanel& weights, const IntegerActivations& x, int64_t index, int64_t group,
+                                    int64_t row, const int32_t* dots) {
       const __m512 scales = scales_for<times>(weights, group);
       const int64_t at = row * x.segment_stride + index;
       [[maybe_unused]] const float* unit = units ? x.units + at : nullptr;
@@ -67,14 +67,14 @@ struct Int8Unit : AmxUnit {
   };
 
   template <int times>
-  static void finish_rows(const SpanWeights& weights, const IntegerActivations& x, const Segment& segment, int64_t row,
+  static void finish_rows(const KPanel& weights, const IntegerActivations& x, const Segment& segment, int64_t row,
                           int64_t rows, const int32_t* high, const int32_t* low, float* sums) {
     const __m512 scales = scales_for<times>(weights, segment.group);
     const __m512i zeros = zero_points(weights, segment.group);
     for (int64_t i = 0; i < rows; ++i, high += kBlockNeurons, sums += kBlockNeurons) {
       const int64_t at = (row + i) * x.segment_stride + segment.index;
       __m512i dot = _mm512_load_si512(high);
-      if (low) dot = _mm512_add_epi32(_mm512_slli_epi32(dot, kDigitBits), _mm512_load_si512(low + i * kBlockNeurons));
+      if (low) dot = _mm512_add_epi32(_mm512_slli_epi32(dot, kLimbBits), _mm512_load_si512(low + i * kBlockNeurons));
       if (weights.zeros) dot = take_off(weights, zeros, x.sums[at], dot);
       __m512 value = _mm512_cvtepi32_ps(dot);
       if (x.units) value = _mm512_mul_ps(value, _mm512_set1_ps(x.units[at]));
@@ -88,7 +88,7 @@ struct Int8Unit : AmxUnit {
 // multiplication takes them off. Units are powers of two, so that each may be multiplied by them first; what is one
 // unit for all goes to the scales, of 16 bits.
 struct SteppedUnit : Int8Unit {
-  static bool takes(const SpanWeights& weights, const IntegerActivations& x) {
+  static bool takes(const KPanel& weights, const IntegerActivations& x) {
     const Format& format = *weights.format;
     return weights.zeros && format.bits == 4 && has_half_scales(format) && x.unit_sums && x.bits <= 8 &&
            x.segment <= 256;
@@ -104,8 +104,8 @@ struct SteppedUnit : Int8Unit {
    public:
     static constexpr float kSteps = 16;
 
-    [[gnu::always_inline]] void add(const SpanWeights& weights, const IntegerActivations& x, int64_t index,
-                                    int64_t group, int64_t row, const int32_t* dots) {
+    [[gnu::always_inline]] void add(const KPanel& weights, const IntegerActivations& x, int64_t index, int64_t group,
+                                    int64_t row, const int32_t* dots) {
       __m512 scales = load_half_scales(weights, group), zero = _mm512_cvtepi32_ps(zero_points(weights, group));
       if constexpr (!units) {
         scales = _mm512_mul_ps(scales, _mm512_set1_ps(1.0f / kSteps));

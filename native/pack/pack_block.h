@@ -1,6 +1,6 @@
 // One block of codes into the bytes that layout.py describes. Everything is in a nameless namespace, so that each
 // instruction set gets its own copy, compiled with its own flags. Simd brings
-//   compact(codes, keep, count, kept, mask): the kept codes side by side, and the keep bytes as mask bits; returns how
+//   compact(codes, keep, count, kept, mask): the non-zeros side by side, and the keep bytes as mask bits; returns how
 //   many are kept. It may write one vector past the last.
 #pragma once
 

@@ -19,10 +19,10 @@ inline float unit_of_field(int field, int mantissa) {
 }
 
 template <class Simd>
-const uint16_t* as_halves(Real type, const void* values, int64_t group, uint16_t* halves) {
+const uint16_t* as_halves(FloatType type, const void* values, int64_t group, uint16_t* halves) {
   const int64_t at = group * kPlaneValues;
-  if (type == Real::f16) return static_cast<const uint16_t*>(values) + at;
-  if (type == Real::f32) {
+  if (type == FloatType::f16) return static_cast<const uint16_t*>(values) + at;
+  if (type == FloatType::f32) {
     Simd::to_halves(static_cast<const float*>(values) + at, halves);
     return halves;
   }
@@ -33,7 +33,7 @@ const uint16_t* as_halves(Real type, const void* values, int64_t group, uint16_t
 }
 
 template <class Simd, int mantissa>
-void pack_groups(Real type, const void* values, int64_t groups, uint8_t* planes, uint8_t* fields) {
+void pack_groups(FloatType type, const void* values, int64_t groups, uint8_t* planes, uint8_t* fields) {
   alignas(64) uint16_t halves[kPlaneValues];
   for (int64_t group = 0; group < groups; ++group, planes += (1 + mantissa) * kPlaneBytes) {
     fields[group] = Simd::template pack<mantissa>(as_halves<Simd>(type, values, group, halves), planes);
@@ -49,7 +49,8 @@ void unpack_groups(const uint8_t* planes, const uint8_t* fields, int64_t groups,
 
 // Every mantissa has its own instance, so that planes which are not asked for are not computed.
 template <class Simd>
-void pack_planes_with(Real type, const void* values, int64_t groups, int mantissa, uint8_t* planes, uint8_t* fields) {
+void pack_planes_with(FloatType type, const void* values, int64_t groups, int mantissa, uint8_t* planes,
+                      uint8_t* fields) {
   [&]<int... less>(std::integer_sequence<int, less...>) {
     (void)((mantissa == less + 1 && (pack_groups<Simd, less + 1>(type, values, groups, planes, fields), true)) || ...);
   }(std::make_integer_sequence<int, kMaxMantissa>());

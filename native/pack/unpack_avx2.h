@@ -10,7 +10,7 @@ namespace {
 
 // How many of 64 places are kept before those sixteen. Counted from the first on each time, so that no count waits for
 // another.
-[[gnu::always_inline]] inline int64_t kept_before(uint64_t places, int sixteen) {
+[[gnu::always_inline]] inline int64_t nonzeros_before(uint64_t places, int sixteen) {
   return _mm_popcnt_u64(places & ((uint64_t{1} << 16 * sixteen) - 1));
 }
 
@@ -27,31 +27,32 @@ struct Avx2 {
     }
   }
 
-  static int64_t expand(const uint8_t* kept, const uint8_t* mask, int count, uint8_t* codes, uint8_t* keep) {
-    int64_t taken = 0;
+  static int64_t expand(const uint8_t* nonzeros, const uint8_t* mask, int count, uint8_t* codes, uint8_t* keep) {
+    int64_t consumed = 0;
     for (int i = 0; i < count; i += 64, mask += 8) {
       uint64_t places;
       std::memcpy(&places, mask, sizeof(places));
       for (int part = 0; part < 4; ++part) {
         const __m128i ranks = ranks_of(mask + 2 * part);
-        store(codes + i + 16 * part, _mm_shuffle_epi8(load(kept + taken + kept_before(places, part)), ranks));
-        if (keep) store(keep + i + 16 * part, kept_places(ranks));
+        store(codes + i + 16 * part,
+              _mm_shuffle_epi8(load(nonzeros + consumed + nonzeros_before(places, part)), ranks));
+        if (keep) store(keep + i + 16 * part, nonzeros_places(ranks));
       }
-      taken += _mm_popcnt_u64(places);
+      consumed += _mm_popcnt_u64(places);
     }
-    return taken;
+    return consumed;
   }
 
-  static int64_t expand(const uint16_t* kept, const uint8_t* mask, int count, uint16_t* codes, uint8_t* keep) {
-    int64_t taken = 0;
+  static int64_t expand(const uint16_t* nonzeros, const uint8_t* mask, int count, uint16_t* codes, uint8_t* keep) {
+    int64_t consumed = 0;
     for (int i = 0; i < count; i += 16, mask += 2) {
-      const __m128i first = load(kept + taken), second = load(kept + taken + kShuffles.count[mask[0]]);
+      const __m128i first = load(nonzeros + consumed), second = load(nonzeros + consumed + kShuffles.count[mask[0]]);
       store(codes + i, _mm_shuffle_epi8(first, load(kWordShuffles.expand[mask[0]])));
       store(codes + i + 8, _mm_shuffle_epi8(second, load(kWordShuffles.expand[mask[1]])));
-      if (keep) store(keep + i, kept_places(ranks_of(mask)));
-      taken += count_of(mask);
+      if (keep) store(keep + i, nonzeros_places(ranks_of(mask)));
+      consumed += count_of(mask);
     }
-    return taken;
+    return consumed;
   }
 
  private:
@@ -72,7 +73,7 @@ struct Avx2 {
   static __m128i ranks_of(const uint8_t* mask) {
     return _mm_add_epi8(load(kWideShuffles.first[mask[0]]), load(kWideShuffles.second[mask[1]]));
   }
-  static __m128i kept_places(__m128i ranks) {
+  static __m128i nonzeros_places(__m128i ranks) {
     return _mm_add_epi8(_mm_cmpgt_epi8(_mm_setzero_si128(), ranks), _mm_set1_epi8(1));
   }
   static int64_t count_of(const uint8_t* mask) {

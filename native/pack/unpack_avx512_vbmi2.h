@@ -39,28 +39,28 @@ struct Vbmi2 {
     for (int64_t i = 0; i < count; i += 64, in += 8 * bits) _mm512_storeu_si512(codes + i, unpack_line(tables, in));
   }
 
-  static int64_t expand(const uint8_t* kept, const uint8_t* mask, int count, uint8_t* codes, uint8_t* keep) {
-    int64_t taken = 0;
+  static int64_t expand(const uint8_t* nonzeros, const uint8_t* mask, int count, uint8_t* codes, uint8_t* keep) {
+    int64_t consumed = 0;
     for (int i = 0; i < count; i += 64) {
       uint64_t bits;
       std::memcpy(&bits, mask + i / 8, 8);
-      _mm512_storeu_si512(codes + i, _mm512_maskz_expand_epi8(bits, _mm512_loadu_si512(kept + taken)));
+      _mm512_storeu_si512(codes + i, _mm512_maskz_expand_epi8(bits, _mm512_loadu_si512(nonzeros + consumed)));
       if (keep) _mm512_storeu_si512(keep + i, _mm512_maskz_set1_epi8(bits, 1));
-      taken += _mm_popcnt_u64(bits);
+      consumed += _mm_popcnt_u64(bits);
     }
-    return taken;
+    return consumed;
   }
 
-  static int64_t expand(const uint16_t* kept, const uint8_t* mask, int count, uint16_t* codes, uint8_t* keep) {
-    int64_t taken = 0;
+  static int64_t expand(const uint16_t* nonzeros, const uint8_t* mask, int count, uint16_t* codes, uint8_t* keep) {
+    int64_t consumed = 0;
     for (int i = 0; i < count; i += 32) {
       uint32_t bits;
       std::memcpy(&bits, mask + i / 8, 4);
-      _mm512_storeu_si512(codes + i, _mm512_maskz_expand_epi16(bits, _mm512_loadu_si512(kept + taken)));
+      _mm512_storeu_si512(codes + i, _mm512_maskz_expand_epi16(bits, _mm512_loadu_si512(nonzeros + consumed)));
       if (keep) _mm256_storeu_si256(reinterpret_cast<__m256i*>(keep + i), _mm256_maskz_set1_epi8(bits, 1));
-      taken += _mm_popcnt_u32(bits);
+      consumed += _mm_popcnt_u32(bits);
     }
-    return taken;
+    return consumed;
   }
 };
 

@@ -1,7 +1,7 @@
 // The bytes of one block back to codes. Simd brings
 //   unpack_stream(bits, in, count, codes): a bit stream to one code a byte; may read kSlackBytes past the stream and
 //   write as many past the last code.
-//   expand(kept, mask, count, codes, keep): kept codes to their places, 0 between them, and mask bits to 0/1 bytes
+//   expand(kept, mask, count, codes, keep): non-zeros to their places, 0 between them, and mask bits to 0/1 bytes
 //   unless `keep` is null; returns how many codes it took, and may read one vector past the last.
 #pragma once
 

@@ -20,20 +20,22 @@ struct Places {
   }
 
   // What was dropped becomes zero, or what it is in `instead`.
-  int8x16_t expand(const uint8_t* kept, int quarter) const {
-    return vreinterpretq_s8_u8(vqtbl1q_u8(codes(kept, quarter), places(quarter)));
+  int8x16_t expand(const uint8_t* nonzeros, int quarter) const {
+    return vreinterpretq_s8_u8(vqtbl1q_u8(codes(nonzeros, quarter), places(quarter)));
   }
-  int8x16_t expand(const uint8_t* kept, int quarter, uint8x16_t instead) const {
-    return vreinterpretq_s8_u8(vqtbx1q_u8(instead, codes(kept, quarter), places(quarter)));
+  int8x16_t expand(const uint8_t* nonzeros, int quarter, uint8x16_t instead) const {
+    return vreinterpretq_s8_u8(vqtbx1q_u8(instead, codes(nonzeros, quarter), places(quarter)));
   }
 
   // Eight of two bytes.
-  uint16x8_t expand(const uint16_t* kept, int eighth) const {
-    const uint8x16_t codes = vreinterpretq_u8_u16(vld1q_u16(kept + (starts >> 8 * eighth & 0xff)));
+  uint16x8_t expand(const uint16_t* nonzeros, int eighth) const {
+    const uint8x16_t codes = vreinterpretq_u8_u16(vld1q_u16(nonzeros + (starts >> 8 * eighth & 0xff)));
     return vreinterpretq_u16_u8(vqtbl1q_u8(codes, vld1q_u8(kWordShuffles.expand[bits >> 8 * eighth & 0xff])));
   }
 
-  uint8x16_t codes(const uint8_t* kept, int quarter) const { return vld1q_u8(kept + (starts >> 16 * quarter & 0xff)); }
+  uint8x16_t codes(const uint8_t* nonzeros, int quarter) const {
+    return vld1q_u8(nonzeros + (starts >> 16 * quarter & 0xff));
+  }
   uint8x16_t places(int quarter) const {
     const uint8x16_t first = vld1q_u8(kWideShuffles.first[bits >> 16 * quarter & 0xff]);
     const uint8x16_t second = vld1q_u8(kWideShuffles.second[bits >> (16 * quarter + 8) & 0xff]);
@@ -55,8 +57,8 @@ struct Neon {
     }
   }
 
-  static int64_t expand(const uint8_t* kept, const uint8_t* mask, int count, uint8_t* codes, uint8_t* keep) {
-    const uint8_t* at = kept;
+  static int64_t expand(const uint8_t* nonzeros, const uint8_t* mask, int count, uint8_t* codes, uint8_t* keep) {
+    const uint8_t* at = nonzeros;
     for (int i = 0; i < count; i += 64, mask += 8) {
       const Places places(mask);
       for (int quarter = 0; quarter < 4; ++quarter) {
@@ -65,18 +67,18 @@ struct Neon {
       }
       at += places.total;
     }
-    return at - kept;
+    return at - nonzeros;
   }
 
-  static int64_t expand(const uint16_t* kept, const uint8_t* mask, int count, uint16_t* codes, uint8_t* keep) {
-    const uint16_t* at = kept;
+  static int64_t expand(const uint16_t* nonzeros, const uint8_t* mask, int count, uint16_t* codes, uint8_t* keep) {
+    const uint16_t* at = nonzeros;
     for (int i = 0; i < count; i += 64, mask += 8) {
       const Places places(mask);
       for (int eighth = 0; eighth < 8; ++eighth) vst1q_u16(codes + i + 8 * eighth, places.expand(at, eighth));
       for (int quarter = 0; keep && quarter < 4; ++quarter) store_keep(mask + 2 * quarter, keep + i + 16 * quarter);
       at += places.total;
     }
-    return at - kept;
+    return at - nonzeros;
   }
 
  private:

@@ -10,17 +10,17 @@ struct Scalar {
     unpack_stream_by_words(bits, in, count, codes);
   }
 
-  // A dropped element reads the next kept code too, and multiplies it by zero.
+  // A dropped element reads the next non-zero too, and multiplies it by zero.
   template <class Code>
-  static int64_t expand(const Code* kept, const uint8_t* mask, int count, Code* codes, uint8_t* keep) {
-    int64_t taken = 0;
+  static int64_t expand(const Code* nonzeros, const uint8_t* mask, int count, Code* codes, uint8_t* keep) {
+    int64_t consumed = 0;
     for (int i = 0; i < count; ++i) {
-      const int kept_here = mask[i >> 3] >> (i & 7) & 1;
-      if (keep) keep[i] = static_cast<uint8_t>(kept_here);
-      codes[i] = static_cast<Code>(kept[taken] * kept_here);
-      taken += kept_here;
+      const int nonzero = mask[i >> 3] >> (i & 7) & 1;
+      if (keep) keep[i] = static_cast<uint8_t>(nonzero);
+      codes[i] = static_cast<Code>(nonzeros[consumed] * nonzero);
+      consumed += nonzero;
     }
-    return taken;
+    return consumed;
   }
 };
 

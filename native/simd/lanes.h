@@ -212,16 +212,16 @@ template <class Lanes>
 
 // Calls work<type>() for that type.
 template <class Work>
-inline auto with_real_type(Real type, const Work& work) {
-  if (type == Real::f32) return work.template operator()<Real::f32>();
-  if (type == Real::bf16) return work.template operator()<Real::bf16>();
-  return work.template operator()<Real::f16>();
+inline auto with_float_type(FloatType type, const Work& work) {
+  if (type == FloatType::f32) return work.template operator()<FloatType::f32>();
+  if (type == FloatType::bf16) return work.template operator()<FloatType::bf16>();
+  return work.template operator()<FloatType::f16>();
 }
 
 // `kLanes` activations, of which `count` are there; the others are 0.
-template <Real type>
+template <FloatType type>
 [[gnu::always_inline]] inline Floats activations_at(const void* x, int64_t at, int64_t count) {
-  using Number = std::conditional_t<type == Real::f32, Words, Halves>;
+  using Number = std::conditional_t<type == FloatType::f32, Words, Halves>;
   Number bits = {};
   const uint8_t* from = static_cast<const uint8_t*>(x) + at * static_cast<int64_t>(sizeof(Number) / kLanes);
   if (count >= kLanes) [[likely]] {
@@ -229,9 +229,9 @@ template <Real type>
   } else {
     std::memcpy(&bits, from, static_cast<size_t>(most<int64_t>(count, 0)) * sizeof(Number) / kLanes);
   }
-  if constexpr (type == Real::f16) return fp16_lanes_to_floats(bits);
-  if constexpr (type == Real::bf16) return std::bit_cast<Floats>(widen(bits) << 16);
-  if constexpr (type == Real::f32) return std::bit_cast<Floats>(bits);
+  if constexpr (type == FloatType::f16) return fp16_lanes_to_floats(bits);
+  if constexpr (type == FloatType::bf16) return std::bit_cast<Floats>(widen(bits) << 16);
+  if constexpr (type == FloatType::f32) return std::bit_cast<Floats>(bits);
 }
 
 }  // namespace

@@ -103,7 +103,7 @@ void share_caches(double seconds, int threads) {
   caches.emplace_back("bfp4, offsets", std::make_unique<KvCache>(KvShape{plain, 4, 4, 0, 0, 4}));
   caches.emplace_back("bfp8, window", std::make_unique<KvCache>(KvShape{window, 8, 8, 0, 0, 0}));
   caches.emplace_back("bfp8, sparse", std::make_unique<KvCache>(KvShape{sparse, 8, 8, 0, 0, 0}));
-  caches.emplace_back("sparse", std::make_unique<SparseKvCache>(SparseKvShape{sparse, Real::f16}));
+  caches.emplace_back("sparse", std::make_unique<SparseKvCache>(SparseKvShape{sparse, FloatType::f16}));
   for (const auto& [name, cache] : caches) {
     repeat("cache " + name, seconds / static_cast<double>(caches.size()), threads,
            [&](Random& random) { use_cache(*cache, random); });
@@ -133,7 +133,7 @@ class Matrix {
     streams_ = {codes_.data(), nullptr, nullptr, nullptr, nullptr};
     std::vector<float> weights = normal_floats(rows * cols, random);
     for (float& weight : weights) weight *= 0.1f;
-    pack_weights(shape_, format_, {reinterpret_cast<const uint8_t*>(weights.data()), Real::f32, nullptr}, false,
+    pack_weights(shape_, format_, {reinterpret_cast<const uint8_t*>(weights.data()), FloatType::f32, nullptr}, false,
                  streams_, 1);
   }
   Matrix(const Matrix&) = delete;
@@ -152,9 +152,9 @@ std::vector<float> multiply(const Matrix& matrix, const std::vector<float>& x, i
   const PackedWeights weights = matrix.weights();
   const int64_t batch = static_cast<int64_t>(x.size()) / weights.shape.cols;
   std::vector<float> y(static_cast<size_t>(batch * weights.shape.rows));
-  linear_float(weights, {reinterpret_cast<const uint8_t*>(x.data()), Real::f32, batch},
-               float_way(weights, batch, Real::f32), {reinterpret_cast<uint8_t*>(y.data()), Real::f32, nullptr},
-               threads);
+  linear_float(weights, {reinterpret_cast<const uint8_t*>(x.data()), FloatType::f32, batch},
+               float_variant(weights, batch, FloatType::f32),
+               {reinterpret_cast<uint8_t*>(y.data()), FloatType::f32, nullptr}, threads);
   return y;
 }
 
@@ -200,8 +200,8 @@ class SharedDecoder {
   DecoderLayer layer() const {
     const LinearLayer square = square_.layer(), up = up_.layer(), down = down_.layer();
     const auto* ones = reinterpret_cast<const uint8_t*>(ones_.data());
-    return {Real::f32, kHeads, kHeads, kChannels, 1e-5f, 0.2f, ones, ones,
-            square,    square, square, square,    up,    up,   down};
+    return {FloatType::f32, kHeads, kHeads, kChannels, 1e-5f, 0.2f, ones, ones,
+            square,         square, square, square,    up,    up,   down};
   }
 
   Random random_{0};

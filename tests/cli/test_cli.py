@@ -72,7 +72,11 @@ def test_doctor(records, call):
 def test_doctor_obeys_and_refuses_a_forced_instruction_set():
     found = checked(run("doctor", "--json", TILEPRESS_ISA="portable"))
     chosen = {name: value for name, value in found.items() if name.endswith(".chosen")}
-    for operation in ("linear_f32_bf16_any", "linear_f32_f16_any", "quantize_f16_fp"):  # x86 has them, portable code does not
+    for operation in (
+        "linear_f32_bf16_any",
+        "linear_f32_f16_any",
+        "quantize_f16_fp",
+    ):  # x86 has them, portable code does not
         assert chosen.pop(f"kernel.{operation}.chosen", "none") == "none"
     assert set(chosen.values()) == {"portable"}
     assert_refused(run("doctor", TILEPRESS_ISA="sse9"), "TILEPRESS_ISA=sse9", "those that work here: portable")

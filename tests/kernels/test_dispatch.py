@@ -9,7 +9,13 @@ from tilepress import kernels
 
 def test_portable_is_supported_everywhere_and_has_every_operation():
     assert kernels.supported_isas()[0] == "portable"
-    assert {"quantize_any_f32", "dequantize_f32_any", "pack_tiles_codes", "unpack_codes_tiles", "read_u8"} <= kernels.registered().keys()
+    assert {
+        "quantize_any_f32",
+        "dequantize_f32_any",
+        "pack_tiles_codes",
+        "unpack_codes_tiles",
+        "read_u8",
+    } <= kernels.registered().keys()
     special = {"linear_f32_bf16_any", "linear_f32_f16_any", "quantize_f16_fp"}  # for instructions that others lack
     assert all(isas[-1] == "portable" for name, isas in kernels.registered().items() if name not in special)
 

@@ -400,7 +400,9 @@ def test_digits_want_integers():
 
 def test_sums_of_groups_want_groups_of_whole_tiles():
     packed = tiles.pack(torch.ones(16, 64), "int4:g16")
-    with pytest.raises(ValueError, match=r"linear_f32_bf16_any_groups wants codes of at most 6 bits.* of a multiple of 32"):
+    with pytest.raises(
+        ValueError, match=r"linear_f32_bf16_any_groups wants codes of at most 6 bits.* of a multiple of 32"
+    ):
         kernels.linear(torch.ones(1, 64), packed, way="linear_f32_bf16_any_groups")
 
 

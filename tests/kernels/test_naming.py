@@ -73,7 +73,10 @@ def test_the_registry_has_what_the_folders_have_and_no_more():
 
 def test_emulators_say_so():
     emulators = {source for _, _, source, emulator in _native.registered() if emulator}
-    assert "linear/linear_f32_bf16_any_tiles/emulator.cc" in emulators and "linear/matmul_f32_i8_i8/generic.cc" in emulators
+    assert (
+        "linear/linear_f32_bf16_any_tiles/emulator.cc" in emulators
+        and "linear/matmul_f32_i8_i8/generic.cc" in emulators
+    )
     assert all("emulator" in Path(NATIVE / source).read_text() for source in emulators)
 
 

@@ -10,7 +10,12 @@ from tilepress import tiles
 from tilepress.formats import Quantized, WeightFormat, dequantize, parse_weight, quantize
 from tilepress.tiles import reference
 
-OPERATIONS = ("quantize_any_f32", "dequantize_f32_any", "pack_tiles_codes", "unpack_codes_tiles")  # see tests/conftest.py
+OPERATIONS = (
+    "quantize_any_f32",
+    "dequantize_f32_any",
+    "pack_tiles_codes",
+    "unpack_codes_tiles",
+)  # see tests/conftest.py
 OPERANDS = [8, 16]
 
 

@@ -173,11 +173,11 @@ void attend_from(const HeadTokens& all, int64_t first, float* weights, float* ou
 
 void attend_f32_f32_fp(const HeadTokens& all, float* weights, float* out) {
   switch (all.type) {
-    case Real::f32:
+    case FloatType::f32:
       return attend_from<kHeads, float>(all, 0, weights, out);
-    case Real::bf16:
+    case FloatType::bf16:
       return attend_from<kHeads, Bf16>(all, 0, weights, out);
-    case Real::f16:
+    case FloatType::f16:
       return attend_from<kHeads, Fp16>(all, 0, weights, out);
   }
 }

@@ -8,7 +8,7 @@ namespace {
 
 // Eight lanes at a time, from two shuffles.
 struct Avx2Unit {
-  template <Real type, int rows>
+  template <FloatType type, int rows>
   static const uint16_t* multiply(const OneUnit& unit, const float* factors, int64_t factor_stride, float* out,
                                   int64_t stride) {
     __m256 sums[rows][2];
@@ -46,9 +46,9 @@ struct Avx2Unit {
     return _mm_shuffle_epi8(eight, _mm_load_si128(reinterpret_cast<const __m128i*>(shuffle.bytes)));
   }
 
-  template <Real type>
+  template <FloatType type>
   static __m256 floats(__m128i halves) {
-    if constexpr (type == Real::f16) return _mm256_cvtph_ps(halves);
+    if constexpr (type == FloatType::f16) return _mm256_cvtph_ps(halves);
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
   }
 };

@@ -24,7 +24,7 @@ constexpr Apart kApart = make_apart();
 // All sixteen lanes at a time: a vector's stored values are expanded by its mask. What is past them in the register is
 // not used.
 struct Avx512Unit {
-  template <Real type, int rows>
+  template <FloatType type, int rows>
   static const uint16_t* multiply(const OneUnit& unit, const float* factors, int64_t factor_stride, float* out,
                                   int64_t stride) {
     __m512 first[rows], second[rows];
@@ -52,9 +52,9 @@ struct Avx512Unit {
 
  private:
   // The first and the second of each lane's two halves.
-  template <Real type>
+  template <FloatType type>
   static void split(__m512i pairs, __m512& evens, __m512& odds) {
-    if constexpr (type == Real::bf16) {
+    if constexpr (type == FloatType::bf16) {
       evens = _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
       odds = _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000))));
     } else {

@@ -18,7 +18,7 @@ struct OneUnit {
   __builtin_prefetch(static_cast<const char*>(from) + ahead);
 }
 
-template <class Unit, Real type>
+template <class Unit, FloatType type>
 const uint16_t* multiply_rows(const OneUnit& unit, const SparseFactors& by, float* out, int64_t stride) {
   const uint16_t* next = unit.values;
   for (int64_t row = 0; row < by.rows; row += 4) {
@@ -46,8 +46,8 @@ void multiply_units(const SparseUnits& units, const SparseFactors& by, float* ou
   OneUnit unit = {units.masks, units.values, sparse_vectors(units.depth), units.ahead};
   for (int64_t i = 0; i < units.count; ++i, out += kSparseLanes) {
     for (int64_t line = 0; line < unit.vectors; line += 16) fetch(unit.masks + line, unit.ahead);
-    unit.values = units.type == Real::bf16 ? multiply_rows<Unit, Real::bf16>(unit, by, out, stride)
-                                           : multiply_rows<Unit, Real::f16>(unit, by, out, stride);
+    unit.values = units.type == FloatType::bf16 ? multiply_rows<Unit, FloatType::bf16>(unit, by, out, stride)
+                                                : multiply_rows<Unit, FloatType::f16>(unit, by, out, stride);
     unit.masks += unit.vectors;
   }
 }

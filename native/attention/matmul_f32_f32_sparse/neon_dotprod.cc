@@ -8,7 +8,7 @@ namespace {
 
 // Four lanes at a time: all sums of four rows stay in registers.
 struct NeonUnit {
-  template <Real type, int rows>
+  template <FloatType type, int rows>
   static const uint16_t* multiply(const OneUnit& unit, const float* factors, int64_t factor_stride, float* out,
                                   int64_t stride) {
     constexpr int kPieces = kSparseLanes / 4;
@@ -40,15 +40,15 @@ struct NeonUnit {
   }
 
  private:
-  template <Real type>
+  template <FloatType type>
   static float32x4_t low_floats(uint16x8_t halves) {
-    if constexpr (type == Real::f16) return vcvt_f32_f16(vreinterpret_f16_u16(vget_low_u16(halves)));
+    if constexpr (type == FloatType::f16) return vcvt_f32_f16(vreinterpret_f16_u16(vget_low_u16(halves)));
     return vreinterpretq_f32_u16(vzip1q_u16(vdupq_n_u16(0), halves));
   }
 
-  template <Real type>
+  template <FloatType type>
   static float32x4_t high_floats(uint16x8_t halves) {
-    if constexpr (type == Real::f16) return vcvt_high_f32_f16(vreinterpretq_f16_u16(halves));
+    if constexpr (type == FloatType::f16) return vcvt_high_f32_f16(vreinterpretq_f16_u16(halves));
     return vreinterpretq_f32_u16(vzip2q_u16(vdupq_n_u16(0), halves));
   }
 };

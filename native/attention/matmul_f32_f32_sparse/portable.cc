@@ -5,7 +5,7 @@ namespace tilepress {
 namespace {
 
 struct PlainUnit {
-  template <Real type, int rows>
+  template <FloatType type, int rows>
   static const uint16_t* multiply(const OneUnit& unit, const float* factors, int64_t factor_stride, float* out,
                                   int64_t stride) {
     float sums[rows][kSparseLanes] = {};
@@ -13,7 +13,7 @@ struct PlainUnit {
     for (int64_t vector = 0; vector < unit.vectors; ++vector, factors += 2) {
       for (uint32_t left = unit.masks[vector]; left; left &= left - 1) {
         const int place = __builtin_ctz(left);
-        const float value = type == Real::bf16 ? bf16_to_float(*next) : fp16_to_float(*next);
+        const float value = type == FloatType::bf16 ? bf16_to_float(*next) : fp16_to_float(*next);
         ++next;
         for (int row = 0; row < rows; ++row) {
           sums[row][place / 2] += value * factors[row * factor_stride + (place & 1)];

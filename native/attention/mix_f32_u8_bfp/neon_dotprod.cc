@@ -63,11 +63,11 @@ struct NeonMix {
     lane_units_of(unit, units);
     for (int piece = 0; piece < kPieces; ++piece, out += 4) {
       const float32x4_t of_lanes = vld1q_f32(units + 4 * piece);
-      float32x4_t dots[rows], totals[rows];
+      float32x4_t dots[rows], accumulators[rows];
       for (int row = 0; row < rows; ++row) dots[row] = vmulq_f32(as_floats(products[piece][row]), of_lanes);
-      for (int row = 0; row < rows; ++row) totals[row] = vld1q_f32(out + row * kKvLanes);
-      add_rows<rows>(dots, of_rows, totals);
-      for (int row = 0; row < rows; ++row) vst1q_f32(out + row * kKvLanes, totals[row]);
+      for (int row = 0; row < rows; ++row) accumulators[row] = vld1q_f32(out + row * kKvLanes);
+      add_rows<rows>(dots, of_rows, accumulators);
+      for (int row = 0; row < rows; ++row) vst1q_f32(out + row * kKvLanes, accumulators[row]);
     }
   }
 };

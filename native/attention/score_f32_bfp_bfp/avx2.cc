@@ -8,15 +8,15 @@ struct Avx2Score : Avx2Lanes {
   template <int rows>
   static void score(const KvBlock& first, int64_t groups, const KvQueries& queries, float scaling, float* scores) {
     for (int half = 0; half < 2; ++half) {
-      __m256 totals[rows];
-      for (int row = 0; row < rows; ++row) totals[row] = _mm256_setzero_ps();
+      __m256 accumulators[rows];
+      for (int row = 0; row < rows; ++row) accumulators[row] = _mm256_setzero_ps();
       for (int64_t group = 0; group < groups; ++group) {
         const KvBlock unit = unit_of(first, group);
         prefetch(unit.codes + 160 * half, kKvUnitCodes / 2, unit.exponents, 2 * groups);
-        add_group<rows>(unit, half, queries_from(queries, group), totals);
+        add_group<rows>(unit, half, queries_from(queries, group), accumulators);
       }
       for (int row = 0; row < rows; ++row) {
-        const __m256 scaled = _mm256_mul_ps(totals[row], _mm256_set1_ps(scaling));
+        const __m256 scaled = _mm256_mul_ps(accumulators[row], _mm256_set1_ps(scaling));
         _mm256_storeu_ps(scores + row * kKvSegment + 8 * half, scaled);
       }
     }
@@ -24,7 +24,7 @@ struct Avx2Score : Avx2Lanes {
 
  private:
   template <int rows>
-  static void add_group(const KvBlock& unit, int half, const KvQueries& q, __m256* totals) {
+  static void add_group(const KvBlock& unit, int half, const KvQueries& q, __m256* accumulators) {
     __m256i sums[rows + 1];
     for (int i = 0; i <= rows; ++i) sums[i] = _mm256_set1_epi32(-16 * q.sums[i]);
     const __m256i signs = load(unit.codes + 256 + 32 * half);
@@ -43,7 +43,8 @@ struct Avx2Score : Avx2Lanes {
     lane_units(unit.exponents, unit.lows != nullptr, of_lanes);
     for (int row = 0; row < rows; ++row) {
       const __m256i thrice = _mm256_add_epi32(_mm256_slli_epi32(sums[row + 1], 1), sums[row + 1]);
-      totals[row] = added(totals[row], _mm256_add_epi32(sums[row], thrice), of_lanes + 8 * half, q.units[row]);
+      accumulators[row] =
+          added(accumulators[row], _mm256_add_epi32(sums[row], thrice), of_lanes + 8 * half, q.units[row]);
     }
   }
 };

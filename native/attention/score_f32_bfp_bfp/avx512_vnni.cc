@@ -7,8 +7,8 @@ struct Avx512Score : Avx512Lanes {
   // Keys are raised by 16, for which sums begin below 0.
   template <int rows>
   static void score(const KvBlock& first, int64_t groups, const KvQueries& queries, float scaling, float* scores) {
-    __m512 totals[rows];
-    for (int row = 0; row < rows; ++row) totals[row] = _mm512_setzero_ps();
+    __m512 accumulators[rows];
+    for (int row = 0; row < rows; ++row) accumulators[row] = _mm512_setzero_ps();
     for (int64_t group = 0; group < groups; ++group) {
       const KvBlock unit = unit_of(first, group);
       const KvQueries q = queries_from(queries, group);
@@ -23,11 +23,11 @@ struct Avx512Score : Avx512Lanes {
       const __m512 units = lane_units(unit.exponents, unit.lows);
       for (int row = 0; row < rows; ++row) {
         const __m512i thrice = _mm512_add_epi32(_mm512_slli_epi32(sums[row + 1], 1), sums[row + 1]);
-        totals[row] = added(totals[row], _mm512_add_epi32(sums[row], thrice), units, q.units[row]);
+        accumulators[row] = added(accumulators[row], _mm512_add_epi32(sums[row], thrice), units, q.units[row]);
       }
     }
     for (int row = 0; row < rows; ++row) {
-      _mm512_storeu_ps(scores + row * kKvSegment, _mm512_mul_ps(totals[row], _mm512_set1_ps(scaling)));
+      _mm512_storeu_ps(scores + row * kKvSegment, _mm512_mul_ps(accumulators[row], _mm512_set1_ps(scaling)));
     }
   }
 

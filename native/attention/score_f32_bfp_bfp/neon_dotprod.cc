@@ -37,27 +37,28 @@ struct NeonScore {
     const int64_t quarter = groups * kKvUnitCodes / kPieces;
     for (int piece = 0; piece < kPieces; ++piece, scores += 4) {
       prefetch(first.codes + piece * quarter, quarter, first.exponents, of_block);
-      float32x4_t totals[rows];
+      float32x4_t accumulators[rows];
       for (int row = 0; row < rows; ++row) {
-        totals[row] = is_first ? vdupq_n_f32(0) : vld1q_f32(scores + row * kKvSegment);
+        accumulators[row] = is_first ? vdupq_n_f32(0) : vld1q_f32(scores + row * kKvSegment);
       }
       const uint8_t *codes = first.codes + 16 * piece, *lows = wide ? first.lows + 16 * piece : nullptr;
       const float* of_lanes = units + 4 * piece;
       KvQueries q = queries;
       for (int64_t group = 0; group < groups; ++group) {
-        add_group<rows, wide>(codes, lows, q, vld1q_f32(of_lanes), totals);
+        add_group<rows, wide>(codes, lows, q, vld1q_f32(of_lanes), accumulators);
         codes += kKvUnitCodes;
         if constexpr (wide) lows += kKvUnitLows;
         of_lanes += kKvLanes;
         q = queries_from(q, 1);
       }
-      for (int row = 0; row < rows; ++row) vst1q_f32(scores + row * kKvSegment, vmulq_n_f32(totals[row], scaling));
+      for (int row = 0; row < rows; ++row)
+        vst1q_f32(scores + row * kKvSegment, vmulq_n_f32(accumulators[row], scaling));
     }
   }
 
   template <int rows, bool wide>
   static void add_group(const uint8_t* codes, const uint8_t* lows, const KvQueries& q, float32x4_t units,
-                        float32x4_t* totals) {
+                        float32x4_t* accumulators) {
     int8x16_t x[rows + 1], y[rows + 1];
     int32x4_t sums[rows + 1];
     float32x4_t dots[rows + 1];
@@ -74,7 +75,7 @@ struct NeonScore {
     for (int row = 0; row < rows; ++row) {
       dots[row] = vmulq_f32(vfmaq_n_f32(dots[row], dots[row + 1], 3.0f), units);
     }
-    add_rows<rows>(dots, vld1q_f32(q.units), totals);
+    add_rows<rows>(dots, vld1q_f32(q.units), accumulators);
   }
 };
 

@@ -26,8 +26,8 @@ inline __m512 exponentials(__m512 x) {
   return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(sum), power));
 }
 
-// Half a unit in the last place that FP16 has at x, added to it. Digits are cut off that are at least four times as
-// large, so that it makes no difference which way halves are rounded: either reaches the next such digit or none does.
+// Half a unit in the last place that FP16 has at x, added to it. Bits are cut off that are at least four times as
+// large, so that it makes no difference which way halves are rounded: either reaches the next such bit or none does.
 inline __m512i raised_to_fp16(__m512 x) {
   const __m512i normal = _mm512_add_epi32(_mm512_castps_si512(x), _mm512_set1_epi32(1 << 12));
   const __m512 subnormal = _mm512_add_ps(x, _mm512_set1_ps(0x1p-25f));

@@ -36,8 +36,8 @@ inline void exponentials(float32x4_t* x) {
   });
 }
 
-// Half a unit in the last place that FP16 has at x, added to it. Digits are cut off that are at least four times as
-// large, so that it makes no difference which way halves are rounded: either reaches the next such digit or none does.
+// Half a unit in the last place that FP16 has at x, added to it. Bits are cut off that are at least four times as
+// large, so that it makes no difference which way halves are rounded: either reaches the next such bit or none does.
 inline float32x4_t raised_to_fp16(float32x4_t x) {
   const uint32x4_t normal = vaddq_u32(vreinterpretq_u32_f32(x), vdupq_n_u32(1u << 12));
   const float32x4_t subnormal = vaddq_f32(x, vdupq_n_f32(0x1p-25f));

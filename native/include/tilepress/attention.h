@@ -14,7 +14,7 @@ struct HeadTokens {
   const float* queries;  // [heads, head_dim], scaled
   int64_t heads;
   const void *keys, *values;
-  Real type;
+  FloatType type;
   int64_t count, head_dim;
 };
 // Attention to these tokens alone: of each head the sum of values times their weights, e to the power of how much less

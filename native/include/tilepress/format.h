@@ -8,7 +8,7 @@
 
 namespace tilepress {
 
-enum class Real { f32, bf16, f16 };
+enum class FloatType { f32, bf16, f16 };
 
 // How a ratio weight/scale becomes a code.
 enum class Rounding {

@@ -73,13 +73,13 @@ TILEPRESS_OPERATION(score_f32_bfp_bfp,
 TILEPRESS_OPERATION(mix_f32_u8_bfp, void(const KvBlock& values, int64_t channels, const KvWeights&, float* out));
 
 // Many rows at a time, for matrix units: bf16 holds queries, weights and whole or half values exactly, units and all,
-// as these are powers of two. Rows come in lots of 16, of which the last may lack some.
+// as these are powers of two. Rows come in row panels of 16, of which the last may lack some.
 struct KvQueryTiles {
-  const uint16_t* tiles;  // [lots, channels / 32, 16, 32]; 0 where rows are missing
+  const uint16_t* tiles;  // [row panels, channels / 32, 16, 32]; 0 where rows are missing
   int64_t rows;
 };
 inline constexpr int64_t kKvTileBlocks = 8;  // at most as many at a time
-constexpr int64_t kv_lots(int64_t rows) { return (rows + kTileRows - 1) / kTileRows; }
+constexpr int64_t kv_row_panels(int64_t rows) { return (rows + kTileRows - 1) / kTileRows; }
 
 // A unit's values as tiles of highs, in steps of 16, and of lows, where there are any; what 1 stands for in each lane.
 struct alignas(kVectorBytes) KvTileUnit {
@@ -91,7 +91,7 @@ struct alignas(kVectorBytes) KvTileUnit {
 // Bytes that kernels of tiles want to work in, from a line on: units that share sums, and all weights.
 constexpr int64_t kv_tile_scratch(int64_t channels, int64_t rows) {
   const int64_t groups = channels / kKvGroup, units = groups < kKvTileBlocks ? kKvTileBlocks : groups;
-  return units * int64_t{sizeof(KvTileUnit)} + kv_lots(rows) * kKvTileBlocks * kMaxTileBytes;
+  return units * int64_t{sizeof(KvTileUnit)} + kv_row_panels(rows) * kKvTileBlocks * kMaxTileBytes;
 }
 
 // The same as KvScores and KvMix, to the bit, of `count` blocks that follow each other.

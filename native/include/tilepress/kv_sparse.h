@@ -32,7 +32,7 @@ constexpr int64_t sparse_place(int64_t lane, int64_t depth) {
 struct SparseUnits {
   const uint32_t* masks;
   const uint16_t* values;
-  Real type;
+  FloatType type;
   int64_t count, depth;
   int64_t ahead;  // bytes from here to where the next units are about to be wanted; need not be exact
 };

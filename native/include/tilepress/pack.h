@@ -19,8 +19,8 @@ inline constexpr int kMaxField = 30;
 
 // A field above kMaxField says that the group has an infinity or NaN, or values that fp16 rounds to infinity; what its
 // planes hold means nothing then.
-TILEPRESS_OPERATION(pack_planes_fp, void(Real type, const void* values, int64_t groups, int mantissa, uint8_t* planes,
-                                         uint8_t* fields));
+TILEPRESS_OPERATION(pack_planes_fp, void(FloatType type, const void* values, int64_t groups, int mantissa,
+                                         uint8_t* planes, uint8_t* fields));
 
 // The inverse: the nearest fp16.
 TILEPRESS_OPERATION(unpack_f16_planes,
@@ -49,7 +49,7 @@ constexpr int code_bytes(int bits) { return bits == 16 ? 2 : 1; }
 // A decoded tile, whatever its operands.
 inline constexpr int kMaxTileBytes = kBlockNeurons * kVectorBytes;
 
-// A block's kept codes in order, with room for a vector more.
+// A block's non-zeros in order, with room for a vector more.
 constexpr int64_t unpack_scratch_bytes(const BlockShape& shape) {
   return block_codes(shape) * code_bytes(shape.bits) + kSlackBytes;
 }

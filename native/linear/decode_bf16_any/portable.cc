@@ -4,7 +4,7 @@
 namespace tilepress {
 namespace {
 
-int64_t decode_bf16_any(const SpanWeights& weights, bool scaled, uint16_t* tiles, uint8_t* scratch) {
+int64_t decode_bf16_any(const KPanel& weights, bool scaled, uint16_t* tiles, uint8_t* scratch) {
   return decode_any<Scalar>(weights, scaled, tiles, scratch);
 }
 

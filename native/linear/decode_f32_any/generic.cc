@@ -4,8 +4,8 @@
 namespace tilepress {
 namespace {
 
-int64_t decode_f32_any(const SpanWeights& span, float* weights, uint8_t* scratch) {
-  return decode_any<Lookups>(span, weights, scratch);
+int64_t decode_f32_any(const KPanel& k_panel, float* weights, uint8_t* scratch) {
+  return decode_any<Lookups>(k_panel, weights, scratch);
 }
 
 TILEPRESS_KERNEL(decode_f32_any);

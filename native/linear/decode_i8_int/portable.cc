@@ -4,7 +4,7 @@
 namespace tilepress {
 namespace {
 
-int64_t decode_i8_int(const SpanWeights& weights, int8_t* tiles, uint8_t* scratch) {
+int64_t decode_i8_int(const KPanel& weights, int8_t* tiles, uint8_t* scratch) {
   return decode_operands<Scalar>(weights, reinterpret_cast<uint8_t*>(tiles), scratch);
 }
 

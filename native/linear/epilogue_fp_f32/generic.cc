@@ -31,10 +31,10 @@ template <class Convert>
     Values values[kParts];
   };
   const int64_t whole = results.neurons / kBlockNeurons, rest = results.neurons % kBlockNeurons;
-  const auto block_of = [&](const float* totals, float scale, const float* bias) __attribute__((always_inline)) {
+  const auto block_of = [&](const float* accumulators, float scale, const float* bias) __attribute__((always_inline)) {
     Block block;
     for (int part = 0; part < kParts; ++part) {
-      const Floats product = load<Floats>(totals + part * kLanes) * scale;
+      const Floats product = load<Floats>(accumulators + part * kLanes) * scale;
       block.values[part] = convert(bias ? product + load<Floats>(bias + part * kLanes) : product);
     }
     return block;
@@ -43,26 +43,26 @@ template <class Convert>
   for (int64_t i = 0; results.bias && i < rest; ++i) last_bias[i] = results.bias[whole * kBlockNeurons + i];
   for (int64_t row = 0; row < results.rows; ++row) {
     const float scale = results.scales ? results.scales[row] : 1.0f;
-    const float *totals = results.totals + row * kBlockNeurons, *bias = results.bias;
+    const float *accumulators = results.accumulators + row * kBlockNeurons, *bias = results.bias;
     uint8_t* y = results.y + row * results.stride;
-    for (int64_t i = 0; i < whole; ++i, totals += results.block_stride, y += sizeof(Block)) {
-      const Block block = block_of(totals, scale, bias);
+    for (int64_t i = 0; i < whole; ++i, accumulators += results.block_stride, y += sizeof(Block)) {
+      const Block block = block_of(accumulators, scale, bias);
       std::memcpy(y, &block, sizeof block);
       if (bias) bias += kBlockNeurons;
     }
     if (!rest) continue;
-    const Block block = block_of(totals, scale, bias ? last_bias : nullptr);
+    const Block block = block_of(accumulators, scale, bias ? last_bias : nullptr);
     std::memcpy(y, &block, static_cast<size_t>(rest) * sizeof block / kBlockNeurons);
   }
 }
 
 void epilogue_fp_f32(const BlockResults& results) {
   switch (results.type) {
-    case Real::f32:
+    case FloatType::f32:
       return store_as(results, [](Floats x) { return x; });
-    case Real::bf16:
+    case FloatType::bf16:
       return store_as(results, bf16_of);
-    case Real::f16:
+    case FloatType::f16:
       return store_as(results, fp16_of);
   }
 }

@@ -18,33 +18,31 @@ struct Bf16Products {
 };
 
 // What no Source takes, and what must meet its scales before it is summed, is decoded to tiles first; then it is bf16.
-int64_t multiply_decoded(const SpanWeights& weights, const FloatActivations<uint16_t>& x, float* out,
-                         uint8_t* scratch) {
+int64_t multiply_decoded(const KPanel& weights, const FloatActivations<uint16_t>& x, float* out, uint8_t* scratch) {
   auto* tiles = reinterpret_cast<uint16_t*>(scratch + (weights.tiles + 1) * kMaxTileBytes);
-  const int64_t taken = decode_any<Vbmi2>(weights, scales_first(*weights.format), tiles, scratch);
-  if (taken < 0) return taken;
+  const int64_t consumed = decode_any<Vbmi2>(weights, scales_first(*weights.format), tiles, scratch);
+  if (consumed < 0) return consumed;
   Format format = *weights.format;
   if (scales_first(format)) format.scale = ScaleType::none;
   format.rounding = Rounding::bf16;
   format.bits = 16;
-  SpanWeights decoded = weights;
+  KPanel decoded = weights;
   decoded.format = &format;
   decoded.operand_bits = 16;
   decoded.mask = nullptr;
   decoded.packed = reinterpret_cast<uint8_t*>(tiles);
   multiply_by<4, DenseWords, Bf16Words>(Bf16Products(), decoded, x, scratch, out);
-  return taken;
+  return consumed;
 }
 
-int64_t linear_f32_bf16_any(const SpanWeights& weights, const FloatActivations<uint16_t>& x, float* out,
-                            uint8_t* scratch) {
+int64_t linear_f32_bf16_any(const KPanel& weights, const FloatActivations<uint16_t>& x, float* out, uint8_t* scratch) {
   if (scales_first(*weights.format)) return multiply_decoded(weights, x, out, scratch);
   unpack_dense_bytes(weights, scratch);
-  int64_t taken = 0;
+  int64_t consumed = 0;
   const bool done = with_rows<true>(weights, [&]<class Source, class Values>() {
-    taken = multiply_by<4, Source, Values>(Bf16Products(), weights, x, scratch, out);
+    consumed = multiply_by<4, Source, Values>(Bf16Products(), weights, x, scratch, out);
   });
-  return done ? taken : multiply_decoded(weights, x, out, scratch);
+  return done ? consumed : multiply_decoded(weights, x, out, scratch);
 }
 
 TILEPRESS_KERNEL(linear_f32_bf16_any);

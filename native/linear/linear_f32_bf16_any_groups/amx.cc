@@ -22,11 +22,11 @@ class DecodedTiles {
   alignas(64) uint16_t buffers_[kBuffers][kMaxTileBytes / 2];
 };
 
-// The span's scales as floats, some groups at a time, and those of as many groups more asked for: they lie far from the
-// codes, and waiting for all of a block's beforehand took up to 7 % of its time.
+// The K-panel's scales as floats, some groups at a time, and those of as many groups more asked for: they lie far from
+// the codes, and waiting for all of a block's beforehand took up to 7 % of its time.
 class ScalesAhead {
  public:
-  explicit ScalesAhead(const SpanWeights& weights) : weights_(weights), groups_(weights) { take_break(0); }
+  explicit ScalesAhead(const KPanel& weights) : weights_(weights), groups_(weights) { take_break(0); }
 
   [[gnu::always_inline]] const float* next(int64_t index) {
     --left_;
@@ -55,15 +55,15 @@ class ScalesAhead {
     _mm_prefetch(static_cast<const char*>(weights_.scales) + group * kBlockNeurons * kBytes, _MM_HINT_T0);
   }
 
-  const SpanWeights& weights_;
-  SpanGroups groups_;
+  const KPanel& weights_;
+  KPanelGroups groups_;
   int64_t first_ = 0, left_ = 0;
   alignas(64) float scales_[kAtOnce * kBlockNeurons];
 };
 
 // Codes of more than six bits are left to other ways: their scales are few beside them.
-bool linear_f32_bf16_any_groups(const GroupProduct& product, int64_t* taken, uint8_t* scratch) {
-  const SpanWeights& weights = *product.weights;
+bool linear_f32_bf16_any_groups(const GroupProduct& product, int64_t* consumed, uint8_t* scratch) {
+  const KPanel& weights = *product.weights;
   unpack_dense_bytes(weights, scratch);
   return with_small_rows(weights, [&]<class Source, class Values>() {
     using Decoder = TileDecoder<Source, Values, ScaleType::none>;
@@ -71,7 +71,7 @@ bool linear_f32_bf16_any_groups(const GroupProduct& product, int64_t* taken, uin
     DecodedTiles<Decoder> tiles(decoder, product.count);
     ScalesAhead scales(weights);
     multiply_groups(product, tiles, scales);
-    *taken = decoder.taken();
+    *consumed = decoder.consumed();
   });
 }
 

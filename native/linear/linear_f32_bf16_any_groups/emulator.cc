@@ -5,14 +5,14 @@
 namespace tilepress {
 namespace {
 
-bool linear_f32_bf16_any_groups(const GroupProduct& product, int64_t* taken, uint8_t* scratch) {
-  const SpanWeights& weights = *product.weights;
+bool linear_f32_bf16_any_groups(const GroupProduct& product, int64_t* consumed, uint8_t* scratch) {
+  const KPanel& weights = *product.weights;
   ReadyScales scales(group_scales(weights, scratch));
   uint8_t* memory = scratch + (weights.tiles + 1) * kMaxTileBytes;
-  auto* tiles = reinterpret_cast<uint16_t*>(memory + span_scratch_bytes(weights.tiles));
-  *taken = decode_any<Scalar>(weights, false, tiles, memory);
+  auto* tiles = reinterpret_cast<uint16_t*>(memory + k_panel_scratch_bytes(weights.tiles));
+  *consumed = decode_any<Scalar>(weights, false, tiles, memory);
   ReadyTiles ready(tiles);
-  if (*taken >= 0) multiply_groups(product, ready, scales);
+  if (*consumed >= 0) multiply_groups(product, ready, scales);
   return true;
 }
 

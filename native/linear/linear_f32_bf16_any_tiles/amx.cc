@@ -7,18 +7,18 @@ namespace {
 
 // The blocks from `index` on; false, with nothing added, where decoders were wrong.
 template <class Decoder>
-bool run_pair(Bf16Unit& unit, const Bf16Blocks& all, int64_t index, bool two, int64_t* taken, uint8_t* scratch) {
-  const SpanWeights &one = all.blocks[index], &other = all.blocks[index + (two ? 1 : 0)];
-  Decoder first(one, scratch), second(other, scratch + span_scratch_bytes(other.tiles));
+bool run_pair(Bf16Unit& unit, const Bf16Blocks& all, int64_t index, bool two, int64_t* consumed, uint8_t* scratch) {
+  const KPanel &one = all.blocks[index], &other = all.blocks[index + (two ? 1 : 0)];
+  Decoder first(one, scratch), second(other, scratch + k_panel_scratch_bytes(other.tiles));
   if (!PairMultiplier<Bf16Unit, Decoder>(unit, all, index, first, two ? &second : nullptr).run()) return false;
-  taken[index] = first.taken();
-  if (two) taken[index + 1] = second.taken();
+  consumed[index] = first.consumed();
+  if (two) consumed[index + 1] = second.consumed();
   return true;
 }
 
 // Dense codes that would have to be unpacked beforehand are left to decode_bf16_any.
-bool linear_f32_bf16_any_tiles(const Bf16Blocks& all, int64_t* taken, uint8_t* scratch) {
-  const SpanWeights& first = all.blocks[0];
+bool linear_f32_bf16_any_tiles(const Bf16Blocks& all, int64_t* consumed, uint8_t* scratch) {
+  const KPanel& first = all.blocks[0];
   const int bits = first.format->bits;
   if (!first.mask && bits != 4 && bits < 8) return false;
   const bool lowered = all.scaled && LoweredNibbles::takes(first);
@@ -26,8 +26,8 @@ bool linear_f32_bf16_any_tiles(const Bf16Blocks& all, int64_t* taken, uint8_t* s
     Bf16Unit unit;
     begin_blocks(unit, all);
     for_pairs(all.count, all.in_pairs, [&](int64_t index, bool two) {
-      return (lowered && run_pair<LoweredNibbles>(unit, all, index, two, taken, scratch)) ||
-             run_pair<Decoder>(unit, all, index, two, taken, scratch);
+      return (lowered && run_pair<LoweredNibbles>(unit, all, index, two, consumed, scratch)) ||
+             run_pair<Decoder>(unit, all, index, two, consumed, scratch);
     });
     unit.end();
   });

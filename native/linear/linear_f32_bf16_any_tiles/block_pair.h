@@ -1,7 +1,7 @@
-// Blocks, one or two at a time, times one or two lots of activations: every tile of weights is decoded into a small
-// buffer while the matrix unit multiplies the one before, so that neither memory nor the unit waits for the other. Unit
-// is that of bf16_row_panels.h; Decoder brings next(tile), and may bring holds(): in the end, whether what it gave was
-// right.
+// Blocks, one or two at a time, times one or two row panels of activations: every tile of weights is decoded into a
+// small buffer while the matrix unit multiplies the one before, so that neither memory nor the unit waits for the
+// other. Unit is that of bf16_row_panels.h; Decoder brings next(tile), and may bring holds(): in the end, whether what
+// it gave was right.
 #pragma once
 
 #include "linear/bf16_row_panels.h"
@@ -39,25 +39,25 @@ class PairMultiplier {
  private:
   static constexpr int kTile = kMaxTileBytes / 2;  // values
 
-  template <bool lots, bool blocks>
+  template <bool row_panels, bool blocks>
   bool run_with() {
-    clear_sums<Unit, lots, blocks>(unit_);
+    clear_sums<Unit, row_panels, blocks>(unit_);
     decode<blocks>(0);
     const uint16_t* x = all_.x.first;
-    const int64_t count = all_.tiles, next = all_.x.lot_stride, step = all_.x.tile_stride;
+    const int64_t count = all_.tiles, next = all_.x.row_panel_stride, step = all_.x.tile_stride;
     const int64_t stride = all_.x.row_stride * int64_t{sizeof *x};
     for (int64_t tile = 0; tile < count; ++tile, x += step) {
       if (tile + 1 < count) decode<blocks>(tile + 1);
       const auto& buffer = buffers_[tile % 2];
-      add_tiles<Unit, lots, blocks>(unit_, x, x + next, buffer[0], buffer[1], stride);
+      add_tiles<Unit, row_panels, blocks>(unit_, x, x + next, buffer[0], buffer[1], stride);
     }
     if constexpr (requires { one_.holds(); }) {
       if (!one_.holds() || (blocks && !two_->holds())) return false;
     }
-    add_lot<Unit, 0>(unit_, product_, 0, 0);
-    if constexpr (blocks) add_lot<Unit, 1>(unit_, product_, 1, 0);
-    if constexpr (lots) add_lot<Unit, 2>(unit_, product_, 0, 1);
-    if constexpr (lots && blocks) add_lot<Unit, 3>(unit_, product_, 1, 1);
+    add_row_panel<Unit, 0>(unit_, product_, 0, 0);
+    if constexpr (blocks) add_row_panel<Unit, 1>(unit_, product_, 1, 0);
+    if constexpr (row_panels) add_row_panel<Unit, 2>(unit_, product_, 0, 1);
+    if constexpr (row_panels && blocks) add_row_panel<Unit, 3>(unit_, product_, 1, 1);
     return true;
   }
 

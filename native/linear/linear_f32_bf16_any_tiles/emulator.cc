@@ -19,18 +19,18 @@ class ReadyTiles {
   const uint16_t* at_;
 };
 
-// `scratch` has room for the kept codes and the tiles of both blocks.
-bool linear_f32_bf16_any_tiles(const Bf16Blocks& all, int64_t* taken, uint8_t* scratch) {
+// `scratch` has room for the non-zeros and the tiles of both blocks.
+bool linear_f32_bf16_any_tiles(const Bf16Blocks& all, int64_t* consumed, uint8_t* scratch) {
   Bf16Unit unit;
   begin_blocks(unit, all);
   for_pairs(all.count, all.in_pairs, [&](int64_t index, bool both) {
-    uint8_t* memory = scratch + span_scratch_bytes(all.blocks[index].tiles);
+    uint8_t* memory = scratch + k_panel_scratch_bytes(all.blocks[index].tiles);
     uint16_t* tiles[2] = {};
     for (int block = 0; block < 1 + both; ++block) {
-      const SpanWeights& span = all.blocks[index + block];
-      tiles[block] = reinterpret_cast<uint16_t*>(memory) + block * span.tiles * kMaxTileBytes;
-      taken[index + block] = decode_any<Scalar>(span, all.scaled, tiles[block], scratch);
-      if (taken[index + block] < 0) return true;
+      const KPanel& k_panel = all.blocks[index + block];
+      tiles[block] = reinterpret_cast<uint16_t*>(memory) + block * k_panel.tiles * kMaxTileBytes;
+      consumed[index + block] = decode_any<Scalar>(k_panel, all.scaled, tiles[block], scratch);
+      if (consumed[index + block] < 0) return true;
     }
     ReadyTiles one(tiles[0]), two(tiles[1]);
     return PairMultiplier<Bf16Unit, ReadyTiles>(unit, all, index, one, both ? &two : nullptr).run();

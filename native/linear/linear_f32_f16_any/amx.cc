@@ -25,14 +25,14 @@ struct Interleaved {
 // Codes with as many bits of exponent as fp16: they are its upper bytes.
 struct UpperBytes : Interleaved {
   static constexpr bool kScaled = false;
-  explicit UpperBytes(const SpanWeights&) {}
+  explicit UpperBytes(const KPanel&) {}
   static __m512i dropped() { return _mm512_setzero_si512(); }
   static RowPair rows(__m512i codes) { return interleave(_mm512_setzero_si512(), codes); }
 };
 
 // Codes with one bit less: the last is the first of the lower byte.
 struct ShiftedBytes : Interleaved {
-  explicit ShiftedBytes(const SpanWeights&) {}
+  explicit ShiftedBytes(const KPanel&) {}
   static __m512i dropped() { return _mm512_setzero_si512(); }
 
   static RowPair rows(__m512i codes) {
@@ -47,7 +47,7 @@ struct ShiftedBytes : Interleaved {
 // kept.
 class HalfTable : public Interleaved {
  public:
-  explicit HalfTable(const SpanWeights& weights) : table_(weights.format->halves) {
+  explicit HalfTable(const KPanel& weights) : table_(weights.format->halves) {
     const Format& format = *weights.format;
     const bool room = weights.mask && format.bits < 6;  // past the last code, where values are 0
     if (!room) table_.repeat(1 << format.bits);
@@ -67,7 +67,7 @@ class HalfTable : public Interleaved {
 // Codes that are fp16: a vector has two inputs of all neurons.
 struct HalfCodes {
   static constexpr bool kScaled = false;
-  explicit HalfCodes(const SpanWeights&) {}
+  explicit HalfCodes(const KPanel&) {}
   static void begin_group(int64_t) {}
   static __m512i row(__m512i codes) { return codes; }
 };
@@ -134,14 +134,14 @@ struct TileSums {
 };
 
 template <class Source, class Values, ScaleType type, int rows>
-int64_t multiply_rows(const SpanWeights& weights, const HalfActivations& x, uint8_t* scratch, int64_t row, float* out) {
+int64_t multiply_rows(const KPanel& weights, const HalfActivations& x, uint8_t* scratch, int64_t row, float* out) {
   using Sums = TileSums<Values, rows>;
   Source source(weights, scratch);
   const Values values(weights);
   const uint16_t* from = x.x + row * x.stride;
   const float* units = x.units + row * x.unit_stride;
-  __m512 totals[rows];
-  for (auto& total : totals) total = _mm512_setzero_ps();
+  __m512 accumulators[rows];
+  for (auto& total : accumulators) total = _mm512_setzero_ps();
   for_groups(weights, weights.tiles * kTileInputs, [&](int64_t group, int64_t begin, int64_t end) {
     __m512 sums[rows][2];
     for (auto& sum : sums) sum[0] = sum[1] = _mm512_setzero_ps();
@@ -156,22 +156,22 @@ int64_t multiply_rows(const SpanWeights& weights, const HalfActivations& x, uint
       of_tile.add_to(sums, units + input / kTileInputs, x.unit_stride);
     }
     const __m512 scales = scales_of<type>(weights.scales, group);
-    for (int i = 0; i < rows; ++i) totals[i] = _mm512_fmadd_ps(Sums::in_order(sums[i]), scales, totals[i]);
+    for (int i = 0; i < rows; ++i) accumulators[i] = _mm512_fmadd_ps(Sums::in_order(sums[i]), scales, accumulators[i]);
   });
   for (int i = 0; i < rows; ++i) {
     float* at = out + i * kBlockNeurons;
-    _mm512_storeu_ps(at, _mm512_add_ps(_mm512_loadu_ps(at), totals[i]));
+    _mm512_storeu_ps(at, _mm512_add_ps(_mm512_loadu_ps(at), accumulators[i]));
   }
-  return source.taken();
+  return source.consumed();
 }
 
 template <class Source, class Values>
-int64_t multiply_all(const SpanWeights& weights, const HalfActivations& x, uint8_t* scratch, float* out) {
-  int64_t row = 0, taken = 0;
+int64_t multiply_all(const KPanel& weights, const HalfActivations& x, uint8_t* scratch, float* out) {
+  int64_t row = 0, consumed = 0;
   const auto take = [&]<int rows>() {
     for (; row + rows <= x.batch; row += rows) {
       const auto multiply = [&]<ScaleType type>() {
-        taken = multiply_rows<Source, Values, type, rows>(weights, x, scratch, row, out + row * kBlockNeurons);
+        consumed = multiply_rows<Source, Values, type, rows>(weights, x, scratch, row, out + row * kBlockNeurons);
       };
       if constexpr (Values::kScaled) {
         with_scale_type(*weights.format, multiply);
@@ -182,15 +182,15 @@ int64_t multiply_all(const SpanWeights& weights, const HalfActivations& x, uint8
   };
   take.template operator()<2>();
   take.template operator()<1>();
-  return taken;
+  return consumed;
 }
 
 // Calls work<Source, Values>() with what takes the weights.
 template <class Work>
-int64_t with_halves(const SpanWeights& weights, const Work& work) {
+int64_t with_halves(const KPanel& weights, const Work& work) {
   const Format& format = *weights.format;
   if (format.bits == 16) {
-    if (weights.mask) return work.template operator()<SparseRows<KeptWhole<uint16_t>>, HalfCodes>();
+    if (weights.mask) return work.template operator()<SparseRows<WholeNonzeros<uint16_t>>, HalfCodes>();
     return work.template operator()<DenseWords, HalfCodes>();
   }
   const auto of_bytes = [&]<class Source>() {
@@ -198,16 +198,17 @@ int64_t with_halves(const SpanWeights& weights, const Work& work) {
     return work.template operator()<Source, ShiftedBytes>();
   };
   if (format.bits == 8) {
-    if (weights.mask) return of_bytes.template operator()<SparseCodes<KeptWhole<uint8_t>>>();
+    if (weights.mask) return of_bytes.template operator()<SparseCodes<WholeNonzeros<uint8_t>>>();
     return of_bytes.template operator()<DenseBytes>();
   }
-  if (weights.mask && format.bits == 4) return work.template operator()<SparseCodes<KeptAhead<Fields<4>>>, HalfTable>();
-  if (weights.mask) return work.template operator()<SparseCodes<KeptAhead<Fields<0>>>, HalfTable>();
+  if (weights.mask && format.bits == 4)
+    return work.template operator()<SparseCodes<NonzerosAhead<Fields<4>>>, HalfTable>();
+  if (weights.mask) return work.template operator()<SparseCodes<NonzerosAhead<Fields<0>>>, HalfTable>();
   if (format.bits == 4) return work.template operator()<Dense4, HalfTable>();
   return work.template operator()<DenseBytes, HalfTable>();
 }
 
-int64_t linear_f32_f16_any(const SpanWeights& weights, const HalfActivations& x, float* out, uint8_t* scratch) {
+int64_t linear_f32_f16_any(const KPanel& weights, const HalfActivations& x, float* out, uint8_t* scratch) {
   unpack_dense_bytes(weights, scratch);
   return with_halves(
       weights, [&]<class Source, class Values>() { return multiply_all<Source, Values>(weights, x, scratch, out); });

@@ -3,7 +3,7 @@
 // those of a tile's 32 inputs, of at most sixteen products each.
 #include <arm_neon.h>
 
-#include "linear/span_tiles.h"
+#include "linear/k_panel_tiles.h"
 #include "pack/unpack_neon.h"
 #include "quantize/scales.h"
 
@@ -146,45 +146,45 @@ template <class Values, int rows>
 
 // Groups of whole tiles; a row's scale may serve a last one that is not.
 template <class Values, int rows>
-int64_t multiply_rows(const SpanWeights& span, const Values& values, const HalfActivations& x, int64_t row,
+int64_t multiply_rows(const KPanel& k_panel, const Values& values, const HalfActivations& x, int64_t row,
                       uint8_t* scratch, float* out) {
   using Lying = Kind<typename Values::Code, 2, false, false>;
-  const int64_t kept = kept_codes<Lying>(span), group = span.format->group;
-  if (kept < 0) return kept;
-  Tiles<Neon, Lying, Values> tiles(span, values, kept, scratch);
+  const int64_t nonzeros = nonzero_codes<Lying>(k_panel), group = k_panel.format->group;
+  if (nonzeros < 0) return nonzeros;
+  Tiles<Neon, Lying, Values> tiles(k_panel, values, nonzeros, scratch);
   const uint16_t* from = x.x + row * x.stride;
   const float* units = x.units + row * x.unit_stride;
-  for (int64_t tile = 0; tile < span.tiles;) {
-    const int64_t index = (span.first + tile * kTileInputs) / group, past = (index + 1) * group - span.first;
-    const int64_t end = least(span.tiles, (past + kTileInputs - 1) / kTileInputs);
+  for (int64_t tile = 0; tile < k_panel.tiles;) {
+    const int64_t index = (k_panel.first + tile * kTileInputs) / group, past = (index + 1) * group - k_panel.first;
+    const int64_t end = least(k_panel.tiles, (past + kTileInputs - 1) / kTileInputs);
     GroupSums<rows> sums;
     for (; tile < end; ++tile) {
       add_tile<Values, rows>(tiles.next().codes, from + tile * kTileInputs, x.stride, units + tile, x.unit_stride,
                              sums);
     }
     float scales[kBlockNeurons] = {};
-    load_scales(span.format->scale, span.scales, index * kBlockNeurons, scales);
+    load_scales(k_panel.format->scale, k_panel.scales, index * kBlockNeurons, scales);
     sums.add_to(out + row * kBlockNeurons, scales);
   }
-  return kept;
+  return nonzeros;
 }
 
 template <class Values>
-int64_t multiply_all(const SpanWeights& span, const Values& values, const HalfActivations& x, uint8_t* scratch,
+int64_t multiply_all(const KPanel& k_panel, const Values& values, const HalfActivations& x, uint8_t* scratch,
                      float* out) {
-  int64_t row = 0, taken = 0;
-  for (; row + 2 <= x.batch; row += 2) taken = multiply_rows<Values, 2>(span, values, x, row, scratch, out);
-  for (; row < x.batch; ++row) taken = multiply_rows<Values, 1>(span, values, x, row, scratch, out);
-  return taken;
+  int64_t row = 0, consumed = 0;
+  for (; row + 2 <= x.batch; row += 2) consumed = multiply_rows<Values, 2>(k_panel, values, x, row, scratch, out);
+  for (; row < x.batch; ++row) consumed = multiply_rows<Values, 1>(k_panel, values, x, row, scratch, out);
+  return consumed;
 }
 
-int64_t linear_f32_f16_any(const SpanWeights& span, const HalfActivations& x, float* out, uint8_t* scratch) {
-  const Format& format = *span.format;
-  if (format.bits == 16) return multiply_all(span, HalfCodes(), x, scratch, out);
-  if (format.bits <= 4) return multiply_all(span, FewHalves(format), x, scratch, out);
-  if (format.bits <= 6) return multiply_all(span, ManyHalves(format), x, scratch, out);
-  if (format.mantissa_bits == 2) return multiply_all(span, UpperBytes(), x, scratch, out);
-  return multiply_all(span, ShiftedBytes(), x, scratch, out);
+int64_t linear_f32_f16_any(const KPanel& k_panel, const HalfActivations& x, float* out, uint8_t* scratch) {
+  const Format& format = *k_panel.format;
+  if (format.bits == 16) return multiply_all(k_panel, HalfCodes(), x, scratch, out);
+  if (format.bits <= 4) return multiply_all(k_panel, FewHalves(format), x, scratch, out);
+  if (format.bits <= 6) return multiply_all(k_panel, ManyHalves(format), x, scratch, out);
+  if (format.mantissa_bits == 2) return multiply_all(k_panel, UpperBytes(), x, scratch, out);
+  return multiply_all(k_panel, ShiftedBytes(), x, scratch, out);
 }
 
 TILEPRESS_KERNEL(linear_f32_f16_any);

@@ -9,21 +9,21 @@
 namespace tilepress {
 namespace {
 
-// Calls work(part, its places, its first kept code) for each vector of a row of a tile. `kept` moves on to the next
+// Calls work(part, its places, its first non-zero) for each vector of a row of a tile. `nonzeros` moves on to the next
 // row.
 template <int pack, class Code, class Work>
-[[gnu::always_inline]] inline void for_vectors(const uint8_t* mask, const Code*& kept, const Work& work) {
+[[gnu::always_inline]] inline void for_vectors(const uint8_t* mask, const Code*& nonzeros, const Work& work) {
   prefetch_ahead(mask);
-  prefetch_ahead(reinterpret_cast<const uint8_t*>(kept));
+  prefetch_ahead(reinterpret_cast<const uint8_t*>(nonzeros));
   uint64_t places = 0;
   std::memcpy(&places, mask, 2 * pack);
 #pragma GCC unroll 4
   for (int part = 0; part < pack; ++part) {
     uint16_t own;
     std::memcpy(&own, mask + 2 * part, sizeof(own));
-    work(part, static_cast<__mmask16>(own), kept + kept_before(places, part));
+    work(part, static_cast<__mmask16>(own), nonzeros + nonzeros_before(places, part));
   }
-  kept += _mm_popcnt_u64(places);
+  nonzeros += _mm_popcnt_u64(places);
 }
 
 // The values of sixteen codes, in whichever width they are made of.
@@ -66,14 +66,14 @@ constexpr EveryOther kEveryOther;
   return sum_neighbours(sum_neighbours(vectors[0], vectors[1]), sum_neighbours(vectors[2], vectors[3]));
 }
 
-// out [rows, 16] += the products of inputs `first` to `end` of a span, all in one group, with so many rows of x.
+// out [rows, 16] += the products of inputs `first` to `end` of a K-panel, all in one group, with so many rows of x.
 template <class Kind, int rows, class Values>
-[[gnu::noinline]] void multiply_kept(const Values& values_there, const typename Kind::Code*& kept_there,
-                                     const uint8_t* mask, int64_t first, int64_t end, const Group& group,
-                                     const FewRows<rows>& x, float* out) {
+[[gnu::noinline]] void multiply_nonzeros(const Values& values_there, const typename Kind::Code*& nonzeros_there,
+                                         const uint8_t* mask, int64_t first, int64_t end, const Group& group,
+                                         const FewRows<rows>& x, float* out) {
   using Code = typename Kind::Code;
   const Values values = values_there;
-  const Code* kept = kept_there;
+  const Code* nonzeros = nonzeros_there;
   Floats sums[rows][Kind::pack] = {};
 #pragma GCC unroll 1
   for (int64_t input = first; input < end; input += Kind::pack) {
@@ -84,9 +84,9 @@ template <class Kind, int rows, class Values>
         sums[row][part] = fused(weights, for_neurons<Kind::pack>(x.of[row] + input), sums[row][part]);
       }
     };
-    for_vectors<Kind::pack>(mask + 2 * input, kept, add);
+    for_vectors<Kind::pack>(mask + 2 * input, nonzeros, add);
   }
-  kept_there = kept;
+  nonzeros_there = nonzeros;
 #pragma GCC unroll 4
   for (int row = 0; row < rows; ++row) {
     if (row == x.count) break;
@@ -100,30 +100,31 @@ struct Expanding : Lookups {
   static constexpr int kFewSparseRows = 4;
 
   template <class Kind, class Values>
-  static void multiply_sparse(const Values& values, const SpanWeights& span, const FloatActivations<float>& x,
-                              const typename Kind::Code* kept, float* out) {
-    if (x.batch == 1) return multiply_rows<Kind, 1>(values, span, x, kept, out);
-    if (x.batch == 2) return multiply_rows<Kind, 2>(values, span, x, kept, out);
-    multiply_rows<Kind, kFewSparseRows>(values, span, x, kept, out);
+  static void multiply_sparse(const Values& values, const KPanel& k_panel, const FloatActivations<float>& x,
+                              const typename Kind::Code* nonzeros, float* out) {
+    if (x.batch == 1) return multiply_rows<Kind, 1>(values, k_panel, x, nonzeros, out);
+    if (x.batch == 2) return multiply_rows<Kind, 2>(values, k_panel, x, nonzeros, out);
+    multiply_rows<Kind, kFewSparseRows>(values, k_panel, x, nonzeros, out);
   }
 
  private:
   template <class Kind, int rows, class Values>
-  static void multiply_rows(const Values& values, const SpanWeights& span, const FloatActivations<float>& x,
-                            const typename Kind::Code* kept, float* out) {
+  static void multiply_rows(const Values& values, const KPanel& k_panel, const FloatActivations<float>& x,
+                            const typename Kind::Code* nonzeros, float* out) {
     const FewRows<rows> few(x, 0);
-    if constexpr (!Kind::scaled) return multiply_kept<Kind>(values, kept, span.mask, 0, span.inputs, {}, few, out);
+    if constexpr (!Kind::scaled)
+      return multiply_nonzeros<Kind>(values, nonzeros, k_panel.mask, 0, k_panel.inputs, {}, few, out);
     Group group = {};
-    for (int64_t first = 0, end; first < span.inputs; first = end) {
-      load_group(span, (span.first + first) / span.format->group, values.unit(), group);
-      end = least(span.inputs, group.end - span.first);
-      multiply_kept<Kind>(values, kept, span.mask, first, end, group, few, out);
+    for (int64_t first = 0, end; first < k_panel.inputs; first = end) {
+      load_group(k_panel, (k_panel.first + first) / k_panel.format->group, values.unit(), group);
+      end = least(k_panel.inputs, group.end - k_panel.first);
+      multiply_nonzeros<Kind>(values, nonzeros, k_panel.mask, first, end, group, few, out);
     }
   }
 };
 
-int64_t linear_f32_f32_any(const SpanWeights& span, const FloatActivations<float>& x, float* out, uint8_t* scratch) {
-  return linear_span<Expanding>(span, x, out, scratch);
+int64_t linear_f32_f32_any(const KPanel& k_panel, const FloatActivations<float>& x, float* out, uint8_t* scratch) {
+  return linear_k_panel<Expanding>(k_panel, x, out, scratch);
 }
 
 TILEPRESS_KERNEL(linear_f32_f32_any);

@@ -25,14 +25,14 @@ struct FloatProducts {
 // So many rows are better multiplied four by four, with weights decoded again for each, than with floats in memory.
 constexpr int kFewRows = 8;
 
-int64_t linear_f32_f32_any(const SpanWeights& span, const FloatActivations<float>& x, float* out, uint8_t* scratch) {
-  const bool few = x.batch <= kFewRows && span.format->in_bf16 && !scales_first(*span.format);
-  int64_t taken = 0;
-  if (few) unpack_dense_bytes(span, scratch);
-  const bool done = few && with_rows<true>(span, [&]<class Source, class Values>() {
-                      taken = multiply_by<4, Source, Values>(FloatProducts(), span, x, scratch, out);
+int64_t linear_f32_f32_any(const KPanel& k_panel, const FloatActivations<float>& x, float* out, uint8_t* scratch) {
+  const bool few = x.batch <= kFewRows && k_panel.format->in_bf16 && !scales_first(*k_panel.format);
+  int64_t consumed = 0;
+  if (few) unpack_dense_bytes(k_panel, scratch);
+  const bool done = few && with_rows<true>(k_panel, [&]<class Source, class Values>() {
+                      consumed = multiply_by<4, Source, Values>(FloatProducts(), k_panel, x, scratch, out);
                     });
-  return done ? taken : linear_span<Lookups>(span, x, out, scratch);
+  return done ? consumed : linear_k_panel<Lookups>(k_panel, x, out, scratch);
 }
 
 TILEPRESS_KERNEL(linear_f32_f32_any);

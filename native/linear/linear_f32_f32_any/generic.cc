@@ -4,8 +4,8 @@
 namespace tilepress {
 namespace {
 
-int64_t linear_f32_f32_any(const SpanWeights& span, const FloatActivations<float>& x, float* out, uint8_t* scratch) {
-  return linear_span<Lookups>(span, x, out, scratch);
+int64_t linear_f32_f32_any(const KPanel& k_panel, const FloatActivations<float>& x, float* out, uint8_t* scratch) {
+  return linear_k_panel<Lookups>(k_panel, x, out, scratch);
 }
 
 TILEPRESS_KERNEL(linear_f32_f32_any);

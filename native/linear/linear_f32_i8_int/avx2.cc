@@ -2,7 +2,7 @@
 // cannot leave 16 bits, and those of fewer bits can be added up there for a while. What made them unsigned, that much
 // times the segment's sum of x, is taken off at the segment's end. With eight bits it would saturate, so both sides are
 // widened. Dense 4-bit and signed 8-bit codes are taken straight from their bytes, everything else from the decoded
-// span. Each digit is a dot product with the same operands.
+// K-panel. Each limb is a dot product with the same operands.
 #include "linear/int8_k_panel.h"
 #include "pack/unpack_avx2.h"
 
@@ -12,7 +12,7 @@ namespace {
 constexpr int kSides = 2;       // vectors of eight neurons in a block
 constexpr int kSideBytes = 32;  // of a tile row
 constexpr int kSideNeurons = 8;
-constexpr int kMostLines = 4;  // rows of digits at a time: as many as there are registers for
+constexpr int kMostLines = 4;  // rows of limbs at a time: as many as there are registers for
 
 inline __m256i load(const uint8_t* from) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)); }
 
@@ -24,26 +24,26 @@ inline __m256i lanes(const uint8_t* x) {
 }
 
 // Where a few rows of x begin, as the codes' step wants them.
-template <int rows, int digits>
+template <int rows, int limbs>
 struct Lines {
-  const uint8_t* of[rows][digits];
+  const uint8_t* of[rows][limbs];
 };
 
 // Left to itself the compiler adds up products in pairs of pairs, for which there are not registers enough.
 [[gnu::always_inline]] inline void in_order(__m256i& sum) { asm("" : "+x"(sum)); }
 
-template <int rows, int digits>
+template <int rows, int limbs>
 struct Sums {
-  __m256i of[rows][digits][kSides];
+  __m256i of[rows][limbs][kSides];
 
   void clear() {
-    for (int i = 0; i < rows * digits * kSides; ++i) {
-      of[i / (digits * kSides)][i / kSides % digits][i % kSides] = _mm256_setzero_si256();
+    for (int i = 0; i < rows * limbs * kSides; ++i) {
+      of[i / (limbs * kSides)][i / kSides % limbs][i % kSides] = _mm256_setzero_si256();
     }
   }
 
-  [[gnu::always_inline]] void add_pairs(int row, int digit, int side, __m256i pairs) {
-    __m256i& sum = of[row][digit][side];
+  [[gnu::always_inline]] void add_pairs(int row, int limb, int side, __m256i pairs) {
+    __m256i& sum = of[row][limb][side];
     sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
     in_order(sum);
   }
@@ -59,35 +59,35 @@ struct Sums {
     }
   }
 
-  __m256i whole(int row, int side, __m128i digit_bits) const {
+  __m256i whole(int row, int side, __m128i limb_bits) const {
     __m256i sum = of[row][0][side];
-    for (int digit = 1; digit < digits; ++digit) {
-      sum = _mm256_add_epi32(_mm256_sll_epi32(sum, digit_bits), of[row][digit][side]);
+    for (int limb = 1; limb < limbs; ++limb) {
+      sum = _mm256_add_epi32(_mm256_sll_epi32(sum, limb_bits), of[row][limb][side]);
     }
     return sum;
   }
 };
 
 // A step for unsigned operands of at most seven bits. Codes::kTogether is how many tile rows of products fit 16 bits.
-template <class Codes, int rows, int digits>
-[[gnu::always_inline]] inline void narrow_step(const uint8_t* packed, __m256i raise, const Lines<rows, digits>& x,
-                                               int64_t offset, Sums<rows, digits>& sums) {
-  __m256i parts[rows][digits][kSides] = {};
+template <class Codes, int rows, int limbs>
+[[gnu::always_inline]] inline void narrow_step(const uint8_t* packed, __m256i raise, const Lines<rows, limbs>& x,
+                                               int64_t offset, Sums<rows, limbs>& sums) {
+  __m256i parts[rows][limbs][kSides] = {};
 #pragma GCC unroll 4
   for (int tile_row = 0; tile_row < kStepRows; ++tile_row) {
     const bool first = tile_row % Codes::kTogether == 0, last = (tile_row + 1) % Codes::kTogether == 0;
     __m256i operands[kSides];
     for (int side = 0; side < kSides; ++side) operands[side] = Codes::operands(packed, side, tile_row, raise);
 #pragma GCC unroll 4
-    for (int i = 0; i < rows * digits; ++i) {
-      const int row = i / digits, digit = i % digits;
-      const __m256i four = lanes(x.of[row][digit] + offset + 4 * tile_row);
+    for (int i = 0; i < rows * limbs; ++i) {
+      const int row = i / limbs, limb = i % limbs;
+      const __m256i four = lanes(x.of[row][limb] + offset + 4 * tile_row);
       for (int side = 0; side < kSides; ++side) {
-        __m256i& part = parts[row][digit][side];
+        __m256i& part = parts[row][limb][side];
         const __m256i products = _mm256_maddubs_epi16(operands[side], four);
         part = first ? products : _mm256_add_epi16(part, products);
         in_order(part);
-        if (last) sums.add_pairs(row, digit, side, part);
+        if (last) sums.add_pairs(row, limb, side, part);
       }
     }
   }
@@ -106,9 +106,9 @@ struct Dense4 {
     return _mm256_and_si256(tile_row % 2 ? _mm256_srli_epi16(pairs, 4) : pairs, _mm256_set1_epi8(15));
   }
 
-  template <int rows, int digits>
-  [[gnu::always_inline]] static void step(const uint8_t* packed, __m256i raise, const Lines<rows, digits>& x,
-                                          int64_t offset, Sums<rows, digits>& sums) {
+  template <int rows, int limbs>
+  [[gnu::always_inline]] static void step(const uint8_t* packed, __m256i raise, const Lines<rows, limbs>& x,
+                                          int64_t offset, Sums<rows, limbs>& sums) {
     narrow_step<Dense4>(packed, raise, x, offset, sums);
   }
 };
@@ -133,9 +133,9 @@ struct Table4 {
     return _mm256_shuffle_epi8(table, codes);
   }
 
-  template <int rows, int digits>
-  [[gnu::always_inline]] static void step(const uint8_t* packed, __m256i table, const Lines<rows, digits>& x,
-                                          int64_t offset, Sums<rows, digits>& sums) {
+  template <int rows, int limbs>
+  [[gnu::always_inline]] static void step(const uint8_t* packed, __m256i table, const Lines<rows, limbs>& x,
+                                          int64_t offset, Sums<rows, limbs>& sums) {
     narrow_step<Table4>(packed, table, x, offset, sums);
   }
 };
@@ -152,9 +152,9 @@ struct Narrow {
     return _mm256_add_epi8(load(packed + tile_row * kVectorBytes + side * kSideBytes), raise);
   }
 
-  template <int rows, int digits>
-  [[gnu::always_inline]] static void step(const uint8_t* packed, __m256i raise, const Lines<rows, digits>& x,
-                                          int64_t offset, Sums<rows, digits>& sums) {
+  template <int rows, int limbs>
+  [[gnu::always_inline]] static void step(const uint8_t* packed, __m256i raise, const Lines<rows, limbs>& x,
+                                          int64_t offset, Sums<rows, limbs>& sums) {
     narrow_step<Narrow>(packed, raise, x, offset, sums);
   }
 };
@@ -170,18 +170,18 @@ struct Wide {
 
   static __m256i raise(const Format&, int) { return _mm256_setzero_si256(); }
 
-  template <int rows, int digits>
-  [[gnu::always_inline]] static void step(const uint8_t* packed, __m256i, const Lines<rows, digits>& x, int64_t offset,
-                                          Sums<rows, digits>& sums) {
+  template <int rows, int limbs>
+  [[gnu::always_inline]] static void step(const uint8_t* packed, __m256i, const Lines<rows, limbs>& x, int64_t offset,
+                                          Sums<rows, limbs>& sums) {
 #pragma GCC unroll 4
     for (int tile_row = 0; tile_row < kStepRows; ++tile_row, packed += kVectorBytes) {
       const __m256i sides[kSides] = {load(packed), load(packed + kSideBytes)};
       const __m256i even[kSides] = {evens(sides[0]), evens(sides[1])}, odd[kSides] = {odds(sides[0]), odds(sides[1])};
-      for (int i = 0; i < rows * digits; ++i) {
-        const uint8_t* from = x.of[i / digits][i % digits] + offset + 4 * tile_row;
+      for (int i = 0; i < rows * limbs; ++i) {
+        const uint8_t* from = x.of[i / limbs][i % limbs] + offset + 4 * tile_row;
         const __m256i even_x = lanes(from), odd_x = lanes(from + kStepInputs);
         for (int side = 0; side < kSides; ++side) {
-          __m256i& sum = sums.of[i / digits][i % digits][side];
+          __m256i& sum = sums.of[i / limbs][i % limbs][side];
           sum = _mm256_add_epi32(sum, _mm256_madd_epi16(even[side], even_x));
           sum = _mm256_add_epi32(sum, _mm256_madd_epi16(odd[side], odd_x));
           in_order(sum);
@@ -200,12 +200,12 @@ inline void widen(const int8_t* x, int64_t inputs, uint8_t* to) {
   }
 }
 
-template <class Codes, int rows, int digits>
-Lines<rows, digits> make_lines(const SpanWeights& weights, const IntegerActivations& x, int64_t row, uint8_t* scratch) {
-  Lines<rows, digits> lines;
-  for (int i = 0; i < rows * digits; ++i) {
-    const int8_t* from = x.digits[i % digits] + (row + i / digits) * x.stride;
-    const uint8_t*& line = lines.of[i / digits][i % digits];
+template <class Codes, int rows, int limbs>
+Lines<rows, limbs> make_lines(const KPanel& weights, const IntegerActivations& x, int64_t row, uint8_t* scratch) {
+  Lines<rows, limbs> lines;
+  for (int i = 0; i < rows * limbs; ++i) {
+    const int8_t* from = x.limbs[i % limbs] + (row + i / limbs) * x.stride;
+    const uint8_t*& line = lines.of[i / limbs][i % limbs];
     line = reinterpret_cast<const uint8_t*>(from);
     if constexpr (Codes::kXBytes == 2) {
       line = scratch;
@@ -217,7 +217,7 @@ Lines<rows, digits> make_lines(const SpanWeights& weights, const IntegerActivati
 }
 
 // The scales of eight neurons.
-inline __m256 side_scales(const SpanWeights& weights, int64_t group, int side) {
+inline __m256 side_scales(const KPanel& weights, int64_t group, int side) {
   const int64_t at = group * kBlockNeurons + side * kSideNeurons;
   if (weights.format->scale == ScaleType::bf16) {
     const auto* halves = static_cast<const uint16_t*>(weights.scales) + at;
@@ -245,7 +245,7 @@ inline __m256 side_scales(const SpanWeights& weights, int64_t group, int side) {
 
 // What operands of eight neurons, times 2^zero_shift, are too large by: their zero points, or what made signed ones
 // unsigned.
-inline __m256i side_raised(const SpanWeights& weights, int64_t group, int side, int raise) {
+inline __m256i side_raised(const KPanel& weights, int64_t group, int side, int raise) {
   if (!weights.zeros) return _mm256_set1_epi32(raise);
   const uint8_t* zeros = weights.zeros + group * kBlockNeurons + side * kSideNeurons;
   const __m256i wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(zeros)));
@@ -261,17 +261,17 @@ struct Totals {
   }
 
   template <class Sums>
-  [[gnu::always_inline]] void add(const SpanWeights& weights, const IntegerActivations& x, const Segment& segment,
+  [[gnu::always_inline]] void add(const KPanel& weights, const IntegerActivations& x, const Segment& segment,
                                   int64_t first_row, int raise, const Sums& sums) {
     const __m128i shift = _mm_cvtsi32_si128(zero_shift(*weights.format));
-    const __m128i digit_bits = _mm_cvtsi32_si128(x.digit_bits);
+    const __m128i limb_bits = _mm_cvtsi32_si128(x.limb_bits);
     for (int side = 0; side < kSides; ++side) {
       const __m256 scales = side_scales(weights, segment.group, side);
       const __m256i raised = side_raised(weights, segment.group, side, raise);
       for (int row = 0; row < rows; ++row) {
         const int64_t at = (first_row + row) * x.segment_stride + segment.index;
         const __m256i less = _mm256_mullo_epi32(raised, _mm256_set1_epi32(x.sums[at]));
-        const __m256i codes = _mm256_sll_epi32(sums.whole(row, side, digit_bits), shift);
+        const __m256i codes = _mm256_sll_epi32(sums.whole(row, side, limb_bits), shift);
         __m256 value = _mm256_cvtepi32_ps(_mm256_sub_epi32(codes, less));
         if (x.units) value = _mm256_mul_ps(value, _mm256_set1_ps(x.units[at]));
         of[row][side] = _mm256_fmadd_ps(value, scales, of[row][side]);
@@ -286,42 +286,42 @@ struct Totals {
   }
 };
 
-// A span's weights ready to be multiplied, and where x can be made ready.
+// A K-panel's weights ready to be multiplied, and where x can be made ready.
 struct Operands {
   const uint8_t* packed;
   int raise;
   uint8_t* scratch;
 };
 
-template <class Codes, int rows, int digits>
-void multiply_rows(const SpanWeights& weights, const IntegerActivations& x, const Operands& operands, int64_t row,
+template <class Codes, int rows, int limbs>
+void multiply_rows(const KPanel& weights, const IntegerActivations& x, const Operands& operands, int64_t row,
                    float* out) {
   constexpr int kAhead = 1024;  // bytes; hides what the hardware's own prefetching leaves
-  const auto lines = make_lines<Codes, rows, digits>(weights, x, row, operands.scratch);
+  const auto lines = make_lines<Codes, rows, limbs>(weights, x, row, operands.scratch);
   const __m256i raise = Codes::raise(*weights.format, operands.raise);
   const uint8_t* packed = operands.packed;
-  Totals<rows> totals;
+  Totals<rows> accumulators;
   for_segments(weights, x, [&](const Segment& segment) {
-    Sums<rows, digits> sums;
+    Sums<rows, limbs> sums;
     sums.clear();
     for (int64_t input = segment.begin; input < segment.end; input += kStepInputs, packed += Codes::kBytes) {
       for (int line = 0; line < Codes::kBytes; line += kVectorBytes) __builtin_prefetch(packed + kAhead + line);
       Codes::step(packed, raise, lines, input * Codes::kXBytes, sums);
     }
     if constexpr (Codes::kCrossed) sums.uncross();
-    totals.add(weights, x, segment, row, operands.raise, sums);
+    accumulators.add(weights, x, segment, row, operands.raise, sums);
   });
-  totals.add_to(out);
+  accumulators.add_to(out);
 }
 
 // All rows of x from `row` on, as many at a time as there are registers for, then half as many, and so on.
-template <class Codes, int rows, int digits>
-void multiply_from(const SpanWeights& weights, const IntegerActivations& x, const Operands& operands, int64_t row,
+template <class Codes, int rows, int limbs>
+void multiply_from(const KPanel& weights, const IntegerActivations& x, const Operands& operands, int64_t row,
                    float* out) {
   for (; row + rows <= x.batch; row += rows) {
-    multiply_rows<Codes, rows, digits>(weights, x, operands, row, out + row * kBlockNeurons);
+    multiply_rows<Codes, rows, limbs>(weights, x, operands, row, out + row * kBlockNeurons);
   }
-  if constexpr (rows > 1) multiply_from<Codes, rows / 2, digits>(weights, x, operands, row, out);
+  if constexpr (rows > 1) multiply_from<Codes, rows / 2, limbs>(weights, x, operands, row, out);
 }
 
 // Bits of the integers that codes stand for.
@@ -334,19 +334,19 @@ int integer_bits(const Format& format) {
   return bits;
 }
 
-// Returns `taken`.
+// Returns `consumed`.
 template <class Codes>
-int64_t multiply(const SpanWeights& weights, const IntegerActivations& x, const Operands& operands, int64_t taken,
+int64_t multiply(const KPanel& weights, const IntegerActivations& x, const Operands& operands, int64_t consumed,
                  float* out) {
   if constexpr (!std::is_same_v<Codes, Table4>) {  // which meets floats only
-    if (x.digit_count == 1) multiply_from<Codes, kMostLines, 1>(weights, x, operands, 0, out);
+    if (x.limb_count == 1) multiply_from<Codes, kMostLines, 1>(weights, x, operands, 0, out);
   }
-  if (x.digit_count == 2) multiply_from<Codes, kMostLines / 2, 2>(weights, x, operands, 0, out);
-  if (x.digit_count == 3) multiply_from<Codes, kMostLines / 3, 3>(weights, x, operands, 0, out);
-  return taken;
+  if (x.limb_count == 2) multiply_from<Codes, kMostLines / 2, 2>(weights, x, operands, 0, out);
+  if (x.limb_count == 3) multiply_from<Codes, kMostLines / 3, 3>(weights, x, operands, 0, out);
+  return consumed;
 }
 
-int64_t linear_f32_i8_int(const SpanWeights& weights, const IntegerActivations& x, float* out, uint8_t* scratch) {
+int64_t linear_f32_i8_int(const KPanel& weights, const IntegerActivations& x, float* out, uint8_t* scratch) {
   const bool looked_up = weights.format->integers;
   const int bits = looked_up ? integer_bits(*weights.format) : weights.format->bits;
   const int raise = weights.zeros || bits == 8 ? 0 : 1 << (bits - 1);
@@ -355,13 +355,13 @@ int64_t linear_f32_i8_int(const SpanWeights& weights, const IntegerActivations& 
   if (!weights.mask && !looked_up && bits == 4) return multiply<Dense4>(weights, x, packed, 0, out);
   if (!weights.mask && !looked_up && bits == 8 && !weights.zeros) return multiply<Wide>(weights, x, packed, 0, out);
   uint8_t* decoded = operands_in(weights, scratch);
-  const int64_t taken = decode_operands<Avx2>(weights, decoded, scratch);
-  if (taken < 0) return taken;
-  const Operands operands = {decoded, raise, scratch};  // x may go where the kept codes were
-  if (bits == 8) return multiply<Wide>(weights, x, operands, taken, out);
-  if (bits == 7) return multiply<Narrow<1>>(weights, x, operands, taken, out);
-  if (bits == 6) return multiply<Narrow<2>>(weights, x, operands, taken, out);
-  return multiply<Narrow<4>>(weights, x, operands, taken, out);
+  const int64_t consumed = decode_operands<Avx2>(weights, decoded, scratch);
+  if (consumed < 0) return consumed;
+  const Operands operands = {decoded, raise, scratch};  // x may go where the non-zeros were
+  if (bits == 8) return multiply<Wide>(weights, x, operands, consumed, out);
+  if (bits == 7) return multiply<Narrow<1>>(weights, x, operands, consumed, out);
+  if (bits == 6) return multiply<Narrow<2>>(weights, x, operands, consumed, out);
+  return multiply<Narrow<4>>(weights, x, operands, consumed, out);
 }
 
 TILEPRESS_KERNEL(linear_f32_i8_int);

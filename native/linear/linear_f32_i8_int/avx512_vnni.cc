@@ -14,16 +14,17 @@ template <class At>
   return _mm512_inserti32x4(_mm512_inserti32x4(two, quarter(2), 2), quarter(3), 3);
 }
 
-// Kept codes where unpack_kept has left them, or what they were looked up as there. Like those of kept_codes_avx512.h,
-// but that for lack of an expansion of bytes it is looked up where each of sixteen goes.
+// Kept codes where unpack_nonzeros has left them, or what they were looked up as there. Like those of
+// kept_codes_avx512.h, but that for lack of an expansion of bytes it is looked up where each of sixteen goes.
 template <bool looked_up>
-class KeptBytes {
+class NonzeroBytes {
  public:
   static constexpr int kBits = looked_up ? 8 : 0;
   static constexpr bool kLookedUp = looked_up, kRaised = false;
 
-  KeptBytes(const SpanWeights& weights, const uint8_t* scratch)
-      : from_(weights.format->bits == 8 ? weights.packed + weights.taken : scratch + weights.taken % 8), at_(from_) {}
+  NonzeroBytes(const KPanel& weights, const uint8_t* scratch)
+      : from_(weights.format->bits == 8 ? weights.packed + weights.consumed : scratch + weights.consumed % 8),
+        at_(from_) {}
 
   template <int vectors, bool filled, class Work>
   [[gnu::always_inline]] void next(const uint8_t* mask, __m512i others, const Work& work) {
@@ -32,8 +33,9 @@ class KeptBytes {
       prefetch_ahead(at_);
       uint64_t places;
       std::memcpy(&places, mask, sizeof(places));
-      const auto kept = [&](int part) __attribute__((always_inline)) { return at_ + kept_before(places, part); };
-      const __m512i codes = four_quarters(kept);
+      const auto nonzeros = [&](int part)
+                                __attribute__((always_inline)) { return at_ + nonzeros_before(places, part); };
+      const __m512i codes = four_quarters(nonzeros);
       const auto first = [&](int part) __attribute__((always_inline)) { return kWideShuffles.first[mask[2 * part]]; };
       const auto second = [&](int part)
                               __attribute__((always_inline)) { return kWideShuffles.second[mask[2 * part + 1]]; };
@@ -44,20 +46,20 @@ class KeptBytes {
     }
   }
 
-  int64_t taken() const { return at_ - from_; }
+  int64_t consumed() const { return at_ - from_; }
 
  private:
   const uint8_t *from_, *at_;
 };
 
-int64_t linear_f32_i8_int(const SpanWeights& weights, const IntegerActivations& x, float* out, uint8_t* scratch) {
+int64_t linear_f32_i8_int(const KPanel& weights, const IntegerActivations& x, float* out, uint8_t* scratch) {
   constexpr int64_t kFewRows = 6;  // above, expanding anew for each few costs more than keeping what was expanded
-  if (!weights.mask || x.batch * x.digit_count > kFewRows) return linear_any<Avx2>(weights, x, out, scratch);
-  const Kept kept = unpack_kept<Avx2>(weights, scratch);
-  if (kept.count < 0) return -1;
-  if (!weights.format->integers) return sparse<KeptBytes<false>>(weights, x, out, scratch);
-  look_up_integers(*weights.format, scratch, kept.count + kKeptBefore);
-  return sparse<KeptBytes<true>>(weights, x, out, scratch);
+  if (!weights.mask || x.batch * x.limb_count > kFewRows) return linear_any<Avx2>(weights, x, out, scratch);
+  const Nonzeros nonzeros = unpack_nonzeros<Avx2>(weights, scratch);
+  if (nonzeros.count < 0) return -1;
+  if (!weights.format->integers) return sparse<NonzeroBytes<false>>(weights, x, out, scratch);
+  look_up_integers(*weights.format, scratch, nonzeros.count + kNonzerosBefore);
+  return sparse<NonzeroBytes<true>>(weights, x, out, scratch);
 }
 
 TILEPRESS_KERNEL(linear_f32_i8_int);

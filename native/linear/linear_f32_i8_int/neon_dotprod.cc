@@ -3,7 +3,7 @@
 namespace tilepress {
 namespace {
 
-int64_t linear_f32_i8_int(const SpanWeights& weights, const IntegerActivations& x, float* out, uint8_t* scratch) {
+int64_t linear_f32_i8_int(const KPanel& weights, const IntegerActivations& x, float* out, uint8_t* scratch) {
   return linear_by_dots(weights, x, out, scratch);
 }
 

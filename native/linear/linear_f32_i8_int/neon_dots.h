@@ -1,7 +1,7 @@
 #pragma once
 
 // Two ways, with the same sums. A few rows of activations: dense 4- and 8-bit codes straight from their bytes, sparse
-// codes expanded in registers. Everything else: the span decoded to operands, which then are dense 8-bit codes.
+// codes expanded in registers. Everything else: the K-panel decoded to operands, which then are dense 8-bit codes.
 #include "linear/linear_f32_i8_int/neon_groups.h"
 #include "linear/linear_f32_i8_int/neon_rows.h"
 #include "pack/unpack_neon.h"
@@ -20,19 +20,19 @@ template <int shift>
 constexpr float kAnchors[4] = {kAnchor<shift>, kAnchor<shift>, kAnchor<shift>, kAnchor<shift>};
 bool fits_anchor(const IntegerActivations& x) { return x.segment <= 128 && x.bits <= 9; }  // 255 * 128 * 128 < 2^22
 
-// The lines of bytes that some rows of activations are: a line for each digit of each row, or five for four rows.
-template <int rows, int digits>
-struct Digits {
-  static constexpr int kRows = rows, kLines = rows * digits, kDigits = digits;
+// The lines of bytes that some rows of activations are: a line for each limb of each row, or five for four rows.
+template <int rows, int limbs>
+struct Limbs {
+  static constexpr int kRows = rows, kLines = rows * limbs, kLimbs = limbs;
   static const int8_t* line(const IntegerActivations& x, int64_t row, int index) {
-    return x.digits[index % digits] + (row + index / digits) * x.stride;
+    return x.limbs[index % limbs] + (row + index / limbs) * x.stride;
   }
 };
 
-struct Fives {
-  static constexpr int kRows = kNineBitRows, kLines = kNineBitLines, kDigits = 1;
+struct NineBitLines {
+  static constexpr int kRows = kNineBitRows, kLines = kNineBitLines, kLimbs = 1;
   static const int8_t* line(const IntegerActivations& x, int64_t row, int index) {
-    return x.digits[0] + (row / kRows * kLines + index) * x.stride;
+    return x.limbs[0] + (row / kRows * kLines + index) * x.stride;
   }
 };
 
@@ -42,21 +42,21 @@ struct Fives {
 template <class Lines, int quarters, int shift, bool anchored, bool dense>
 struct Sums {
   static constexpr int kQuarters = quarters;
-  static constexpr bool kAnchored = anchored, kFives = std::is_same_v<Lines, Fives>;
+  static constexpr bool kAnchored = anchored, kNineBitLines = std::is_same_v<Lines, NineBitLines>;
   static constexpr bool kLoaded = dense && Lines::kLines > 1;
-  static constexpr bool kInUnits = kLoaded && anchored && shift == 4 && !kFives && Lines::kDigits == 1;
+  static constexpr bool kInUnits = kLoaded && anchored && shift == 4 && !kNineBitLines && Lines::kLimbs == 1;
   int32x4_t of[Lines::kLines][quarters];
   const float* starts;
   int64_t start_stride;
-  int32x4_t digit_bits;
+  int32x4_t limb_bits;
 
   [[gnu::always_inline]] Sums(const IntegerActivations& x, int64_t row, int64_t segment)
       : starts(kInUnits ? x.starts + 4 * (row * x.segment_stride + segment) : kAnchors<shift>),
         start_stride(kInUnits ? 4 * x.segment_stride : 0),
-        digit_bits(vdupq_n_s32(x.digit_bits)) {
+        limb_bits(vdupq_n_s32(x.limb_bits)) {
     unrolled<Lines::kLines * quarters>([&]<int i>() __attribute__((always_inline)) {
       constexpr int kLine = i / quarters;
-      constexpr bool kFromZero = !anchored || kLine % Lines::kDigits != Lines::kDigits - 1;
+      constexpr bool kFromZero = !anchored || kLine % Lines::kLimbs != Lines::kLimbs - 1;
       of[kLine][i % quarters] = kFromZero ? vdupq_n_s32(0)
                                 : kLoaded ? load_start<i>(start_of(kLine), segment)
                                           : vreinterpretq_s32_f32(vdupq_n_f32(kAnchor<shift>));
@@ -73,10 +73,10 @@ struct Sums {
   }
 
   [[gnu::always_inline]] int32x4_t whole(int row, int quarter) const {
-    if constexpr (kFives) return vmlaq_n_s32(of[row][quarter], of[row + 1][quarter], kNineBitFactor);
-    int32x4_t sum = of[row * Lines::kDigits][quarter];
-    for (int digit = 1; digit < Lines::kDigits; ++digit) {
-      sum = vaddq_s32(of[row * Lines::kDigits + digit][quarter], vshlq_s32(sum, digit_bits));
+    if constexpr (kNineBitLines) return vmlaq_n_s32(of[row][quarter], of[row + 1][quarter], kNineBitFactor);
+    int32x4_t sum = of[row * Lines::kLimbs][quarter];
+    for (int limb = 1; limb < Lines::kLimbs; ++limb) {
+      sum = vaddq_s32(of[row * Lines::kLimbs + limb][quarter], vshlq_s32(sum, limb_bits));
     }
     return sum;
   }
@@ -84,7 +84,7 @@ struct Sums {
   [[gnu::always_inline]] float32x4_t value(int row, int quarter) const {
     if constexpr (kInUnits) {
       return vsubq_f32(vreinterpretq_f32_s32(of[row][quarter]), vld1q_f32(start_of(row)));
-    } else if constexpr (kFives && anchored) {
+    } else if constexpr (kNineBitLines && anchored) {
       return vfmaq_n_f32(to_float(of[row][quarter]), to_float(of[row + 1][quarter]), kNineBitFactor);
     }
     return to_float(whole(row, quarter));
@@ -193,12 +193,11 @@ constexpr int kAhead = 512;  // bytes to prefetch; hides what the hardware's own
 // From quarter `first` on as many as there are registers for. `group`: of inputs, where codes have a scale for each so
 // many and activations too, and no last one is shorter; or 0.
 template <class Codes, class Scales, class Lines, bool units, bool anchored, int group, int first = 0>
-void dense_rows(const SpanWeights& weights, const IntegerActivations& x, const uint8_t* codes, int64_t row,
-                float* out) {
+void dense_rows(const KPanel& weights, const IntegerActivations& x, const uint8_t* codes, int64_t row, float* out) {
   constexpr bool kOnce = !units && Codes::kShift == 0 && !Codes::kNear;  // few segments, and codes from memory
   constexpr int kHere = Lines::kLines < 4 || kOnce ? kQuarters : kQuarters / 2;
   using Here = Sums<Lines, kHere, Codes::kShift, anchored, true>;
-  Totals<Lines::kRows, kHere, first> totals;
+  Totals<Lines::kRows, kHere, first> accumulators;
   const Codes taken_apart(*weights.format);
   const uint8_t* packed = codes;
   const int8_t* lines[Lines::kLines];
@@ -219,7 +218,7 @@ void dense_rows(const SpanWeights& weights, const IntegerActivations& x, const u
     } else {
       for (int64_t input = segment.begin; input < segment.end; input += kStepInputs) step(input);
     }
-    totals.template add<Codes::kZeroPoints, units, Scales>(weights, x, segment, row, sums);
+    accumulators.template add<Codes::kZeroPoints, units, Scales>(weights, x, segment, row, sums);
   };
   if constexpr (group > 0) {
     const int64_t before = weights.first / group;
@@ -229,7 +228,7 @@ void dense_rows(const SpanWeights& weights, const IntegerActivations& x, const u
   } else {
     for_segments(weights, x, multiply);
   }
-  totals.add_to(out, x.batch - row);
+  accumulators.add_to(out, x.batch - row);
   if constexpr (first + kHere < kQuarters) {
     dense_rows<Codes, Scales, Lines, units, anchored, group, first + kHere>(weights, x, codes, row, out);
   }
@@ -246,12 +245,12 @@ void dense_rows(const SpanWeights& weights, const IntegerActivations& x, const u
 // Operands, 2^shift times too large, expanded a tile row at a time; `pairs`: of 16-bit tiles. Returns how many it took,
 // or -1 where that is more than there are; it never reads more than a vector past those.
 template <class Scales, int shift, bool zero_points, bool pairs, class Lines, bool units, bool anchored>
-int64_t sparse_rows(const SpanWeights& weights, const IntegerActivations& x, const Kept& operands, int64_t row,
+int64_t sparse_rows(const KPanel& weights, const IntegerActivations& x, const Nonzeros& operands, int64_t row,
                     float* out) {
-  const uint8_t *mask = weights.mask, *kept = operands.codes, *end = kept + operands.count;
+  const uint8_t *mask = weights.mask, *nonzeros = operands.codes, *end = nonzeros + operands.count;
   bool over = false;
   using All = Sums<Lines, kQuarters, shift, anchored, false>;
-  Totals<Lines::kRows> totals;
+  Totals<Lines::kRows> accumulators;
   for_segments(weights, x, [&](const Segment& segment) __attribute__((always_inline)) {
     All sums(x, row, segment.index);
     uint8x16_t zeros[kQuarters] = {};
@@ -262,12 +261,12 @@ int64_t sparse_rows(const SpanWeights& weights, const IntegerActivations& x, con
     for (int64_t input = segment.begin; input < segment.end; input += kStepInputs) {
       int8x16_t lanes[Lines::kLines];
       load_x<Lines>(x, row, input, lanes);
-      for (int line = 0; line < 3; ++line) __builtin_prefetch(kept + kAhead + line * kVectorBytes);
+      for (int line = 0; line < 3; ++line) __builtin_prefetch(nonzeros + kAhead + line * kVectorBytes);
       __builtin_prefetch(mask + kAhead / 4);
       const auto tile_row = [&]<int lane>() __attribute__((always_inline)) {
         const Places places(mask);
         const auto expand = [&](int quarter) __attribute__((always_inline)) {
-          return zero_points ? places.expand(kept, quarter, zeros[quarter]) : places.expand(kept, quarter);
+          return zero_points ? places.expand(nonzeros, quarter, zeros[quarter]) : places.expand(nonzeros, quarter);
         };
         if constexpr (pairs) {
           int8x16_t line[kQuarters] = {expand(0), expand(1), expand(2), expand(3)};
@@ -277,9 +276,9 @@ int64_t sparse_rows(const SpanWeights& weights, const IntegerActivations& x, con
           for (int quarter = 0; quarter < kQuarters; ++quarter)
             sums.template add<lane>(quarter, expand(quarter), lanes);
         }
-        kept += places.total;
-        if (kept > end) [[unlikely]]
-          kept = end, over = true;
+        nonzeros += places.total;
+        if (nonzeros > end) [[unlikely]]
+          nonzeros = end, over = true;
         mask += 8;
       };
       tile_row.template operator()<0>();
@@ -287,14 +286,14 @@ int64_t sparse_rows(const SpanWeights& weights, const IntegerActivations& x, con
       tile_row.template operator()<2>();
       tile_row.template operator()<3>();
     }
-    totals.template add<zero_points, units, Scales>(weights, x, segment, row, sums);
+    accumulators.template add<zero_points, units, Scales>(weights, x, segment, row, sums);
   });
-  totals.add_to(out);
-  return over ? -1 : kept - operands.codes;
+  accumulators.add_to(out);
+  return over ? -1 : nonzeros - operands.codes;
 }
 
-// Rows of activations, a few at a time, sharing what is read of the weights. `floats`: in several digits, always.
-template <bool fives, bool floats, class Rows>
+// Rows of activations, a few at a time, sharing what is read of the weights. `floats`: in several limbs, always.
+template <bool nine_bit_lines, bool floats, class Rows>
 void in_steps(const IntegerActivations& x, float* out, const Rows& rows) {
   int64_t row = 0;
   const auto all = [&]<class Lines, bool units>(int64_t end) {
@@ -302,24 +301,24 @@ void in_steps(const IntegerActivations& x, float* out, const Rows& rows) {
       rows.template operator()<Lines, units>(row, out + row * kBlockNeurons);
     }
   };
-  const auto of = [&]<int digits, bool units>() {
-    constexpr int kMost = 4 / digits;
-    all.template operator()<Digits<kMost, digits>, units>(x.batch / kMost * kMost);
-    all.template operator()<Digits<1, digits>, units>(x.batch);
+  const auto of = [&]<int limbs, bool units>() {
+    constexpr int kMost = 4 / limbs;
+    all.template operator()<Limbs<kMost, limbs>, units>(x.batch / kMost * kMost);
+    all.template operator()<Limbs<1, limbs>, units>(x.batch);
   };
-  if constexpr (fives) {
-    if (x.fives) return all.template operator()<Fives, true>(x.batch);
+  if constexpr (nine_bit_lines) {
+    if (x.nine_bit_lines) return all.template operator()<NineBitLines, true>(x.batch);
   }
-  // Several digits are always block floating point.
-  if (x.digit_count == 3) return of.template operator()<3, true>();
-  if (x.digit_count == 2) return of.template operator()<2, true>();
+  // Several limbs are always block floating point.
+  if (x.limb_count == 3) return of.template operator()<3, true>();
+  if (x.limb_count == 2) return of.template operator()<2, true>();
   if constexpr (!floats) {
     x.units ? of.template operator()<1, true>() : of.template operator()<1, false>();
   }
 }
 
 template <class Codes, class Scales, bool anchored>
-void dense_with(const SpanWeights& weights, const IntegerActivations& x, const uint8_t* packed, float* out) {
+void dense_with(const KPanel& weights, const IntegerActivations& x, const uint8_t* packed, float* out) {
   constexpr int kGroup = anchored && std::is_same_v<Scales, Bf16Scales> ? kGroupInputs : 0;
   const bool usual = weights.format->group == kGroup && x.segment == kGroup && weights.inputs % kGroupInputs == 0;
   constexpr bool kFloats = std::is_same_v<Codes, Table4>;
@@ -331,7 +330,7 @@ void dense_with(const SpanWeights& weights, const IntegerActivations& x, const u
 }
 
 template <class Codes>
-int64_t dense(const SpanWeights& weights, const IntegerActivations& x, const uint8_t* packed, float* out) {
+int64_t dense(const KPanel& weights, const IntegerActivations& x, const uint8_t* packed, float* out) {
   const bool anchored = Codes::kAnchors && fits_anchor(x);
   const auto multiply = [&]<class Scales>() {
     anchored ? dense_with<Codes, Scales, Codes::kAnchors>(weights, x, packed, out)
@@ -342,19 +341,20 @@ int64_t dense(const SpanWeights& weights, const IntegerActivations& x, const uin
   return 0;
 }
 
-int64_t dense_table(const SpanWeights& weights, const IntegerActivations& x, float* out) {
+int64_t dense_table(const KPanel& weights, const IntegerActivations& x, float* out) {
   weights.format->scale == ScaleType::e8m0 ? dense_with<Table4, PowerScales, false>(weights, x, weights.packed, out)
                                            : dense_with<Table4, OtherScales, false>(weights, x, weights.packed, out);
   return 0;
 }
 
 template <class Scales, int shift, bool anchored, bool zero_points = false, bool looked_up = false>
-int64_t sparse_with(const SpanWeights& weights, const IntegerActivations& x, const Kept& operands, float* out) {
-  int64_t taken = 0;
+int64_t sparse_with(const KPanel& weights, const IntegerActivations& x, const Nonzeros& operands, float* out) {
+  int64_t consumed = 0;
   in_steps<false, looked_up>(x, out, [&]<class Lines, bool units>(int64_t row, float* to) {
-    taken = sparse_rows<Scales, shift, zero_points, looked_up, Lines, units, anchored>(weights, x, operands, row, to);
+    consumed =
+        sparse_rows<Scales, shift, zero_points, looked_up, Lines, units, anchored>(weights, x, operands, row, to);
   });
-  return taken;
+  return consumed;
 }
 
 // A stream of signed 4-bit codes to operands sixteen times too large. Whole vectors.
@@ -367,49 +367,49 @@ void unpack_nibbles(const uint8_t* in, int64_t count, uint8_t* operands) {
   }
 }
 
-int64_t sparse(const SpanWeights& weights, const IntegerActivations& x, float* out, uint8_t* scratch) {
+int64_t sparse(const KPanel& weights, const IntegerActivations& x, float* out, uint8_t* scratch) {
   const int bits = weights.format->bits;
-  const int64_t taken = weights.taken, left = weights.limit - taken;
-  if (bits == 8) return sparse_with<OtherScales, 0, false>(weights, x, {weights.packed + taken, left}, out);
+  const int64_t consumed = weights.consumed, left = weights.limit - consumed;
+  if (bits == 8) return sparse_with<OtherScales, 0, false>(weights, x, {weights.packed + consumed, left}, out);
   const bool as_signed = !weights.format->integers && !weights.zeros;
   if (bits == 4 && as_signed && weights.format->scale == ScaleType::bf16 && fits_anchor(x)) {
     const int64_t count = count_bits(weights.mask, weights.tiles * tile_mask_bytes(8));
     if (count > left) return -1;
-    unpack_nibbles(weights.packed + taken / 2, taken % 2 + count, scratch);
-    return sparse_with<Bf16Scales, 4, true>(weights, x, {scratch + taken % 2, count}, out);
+    unpack_nibbles(weights.packed + consumed / 2, consumed % 2 + count, scratch);
+    return sparse_with<Bf16Scales, 4, true>(weights, x, {scratch + consumed % 2, count}, out);
   }
-  const Kept kept = unpack_kept<Neon>(weights, scratch);
-  if (kept.count < 0) return -1;
-  to_operands(*weights.format, scratch, kept.count + kKeptBefore);
+  const Nonzeros nonzeros = unpack_nonzeros<Neon>(weights, scratch);
+  if (nonzeros.count < 0) return -1;
+  to_operands(*weights.format, scratch, nonzeros.count + kNonzerosBefore);
   if (weights.format->integers) {
     return weights.format->scale == ScaleType::e8m0
-               ? sparse_with<PowerScales, 0, false, false, true>(weights, x, kept, out)
-               : sparse_with<OtherScales, 0, false, false, true>(weights, x, kept, out);
+               ? sparse_with<PowerScales, 0, false, false, true>(weights, x, nonzeros, out)
+               : sparse_with<OtherScales, 0, false, false, true>(weights, x, nonzeros, out);
   }
-  return weights.zeros ? sparse_with<OtherScales, 0, false, true>(weights, x, kept, out)
-                       : sparse_with<OtherScales, 0, false>(weights, x, kept, out);
+  return weights.zeros ? sparse_with<OtherScales, 0, false, true>(weights, x, nonzeros, out)
+                       : sparse_with<OtherScales, 0, false>(weights, x, nonzeros, out);
 }
 
 template <bool negative>
-int64_t dense4(const SpanWeights& weights, const IntegerActivations& x, float* out, uint8_t* scratch) {
+int64_t dense4(const KPanel& weights, const IntegerActivations& x, float* out, uint8_t* scratch) {
   if (x.batch <= kFewRows) return dense<Dense4<negative>>(weights, x, weights.packed, out);
   Halved4<negative>::halve(weights.packed, weights.tiles, scratch);
   return dense<Halved4<negative>>(weights, x, scratch, out);
 }
 
-int64_t decoded(const SpanWeights& weights, const IntegerActivations& x, float* out, uint8_t* scratch) {
+int64_t decoded(const KPanel& weights, const IntegerActivations& x, float* out, uint8_t* scratch) {
   uint8_t* operands = operands_in(weights, scratch);
-  const int64_t taken = decode_operands<Neon>(weights, operands, scratch);
-  if (taken < 0) return taken;
+  const int64_t consumed = decode_operands<Neon>(weights, operands, scratch);
+  if (consumed < 0) return consumed;
   weights.zeros ? dense<Dense8<true>>(weights, x, operands, out) : dense<Dense8<false>>(weights, x, operands, out);
-  return taken;
+  return consumed;
 }
 
-inline int64_t linear_by_dots(const SpanWeights& weights, const IntegerActivations& x, float* out, uint8_t* scratch) {
+inline int64_t linear_by_dots(const KPanel& weights, const IntegerActivations& x, float* out, uint8_t* scratch) {
   const int bits = weights.format->bits;
   const bool negative = !weights.zeros;
   const bool signed_bytes = negative || bits < 8;  // codes, as operands
-  const int64_t lines = x.batch * (x.fives ? 2 : x.digit_count);
+  const int64_t lines = x.batch * (x.nine_bit_lines ? 2 : x.limb_count);
   const bool few = weights.format->integers ? x.batch <= kFewLookedUp : lines <= kFewRows;
   if (weights.mask && signed_bytes && few) return sparse(weights, x, out, scratch);
   if (!weights.mask && weights.format->integers) return dense_table(weights, x, out);

@@ -12,20 +12,20 @@ namespace {
 constexpr int kGroupInputs = 32;
 constexpr int kNear = 1024, kFar = 8192;  // bytes to prefetch into the first and the second cache
 
-inline bool in_groups(const SpanWeights& weights, const IntegerActivations& x) {
+inline bool in_groups(const KPanel& weights, const IntegerActivations& x) {
   const Format& format = *weights.format;
   return !weights.mask && !weights.zeros && format.bits == 4 && format.scale == ScaleType::bf16 &&
          format.group == kGroupInputs && x.segment == kGroupInputs && weights.inputs % kGroupInputs == 0 &&
-         (x.digit_count == 1 || (x.digit_count == 2 && x.digit_bits == 0));
+         (x.limb_count == 1 || (x.limb_count == 2 && x.limb_bits == 0));
 }
 
 template <int addends>
-[[gnu::always_inline]] inline void multiply_groups(const SpanWeights& weights, const IntegerActivations& x, int64_t row,
+[[gnu::always_inline]] inline void multiply_groups(const KPanel& weights, const IntegerActivations& x, int64_t row,
                                                    float* out) {
   const auto* halves = static_cast<const uint16_t*>(weights.scales) + weights.first / kGroupInputs * kBlockNeurons;
   const uint8_t* packed = weights.packed;
   const uint16x8_t zero = vdupq_n_u16(0);
-  Totals<1> totals;
+  Totals<1> accumulators;
   for (int64_t group = 0; group < weights.inputs / kGroupInputs; ++group, halves += kBlockNeurons) {
     const float* start = x.starts + 4 * (row * x.segment_stride + group);
     int32x4_t sums[kQuarters] = {load_start<0>(start, group), load_start<1>(start, group), load_start<2>(start, group),
@@ -52,7 +52,7 @@ template <int addends>
     };
     const auto sixteen_inputs = [&](int64_t input) {
       int8x16_t lanes[addends];
-      for (int i = 0; i < addends; ++i) lanes[i] = vld1q_s8(x.digits[i] + row * x.stride + input);
+      for (int i = 0; i < addends; ++i) lanes[i] = vld1q_s8(x.limbs[i] + row * x.stride + input);
       eight_inputs.template operator()<0>(lanes);
       eight_inputs.template operator()<2>(lanes);
     };
@@ -63,23 +63,23 @@ template <int addends>
                                           vzip2q_u16(zero, second)};
     for (int i = 0; i < kQuarters; ++i) {
       const float32x4_t value = vsubq_f32(vreinterpretq_f32_s32(sums[i]), vld1q_f32(start));
-      totals.of[i] = vfmaq_f32(totals.of[i], value, vreinterpretq_f32_u16(scales[i]));
+      accumulators.of[i] = vfmaq_f32(accumulators.of[i], value, vreinterpretq_f32_u16(scales[i]));
     }
   }
-  totals.add_to(out);
+  accumulators.add_to(out);
 }
 
 // Scheduled before registers are allotted, as the rest is not: with one addend there are some to spare.
-[[gnu::optimize("schedule-insns")]] void multiply_one(const SpanWeights& weights, const IntegerActivations& x,
-                                                      int64_t row, float* out) {
+[[gnu::optimize("schedule-insns")]] void multiply_one(const KPanel& weights, const IntegerActivations& x, int64_t row,
+                                                      float* out) {
   multiply_groups<1>(weights, x, row, out);
 }
-void multiply_two(const SpanWeights& weights, const IntegerActivations& x, int64_t row, float* out) {
+void multiply_two(const KPanel& weights, const IntegerActivations& x, int64_t row, float* out) {
   multiply_groups<2>(weights, x, row, out);
 }
 
-inline void multiply_in_groups(const SpanWeights& weights, const IntegerActivations& x, int64_t row, float* out) {
-  x.digit_count == 2 ? multiply_two(weights, x, row, out) : multiply_one(weights, x, row, out);
+inline void multiply_in_groups(const KPanel& weights, const IntegerActivations& x, int64_t row, float* out) {
+  x.limb_count == 2 ? multiply_two(weights, x, row, out) : multiply_one(weights, x, row, out);
 }
 
 }  // namespace

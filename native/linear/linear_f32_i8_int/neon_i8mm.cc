@@ -1,6 +1,6 @@
 // Two lines of activations at a time go through `smmla`, which multiplies two rows of eight bytes with two others:
 // eight inputs of two neurons, from two tile rows side by side, with those of two **lines** of x, which are two rows of
-// activations, or two digits of one row. Weights for more lines than one pass takes are
+// activations, or two limbs of one row. Weights for more lines than one pass takes are
 // put side by side once, in scratch memory. Where that has nothing to gain, the kernel of neon_dotprod does it.
 #include "linear/linear_f32_i8_int/neon_dots.h"
 #include "pack/unpack_neon.h"
@@ -12,15 +12,15 @@ constexpr int kPassLines = 4;                 // lines of x that share a look at
 constexpr int64_t kFewSparse = 4;             // lines for which neon_dotprod expands sparse weights in registers
 constexpr int kPairBytes = 2 * kVectorBytes;  // operands of two tile rows
 
-constexpr int line_pairs(int rows, int digits) { return (rows * digits + 1) / 2; }
+constexpr int line_pairs(int rows, int limbs) { return (rows * limbs + 1) / 2; }
 
 // [pair of lines][inputs 0 … 7 or 8 … 15]: eight inputs of each of two lines.
-template <int rows, int digits>
+template <int rows, int limbs>
 struct PairedX {
-  int8x16_t of[line_pairs(rows, digits)][2];
+  int8x16_t of[line_pairs(rows, limbs)][2];
 
   [[gnu::always_inline]] PairedX(const IntegerActivations& x, int64_t row, int64_t input) {
-    for (int pair = 0; pair < line_pairs(rows, digits); ++pair) {
+    for (int pair = 0; pair < line_pairs(rows, limbs); ++pair) {
       const int64x2_t first = line(x, row, 2 * pair, input), second = line(x, row, 2 * pair + 1, input);
       of[pair][0] = vreinterpretq_s8_s64(vzip1q_s64(first, second));
       of[pair][1] = vreinterpretq_s8_s64(vzip2q_s64(first, second));
@@ -29,9 +29,9 @@ struct PairedX {
 
   // Where a line is missing the one before it stands in; nobody asks for its sums.
   static int64x2_t line(const IntegerActivations& x, int64_t row, int index, int64_t input) {
-    const int at = index < rows * digits ? index : index - 1;
-    const int8_t* digit = x.digits[at % digits];
-    return vreinterpretq_s64_s8(vld1q_s8(digit + (row + at / digits) * x.stride + input));
+    const int at = index < rows * limbs ? index : index - 1;
+    const int8_t* limb = x.limbs[at % limbs];
+    return vreinterpretq_s64_s8(vld1q_s8(limb + (row + at / limbs) * x.stride + input));
   }
 };
 
@@ -46,20 +46,20 @@ struct Neurons {
 };
 
 // Each vector has the sums of two neurons for two lines.
-template <int rows, int digits, int shift>
+template <int rows, int limbs, int shift>
 struct PairedSums {
   static constexpr bool kAnchored = false;
-  int32x4_t of[line_pairs(rows, digits)][kQuarters][2];
-  int32x4_t digit_bits;
+  int32x4_t of[line_pairs(rows, limbs)][kQuarters][2];
+  int32x4_t limb_bits;
 
-  explicit PairedSums(const IntegerActivations& x) : digit_bits(vdupq_n_s32(x.digit_bits)) {
+  explicit PairedSums(const IntegerActivations& x) : limb_bits(vdupq_n_s32(x.limb_bits)) {
     for (auto& pair : of) {
       for (auto& quarter : pair) quarter[0] = quarter[1] = vdupq_n_s32(0);
     }
   }
 
-  [[gnu::always_inline]] void add(int quarter, int eight, const Neurons& neurons, const PairedX<rows, digits>& x) {
-    for (int pair = 0; pair < line_pairs(rows, digits); ++pair) {
+  [[gnu::always_inline]] void add(int quarter, int eight, const Neurons& neurons, const PairedX<rows, limbs>& x) {
+    for (int pair = 0; pair < line_pairs(rows, limbs); ++pair) {
       for (int i = 0; i < 2; ++i) {
         int32x4_t& sum = of[pair][quarter][i];
         sum = vmmlaq_s32(sum, neurons.of[i], x.of[pair][eight]);
@@ -73,9 +73,9 @@ struct PairedSums {
   }
 
   [[gnu::always_inline]] int32x4_t whole(int row, int quarter) const {
-    int32x4_t sum = line(digits * row, quarter);
-    for (int digit = 1; digit < digits; ++digit) {
-      sum = vaddq_s32(line(digits * row + digit, quarter), vshlq_s32(sum, digit_bits));
+    int32x4_t sum = line(limbs * row, quarter);
+    for (int limb = 1; limb < limbs; ++limb) {
+      sum = vaddq_s32(line(limbs * row + limb, quarter), vshlq_s32(sum, limb_bits));
     }
     return sum;
   }
@@ -133,43 +133,41 @@ void put_side_by_side(const uint8_t* packed, int64_t tiles, uint8_t* to) {
   }
 }
 
-template <class Codes, class Scales, int rows, int digits, bool units>
-void paired_rows(const SpanWeights& weights, const IntegerActivations& x, const uint8_t* packed, int64_t row,
-                 float* out) {
-  Totals<rows> totals;
+template <class Codes, class Scales, int rows, int limbs, bool units>
+void paired_rows(const KPanel& weights, const IntegerActivations& x, const uint8_t* packed, int64_t row, float* out) {
+  Totals<rows> accumulators;
   for_segments(weights, x, [&](const Segment& segment) {
-    PairedSums<rows, digits, Codes::kShift> sums(x);
+    PairedSums<rows, limbs, Codes::kShift> sums(x);
     for (int64_t input = segment.begin; input < segment.end; input += kStepInputs) {
-      const PairedX<rows, digits> lines(x, row, input);
+      const PairedX<rows, limbs> lines(x, row, input);
       for (int eight = 0; eight < 2; ++eight, packed += Codes::kPairStride) {
         for (int quarter = 0; quarter < kQuarters; ++quarter) {
           sums.add(quarter, eight, Codes::neurons(packed, quarter), lines);
         }
       }
     }
-    totals.template add<Codes::kZeroPoints, units, Scales>(weights, x, segment, row, sums);
+    accumulators.template add<Codes::kZeroPoints, units, Scales>(weights, x, segment, row, sums);
   });
-  totals.add_to(out);
+  accumulators.add_to(out);
 }
 
 // All rows of x from `row` on, as many at a time as a pass takes, then half as many, and so on.
-template <class Codes, class Scales, int rows, int digits, bool units>
-void paired_from(const SpanWeights& weights, const IntegerActivations& x, const uint8_t* packed, int64_t row,
-                 float* out) {
+template <class Codes, class Scales, int rows, int limbs, bool units>
+void paired_from(const KPanel& weights, const IntegerActivations& x, const uint8_t* packed, int64_t row, float* out) {
   for (; row + rows <= x.batch; row += rows) {
     float* to = out + row * kBlockNeurons;
-    paired_rows<Codes, Scales, rows, digits, units>(weights, x, packed, row, to);
+    paired_rows<Codes, Scales, rows, limbs, units>(weights, x, packed, row, to);
   }
   if constexpr (rows > 1) {
-    paired_from<Codes, Scales, rows / 2, digits, units>(weights, x, packed, row, out);
+    paired_from<Codes, Scales, rows / 2, limbs, units>(weights, x, packed, row, out);
   }
 }
 
 template <class Codes, class Scales>
-void paired_with(const SpanWeights& weights, const IntegerActivations& x, const uint8_t* packed, float* out) {
-  if (x.digit_count == 3) {  // several digits are always block floating point
+void paired_with(const KPanel& weights, const IntegerActivations& x, const uint8_t* packed, float* out) {
+  if (x.limb_count == 3) {  // several limbs are always block floating point
     paired_from<Codes, Scales, 1, 3, true>(weights, x, packed, 0, out);
-  } else if (x.digit_count == 2) {
+  } else if (x.limb_count == 2) {
     paired_from<Codes, Scales, kPassLines / 2, 2, true>(weights, x, packed, 0, out);
   } else if (x.units) {
     paired_from<Codes, Scales, kPassLines, 1, true>(weights, x, packed, 0, out);
@@ -179,23 +177,23 @@ void paired_with(const SpanWeights& weights, const IntegerActivations& x, const 
 }
 
 template <class Codes>
-void paired(const SpanWeights& weights, const IntegerActivations& x, const uint8_t* packed, float* out) {
+void paired(const KPanel& weights, const IntegerActivations& x, const uint8_t* packed, float* out) {
   weights.format->scale == ScaleType::bf16 ? paired_with<Codes, Bf16Scales>(weights, x, packed, out)
                                            : paired_with<Codes, OtherScales>(weights, x, packed, out);
 }
 
-int64_t lines_of(const IntegerActivations& x) { return x.batch * x.digit_count; }
+int64_t lines_of(const IntegerActivations& x) { return x.batch * x.limb_count; }
 
 // `scratch` must not be where `packed` is.
 template <class Codes, bool zero_points = Codes::kZeroPoints>
-void put_and_multiply(const SpanWeights& weights, const IntegerActivations& x, const uint8_t* packed, float* out,
+void put_and_multiply(const KPanel& weights, const IntegerActivations& x, const uint8_t* packed, float* out,
                       uint8_t* scratch) {
   put_side_by_side<Codes>(packed, weights.tiles, scratch);
   paired<SideBySide<zero_points, Codes::kShift>>(weights, x, scratch, out);
 }
 
 // Operands, or codes that are their own operands. Those with zero points have been decoded, so come from near.
-void multiply_operands(const SpanWeights& weights, const IntegerActivations& x, const uint8_t* operands, float* out,
+void multiply_operands(const KPanel& weights, const IntegerActivations& x, const uint8_t* operands, float* out,
                        uint8_t* scratch) {
   if (weights.zeros) {
     put_and_multiply<Paired8, true>(weights, x, operands, out, scratch);
@@ -207,19 +205,19 @@ void multiply_operands(const SpanWeights& weights, const IntegerActivations& x, 
 }
 
 template <bool negative>
-void multiply_codes4(const SpanWeights& weights, const IntegerActivations& x, float* out, uint8_t* scratch) {
+void multiply_codes4(const KPanel& weights, const IntegerActivations& x, float* out, uint8_t* scratch) {
   lines_of(x) > kPassLines ? put_and_multiply<Paired4<negative>>(weights, x, weights.packed, out, scratch)
                            : paired<Paired4<negative>>(weights, x, weights.packed, out);
 }
 
-int64_t multiply_decoded(const SpanWeights& weights, const IntegerActivations& x, float* out, uint8_t* scratch) {
+int64_t multiply_decoded(const KPanel& weights, const IntegerActivations& x, float* out, uint8_t* scratch) {
   uint8_t* operands = operands_in(weights, scratch);
-  const int64_t taken = decode_operands<Neon>(weights, operands, scratch);
-  if (taken >= 0) multiply_operands(weights, x, operands, out, scratch);
-  return taken;
+  const int64_t consumed = decode_operands<Neon>(weights, operands, scratch);
+  if (consumed >= 0) multiply_operands(weights, x, operands, out, scratch);
+  return consumed;
 }
 
-int64_t linear_f32_i8_int(const SpanWeights& weights, const IntegerActivations& x, float* out, uint8_t* scratch) {
+int64_t linear_f32_i8_int(const KPanel& weights, const IntegerActivations& x, float* out, uint8_t* scratch) {
   const int bits = weights.format->bits;
   const bool negative = !weights.zeros;
   const int64_t few = weights.mask && (negative || bits < 8) ? kFewSparse : 1;

@@ -24,7 +24,7 @@ template <int sum>
 
 // The sixteen scales of a group, four at a time.
 struct Bf16Scales {
-  Bf16Scales(const SpanWeights& weights, int64_t group) {
+  Bf16Scales(const KPanel& weights, int64_t group) {
     const auto* at = static_cast<const uint16_t*>(weights.scales) + group * kBlockNeurons;
     halves[0] = vld1q_u16(at);
     halves[1] = vld1q_u16(at + 8);
@@ -41,7 +41,7 @@ struct Bf16Scales {
 
 // Powers of two: exponents, but for the least one, which is a subnormal number, and the largest, which is none.
 struct PowerScales {
-  PowerScales(const SpanWeights& weights, int64_t group) {
+  PowerScales(const KPanel& weights, int64_t group) {
     const uint8x16_t zero = vdupq_n_u8(0);
     const uint8x16_t bytes = vld1q_u8(static_cast<const uint8_t*>(weights.scales) + group * kBlockNeurons);
     halves[0] = vreinterpretq_u16_u8(vzip1q_u8(zero, bytes));
@@ -60,7 +60,7 @@ struct PowerScales {
 };
 
 struct OtherScales {
-  OtherScales(const SpanWeights& weights, int64_t group) {
+  OtherScales(const KPanel& weights, int64_t group) {
     if (weights.format->scale == ScaleType::fp16) {
       load_halves(static_cast<const uint16_t*>(weights.scales) + group * kBlockNeurons);
     } else {
@@ -82,7 +82,7 @@ struct OtherScales {
 // The sixteen zero points of a group, four at a time. How a segment's sums become floats beside them:
 //   Zeros(weights, group); quarter(index); value(sums, row, quarter of sums, its zero points, sum of x)
 struct ZeroBytes {
-  ZeroBytes(const SpanWeights& weights, int64_t group) {
+  ZeroBytes(const KPanel& weights, int64_t group) {
     const uint8x16_t bytes = vld1q_u8(weights.zeros + group * kBlockNeurons);
     halves[0] = vmovl_u8(vget_low_u8(bytes));
     halves[1] = vmovl_high_u8(bytes);
@@ -97,7 +97,7 @@ struct ZeroBytes {
 };
 
 struct IntegerZeros : ZeroBytes {
-  IntegerZeros(const SpanWeights& weights, int64_t group)
+  IntegerZeros(const KPanel& weights, int64_t group)
       : ZeroBytes(weights, group),
         shift(vdupq_n_s32(zero_shift(*weights.format))),
         lower(vdupq_n_s32(lowered(*weights.format))) {}
@@ -125,7 +125,7 @@ struct FloatZeros : ZeroBytes {
 };
 
 struct NoZeros {
-  NoZeros(const SpanWeights&, int64_t) {}
+  NoZeros(const KPanel&, int64_t) {}
   int quarter(int) const { return 0; }
 
   template <class Sums>
@@ -152,7 +152,7 @@ struct Totals {
   float32x4_t of[rows * quarters] = {};
 
   template <bool zero_points, bool units, class Scales, class Sums>
-  [[gnu::always_inline]] void add(const SpanWeights& weights, const IntegerActivations& x, const Segment& segment,
+  [[gnu::always_inline]] void add(const KPanel& weights, const IntegerActivations& x, const Segment& segment,
                                   int64_t first_row, const Sums& sums) {
     const Scales scales(weights, segment.group);
     const ZerosFor<zero_points, Sums> zeros(weights, segment.group);

@@ -14,14 +14,14 @@ struct ScalarDot {
   }
 };
 
-int64_t linear_f32_i8_int(const SpanWeights& weights, const IntegerActivations& x, float* out, uint8_t* scratch) {
+int64_t linear_f32_i8_int(const KPanel& weights, const IntegerActivations& x, float* out, uint8_t* scratch) {
   uint8_t* operands = operands_in(weights, scratch);
-  const int64_t taken = decode_operands<Scalar>(weights, operands, scratch);
-  if (taken < 0) return taken;
+  const int64_t consumed = decode_operands<Scalar>(weights, operands, scratch);
+  if (consumed < 0) return consumed;
   for (int64_t row = 0; row < x.batch; ++row) {
     multiply_row<ScalarDot>(weights, x, reinterpret_cast<int8_t*>(operands), row, out + row * kBlockNeurons);
   }
-  return taken;
+  return consumed;
 }
 
 TILEPRESS_KERNEL(linear_f32_i8_int);

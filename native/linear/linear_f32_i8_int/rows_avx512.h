@@ -1,9 +1,9 @@
 // Two ways, with the same sums. A few rows of activations: dense 4- and 8-bit codes straight from their bytes, sparse
-// codes expanded in registers. Everything else: the span decoded to operands, which then are dense 8-bit codes. 4-bit
-// codes that stand for other integers are looked up, and as they come in 16-bit tiles, put in the places that bytes
-// have in 8-bit ones. `vpdpbusd` wants its first side unsigned, so signed operands are raised to be so, and what that
-// adds, as much times the segment's sum of x, is taken off at the segment's end. Each digit is a dot product with the
-// same operands.
+// codes expanded in registers. Everything else: the K-panel decoded to operands, which then are dense 8-bit codes.
+// 4-bit codes that stand for other integers are looked up, and as they come in 16-bit tiles, put in the places that
+// bytes have in 8-bit ones. `vpdpbusd` wants its first side unsigned, so signed operands are raised to be so, and what
+// that adds, as much times the segment's sum of x, is taken off at the segment's end. Each limb is a dot product with
+// the same operands.
 #pragma once
 
 #include "linear/int8_epilogue_avx512.h"
@@ -19,52 +19,52 @@ inline __m512i lanes(const int8_t* x) {
 }
 
 // Where several rows of activations begin.
-template <int rows, int digits>
+template <int rows, int limbs>
 struct RowsOfX {
   RowsOfX(const IntegerActivations& x, int64_t row) {
     for (int i = 0; i < rows; ++i) {
-      for (int digit = 0; digit < digits; ++digit) of[i][digit] = x.digits[digit] + (row + i) * x.stride;
+      for (int limb = 0; limb < limbs; ++limb) of[i][limb] = x.limbs[limb] + (row + i) * x.stride;
     }
   }
 
-  const int8_t* of[rows][digits];
+  const int8_t* of[rows][limbs];
 };
 
 // Sums of products. Of few lines of activations several each, so that products need not wait for one another.
-template <int rows, int digits>
+template <int rows, int limbs>
 struct Sums {
-  static constexpr int kChains = rows * digits == 1 ? 4 : rows * digits <= 4 ? 2 : 1;
-  __m512i of[rows][digits][kChains];
+  static constexpr int kChains = rows * limbs == 1 ? 4 : rows * limbs <= 4 ? 2 : 1;
+  __m512i of[rows][limbs][kChains];
 
   void clear() {
     for (auto& row : of) {
-      for (auto& digit : row) {
-        for (auto& sum : digit) sum = _mm512_setzero_si512();
+      for (auto& limb : row) {
+        for (auto& sum : limb) sum = _mm512_setzero_si512();
       }
     }
   }
 
   // One tile row of unsigned operands times four activations of each row of x.
-  [[gnu::always_inline]] void add(const RowsOfX<rows, digits>& x, int64_t input, int tile_row, __m512i operands) {
+  [[gnu::always_inline]] void add(const RowsOfX<rows, limbs>& x, int64_t input, int tile_row, __m512i operands) {
     for (int i = 0; i < rows; ++i) {
-      for (int digit = 0; digit < digits; ++digit) {
-        __m512i& sum = of[i][digit][tile_row % kChains];
-        sum = _mm512_dpbusd_epi32(sum, operands, lanes(x.of[i][digit] + input + 4 * tile_row));
+      for (int limb = 0; limb < limbs; ++limb) {
+        __m512i& sum = of[i][limb][tile_row % kChains];
+        sum = _mm512_dpbusd_epi32(sum, operands, lanes(x.of[i][limb] + input + 4 * tile_row));
       }
     }
   }
 
-  [[gnu::always_inline]] __m512i whole(int row, __m128i digit_bits) const {
-    __m512i sum = of_digit(row, 0);
-    for (int digit = 1; digit < digits; ++digit) {
-      sum = _mm512_add_epi32(_mm512_sll_epi32(sum, digit_bits), of_digit(row, digit));
+  [[gnu::always_inline]] __m512i whole(int row, __m128i limb_bits) const {
+    __m512i sum = of_limb(row, 0);
+    for (int limb = 1; limb < limbs; ++limb) {
+      sum = _mm512_add_epi32(_mm512_sll_epi32(sum, limb_bits), of_limb(row, limb));
     }
     return sum;
   }
 
  private:
-  [[gnu::always_inline]] __m512i of_digit(int row, int digit) const {
-    const auto& sums = of[row][digit];
+  [[gnu::always_inline]] __m512i of_limb(int row, int limb) const {
+    const auto& sums = of[row][limb];
     if constexpr (kChains == 1) return sums[0];
     if constexpr (kChains == 2) return _mm512_add_epi32(sums[0], sums[1]);
     return _mm512_add_epi32(_mm512_add_epi32(sums[0], sums[1]), _mm512_add_epi32(sums[2], sums[3]));
@@ -78,7 +78,7 @@ constexpr int kShort = 2 * kStepInputs;
 constexpr bool is_short(Ending ending) { return ending == Ending::plain || ending == Ending::powers; }
 
 template <class Codes, class Work>
-void with_ending(const SpanWeights& weights, const IntegerActivations& x, const Work& work) {
+void with_ending(const KPanel& weights, const IntegerActivations& x, const Work& work) {
   const bool is_short = x.segment == kShort;
   if constexpr (Codes::kLookedUp) {
     const bool powers = is_short && weights.format->scale == ScaleType::e8m0;
@@ -104,12 +104,12 @@ template <Ending ending, class Work>
 template <Ending ending, int rows>
 class Totals {
  public:
-  Totals(const SpanWeights& weights, const IntegerActivations& x, int64_t row)
+  Totals(const KPanel& weights, const IntegerActivations& x, int64_t row)
       : weights_(weights),
         sums_(x.sums + row * x.segment_stride),
         units_(x.units ? x.units + row * x.segment_stride : nullptr),
         stride_(x.segment_stride),
-        digit_bits_(_mm_cvtsi32_si128(x.digit_bits)) {
+        limb_bits_(_mm_cvtsi32_si128(x.limb_bits)) {
     for (auto& total : of_) total = _mm512_setzero_ps();
   }
 
@@ -125,7 +125,7 @@ class Totals {
     for (int i = 0; i < rows; ++i) {
       const int64_t at = i * stride_ + segment.index;
       const __m512i x_sum = _mm512_set1_epi32(sums_[at]);
-      __m512i sum = sums.whole(i, digit_bits_);
+      __m512i sum = sums.whole(i, limb_bits_);
       if constexpr (ending == Ending::zeros) {
         const __m512i raised = raised_by(weights_, segment.group, 0);
         sum = _mm512_sub_epi32(in_zero_steps(weights_, sum), _mm512_mullo_epi32(raised, x_sum));
@@ -146,18 +146,18 @@ class Totals {
   }
 
  private:
-  const SpanWeights weights_;  // a copy, that stores of bytes cannot be thought to change
+  const KPanel weights_;  // a copy, that stores of bytes cannot be thought to change
   const int32_t* sums_;
   const float* units_;
   int64_t stride_;
-  __m128i digit_bits_;
+  __m128i limb_bits_;
   __m512 of_[rows];
 };
 
 // Steps are of kStepRows tile rows, their operands raised by 2^(kBits - 1) if they are signed.
 
 // What raises codes of so many bits, as bytes: what those that are 0 become.
-inline __m512i raised_codes(const SpanWeights& weights, int bits) {
+inline __m512i raised_codes(const KPanel& weights, int bits) {
   return _mm512_set1_epi8(static_cast<char>(weights.zeros ? 0 : 1 << (bits - 1)));
 }
 
@@ -173,7 +173,7 @@ class Dense4 {
   static constexpr int kBits = 4, kBytes = kStepRows / 2 * kVectorBytes;
   static constexpr bool kLookedUp = false;
 
-  explicit Dense4(const SpanWeights& weights) : flip_(raised_codes(weights, kBits)) {}
+  explicit Dense4(const KPanel& weights) : flip_(raised_codes(weights, kBits)) {}
 
   template <class Rows, class Sums>
   [[gnu::always_inline]] void step(const Rows& x, int64_t input, const uint8_t* packed, Sums& sums) const {
@@ -197,7 +197,7 @@ class Dense8 {
   static constexpr int kBits = 8, kBytes = kStepRows * kVectorBytes;
   static constexpr bool kLookedUp = false;
 
-  explicit Dense8(const SpanWeights& weights)
+  explicit Dense8(const KPanel& weights)
       : flip_(_mm512_set1_epi8(static_cast<char>(!weights.zeros ? 128
                                                  : operands     ? lowered(*weights.format)
                                                                 : 0))) {}
@@ -269,7 +269,7 @@ class DenseTable {
   static constexpr int kBits = 8, kBytes = Dense4::kBytes;
   static constexpr bool kLookedUp = true;
 
-  explicit DenseTable(const SpanWeights& weights) : table_(raised_table(*weights.format)) {}
+  explicit DenseTable(const KPanel& weights) : table_(raised_table(*weights.format)) {}
 
   template <class Rows, class Sums>
   [[gnu::always_inline]] void step(const Rows& x, int64_t input, const uint8_t* packed, Sums& sums) const {
@@ -285,52 +285,51 @@ class DenseTable {
   __m512i table_;
 };
 
-template <class Codes, Ending ending, int rows, int digits>
-void dense_rows(const SpanWeights& weights, const IntegerActivations& x, const uint8_t* packed, int64_t row,
-                float* out) {
+template <class Codes, Ending ending, int rows, int limbs>
+void dense_rows(const KPanel& weights, const IntegerActivations& x, const uint8_t* packed, int64_t row, float* out) {
   const Codes codes(weights);
-  const RowsOfX<rows, digits> from(x, row);
-  Totals<ending, rows> totals(weights, x, row);
+  const RowsOfX<rows, limbs> from(x, row);
+  Totals<ending, rows> accumulators(weights, x, row);
   for_segments(weights, x, [&](const Segment& segment) {
-    Sums<rows, digits> sums;
+    Sums<rows, limbs> sums;
     sums.clear();
     for_steps<ending>(segment, [&](int64_t input) __attribute__((always_inline)) {
       codes.step(from, input, packed, sums);
       packed += Codes::kBytes;
     });
-    totals.add(segment, Codes::kBits - 1, sums);
+    accumulators.add(segment, Codes::kBits - 1, sums);
   });
-  totals.add_to(out);
+  accumulators.add_to(out);
 }
 
 // Rows of activations, a few at a time, sharing what is read of the weights. Looked-up codes meet floats only, in two
-// digits or three.
+// limbs or three.
 template <class Codes, class Rows>
 void in_steps(const IntegerActivations& x, float* out, const Rows& rows) {
-  const auto of = [&]<int digits>() {
+  const auto of = [&]<int limbs>() {
     int64_t row = 0;
     const auto take = [&]<int count>() {
       for (; row + count <= x.batch; row += count) {
-        rows.template operator()<count, digits>(row, out + row * kBlockNeurons);
+        rows.template operator()<count, limbs>(row, out + row * kBlockNeurons);
       }
     };
-    take.template operator()<8 / digits>();
-    if constexpr (digits == 1) take.template operator()<4>();
-    if constexpr (digits < 3) take.template operator()<3>(), take.template operator()<2>();
+    take.template operator()<8 / limbs>();
+    if constexpr (limbs == 1) take.template operator()<4>();
+    if constexpr (limbs < 3) take.template operator()<3>(), take.template operator()<2>();
     take.template operator()<1>();
   };
   if constexpr (!Codes::kLookedUp) {
-    if (x.digit_count == 1) of.template operator()<1>();
+    if (x.limb_count == 1) of.template operator()<1>();
   }
-  if (x.digit_count == 2) of.template operator()<2>();
-  if (x.digit_count == 3) of.template operator()<3>();
+  if (x.limb_count == 2) of.template operator()<2>();
+  if (x.limb_count == 3) of.template operator()<3>();
 }
 
 template <class Codes>
-int64_t dense(const SpanWeights& weights, const IntegerActivations& x, const uint8_t* packed, float* out) {
+int64_t dense(const KPanel& weights, const IntegerActivations& x, const uint8_t* packed, float* out) {
   with_ending<Codes>(weights, x, [&]<Ending ending>() {
-    in_steps<Codes>(x, out, [&]<int rows, int digits>(int64_t row, float* to) {
-      dense_rows<Codes, ending, rows, digits>(weights, x, packed, row, to);
+    in_steps<Codes>(x, out, [&]<int rows, int limbs>(int64_t row, float* to) {
+      dense_rows<Codes, ending, rows, limbs>(weights, x, packed, row, to);
     });
   });
   return 0;
@@ -338,19 +337,18 @@ int64_t dense(const SpanWeights& weights, const IntegerActivations& x, const uin
 
 // Of sparse codes, bytes as kept_codes_avx512.h has them, or what they were looked up as if Codes::kLookedUp; raised
 // already if Codes::kRaised.
-template <class Codes, Ending ending, int rows, int digits>
-int64_t sparse_rows(const SpanWeights& weights, const IntegerActivations& x, int64_t row, float* out,
-                    uint8_t* scratch) {
+template <class Codes, Ending ending, int rows, int limbs>
+int64_t sparse_rows(const KPanel& weights, const IntegerActivations& x, int64_t row, float* out, uint8_t* scratch) {
   constexpr bool zeros = ending == Ending::zeros;
   const int bits = Codes::kBits ? Codes::kBits : weights.format->bits;
   const __m512i flip = raised_codes(weights, bits);
-  const RowsOfX<rows, digits> from(x, row);
+  const RowsOfX<rows, limbs> from(x, row);
   const uint8_t* mask = weights.mask;
   Codes codes(weights, scratch);
-  Totals<ending, rows> totals(weights, x, row);
+  Totals<ending, rows> accumulators(weights, x, row);
   for_segments(weights, x, [&](const Segment& segment) {
     const __m512i others = zeros ? dropped(weights, segment.group) : flip;
-    Sums<rows, digits> sums;
+    Sums<rows, limbs> sums;
     sums.clear();
     for_steps<ending>(segment, [&](int64_t input) __attribute__((always_inline)) {
       prefetch_ahead(mask);
@@ -361,34 +359,34 @@ int64_t sparse_rows(const SpanWeights& weights, const IntegerActivations& x, int
           });
       mask += kStepRows * kVectorBytes / 8;
     });
-    totals.add(segment, bits - 1, sums);
+    accumulators.add(segment, bits - 1, sums);
   });
-  totals.add_to(out);
-  return codes.taken();
+  accumulators.add_to(out);
+  return codes.consumed();
 }
 
 template <class Codes>
-int64_t sparse(const SpanWeights& weights, const IntegerActivations& x, float* out, uint8_t* scratch) {
-  int64_t taken = 0;
+int64_t sparse(const KPanel& weights, const IntegerActivations& x, float* out, uint8_t* scratch) {
+  int64_t consumed = 0;
   with_ending<Codes>(weights, x, [&]<Ending ending>() {
-    in_steps<Codes>(x, out, [&]<int rows, int digits>(int64_t row, float* to) {
-      taken = sparse_rows<Codes, ending, rows, digits>(weights, x, row, to, scratch);
+    in_steps<Codes>(x, out, [&]<int rows, int limbs>(int64_t row, float* to) {
+      consumed = sparse_rows<Codes, ending, rows, limbs>(weights, x, row, to, scratch);
     });
   });
-  return taken;
+  return consumed;
 }
 
 // Whatever the weights are. Simd brings what unpack_block.h asks for.
 template <class Simd>
-int64_t linear_any(const SpanWeights& weights, const IntegerActivations& x, float* out, uint8_t* scratch) {
+int64_t linear_any(const KPanel& weights, const IntegerActivations& x, float* out, uint8_t* scratch) {
   const int bits = weights.format->bits;
   if (!weights.mask && weights.format->integers) return dense<DenseTable>(weights, x, weights.packed, out);
   if (!weights.mask && bits == 4) return dense<Dense4>(weights, x, weights.packed, out);
   if (!weights.mask && bits == 8) return dense<Dense8<false>>(weights, x, weights.packed, out);
   uint8_t* operands = operands_in(weights, scratch);
-  const int64_t taken = decode_operands<Simd>(weights, operands, scratch);
-  if (taken >= 0) dense<Dense8<true>>(weights, x, operands, out);
-  return taken;
+  const int64_t consumed = decode_operands<Simd>(weights, operands, scratch);
+  if (consumed >= 0) dense<Dense8<true>>(weights, x, operands, out);
+  return consumed;
 }
 
 }  // namespace

@@ -32,30 +32,30 @@ class DecodedTiles {
   alignas(64) int8_t buffers_[kBuffers][2][kMaxTileBytes];
 };
 
-void linear_f32_i8_int_tiles(const IntegerBlocks& all, int64_t* taken, uint8_t* scratch) {
-  const SpanWeights& any = all.blocks[0];
+void linear_f32_i8_int_tiles(const IntegerBlocks& all, int64_t* consumed, uint8_t* scratch) {
+  const KPanel& any = all.blocks[0];
   const auto run_as = [&]<class Decoder, class Unit>() {
     using Tiles = DecodedTiles<Decoder, Unit>;
     using Multiplier = Int8Multiplier<Unit, Tiles>;
     Unit unit;
     Multiplier::begin(unit, all.x);
     for_products(all, [&](const IntegerProduct& product, int64_t index) {
-      const SpanWeights &one = *product.weights[0], &two = product.weights[1] ? *product.weights[1] : one;
-      Decoder first(one, scratch), second(two, scratch + span_scratch_bytes(two.tiles));
+      const KPanel &one = *product.weights[0], &two = product.weights[1] ? *product.weights[1] : one;
+      Decoder first(one, scratch), second(two, scratch + k_panel_scratch_bytes(two.tiles));
       Tiles tiles(product, first, second);
       Multiplier(unit, product, tiles).run();
-      taken[index] = first.taken();
-      if (product.weights[1]) taken[index + 1] = second.taken();
+      consumed[index] = first.consumed();
+      if (product.weights[1]) consumed[index + 1] = second.consumed();
     });
     unit.end();
   };
-  using HighKept = KeptAhead<HighFields>;
+  using HighNonzeros = NonzerosAhead<HighFields>;
   if (SteppedUnit::takes(any, all.x)) {
-    return any.mask ? run_as.template operator()<SparseTiles<HighKept, true>, SteppedUnit>()
+    return any.mask ? run_as.template operator()<SparseTiles<HighNonzeros, true>, SteppedUnit>()
                     : run_as.template operator()<HighNibbles, SteppedUnit>();
   }
   if (takes_high(any)) {
-    return any.mask ? run_as.template operator()<SparseTiles<HighKept, false>, Int8Unit>()
+    return any.mask ? run_as.template operator()<SparseTiles<HighNonzeros, false>, Int8Unit>()
                     : run_as.template operator()<HighNibbles, Int8Unit>();
   }
   with_int8_decoder(any, [&]<class Decoder>() { run_as.template operator()<Decoder, Int8Unit>(); });

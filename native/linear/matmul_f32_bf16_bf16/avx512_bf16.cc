@@ -1,5 +1,5 @@
 // The same products without a matrix unit: eight rows of activations share each row of weights, or the last four. Rows
-// that a lot lacks are multiplied too, whatever they are, as lots and sums have room for them.
+// that a row panel lacks are multiplied too, whatever they are, as row panels and sums have room for them.
 #include <immintrin.h>
 
 #include <bit>
@@ -12,11 +12,11 @@ namespace {
 
 constexpr int kRowsAtOnce = 8, kLastRows = 4;
 
-// Rows from `row` on, all of one lot.
+// Rows from `row` on, all of one row panel.
 template <int rows>
 void multiply_rows(const Bf16Product& product, int block, int64_t row) {
   constexpr int kRow = kVectorBytes / 2;
-  const uint16_t* x = product.x.first + row / kTileRows * product.x.lot_stride + row % kTileRows * kRow;
+  const uint16_t* x = product.x.first + row / kTileRows * product.x.row_panel_stride + row % kTileRows * kRow;
   const uint16_t* weights = product.tiles[block];
   __m512 sums[rows];
   for (auto& sum : sums) sum = _mm512_setzero_ps();

@@ -22,10 +22,10 @@ class PlainSums {
   float of_[rows * kBlockNeurons];
 };
 
-// The span's scales as floats.
-inline const float* group_scales(const SpanWeights& weights, uint8_t* scratch) {
+// The K-panel's scales as floats.
+inline const float* group_scales(const KPanel& weights, uint8_t* scratch) {
   auto* scales = reinterpret_cast<float*>(scratch);
-  const SpanGroups groups(weights);
+  const KPanelGroups groups(weights);
   for (int64_t i = 0; i < groups.count * kBlockNeurons; ++i) {
     scales[i] = load_scale(weights.format->scale, weights.scales, groups.first * kBlockNeurons + i);
   }

@@ -55,7 +55,7 @@ struct PlainUnit {
   }
 
  private:
-  int rows_of(int tile) const { return is_next_lot(tile) ? next_rows_ : rows_; }
+  int rows_of(int tile) const { return is_next_row_panel(tile) ? next_rows_ : rows_; }
   static float as_sum(uint16_t operand) { return bf16_to_float(operand); }
   static int32_t as_sum(int8_t operand) { return operand; }
 

@@ -78,7 +78,8 @@ struct Avx2Pack {
   }
 };
 
-void pack_planes_fp(Real type, const void* values, int64_t groups, int mantissa, uint8_t* planes, uint8_t* fields) {
+void pack_planes_fp(FloatType type, const void* values, int64_t groups, int mantissa, uint8_t* planes,
+                    uint8_t* fields) {
   pack_planes_with<Avx2Pack>(type, values, groups, mantissa, planes, fields);
 }
 

@@ -13,28 +13,28 @@ inline uint8_t mask_byte(uint8x8_t keep) {
 }
 
 struct Neon {
-  static int64_t compact(const uint8_t* codes, const uint8_t* keep, int count, uint8_t* kept, uint8_t* mask) {
-    int64_t taken = 0;
+  static int64_t compact(const uint8_t* codes, const uint8_t* keep, int count, uint8_t* nonzeros, uint8_t* mask) {
+    int64_t consumed = 0;
     for (int i = 0; i < count; i += 8) {
       const uint8_t bits = mask_byte(vld1_u8(keep + i));
-      vst1_u8(kept + taken, vtbl1_u8(vld1_u8(codes + i), vld1_u8(kShuffles.compact[bits])));
+      vst1_u8(nonzeros + consumed, vtbl1_u8(vld1_u8(codes + i), vld1_u8(kShuffles.compact[bits])));
       mask[i / 8] = bits;
-      taken += kShuffles.count[bits];
+      consumed += kShuffles.count[bits];
     }
-    return taken;
+    return consumed;
   }
 
-  static int64_t compact(const uint16_t* codes, const uint8_t* keep, int count, uint16_t* kept, uint8_t* mask) {
-    int64_t taken = 0;
+  static int64_t compact(const uint16_t* codes, const uint8_t* keep, int count, uint16_t* nonzeros, uint8_t* mask) {
+    int64_t consumed = 0;
     for (int i = 0; i < count; i += 8) {
       const uint8_t bits = mask_byte(vld1_u8(keep + i));
       const uint8x16_t eight = vreinterpretq_u8_u16(vld1q_u16(codes + i));
       const uint8x16_t shuffle = vld1q_u8(kWordShuffles.compact[bits]);
-      vst1q_u16(kept + taken, vreinterpretq_u16_u8(vqtbl1q_u8(eight, shuffle)));
+      vst1q_u16(nonzeros + consumed, vreinterpretq_u16_u8(vqtbl1q_u8(eight, shuffle)));
       mask[i / 8] = bits;
-      taken += kShuffles.count[bits];
+      consumed += kShuffles.count[bits];
     }
-    return taken;
+    return consumed;
   }
 };
 

@@ -12,14 +12,14 @@ inline uint8_t mask_byte(const uint8_t* keep) {
 
 struct Scalar {
   template <class Code>
-  static int64_t compact(const Code* codes, const uint8_t* keep, int count, Code* kept, uint8_t* mask) {
+  static int64_t compact(const Code* codes, const uint8_t* keep, int count, Code* nonzeros, uint8_t* mask) {
     for (int i = 0; i < count / 8; ++i) mask[i] = mask_byte(keep + 8 * i);
-    int64_t taken = 0;
+    int64_t consumed = 0;
     for (int i = 0; i < count; ++i) {
-      kept[taken] = codes[i];
-      taken += keep[i];
+      nonzeros[consumed] = codes[i];
+      consumed += keep[i];
     }
-    return taken;
+    return consumed;
   }
 };
 

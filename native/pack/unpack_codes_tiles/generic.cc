@@ -41,16 +41,16 @@ void unpack_sparse(const BlockShape& shape, const uint8_t* packed, const uint8_t
   alignas(64) Code tile_buffer[kMaxTileBytes / sizeof(Code)];
   alignas(64) uint8_t tile_keep[kMaxTileBytes];
   const int count = tile_codes(shape.operand_bits);
-  const int64_t kept_count = count_bits(mask, shape.tiles * tile_mask_bytes(shape.operand_bits));
-  Code* kept = reinterpret_cast<Code*>(scratch);
+  const int64_t nonzero_count = count_bits(mask, shape.tiles * tile_mask_bytes(shape.operand_bits));
+  Code* nonzeros = reinterpret_cast<Code*>(scratch);
   if (sizeof(Code) == 2) {
-    std::memcpy(kept, packed, static_cast<size_t>(kept_count) * sizeof(Code));
+    std::memcpy(nonzeros, packed, static_cast<size_t>(nonzero_count) * sizeof(Code));
   } else {
-    Simd::unpack_stream(shape.bits, packed, kept_count, scratch);
+    Simd::unpack_stream(shape.bits, packed, nonzero_count, scratch);
   }
-  kept[kept_count] = 0;
+  nonzeros[nonzero_count] = 0;
   for (int64_t tile = 0; tile < shape.tiles; ++tile, mask += tile_mask_bytes(shape.operand_bits)) {
-    kept += Simd::expand(kept, mask, count, tile_buffer, tile_keep);
+    nonzeros += Simd::expand(nonzeros, mask, count, tile_buffer, tile_keep);
     scatter_tile(shape, sizeof(Code), tile_buffer, tile, codes);
     scatter_tile(shape, 1, tile_keep, tile, keep);
   }

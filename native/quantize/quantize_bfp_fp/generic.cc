@@ -29,9 +29,9 @@ namespace {
   return unit_of(larger(largest + (1u << (23 - mantissa)), Words{} + kLeast), mantissa);
 }
 
-// A digit of `count`, the highest of which is the first and signed.
-[[gnu::always_inline]] inline SignedWords digit_of(SignedWords values, int digit, int count) {
-  return values >> (kDigitBits * (count - 1 - digit)) & (digit ? (1 << kDigitBits) - 1 : -1);
+// A limb of `count`, the highest of which is the first and signed.
+[[gnu::always_inline]] inline SignedWords limb_of(SignedWords values, int limb, int count) {
+  return values >> (kLimbBits * (count - 1 - limb)) & (limb ? (1 << kLimbBits) - 1 : -1);
 }
 
 // A group of activations as signed integers of `mantissa` bits and a sign, and what 1 stands for.
@@ -40,7 +40,7 @@ struct Group {
   static constexpr int kVectors = group / kLanes;
 
   // `largest` of all magnitudes so far, as bits: what is not finite is largest.
-  template <Real type>
+  template <FloatType type>
   [[gnu::always_inline]] void set(const BfpInput& in, int64_t first, Words& largest) {
     constexpr uint32_t kLeastNormal = std::bit_cast<uint32_t>(0x1p-14f);
     Words halves[kVectors], most_half = {};
@@ -63,7 +63,7 @@ struct Group {
   }
 
   // The nearest instead, of at most 20 bits, without a detour by FP16.
-  template <Real type>
+  template <FloatType type>
   [[gnu::always_inline]] void set_nearest(const BfpInput& in, int64_t first, Words& largest) {
     Floats floats[kVectors];
     Words mine = {};
@@ -141,12 +141,11 @@ struct Group {
   for (int i = 0; i < 3; ++i) store_bytes(addends[i], to[i] + place);
 }
 
-[[gnu::always_inline]] inline void write_digits(const SignedWords* values, int count, int8_t* const* to,
-                                                int64_t place) {
-  for (int digit = 0; digit < count; ++digit) {
-    SignedWords digits[kParts];
-    for (int part = 0; part < kParts; ++part) digits[part] = digit_of(values[part], digit, count);
-    store_bytes(digits, to[digit] + place);
+[[gnu::always_inline]] inline void write_limbs(const SignedWords* values, int count, int8_t* const* to, int64_t place) {
+  for (int limb = 0; limb < count; ++limb) {
+    SignedWords limbs[kParts];
+    for (int part = 0; part < kParts; ++part) limbs[part] = limb_of(values[part], limb, count);
+    store_bytes(limbs, to[limb] + place);
   }
 }
 
@@ -161,8 +160,8 @@ struct Group {
 
 // As Group::set_nearest, two groups of 32 at a time, of which all values are there: from the first on, in segments of a
 // group. Returns how many values those were.
-template <Real type>
-[[gnu::always_inline]] inline int64_t set_nearest_pairs(const BfpInput& in, const BfpOutput& out, int digits,
+template <FloatType type>
+[[gnu::always_inline]] inline int64_t set_nearest_pairs(const BfpInput& in, const BfpOutput& out, int limbs,
                                                         Words& largest) {
   constexpr int kVectors = kPiece / kLanes, kHalf = kVectors / 2;
   const SignedWords first_lane = {}, second_lane = first_lane + 1;
@@ -188,26 +187,26 @@ template <Real type>
     }
     store_two(joined_in_turn(sums[0], sums[1], added), out.sums + at / in.segment);
     store_two(std::bit_cast<Floats>(unit) * in.unit, out.units + at / in.segment);
-    for (int digit = 0; digit < digits; ++digit) {
+    for (int limb = 0; limb < limbs; ++limb) {
       SignedWords places[kVectors];
 #pragma GCC unroll 16
-      for (int i = 0; i < kVectors; ++i) places[i] = digit_of(values[i], digit, digits);
-      store_piece(places, out.digits[digit] + at / kPiece * out.piece_stride);
+      for (int i = 0; i < kVectors; ++i) places[i] = limb_of(values[i], limb, limbs);
+      store_piece(places, out.limbs[limb] + at / kPiece * out.piece_stride);
     }
   }
   return at;
 }
 
 // By value: stores of bytes could be thought to change what is referred to.
-template <Real type, int group, bool nearest>
+template <FloatType type, int group, bool nearest>
 inline int quantize_groups(BfpInput in, BfpOutput out) {
   constexpr uint32_t kTooLarge = nearest ? std::bit_cast<uint32_t>(kMostNearest) : 0x7f800000;
-  const int digits = digits_of(in.mantissa);
+  const int limbs = limbs_of(in.mantissa);
   Words largest = {};
   SignedWords three = {};
   int64_t first = 0;
   if constexpr (nearest) {
-    if (in.segment == group && !out.words && !in.addends) first = set_nearest_pairs<type>(in, out, digits, largest);
+    if (in.segment == group && !out.words && !in.addends) first = set_nearest_pairs<type>(in, out, limbs, largest);
   }
   for (; first < out.padded; first += group) {
     Group<group> all;
@@ -226,17 +225,17 @@ inline int quantize_groups(BfpInput in, BfpOutput out) {
       if (out.words) {
         write_words(values, all.unit, out.words + at / kWordPiece * out.piece_stride + at % kWordPiece);
       } else if (in.addends) {
-        write_addends(values, out.digits, place, three);
+        write_addends(values, out.limbs, place, three);
       } else {
-        write_digits(values, digits, out.digits, place);
+        write_limbs(values, limbs, out.limbs, place);
       }
     }
   }
   if (most_of(largest)[0] >= kTooLarge) return 0;
-  return in.addends ? 2 + (most_of(-three)[0] > 0) : digits;
+  return in.addends ? 2 + (most_of(-three)[0] > 0) : limbs;
 }
 
-template <Real type>
+template <FloatType type>
 inline int quantize_as(const BfpInput& in, const BfpOutput& out) {
   if (in.nearest) return quantize_groups<type, 32, true>(in, out);
   if (in.group == 16) return quantize_groups<type, 16, false>(in, out);
@@ -246,7 +245,7 @@ inline int quantize_as(const BfpInput& in, const BfpOutput& out) {
 }
 
 int quantize_bfp_fp(const BfpInput& in, const BfpOutput& out) {
-  return with_real_type(in.type, [&]<Real type>() { return quantize_as<type>(in, out); });
+  return with_float_type(in.type, [&]<FloatType type>() { return quantize_as<type>(in, out); });
 }
 
 TILEPRESS_KERNEL(quantize_bfp_fp);

@@ -21,7 +21,7 @@ namespace {
   return std::bit_cast<float>(largest - (static_cast<uint32_t>(exponent) << 23));
 }
 
-template <Real type>
+template <FloatType type>
 inline bool round_groups(const HalfInput& in, const HalfOutput& out) {
   constexpr uint32_t kTooLarge = std::bit_cast<uint32_t>(kMostNearest);
   constexpr int kVectors = kHalfGroup / kLanes;
@@ -46,7 +46,7 @@ inline bool round_groups(const HalfInput& in, const HalfOutput& out) {
 }
 
 bool quantize_f16_fp(const HalfInput& in, const HalfOutput& out) {
-  return with_real_type(in.type, [&]<Real type>() { return round_groups<type>(in, out); });
+  return with_float_type(in.type, [&]<FloatType type>() { return round_groups<type>(in, out); });
 }
 
 TILEPRESS_KERNEL(quantize_f16_fp);

@@ -10,13 +10,13 @@ namespace {
 
 // The largest magnitude, as bits: those of floats of one sign are in order, and what is not finite is largest. So are
 // the bits of halves, twice as many of which are looked at at once.
-template <Real type>
+template <FloatType type>
 inline uint32_t largest_of(const Int8Input& in) {
   using Half [[gnu::vector_size(kSimdBytes)]] = uint16_t;
   constexpr int kHalves = kSimdBytes / 2;
   Words largest = {};
   int64_t at = 0;
-  if constexpr (type != Real::f32) {
+  if constexpr (type != FloatType::f32) {
     Half largest_half = {};
     for (; at + kHalves <= in.count; at += kHalves) {
       largest_half = larger(largest_half, load<Half>(in.x + 2 * at) & 0x7fff);
@@ -74,7 +74,7 @@ class ByDivision {
 };
 
 // By value: stores of bytes could be thought to change what is referred to.
-template <Real type, class Quotients>
+template <FloatType type, class Quotients>
 inline void quantize_by(Quotients quotients, Int8Input in, Int8Output out) {
   constexpr int kStep = kParts * kLanes;
   const auto values_at = [&](int64_t first, int64_t count) __attribute__((always_inline)) {
@@ -126,7 +126,7 @@ inline void quantize_by(Quotients quotients, Int8Input in, Int8Output out) {
   }
 }
 
-template <Real type>
+template <FloatType type>
 inline bool quantize_as(const Int8Input& in, const Int8Output& out) {
   constexpr uint32_t kInfinite = 0x7f800000;
   const uint32_t largest = largest_of<type>(in);
@@ -140,7 +140,7 @@ inline bool quantize_as(const Int8Input& in, const Int8Output& out) {
 }
 
 bool quantize_i8_fp(const Int8Input& in, const Int8Output& out) {
-  return with_real_type(in.type, [&]<Real type>() { return quantize_as<type>(in, out); });
+  return with_float_type(in.type, [&]<FloatType type>() { return quantize_as<type>(in, out); });
 }
 
 TILEPRESS_KERNEL(quantize_i8_fp);

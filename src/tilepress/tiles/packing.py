@@ -47,7 +47,7 @@ def pack(
     offsets = _no_offsets()
     if layout.sparse:
         counts = torch.empty(layout.blocks, dtype=torch.int64)
-        _native.count_kept(native, layout.rows, layout.cols, *source, threads, counts)
+        _native.count_nonzeros(native, layout.rows, layout.cols, *source, threads, counts)
         offsets = _offsets(counts, layout)
     codes, packed_mask = _empty_codes(layout, offsets)
     scale_array, zero_array, given = _group_arrays(format, layout, scales, zeros)

@@ -1,4 +1,4 @@
-// The tiles of a span, one after the other, as codes or what they are looked up as. Simd brings what unpack_block.h
+// The tiles of a K-panel, one after the other, as codes or what they are looked up as. Simd brings what unpack_block.h
 // asks for.
 #pragma once
 
@@ -26,12 +26,12 @@ struct Tile {
   const uint8_t *codes, *keep;
 };
 
-// How many codes the span has, or -1 where they would be more than the block has left.
+// How many codes the K-panel has, or -1 where they would be more than the block has left.
 template <class Kind>
-int64_t kept_codes(const SpanWeights& span) {
-  if (!span.mask) return 0;
-  const int64_t count = count_bits(span.mask, span.tiles * Kind::codes / 8);
-  return span.taken + count > span.limit ? -1 : count;
+int64_t nonzero_codes(const KPanel& k_panel) {
+  if (!k_panel.mask) return 0;
+  const int64_t count = count_bits(k_panel.mask, k_panel.tiles * Kind::codes / 8);
+  return k_panel.consumed + count > k_panel.limit ? -1 : count;
 }
 
 // A dense tile's 4-bit codes to what they stand for.
@@ -47,22 +47,26 @@ void look_up_lines(const Table& table_there, int lines, const uint8_t* in, uint1
   }
 }
 
-// A span's tiles, one after the other; codes, or what `Values` looks up before all else.
+// A K-panel's tiles, one after the other; codes, or what `Values` looks up before all else.
 template <class Simd, class Kind, class Values>
 class Tiles {
  public:
-  Tiles(const SpanWeights& span, const Values& values, int64_t kept, uint8_t* scratch)
-      : bits_(span.format->bits), values_(values), tiles_(span.tiles), packed_(span.packed), mask_(span.mask) {
-    if (mask_) unpack_kept(span.taken, kept, scratch);
+  Tiles(const KPanel& k_panel, const Values& values, int64_t nonzeros, uint8_t* scratch)
+      : bits_(k_panel.format->bits),
+        values_(values),
+        tiles_(k_panel.tiles),
+        packed_(k_panel.packed),
+        mask_(k_panel.mask) {
+    if (mask_) unpack_nonzeros(k_panel.consumed, nonzeros, scratch);
   }
 
-  // What the next tile takes, if the span is sparse.
-  const typename Kind::Code* kept() const { return kept_; }
+  // What the next tile takes, if the K-panel is sparse.
+  const typename Kind::Code* nonzeros() const { return nonzeros_; }
 
   Tile next() {
     if (mask_) {
       uint8_t* keep = Kind::zero_point || !values_.drops_to_zero() ? keep_ : nullptr;
-      kept_ += Simd::expand(kept_, mask_, Kind::codes, codes_, keep);
+      nonzeros_ += Simd::expand(nonzeros_, mask_, Kind::codes, codes_, keep);
       mask_ += Kind::codes / 8;
       return {reinterpret_cast<const uint8_t*>(codes_), keep};
     }
@@ -86,18 +90,18 @@ class Tiles {
   using Code = typename Kind::Code;
   static constexpr bool kLooksUp = requires(const Values& values) { values.look_up(Bytes{}, nullptr); };
 
-  // Codes of 8 and 16 bits are taken from where they lie. Of others the span's need not start on a byte, but every
+  // Codes of 8 and 16 bits are taken from where they lie. Of others the K-panel's need not start on a byte, but every
   // eighth code does.
-  void unpack_kept(int64_t taken, int64_t count, uint8_t* scratch) {
+  void unpack_nonzeros(int64_t consumed, int64_t count, uint8_t* scratch) {
     if (bits_ >= 8) {
-      kept_ = reinterpret_cast<const Code*>(packed_) + taken;
+      nonzeros_ = reinterpret_cast<const Code*>(packed_) + consumed;
       return;
     }
     uint8_t* codes = scratch + (kLooksUp ? 2 * tiles_ * kMaxTileBytes : 0);
-    const int64_t before = taken % 8;
-    Simd::unpack_stream(bits_, packed_ + taken / 8 * bits_, before + count, codes);
+    const int64_t before = consumed % 8;
+    Simd::unpack_stream(bits_, packed_ + consumed / 8 * bits_, before + count, codes);
     if constexpr (kLooksUp) look_up(codes, before + count, reinterpret_cast<uint16_t*>(scratch));
-    kept_ = reinterpret_cast<const Code*>(scratch) + before;
+    nonzeros_ = reinterpret_cast<const Code*>(scratch) + before;
   }
 
   void look_up(const uint8_t* codes, int64_t count, uint16_t* values) const {
@@ -109,7 +113,7 @@ class Tiles {
   const Values& values_;
   int64_t tiles_;
   const uint8_t *packed_, *mask_;
-  const Code* kept_ = nullptr;
+  const Code* nonzeros_ = nullptr;
   alignas(64) Code codes_[kMaxTileBytes / sizeof(Code)];
   alignas(64) uint8_t keep_[kMaxTileBytes];
 };

@@ -1,4 +1,4 @@
-// The loops of a linear layer: which thread multiplies which block of neurons with which span of inputs.
+// The loops of a linear layer: which thread multiplies which block of neurons with which K-panel of inputs.
 #pragma once
 
 #include <atomic>
@@ -9,14 +9,15 @@
 
 #include "dispatch/linear.h"
 #include "dispatch/parallel.h"
+#include "dispatch/registry.h"
 
 namespace tilepress {
 
 // One worker's memory, kept from call to call.
 struct LinearScratch {
   // Cleared.
-  float* totals_for(int64_t count) {
-    float* all = grown(totals_, count);
+  float* accumulators_for(int64_t count) {
+    float* all = grown(accumulators_, count);
     std::fill(all, all + count, 0.0f);
     return all;
   }
@@ -37,12 +38,11 @@ struct LinearScratch {
     return memory.data();
   }
 
-  LineVector<float> totals_;
+  LineVector<float> accumulators_;
   LineVector<uint8_t> kernel_, tiles_;
 };
 
-inline SpanWeights span_weights(const PackedWeights& weights, int64_t block, int64_t first, int64_t inputs,
-                                int64_t taken) {
+inline KPanel k_panel_of(const PackedWeights& weights, int64_t block, int64_t first, int64_t inputs, int64_t consumed) {
   const MatrixShape& shape = weights.shape;
   const Streams& streams = weights.streams;
   const int64_t tile = first / shape.inputs(), tiles = (inputs + shape.inputs() - 1) / shape.inputs();
@@ -56,14 +56,14 @@ inline SpanWeights span_weights(const PackedWeights& weights, int64_t block, int
   } else {
     codes += tile * tile_code_bytes(shape.bits, shape.operand_bits);
   }
-  return {&weights.format, shape.operand_bits, first,       inputs, tiles, codes, mask, taken,
+  return {&weights.format, shape.operand_bits, first,       inputs, tiles, codes, mask, consumed,
           limit,           groups.scales,      groups.zeros};
 }
 
 // Asks for a portion of what is read of the items from `item` to `item_end`, `step` blocks each, of each stream its
 // part; false where that is more than a thread should ask for beforehand.
-inline bool ask_for_blocks(const PackedWeights& weights, int64_t step, int64_t item, int64_t item_end,
-                           int64_t portion) {
+inline bool prefetch_blocks(const PackedWeights& weights, int64_t step, int64_t item, int64_t item_end,
+                            int64_t portion) {
   constexpr int64_t kPortion = 1024, kMost = 128 * 1024;  // bytes of codes
   const MatrixShape& shape = weights.shape;
   const Streams& streams = weights.streams;
@@ -88,11 +88,11 @@ inline bool ask_for_blocks(const PackedWeights& weights, int64_t step, int64_t i
 // What parallel_after's threads ask memory for where `step` blocks are an item: their blocks of weights, and the
 // activations that others have just made ready, all of them, as waiting for one tile after the other would take longer,
 // and each thread from another line on, so that not all want the same at once.
-struct AskForBlocks {
-  AskForBlocks(const PackedWeights& weights, int64_t step, const void* activations, int64_t bytes)
+struct BlockPrefetch {
+  BlockPrefetch(const PackedWeights& weights, int64_t step, const void* activations, int64_t bytes)
       : weights(weights), step(step), activations(activations), bytes(bytes) {}
-  AskForBlocks(const PackedWeights& weights, int64_t step, const TiledActivations& x)
-      : AskForBlocks(weights, step, x.first, x.rows * x.lot_stride / kTileRows * int64_t{sizeof *x.first}) {}
+  BlockPrefetch(const PackedWeights& weights, int64_t step, const TiledActivations& x)
+      : BlockPrefetch(weights, step, x.first, x.rows * x.row_panel_stride / kTileRows * int64_t{sizeof *x.first}) {}
 
   const PackedWeights& weights;
   int64_t step;
@@ -100,7 +100,7 @@ struct AskForBlocks {
   int64_t bytes;
 
   bool before(int64_t item, int64_t end, int64_t portion) const {
-    return ask_for_blocks(weights, step, item, end, portion);
+    return prefetch_blocks(weights, step, item, end, portion);
   }
   // Inlined, or gcc leaves it out: it does nothing else.
   [[gnu::always_inline]] void after(int64_t worker, int64_t threads) const {
@@ -115,36 +115,36 @@ struct AskForBlocks {
 inline constexpr int64_t kBlocksAtOnce = 8;
 
 // y = totals * scale(row) + bias of the neurons of some blocks, in the type that is asked for.
-class BlockStore {
+class Epilogue {
  public:
-  BlockStore();
+  Epilogue();
   void operator()(const MatrixShape& shape, const Outputs& outputs, int64_t block, int64_t row, int64_t rows,
-                  const float* totals, const float* scales, int64_t blocks = 1, int64_t block_stride = 0) const;
+                  const float* accumulators, const float* scales, int64_t blocks = 1, int64_t block_stride = 0) const;
 
  private:
   KernelOf<ops::epilogue_fp_f32> kernel_;
 };
 
 // Throws std::invalid_argument with the ways that there are.
-[[noreturn]] void refuse_way(const std::string& activations, std::initializer_list<std::string_view> ways,
-                             std::string_view way);
+[[noreturn]] void refuse_variant(const std::string& activations, std::initializer_list<std::string_view> variants,
+                                 std::string_view variant);
 
-// Multiplies every block of every task's matrix with every span of `span` inputs and `batch` rows of activations,
-// adding up spans in order.
+// Multiplies every block of every task's matrix with every K-panel of `K-panel` inputs and `batch` rows of activations,
+// adding up K-panels in order.
 //   multiply(weights, row, rows, totals, scratch): what a linear kernel does, for activations from `row` on
 //   store(task, block, row, rows, totals)
 // Rows are the activations, which are converted first.
-// A thread takes several blocks at a time through one span after another where there are many rows, so that those of
-// the span stay in its cache. Where there are fewer blocks than threads, spans too are shared out.
+// A thread takes several blocks at a time through one K-panel after another where there are many rows, so that those of
+// the K-panel stay in its cache. Where there are fewer blocks than threads, K-panels too are shared out.
 template <class Rows, class Multiply, class Store>
-class SpanLoops {
+class KPanelLoops {
  public:
-  SpanLoops(std::span<const LinearTask> tasks, Rows& x, int64_t span, int64_t batch, int threads,
-            const Multiply& multiply, const Store& store)
-      : tasks_(tasks),
+  KPanelLoops(std::span<const LinearProblem> problems, Rows& x, int64_t k_panel, int64_t batch, int threads,
+              const Multiply& multiply, const Store& store)
+      : problems_(problems),
         x_(x),
-        span_(span),
-        spans_((cols() + span - 1) / span),
+        k_panel_(k_panel),
+        k_panels_((cols() + k_panel - 1) / k_panel),
         batch_(batch),
         threads_(threads),
         multiply_(multiply),
@@ -153,12 +153,12 @@ class SpanLoops {
 
   void run() {
     int64_t blocks = 0;
-    for (const LinearTask& task : tasks_) blocks += task.weights.shape.blocks();
+    for (const LinearProblem& problem : problems_) blocks += problem.weights.shape.blocks();
     for (int64_t row = 0; row < batch_; row += kMostRows) {
       const int64_t rows = std::min(kMostRows, batch_ - row);
-      if (blocks < threads_ && spans_ > 1) {
+      if (blocks < threads_ && k_panels_ > 1) {
         make_ready(x_, threads_);
-        for (const LinearTask& task : tasks_) run_split(task, row, rows);
+        for (const LinearProblem& problem : problems_) run_split(problem, row, rows);
       } else {
         run_shared(rows < kManyRows ? 1 : std::clamp<int64_t>(blocks / threads_, 1, kMostBlocks), row, rows);
       }
@@ -169,26 +169,26 @@ class SpanLoops {
  private:
   static constexpr int64_t kMostRows = 512, kManyRows = 17, kMostBlocks = 8;
 
-  int64_t cols() const { return tasks_.front().weights.shape.cols; }
+  int64_t cols() const { return problems_.front().weights.shape.cols; }
 
   // `together` blocks of one task are an item; this makes it one of that task's.
-  const LinearTask& task_of(int64_t& item, int64_t together) const {
-    const LinearTask* task = tasks_.data();
-    for (; item >= items_of(*task, together); ++task) item -= items_of(*task, together);
-    return *task;
+  const LinearProblem& problem_of(int64_t& item, int64_t together) const {
+    const LinearProblem* problem = problems_.data();
+    for (; item >= items_of(*problem, together); ++problem) item -= items_of(*problem, together);
+    return *problem;
   }
-  static int64_t items_of(const LinearTask& task, int64_t together) {
-    return (task.weights.shape.blocks() + together - 1) / together;
+  static int64_t items_of(const LinearProblem& problem, int64_t together) {
+    return (problem.weights.shape.blocks() + together - 1) / together;
   }
 
-  struct Ask {
-    const SpanLoops& loops;
+  struct Prefetch {
+    const KPanelLoops& loops;
     int64_t together;
 
     bool before(int64_t item, int64_t end, int64_t portion) const {
       const int64_t items = end - item;
-      const PackedWeights& weights = loops.task_of(item, together).weights;
-      return ask_for_blocks(weights, together, item, item + items, portion);
+      const PackedWeights& weights = loops.problem_of(item, together).weights;
+      return prefetch_blocks(weights, together, item, item + items, portion);
     }
     static void after(int64_t, int64_t) {}  // rows are read from the first input on
   };
@@ -196,78 +196,79 @@ class SpanLoops {
   // Blocks shared out, `together` of them at a time.
   void run_shared(int64_t together, int64_t row, int64_t rows) {
     int64_t count = 0;
-    for (const LinearTask& task : tasks_) count += items_of(task, together);
-    const Ask ask = {*this, together};
+    for (const LinearProblem& problem : problems_) count += items_of(problem, together);
+    const Prefetch ask = {*this, together};
     parallel_after(x_, count, threads_, ask, [&](int worker, int64_t first, int64_t end) {
       for (; first < end; ++first) {
         int64_t item = first;
-        const LinearTask& task = task_of(item, together);
-        const int64_t last = std::min((item + 1) * together, task.weights.shape.blocks());
-        run_blocks(worker, task, item * together, last, row, rows);
+        const LinearProblem& problem = problem_of(item, together);
+        const int64_t last = std::min((item + 1) * together, problem.weights.shape.blocks());
+        run_blocks(worker, problem, item * together, last, row, rows);
       }
     });
   }
 
-  // Adds one block's product over one span to `totals`; returns the codes taken before the next span.
-  int64_t add_span(int worker, const LinearTask& task, int64_t block, int64_t index, int64_t taken, int64_t row,
-                   int64_t rows, float* totals) {
-    const int64_t first = index * span_, inputs = std::min(span_, cols() - first);
-    const SpanWeights weights = span_weights(task.weights, block, first, inputs, taken);
-    uint8_t* scratch = scratch_[static_cast<size_t>(worker)].kernel_for(span_scratch_bytes(weights.tiles));
-    const int64_t took = multiply_(weights, row, rows, totals, scratch);
+  // Adds one block's product over one K-panel to `accumulators`; returns the codes taken before the next K-panel.
+  int64_t add_k_panel(int worker, const LinearProblem& problem, int64_t block, int64_t index, int64_t consumed,
+                      int64_t row, int64_t rows, float* accumulators) {
+    const int64_t first = index * k_panel_, inputs = std::min(k_panel_, cols() - first);
+    const KPanel weights = k_panel_of(problem.weights, block, first, inputs, consumed);
+    uint8_t* scratch = scratch_[static_cast<size_t>(worker)].kernel_for(k_panel_scratch_bytes(weights.tiles));
+    const int64_t took = multiply_(weights, row, rows, accumulators, scratch);
     if (took < 0) changed_ = true;
-    return taken + std::max<int64_t>(took, 0);
+    return consumed + std::max<int64_t>(took, 0);
   }
 
-  void check_end(const LinearTask& task, int64_t block, int64_t taken) {
-    if (!fits(task.weights.shape, task.weights.streams, block, taken)) changed_ = true;
+  void check_end(const LinearProblem& problem, int64_t block, int64_t consumed) {
+    if (!fits(problem.weights.shape, problem.weights.streams, block, consumed)) changed_ = true;
   }
 
-  void run_blocks(int worker, const LinearTask& task, int64_t begin, int64_t end, int64_t row, int64_t rows) {
+  void run_blocks(int worker, const LinearProblem& problem, int64_t begin, int64_t end, int64_t row, int64_t rows) {
     const int64_t count = rows * kBlockNeurons;
-    float* totals = scratch_[static_cast<size_t>(worker)].totals_for((end - begin) * count);
-    int64_t taken[kMostBlocks] = {};
-    for (int64_t index = 0; index < spans_; ++index) {
+    float* accumulators = scratch_[static_cast<size_t>(worker)].accumulators_for((end - begin) * count);
+    int64_t consumed[kMostBlocks] = {};
+    for (int64_t index = 0; index < k_panels_; ++index) {
       for (int64_t block = begin; block < end; ++block) {
-        int64_t& mine = taken[block - begin];
-        mine = add_span(worker, task, block, index, mine, row, rows, totals + (block - begin) * count);
+        int64_t& mine = consumed[block - begin];
+        mine = add_k_panel(worker, problem, block, index, mine, row, rows, accumulators + (block - begin) * count);
       }
     }
     for (int64_t block = begin; block < end; ++block) {
-      check_end(task, block, taken[block - begin]);
-      store_(task, block, row, rows, totals + (block - begin) * count);
+      check_end(problem, block, consumed[block - begin]);
+      store_(problem, block, row, rows, accumulators + (block - begin) * count);
     }
   }
 
-  // Each span of each block on its own; then their sums, in order.
-  void run_split(const LinearTask& task, int64_t row, int64_t rows) {
-    const int64_t blocks = task.weights.shape.blocks(), count = rows * kBlockNeurons;
-    LineVector<float> parts(static_cast<size_t>(blocks * spans_ * count));
-    parallel_for(blocks * spans_, threads_, [&](int worker, int64_t item) {
-      const int64_t block = item / spans_, index = item % spans_, before = taken_before(task, block, index);
-      const int64_t after = add_span(worker, task, block, index, before, row, rows, parts.data() + item * count);
-      if (index == spans_ - 1) check_end(task, block, after);
+  // Each K-panel of each block on its own; then their sums, in order.
+  void run_split(const LinearProblem& problem, int64_t row, int64_t rows) {
+    const int64_t blocks = problem.weights.shape.blocks(), count = rows * kBlockNeurons;
+    LineVector<float> parts(static_cast<size_t>(blocks * k_panels_ * count));
+    parallel_for(blocks * k_panels_, threads_, [&](int worker, int64_t item) {
+      const int64_t block = item / k_panels_, index = item % k_panels_, before = consumed_before(problem, block, index);
+      const int64_t after = add_k_panel(worker, problem, block, index, before, row, rows, parts.data() + item * count);
+      if (index == k_panels_ - 1) check_end(problem, block, after);
     });
     parallel_for(blocks, threads_, [&](int worker, int64_t block) {
-      float* totals = scratch_[static_cast<size_t>(worker)].totals_for(count);
-      for (int64_t index = 0; index < spans_; ++index) {
-        const float* part = parts.data() + (block * spans_ + index) * count;
-        for (int64_t i = 0; i < count; ++i) totals[i] += part[i];
+      float* accumulators = scratch_[static_cast<size_t>(worker)].accumulators_for(count);
+      for (int64_t index = 0; index < k_panels_; ++index) {
+        const float* part = parts.data() + (block * k_panels_ + index) * count;
+        for (int64_t i = 0; i < count; ++i) accumulators[i] += part[i];
       }
-      store_(task, block, row, rows, totals);
+      store_(problem, block, row, rows, accumulators);
     });
   }
 
-  int64_t taken_before(const LinearTask& task, int64_t block, int64_t index) const {
-    const MatrixShape& shape = task.weights.shape;
+  int64_t consumed_before(const LinearProblem& problem, int64_t block, int64_t index) const {
+    const MatrixShape& shape = problem.weights.shape;
     if (!shape.sparse) return 0;
-    const int64_t tiles = index * span_ / shape.inputs();
-    return count_bits(block_mask_at(shape, task.weights.streams, block), tiles * tile_mask_bytes(shape.operand_bits));
+    const int64_t tiles = index * k_panel_ / shape.inputs();
+    return count_bits(block_mask_at(shape, problem.weights.streams, block),
+                      tiles * tile_mask_bytes(shape.operand_bits));
   }
 
-  std::span<const LinearTask> tasks_;
+  std::span<const LinearProblem> problems_;
   Rows& x_;
-  int64_t span_, spans_, batch_;
+  int64_t k_panel_, k_panels_, batch_;
   int threads_;
   const Multiply& multiply_;
   const Store& store_;
