@@ -4,7 +4,8 @@
 
 A shuffle of 512 bits (`vpermb`) has one port, and one enters it each cycle; so times of it are cycles, whatever the
 clock and whoever else uses the core. Two instructions that take as long together as the longer of them alone have
-different ports. Writes a program in C++, compiles it (c++ must be there) and runs it; docs/kernels.md tells more.
+different ports. Writes a program in C++, compiles it (c++ must be there) and runs it. What it gave is
+in docs/lab/2026-11-avx512-sparse-codes.md.
 """
 
 import platform

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MARK = "# not run by tests:"
 PROGRAMS = ("tilepress", "make", "python", "pip")
 FENCE = re.compile(r"^```(\w*)$")
