@@ -236,8 +236,17 @@ def test_sizes_are_replaced():
 
 @on_pages
 def test_links_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.text):
-        assert target.startswith("https://") or (page.path.parent / target).exists(), f"{page.name}: {target}"
+    for target, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", page.text):
+        if not target.startswith("https://"):
+            path = page.path.parent / target if target else page.path
+            assert path.exists(), f"{page.name}: {target}"
+            assert not anchor or anchor in anchors(path), f"{page.name}: {target}#{anchor}"
+
+
+def anchors(path):
+    """Of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", path.read_text("utf-8"), re.M)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @on_pages

@@ -9,6 +9,7 @@ import tomllib
 import pytest
 
 from tests.docs.pages import PAGES, ROOT, Page
+from tilepress import kernels
 from tilepress.hardware import read_accelerator, read_machine
 from tilepress.models import read_recipe
 
@@ -105,3 +106,8 @@ def test_the_kernels_page_names_its_files_in_order():
     steps += ["dispatch/registry.cc", "bindings/matrix.cc", "tests/kernels/test_linear.py", "roofsurface/kernels.py"]
     places = [page.index(step) for step in steps]
     assert places == sorted(places)
+
+
+def test_the_reference_of_kernels_names_every_operation():
+    page = Page(ROOT / "docs/kernels.md").text
+    assert [operation for operation in kernels.registered() if f"`{operation}`" not in page] == []
