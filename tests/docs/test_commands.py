@@ -7,6 +7,7 @@ exist.
 
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 import typer.main
@@ -243,7 +244,7 @@ def test_links_lead_somewhere(page):
             assert not anchor or anchor in anchors(path), f"{page.name}: {target}#{anchor}"
 
 
-def anchors(path):
+def anchors(path: Path) -> set[str]:
     """Of a page's headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.*)$", path.read_text("utf-8"), re.M)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
