@@ -1,11 +1,10 @@
 """Tilepress: make large language models small, and run them small.
 
-`import tilepress` is light: it imports neither torch nor transformers. It sees to it that transformers, whenever that
-is imported, can load the folders that `tilepress compress` writes.
+`import tilepress` is light: it imports neither torch nor transformers. It makes sure that transformers, whenever it is
+imported, can load the folders that `tilepress compress` writes.
 """
 
 from importlib import import_module as _import_module
-from importlib.metadata import version as _version
 from types import ModuleType as _ModuleType
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
@@ -16,7 +15,8 @@ if _TYPE_CHECKING:
     from .models import compress_model as compress
     from .nn.kv_cache import kv_cache, load_kv_cache
 
-__version__ = _version("tilepress")
+    __version__: str
+
 __all__ = ["__version__", "compress", "kv_cache", "load_kv_cache"]
 
 # Imported when first used: module, and the function's name there.
@@ -28,6 +28,8 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> _Any:
+    if name == "__version__":
+        return _import_module("importlib.metadata").version("tilepress")
     if name not in _LAZY:
         raise AttributeError(f"module 'tilepress' has no attribute {name!r}")
     module, attribute = _LAZY[name]

@@ -1,11 +1,16 @@
-"""Do something right after a module has been imported, whenever that is, without importing it now."""
+"""Do something right after a module has been imported, whenever that is, without importing it now.
+
+Runs with every `import tilepress`, so it imports little itself: `importlib.abc` alone would take 14 ms.
+"""
 
 import sys
 from collections.abc import Callable, Sequence
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
 from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader
 
 Action = Callable[[ModuleType], None]
 
@@ -18,8 +23,8 @@ def after_import(name: str, action: Action) -> None:
         sys.meta_path.insert(0, _Waiting(name, action))
 
 
-class _Waiting(MetaPathFinder):
-    """Finds nothing but the one module, by asking all others, and gets out of the way first."""
+class _Waiting:
+    """A finder of the one module: takes itself off `sys.meta_path`, then asks the other finders."""
 
     def __init__(self, name: str, action: Action) -> None:
         self._name, self._action = name, action
@@ -29,17 +34,19 @@ class _Waiting(MetaPathFinder):
     ) -> ModuleSpec | None:
         if fullname != self._name or self not in sys.meta_path:
             return None
+        from importlib.util import find_spec
+
         sys.meta_path.remove(self)
         spec = find_spec(fullname)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self._action)
+            spec.loader = _Loader(spec.loader, self._action)  # type: ignore[assignment]  # has all that is called
         return spec
 
 
-class _Loader(Loader):
+class _Loader:
     """The module's own loader, and the action after it."""
 
-    def __init__(self, loader: Loader, action: Action) -> None:
+    def __init__(self, loader: "Loader", action: Action) -> None:
         self._loader, self._action = loader, action
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:

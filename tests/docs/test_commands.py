@@ -7,13 +7,13 @@ exist.
 
 import re
 import shlex
+from functools import cache
 from pathlib import Path
 
 import pytest
-import typer.main
 
 from tests.docs.pages import MARK, PAGES, ROOT, Block, Command, Page
-from tilepress.cli.app import app
+from tilepress.cli.app import COMMANDS, load
 from tilepress.paper import find
 
 # Options in the place of those that a command has, so that it takes a second and not minutes.
@@ -61,7 +61,7 @@ def test_a_page_runs_from_top_to_bottom(page, beside, call):
 
 
 def test_the_examples_of_help_run(beside, call):
-    examples = {name: list(examples_of(command)) for name, command in leaves(typer.main.get_command(app))}
+    examples = {name: list(examples_of(command)) for name, command in leaves(subcommands())}
     assert all(examples.values()), [name for name in examples if not examples[name]]
     typed = {tuple(smaller(one.words)) for page in ALL for one in page.commands if check_of(one) == "tilepress"}
     for example in [*examples.pop("compress"), *(one for some in examples.values() for one in some)]:
@@ -69,11 +69,17 @@ def test_the_examples_of_help_run(beside, call):
             run_tilepress(example, call)
 
 
-def leaves(group, *before):
+@cache
+def subcommands():
+    """Name → what click has of it."""
+    return {name: load(name) for name in COMMANDS}
+
+
+def leaves(commands, *before):
     """(name, command) of all that is no group."""
-    for name, command in group.commands.items():
+    for name, command in commands.items():
         if hasattr(command, "commands"):
-            yield from leaves(command, *before, name)
+            yield from leaves(command.commands, *before, name)
         else:
             yield " ".join([*before, name]), command
 
@@ -165,11 +171,12 @@ def without(words, option):
 
 def subcommand(words):
     """(name of the subcommand, what click has of it, the words after its name)."""
-    found, name, rest = typer.main.get_command(app), [], list(words)
-    while rest and rest[0] in getattr(found, "commands", {}):
+    command, inner, name, rest = None, subcommands(), [], list(words)
+    while rest and rest[0] in inner:
         name.append(rest.pop(0))
-        found = found.commands[name[-1]]
-    return " ".join(name), found, rest
+        command = inner[name[-1]]
+        inner = getattr(command, "commands", {})
+    return " ".join(name), command, rest
 
 
 def alternatives(command):

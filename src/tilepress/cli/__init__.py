@@ -6,10 +6,13 @@ import signal
 import sys
 from typing import Any
 
+from .._extras import MissingExtraError
+
 __all__ = ["main"]
 
 DEBUG = "TILEPRESS_DEBUG"
 LONGEST = 1000  # characters of an error
+EXPECTED = (ValueError, OSError, RuntimeError, MemoryError, MissingExtraError)  # their text says what to do
 
 
 def main() -> None:
@@ -23,7 +26,7 @@ def main() -> None:
     except Exception as error:
         if interrupts:  # which a library took for a failure of its own, in the middle of an import
             _say_interrupted()
-        if os.environ.get(DEBUG) or not isinstance(error, (ValueError, OSError, RuntimeError, MemoryError)):
+        if os.environ.get(DEBUG) or not isinstance(error, EXPECTED):
             raise
         print(f"tilepress: error: {_words(error)}", file=sys.stderr)
         sys.exit(1)

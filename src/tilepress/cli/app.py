@@ -1,28 +1,101 @@
-"""The `tilepress` command: its subcommands."""
+"""The `tilepress` command. A subcommand's module is imported when the subcommand is run, not for `tilepress --help`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from functools import partial
+from importlib import import_module
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperGroup
 
-from .. import __version__
-from . import (
-    bench,
-    compress,
-    demo,
-    doctor,
-    eval,
-    formats,
-    generate,
-    inspect,
-    report,
-    reproduce,
-    roofsurface,
-    search,
-    simulate,
-)  # fmt: skip
+from .._extras import need_lab
+
+
+class Entry(NamedTuple):
+    """`target`: "module:attribute", a function or a typer app. `summary`: its line in `tilepress --help`, which a test
+    compares with its docstring. `needs_lab`: whether nothing of it works without the lab extra."""
+
+    target: str
+    summary: str
+    needs_lab: bool = False
+
+
+COMMANDS = {
+    "demo": Entry(
+        "demo:demo",
+        "Compress a model twice, in 4 bits and at half its weights; show what that costs in quality and gives in "
+        "speed.",
+    ),
+    "compress": Entry(
+        "compress:compress",
+        "Compress a model block by block into a folder that transformers loads after `import tilepress`.",
+    ),
+    "generate": Entry(
+        "generate:generate",
+        "Continue a prompt, printing tokens as they come; tokens a second on standard error at the end.",
+    ),
+    "search": Entry(
+        "search:search",
+        "Find the cheapest mantissas of Anda's activations that lose no more perplexity than the tolerance.",
+    ),
+    "doctor": Entry(
+        "doctor:doctor", "Show the processor, the kernels chosen for it, and the read bandwidth measured now."
+    ),
+    "eval": Entry(
+        "eval:evaluate",
+        "Measure a model: perplexity on a text, divergence from a reference model, accuracy on tasks.",
+    ),
+    "formats": Entry(
+        "formats:formats",
+        "List weight formats: bits per weight, times smaller than BF16 at several densities, and SQNR.",
+    ),
+    "inspect": Entry("inspect:inspect", "Check a packed file and list its matrices: format, shape, density, bytes."),
+    "roofsurface": Entry(
+        "roofsurface:roofsurface",
+        "Show how fast a machine can multiply compressed weights, and whether memory, vector or matrix units bind it.",
+        needs_lab=True,
+    ),
+    "reproduce": Entry(
+        "reproduce:reproduce",
+        "Run the papers' experiments and show each value that they print, ours, and the deviation.",
+        needs_lab=True,
+    ),
+    "report": Entry(
+        "report:report",
+        "Make one HTML page of records: tables, plots, the papers' values beside ours, and an explorer to play with.",
+        needs_lab=True,
+    ),
+    "bench": Entry("bench:app", "Measure speed on this machine."),
+    "simulate": Entry("simulate:app", "Simulate hardware.", needs_lab=True),
+}
+
+
+def load(name: str) -> Any:
+    """The subcommand itself, as typer makes it of its function or app."""
+    entry = COMMANDS[name]
+    module, _, attribute = entry.target.partition(":")
+    source = getattr(import_module(f".{module}", __package__), attribute)
+    parent = typer.Typer()
+    if isinstance(source, typer.Typer):
+        parent.add_typer(source, name=name)
+    else:
+        parent.command(name)(source)
+    command = typer.main.get_group(parent).commands[name]
+    if entry.needs_lab:
+        _check_lab_first(command, name)
+    return command
+
+
+def _check_lab_first(command: Any, name: str) -> None:
+    """In a command, or each one of a group, when it is run; its --help needs no extra."""
+    for one in getattr(command, "commands", {name: command}).values():
+        one.callback = partial(_run_in_lab, name, one.callback)
+
+
+def _run_in_lab(name: str, callback: Any, /, **arguments: Any) -> Any:
+    need_lab(f"`tilepress {name}`")
+    return callback(**arguments)
 
 
 class _Interrupted(BaseException):
@@ -38,6 +111,12 @@ def _interrupts() -> Iterator[None]:
 
 
 class _Commands(TyperGroup):
+    """Lists placeholders that have a name and a summary, and runs what they stand for."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, placeholder, rest = super().resolve_command(ctx, args)
+        return name, placeholder and load(str(name)), rest
+
     def make_context(self, *arguments: Any, **options: Any) -> Any:
         with _interrupts():
             return super().make_context(*arguments, **options)
@@ -56,23 +135,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(demo.demo)
-app.command()(compress.compress)
-app.command()(generate.generate)
-app.command()(search.search)
-app.command()(doctor.doctor)
-app.command("eval")(eval.evaluate)
-app.command()(formats.formats)
-app.command()(inspect.inspect)
-app.command()(roofsurface.roofsurface)
-app.command()(reproduce.reproduce)
-app.command()(report.report)
-app.add_typer(bench.app, name="bench")
-app.add_typer(simulate.app, name="simulate")
+for _name, _entry in COMMANDS.items():
+    app.command(_name, help=_entry.summary)(lambda: None)
 
 
 def _print_version(wanted: bool) -> None:
     if wanted:
+        from .. import __version__
+
         print(f"tilepress {__version__}")
         raise typer.Exit
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .._extras import need_lab
 from . import bench_attention, bench_model
 from .output import Json, Recorder, TextOnly, Threads, TrustRemoteCode, print_table, progress
 from .predict import show_predictions
@@ -175,6 +176,8 @@ def linear(
 
     Example: tilepress bench linear int4:g32+int8 bf16@50% --shape llama3-8b --batch 1 --batch 16
     """
+    if predict:
+        need_lab("`tilepress bench linear --predict`")
     from ..bench.linear import Settings, parse_contestant
     from ..bench.shapes import parse_shapes
 

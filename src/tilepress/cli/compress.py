@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .output import Json, Recorder, TextOnly, TrustRemoteCode, hush_transformers, print_table, progress
-from .report import Page, write_page
+from .report import Page, check_page, write_page
 
 if TYPE_CHECKING:
     from ..bench.linear import Result
@@ -56,6 +56,7 @@ def compress(
 
     Example: tilepress compress smollm2-135m -o small --weights int4:g32 --density 0.5 --prune wanda --acts int8
     """
+    check_page(report, "compress")
     from ..models.foreign import Allowed
 
     options: dict[str, dict[str, Any]] = {

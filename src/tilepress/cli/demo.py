@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .._extras import has_lab
 from .generate import continuation
 from .output import Json, Recorder, TextOnly, Threads, TrustRemoteCode, hush_transformers, print_table, progress
-from .report import Page, write_page
+from .report import Page, check_page, write_page
 
 if TYPE_CHECKING:
     from ..bench.model import Speed, Writer
@@ -39,7 +40,7 @@ class Row:
     quality: "Divergence | None"
     text: str
     speed: "Speed"
-    predicted: float
+    predicted: float | None
 
 
 def demo(
@@ -62,6 +63,7 @@ def demo(
 
     Example: tilepress demo --windows 4
     """
+    check_page(report, "demo")
     from ..models import load_model
     from ..models.foreign import Allowed
     from ..models.texts import evaluation_text
@@ -122,8 +124,9 @@ def _quality(
 
 def _speeds(
     model: str, loaded: "Mapping[str, LoadedModel]", threads: int | None, quiet: bool, allowed: "Allowed"
-) -> "tuple[dict[str, Speed], dict[str, float]]":
-    """What was measured, and the tokens a second predicted at most."""
+) -> "tuple[dict[str, Speed], dict[str, float | None]]":
+    """What was measured, and the tokens a second predicted at most: None without the lab extra, which measures the
+    processor's frequency."""
     from ..bench.model import Entrant, Settings
     from .bench_model import measured
     from .machines import measured_machine
@@ -133,8 +136,10 @@ def _speeds(
     settings = Settings(prompt=min(Settings.prompt, longest - Settings.tokens), threads=threads)
     entrants = [Entrant(name, 0, partial(_writer, one), is_peer=name == model) for name, one in loaded.items()]
     result = measured(entrants, settings, model, quiet, allowed)
-    machine = measured_machine(threads, result.bandwidth)
-    predicted = {name: foretell_decoding(machine, one.model) for name, one in loaded.items()}
+    predicted: dict[str, float | None] = dict.fromkeys(loaded)
+    if has_lab():
+        machine = measured_machine(threads, result.bandwidth)
+        predicted = {name: foretell_decoding(machine, one.model) for name, one in loaded.items()}
     return {speed.name: speed for speed in result.speeds}, predicted
 
 
@@ -163,7 +168,8 @@ def _record(recorder: Recorder, model: str, rows: Mapping[str, Row]) -> None:
             recorder.add(f"{name}.same_top1", row.quality.same_top.value)
         recorder.add(f"{name}.prefill", row.speed.prefill.mean, "token/s")
         recorder.add(f"{name}.decode", row.speed.decode.mean, "token/s")
-        recorder.add(f"{name}.decode.predicted", row.predicted, "token/s", "model")
+        if row.predicted is not None:
+            recorder.add(f"{name}.decode.predicted", row.predicted, "token/s", "model")
         recorder.add(f"{name}.text", row.text)
 
 
@@ -191,4 +197,4 @@ def _cells(model: str, name: str, rows: Mapping[str, Row]) -> list[str]:
     rates = [rate_text(row.speed.prefill), rate_text(row.speed.decode)]
     faster = row.speed.decode.mean / rows[model].speed.decode.mean
     sizes = [f"{row.nbytes / 1e6:.1f}", f"{_perplexity(model, name, rows):.2f}"]
-    return [name, *sizes, *losses, *rates, f"{faster:.2f}", f"{row.predicted:.0f}"]
+    return [name, *sizes, *losses, *rates, f"{faster:.2f}", "" if row.predicted is None else f"{row.predicted:.0f}"]

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from .._extras import MissingExtraError, need_lab
 from .machines import measured_machine
 from .output import Json, Recorder, Threads, print_table, progress
 
@@ -24,6 +25,8 @@ def doctor(
     """
     if machine and machine.suffix not in (".yaml", ".yml"):
         raise ValueError(f"a machine is written to a file that ends in .yaml, not to {machine}")
+    if machine:
+        need_lab("`tilepress doctor --machine`")
     recorder = Recorder()
     _processor(recorder, threads)
     _kernels(recorder)
@@ -83,11 +86,15 @@ def _bandwidth(recorder: Recorder, threads: int | None, quiet: bool, file: Path 
 
 
 def _rates(recorder: Recorder, threads: int, bandwidth: float, file: Path | None) -> None:
-    """What `roofsurface --machine here` takes the machine for; nothing where its cores are not known."""
+    """What `roofsurface --machine here` takes the machine for; nothing where its cores are not known, or without the
+    lab extra, which measures their frequency."""
     from ..hardware import MachineError, write_machine
 
     try:
         found = measured_machine(threads, bandwidth)
+    except MissingExtraError as error:
+        typer.echo(str(error), err=True)
+        return
     except MachineError:
         if file:
             raise

@@ -34,7 +34,7 @@ def evaluate(
     ] = None,
     task: Annotated[str | None, typer.Option(help="A task instead of a text: piqa.")] = None,
     lm_eval: Annotated[
-        str | None, typer.Option(metavar="TASK[,TASK…]", help="Tasks of lm-eval (pip install 'tilepress[lm-eval]').")
+        str | None, typer.Option(metavar="TASK[,TASK…]", help="Tasks of lm-eval (pip install 'tilepress\\[lm-eval]').")
     ] = None,
     lm_eval_folder: Annotated[
         Path | None, typer.Option(help="A folder with tasks of your own for lm-eval, in YAML files.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .._extras import need_lab
 from ..files import write_text
 from .output import Json, progress
 
@@ -57,11 +58,17 @@ def report(
         print(f"{path}: {path.stat().st_size / 1e3:.0f} kB")
 
 
+def check_page(path: Path | None, command: str) -> None:
+    """Before a command's work: the page that it is to write at the end needs the lab extra."""
+    if path is not None:
+        need_lab(f"`tilepress {command} --report`")
+
+
 def write_page(path: Path | None, title: str, records: "Sequence[Record]") -> None:
     """What a command found, as a page of its own, if one is wanted."""
-    from ..report import sections
-
     if path is not None:
+        from ..report import sections
+
         write_text(path, _render(title, records, sections(records)))
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .._extras import has_lab
 from ..files import write_text
 from .compress import read_options, tolerance_warning
 from .output import Json, Recorder, TextOnly, TrustRemoteCode, hush_transformers, print_table, progress
@@ -53,7 +54,8 @@ def search(
 
     One of four mantissas is shortened at a time, cheapest combination first, at most 32 of them tried. Weights are
     compressed first, in memory, unless the model is compressed already. Beside the recipe R.toml, R.search.json keeps
-    every evaluation as it is made, so that the same command, interrupted, goes on; R.search.html shows the search.
+    every evaluation as it is made, so that the same command, interrupted, goes on; with the lab extra
+    R.search.html shows the search.
 
     Example: tilepress search smollm2-135m --tolerance 1% -o anda.toml
     """
@@ -217,14 +219,16 @@ def _gptq_seconds(model: str, recipe: "Recipe", subject: "Subject", bar: "Bar", 
 
 def _write(out: Path, recipe: "Recipe", precision: "Precision", subject: "Subject") -> None:
     from ..models.recipe import to_toml
-    from ..report import write_page
-    from ..report.precision import trace_charts
 
     activations = recipe.activations.model_copy(update={"format": str(precision.format)})
     write_text(out, to_toml(recipe.model_copy(update={"activations": activations})))
-    write_page(
-        out.with_suffix(".search.html"), f"Search for {out.name}", trace_charts(precision.found, subject.products)
-    )
+    if has_lab():
+        from ..report import write_page
+        from ..report.precision import trace_charts
+
+        write_page(
+            out.with_suffix(".search.html"), f"Search for {out.name}", trace_charts(precision.found, subject.products)
+        )
 
 
 def _record(
@@ -289,7 +293,13 @@ def _print(out: Path, precision: "Precision", costs: "dict[str, list[Cost]]", gp
     beside = "" if gptq is None else f"; GPTQ on the same text: {gptq:.1f} s"
     print(f"{found.saving:.2f} times fewer bit operations than FP16, {100 * found.loss:+.3f} % perplexity")
     print(f"time: {precision.seconds:.1f} s for {len(found.steps)} iterations{beside}")
-    print(f"written: {out}, {out.with_suffix('.search.html')}, {out.with_suffix('.search.json')}")
+    print(f"written: {', '.join(str(path) for path in _written(out))}")
+
+
+def _written(out: Path) -> list[Path]:
+    """The recipe, its page where the lab extra is installed, and its evaluations."""
+    pages = [out.with_suffix(".search.html")] if has_lab() else []
+    return [out, *pages, out.with_suffix(".search.json")]
 
 
 def _verdict(step: "Step") -> str:

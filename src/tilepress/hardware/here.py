@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from .._extras import need_lab
 from .machine import Machine, MachineError
 from .reading import read_machine
 
@@ -57,6 +58,7 @@ def measure_frequency(repeats: int = 50) -> float:
 
 @cache
 def _chain() -> Callable[[int, int, int], int]:
+    need_lab("measuring the frequency of this processor")
     from numba import njit
 
     def chain(steps: int, value: int, key: int) -> int:

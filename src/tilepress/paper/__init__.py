@@ -1,5 +1,9 @@
 """The papers: every value that they print, with its place, and the experiment that gives ours beside it."""
 
+from .._extras import need_lab
+
+need_lab(__name__)
+
 from .comparison import STATES, run, worst
 from .item import Item, NotPossible, Ours, Published, Track, published_table
 from .keeping import Keeping, command_of

@@ -1,5 +1,9 @@
 """Records and results as tables and plots: pages that need nothing but themselves. Runs nothing."""
 
+from .._extras import need_lab
+
+need_lab(__name__)
+
 from .assembly import sections
 from .blocks import Section
 from .charts import Series, line_chart, write_page

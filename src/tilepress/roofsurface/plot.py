@@ -7,10 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from .._extras import need_lab
 from ..files import replacing
 from .bord import bord
 from .domains import MATRIX, MEMORY, VECTOR, bounds
 from .model import Prediction
+
+need_lab(__name__)
 
 COLOURS = {MEMORY: "#009E73", VECTOR: "#E69F00", MATRIX: "#0072B2"}  # Okabe and Ito's, told apart by all
 GRID = 120

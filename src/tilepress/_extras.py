@@ -1,0 +1,20 @@
+"""The optional `lab` extra: what simulators, papers and reports need beside the core."""
+
+from importlib.util import find_spec
+
+LAB = ("numba", "plotly", "jinja2")
+
+
+class MissingExtraError(ImportError):
+    """A part of tilepress that was not installed; the message says how to install it."""
+
+
+def has_lab() -> bool:
+    """Whether every package of the `lab` extra is installed; imports none of them."""
+    return all(find_spec(name) is not None for name in LAB)
+
+
+def need_lab(what: str) -> None:
+    """MissingExtraError, naming `what`, unless the `lab` extra is installed."""
+    if not has_lab():
+        raise MissingExtraError(f"{what} needs the lab extra: pip install 'tilepress[lab]'")
