@@ -1,7 +1,6 @@
 """What to do to a model: a recipe, read from TOML, that says everything and refuses what it does not know."""
 
 import copy
-import json
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
@@ -9,6 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
+import tomli_w
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ..bounded import UnreadableError, read_bounded_text
@@ -227,26 +227,7 @@ def to_toml(recipe: Recipe) -> str:
     stated = recipe.model_dump(mode="json", exclude_defaults=True)
     for section in ("weights", "activations"):
         stated[section] = {"format": getattr(recipe, section).format, **stated.get(section, {})}
-    return "\n".join(_toml_section(name, values) for name, values in sorted(stated.items()))
-
-
-def _toml_section(name: str, values: Mapping[str, Any]) -> str:
-    plain = {key: value for key, value in values.items() if not isinstance(value, dict | list)}
-    lines = [
-        f"[{name}]",
-        *(f"{_toml_key(key)} = {json.dumps(value, ensure_ascii=False)}" for key, value in plain.items()),
-        "",
-    ]
-    for key, value in values.items():
-        if isinstance(value, dict):
-            lines.append(_toml_section(f"{name}.{key}", value))
-        for entry in value if isinstance(value, list) else ():
-            lines.append(_toml_section(f"{name}.{key}", entry).replace(f"[{name}.{key}]", f"[[{name}.{key}]]", 1))
-    return "\n".join(lines)
-
-
-def _toml_key(key: str) -> str:
-    return key if key.isascii() and key.replace("_", "").isalnum() else json.dumps(key, ensure_ascii=False)
+    return tomli_w.dumps(dict(sorted(stated.items())))
 
 
 def _unfitting(match: str, layers: Collection[str], kept: str | None) -> str:
