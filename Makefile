@@ -7,7 +7,7 @@ NATIVE := $(shell find native -name '*.cc' -o -name '*.h')
 # In .venv, so that what is compiled once serves every later build: tools of another place would compile all anew.
 BUILD_TOOLS := cmake nanobind ninja scikit-build-core
 
-.PHONY: help setup demo test browser lint format header readme screenshots bench wheel fuzz test-isas clean
+.PHONY: help setup demo test browser lint format header stubs readme screenshots bench wheel fuzz test-isas clean
 .PHONY: sanitize sanitize-thread sanitize-address
 
 help:
@@ -22,6 +22,7 @@ help:
 	@echo "make fuzz      a million hostile files, for every reader; minutes per reader"
 	@echo "make wheel     build a wheel into dist, and try it outside the source tree"
 	@echo "make header    generate the C++ header from tiles/layout.py"
+	@echo "make stubs     generate _native.pyi from the compiled module"
 	@echo "make readme    generate the README's tables from records, and docs/api.md"
 	@echo "make screenshots  take the README's pictures of the report"
 
@@ -74,6 +75,9 @@ format: setup
 
 header:
 	$(PYTHON) src/tilepress/tiles/layout.py > native/include/tilepress/layout.h
+
+stubs: setup
+	$(BIN)/python native/bindings/stub.py
 
 readme: setup
 	$(BIN)/python benchmarks/readme_table.py

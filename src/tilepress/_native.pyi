@@ -1,11 +1,38 @@
-"""Types of the compiled module, native/bindings/module.cc."""
+# Written by `make stubs` from the compiled module and native/bindings/stub.pat: change those.
+"""
+Kernels of tilepress behind argument checks; the package's own modules are the way in.
+"""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any
 
+import numpy
+from numpy.typing import NDArray
 from torch import Tensor
 
-# Anything that speaks DLPack on the CPU: one-dimensional, contiguous uint8, int64 or float32.
-Array = Any
+const_float32_1d = Annotated[
+    NDArray[numpy.float32] | Tensor, dict(shape=(None,), order="C", device="cpu", writable=False)
+]
+const_float32_4d = Annotated[
+    NDArray[numpy.float32] | Tensor, dict(shape=(None, None, None, None), order="C", device="cpu", writable=False)
+]
+const_int64_1d = Annotated[NDArray[numpy.int64] | Tensor, dict(shape=(None,), order="C", device="cpu", writable=False)]
+const_uint8_1d = Annotated[NDArray[numpy.uint8] | Tensor, dict(shape=(None,), order="C", device="cpu", writable=False)]
+const_uint8_2d = Annotated[
+    NDArray[numpy.uint8] | Tensor, dict(shape=(None, None), order="C", device="cpu", writable=False)
+]
+float32_1d = Annotated[NDArray[numpy.float32] | Tensor, dict(shape=(None,), order="C", device="cpu")]
+float32_4d = Annotated[NDArray[numpy.float32] | Tensor, dict(shape=(None, None, None, None), order="C", device="cpu")]
+int64_1d = Annotated[NDArray[numpy.int64] | Tensor, dict(shape=(None,), order="C", device="cpu")]
+uint8_1d = Annotated[NDArray[numpy.uint8] | Tensor, dict(shape=(None,), order="C", device="cpu")]
+
+def supported_isas() -> list[str]: ...
+def cpu_features() -> list[str]: ...
+def force_isa(arg: str, /) -> str: ...
+def set_batch_invariant(arg: bool, /) -> bool: ...
+def active_isa() -> str: ...
+def registered() -> list[tuple[str, str]]: ...
+def chosen(arg: str, /) -> str: ...
 
 class Format:
     def __init__(
@@ -22,11 +49,51 @@ class Format:
         group: int,
         mantissa_bits: int,
         min_exponent: int,
-        thresholds: Array,
-        codes: Array,
-        values: Array,
+        thresholds: const_float32_1d,
+        codes: const_uint8_1d,
+        values: const_float32_1d,
     ) -> None: ...
 
+def count_kept(
+    format: Format,
+    rows: int,
+    cols: int,
+    data: const_uint8_1d,
+    type: str,
+    keep: const_uint8_1d,
+    threads: int,
+    counts: int64_1d,
+) -> None: ...
+def pack_weights(
+    format: Format,
+    rows: int,
+    cols: int,
+    operand_bits: int,
+    sparse: bool,
+    data: const_uint8_1d,
+    type: str,
+    keep: const_uint8_1d,
+    scales_given: bool,
+    codes: uint8_1d,
+    mask: uint8_1d,
+    offsets: const_int64_1d,
+    scales: uint8_1d,
+    zeros: uint8_1d,
+    threads: int,
+) -> int: ...
+def pack_codes(
+    format: Format,
+    rows: int,
+    cols: int,
+    operand_bits: int,
+    sparse: bool,
+    source: const_uint8_1d,
+    keep: const_uint8_1d,
+    codes: uint8_1d,
+    mask: uint8_1d,
+    offsets: const_int64_1d,
+    threads: int,
+) -> None: ...
 def use_tensor_type(type: type[Tensor]) -> bool: ...
 
 class Matrix:
@@ -37,61 +104,54 @@ class Matrix:
         cols: int,
         operand_bits: int,
         sparse: bool,
-        codes: Array,
-        mask: Array,
-        offsets: Array,
-        scales: Array,
-        zeros: Array,
+        codes: uint8_1d,
+        mask: uint8_1d,
+        offsets: const_int64_1d,
+        scales: uint8_1d,
+        zeros: uint8_1d,
     ) -> None: ...
-    def unpack_codes(self, to: Array, keep: Array, threads: int) -> None: ...
-    def unpack_weights(self, to: Array, threads: int) -> None: ...
+    def unpack_codes(self, to: uint8_1d, keep: uint8_1d, threads: int) -> None: ...
+    def unpack_weights(self, to: float32_1d, threads: int) -> None: ...
     def linear(self, x: Tensor, bias: Tensor | None, group: int, mantissa: int, threads: int) -> Tensor | None: ...
     def linear_into(
-        self, x: Array, type: str, bias: Array, y: Array, group: int, mantissa: int, way: str, threads: int
-    ) -> None: ...
-    def float_way(self, batch: int, type: str, /) -> str: ...
-    def integer_way(self, batch: int, group: int, mantissa: int, /) -> str: ...
-
-class GrowingKv:
-    def append(self, keys: Array, values: Array, kept: Array, threads: int) -> None: ...
-    def attend_tensors(
-        self, keys: Tensor, values: Tensor, queries: Tensor, scaling: float, threads: int, /
-    ) -> Tensor | None: ...
-    def attend(
-        self, keys: Array, values: Array, kept: Array, queries: Array, scaling: float, out: Array, threads: int
-    ) -> None: ...
-    def crop(self, lengths: list[int]) -> None: ...
-    def select(self, sequences: list[int]) -> GrowingKv: ...
-    def save(self) -> list[tuple[str, bytes]]: ...
-    @property
-    def lengths(self) -> list[int]: ...
-    @property
-    def allocated(self) -> int: ...
-
-# batch, heads, channels, window, % of keys and of values left out
-KvSizes = tuple[int, int, int, int, int, int]
-
-class KvCache(GrowingKv):
-    def __init__(
-        self, sizes: KvSizes, mantissa: int, high: int, initial: int, local: int, smoothed: int, /
-    ) -> None: ...
-    @staticmethod
-    def load(
-        lengths: list[int],
-        parts: list[tuple[str, bytes]],
-        sizes: KvSizes,
+        self,
+        x: const_uint8_1d,
+        type: str,
+        bias: const_float32_1d,
+        y: uint8_1d,
+        group: int,
         mantissa: int,
-        high: int,
-        initial: int,
-        local: int,
-        smoothed: int,
-        /,
-    ) -> KvCache: ...
+        way: str,
+        threads: int,
+    ) -> None: ...
+    def float_way(self, arg0: int, arg1: str, /) -> str: ...
+    def integer_way(self, arg0: int, arg1: int, arg2: int, /) -> str: ...
 
-class SparseKvCache(GrowingKv):
-    def __init__(self, sizes: KvSizes, type: str, /) -> None: ...
-    @staticmethod
-    def load(lengths: list[int], parts: list[tuple[str, bytes]], sizes: KvSizes, type: str, /) -> SparseKvCache: ...
+def pack_planes(
+    rows: int,
+    cols: int,
+    mantissa: int,
+    values: const_uint8_1d,
+    type: str,
+    planes: uint8_1d,
+    exponents: uint8_1d,
+    threads: int,
+) -> tuple[int, int]: ...
+def unpack_planes(
+    rows: int, cols: int, mantissa: int, planes: uint8_1d, exponents: uint8_1d, values: uint8_1d, threads: int
+) -> int: ...
+
+class Watch:
+    def __init__(
+        self,
+        same: list[tuple[dict[str, Any], str, object]],
+        lacking: list[tuple[dict[str, Any], str]],
+        empty: list[dict[Any, Any]],
+        /,
+    ) -> None: ...
+    def is_same(self) -> bool: ...
+    def is_lacking(self) -> bool: ...
+    def is_empty(self) -> bool: ...
 
 class DecoderLayer:
     def __init__(
@@ -108,18 +168,6 @@ class DecoderLayer:
         /,
     ) -> None: ...
 
-class Watch:
-    def __init__(
-        self,
-        same: list[tuple[dict[str, Any], str, object]],
-        lacking: list[tuple[dict[str, Any], str]],
-        empty: list[dict[Any, Any]],
-        /,
-    ) -> None: ...
-    def is_same(self) -> bool: ...
-    def is_lacking(self) -> bool: ...
-    def is_empty(self) -> bool: ...
-
 class Decoder:
     def __init__(self, layers: list[DecoderLayer], /) -> None: ...
     def decode(
@@ -129,61 +177,66 @@ class Decoder:
         self, hidden: Tensor, cosines: Tensor, sines: Tensor, caches: list[GrowingKv], length: int, threads: int, /
     ) -> Tensor | None: ...
 
-def supported_isas() -> list[str]: ...
-def cpu_features() -> list[str]: ...
-def active_isa() -> str: ...
-def force_isa(name: str) -> str: ...
-def set_batch_invariant(wanted: bool, /) -> bool: ...
-def registered() -> list[tuple[str, str, str, bool]]: ...
-def chosen(operation: str, /) -> str: ...
-def count_nonzeros(
-    format: Format, rows: int, cols: int, data: Array, type: str, keep: Array, threads: int, counts: Array
-) -> None: ...
-def pack_weights(
-    format: Format,
-    rows: int,
-    cols: int,
-    operand_bits: int,
-    sparse: bool,
-    data: Array,
-    type: str,
-    keep: Array,
-    scales_given: bool,
-    codes: Array,
-    mask: Array,
-    offsets: Array,
-    scales: Array,
-    zeros: Array,
-    threads: int,
-) -> int: ...
-def pack_codes(
-    format: Format,
-    rows: int,
-    cols: int,
-    operand_bits: int,
-    sparse: bool,
-    source: Array,
-    keep: Array,
-    codes: Array,
-    mask: Array,
-    offsets: Array,
-    threads: int,
-) -> None: ...
-def pack_planes(
-    rows: int,
-    cols: int,
-    mantissa: int,
-    values: Array,
-    type: str,
-    planes: Array,
-    exponents: Array,
-    threads: int,
-) -> tuple[int, int]: ...
-def unpack_planes(
-    rows: int, cols: int, mantissa: int, planes: Array, exponents: Array, values: Array, threads: int
-) -> int: ...
+class GrowingKv:
+    def append(self, keys: const_float32_4d, values: const_float32_4d, kept: const_uint8_2d, threads: int) -> None: ...
+    def attend(
+        self,
+        keys: const_float32_4d,
+        values: const_float32_4d,
+        kept: const_uint8_2d,
+        queries: const_float32_4d,
+        scaling: float,
+        out: float32_4d,
+        threads: int,
+    ) -> None: ...
+    def attend_tensors(
+        self, keys: Tensor, values: Tensor, queries: Tensor, scaling: float, threads: int, /
+    ) -> Tensor | None: ...
+    def crop(self, lengths: Sequence[int]) -> None: ...
+    def select(self, sequences: Sequence[int]) -> GrowingKv: ...
+    def save(self) -> list[tuple[str, bytes]]: ...
+    @property
+    def lengths(self) -> list[int]: ...
+    @property
+    def allocated(self) -> int: ...
+
+class KvCache(GrowingKv):
+    def __init__(
+        self,
+        sizes: tuple[int, int, int, int, int, int],
+        mantissa: int,
+        high: int,
+        initial: int,
+        local: int,
+        smoothed: int,
+        /,
+    ) -> None: ...
+    @staticmethod
+    def load(
+        lengths: Sequence[int],
+        parts: Sequence[tuple[str, bytes]],
+        sizes: tuple[int, int, int, int, int, int],
+        mantissa: int,
+        high: int,
+        initial: int,
+        local: int,
+        smoothed: int,
+        /,
+    ) -> KvCache: ...
+
+class SparseKvCache(GrowingKv):
+    def __init__(self, sizes: tuple[int, int, int, int, int, int], type: str, /) -> None: ...
+    @staticmethod
+    def load(
+        lengths: Sequence[int],
+        parts: Sequence[tuple[str, bytes]],
+        sizes: tuple[int, int, int, int, int, int],
+        type: str,
+        /,
+    ) -> SparseKvCache: ...
+
+def advise_huge_pages(arg: const_uint8_1d, /) -> None: ...
 def keep_freed_memory() -> None: ...
-def advise_huge_pages(data: Array, /) -> None: ...
-def read_bandwidth(data: Array, in_parts: bool, threads: int) -> tuple[float, int]: ...
 def thread_runtime() -> str: ...
 def most_threads() -> int: ...
+def read_bandwidth(data: const_uint8_1d, in_parts: bool, threads: int) -> tuple[float, int]: ...

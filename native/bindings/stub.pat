@@ -1,0 +1,45 @@
+# What nanobind cannot tell of the compiled module's signatures: torch's tensors, which the bindings take as plain objects,
+# what lists hold, and names of positional arguments. `make stubs` fails where a pattern matches nothing.
+
+_native.__prefix__:
+    \from torch import Tensor
+
+_native.use_tensor_type$:
+    def use_tensor_type(type: type[Tensor]) -> bool: ...
+
+_native.Matrix.linear$:
+    def linear(self, x: Tensor, bias: Tensor | None, group: int, mantissa: int, threads: int) -> Tensor | None: ...
+
+_native.Watch.__init__$:
+    \from typing import Any
+    def __init__(self, same: list[tuple[dict[str, Any], str, object]], lacking: list[tuple[dict[str, Any], str]], empty: list[dict[Any, Any]], /) -> None: ...
+
+_native.DecoderLayer.__init__$:
+    def __init__(self, type: str, heads: int, kv_heads: int, head_dim: int, epsilon: float, scaling: float, input_norm: Tensor, post_norm: Tensor, linears: list[tuple[Matrix, Tensor | None, int, int]], /) -> None: ...
+
+_native.Decoder.__init__$:
+    def __init__(self, layers: list[DecoderLayer], /) -> None: ...
+
+_native.Decoder.decode$:
+    def decode(self, hidden: Tensor, cosines: Tensor, sines: Tensor, memory: Tensor, length: int, threads: int, /) -> Tensor | None: ...
+
+_native.Decoder.decode_packed$:
+    def decode_packed(self, hidden: Tensor, cosines: Tensor, sines: Tensor, caches: list[GrowingKv], length: int, threads: int, /) -> Tensor | None: ...
+
+_native.GrowingKv.attend_tensors$:
+    def attend_tensors(self, keys: Tensor, values: Tensor, queries: Tensor, scaling: float, threads: int, /) -> Tensor | None: ...
+
+# Sizes: batch, heads, channels, window, % of keys and of values left out.
+_native.KvCache.__init__$:
+    def __init__(self, sizes: tuple[int, int, int, int, int, int], mantissa: int, high: int, initial: int, local: int, smoothed: int, /) -> None: ...
+
+_native.KvCache.load$:
+    @staticmethod
+    def load(lengths: Sequence[int], parts: Sequence[tuple[str, bytes]], sizes: tuple[int, int, int, int, int, int], mantissa: int, high: int, initial: int, local: int, smoothed: int, /) -> KvCache: ...
+
+_native.SparseKvCache.__init__$:
+    def __init__(self, sizes: tuple[int, int, int, int, int, int], type: str, /) -> None: ...
+
+_native.SparseKvCache.load$:
+    @staticmethod
+    def load(lengths: Sequence[int], parts: Sequence[tuple[str, bytes]], sizes: tuple[int, int, int, int, int, int], type: str, /) -> SparseKvCache: ...

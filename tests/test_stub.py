@@ -1,0 +1,28 @@
+"""_native.pyi says what the compiled module has."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[1] / "native/bindings/stub.py"
+
+
+@pytest.fixture(scope="module")
+def script():
+    pytest.importorskip("nanobind")
+    spec = importlib.util.spec_from_file_location("stub", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_stub_is_that_of_the_compiled_module(script):
+    assert script.STUB.read_text("utf-8") == script.stub(), "run `make stubs`"
+
+
+def test_a_pattern_for_nothing_is_an_error(script, tmp_path, monkeypatch):
+    (tmp_path / "stub.pat").write_text("_native.gone$:\n    def gone() -> None: ...\n")
+    monkeypatch.setattr(script, "HERE", tmp_path)
+    with pytest.raises(SystemExit, match="nothing is called _native.gone"):
+        script.stub()
