@@ -24,5 +24,5 @@ def test_the_stub_is_that_of_the_compiled_module(script):
 def test_a_pattern_for_nothing_is_an_error(script, tmp_path, monkeypatch):
     (tmp_path / "stub.pat").write_text("_native.gone$:\n    def gone() -> None: ...\n")
     monkeypatch.setattr(script, "HERE", tmp_path)
-    with pytest.raises(SystemExit, match="nothing is called _native.gone"):
+    with pytest.raises(SystemExit, match=r"nothing is called _native\.gone"):
         script.stub()
