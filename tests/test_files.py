@@ -10,11 +10,11 @@ import torch
 
 from tests.models import tiny
 from tilepress import kv_cache, tiles
-from tilepress.files import apply_umask, replacing, workspace, write_text
+from tilepress._files import apply_umask, replacing, workspace, write_text
 
 KILLED = """
 import os, signal, sys
-from tilepress.files import replacing
+from tilepress._files import replacing
 with replacing(sys.argv[1]) as made:
     made.write_text("half")
     os.kill(os.getpid(), signal.SIGKILL)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tilepress.files import write_text
+from tilepress._files import write_text
 from tilepress.report import read_records, render_page, sections
 
 from .browser import Browser, find_chromium

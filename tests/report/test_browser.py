@@ -2,7 +2,7 @@
 
 import pytest
 
-from tilepress.files import write_text
+from tilepress._files import write_text
 from tilepress.formats import parse_weight
 from tilepress.hardware import read_machine
 from tilepress.report import render_page, sections

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..files import replacing
+from .._files import replacing
 from ..models.gguf import gguf_folder
 from ..models.loading import say
 from .peers import LlamaCppPeer

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .._extras import need_lab
-from ..files import write_text
+from .._files import write_text
 from .output import Json, progress
 
 Page = Annotated[Path | None, typer.Option("--report", help="Also write what was found to this HTML page.")]

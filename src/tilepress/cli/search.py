@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .._extras import has_lab
-from ..files import write_text
+from .._files import write_text
 from .compress import read_options, tolerance_warning
 from .output import Json, Recorder, TextOnly, TrustRemoteCode, hush_transformers, print_table, progress
 

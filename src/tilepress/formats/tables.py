@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from ..bounded import UnreadableError, read_bounded_text
+from .._bounded import UnreadableError, read_bounded_text
 from .element import Element
 from .nearest import nearest_rank
 

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from ..bounded import UnreadableError, read_bounded_text
-from ..files import write_text
+from .._bounded import UnreadableError, read_bounded_text
+from .._files import write_text
 from .accelerator import Accelerator
 from .machine import Machine, MachineError
 

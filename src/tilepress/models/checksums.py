@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from ..files import write_text
+from .._files import write_text
 from ..tiles import DamagedError
 
 SUMS = "SHA256SUMS"

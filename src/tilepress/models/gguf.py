@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from ..files import apply_umask, workspace
+from .._files import apply_umask, workspace
 from .checksums import SUMS, read_sums, write_sums
 from .embedded import ModelUnavailableError, cache_folder, digest_of, known_digest
 from .gguf_check import check_gguf, check_loaded

@@ -8,7 +8,7 @@ import mmap
 import struct
 from pathlib import Path
 
-from ..bounded import MB, UnreadableError, open_ordinary
+from .._bounded import MB, UnreadableError, open_ordinary
 from .embedded import ModelUnavailableError
 
 OBJECT = 300  # bytes that gguf takes for one entry of an array

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..bounded import MB, UnreadableError, json_limit, read_bounded_text
+from .._bounded import MB, UnreadableError, json_limit, read_bounded_text
 from .embedded import ModelUnavailableError
 from .shards import Shards
 

@@ -25,7 +25,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from ..files import replacing, sync, write_text
+from .._files import replacing, sync, write_text
 from .blocks import REST, find_blocks, stage_state
 from .checksums import SUMS, digests_of, write_sums
 from .compress import Layer

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .._files import write_text
 from ..compression.search import Found, Mantissas, Products, Step, brute_force, search
-from ..files import write_text
 from ..formats import Anda, AndaSearch
 from ..nn import with_activations
 from .tensor_types import LayerType, layer_formats

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from ..files import sync, write_text
+from .._files import sync, write_text
 from ..tiles import DamagedError
 from .checksums import SUMS, digests_of, is_weights, read_sums
 from .shards import INDEX, SINGLE

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_args
 import tomli_w
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from ..bounded import UnreadableError, read_bounded_text
+from .._bounded import UnreadableError, read_bounded_text
 from ..compression import WeightPlan
 from ..compression.plan import Prune, Quantize
 from ..compression.prune import PruneScope

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ..files import apply_umask, sync, workspace
+from .._files import apply_umask, sync, workspace
 from ..tiles import DamagedError
 from .checksums import can_be_listed, digests_of, read_sums, write_sums
 from .shards import INDEX, SINGLE

@@ -8,7 +8,7 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from ..bounded import json_limit, read_bounded_text
+from .._bounded import json_limit, read_bounded_text
 from ..tiles.sealed import read_raw_header
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..files import write_text
+from .._files import write_text
 from ..records import Reproduction, to_json
 from .item import Item
 

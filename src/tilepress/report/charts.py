@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..files import write_text
+from .._files import write_text
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ..files import write_text
+from .._files import write_text
 from .blocks import Block, Cards, Cell, Comparison, Estimate, Section, Table, raw, text
 from .comparison import as_table
 

@@ -6,7 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
-from ..bounded import MB, UnreadableError, read_bounded_text
+from .._bounded import MB, UnreadableError, read_bounded_text
 from ..records import Origin, Record, Reproduction, State
 
 PLAIN = tuple(field.name for field in fields(Record))

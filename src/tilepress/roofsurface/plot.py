@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._extras import need_lab
-from ..files import replacing
+from .._files import replacing
 from .bord import bord
 from .domains import MATRIX, MEMORY, VECTOR, bounds
 from .model import Prediction

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..bounded import UnreadableError, json_limit, read_bounded_text
+from .._bounded import UnreadableError, json_limit, read_bounded_text
 from ..formats import TensorType
 from ..hardware.machine import TILE_WEIGHTS
 

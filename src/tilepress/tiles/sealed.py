@@ -20,8 +20,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ..bounded import MB, UnreadableError, json_limit, open_ordinary
-from ..files import replacing
+from .._bounded import MB, UnreadableError, json_limit, open_ordinary
+from .._files import replacing
 from .matrix import DamagedError
 
 _KEY = "tilepress"

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from ...files import replacing
+from ..._files import replacing
 from .simulation import Result
 
 STEPS = {  # step: colour, of Okabe and Ito's
