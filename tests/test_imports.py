@@ -29,17 +29,17 @@ def allowed(package: str) -> set[str]:
 def imported_packages(path: Path) -> set[str]:
     """Top-level parts of tilepress that a file imports, wherever in the file."""
     here = path.relative_to(SOURCE).parts[:-1]
-    found = set()
+    packages = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.level:
             base = list(here[: len(here) - node.level + 1]) + (node.module.split(".") if node.module else [])
-            found |= {base[0]} if base else {alias.name for alias in node.names}
+            packages |= {base[0]} if base else {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "tilepress":
             rest = node.module.split(".")[1:]
-            found |= {rest[0]} if rest else {alias.name for alias in node.names}
+            packages |= {rest[0]} if rest else {alias.name for alias in node.names}
         elif isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("tilepress.")}
-    return found
+            packages |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("tilepress.")}
+    return packages
 
 
 FILES = sorted(path for path in SOURCE.rglob("*.py") if len(path.relative_to(SOURCE).parts) > 1)
@@ -64,5 +64,5 @@ def test_the_check_sees_imports_of_every_kind(tmp_path, monkeypatch):
         "from ..nn import a\nfrom .. import bench\nimport tilepress.cli.app\n"
         "def f():\n    from tilepress.models import b\n    from tilepress import paper\n    from .floats import c\n"
     )
-    found = imported_packages(tmp_path / "formats/x.py")
-    assert found == {"nn", "bench", "cli", "models", "paper", "formats"}
+    packages = imported_packages(tmp_path / "formats/x.py")
+    assert packages == {"nn", "bench", "cli", "models", "paper", "formats"}

@@ -78,9 +78,9 @@ def test_dropped_weights_do_not_count():
     format = next(format for format in FORMATS if str(format).startswith("lut1:"))
     weight = layer(4, 64)
     mask = magnitude_mask(weight, 0.5)
-    kept = weight.masked_fill(~mask, 0)
-    got = dequantize(rtn(kept, format, mask=mask), format)
-    blind = dequantize(rtn(kept, format), format)
+    pruned = weight.masked_fill(~mask, 0)
+    got = dequantize(rtn(pruned, format, mask=mask), format)
+    blind = dequantize(rtn(pruned, format), format)
     assert float(((got - weight) * mask).square().sum()) < float(((blind - weight) * mask).square().sum())
 
 

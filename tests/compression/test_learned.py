@@ -38,9 +38,9 @@ def test_the_target_is_what_is_approached():
     """Weights moved by pruning are still trained for the outputs of those that were."""
     format, weight, seen = parse_weight("int3:g32"), layer(16, 64), statistics(64)
     mask = magnitude_mask(weight, 0.6)
-    kept = weight.masked_fill(~mask, 0)
-    blind = learned_clip(kept, format, seen.hessian, mask=mask)
-    aimed = learned_clip(kept, format, seen.hessian, target=weight, mask=mask)
+    pruned = weight.masked_fill(~mask, 0)
+    blind = learned_clip(pruned, format, seen.hessian, mask=mask)
+    aimed = learned_clip(pruned, format, seen.hessian, target=weight, mask=mask)
     errors = [output_error(weight, dequantize(q, format), seen) for q in (aimed, blind)]
     assert errors[0] < errors[1]
     assert not bool(dequantize(aimed, format)[~mask].any())

@@ -38,12 +38,12 @@ def test_bit_operations():
 
 def test_the_walk_of_the_papers_figure():
     """OPT-125M with 1 %: uniform ones first, then always the cheapest relaxation of the best."""
-    found = search(only(7, 7, 6, 5), OPT, 0.01)
-    assert found.mantissas == (7, 7, 6, 5) and found.within and found.exhausted
-    tried = [step.mantissas for step in found.steps]
+    outcome = search(only(7, 7, 6, 5), OPT, 0.01)
+    assert outcome.mantissas == (7, 7, 6, 5) and outcome.within and outcome.exhausted
+    tried = [step.mantissas for step in outcome.steps]
     assert tried[:5] == [uniform(4), uniform(5), uniform(6), uniform(7), (7, 7, 6, 7)]
     assert tried.index((7, 7, 6, 5)) + 1 <= 10  # as the paper has it
-    accepted = [step.mantissas for step in found.steps if step.accepted]
+    accepted = [step.mantissas for step in outcome.steps if step.accepted]
     assert accepted == [uniform(7), (7, 7, 6, 7), (7, 7, 6, 6), (7, 7, 6, 5)]
 
 
@@ -75,8 +75,8 @@ def test_ending_early_changes_nothing(problem, limit):
     sensitivities, products, tolerance = problem
     perplexity = additive(*sensitivities)
     expected = reference_search(perplexity, products, tolerance, limit)
-    found = search(perplexity, products, tolerance, limit=limit)
-    assert found.mantissas == (expected or uniform(max(STARTS))) and len(found.steps) <= limit
+    outcome = search(perplexity, products, tolerance, limit=limit)
+    assert outcome.mantissas == (expected or uniform(max(STARTS))) and len(outcome.steps) <= limit
 
 
 @settings(max_examples=100, deadline=None)
@@ -89,11 +89,11 @@ def test_what_is_returned_keeps_to_the_tolerance_or_says_that_it_does_not(proble
     def rough(mantissas):
         return smooth(mantissas) if mantissas is None else smooth(mantissas) * (1 + hash((noise, mantissas)) % 7 / 500)
 
-    found = search(rough, products, tolerance)
-    assert found.within == (rough(found.mantissas) / 100 - 1 <= tolerance)
-    assert found.within or found.mantissas == uniform(max(STARTS))
-    assert found.loss == pytest.approx(rough(found.mantissas) / 100 - 1)
-    for before, after in itertools.pairwise([step for step in found.steps if step.accepted]):
+    outcome = search(rough, products, tolerance)
+    assert outcome.within == (rough(outcome.mantissas) / 100 - 1 <= tolerance)
+    assert outcome.within or outcome.mantissas == uniform(max(STARTS))
+    assert outcome.loss == pytest.approx(rough(outcome.mantissas) / 100 - 1)
+    for before, after in itertools.pairwise([step for step in outcome.steps if step.accepted]):
         assert after.bops < before.bops
 
 
@@ -102,10 +102,10 @@ def test_what_is_returned_keeps_to_the_tolerance_or_says_that_it_does_not(proble
 def test_brute_force_is_never_worse(problem):
     sensitivities, products, tolerance = problem
     perplexity = additive(*(sensitivity / 16 for sensitivity in sensitivities))
-    found = search(perplexity, products, tolerance, starts=range(4, 8), limit=500)
+    outcome = search(perplexity, products, tolerance, starts=range(4, 8), limit=500)
     optimum = brute_force(perplexity, products, tolerance, least=1, most=7)
-    assert optimum.within == found.within
-    assert not found.within or optimum.saving >= found.saving
+    assert optimum.within == outcome.within
+    assert not outcome.within or optimum.saving >= outcome.saving
 
 
 def test_brute_force_is_the_cheapest_of_all():
@@ -120,32 +120,32 @@ def test_brute_force_is_the_cheapest_of_all():
 def test_a_tolerance_that_nothing_meets_gives_the_most_precise():
     for find in (search, brute_force):
         options = {"most": 5} if find is brute_force else {"starts": (4, 5)}
-        found = find(lambda mantissas: 1.0 if mantissas is None else 3.0, OPT, 0.01, **options)
-        assert found.mantissas == uniform(5) and not found.within and found.loss == 2.0
+        outcome = find(lambda mantissas: 1.0 if mantissas is None else 3.0, OPT, 0.01, **options)
+        assert outcome.mantissas == uniform(5) and not outcome.within and outcome.loss == 2.0
 
 
 def test_perplexities_beyond_numbers_are_never_accepted():
-    found = search(lambda mantissas: 1.0 if mantissas in (None, uniform(9)) else math.nan, OPT, 0.01)
-    assert found.mantissas == uniform(9) and found.within
+    outcome = search(lambda mantissas: 1.0 if mantissas in (None, uniform(9)) else math.nan, OPT, 0.01)
+    assert outcome.mantissas == uniform(9) and outcome.within
 
 
 def test_mantissas_end_at_one_bit():
-    found = search(lambda _: 1.0, OPT, 0.0, limit=200)
-    assert found.mantissas == uniform(1) and found.exhausted
+    outcome = search(lambda _: 1.0, OPT, 0.0, limit=200)
+    assert outcome.mantissas == uniform(1) and outcome.exhausted
     assert not search(lambda _: 1.0, OPT, 0.0, limit=12).exhausted
 
 
 def test_every_combination_is_asked_for_once():
     asked = []
-    found = search(lambda mantissas: asked.append(mantissas) or 1.0, OPT, 0.0)
+    outcome = search(lambda mantissas: asked.append(mantissas) or 1.0, OPT, 0.0)
     # The reference first, the chosen one again at the end.
-    assert len(set(asked)) == len(asked) - 1 == 1 + len(found.steps)
+    assert len(set(asked)) == len(asked) - 1 == 1 + len(outcome.steps)
 
 
 def test_steps_are_told_as_they_are_made():
-    told = []
-    found = search(only(6, 6, 6, 6), OPT, 0.01, track=told.append)
-    assert tuple(told) == found.steps and [step.number for step in told] == list(range(1, len(told) + 1))
+    steps = []
+    outcome = search(only(6, 6, 6, 6), OPT, 0.01, track=steps.append)
+    assert tuple(steps) == outcome.steps and [step.number for step in steps] == list(range(1, len(steps) + 1))
 
 
 @pytest.mark.parametrize(

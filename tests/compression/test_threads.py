@@ -41,9 +41,9 @@ def compressed(weight, plan, x):
     seen = InputStatistics(weight.shape[1])
     for part in x.split(128):
         seen.add(part)
-    found = compress_weight(weight, plan, seen)
-    arrays = [seen.hessian, found.quantized.codes, found.quantized.scales, found.quantized.zeros, found.mask]
-    return [array.clone() for array in arrays if array is not None] + [torch.tensor(found.error, dtype=torch.float64)]
+    result = compress_weight(weight, plan, seen)
+    arrays = [seen.hessian, result.quantized.codes, result.quantized.scales, result.quantized.zeros, result.mask]
+    return [array.clone() for array in arrays if array is not None] + [torch.tensor(result.error, dtype=torch.float64)]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -52,10 +52,10 @@ def test_a_layer_is_the_same_bytes(plan, shape, threads):
     weight, x, expected = layer(*shape), inputs(shape[1]), None
     for count in THREADS:
         threads(count)
-        found = compressed(weight, PLANS[plan], x)
+        arrays = compressed(weight, PLANS[plan], x)
         assert torch.get_num_threads() == count
-        expected = expected or found
-        assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True)), count
+        expected = expected or arrays
+        assert all(torch.equal(*pair) for pair in zip(arrays, expected, strict=True)), count
 
 
 def test_a_factor_of_several_panels_is_the_factor():
@@ -97,7 +97,7 @@ def test_work_inside_work_stays_in_its_thread(threads):
             in_order(lambda _: threading.current_thread().name, range(4))
         )
 
-    assert all(len(found) == 1 for found in in_order(names, range(4)))
+    assert all(len(names_of_thread) == 1 for names_of_thread in in_order(names, range(4)))
 
 
 def test_errors_come_through_and_threads_come_back(threads):

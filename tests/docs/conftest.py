@@ -30,7 +30,7 @@ QUESTION = {"goal": "Boil an egg", "sol1": "in water", "sol2": "in a bag", "labe
 @pytest.fixture(scope="session")
 def standins(tmp_path_factory):
     """A folder with a random model of two small layers called `smollm2-135m` (a folder goes before the model of that
-    name), the same as `dense` and its configuration, a packed layer, floats, the kept results, and texts."""
+    name), the same as `dense` and its configuration, a packed layer, floats, the saved results, and texts."""
     folder = tmp_path_factory.mktemp("standins")
     torch.manual_seed(0)
     LlamaForCausalLM(LlamaConfig(**CONFIG)).eval().save_pretrained(folder / "smollm2-135m")

@@ -36,8 +36,8 @@ class Block:
     @property
     def file(self) -> str | None:
         """The file that the block shows, if it names one."""
-        found = FILE.match(self.lines[0]) if self.language not in ("", "sh") else None
-        return found[1] if found else None
+        match = FILE.match(self.lines[0]) if self.language not in ("", "sh") else None
+        return match[1] if match else None
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,8 @@ class Page:
     def mentions(self) -> list[Command]:
         """Commands in running text, of which some are only named."""
         prose = _without_blocks(self.text)
-        found = ((prose.count("\n", 0, match.start()) + 1, match[1]) for match in INLINE.finditer(prose))
-        return [Command(self.name, line, tuple(_split(text))) for line, text in found]
+        mentions = ((prose.count("\n", 0, match.start()) + 1, match[1]) for match in INLINE.finditer(prose))
+        return [Command(self.name, line, tuple(_split(text))) for line, text in mentions]
 
     def _commands(self, block: Block) -> Iterator[Command]:
         for number, line in enumerate(block.lines, block.line):

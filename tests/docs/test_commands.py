@@ -117,17 +117,17 @@ def check_python(command, call):
 
 def check_names(command, call):
     """The command and its options exist, and so do items to reproduce."""
-    for name, found, rest in alternatives(command):
+    for name, parsed, rest in alternatives(command):
         assert name, f"{command}: no such command"
-        unknown = {word.partition("=")[0] for word in rest if word.startswith("-")} - options_of(found)
+        unknown = {word.partition("=")[0] for word in rest if word.startswith("-")} - options_of(parsed)
         assert not unknown, f"{command}: there is no {unknown}"
         find([word for word in rest if is_item(word)] if name == "reproduce" else [])
 
 
 def check_parse(command, call):
     """All that its options and arguments say of themselves holds; it is not run."""
-    name, found, rest = subcommand(command.words[1:])
-    found.make_context(name, list(rest)).close()
+    name, parsed, rest = subcommand(command.words[1:])
+    parsed.make_context(name, list(rest)).close()
 
 
 CHECKS = {
@@ -151,9 +151,9 @@ def smaller(words):
 def of_items(rest):
     rest = [find([word])[0].name if word in PAPERS else word for word in rest]
     options = {option for item in find([word for word in rest if is_item(word)]) for option in item.options}
-    kept = [word for word in rest if word.partition("=")[0] not in OF_ITEMS]
-    kept = [word for word, after in zip(kept, [*kept[1:], ""], strict=True) if word != "--set" or "=" in after]
-    return [*kept, *(word for one in OF_ITEMS if one in options for word in ("--set", f"{one}={OF_ITEMS[one]}"))]
+    rest = [word for word in rest if word.partition("=")[0] not in OF_ITEMS]
+    rest = [word for word, after in zip(rest, [*rest[1:], ""], strict=True) if word != "--set" or "=" in after]
+    return [*rest, *(word for one in OF_ITEMS if one in options for word in ("--set", f"{one}={OF_ITEMS[one]}"))]
 
 
 def is_item(word):
@@ -162,11 +162,11 @@ def is_item(word):
 
 def without(words, option):
     """`words` less every `option` and its value."""
-    kept = list(words)
-    while option in kept:
-        at = kept.index(option)
-        del kept[at : at + 2]
-    return kept
+    rest = list(words)
+    while option in rest:
+        at = rest.index(option)
+        del rest[at : at + 2]
+    return rest
 
 
 def subcommand(words):
@@ -235,8 +235,8 @@ def test_a_command_that_fails_is_seen(beside, call):
 def test_sizes_are_replaced():
     words = ["tilepress", "bench", "model", "a", "--depth", "1024,4096", "--prompt", "99", "--kv", "bfp4"]
     assert smaller(words)[:5] == ["bench", "model", "a", "--kv", "bfp4"] and "99" not in smaller(words)
-    told = smaller(["tilepress", "reproduce", "anda/fig6", "--set", "windows=9", "--set", "model=small"])
-    assert told == ["reproduce", "anda/fig6", "--set", "model=small", "--set", "windows=1", "--set", "tokens=32"]
+    words = smaller(["tilepress", "reproduce", "anda/fig6", "--set", "windows=9", "--set", "model=small"])
+    assert words == ["reproduce", "anda/fig6", "--set", "model=small", "--set", "windows=1", "--set", "tokens=32"]
 
 
 # Paths, links and excerpts

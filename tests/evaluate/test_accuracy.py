@@ -80,10 +80,10 @@ def test_accuracy_by_hand(model, tokenizer, questions):
 
     plain = share(likelihood)
     normalised = share(lambda one, choice: likelihood(one, choice) / len(choice))
-    found = accuracy(model, tokenizer, questions, batch=7)
-    assert (found.plain.value, found.normalised.value) == pytest.approx((plain, normalised))
-    assert plain != normalised and found.questions == len(questions)
-    assert found.plain.error == pytest.approx(math.sqrt(plain * (1 - plain) / (len(questions) - 1)))
+    measured = accuracy(model, tokenizer, questions, batch=7)
+    assert (measured.plain.value, measured.normalised.value) == pytest.approx((plain, normalised))
+    assert plain != normalised and measured.questions == len(questions)
+    assert measured.plain.error == pytest.approx(math.sqrt(plain * (1 - plain) / (len(questions) - 1)))
 
 
 @pytest.mark.parametrize("adds_bos", [False, True])

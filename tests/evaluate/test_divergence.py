@@ -35,10 +35,10 @@ def test_windows_and_batches_give_what_single_tokens_give(any_model, tokens, win
     windows = list(cut(len(tokens), length, windowing.stride or length))
     expected = np.array(reference.divergences(noisy_model, any_model, tokens.tolist(), windows))
     assert expected.min() > 1e-4
-    found = divergence(noisy_model, any_model, tokens, windowing)
-    assert found.kl.value == pytest.approx(expected.mean(), abs=1e-6)
-    assert found.kl.error == pytest.approx(expected.std(ddof=1) / len(expected) ** 0.5, abs=1e-6)
-    for percent, value in found.kl_percentiles.items():
+    measure = divergence(noisy_model, any_model, tokens, windowing)
+    assert measure.kl.value == pytest.approx(expected.mean(), abs=1e-6)
+    assert measure.kl.error == pytest.approx(expected.std(ddof=1) / len(expected) ** 0.5, abs=1e-6)
+    for percent, value in measure.kl_percentiles.items():
         assert value == pytest.approx(np.percentile(expected, percent), abs=2e-6, rel=2e-6)
 
 
@@ -48,25 +48,27 @@ def test_same_top_is_the_share_of_equal_greedy_choices(model, tokens):
     contexts = [context for context, _ in reference.contexts(tokens.tolist(), windows)]
     choices = [[reference.next_logits(one, context).argmax() for context in contexts] for one in (model, other_model)]
     expected = np.mean([a == b for a, b in zip(*choices, strict=True)])
-    found = divergence(model, other_model, tokens, Windowing(window=16)).same_top
-    assert found.value == pytest.approx(expected, abs=1e-12) and 0 < found.value < 1
+    same_top = divergence(model, other_model, tokens, Windowing(window=16)).same_top
+    assert same_top.value == pytest.approx(expected, abs=1e-12) and 0 < same_top.value < 1
     count = len(contexts)
-    assert found.error == pytest.approx((expected * (1 - expected) / (count - 1)) ** 0.5, rel=1e-9)
+    assert same_top.error == pytest.approx((expected * (1 - expected) / (count - 1)) ** 0.5, rel=1e-9)
 
 
 def test_a_model_does_not_diverge_from_itself(model, tokens):
-    found = divergence(model, copy.deepcopy(model), tokens, Windowing(window=16, batch=2))
-    assert found.kl.value == found.kl.error == 0 and set(found.kl_percentiles.values()) == {0}
-    assert found.same_top.value == 1 and found.ratio.value == 1 and found.ratio.error == 0
+    measure = divergence(model, copy.deepcopy(model), tokens, Windowing(window=16, batch=2))
+    assert measure.kl.value == measure.kl.error == 0 and set(measure.kl_percentiles.values()) == {0}
+    assert measure.same_top.value == 1 and measure.ratio.value == 1 and measure.ratio.error == 0
 
 
 def test_the_perplexities_are_those_taken_alone(model, other_model, tokens):
     windowing = Windowing(window=16, stride=8)
-    found = divergence(model, other_model, tokens, windowing)
-    assert found.model.loss.value == pytest.approx(perplexity(model, tokens, windowing).loss.value, abs=1e-12)
-    assert found.reference.loss.value == pytest.approx(perplexity(other_model, tokens, windowing).loss.value, abs=1e-12)
-    assert found.ratio.value == pytest.approx(found.model.perplexity.value / found.reference.perplexity.value)
-    assert found.ratio.error > 0
+    measure = divergence(model, other_model, tokens, windowing)
+    assert measure.model.loss.value == pytest.approx(perplexity(model, tokens, windowing).loss.value, abs=1e-12)
+    assert measure.reference.loss.value == pytest.approx(
+        perplexity(other_model, tokens, windowing).loss.value, abs=1e-12
+    )
+    assert measure.ratio.value == pytest.approx(measure.model.perplexity.value / measure.reference.perplexity.value)
+    assert measure.ratio.error > 0
 
 
 def test_a_smaller_change_diverges_less(model, tokens):

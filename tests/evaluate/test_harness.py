@@ -38,14 +38,17 @@ def test_log_likelihoods_are_lm_evals(model, adds_bos, harness):
 
 
 def test_scores_of_a_local_task_are_those_of_our_own_measure(model, tokenizer, folder):
-    found = lm_eval_scores(model, tokenizer, read_lm_eval_tasks(["eggs"], folder), batch_size=2)
+    scores = lm_eval_scores(model, tokenizer, read_lm_eval_tasks(["eggs"], folder), batch_size=2)
     questions = [
         Question(f"Question: {goal}\nAnswer:", ("in water", "in a bag"), i % 2) for i, goal in enumerate(GOALS)
     ]
     expected = accuracy(model, tokenizer, questions)
-    assert [(score.task, score.metric, score.items) for score in found] == [("eggs", "acc", 5), ("eggs", "acc_norm", 5)]
-    assert [score.estimate.value for score in found] == [expected.plain.value, expected.normalised.value]
-    assert [score.estimate.error for score in found] == pytest.approx(
+    assert [(score.task, score.metric, score.items) for score in scores] == [
+        ("eggs", "acc", 5),
+        ("eggs", "acc_norm", 5),
+    ]
+    assert [score.estimate.value for score in scores] == [expected.plain.value, expected.normalised.value]
+    assert [score.estimate.error for score in scores] == pytest.approx(
         [expected.plain.error, expected.normalised.error], abs=1e-9
     )
 
@@ -58,8 +61,8 @@ def test_tasks_run_on_packed_layers_and_decode_natively(tokenizer, folder, monke
     model = compress_model(tiny_model(), {"activations": {"format": "int8"}})
     lm_eval_scores(model, tokenizer, read_lm_eval_tasks(["eggs"], folder), items=1)
     assert len(set(packed)) == sum(isinstance(module, PackedLinear) for module in model.modules()) and not decoded
-    found = lm_eval_scores(model, tokenizer, read_lm_eval_tasks(["answers"], folder), items=2)
-    assert [(score.metric, score.items) for score in found] == [("exact_match", 2)] and decoded
+    scores = lm_eval_scores(model, tokenizer, read_lm_eval_tasks(["answers"], folder), items=2)
+    assert [(score.metric, score.items) for score in scores] == [("exact_match", 2)] and decoded
 
 
 def test_filters_are_part_of_a_metrics_name_and_errors_may_be_missing():

@@ -28,13 +28,13 @@ def test_windows_and_batches_give_what_single_tokens_give(any_model, tokens, win
     length = windowing.window or 128
     windows = list(cut(len(tokens), length, windowing.stride or length))[: windowing.limit]
     expected = torch.tensor(reference.losses(any_model, tokens.tolist(), windows), dtype=torch.float64)
-    found = perplexity(any_model, tokens, windowing)
-    assert found.tokens == len(expected)
-    assert found.loss.value == pytest.approx(expected.mean().item(), abs=2e-6)
-    assert found.perplexity.value == pytest.approx(expected.mean().exp().item(), rel=2e-6)
+    measured = perplexity(any_model, tokens, windowing)
+    assert measured.tokens == len(expected)
+    assert measured.loss.value == pytest.approx(expected.mean().item(), abs=2e-6)
+    assert measured.perplexity.value == pytest.approx(expected.mean().exp().item(), rel=2e-6)
     error = expected.std().item() / math.sqrt(len(expected))
-    assert found.loss.error == pytest.approx(error, rel=1e-5)
-    assert found.perplexity.error == pytest.approx(found.perplexity.value * error, rel=1e-5)
+    assert measured.loss.error == pytest.approx(error, rel=1e-5)
+    assert measured.perplexity.error == pytest.approx(measured.perplexity.value * error, rel=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -112,6 +112,6 @@ def test_the_embedded_model_on_wikitext():
     except (TextUnavailableError, ModelUnavailableError) as error:
         pytest.skip(str(error))
     tokens = tokenize(loaded.tokenizer, text)
-    found = perplexity(loaded.model, tokens, Windowing(limit=4))
-    assert found.tokens == 4 * 2047
-    assert found.perplexity.value == pytest.approx(24.52, abs=0.02)
+    measured = perplexity(loaded.model, tokens, Windowing(limit=4))
+    assert measured.tokens == 4 * 2047
+    assert measured.perplexity.value == pytest.approx(24.52, abs=0.02)

@@ -119,7 +119,7 @@ def random_cases(element: Float, count: int = 2000) -> np.ndarray:
 
 
 def same_value(a: float, b: float) -> bool:
-    """Equal, with -0.0 told from 0.0 and every NaN alike."""
+    """Equal, with -0.0 distinct from 0.0 and every NaN alike."""
     return (math.isnan(a) and math.isnan(b)) or (a == b and math.copysign(1, a) == math.copysign(1, b))
 
 

@@ -457,8 +457,8 @@ def test_quantising_a_dequantised_matrix_keeps_it(name, device):
 def test_more_bits_move_weights_less():
     weight = torch.randn(8, 256, generator=torch.Generator().manual_seed(0))
     for names in [[f"int{bits}:g32" for bits in range(2, 9)], [f"uint{bits}:g32" for bits in range(2, 9)]]:
-        kept = [sqnr(weight, dequantize(quantize(weight, f), f)) for f in map(parse_weight, names)]
-        assert all(more > less + 4 for less, more in pairwise(kept))
+        ratios = [sqnr(weight, dequantize(quantize(weight, f), f)) for f in map(parse_weight, names)]
+        assert all(more > less + 4 for less, more in pairwise(ratios))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""benchmarks/quality.py keeps each row when it is there, goes on where it was, and the README shows what it kept."""
+"""benchmarks/quality.py saves each row as it is made, goes on where it stopped, and the README shows what it saved."""
 
 import importlib
 import json

@@ -86,5 +86,5 @@ def test_damaged_dense_parts_are_refused(dense, change, message):
 def test_what_a_matrix_says_of_itself(sparse, dense):
     assert repr(dense) == f"PackedMatrix(int4:g32, 20×100, {dense.nbytes} bytes)"
     assert sparse.shape == (20, 100) and sparse.sparse and not dense.sparse
-    assert sparse.density == sparse.kept / 2000 and dense.density == 1.0
+    assert sparse.density == sparse.nonzeros / 2000 and dense.density == 1.0
     assert sparse.nbytes == sum(array.nbytes for array in sparse.streams.values())

@@ -54,16 +54,16 @@ def test_unpacking_is_exact(format, sparse, isa):
         slow_codes, slow_mask = reference.unpack(packed)
         kept_codes = quantized.codes if keep is None else torch.where(keep, quantized.codes, 0)
         assert torch.equal(codes.codes, kept_codes) and torch.equal(slow_codes.codes, kept_codes)
-        for found in (codes, slow_codes):
-            assert_equal_or_absent(found.scales, quantized.scales)
-            assert_equal_or_absent(found.zeros, quantized.zeros)
+        for quantized_again in (codes, slow_codes):
+            assert_equal_or_absent(quantized_again.scales, quantized.scales)
+            assert_equal_or_absent(quantized_again.zeros, quantized.zeros)
         assert_equal_or_absent(mask, keep)
         assert_equal_or_absent(slow_mask, keep)
 
 
-def assert_equal_or_absent(found, wanted):
-    assert (found is None) == (wanted is None)
-    assert found is None or torch.equal(found, wanted)
+def assert_equal_or_absent(array, expected):
+    assert (array is None) == (expected is None)
+    assert array is None or torch.equal(array, expected)
 
 
 @settings(max_examples=150, deadline=None)
@@ -82,7 +82,7 @@ def test_any_shape_density_and_thread_count(format, rows, cols, density, sparse,
     keep = weight != 0 if sparse else None
     packed = tiles.pack(weight, format, sparse=sparse, threads=threads)
     assert_same_bytes(packed, tiles.pack_codes(quantize(weight, format, sparse=sparse), format, mask=keep))
-    assert packed.kept == (int(keep.sum()) if sparse else rows * cols)
+    assert packed.nonzeros == (int(keep.sum()) if sparse else rows * cols)
     assert torch.equal(tiles.unpack(packed, threads=threads), expected(weight, format, keep))
 
 
@@ -131,7 +131,7 @@ def test_a_mask_keeps_zeros_and_drops_weights_and_their_range():
     weight = torch.tensor([[1000.0, 0.0, 3.0, -7.0] * 8])
     mask = torch.tensor([[False, True, True, True] * 8])
     packed = tiles.pack(weight, "int4:g32", mask=mask)
-    assert packed.kept == 24
+    assert packed.nonzeros == 24
     assert torch.equal(tiles.unpack(packed), torch.where(mask, weight, 0.0))
 
 
@@ -147,9 +147,9 @@ def test_given_scales_are_used(name):
     weight = matrix(20, 100, seed=5)
     smaller = quantize(weight * 0.7, format)
     packed = tiles.pack(weight, format, scales=smaller.scales, zeros=smaller.zeros)
-    found, _ = tiles.unpack_codes(packed)
-    assert torch.equal(found.scales, smaller.scales)
-    assert_equal_or_absent(found.zeros, smaller.zeros)
+    unpacked, _ = tiles.unpack_codes(packed)
+    assert torch.equal(unpacked.scales, smaller.scales)
+    assert_equal_or_absent(unpacked.zeros, smaller.zeros)
     halves = tiles.pack(weight, format)
     assert not torch.equal(packed.codes, halves.codes)
     with_own = tiles.pack(weight, format, **{k: getattr(quantize(weight, format), k) for k in ("scales", "zeros")})
@@ -163,7 +163,7 @@ def test_padding_costs_nothing_in_the_reported_size():
     assert packed.nbytes - packed.padding_bytes == 17 * 33 + 2 * 17 * 2
     sparse = tiles.pack(matrix(17, 33, density=0.5), "int8:g32", sparse=True)
     offsets = 3 * 8
-    assert sparse.nbytes - sparse.padding_bytes == -(-(sparse.kept * 8 + 17 * 33) // 8) + 2 * 17 * 2 + offsets
+    assert sparse.nbytes - sparse.padding_bytes == -(-(sparse.nonzeros * 8 + 17 * 33) // 8) + 2 * 17 * 2 + offsets
 
 
 @pytest.mark.parametrize("density", [1.0, 0.5, 0.2, 0.05, 0.0])

@@ -49,8 +49,8 @@ def search(
     factors = groups.new_tensor(_factors(format, clip_search)).view(-1, 1, 1, 1)
     rows = max(1, CHUNK_WEIGHTS // (groups[0].numel() * len(factors)))
     chunks = zip(torch.split(groups, rows), torch.split(counts.expand_as(groups), rows), strict=True)
-    found = in_order(lambda chunk: _search_rows(*chunk, factors, format, sparse), chunks)
-    grids, shares = zip(*found, strict=True)
+    results = in_order(lambda chunk: _search_rows(*chunk, factors, format, sparse), chunks)
+    grids, shares = zip(*results, strict=True)
     return concatenated(grids), torch.cat(shares)
 
 
@@ -72,7 +72,7 @@ def stacked(parts: Sequence[Quantized]) -> Quantized:
     if len(parts) == 1:
         return parts[0]
     codes, scales, zeros = (
-        torch.cat(found) if (found := [array for array in arrays if array is not None]) else None
+        torch.cat(parts) if (parts := [array for array in arrays if array is not None]) else None
         for arrays in zip(*((part.codes, part.scales, part.zeros) for part in parts), strict=True)
     )
     assert codes is not None
@@ -82,7 +82,7 @@ def stacked(parts: Sequence[Quantized]) -> Quantized:
 def _search_rows(
     groups: Tensor, counts: Tensor, factors: Tensor, format: WeightFormat, sparse: bool
 ) -> tuple[Grid, Tensor]:
-    """The grid and the share of each group, all factors tried at once along a dimension before the others."""
+    """The grid and the share of each group, all factors tried at once along a dimension before the groups'."""
     low, high = groups.amin(-1, keepdim=True), groups.amax(-1, keepdim=True)
     grids = spanning(low * factors, high * factors, format, sparse=sparse)
     errors = (grids.round(groups) - groups).square_().mul_(counts).sum(-1, keepdim=True)

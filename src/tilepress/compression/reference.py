@@ -51,9 +51,9 @@ def choose(weight: Tensor, hessian: Tensor, block: range, density: float) -> Ten
     inverse_diagonal = torch.stack([torch.linalg.inv(hessian[column:, column:])[0, 0] for column in block])
     cost = (weight[:, block.start : block.stop].square() / inverse_diagonal).T.flatten()
     order = cost.argsort(descending=True, stable=True)
-    kept = torch.zeros_like(cost, dtype=torch.bool)
-    kept[order[: kept_in_block(density, len(weight), block)]] = True
-    return kept.view(len(block), -1).T
+    mask = torch.zeros_like(cost, dtype=torch.bool)
+    mask[order[: kept_in_block(density, len(weight), block)]] = True
+    return mask.view(len(block), -1).T
 
 
 def enter_group(

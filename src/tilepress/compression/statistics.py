@@ -25,8 +25,8 @@ class InputStatistics:
             self._mean = torch.zeros(inputs, inputs, device=device) if hessian else None
 
     def __repr__(self) -> str:
-        kept = "norms and Hessian" if self.has_hessian else "norms"
-        return f"InputStatistics({self.inputs} inputs, {self.count} vectors, {kept})"
+        parts = "norms and Hessian" if self.has_hessian else "norms"
+        return f"InputStatistics({self.inputs} inputs, {self.count} vectors, {parts})"
 
     def add(self, x: Tensor) -> None:
         """Count inputs [..., inputs], in any float type. Refused ones leave the statistics as they were."""

@@ -70,8 +70,8 @@ def _choose(parts: Sequence["_Sweep"], block: range, density: float) -> None:
     the first neurons."""
     every = torch.cat([part.updated for part in parts], 1)
     scores = every.abs() * parts[0].factor.diagonal()[block.start : block.stop].unsqueeze(1)
-    kept = keep_largest(scores.view(1, -1), kept_in_block(density, every.shape[1], block)).view(every.shape)
-    for part, mine in zip(parts, kept.split(NEURONS, 1), strict=True):
+    masks = keep_largest(scores.view(1, -1), kept_in_block(density, every.shape[1], block)).view(every.shape)
+    for part, mine in zip(parts, masks.split(NEURONS, 1), strict=True):
         assert part.mask is not None
         part.mask[block.start : block.stop] = mine
 
@@ -156,9 +156,9 @@ class _Sweep:
 
     def _value(self, column: int, updated: Tensor) -> Tensor:
         """What the weights [neurons] of a column become."""
-        kept = self._kept(updated, column)
+        pruned = self._kept(updated, column)
         # Again after rounding: a table need not have a zero, and the mask then says alone what is dropped.
-        return kept if self.columns is None else self._kept(self.columns.round(kept), column)
+        return pruned if self.columns is None else self._kept(self.columns.round(pruned), column)
 
     def _kept(self, columns: Tensor, index: int | slice) -> Tensor:
         return columns if self.mask is None else columns.masked_fill(~self.mask[index], 0)

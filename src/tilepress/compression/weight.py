@@ -107,13 +107,13 @@ def _compress(weight: Tensor, plan: WeightPlan, statistics: InputStatistics | No
         swept = sweep(weight, upper_factor(hessian), keep=keep, format=plan.format, clip_search=plan.clip_search)
         assert swept.quantized is not None
         return swept.quantized, swept.mask
-    kept, mask = _prune(weight, keep, hessian)
+    pruned, mask = _prune(weight, keep, hessian)
     if plan.quantize == "learned-clip":
         assert hessian is not None
         clip_search = plan.clip_search
-        return learned_clip(kept, plan.format, hessian, target=weight, mask=mask, clip_search=clip_search), mask
+        return learned_clip(pruned, plan.format, hessian, target=weight, mask=mask, clip_search=clip_search), mask
     importance = None if statistics is None else statistics.norms.to(weight.device).square()
-    return rtn(kept, plan.format, mask=mask, importance=importance, clip_search=plan.clip_search), mask
+    return rtn(pruned, plan.format, mask=mask, importance=importance, clip_search=plan.clip_search), mask
 
 
 def _keep(weight: Tensor, plan: WeightPlan, statistics: InputStatistics | None) -> Tensor | float | None:

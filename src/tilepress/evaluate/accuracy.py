@@ -43,8 +43,8 @@ def accuracy(
 ) -> Accuracy:
     """Ask `questions`, `batch` prompts with a choice in one call; `track` sees the batches go by."""
     sequels = [encode(tokenizer, one.prompt, " " + choice) for one in questions for choice in one.choices]
-    found = iter(log_likelihoods(model, sequels, batch, track))
-    scores = [[next(found) for _ in one.choices] for one in questions]
+    likelihoods = iter(log_likelihoods(model, sequels, batch, track))
+    scores = [[next(likelihoods) for _ in one.choices] for one in questions]
     plain = [_is_right(one, row) for one, row in zip(questions, scores, strict=True)]
     normalised = [_is_right(one, _per_character(one, row)) for one, row in zip(questions, scores, strict=True)]
     return Accuracy(Estimate.of(torch.tensor(plain)), Estimate.of(torch.tensor(normalised)), len(questions))
@@ -78,11 +78,11 @@ def _in_batches(
     """What `judge` says of each. Sequels of like length share a batch, so that little of it is padding; the longest go
     first, so that memory runs out at once or never."""
     order = sorted(range(len(sequels)), key=lambda index: -len(sequels[index].tokens))
-    found = dict[int, T]()
+    by_index = dict[int, T]()
     for indices in track(batches(order, batch)):
         values = judge([sequels[index] for index in indices])
-        found.update(zip(indices, values, strict=True))
-    return [found[index] for index in range(len(sequels))]
+        by_index.update(zip(indices, values, strict=True))
+    return [by_index[index] for index in range(len(sequels))]
 
 
 def _batch_log_likelihoods(model: PreTrainedModel, sequels: Sequence[Sequel]) -> list[float]:

@@ -74,8 +74,8 @@ def lm_eval_scores(
     """`model` on what `read_lm_eval_tasks` gave, on the first `items` of each task if that is given."""
     harness = lm_eval_model(model, tokenizer, batch_size)
     evaluate = _part_of_lm_eval("evaluator").evaluate
-    found = evaluate(harness, tasks, limit=items, bootstrap_iters=RESAMPLINGS, log_samples=False)
-    results = found["results"] | found.get("groups", {})
+    output = evaluate(harness, tasks, limit=items, bootstrap_iters=RESAMPLINGS, log_samples=False)
+    results = output["results"] | output.get("groups", {})
     return [score for task, figures in results.items() for score in _scores(task, figures)]
 
 

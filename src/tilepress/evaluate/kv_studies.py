@@ -126,13 +126,13 @@ def judge(
                 plain = predictions(model, rows, targets.shape[1])
         else:
             with setting.emulated(models[setting]):
-                found = predictions(models[setting], rows, targets.shape[1])
-            figures[setting].append(_compare(found, plain, targets))
-    return {setting: _summary(torch.cat(found, dim=1)) for setting, found in figures.items()}
+                predicted = predictions(models[setting], rows, targets.shape[1])
+            figures[setting].append(_compare(predicted, plain, targets))
+    return {setting: _summary(torch.cat(rows, dim=1)) for setting, rows in figures.items()}
 
 
 def folded(model: Any, setting: Setting, smoothed: Mapping[Setting, Any]) -> Any:
-    """`model`, or that of `smoothed` which has what the setting wants folded into weights."""
+    """`model`, or that of `smoothed` which has what the setting needs folded into weights."""
     if not is_folded(setting.smoothing):
         return model
     if setting not in smoothed:

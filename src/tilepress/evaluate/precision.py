@@ -64,11 +64,11 @@ def compare_schemes(
     reference: float | None = None
     for scheme in schemes:
         with _activations(model, types, scheme):
-            found = perplexity(model, tokens, windowing, track)
-        value = found.perplexity.value
+            measured = perplexity(model, tokens, windowing, track)
+        value = measured.perplexity.value
         reference = value if reference is None else reference
         saving = 1.0 if scheme.format is None else bops_saving(scheme.format.mantissas, products)
-        yield Cost(scheme, found, relative_loss(value, reference), saving)
+        yield Cost(scheme, measured, relative_loss(value, reference), saving)
 
 
 def cost_table(costs: Sequence[Cost]) -> list[list[str]]:

@@ -30,11 +30,11 @@ def make_fact(tokenizer: Any, tokens: int, depth: float, seed: int) -> Fact:
     choice = random.Random(seed)
     name, answer = choice.choice(NAMES), f"{choice.choice(COLOURS)} {choice.choice(THINGS)}"
     question = f"The treasure of {name} is the"
-    others = [other for other in NAMES if other != name]
+    strangers = [other for other in NAMES if other != name]
     sentences: list[str] = []
     length = len(tokenizer(f"{question} {answer}. {question} {answer}")["input_ids"])
     while True:
-        sentence = f"{choice.choice(others)} walks from the {choice.choice(PLACES)} to the {choice.choice(PLACES)}."
+        sentence = f"{choice.choice(strangers)} walks from the {choice.choice(PLACES)} to the {choice.choice(PLACES)}."
         length += len(tokenizer(" " + sentence, add_special_tokens=False)["input_ids"])
         if length > tokens:
             break

@@ -164,7 +164,9 @@ def _field(half: Tensor) -> Tensor:
 
 def demote(t: BFPTensor, mantissa: int) -> BFPTensor:
     """Drop low magnitude bits: the same as having encoded with fewer, since both truncate."""
-    format = _demoted(t.format, mantissa)
+    if mantissa > t.format.mantissa:
+        raise ValueError(f"cannot raise {t.format} to mantissa {mantissa}: those bits are gone; encode anew")
+    format = replace(t.format, mantissa=mantissa)
     return replace(t, format=format, magnitude=t.magnitude >> (t.format.mantissa - mantissa))
 
 
@@ -179,19 +181,12 @@ def pack_planes(t: BFPTensor) -> BitPlanes:
 def unpack_planes(p: BitPlanes) -> BFPTensor:
     """Undo `pack_planes`; ValueError or TypeError when the planes cannot have come from it."""
     _check_planes(p)
-    sign, *digits = _unpack_bits(p.planes).unbind(-2)
+    sign, *planes = _unpack_bits(p.planes).unbind(-2)
     magnitude = torch.zeros_like(sign, dtype=torch.int32)
-    for digit in digits:
-        magnitude = 2 * magnitude + digit
+    for plane in planes:
+        magnitude = 2 * magnitude + plane
     _check_padding(sign | magnitude, p.shape[p.axis])
     return BFPTensor(p.format, p.shape, p.axis, sign.to(torch.bool), magnitude, p.exponent, p.overflowed)
-
-
-def demote_planes(p: BitPlanes, mantissa: int) -> BitPlanes:
-    """Drop the last planes: `demote` without unpacking."""
-    format = _demoted(p.format, mantissa)
-    # A copy, not a view: a view would keep the dropped planes in memory.
-    return replace(p, format=format, planes=p.planes[..., : 1 + mantissa, :].contiguous())
 
 
 def _to_half(x: Tensor, nonfinite: Nonfinite) -> tuple[Tensor, int]:
@@ -232,12 +227,6 @@ def _unit(exponent: Tensor, mantissa: int) -> Tensor:
     power = exponent.to(torch.int32).clamp(min=1) - _EXPONENT_BIAS - (mantissa - 1)
     # Built from its bits: exp2 and ldexp need not be exact on every device.
     return ((power + 127) << 23).view(torch.float32)
-
-
-def _demoted(format: BFP, mantissa: int) -> BFP:
-    if mantissa > format.mantissa:
-        raise ValueError(f"cannot raise {format} to mantissa {mantissa}: those bits are gone; encode anew")
-    return replace(format, mantissa=mantissa)
 
 
 def _grouped_shape(shape: tuple[int, ...], axis: int, group: int) -> tuple[int, ...]:

@@ -37,7 +37,7 @@ class Element(ABC):
     @property
     @abstractmethod
     def operand_bits(self) -> int:
-        """Width of the operand that arithmetic wants a decoded value in: 8 for integers, else 16."""
+        """Width of the operand that arithmetic takes a decoded value in: 8 for integers, else 16."""
 
     @abstractmethod
     def encode(self, x: float) -> int:

@@ -57,7 +57,7 @@ class KvBfp:
         if not (0 <= self.initial <= MOST_TOKENS and 0 <= self.local <= MOST_TOKENS):
             raise ValueError(f"initial and local are 0 to {MOST_TOKENS} tokens, not {self.initial} and {self.local}")
         if (self.high > self.mantissa) != (self.initial + self.local > 0):
-            raise ValueError("hi wants tokens that have it (initial or local), and they want hi above m")
+            raise ValueError("hi needs tokens that have it (initial or local), and they need hi above m")
 
     def __str__(self) -> str:
         for name, preset in PRESETS.items():
@@ -77,7 +77,7 @@ PRESETS = {"bfp8": KvBfp(8, 8), "bfp4": KvBfp(4, 8, initial=32, local=64)}
 
 @dataclass(frozen=True)
 class KvFormat:
-    """How numbers are kept, and how many % of keys and values are left out."""
+    """How numbers are stored, and how many % of keys and values are left out."""
 
     number: KvBfp | Half
     key_sparsity: int = 0
@@ -147,31 +147,31 @@ def _part(text: str) -> "KvBfp | Half | tuple[int, int]":
     if head == "bfp":
         return _bfp(options)
     if head == "sparse" and len(options) == 1:
-        found = _numbers(options[0].split(","), ("k", "v"))
-        return found.get("k", 0), found.get("v", 0)
+        shares = _numbers(options[0].split(","), ("k", "v"))
+        return shares.get("k", 0), shares.get("v", 0)
     raise ValueError(f"{text!r} is not known")
 
 
 def _bfp(options: list[str]) -> KvBfp:
-    found = _numbers(options, ("initial", "local", "hi", "m", "g"))
-    if "m" not in found:
-        raise ValueError("bfp wants mN, the bits of a magnitude")
-    mantissa = found["m"]
+    numbers = _numbers(options, ("initial", "local", "hi", "m", "g"))
+    if "m" not in numbers:
+        raise ValueError("bfp needs mN, the bits of a magnitude")
+    mantissa = numbers["m"]
     return KvBfp(
-        mantissa, found.get("hi", mantissa), found.get("initial", 0), found.get("local", 0), found.get("g", 32)
+        mantissa, numbers.get("hi", mantissa), numbers.get("initial", 0), numbers.get("local", 0), numbers.get("g", 32)
     )
 
 
 def _numbers(options: list[str], keys: tuple[str, ...]) -> dict[str, int]:
     """Options like m4, each at most once."""
-    found: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for option in options:
         key = next((key for key in keys if option.startswith(key)), "")
         digits = option.removeprefix(key)
-        if not key or key in found or not (digits.isascii() and digits.isdigit()):
+        if not key or key in numbers or not (digits.isascii() and digits.isdigit()):
             raise ValueError(f"{option!r} is not one of {', '.join(f'{key}N' for key in keys)}, each once")
-        found[key] = int(digits)
-    return found
+        numbers[key] = int(digits)
+    return numbers
 
 
 def smoothed_channels(format: KvFormat, smoothing: str, channels: int) -> int:

@@ -125,8 +125,8 @@ def restore(where: str, entry: Entry, arrays: Mapping[str, Tensor], *, is_checke
     return matrix
 
 
-def _check_arrays(path: str | Path, found: set[str], entries: dict[str, Entry]) -> None:
+def _check_arrays(path: str | Path, names: set[str], entries: dict[str, Entry]) -> None:
     expected = {f"{name}.{part}" for name, entry in entries.items() for part in entry.sha256}
-    if found != expected:
-        odd = sorted(found ^ expected)[0]
+    if names != expected:
+        odd = sorted(names ^ expected)[0]
         raise DamagedError(f"{path}: the header and the arrays disagree about {odd}")

@@ -130,12 +130,12 @@ def element_order(operand_bits: int) -> np.ndarray[tuple[int, int], np.dtype[np.
 
 def fields(bits: int) -> list[tuple[int, int]]:
     """(lowest bit, width) of the fields a code of `bits` ≤ 8 bits is cut into, widest first."""
-    found, shift = [], 0
+    parts, shift = [], 0
     for width in FIELD_WIDTHS:
         if bits & width:
-            found.append((shift, width))
+            parts.append((shift, width))
             shift += width
-    return found
+    return parts
 
 
 def cpp_header() -> str:

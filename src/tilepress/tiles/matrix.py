@@ -67,8 +67,8 @@ class PackedMatrix:
     @property
     def streams(self) -> dict[str, Tensor]:
         """The arrays there are, by name."""
-        found = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: value for name, value in found.items() if isinstance(value, Tensor)}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in values.items() if isinstance(value, Tensor)}
 
     @cached_property
     def native(self) -> _native.Matrix:
@@ -90,13 +90,13 @@ class PackedMatrix:
         return self.nbytes - math.ceil(self._content_bits / 8)
 
     @cached_property
-    def kept(self) -> int:
+    def nonzeros(self) -> int:
         """Weights that have a code; the matrix' own, never padding."""
         return self.rows * self.cols if self.mask is None else int(_popcounts(self.mask).sum())
 
     @property
     def density(self) -> float:
-        return self.kept / (self.rows * self.cols)
+        return self.nonzeros / (self.rows * self.cols)
 
     @property
     def bits_per_weight(self) -> float:
@@ -113,7 +113,7 @@ class PackedMatrix:
         per_group = self.format.group_bits * self.layout.groups * self.rows
         if self.offsets is None:
             return self.rows * self.cols * self.layout.bits + per_group
-        return self.kept * self.layout.bits + self.rows * self.cols + self.offsets.nbytes * 8 + per_group
+        return self.nonzeros * self.layout.bits + self.rows * self.cols + self.offsets.nbytes * 8 + per_group
 
     def __repr__(self) -> str:
         sparsity = f", density {self.density:.3f}" if self.sparse else ""
@@ -188,8 +188,8 @@ def _check_sparse(codes: Tensor, mask: Tensor, offsets: Tensor, layout: Layout) 
     if starts[0] != 0 or bool((np.diff(starts) < 0).any()):
         raise DamagedError("offsets must start at 0 and never descend")
     _check_array("codes", codes, torch.uint8, (int(starts[-1]) + SLACK_BYTES,))
-    kept = _popcounts(mask).reshape(layout.blocks, -1).sum(1, dtype=np.int64)
-    wrong = np.flatnonzero(np.array([*map(layout.stream_bytes, kept.tolist())]) != np.diff(starts))
+    nonzeros = _popcounts(mask).reshape(layout.blocks, -1).sum(1, dtype=np.int64)
+    wrong = np.flatnonzero(np.array([*map(layout.stream_bytes, nonzeros.tolist())]) != np.diff(starts))
     if wrong.size:
         raise DamagedError(f"mask and offsets disagree about the codes of block {int(wrong[0])}")
     if _padding_is_kept(mask, layout):

@@ -22,10 +22,10 @@ def pack(quantized: Quantized, format: WeightFormat, keep: Tensor | None, operan
             for tile in tiles:
                 codes += _dense_bytes(tile, layout)
             continue
-        kept = [_tile(keep, block, tile, layout) for tile in range(layout.block_tiles)]
-        for bits in kept:
+        masks = [_tile(keep, block, tile, layout) for tile in range(layout.block_tiles)]
+        for bits in masks:
             mask += _bit_stream(bits, 1)
-        stream = [c for tile, bits in zip(tiles, kept, strict=True) for c, bit in zip(tile, bits, strict=True) if bit]
+        stream = [c for tile, bits in zip(tiles, masks, strict=True) for c, bit in zip(tile, bits, strict=True) if bit]
         codes += _bit_stream(stream, layout.bits)
         offsets.append(len(codes))
     if keep is not None:

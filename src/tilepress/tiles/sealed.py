@@ -104,11 +104,11 @@ def _json_object(path: str | Path, text: str) -> dict[str, Any]:
 
 def _check_digest(path: str | Path, raw: bytes) -> bool:
     """DamagedError if it is wrong, before anything is parsed; False if there is none, which may be another's file."""
-    found = re.search(re.escape(_digest_field("")) + rb"([0-9a-f]{64})", raw)
-    if found is None:
+    match = re.search(re.escape(_digest_field("")) + rb"([0-9a-f]{64})", raw)
+    if match is None:
         return False
-    blank = raw[: found.start(1)] + _NO_DIGEST.encode() + raw[found.end(1) :]
-    if hashlib.sha256(blank).hexdigest() != found[1].decode():
+    blank = raw[: match.start(1)] + _NO_DIGEST.encode() + raw[match.end(1) :]
+    if hashlib.sha256(blank).hexdigest() != match[1].decode():
         raise DamagedError(f"{path}: the header is damaged: its checksum does not match")
     return True
 
