@@ -16,8 +16,8 @@ PAGE = Path(__file__).parents[1] / "docs/api.md"
 HEAD = """# API reference
 
 The public API is what the packages of `tilepress` list in `__all__`, and nothing else. Import these names from the
-package: `from tilepress.tiles import pack`. The modules inside a package, and everything whose name begins with `_`, may
-change without notice. `import tilepress` alone imports neither torch nor transformers. `tilepress.paper`,
+package: `from tilepress.tiles import pack`. The modules inside a package, and everything whose name begins with `_`,
+may change without notice. `import tilepress` alone imports neither torch nor transformers. `tilepress.paper`,
 `tilepress.report` and `tilepress.simulate` need the lab extra: `pip install 'tilepress[lab]'`.
 
 `python benchmarks/api_reference.py` writes this page from docstrings, and a test fails when they drift.

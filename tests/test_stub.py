@@ -1,20 +1,14 @@
 """_native.pyi says what the compiled module has."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 
-SCRIPT = Path(__file__).parents[1] / "native/bindings/stub.py"
+from tests.scripts import load_script
 
 
 @pytest.fixture(scope="module")
 def script():
     pytest.importorskip("nanobind")
-    spec = importlib.util.spec_from_file_location("stub", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("native/bindings/stub.py")
 
 
 def test_the_stub_is_that_of_the_compiled_module(script):

@@ -10,6 +10,9 @@ import numpy
 from numpy.typing import NDArray
 from torch import Tensor
 
+# batch, heads, channels, window, % of keys and of values left out
+KvSizes = tuple[int, int, int, int, int, int]
+
 const_float32_1d = Annotated[
     NDArray[numpy.float32] | Tensor, dict(shape=(None,), order="C", device="cpu", writable=False)
 ]
@@ -202,20 +205,13 @@ class GrowingKv:
 
 class KvCache(GrowingKv):
     def __init__(
-        self,
-        sizes: tuple[int, int, int, int, int, int],
-        mantissa: int,
-        high: int,
-        initial: int,
-        local: int,
-        smoothed: int,
-        /,
+        self, sizes: KvSizes, mantissa: int, high: int, initial: int, local: int, smoothed: int, /
     ) -> None: ...
     @staticmethod
     def load(
         lengths: Sequence[int],
         parts: Sequence[tuple[str, bytes]],
-        sizes: tuple[int, int, int, int, int, int],
+        sizes: KvSizes,
         mantissa: int,
         high: int,
         initial: int,
@@ -225,14 +221,10 @@ class KvCache(GrowingKv):
     ) -> KvCache: ...
 
 class SparseKvCache(GrowingKv):
-    def __init__(self, sizes: tuple[int, int, int, int, int, int], type: str, /) -> None: ...
+    def __init__(self, sizes: KvSizes, type: str, /) -> None: ...
     @staticmethod
     def load(
-        lengths: Sequence[int],
-        parts: Sequence[tuple[str, bytes]],
-        sizes: tuple[int, int, int, int, int, int],
-        type: str,
-        /,
+        lengths: Sequence[int], parts: Sequence[tuple[str, bytes]], sizes: KvSizes, type: str, /
     ) -> SparseKvCache: ...
 
 def advise_huge_pages(arg: const_uint8_1d, /) -> None: ...

@@ -29,7 +29,7 @@ def with_the_format(tmp_path):
     """A copy of the tests with what add-a-format.md adds to them, and a plugin that adds the rest to the package."""
     page = Page(ROOT / "docs/add-a-format.md")
     source, tests = (block for block in page.blocks if block.file and block.file.endswith(".py"))
-    assert (source.file, tests.file) == ("src/tilepress/formats/floats.py", "tests/formats/test_elements.py")
+    assert (source.file, tests.file) == ("src/tilepress/formats/floats.py", "tests/formats/element_cases.py")
     shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=shutil.ignore_patterns("__pycache__"))
     with open(tmp_path / tests.file, "a") as file:
         file.write(tests.text)

@@ -9,80 +9,21 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.formats.bfp_cases import (
+    DTYPES,
+    EDGES,
+    finite_halves,
+    formats,
+    on_groups,
+    on_mantissas,
+    same,
+    same_bits,
+    tensors,
+    varied,
+)
+from tests.formats.devices import on_devices
 from tilepress.formats import bfp_reference as reference
-from tilepress.formats.bfp import (
-    BFP,
-    GROUPS,
-    BFPTensor,
-    BitPlanes,
-    decode,
-    demote,
-    encode,
-    pack_planes,
-    rounded,
-    unpack_planes,
-)
-
-DTYPES = [torch.float16, torch.bfloat16, torch.float32]
-MANTISSAS = range(1, 17)
-DEVICES = [
-    "cpu",
-    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")),
-]
-on_devices = pytest.mark.parametrize("device", DEVICES)
-on_mantissas = pytest.mark.parametrize("mantissa", MANTISSAS)
-on_groups = pytest.mark.parametrize("group", GROUPS)
-
-# Where the rules change: signed zeros, subnormals, ties, the largest FP16 and what rounds past it.
-EDGES = [0.0, -0.0, 1.0, -1.0, 2**-14, 2**-14 - 2**-24, 2**-24, -(2**-24), 2**-25, 2**-25 + 2**-40]
-EDGES += [3 * 2**-25, 1 + 2**-11, 1 + 3 * 2**-11, 65504.0, -65504.0, 65519.99609375, 65520.0, -65520.0]
-EDGES += [1e-30, 1e38, -1e38]
-
-SHAPES = [(150,), (16,), (0,), (1,), (3, 70), (0, 5), (5, 0), (2, 33, 3), (130, 2), (2, 1, 64)]
-
-floats = st.one_of(
-    st.sampled_from(EDGES),
-    st.floats(-65504, 65504, width=16),
-    st.floats(-2.0, 2.0, width=32),
-    st.floats(-(2.0**-13), 2.0**-13, width=32),
-    st.floats(-(2.0**126), 2.0**126, width=32),
-)
-formats = st.builds(BFP, st.sampled_from(GROUPS), st.sampled_from(MANTISSAS))
-
-
-@st.composite
-def tensors(draw):
-    """Tensors of 1 to 3 axes, some empty, some ragged, filled at random from a few drawn values."""
-    shape = draw(st.sampled_from(SHAPES))
-    palette = torch.tensor(draw(st.lists(floats, min_size=1, max_size=12)))
-    choice = torch.Generator().manual_seed(draw(st.integers(0, 2**16)))
-    x = palette[torch.randint(len(palette), shape, generator=choice)]
-    dtype = draw(st.sampled_from(DTYPES))
-    return x.clamp(-65504, 65504).half() if dtype == torch.float16 else x.to(dtype)
-
-
-def finite_halves() -> torch.Tensor:
-    """All 63488 finite FP16 values, in the order of their bits."""
-    halves = torch.arange(-(2**15), 2**15).to(torch.int16).view(torch.float16)
-    return halves[halves.isfinite()]
-
-
-def varied(count: int, seed: int = 0) -> torch.Tensor:
-    """Finite FP16 values drawn evenly from all bit patterns."""
-    halves = finite_halves()
-    return halves[torch.randint(len(halves), (count,), generator=torch.Generator().manual_seed(seed))]
-
-
-def same(a: BFPTensor, b: BFPTensor) -> bool:
-    parts = [(a.sign, b.sign), (a.magnitude, b.magnitude), (a.exponent, b.exponent)]
-    equal = all(x.dtype == y.dtype and torch.equal(x.cpu(), y.cpu()) for x, y in parts)
-    return equal and (a.format, a.shape, a.axis, a.overflowed) == (b.format, b.shape, b.axis, b.overflowed)
-
-
-def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Equal floats, with -0.0 distinct from 0.0."""
-    whole = {2: torch.int16, 4: torch.int32}[a.element_size()]
-    return a.dtype == b.dtype and torch.equal(a.cpu().view(whole), b.cpu().view(whole))
+from tilepress.formats.bfp import BFP, decode, demote, encode, pack_planes, unpack_planes
 
 
 def reference_groups(x: torch.Tensor, format: BFP, axis: int, nonfinite="error") -> list[reference.Group]:
@@ -372,93 +313,3 @@ def test_bad_arguments_are_refused():
         encode(torch.zeros(2, 2), BFP(16, 4), axis=2)
     with pytest.raises(ValueError, match="nonfinite must be"):
         encode(torch.zeros(2), BFP(16, 4), nonfinite="ignore")
-
-
-# Fewer bits, and bit planes
-
-
-@on_devices
-@settings(deadline=None, max_examples=100)
-@given(x=tensors(), format=formats, data=st.data())
-def test_demoting_is_encoding_with_fewer_bits(device, x, format, data):
-    axis = data.draw(st.integers(-x.ndim, x.ndim - 1))
-    lower = data.draw(st.integers(1, format.mantissa))
-    t = encode(x.to(device), format, axis)
-    anew = encode(x.to(device), replace(format, mantissa=lower), axis)
-    assert same(demote(t, lower), anew)
-
-
-@on_devices
-@settings(deadline=None, max_examples=100)
-@given(x=tensors(), format=formats, data=st.data())
-def test_planes_round_trip(device, x, format, data):
-    t = encode(x.to(device), format, data.draw(st.integers(-x.ndim, x.ndim - 1)))
-    p = pack_planes(t)
-    assert p.planes.shape == (*t.exponent.shape, 1 + format.mantissa, format.group // 8)
-    assert same(unpack_planes(p), t)
-
-
-def test_raising_the_mantissa_is_refused():
-    t = encode(torch.ones(16), BFP(16, 4))
-    with pytest.raises(ValueError, match="cannot raise bfp:g16:m4 to mantissa 8"):
-        demote(t, 8)
-    with pytest.raises(ValueError, match="mantissa must be an int from 1 to 16, got 0"):
-        demote(t, 0)
-
-
-def damaged_planes() -> list[tuple[type[Exception], str, BitPlanes]]:
-    p = pack_planes(encode(torch.ones(3, 20), BFP(16, 4)))
-    padded = p.planes.clone()
-    padded[1, 1, 2, 0] = 0b10000  # value 20 of a row of 20
-    return [
-        (TypeError, "planes must be uint8, got torch.int32", replace(p, planes=p.planes.int())),
-        (TypeError, "exponent must be uint8, got torch.int64", replace(p, exponent=p.exponent.long())),
-        (ValueError, r"planes must have shape \(3, 2, 5, 2\), got", replace(p, planes=p.planes[:, :, 1:])),
-        (ValueError, r"planes must have shape \(3, 2, 9, 2\)", replace(p, format=BFP(16, 8))),
-        (ValueError, r"exponent must have shape \(3, 2\), got", replace(p, exponent=p.exponent[:, :1])),
-        (ValueError, "6 exponents lie above 30", replace(p, exponent=p.exponent + 16)),
-        (ValueError, "axis must be from 0 to 1 for shape", replace(p, axis=2)),
-        (ValueError, "bits are set beyond the last value", replace(p, planes=padded)),
-    ]
-
-
-@pytest.mark.parametrize(("error", "message", "planes"), damaged_planes())
-def test_damaged_planes_are_refused(error, message, planes):
-    with pytest.raises(error, match=message):
-        unpack_planes(planes)
-
-
-# Rounding without what lies between, for emulation
-
-
-@on_devices
-@on_groups
-@on_mantissas
-def test_rounding_all_halves_is_encoding_and_decoding(mantissa, group, device):
-    x = finite_halves()[torch.randperm(63488, generator=torch.Generator().manual_seed(mantissa))]
-    x = torch.cat([x, finite_halves()[:70]]).to(device)  # in any company, and in that of like ones; a ragged group
-    format = BFP(group, mantissa)
-    assert same_bits(rounded(x, format), decode(encode(x, format), torch.float16))
-
-
-@settings(max_examples=200, deadline=None)
-@given(x=tensors(), format=formats)
-def test_rounding_is_encoding_and_decoding(x, format):
-    assert same_bits(rounded(x, format), decode(encode(x, format), x.dtype))
-
-
-def test_rounding_leaves_its_input_alone_and_refuses_other_types():
-    x = varied(64).float()
-    before = x.clone()
-    rounded(x, BFP(64, 3))
-    assert same_bits(x, before)
-    with pytest.raises(TypeError, match="dtype must be float16, bfloat16 or float32"):
-        rounded(x.double(), BFP(64, 3))
-
-
-@pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
-def test_a_group_with_something_not_finite_is_not_a_number(bad):
-    x = torch.ones(3, 32)
-    x[1, 5] = bad
-    values = rounded(x, BFP(16, 8))
-    assert values[1, :16].isnan().all() and int(values.isnan().sum()) == 16

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.formats.test_tensors import EDGES, filled, on_devices
+from tests.formats.devices import on_devices
+from tests.formats.tensor_cases import EDGES, filled
 from tilepress.formats import dequantize, parse_weight, quantize
 
 OCP = {  # exponent bits' least exponent, mantissa bits, exponent of the largest value, largest value

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from tests.formats.test_tensors import GROUPS, edge_matrix, on_devices, on_scale_types
+from tests.formats.devices import on_devices
+from tests.formats.tensor_cases import GROUPS, edge_matrix, on_scale_types
 from tilepress.formats import UNSIGNED, Scaling, WeightFormat, dequantize, parse_weight, quantize
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.formats.test_bfp import DTYPES, EDGES, MANTISSAS, finite_halves, same_bits, tensors, varied
+from tests.formats.bfp_cases import DTYPES, EDGES, MANTISSAS, finite_halves, same_bits, tensors, varied
 
 from tilepress import _native, kernels
 from tilepress.formats import BFP, bfp

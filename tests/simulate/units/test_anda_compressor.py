@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.formats.test_bfp import finite_halves
+from tests.formats.bfp_cases import finite_halves
 from tests.simulate.units.data import EDGES, halves
 from tilepress import kernels
 from tilepress.formats import bfp_reference as reference

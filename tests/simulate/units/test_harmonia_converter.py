@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.formats.test_bfp import finite_halves, same
+from tests.formats.bfp_cases import finite_halves, same
 from tests.simulate.units.data import halves, spread
 from tilepress.formats.bfp import BFP, encode
 from tilepress.simulate.units import harmonia_converter
