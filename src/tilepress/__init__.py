@@ -13,7 +13,7 @@ from ._after_import import after_import as _after_import
 
 if _TYPE_CHECKING:
     from .models import compress_model as compress
-    from .nn.kv_cache import kv_cache, load_kv_cache
+    from .nn.model_kv_cache import kv_cache, load_kv_cache
 
     __version__: str
 
@@ -22,8 +22,8 @@ __all__ = ["__version__", "compress", "kv_cache", "load_kv_cache"]
 # Imported when first used: module, and the function's name there.
 _LAZY = {
     "compress": ("tilepress.models", "compress_model"),
-    "kv_cache": ("tilepress.nn.kv_cache", "kv_cache"),
-    "load_kv_cache": ("tilepress.nn.kv_cache", "load_kv_cache"),
+    "kv_cache": ("tilepress.nn.model_kv_cache", "kv_cache"),
+    "load_kv_cache": ("tilepress.nn.model_kv_cache", "load_kv_cache"),
 }
 
 

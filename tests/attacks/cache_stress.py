@@ -11,7 +11,7 @@ from random import Random
 import torch
 
 from tilepress.formats.kv import parse_kv
-from tilepress.kernels.attention import growing_kv
+from tilepress.kernels.kv_store import kv_store
 
 CACHES = [("bfp4", {}), ("bfp4", {"smoothed_channels": 4}), ("bfp8+sparse:k30,v50", {}), ("sparse:k30,v50", {})]
 MOST = 300  # tokens
@@ -40,7 +40,7 @@ def use(cache, random):
 
 
 def stress(name, options, seconds, threads):
-    cache = growing_kv(parse_kv(name), 2, 2, 32, **options)
+    cache = kv_store(parse_kv(name), 2, 2, 32, **options)
     until, errors, calls = time.monotonic() + seconds, [], [0] * threads
 
     def go_on(number):
@@ -61,7 +61,7 @@ def stress(name, options, seconds, threads):
         worker.join()
     if errors:
         raise errors[0]
-    twin = growing_kv(parse_kv(name), 2, 2, 32, **options)
+    twin = kv_store(parse_kv(name), 2, 2, 32, **options)
     twin.restore(cache.lengths, cache.state())  # which refuses what does not fit together
     print(f"{name} {options}: {sum(calls)} calls by {threads} threads")
 

@@ -20,7 +20,7 @@ from tilepress.formats import parse_weight, read_table
 from tilepress.hardware import read_machine
 from tilepress.models import chat
 from tilepress.models.recipe import RecipeError, read_recipe
-from tilepress.nn import kv_cache as kv_caches
+from tilepress.nn import model_kv_cache as kv_caches
 from tilepress.report.reading import RecordsError, read_records
 from tilepress.simulate.layers import find_transformer
 from tilepress.tiles import DamagedError, sealed

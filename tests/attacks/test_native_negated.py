@@ -7,7 +7,7 @@ from tests.nn.test_decoding import primed_model, prompt
 from tilepress import kernels, tiles
 from tilepress import nn as packed_nn
 from tilepress.formats.kv import parse_kv
-from tilepress.kernels.attention import growing_kv
+from tilepress.kernels.kv_store import kv_store
 
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -51,7 +51,7 @@ def test_attention(name, which, kept):
     tensors[2] = values(1, 2, 5, 32, seed=9)
     found = []
     for given in (tensors, [negated(one) if i == which else one for i, one in enumerate(tensors)]):
-        cache = growing_kv(parse_kv(name), 1, 2, 32)
+        cache = kv_store(parse_kv(name), 1, 2, 32)
         cache.append(*given[1:])
         found.append(cache.attend(*given, 0.125, kept))
     assert torch.equal(*found)

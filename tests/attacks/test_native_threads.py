@@ -19,8 +19,8 @@ import tilepress
 from tilepress import kernels, tiles
 from tilepress import nn as packed_nn
 from tilepress.formats.kv import parse_kv
-from tilepress.kernels.attention import growing_kv
-from tilepress.nn.kv_layers import PackedLayer
+from tilepress.kernels.kv_store import kv_store
+from tilepress.nn.layer_kv_cache import LayerKvCache
 from tilepress.tiles.packing import MOST_THREADS
 
 SECONDS = float(os.environ.get("TILEPRESS_STRESS_SECONDS", "1.5"))  # 600 for a long run
@@ -37,7 +37,7 @@ def test_threads_that_append_attend_crop_select_and_save_one_cache():
 @pytest.mark.parametrize("name", ["bfp4", "sparse:k30,v50"])
 def test_no_token_is_lost(name):
     """What all threads append is there in the end, though the cache is exchanged for another by `select` meanwhile."""
-    cache, rounds = growing_kv(parse_kv(name), 2, 2, 32), 40
+    cache, rounds = kv_store(parse_kv(name), 2, 2, 32), 40
 
     def add(number):
         keys = torch.full((2, 2, 1, 32), float(number + 1))
@@ -53,7 +53,7 @@ def test_no_token_is_lost(name):
 
 def test_a_cache_is_made_once_for_threads_that_all_come_first():
     for _ in range(20):
-        cache, barrier = growing_kv(parse_kv("bfp8"), 1, 2, 32), threading.Barrier(8)
+        cache, barrier = kv_store(parse_kv("bfp8"), 1, 2, 32), threading.Barrier(8)
 
         def add(_, cache=cache, barrier=barrier):
             barrier.wait()
@@ -65,7 +65,7 @@ def test_a_cache_is_made_once_for_threads_that_all_come_first():
 
 
 def layer_with_tokens():
-    layer = PackedLayer(parse_kv("bfp8"))
+    layer = LayerKvCache(parse_kv("bfp8"))
     states = torch.ones(1, 2, 3, 32)
     tokens, _ = layer.update(states, states)
     layer.attend(tokens, torch.ones(1, 4, 3, 32), None, 0.125)
@@ -185,7 +185,7 @@ TOO_MANY = """
 import torch
 from tilepress import _native, kernels, tiles
 from tilepress.formats.kv import parse_kv
-from tilepress.kernels.attention import growing_kv
+from tilepress.kernels.kv_store import kv_store
 weight, x = torch.randn(3000, 100), torch.randn(40, 100)
 for threads in (200_000, 2**31 - 1, 2**40):
     packed = tiles.pack(weight, "int4:g32", sparse=True, threads=threads)
@@ -197,7 +197,7 @@ for threads in (200_000, 2**31 - 1, 2**40):
     assert torch.equal(kernels.linear(x, packed, way="linear_f32_f32_any", threads=threads),
                        kernels.linear(x, packed, way="linear_f32_f32_any", threads=1))
     kernels.unpack_planes(kernels.pack_planes(x, "bfp:g64:m7", threads=threads), threads=threads)
-    cache = growing_kv(parse_kv("bfp4"), 1, 2, 32)
+    cache = kv_store(parse_kv("bfp4"), 1, 2, 32)
     cache.append(torch.randn(1, 2, 3, 32), torch.randn(1, 2, 3, 32), threads=threads)
     cache.attend(torch.randn(1, 4, 3, 32), torch.randn(1, 2, 3, 32), torch.randn(1, 2, 3, 32), 1.0, threads=threads)
 _native.read_bandwidth(torch.ones(1 << 22, dtype=torch.uint8).numpy(), False, 200_000)

@@ -14,7 +14,7 @@ from transformers import TextStreamer
 import tilepress
 from tilepress.models import compress_folder, load_model
 from tilepress.models.embedded import ModelUnavailableError
-from tilepress.nn import kv_cache as kv_caches
+from tilepress.nn import model_kv_cache as kv_caches
 from tilepress.tiles import DamagedError, sealed
 
 SIZES = {"hidden_size": 128, "head_dim": 32, "initializer_range": 0.1}

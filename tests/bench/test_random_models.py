@@ -9,7 +9,7 @@ from tilepress.bench.breakdown import decode_breakdown
 from tilepress.bench.linear import parse_contestant
 from tilepress.bench.random_models import FilledWriter, packed_model, random_model
 from tilepress.nn import PackedLinear
-from tilepress.nn.kv_cache import kv_cache
+from tilepress.nn.model_kv_cache import kv_cache
 
 PROMPT = torch.arange(3, 43)[None]
 

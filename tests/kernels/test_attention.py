@@ -8,7 +8,7 @@ import torch
 from tilepress.formats import FormatError
 from tilepress.formats.kv import KvBfp, parse_kv
 from tilepress.kernels import attention_reference as reference
-from tilepress.kernels.attention import PackedKv, growing_kv
+from tilepress.kernels.kv_store import BfpKvStore, kv_store
 from tilepress.nn.pruning import prune_tokens
 
 BFP4 = parse_kv("bfp4").bfp
@@ -69,8 +69,8 @@ FORMATS = [
 def test_every_bit_is_the_specifications(name, isa):
     arrays, wanted = case(name, 115)
     format = parse_kv(name).bfp
-    assert torch.equal(by_steps(PackedKv(format, 1, 1, 64), *arrays), wanted)
-    assert torch.equal(by_steps(PackedKv(format, 1, 1, 64), *arrays, sizes=[1, 50, 1, 1, 56, 6]), wanted)
+    assert torch.equal(by_steps(BfpKvStore(format, 1, 1, 64), *arrays), wanted)
+    assert torch.equal(by_steps(BfpKvStore(format, 1, 1, 64), *arrays, sizes=[1, 50, 1, 1, 56, 6]), wanted)
 
 
 @pytest.mark.parametrize("smoothed", [0, 4])
@@ -87,7 +87,7 @@ def test_numbers_of_any_size_are_rounded_so(name, smoothed, isa):
         x[torch.rand(x.shape, generator=generator) < 0.1] = -0.0
         x[..., 7] = torch.tensor(awkward).repeat(10)
     wanted = expected(queries, keys, values, format, smoothed_channels=smoothed)
-    packed = PackedKv(format, 1, 1, 64, smoothed_channels=smoothed)
+    packed = BfpKvStore(format, 1, 1, 64, smoothed_channels=smoothed)
     assert torch.equal(by_steps(packed, queries, keys, values), wanted)
 
 
@@ -101,7 +101,7 @@ def test_tensors_of_any_kind(name):
         return x.transpose(2, 3).contiguous().transpose(2, 3)
 
     found = [
-        growing_kv(parse_kv(name), 2, 2, 64).attend(*arguments)
+        kv_store(parse_kv(name), 2, 2, 64).attend(*arguments)
         for arguments in (
             (queries, keys, values, 0.125),
             (queries, keys, values, 0.125, everything),
@@ -115,7 +115,7 @@ def test_tensors_of_any_kind(name):
 @pytest.mark.parametrize("rows", [1, 3, 4, 5, 9])
 def test_any_number_of_heads_shares_keys(rows, isa):
     arrays, wanted = case("bfp8", 40, rows, 32)
-    assert torch.equal(by_steps(PackedKv(BFP8, 1, 1, 32), *arrays, sizes=40), wanted)
+    assert torch.equal(by_steps(BfpKvStore(BFP8, 1, 1, 32), *arrays, sizes=40), wanted)
 
 
 BOUNDARIES = [1, 2, 3, 31, 32, 33, 63, 64, 65, 66, 95, 96, 97, 98, 127, 128, 129, 161, 192, 225, 256, 257, 299, 300]
@@ -129,7 +129,7 @@ def test_heads_of_any_size_at_every_boundary(channels, rows, name, isa):
     """Tokens come one by one or many at once, such that those after which a block or window ends are looked at."""
     queries, keys, values = tensors(BOUNDARIES[-1], heads=1, rows=rows, channels=channels, seed=channels + rows)
     format = parse_kv(name).bfp
-    packed = PackedKv(format, 1, 1, channels)
+    packed = BfpKvStore(format, 1, 1, channels)
     for before, length in zip([0, *BOUNDARIES], BOUNDARIES, strict=False):
         found = packed.attend(*(x[:, :, before:length] for x in (queries, keys, values)), 0.125)
         own = (queries[0, :, length - 1], keys[0, 0, :length], values[0, 0, :length])
@@ -145,7 +145,7 @@ def test_queries_at_the_ends_of_their_range(rows, isa):
     chosen = torch.randint(0, len(magnitudes), queries.shape, generator=generator)
     signs = torch.randint(0, 2, queries.shape, generator=generator) * 2 - 1
     arrays = (magnitudes[chosen] * signs / 128, keys, values)
-    assert torch.equal(by_steps(PackedKv(BFP4, 1, 1, 64), *arrays, sizes=[39, 1]), expected(*arrays, BFP4))
+    assert torch.equal(by_steps(BfpKvStore(BFP4, 1, 1, 64), *arrays, sizes=[39, 1]), expected(*arrays, BFP4))
 
 
 def test_values_of_all_magnitudes():
@@ -154,7 +154,7 @@ def test_values_of_all_magnitudes():
     for part in (queries, keys, values):
         part *= torch.exp2(torch.randint(-24, 15, part.shape, generator=generator).float())
     arrays = (queries, keys, values)
-    found = PackedKv(BFP4, 1, 1, 64).attend(*arrays, 1e-9)
+    found = BfpKvStore(BFP4, 1, 1, 64).attend(*arrays, 1e-9)
     wanted = torch.stack(
         [reference.attend(queries[0, :, t], keys[0, 0, : t + 1], values[0, 0, : t + 1], BFP4, 1e-9) for t in range(70)]
     )
@@ -163,10 +163,10 @@ def test_values_of_all_magnitudes():
 
 def test_long_contexts_are_cut_in_segments():
     queries, keys, values = tensors(2300, rows=1, heads=1, channels=32)
-    packed = PackedKv(BFP4, 1, 1, 32)
+    packed = BfpKvStore(BFP4, 1, 1, 32)
     packed.append(keys[:, :, :-1], values[:, :, :-1])
     found = [packed.attend(queries[:, :, -1:], keys[:, :, -1:], values[:, :, -1:], 0.125, threads=2)]
-    other = PackedKv(BFP4, 1, 1, 32)
+    other = BfpKvStore(BFP4, 1, 1, 32)
     other.append(keys[:, :, :-2], values[:, :, :-2])
     found.append(other.attend(queries[:, :, -2:], keys[:, :, -2:], values[:, :, -2:], 0.125, threads=1)[:, :, 1:])
     wanted = reference.attend(queries[0, :, -1], keys[0, 0], values[0, 0], BFP4, 0.125)
@@ -175,7 +175,7 @@ def test_long_contexts_are_cut_in_segments():
 
 def test_windows(isa):
     arrays, wanted = case("bfp4", 190, 1, 32, window=50)
-    packed = PackedKv(BFP4, 1, 1, 32, window=50)
+    packed = BfpKvStore(BFP4, 1, 1, 32, window=50)
     assert torch.equal(by_steps(packed, *arrays, sizes=[1, 100, 1, 88]), wanted)
     assert packed.nbytes < 6 * 32 * 32 * 2 * 2  # blocks that nobody sees any more are given back
 
@@ -183,7 +183,7 @@ def test_windows(isa):
 @pytest.mark.parametrize("sizes", [1, [20, 1, 80], [101]])
 def test_offsets_of_keys(sizes):
     arrays = tensors(101, heads=1)
-    packed = PackedKv(BFP4, 1, 1, 64, smoothed_channels=4)
+    packed = BfpKvStore(BFP4, 1, 1, 64, smoothed_channels=4)
     assert torch.equal(by_steps(packed, *arrays, sizes=sizes), expected(*arrays, BFP4, smoothed_channels=4))
 
 
@@ -193,7 +193,7 @@ def test_offsets_of_keys(sizes):
 def test_tokens_of_a_prompt_that_are_multiplied_together(name, rows, window):
     """As several are where few heads of queries share keys: each has the bits that it has alone."""
     arrays = tensors(230, batch=2, heads=1, rows=rows, channels=32)
-    make = partial(PackedKv, parse_kv(name).bfp, 2, 1, 32, window=window, smoothed_channels=2)
+    make = partial(BfpKvStore, parse_kv(name).bfp, 2, 1, 32, window=window, smoothed_channels=2)
     wanted = by_steps(make(), *arrays, sizes=1)
     assert torch.equal(by_steps(make(), *arrays, sizes=230), wanted)
     assert torch.equal(by_steps(make(), *arrays, sizes=[150, 3, 70, 7]), wanted)
@@ -212,7 +212,7 @@ def test_tokens_of_a_prompt_that_are_multiplied_together(name, rows, window):
 def test_many_rows_at_a_time(name, rows, channels, window, isa):
     """As matrix units take them, or code that does the same: of many heads, and of many tokens."""
     arrays, wanted = case(name, 170, rows, channels, window=window)
-    packed = partial(PackedKv, parse_kv(name).bfp, 1, 1, channels, window=window)
+    packed = partial(BfpKvStore, parse_kv(name).bfp, 1, 1, channels, window=window)
     assert torch.equal(by_steps(packed(), *arrays, sizes=[90, 1, 79]), wanted)
     assert torch.equal(by_steps(packed(), *arrays, sizes=[40, 4, 126]), wanted)
 
@@ -222,7 +222,7 @@ def test_padding_is_not_stored():
     kept = torch.ones(2, 50, dtype=torch.bool)
     kept[1, :13] = False
     kept[1, 30] = False
-    packed = PackedKv(BFP4, 2, 2, 64)
+    packed = BfpKvStore(BFP4, 2, 2, 64)
     found = by_steps(packed, queries, keys, values, kept, sizes=[40, 1, 9])
     assert packed.lengths == [50, 36]
     assert torch.equal(found[:1], expected(queries[:1], keys[:1], values[:1], BFP4))
@@ -234,7 +234,7 @@ def test_padding_is_not_stored():
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_halves_in_halves_out(dtype):
     arrays = [x.to(dtype) for x in tensors(33)]
-    found = by_steps(PackedKv(BFP8, 1, 2, 64), *arrays, sizes=33)
+    found = by_steps(BfpKvStore(BFP8, 1, 2, 64), *arrays, sizes=33)
     assert found.dtype == dtype
     assert torch.equal(found, expected(*(x.float() for x in arrays), BFP8).to(dtype))
 
@@ -242,7 +242,7 @@ def test_halves_in_halves_out(dtype):
 @pytest.mark.parametrize(("name", "limit"), [("bfp4", 3.05), ("bfp8", 1.748), ("bfp:m4", 3.1)])
 def test_memory_is_what_the_formula_says(name, limit):
     format = parse_kv(name)
-    packed = PackedKv(format.bfp, 1, 2, 64)
+    packed = BfpKvStore(format.bfp, 1, 2, 64)
     generator = torch.Generator().manual_seed(0)
     keys = torch.randn(1, 2, 4000, 64, generator=generator)
     packed.append(keys, keys)
@@ -258,7 +258,7 @@ def test_memory_is_what_the_formula_says(name, limit):
 def test_growth_is_in_small_pieces_and_seldom(name):
     """To what the formula says, token by token, with memory asked for once in 64 tokens at most."""
     format = parse_kv(name)
-    grown = growing_kv(format, 1, 4, 128)
+    grown = kv_store(format, 1, 4, 128)
     token, sizes = torch.randn(1, 4, 1, 128, generator=torch.Generator().manual_seed(0)), []
     for _ in range(4096):
         grown.append(token, token)
@@ -272,8 +272,8 @@ def test_growth_is_in_small_pieces_and_seldom(name):
 
 def test_sequences_are_chosen_and_repeated():
     queries, keys, values = tensors(70, batch=3)
-    whole = PackedKv(BFP4, 3, 2, 64).attend(queries, keys, values, 0.125)
-    packed = PackedKv(BFP4, 3, 2, 64)
+    whole = BfpKvStore(BFP4, 3, 2, 64).attend(queries, keys, values, 0.125)
+    packed = BfpKvStore(BFP4, 3, 2, 64)
     packed.append(keys[:, :, :69], values[:, :, :69])
     order = [2, 0, 0, 1]
     packed.select(order)
@@ -284,7 +284,7 @@ def test_sequences_are_chosen_and_repeated():
 def test_cropped_tokens_leave_no_trace_where_nothing_was_truncated():
     queries, keys, values = tensors(80)
     wanted = expected(queries, keys, values, BFP8)
-    packed = PackedKv(BFP8, 1, 2, 64)
+    packed = BfpKvStore(BFP8, 1, 2, 64)
     packed.append(keys[:, :, :75], values[:, :, :75])
     packed.crop([66])
     assert packed.lengths == [66]
@@ -294,7 +294,7 @@ def test_cropped_tokens_leave_no_trace_where_nothing_was_truncated():
 
 def test_a_deep_crop_goes_on_from_what_was_kept():
     queries, keys, values = tensors(160, heads=1, rows=1)
-    packed = PackedKv(BFP4, 1, 1, 64)
+    packed = BfpKvStore(BFP4, 1, 1, 64)
     packed.append(keys, values)
     packed.crop([110])
     tail = [x[:, :, 110:] for x in (queries, keys, values)]
@@ -304,7 +304,7 @@ def test_a_deep_crop_goes_on_from_what_was_kept():
     assert (found - exact).norm() < (narrow - exact).norm()
     packed.crop([0])
     assert packed.lengths == [0]
-    again, fresh = (cache.attend(queries, keys, values, 0.125) for cache in (packed, PackedKv(BFP4, 1, 1, 64)))
+    again, fresh = (cache.attend(queries, keys, values, 0.125) for cache in (packed, BfpKvStore(BFP4, 1, 1, 64)))
     assert torch.equal(again, fresh)
 
 
@@ -314,7 +314,7 @@ def test_a_deep_crop_goes_on_from_what_was_kept():
 def test_state_is_saved_and_taken_up(tokens, name, options):
     format = parse_kv(name).bfp
     queries, keys, values = tensors(tokens + 9)
-    packed, other = (PackedKv(format, 1, 2, 64, **options) for _ in range(2))
+    packed, other = (BfpKvStore(format, 1, 2, 64, **options) for _ in range(2))
     if tokens:
         packed.append(keys[:, :, :tokens], values[:, :, :tokens])
     other.restore(packed.lengths, packed.state())
@@ -324,7 +324,7 @@ def test_state_is_saved_and_taken_up(tokens, name, options):
 
 
 def test_a_state_that_cannot_be_is_refused():
-    packed = PackedKv(BFP4, 1, 2, 64)
+    packed = BfpKvStore(BFP4, 1, 2, 64)
     keys = torch.randn(1, 2, 100, 64)
     packed.append(keys, keys)
     state = packed.state()
@@ -341,12 +341,12 @@ def test_a_state_that_cannot_be_is_refused():
         ([100], {"smooth": torch.zeros(1, dtype=torch.uint8)}, "final offsets"),
     ]:
         with pytest.raises(ValueError, match=why):
-            PackedKv(BFP4, 1, 2, 64).restore(lengths, {**state, **change})
+            BfpKvStore(BFP4, 1, 2, 64).restore(lengths, {**state, **change})
 
 
 def test_any_bytes_can_be_computed_with():
     """What arrays say can do no harm, whatever it is."""
-    packed = PackedKv(BFP4, 1, 2, 64)
+    packed = BfpKvStore(BFP4, 1, 2, 64)
     queries, keys, values = tensors(100)
     packed.append(keys, values)
     generator = torch.Generator().manual_seed(0)
@@ -363,10 +363,10 @@ def test_any_bytes_can_be_computed_with():
 
 def test_wrong_arguments():
     with pytest.raises(FormatError, match="heads of 80 channels cannot be cut in groups of 32"):
-        PackedKv(BFP4, 1, 2, 80)
+        BfpKvStore(BFP4, 1, 2, 80)
     with pytest.raises(FormatError, match="groups of 32, not 64"):
-        PackedKv(KvBfp(4, 4, group=64), 1, 2, 64)
-    packed = PackedKv(BFP4, 1, 2, 64)
+        BfpKvStore(KvBfp(4, 4, group=64), 1, 2, 64)
+    packed = BfpKvStore(BFP4, 1, 2, 64)
     ok = torch.zeros(1, 2, 3, 64)
     with pytest.raises(ValueError, match="keys have 3 along axis 1, not 2"):
         packed.append(torch.zeros(1, 3, 3, 64), ok)
@@ -411,12 +411,12 @@ def test_what_is_left_out_is_zero_to_the_bit(name, smoothed, isa):
     format, (queries, keys, values) = parse_kv(name).bfp, tensors(200)
     options = {"smoothed_channels": smoothed}
     zeroed = (queries, *pruned(keys, values))
-    wanted = by_steps(PackedKv(format, 1, 2, 64, **options), *zeroed, sizes=200)
-    thin = PackedKv(format, 1, 2, 64, sparsity=SPARSITY, **options)
+    wanted = by_steps(BfpKvStore(format, 1, 2, 64, **options), *zeroed, sizes=200)
+    thin = BfpKvStore(format, 1, 2, 64, sparsity=SPARSITY, **options)
     assert torch.equal(by_steps(thin, queries, keys, values, sizes=[1, 130, *[1] * 69]), wanted)
-    later = PackedKv(format, 1, 2, 64, sparsity=SPARSITY, **options)
+    later = BfpKvStore(format, 1, 2, 64, sparsity=SPARSITY, **options)
     assert torch.equal(by_steps(later, queries, keys, values, sizes=[160, 40]), wanted)
-    whole = PackedKv(format, 1, 2, 64, **options)
+    whole = BfpKvStore(format, 1, 2, 64, **options)
     whole.append(keys, values)
     assert thin.nbytes < whole.nbytes
 
@@ -426,7 +426,7 @@ def test_the_first_of_equals_is_left_out():
     keys = torch.full((1, 2, 40, 32), 0.5) * torch.tensor([1.0, -1.0]).repeat(16)
     keys[0, 1, :, 3:5] = 1e-9
     queries = torch.ones(1, 2, 40, 32)
-    sparse, plain = PackedKv(BFP4, 1, 2, 32, sparsity=(10, 0)), PackedKv(BFP4, 1, 2, 32)
+    sparse, plain = BfpKvStore(BFP4, 1, 2, 32, sparsity=(10, 0)), BfpKvStore(BFP4, 1, 2, 32)
     wanted = keys.clone()
     wanted[0, 0, :, :4] = 0  # six of 64: two are zero
     assert torch.equal(sparse.attend(queries, keys, keys, 0.1), plain.attend(queries, wanted, keys, 0.1))
@@ -436,7 +436,7 @@ def test_the_first_of_equals_is_left_out():
 def test_thin_caches_are_shortened_chosen_and_saved_as_others(name):
     format = parse_kv(name).bfp
     arrays, more = tensors(230, batch=2), tensors(90, batch=2, seed=5)
-    caches = [PackedKv(format, 2, 2, 64), PackedKv(format, 2, 2, 64, sparsity=SPARSITY)]
+    caches = [BfpKvStore(format, 2, 2, 64), BfpKvStore(format, 2, 2, 64, sparsity=SPARSITY)]
     kept = torch.ones(2, 230, dtype=torch.bool)
     kept[1, :50] = False
     for one, parts, later in (
@@ -449,7 +449,7 @@ def test_thin_caches_are_shortened_chosen_and_saved_as_others(name):
         one.crop([65, 102])
         one.append(*(x[:, :, :40] for x in later))
         one.select([1, 0, 1])
-    again = PackedKv(format, 3, 2, 64, sparsity=SPARSITY)
+    again = BfpKvStore(format, 3, 2, 64, sparsity=SPARSITY)
     again.restore(caches[1].lengths, caches[1].state())
     assert caches[1].lengths == caches[0].lengths == [142, 105, 142]
     state = caches[1].state()
@@ -465,17 +465,17 @@ def test_thin_caches_are_shortened_chosen_and_saved_as_others(name):
 
 def test_windows_keep_their_zeros():
     queries, keys, values = tensors(150, rows=1, heads=1)
-    sparse = PackedKv(BFP4, 1, 1, 64, window=50, sparsity=SPARSITY)
+    sparse = BfpKvStore(BFP4, 1, 1, 64, window=50, sparsity=SPARSITY)
     found = by_steps(sparse, queries, keys, values, sizes=[70, 80])
     zeroed = pruned(keys, values)
-    assert torch.equal(found, by_steps(PackedKv(BFP4, 1, 1, 64, window=50), queries, *zeroed, sizes=150))
+    assert torch.equal(found, by_steps(BfpKvStore(BFP4, 1, 1, 64, window=50), queries, *zeroed, sizes=150))
 
 
 @pytest.mark.parametrize("name", ["bfp4+sparse:k30,v50", "bfp8+sparse:k30,v50", "bfp:m4+sparse:k50,v70"])
 def test_memory_of_thin_caches_is_what_the_formula_says(name):
     """Or less: what block floating point rounds to zero is not stored either."""
     format = parse_kv(name)
-    cache = growing_kv(format, 1, 8, 128)
+    cache = kv_store(format, 1, 8, 128)
     generator = torch.Generator().manual_seed(0)
     cache.append(*(1 + torch.rand(1, 8, 4096, 128, generator=generator) for _ in range(2)))  # nothing rounds to zero
     formula = format.bits(4096) / 8 * 8 * 128

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tilepress.formats.kv import parse_kv
-from tilepress.kernels.attention import growing_kv
+from tilepress.kernels.kv_store import kv_store
 
 CACHES = [
     ("bfp4", {}),
@@ -22,7 +22,7 @@ CACHES = [
 
 
 def make(name, options):
-    return growing_kv(parse_kv(name), 2, 2, 32, **options)
+    return kv_store(parse_kv(name), 2, 2, 32, **options)
 
 
 def tokens(count, seed, batch=2):

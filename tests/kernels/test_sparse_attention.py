@@ -8,7 +8,7 @@ import torch
 from tilepress.formats import FormatError
 from tilepress.formats.kv import parse_kv
 from tilepress.kernels import attention_reference as reference
-from tilepress.kernels.attention import SparseKv
+from tilepress.kernels.kv_store import SparseKvStore
 
 K30V50 = parse_kv("sparse:k30,v50")
 
@@ -48,7 +48,7 @@ def assert_near(found, wanted, of=1.0):
 def test_it_is_what_the_specification_says(name, isa):
     format, arrays = parse_kv(name), tensors(115)
     wanted = expected(*arrays, format)
-    found = by_steps(SparseKv(format, 1, 2, 32), *arrays)
+    found = by_steps(SparseKvStore(format, 1, 2, 32), *arrays)
     assert_near(found, wanted)
     dense = expected(*arrays, parse_kv(f"{format.number}+sparse:k0,v0"))
     assert (dense - wanted).abs().max() > 0.01  # what is left out counts
@@ -57,16 +57,16 @@ def test_it_is_what_the_specification_says(name, isa):
 @pytest.mark.parametrize("name", ["sparse:k30,v50", "bf16+sparse:k30,v50"])
 def test_calls_and_threads_change_no_bit(name, isa):
     arrays = tensors(180)
-    wanted = by_steps(SparseKv(parse_kv(name), 1, 2, 32), *arrays, threads=1)
+    wanted = by_steps(SparseKvStore(parse_kv(name), 1, 2, 32), *arrays, threads=1)
     for sizes, threads in (([1, 50, 1, 1, 127], 1), ([180], 2), ([32, 64, 84], 2), ([1] * 180, 2)):
-        found = by_steps(SparseKv(parse_kv(name), 1, 2, 32), *arrays, sizes=sizes, threads=threads)
+        found = by_steps(SparseKvStore(parse_kv(name), 1, 2, 32), *arrays, sizes=sizes, threads=threads)
         assert torch.equal(found, wanted)
 
 
 @pytest.mark.parametrize(("rows", "channels"), [(1, 16), (3, 64), (4, 48), (5, 32), (9, 128)])
 def test_any_number_of_heads_shares_keys(rows, channels, isa):
     arrays = tensors(70, rows=rows, channels=channels, heads=1)
-    found = by_steps(SparseKv(K30V50, 1, 1, channels), *arrays, sizes=70)
+    found = by_steps(SparseKvStore(K30V50, 1, 1, channels), *arrays, sizes=70)
     assert_near(found, expected(*arrays, K30V50))
 
 
@@ -80,12 +80,12 @@ def test_values_of_all_magnitudes(isa):
         part[torch.rand(part.shape, generator=generator) < 0.1] = -0.0
         part[torch.rand(part.shape, generator=generator) < 0.3] = 0.5
     format, arrays = parse_kv("sparse:k50,v80"), (queries * 1e-5, keys, values)
-    assert_near(by_steps(SparseKv(format, 1, 1, 32), *arrays, sizes=100), expected(*arrays, format), of=65504)
+    assert_near(by_steps(SparseKvStore(format, 1, 1, 32), *arrays, sizes=100), expected(*arrays, format), of=65504)
 
 
 def test_long_contexts_are_cut_in_segments(isa):
     queries, keys, values = tensors(2300, rows=1, heads=1)
-    cache = SparseKv(K30V50, 1, 1, 32)
+    cache = SparseKvStore(K30V50, 1, 1, 32)
     cache.append(keys[:, :, :-1], values[:, :, :-1])
     found = cache.attend(queries[:, :, -1:], keys[:, :, -1:], values[:, :, -1:], 0.125)
     assert_near(found[0, :, 0], reference.attend_sparse(queries[0, :, -1:], keys[0], values[0], K30V50, 0.125)[:, 0])
@@ -93,7 +93,7 @@ def test_long_contexts_are_cut_in_segments(isa):
 
 def test_windows(isa):
     arrays = tensors(190, rows=1, heads=1)
-    cache = SparseKv(K30V50, 1, 1, 32, window=50)
+    cache = SparseKvStore(K30V50, 1, 1, 32, window=50)
     found = by_steps(cache, *arrays, sizes=[1, 100, 1, 88])
     assert_near(found, expected(*arrays, K30V50, window=50))
     assert cache.nbytes < 6 * 32 * 32 * 2 * 2  # blocks that nobody sees any more are given back
@@ -103,7 +103,7 @@ def test_padding_is_not_stored():
     queries, keys, values = tensors(50, batch=2)
     kept = torch.ones(2, 50, dtype=torch.bool)
     kept[1, :13] = kept[1, 30] = kept[1, 49] = False
-    cache = SparseKv(K30V50, 2, 2, 32)
+    cache = SparseKvStore(K30V50, 2, 2, 32)
     found = by_steps(cache, queries, keys, values, kept, sizes=[40, 1, 8, 1])
     assert cache.lengths == [50, 35]
     assert_near(found[:1], expected(queries[:1], keys[:1], values[:1], K30V50))
@@ -115,16 +115,16 @@ def test_padding_is_not_stored():
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_halves_in_halves_out(dtype):
     arrays = [x.to(dtype) for x in tensors(33)]
-    found = by_steps(SparseKv(K30V50, 1, 2, 32), *arrays, sizes=33)
+    found = by_steps(SparseKvStore(K30V50, 1, 2, 32), *arrays, sizes=33)
     assert found.dtype == dtype
-    whole = by_steps(SparseKv(K30V50, 1, 2, 32), *(x.float() for x in arrays), sizes=33)
+    whole = by_steps(SparseKvStore(K30V50, 1, 2, 32), *(x.float() for x in arrays), sizes=33)
     assert torch.equal(found, whole.to(dtype))
 
 
 @pytest.mark.parametrize("name", ["sparse:k30,v50", "bf16+sparse:k50,v70", "sparse:k0,v70"])
 def test_memory_is_what_the_formula_says(name):
     format = parse_kv(name)
-    cache = SparseKv(format, 1, 8, 64)
+    cache = SparseKvStore(format, 1, 8, 64)
     _, keys, values = tensors(4000, rows=1, heads=8, channels=64)
     cache.append(keys, values)
     for _ in range(96):
@@ -136,7 +136,7 @@ def test_memory_is_what_the_formula_says(name):
 
 def test_growth_is_a_block_at_a_time():
     _, keys, values = tensors(300, rows=1)
-    cache = SparseKv(K30V50, 1, 2, 32)
+    cache = SparseKvStore(K30V50, 1, 2, 32)
     sizes = []
     for token in range(300):
         cache.append(keys[:, :, token : token + 1], values[:, :, token : token + 1])
@@ -146,8 +146,8 @@ def test_growth_is_a_block_at_a_time():
 
 def test_sequences_are_chosen_and_copied():
     queries, keys, values = tensors(80, batch=3)
-    whole = SparseKv(K30V50, 3, 2, 32).attend(queries, keys, values, 0.125)
-    cache = SparseKv(K30V50, 3, 2, 32)
+    whole = SparseKvStore(K30V50, 3, 2, 32).attend(queries, keys, values, 0.125)
+    cache = SparseKvStore(K30V50, 3, 2, 32)
     cache.append(keys[:, :, :70], values[:, :, :70])
     twin = copy.deepcopy(cache)
     cache.select([2, 0, 2, 1])
@@ -163,7 +163,7 @@ def test_sequences_are_chosen_and_copied():
 def test_a_shortened_cache_goes_on_from_what_was_kept(length):
     """Blocks that were full stay thin, and are full again with what comes."""
     queries, keys, values = tensors(101)
-    cache = SparseKv(K30V50, 1, 2, 32)
+    cache = SparseKvStore(K30V50, 1, 2, 32)
     cache.append(keys[:, :, :100], values[:, :, :100])
     cache.crop([length])
     assert cache.lengths == [length]
@@ -181,7 +181,7 @@ def test_a_shortened_cache_goes_on_from_what_was_kept(length):
 @pytest.mark.parametrize(("tokens", "options"), [(100, {}), (20, {}), (200, {"window": 40})])
 def test_a_saved_state_is_the_same_cache(tokens, options):
     queries, keys, values = tensors(tokens + 40)
-    cache, other = (SparseKv(K30V50, 1, 2, 32, **options) for _ in range(2))
+    cache, other = (SparseKvStore(K30V50, 1, 2, 32, **options) for _ in range(2))
     cache.append(keys[:, :, :tokens], values[:, :, :tokens])
     other.restore(cache.lengths, cache.state())
     rest = [x[:, :, tokens:] for x in (queries, keys, values)]
@@ -189,7 +189,7 @@ def test_a_saved_state_is_the_same_cache(tokens, options):
 
 
 def test_a_state_that_cannot_be_is_refused():
-    cache = SparseKv(K30V50, 1, 2, 32)
+    cache = SparseKvStore(K30V50, 1, 2, 32)
     _, keys, values = tensors(100)
     cache.append(keys, values)
     state = cache.state()
@@ -213,12 +213,12 @@ def test_a_state_that_cannot_be_is_refused():
         ([100], {"more": state["open"]}, "there are arrays that such a cache does not have"),
     ]:
         with pytest.raises(ValueError, match=why):
-            SparseKv(K30V50, 1, 2, 32).restore(lengths, {**state, **change})
+            SparseKvStore(K30V50, 1, 2, 32).restore(lengths, {**state, **change})
 
 
 def test_any_masks_that_ask_for_no_more_can_be_computed_with(isa):
     """What arrays say can do no harm: masks that keep other values than they were made with, up to the last."""
-    cache = SparseKv(K30V50, 1, 2, 32)
+    cache = SparseKvStore(K30V50, 1, 2, 32)
     queries, keys, values = tensors(100)
     cache.append(keys, values)
     state = cache.state()
@@ -233,10 +233,10 @@ def test_any_masks_that_ask_for_no_more_can_be_computed_with(isa):
 
 def test_wrong_arguments():
     with pytest.raises(FormatError, match="heads of 24 channels cannot be cut in lanes of 16"):
-        SparseKv(K30V50, 1, 2, 24)
+        SparseKvStore(K30V50, 1, 2, 24)
     with pytest.raises(FormatError, match="a sparse cache holds fp16 or bf16, not bfp4"):
-        SparseKv(parse_kv("bfp4+sparse:k30,v50"), 1, 2, 32)
-    cache = SparseKv(K30V50, 1, 2, 32)
+        SparseKvStore(parse_kv("bfp4+sparse:k30,v50"), 1, 2, 32)
+    cache = SparseKvStore(K30V50, 1, 2, 32)
     ok = torch.zeros(1, 2, 3, 32)
     for call, why in [
         (lambda: cache.append(torch.zeros(1, 3, 3, 32), ok), "keys have 3 along axis 1, not 2"),

@@ -15,7 +15,7 @@ from tilepress.formats import FormatError
 from tilepress.models import compress_folder
 from tilepress.models.checksums import digests_of, read_sums, write_sums
 from tilepress.models.recipe import NAMED, read_recipe
-from tilepress.nn.kv_cache import KvCache, load_kv_cache, set_default_cache
+from tilepress.nn.model_kv_cache import ModelKvCache, load_kv_cache, set_default_cache
 
 SIZES = {"head_dim": 32, "max_position_embeddings": 256}
 
@@ -45,13 +45,13 @@ def test_harmonia_is_a_recipe():
 def test_a_compressed_model_remembers_its_cache(folders):
     model = AutoModelForCausalLM.from_pretrained(folders[1]).eval()
     cache = caches_of(model)
-    assert isinstance(cache, KvCache) and (str(cache.format), cache.smoothing) == ("bfp4", "online")
+    assert isinstance(cache, ModelKvCache) and (str(cache.format), cache.smoothing) == ("bfp4", "online")
     assert cache.layers[0].store.lengths == [42]
-    assert isinstance(caches_of(copy.deepcopy(model)), KvCache)
+    assert isinstance(caches_of(copy.deepcopy(model)), ModelKvCache)
     assert isinstance(caches_of(model, past_key_values=DynamicCache(config=model.config)), DynamicCache)
     assert caches_of(model, use_cache=False) is None
     set_default_cache(model, "model")
-    assert not isinstance(caches_of(model), KvCache)
+    assert not isinstance(caches_of(model), ModelKvCache)
 
 
 def test_in_memory_too():

@@ -18,9 +18,9 @@ from transformers import (
 
 import tilepress
 from tilepress.formats import FormatError
-from tilepress.nn import kv_cache as kv_cache_module
+from tilepress.nn import model_kv_cache as kv_cache_module
 from tilepress.nn.kv_emulation import emulate_kv
-from tilepress.nn.kv_layers import PackedLayer
+from tilepress.nn.layer_kv_cache import LayerKvCache
 from tilepress.tiles import DamagedError
 
 SIZES = {**GATED, "head_dim": 32, "max_position_embeddings": 512, "num_hidden_layers": 2, "initializer_range": 0.1}
@@ -124,7 +124,7 @@ def test_generation(name, options):
     wanted = recomputed(model, tokens, name, **options)
     cache = tilepress.kv_cache(model, name)
     assert torch.equal(model.generate(tokens, past_key_values=cache, do_sample=False, **options), wanted)
-    assert type(cache.layers[0]) is PackedLayer and cache.get_seq_length() == 38
+    assert type(cache.layers[0]) is LayerKvCache and cache.get_seq_length() == 38
     assert torch.equal(model.generate(tokens, do_sample=False, **options), plain)  # the model is what it was
 
 
@@ -267,13 +267,13 @@ def test_layers_that_lie_are_refused(tmp_path, monkeypatch, field, value):
     model, path = make(), tmp_path / "talk.safetensors"
     cache = tilepress.kv_cache(model, "bfp4")
     logits(model, prompt(50), cache)
-    describe = kv_cache_module._describe
+    describe = kv_cache_module.describe_layer
 
     def lie(layer):
         description, arrays = describe(layer)
         return {**description, field: value}, arrays
 
-    monkeypatch.setattr(kv_cache_module, "_describe", lie)
+    monkeypatch.setattr(kv_cache_module, "describe_layer", lie)
     cache.save(path)
     with pytest.raises(DamagedError):
         tilepress.load_kv_cache(model, path)

@@ -7,7 +7,7 @@ from tests.nn.test_kv_cache import close, logits, make, prompt
 import tilepress
 from tilepress.formats.kv import parse_kv
 from tilepress.kernels import attention_reference as reference
-from tilepress.kernels.attention import PackedKv, growing_kv
+from tilepress.kernels.kv_store import BfpKvStore, kv_store
 from tilepress.nn.kv_emulation import Emulation, emulate, emulate_kv, emulate_sparse, emulated_attention, vectorised
 
 
@@ -30,7 +30,7 @@ def test_every_bit_is_the_packed_caches(name, options):
 
 
 def by_tokens(format, arrays, options):
-    stepped = growing_kv(format, 2, 2, 64, **options)
+    stepped = kv_store(format, 2, 2, 64, **options)
     return torch.cat([stepped.attend(*(x[:, :, t : t + 1] for x in arrays), 0.125) for t in range(300)], 2)
 
 
@@ -38,7 +38,7 @@ def by_tokens(format, arrays, options):
 def test_beyond_a_segment(options):
     arrays = [x[:1, :1] for x in tensors(2100, channels=32)]
     format = parse_kv("bfp4").bfp
-    wanted = PackedKv(format, 1, 1, 32, **options).attend(*arrays, 0.1)
+    wanted = BfpKvStore(format, 1, 1, 32, **options).attend(*arrays, 0.1)
     assert torch.equal(emulate(*arrays, format, 0.1, **options), wanted)
 
 

@@ -15,7 +15,7 @@ from transformers import DynamicCache
 import tilepress
 from tilepress import kernels, tiles
 from tilepress.nn import PackedLinear, decode_natively
-from tilepress.nn.kv_cache import set_default_cache
+from tilepress.nn.model_kv_cache import set_default_cache
 from tilepress.tiles import DamagedError
 
 GENERATOR = torch.Generator().manual_seed(0)

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from ..formats.kv import KvFormat, parse_kv
-from ..kernels.attention import GrowingKv, growing_kv
+from ..kernels.kv_store import KvStore, kv_store
 from .bandwidth import Reader
 from .peers import TORCH, copies_of
 from .race import Step, free_memory, race, torch_threads
@@ -152,7 +152,7 @@ def _packed_prompt(name: str, format: KvFormat, heads: Heads, prompt: list[Tenso
     queries, keys, values = prompt
 
     def step() -> None:
-        growing_kv(format, 1, heads.keys, heads.channels).attend(queries, keys, values, heads.channels**-0.5)
+        kv_store(format, 1, heads.keys, heads.channels).attend(queries, keys, values, heads.channels**-0.5)
 
     return _Entrant(name, False, _filled(format, heads, [keys, values]).nbytes, step)
 
@@ -179,8 +179,8 @@ def _small(name: str) -> KvFormat:
     return format
 
 
-def _filled(format: KvFormat, heads: Heads, past: list[Tensor]) -> GrowingKv:
-    cache = growing_kv(format, 1, heads.keys, heads.channels)
+def _filled(format: KvFormat, heads: Heads, past: list[Tensor]) -> KvStore:
+    cache = kv_store(format, 1, heads.keys, heads.channels)
     cache.append(*past)
     return cache
 

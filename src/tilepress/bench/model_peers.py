@@ -20,7 +20,7 @@ from ..models.blocks import linear_layers
 from ..models.foreign import NOTHING, Allowed
 from ..models.loading import EMBEDDED, is_compressed, read_config
 from ..models.registration import replace_layer
-from ..nn.kv_cache import set_default_cache
+from ..nn.model_kv_cache import set_default_cache
 from . import llama_cpp_model
 from .kv_peers import llama_cpp_caches, quantized_caches
 from .model import Entrant, Settings, TransformersWriter, check_length, parameter_bytes

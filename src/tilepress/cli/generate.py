@@ -111,7 +111,7 @@ class _Talk:
 def _begin(loaded: "LoadedModel", kv: str | None, smoothing: str, path: Path | None) -> _Talk:
     """With the caches that are wanted, and what the file has if it is there."""
     from ..formats.kv import parse_kv
-    from ..nn.kv_cache import default_cache, is_packed, load_kv_cache, set_default_cache
+    from ..nn.model_kv_cache import default_cache, is_packed, load_kv_cache, set_default_cache
 
     if kv:
         set_default_cache(loaded.model, kv, smoothing)

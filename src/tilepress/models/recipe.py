@@ -94,7 +94,7 @@ class Activations(_Section):
         return format if isinstance(format, AndaSearch) else None
 
 
-class KVCache(_Section):
+class KvCacheRecipe(_Section):
     """What `generate` keeps keys and values in: as the model has them, or as `formats.kv` says. `smoothing` of keys:
     offline folds scales into weights, see `smoothing`; online subtracts offsets, see `tilepress.kv_cache`; hybrid does
     both."""
@@ -103,7 +103,7 @@ class KVCache(_Section):
     smoothing: Smoothing = "none"
 
     @model_validator(mode="after")
-    def _is_possible(self) -> "KVCache":
+    def _is_possible(self) -> "KvCacheRecipe":
         if self.smoothing != "none" and (self.format == "model" or parse_kv(self.format).bfp is None):
             raise ValueError(f"smoothing is for caches in block floating point, and the format is {self.format}")
         return self
@@ -123,7 +123,7 @@ class Recipe(_Section):
 
     weights: Weights = Weights()
     activations: Activations = Activations()
-    kv_cache: KVCache = KVCache()
+    kv_cache: KvCacheRecipe = KvCacheRecipe()
     calibration: Calibration = Calibration()
 
     @model_validator(mode="after")

@@ -157,12 +157,12 @@ def cache_of(recipe: Mapping[str, Any]) -> tuple[str, str] | None:
     return None if format == "model" else (format, of_cache(section.get("smoothing", "none")))
 
 
-# `nn.kv_cache` is imported where it is needed: transformers is not whole yet when this module is imported.
+# `nn.model_kv_cache` is imported where it is needed: transformers is not whole yet when this module is imported.
 def use_cache_of(model: Any, recipe: Mapping[str, Any]) -> None:
     """Let `generate` take the cache that the recipe sets, if it sets one."""
     cache = cache_of(recipe)
     if cache is not None and hasattr(model, "generate"):
-        from ..nn.kv_cache import set_default_cache
+        from ..nn.model_kv_cache import set_default_cache
 
         set_default_cache(model, *cache)
 
@@ -171,7 +171,7 @@ def check_cache_of(model: Any, recipe: Mapping[str, Any]) -> None:
     """FormatError or ValueError where `model` cannot have the cache that the recipe sets."""
     cache = cache_of(recipe)
     if cache is not None:
-        from ..nn.kv_cache import check_kv_cache
+        from ..nn.model_kv_cache import check_kv_cache
 
         check_kv_cache(model, cache[0])
 

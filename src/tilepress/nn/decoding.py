@@ -323,7 +323,7 @@ def _packed(cache: Any, count: int) -> list[Any]:
     """The layers of a packed cache of one sequence that holds tokens already, none of them padding."""
     layers = getattr(cache, "layers", [])
     for layer in layers:
-        if type(layer).__name__ != "PackedLayer" or not layer.is_plain:
+        if type(layer).__name__ != "LayerKvCache" or not layer.is_plain:
             return []
     return layers if len(layers) == count else []
 

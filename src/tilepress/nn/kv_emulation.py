@@ -17,8 +17,8 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 
 from ..formats.bfp import BFP, encode
 from ..formats.kv import BLOCK, WIDEST, KvBfp, KvFormat, parse_kv, smoothed_channels
-from ..kernels.attention import can_pack, growing_kv
 from ..kernels.attention_reference import SEGMENT, SMOOTHED, as_number, exponential
+from ..kernels.kv_store import can_pack, kv_store
 from .attention_functions import attention_modules, key_offsets, register_attention, rounding_attention, seen_by
 from .pruning import prune_blocks, prune_tokens
 
@@ -63,7 +63,7 @@ def emulated_attention(
     if query.is_cpu and can_pack(format, key.shape[-1]):
         batch, heads, _, channels = key.shape
         smoothed = wanted.smoothed_channels
-        store = growing_kv(format, batch, heads, channels, window=window, smoothed_channels=smoothed)
+        store = kv_store(format, batch, heads, channels, window=window, smoothed_channels=smoothed)
         return store.attend(query, key, value, scaling)
     return vectorised(query, key, value, wanted, scaling, window)
 
@@ -103,7 +103,7 @@ def emulate(
     smoothed_channels: int = 0,
 ) -> Tensor:
     """query [batch, query heads, tokens, channels], each token's over keys and values [batch, heads, tokens, channels]
-    up to its own: shaped like it. `window` and `smoothed_channels`: see `PackedKv`."""
+    up to its own: shaped like it. `window` and `smoothed_channels`: see `BfpKvStore`."""
     batch, heads, tokens, channels = keys.shape
     rows = query.reshape(batch, heads, -1, tokens, channels)
     whole = _Sequence(keys, values, format, smoothed_channels)

@@ -6,7 +6,7 @@ import torch
 from tilepress.formats.bfp import BFP, BFPTensor
 from tilepress.formats.kv import parse_kv
 from tilepress.kernels import attention_reference as reference
-from tilepress.kernels.attention import PackedKv
+from tilepress.kernels.kv_store import BfpKvStore
 from tilepress.simulate.units.harmonia_converter import Converter, Path
 from tilepress.simulate.units.harmonia_offsets import OffsetGenerator, subtract
 from tilepress.simulate.units.harmonia_pe import Mode, Pe, attention_pairs, narrowed
@@ -67,7 +67,7 @@ def on_units(query, keys, values, format, top):
 def test_the_native_caches_bits(name, tokens, top):
     query, keys, values = tensors(tokens)
     format = parse_kv(name).bfp
-    native = PackedKv(format, 1, 1, CHANNELS, smoothed_channels=top)
+    native = BfpKvStore(format, 1, 1, CHANNELS, smoothed_channels=top)
     if tokens > 1:
         native.append(keys[None, None, :-1].float(), values[None, None, :-1].float())
     last = (x[None, None, -1:].float() for x in (query, keys, values))

@@ -19,7 +19,7 @@ from ...bench.random_models import FilledWriter, packed_model, random_model
 from ...bench.shapes import Shape
 from ...kernels import active_isa, forced_isa, linear_kernel, supported_isas
 from ...models import LoadedModel, ModelUnavailableError, load_model
-from ...nn.kv_cache import kv_cache
+from ...nn.model_kv_cache import kv_cache
 from ...simulate.layers import find_transformer
 from ...tiles import pack
 from ..item import NotPossible, Track

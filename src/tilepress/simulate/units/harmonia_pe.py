@@ -11,7 +11,7 @@ So 128 products take four cycles, and 64 of M8M8 as many: the rates that the pap
 from group to group, as they do where tokens of eight and of four bits meet in a cache; a round has one.
 
 The paper converts each group's sum to FP16: `"fp16"` here, at most 65504. The default `"fp32"` is what our
-kernels compute, to the bit: `kernels.linear` over a span of 2048 inputs, and both products of `kernels.attention`.
+kernels compute, to the bit: `kernels.linear` over a span of 2048 inputs, and both products of `kernels.kv_store`.
 """
 
 from collections import deque

@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers.cache_utils import CacheLayerMixin
 
 from ..formats.kv import KvFormat
-from ..kernels.attention import GrowingKv, growing_kv
+from ..kernels.kv_store import KvStore, kv_store
 
 IN_USE = "the cache is in use by another thread: give each thread a cache of its own"
 HOW = "make the cache by tilepress.kv_cache(model, …), which sees to the model's attention"
@@ -17,7 +17,7 @@ HOW = "make the cache by tilepress.kv_cache(model, …), which sees to the model
 class PackedTokens:
     """What a layer's `update` gives instead of keys and values: a promise that only our attention can keep."""
 
-    def __init__(self, layer: "PackedLayer", new: tuple[Tensor, Tensor]) -> None:
+    def __init__(self, layer: "LayerKvCache", new: tuple[Tensor, Tensor]) -> None:
         object.__setattr__(self, "layer", layer)
         object.__setattr__(self, "new", new)
 
@@ -45,7 +45,7 @@ class OneThread:
         return OneThread, ()  # a copy is another cache's
 
 
-class PackedLayer(CacheLayerMixin):
+class LayerKvCache(CacheLayerMixin):
     """Keys and values of one attention layer, in block floating point or thinned out, never to be seen unpacked.
 
     `update` only takes note of new tokens; they are stored when the attention function asks for its result, since only
@@ -68,8 +68,8 @@ class PackedLayer(CacheLayerMixin):
 
     def reset(self) -> None:
         with self.one_thread:
-            self.store: GrowingKv | None = None
-            self.kept: Tensor | None = None  # bool [batch, columns]; None where there is no padding
+            self.store: KvStore | None = None
+            self.token_mask: Tensor | None = None  # bool [batch, columns], false for padding; None where there is none
             self._new: tuple[Tensor, Tensor] | None = None
             self.is_initialized = False
 
@@ -78,25 +78,25 @@ class PackedLayer(CacheLayerMixin):
         """Of those that were stored, and of new ones."""
         stored = 0
         if self.store is not None:
-            stored = self.store.lengths[0] if self.kept is None else self.kept.shape[1]
+            stored = self.store.lengths[0] if self.token_mask is None else self.token_mask.shape[1]
         return stored + (0 if self._new is None else self._new[0].shape[-2])
 
     @property
     def is_plain(self) -> bool:
         """Whether it holds tokens of one sequence, none of them padding or out of sight."""
-        if self.store is None or self._new is not None or self.kept is not None:
+        if self.store is None or self._new is not None or self.token_mask is not None:
             return False
         return self.window is None and len(self.store.lengths) == 1
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         batch, heads, _, channels = key_states.shape
         smoothed = self.smoothed_channels
-        self.store = growing_kv(self.format, batch, heads, channels, window=self.window, smoothed_channels=smoothed)
+        self.store = kv_store(self.format, batch, heads, channels, window=self.window, smoothed_channels=smoothed)
         self.is_initialized = True
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Any, Any]:
         with self.one_thread:
-            self._store()
+            self.store_new_tokens()
             if self.store is None:
                 self.lazy_initialization(key_states, value_states)
             self._check(key_states, value_states)
@@ -125,12 +125,12 @@ class PackedLayer(CacheLayerMixin):
             if tokens.new is not self._new:
                 raise RuntimeError(IN_USE)
             keys, values = self._new
-            kept = None if mask is None else self._kept(mask, len(keys), keys.shape[-2])
-            out = self.store.attend(query, keys, values, scaling, kept)
-            self._note(kept)
+            new_mask = None if mask is None else self._new_mask(mask, len(keys), keys.shape[-2])
+            out = self.store.attend(query, keys, values, scaling, new_mask)
+            self._mark_stored(new_mask)
         return out
 
-    def _kept(self, mask: Tensor, batch: int, new: int) -> Tensor | None:
+    def _new_mask(self, mask: Tensor, batch: int, new: int) -> Tensor | None:
         """Which new tokens are not padding: those that see themselves. The rest of the mask must be what follows."""
         assert self.store is not None
         visible = mask if mask.dtype == torch.bool else mask == 0
@@ -150,25 +150,25 @@ class PackedLayer(CacheLayerMixin):
     def _sees_padding(self, visible: Tensor, own: Tensor) -> bool:
         """Whether a new token, of those that are not padding, sees one that was."""
         past = visible.shape[-1] - own.shape[1]
-        if self.kept is None or not past:
+        if self.token_mask is None or not past:
             return False
-        return bool((visible[..., :past] & ~self.kept[:, None, -past:])[own].any())
+        return bool((visible[..., :past] & ~self.token_mask[:, None, -past:])[own].any())
 
-    def _store(self) -> None:
-        """Store what was noted and never attended to."""
+    def store_new_tokens(self) -> None:
+        """Store tokens that `update` took and no attention has asked for."""
         if self._new is not None and self.store is not None:
             self.store.append(*self._new)
-            self._note(None)
+            self._mark_stored(None)
 
-    def _note(self, kept: Tensor | None) -> None:
-        """The new tokens are in `store` now, without those that are not `kept`."""
+    def _mark_stored(self, new_mask: Tensor | None) -> None:
+        """The new tokens are in `store` now, without padding: `new_mask`, bool [batch, new]."""
         assert self._new is not None and self.store is not None
         batch, _, new, _ = self._new[0].shape
-        if kept is not None or self.kept is not None:
-            now = torch.ones(batch, new, dtype=torch.bool) if kept is None else kept
+        if new_mask is not None or self.token_mask is not None:
+            now = torch.ones(batch, new, dtype=torch.bool) if new_mask is None else new_mask
             past = self.store.lengths[0] - int(now[0].sum())
-            old = torch.ones(batch, past, dtype=torch.bool) if self.kept is None else self.kept
-            self.kept = torch.cat([old, now], 1)
+            old = torch.ones(batch, past, dtype=torch.bool) if self.token_mask is None else self.token_mask
+            self.token_mask = torch.cat([old, now], 1)
         self._new = None
 
     def get_seq_length(self) -> int:
@@ -195,24 +195,24 @@ class PackedLayer(CacheLayerMixin):
     def crop(self, tokens_to_remove: int) -> None:
         """Remove the last -tokens_to_remove columns; a positive number, as transformers once had it, are to remain."""
         with self.one_thread:
-            self._store()
+            self.store_new_tokens()
             columns = self.columns
             left = tokens_to_remove if tokens_to_remove > 0 else columns + tokens_to_remove
             if self.store is not None and left < columns:
                 self._shorten(self.store, max(left, 0), columns)
 
-    def _shorten(self, store: GrowingKv, left: int, columns: int) -> None:
-        kept = self.kept
-        removed = [columns - left] * self.batch_size if kept is None else kept[:, left:].sum(1).tolist()
+    def _shorten(self, store: KvStore, left: int, columns: int) -> None:
+        mask = self.token_mask
+        removed = [columns - left] * self.batch_size if mask is None else mask[:, left:].sum(1).tolist()
         store.crop([length - n for length, n in zip(store.lengths, removed, strict=True)])
-        self.kept = None if kept is None else kept[:, :left]
+        self.token_mask = None if mask is None else mask[:, :left]
 
     def _select(self, sequences: Tensor) -> None:
         with self.one_thread:
-            self._store()
+            self.store_new_tokens()
             if self.store is not None:
                 self.store.select(sequences.tolist())
-                self.kept = None if self.kept is None else self.kept[sequences.to("cpu")]
+                self.token_mask = None if self.token_mask is None else self.token_mask[sequences.to("cpu")]
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         self._select(beam_idx)
@@ -230,7 +230,7 @@ class PackedLayer(CacheLayerMixin):
         """It is on the CPU already."""
 
 
-class HalfLayer(CacheLayerMixin):
+class HalfLayerKvCache(CacheLayerMixin):
     """Keys and values of one attention layer as halves."""
 
     is_croppable = True

@@ -15,26 +15,24 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from torch import Tensor, nn
+from torch import Tensor
 from transformers.cache_utils import Cache, DynamicCache
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from ..formats import FormatError
 from ..formats.kv import KvFormat, parse_kv, smoothed_channels
-from ..kernels.attention import check_channels, check_lanes
+from ..kernels.kv_store import check_channels, check_lanes
 from ..tiles import DamagedError
-from ..tiles.sealed import open_sealed, read_sealed, sha256, write_sealed
-from .attention_functions import register_attention
+from ..tiles.sealed import open_sealed, read_sealed, write_sealed
 from .fingerprint import Fingerprint, fingerprint, weights_state
-from .kv_layers import IN_USE, HalfLayer, PackedLayer, PackedTokens
+from .kv_attention import ATTENTION
+from .kv_cache_file import LayerArrays, describe_layer, restore_layer, wide_tokens
+from .layer_kv_cache import IN_USE, HalfLayerKvCache, LayerKvCache
 
-ATTENTION = "tilepress"
 VERSION = 3
-MOST_WIDE = 4096  # tokens with more bits than others, in a model that takes no more tokens than that
-MOST_WIDE_EMPTY = 1024  # in a file that holds no tokens
+MOST_WIDE = 4096  # tokens with more bits than the rest, in a model that takes no more tokens than that
 
 
-class KvCache(Cache):
+class ModelKvCache(Cache):
     """A cache of transformers' whose layers keep keys and values in `format`; see `kv_cache`.
 
     `model` is the one it is for, as long as somebody else holds it, and in its own process. `tokens` are those that a
@@ -51,9 +49,9 @@ class KvCache(Cache):
         self._fingerprint: Fingerprint | None = None
         self.tokens: Tensor | None = None
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "KvCache":
+    def __deepcopy__(self, memo: dict[int, Any]) -> "ModelKvCache":
         layers = [copy.deepcopy(layer, memo) for layer in self.layers]
-        twin = KvCache.__new__(KvCache)
+        twin = ModelKvCache.__new__(ModelKvCache)
         twin.__dict__.update(self.__dict__, layers=layers, tokens=None)
         return twin
 
@@ -84,7 +82,7 @@ class KvCache(Cache):
     def save(self, path: str | Path, tokens: Tensor | None = None) -> None:
         """Write everything to a safetensors file, to be taken up by `load_kv_cache`; `tokens` [batch, length] with it,
         as many as it holds or more."""
-        layers = [_describe(layer) for layer in self.layers]
+        layers = [describe_layer(layer) for layer in self.layers]
         if len({description["columns"] for description, _ in layers} - {0}) > 1:
             raise RuntimeError(IN_USE)  # while its layers were copied one after the other
         arrays = {f"{i}.{name}": array for i, (_, state) in enumerate(layers) for name, array in state.items()}
@@ -103,7 +101,7 @@ class KvCache(Cache):
             raise OSError(f"{where}: make room there, or name another place") from error
 
 
-def kv_cache(model: Any, format: str | KvFormat = "bfp4", smoothing: str = "none") -> KvCache:
+def kv_cache(model: Any, format: str | KvFormat = "bfp4", smoothing: str = "none") -> ModelKvCache:
     """An empty cache in `format` for `model`, a causal language model of transformers, and its attention set to use it.
 
     Args:
@@ -116,10 +114,10 @@ def kv_cache(model: Any, format: str | KvFormat = "bfp4", smoothing: str = "none
     _check_model(model, parsed, plain)
     smoothed = smoothed_channels(parsed, smoothing, _head_channels(model))
     if not is_packed(parsed):
-        return KvCache(parsed, "none", model, [HalfLayer(parsed, layer) for layer in plain])
+        return ModelKvCache(parsed, "none", model, [HalfLayerKvCache(parsed, layer) for layer in plain])
     model.set_attn_implementation(ATTENTION)
-    layers = [PackedLayer(parsed, smoothed, _window(layer)) for layer in plain]
-    return KvCache(parsed, smoothing, model, layers)
+    layers = [LayerKvCache(parsed, smoothed, _window(layer)) for layer in plain]
+    return ModelKvCache(parsed, smoothing, model, layers)
 
 
 def set_default_cache(model: Any, format: str | KvFormat, smoothing: str = "none") -> None:
@@ -132,8 +130,8 @@ def set_default_cache(model: Any, format: str | KvFormat, smoothing: str = "none
 
 def default_cache(model: Any) -> KvFormat | None:
     """What `set_default_cache` set, if anything."""
-    found = model.__dict__.get("_prepare_cache_for_generation")
-    return found.format if isinstance(found, _Caching) else None
+    prepare = model.__dict__.get("_prepare_cache_for_generation")
+    return prepare.format if isinstance(prepare, _Caching) else None
 
 
 def check_kv_cache(model: Any, format: str | KvFormat) -> None:
@@ -150,15 +148,15 @@ class _Caching:
     def __deepcopy__(self, memo: dict[int, Any]) -> "_Caching":
         return _Caching(memo.get(id(self.model), self.model), self.format, self.smoothing)
 
-    def __call__(self, generation_config: Any, model_kwargs: dict[str, Any], *others: Any, **options: Any) -> Any:
+    def __call__(self, generation_config: Any, model_kwargs: dict[str, Any], *rest: Any, **options: Any) -> Any:
         is_open = generation_config.cache_implementation is None and generation_config.use_cache is not False
         if is_open and model_kwargs.get("past_key_values") is None:
             model_kwargs["past_key_values"] = kv_cache(self.model, self.format, self.smoothing)
         plain = type(self.model)._prepare_cache_for_generation
-        return plain(self.model, generation_config, model_kwargs, *others, **options)
+        return plain(self.model, generation_config, model_kwargs, *rest, **options)
 
 
-def load_kv_cache(model: Any, path: str | Path) -> KvCache:
+def load_kv_cache(model: Any, path: str | Path) -> ModelKvCache:
     """A cache that was saved, for the same model; DamagedError or ValueError if it is not that."""
     header = read_sealed(path, VERSION)
     try:
@@ -174,120 +172,22 @@ def load_kv_cache(model: Any, path: str | Path) -> KvCache:
     heads, channels = _heads(model), _head_channels(model)
     with open_sealed(path) as file:
         for i, (layer, description) in enumerate(zip(cache.layers, layers, strict=True)):
-            _restore(f"{path}: layer {i}", layer, description, _Arrays(file, f"{i}."), heads, channels)
+            restore_layer(f"{path}: layer {i}", layer, description, LayerArrays(file, f"{i}."), heads, channels)
     if not of_model.matches(cache.fingerprint):
         raise ValueError(f"{path} is another model's cache: the weights that made it are not this model's")
     cache.tokens = _checked_tokens(path, tokens, cache)
     return cache
 
 
-def attention(
-    module: nn.Module,
-    query: Tensor,
-    key: Any,
-    value: Any,
-    attention_mask: Tensor | None,
-    dropout: float = 0.0,
-    scaling: float | None = None,
-    **options: Any,
-) -> tuple[Tensor, None]:
-    """transformers' attention function "tilepress"."""
-    if not isinstance(key, PackedTokens):
-        return sdpa_attention_forward(
-            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **options
-        )
-    unknown = [name for name in ("softcap", "s_aux", "position_bias") if options.get(name) is not None]
-    if unknown or dropout:
-        raise ValueError(f"packed caches know no {' or '.join(unknown) or 'dropout'}: use another cache for this model")
-    layer = key.layer
-    out = layer.attend(key, query, attention_mask, query.shape[-1] ** -0.5 if scaling is None else scaling)
-    return out.transpose(1, 2).contiguous(), None
-
-
-class _Arrays:
-    """Arrays of a file whose names begin alike."""
-
-    def __init__(self, file: Any, prefix: str) -> None:
-        self.file, self.prefix = file, prefix
-
-    def __getitem__(self, name: str) -> Tensor:
-        try:
-            array: Tensor = self.file.get_tensor(self.prefix + name)
-        except SafetensorError as error:
-            raise DamagedError(f"there is no array {self.prefix + name}") from error
-        return array
-
-
-def _describe(layer: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What makes a layer beside its arrays, with their checksums; and the arrays."""
-    if not isinstance(layer, PackedLayer):
-        raise ValueError("only packed caches are saved, in block floating point or sparse; halves are ordinary tensors")
-    with layer.one_thread:
-        layer._store()
-        if layer.store is None:
-            return {"columns": 0, "lengths": [], "sha256": {}}, {}
-        state = layer.store.state()
-        if layer.kept is not None:
-            state["kept"] = layer.kept.to(torch.uint8)
-        description = {
-            "columns": layer.columns,
-            "lengths": layer.store.lengths,
-            "heads": layer.store.heads,
-            "channels": layer.store.channels,
-            "window": layer.window,
-            "sha256": {name: sha256(array) for name, array in state.items()},
-        }
-    return description, state
-
-
-def _restore(where: str, layer: PackedLayer, description: Any, arrays: _Arrays, heads: int, channels: int) -> None:
-    """Make `layer`, which is empty, what `description` and its arrays say."""
+def _checked_tokens(path: str | Path, tokens: Any, cache: ModelKvCache) -> Tensor | None:
+    """As a tensor [batch, length]; DamagedError where the cache holds more tokens than these."""
     try:
-        columns, lengths = int(description["columns"]), [int(length) for length in description["lengths"]]
-        digests = {str(name): str(digest) for name, digest in description["sha256"].items()}
-        found = (description["heads"], description["channels"], description["window"]) if lengths else None
-    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
-        raise DamagedError(f"{where}: the header cannot be understood: {error!r}") from error
-    if not lengths:
-        if _wide_tokens(layer.format) > MOST_WIDE_EMPTY:  # memory that no byte of the file stands for
-            raise DamagedError(f"{where} is damaged: it holds no tokens, and {layer.format} asks for many")
-        return
-    if found != (heads, channels, layer.window):
-        raise ValueError(
-            f"{where} is another model's: {found[0] if found else 0} heads of {found[1] if found else 0} channels, not "
-            f"{heads} of {channels}"
-        )
-    state = {name: arrays[name].contiguous() for name in digests}
-    for name, digest in digests.items():
-        if state[name].dtype != torch.uint8 or sha256(state[name]) != digest:
-            raise DamagedError(f"{where}.{name} is damaged: its checksum does not match")
-    kept = state.pop("kept", None)
-    empty = torch.empty(1, heads, 0, channels)  # of one sequence: how many there are may be a lie
-    try:
-        layer.lazy_initialization(empty, empty)
-        assert layer.store is not None
-        layer.store.restore(lengths, state)
-        layer.kept = _checked_kept(kept, columns, lengths)
-    except (ValueError, OverflowError) as error:
-        raise DamagedError(f"{where} is damaged: {error}") from error
-
-
-def _checked_kept(kept: Tensor | None, columns: int, lengths: list[int]) -> Tensor | None:
-    tokens = [columns] * len(lengths) if kept is None else kept.to(torch.bool).sum(-1).tolist()
-    if (kept is not None and tuple(kept.shape) != (len(lengths), columns)) or tokens != lengths:
-        raise ValueError("its lengths and its padding do not agree")
-    return None if kept is None else kept.to(torch.bool)
-
-
-def _checked_tokens(path: str | Path, tokens: Any, cache: KvCache) -> Tensor | None:
-    """[batch, length]"""
-    try:
-        found = None if tokens is None else torch.tensor(tokens, dtype=torch.long)
+        ids = None if tokens is None else torch.tensor(tokens, dtype=torch.long)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         raise DamagedError(f"{path}: its tokens cannot be understood: {error}") from error
-    if found is not None and (found.ndim != 2 or found.shape[1] < cache.get_seq_length()):
-        raise DamagedError(f"{path} has tokens {list(found.shape)}, and holds {cache.get_seq_length()} of a sequence")
-    return found
+    if ids is not None and (ids.ndim != 2 or ids.shape[1] < cache.get_seq_length()):
+        raise DamagedError(f"{path} has tokens {list(ids.shape)}, and holds {cache.get_seq_length()} of a sequence")
+    return ids
 
 
 def _check_model(model: Any, format: KvFormat, layers: list[Any]) -> None:
@@ -313,14 +213,10 @@ def _check_model(model: Any, format: KvFormat, layers: list[Any]) -> None:
 def _check_wide_tokens(model: Any, format: KvFormat) -> None:
     """A format may come from a file, and every cache has memory for all its wide tokens from the first one on."""
     most = max(MOST_WIDE, getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None) or 0)
-    if _wide_tokens(format) > most:
+    if wide_tokens(format) > most:
         raise FormatError(
             f"{type(model).__name__} cannot have a cache in {format}: write initial and local of {most} tokens or fewer"
         )
-
-
-def _wide_tokens(format: KvFormat) -> int:
-    return format.bfp.initial + format.bfp.local if format.bfp is not None else 0
 
 
 def is_packed(format: KvFormat) -> bool:
@@ -340,6 +236,3 @@ def _heads(model: Any) -> int:
 def _window(layer: Any) -> int | None:
     window: int | None = getattr(layer, "sliding_window", None)
     return window
-
-
-register_attention(ATTENTION, attention)

@@ -1,4 +1,4 @@
-"""Attention over caches in block floating point, or thinned out, native."""
+"""Stores of packed keys and values, and attention over them: native memory and kernels of one layer cache."""
 
 from threading import RLock
 from typing import Any
@@ -18,15 +18,15 @@ LANES = 16  # channels of a head are a multiple of it in a sparse cache
 _ALL: np.ndarray[tuple[int, int], np.dtype[np.uint8]] = np.empty((0, 0), np.uint8)
 
 
-class GrowingKv:
-    """Keys and values of one attention layer, [batch, heads, tokens, channels], that are kept small and grow.
+class KvStore:
+    """Packed keys and values of one attention layer, [batch, heads, tokens, channels]; it grows.
 
     A query gets the same bits with any number of threads and however tokens are divided among calls. Threads may share
-    one: each call is done as a whole before the next begins.
+    a store: each call is done as a whole before the next begins.
     """
 
     kind: type[_native.KvCache] | type[_native.SparseKvCache]
-    number: tuple[Any, ...]  # what a native cache wants to know beside its sizes
+    number: tuple[Any, ...]  # arguments of a native store after its sizes
     native: _native.GrowingKv
 
     def __init__(self, batch: int, heads: int, channels: int, window: int | None, sparsity: tuple[int, int]) -> None:
@@ -35,7 +35,7 @@ class GrowingKv:
         self._turn = RLock()  # held while a call uses `native` or puts another in its place
 
     def __getattr__(self, name: str) -> Any:
-        """`native`, made when it is first wanted: a cache that is restored never has the memory of an empty one."""
+        """`native`, made when it is first used: a store that is restored never has the memory of an empty one."""
         if name != "native":
             raise AttributeError(f"{type(self).__name__} has no {name!r}")
         with self._turn:
@@ -56,9 +56,11 @@ class GrowingKv:
         """Bytes allocated."""
         return self.native.allocated
 
-    def append(self, keys: Tensor, values: Tensor, kept: Tensor | None = None, *, threads: int | None = None) -> None:
-        """Add tokens [batch, heads, count, channels]; those where `kept`, bool [batch, count], is false are padding."""
-        arrays = (_floats(keys), _floats(values), _flags(kept))
+    def append(
+        self, keys: Tensor, values: Tensor, token_mask: Tensor | None = None, *, threads: int | None = None
+    ) -> None:
+        """Add tokens [batch, heads, count, channels]; `token_mask`, bool [batch, count], is false for padding."""
+        arrays = (_floats(keys), _floats(values), _flags(token_mask))
         with self._turn:
             self.native.append(*arrays, thread_count(threads))
 
@@ -68,7 +70,7 @@ class GrowingKv:
         keys: Tensor,
         values: Tensor,
         scaling: float,
-        kept: Tensor | None = None,
+        token_mask: Tensor | None = None,
         *,
         threads: int | None = None,
     ) -> Tensor:
@@ -77,13 +79,13 @@ class GrowingKv:
         queries: [batch, query heads, count, channels]; each head of keys serves as many heads of queries. The result is
         shaped like them and of their type; of padding it is 0. There is no gradient: backward() raises RuntimeError.
         """
-        out = self._attend(queries, keys, values, scaling, kept, thread_count(threads))
+        out = self._attend(queries, keys, values, scaling, token_mask, thread_count(threads))
         return without_gradient(out, (queries, keys, values), "attention over a packed KV cache")
 
     def _attend(
-        self, queries: Tensor, keys: Tensor, values: Tensor, scaling: float, kept: Tensor | None, workers: int
+        self, queries: Tensor, keys: Tensor, values: Tensor, scaling: float, token_mask: Tensor | None, workers: int
     ) -> Tensor:
-        if kept is None:
+        if token_mask is None:
             with self._turn:
                 result = self.native.attend_tensors(keys, values, queries, scaling, workers)
             if result is not None:
@@ -91,7 +93,7 @@ class GrowingKv:
         if queries.ndim != 4:
             raise ValueError(f"queries are [batch, heads, tokens, channels], not {list(queries.shape)}")
         out = np.empty(tuple(queries.shape), np.float32)
-        arrays = (_floats(keys), _floats(values), _flags(kept), _floats(queries))
+        arrays = (_floats(keys), _floats(values), _flags(token_mask), _floats(queries))
         with self._turn:
             self.native.attend(*arrays, scaling, out, workers)
         return torch.from_numpy(out).to(queries.dtype)
@@ -106,7 +108,7 @@ class GrowingKv:
         with self._turn:
             self.native = self.native.select(sequences)
 
-    def __deepcopy__(self, _: dict[int, Any]) -> "GrowingKv":
+    def __deepcopy__(self, _: dict[int, Any]) -> "KvStore":
         twin = type(self).__new__(type(self))
         twin.__dict__.update(self.__dict__, _turn=RLock())
         twin.select(list(range(len(twin.lengths))))
@@ -126,7 +128,7 @@ class GrowingKv:
         return {name: torch.frombuffer(bytearray(data), dtype=torch.uint8) for name, data in self.native.save() if data}
 
     def restore(self, lengths: list[int], state: dict[str, Tensor]) -> None:
-        """Take up a saved state; ValueError where it is not one of a cache like this."""
+        """Take up a saved state; ValueError where it is not one of a store like this."""
         if any(length.bit_length() > 62 for length in lengths):
             raise ValueError("a sequence cannot have so many tokens")
         parts = [(name, array.numpy().tobytes()) for name, array in state.items()]
@@ -134,7 +136,7 @@ class GrowingKv:
             self.native = self.kind.load(lengths, parts, self._sizes(len(lengths)), *self.number)
 
 
-class PackedKv(GrowingKv):
+class BfpKvStore(KvStore):
     """Keys and values of one attention layer: [batch, heads, tokens, channels] in block floating point, growing.
 
     What it gives is, to the bit, what `attention_reference.attend` gives for each token and its predecessors, on every
@@ -166,7 +168,7 @@ class PackedKv(GrowingKv):
         super().__init__(batch, heads, channels, window, sparsity)
 
 
-class SparseKv(GrowingKv):
+class SparseKvStore(KvStore):
     """Keys and values as halves, the smallest of each token's left out when its block is full: bits that say which are
     there, and those.
 
@@ -174,7 +176,7 @@ class SparseKv(GrowingKv):
 
     Args:
         format: fp16 or bf16, with sparsities.
-        window: see `PackedKv`.
+        window: see `BfpKvStore`.
     """
 
     kind = _native.SparseKvCache
@@ -185,7 +187,7 @@ class SparseKv(GrowingKv):
         super().__init__(batch, heads, channels, window, (format.key_sparsity, format.value_sparsity))
 
 
-def growing_kv(
+def kv_store(
     format: KvFormat,
     batch: int,
     heads: int,
@@ -193,24 +195,24 @@ def growing_kv(
     *,
     window: int | None = None,
     smoothed_channels: int = 0,
-) -> GrowingKv:
-    """An empty cache in `format`, which is block floating point or sparse."""
+) -> KvStore:
+    """An empty store in `format`, which is block floating point or sparse."""
     if format.bfp is None:
-        return SparseKv(format, batch, heads, channels, window=window)
+        return SparseKvStore(format, batch, heads, channels, window=window)
     sparsity = (format.key_sparsity, format.value_sparsity)
     sizes = (batch, heads, channels)
-    return PackedKv(format.bfp, *sizes, window=window, smoothed_channels=smoothed_channels, sparsity=sparsity)
+    return BfpKvStore(format.bfp, *sizes, window=window, smoothed_channels=smoothed_channels, sparsity=sparsity)
 
 
 def can_pack(format: KvFormat, channels: int) -> bool:
-    """Whether `growing_kv` takes heads of so many channels."""
+    """Whether `kv_store` takes heads of so many channels."""
     if format.bfp is None:
         return format.is_sparse and channels % LANES == 0
     return format.bfp.group == GROUP and channels % GROUP == 0
 
 
 def check_channels(format: KvBfp, channels: int) -> None:
-    """FormatError where heads of so many channels cannot be kept in `format`."""
+    """FormatError where heads of so many channels cannot be stored in `format`."""
     if format.group != GROUP:
         raise FormatError(f"a packed cache has groups of {GROUP}, not {format.group}: write {format} with g{GROUP}")
     if channels % GROUP:
@@ -218,7 +220,7 @@ def check_channels(format: KvBfp, channels: int) -> None:
 
 
 def check_lanes(format: KvFormat, channels: int) -> None:
-    """FormatError where heads of so many channels cannot be kept in `format`."""
+    """FormatError where heads of so many channels cannot be stored in `format`."""
     if format.bfp is not None:
         raise FormatError(f"a sparse cache holds fp16 or bf16, not {format}")
     if channels % LANES:
@@ -231,5 +233,5 @@ def _floats(x: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
     return x.detach().to(torch.float32).contiguous().resolve_neg().numpy()
 
 
-def _flags(kept: Tensor | None) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
-    return _ALL if kept is None else kept.to(torch.uint8).contiguous().resolve_neg().numpy()
+def _flags(token_mask: Tensor | None) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
+    return _ALL if token_mask is None else token_mask.to(torch.uint8).contiguous().resolve_neg().numpy()
