@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from tests.nn.test_kv_cache import make, prompt
+from tests.nn.kv_models import make, prompt
 from tilepress.evaluate import Windowing
 from tilepress.evaluate.kv_studies import BeforeRotation, Cache, Everywhere, judge
 from tilepress.formats import BFP

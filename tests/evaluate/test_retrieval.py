@@ -6,7 +6,7 @@ from transformers import DynamicCache
 
 import tilepress
 from tests.evaluate.tiny import tiny_tokenizer
-from tests.nn.test_kv_cache import make, prompt
+from tests.nn.kv_models import make, prompt
 from tilepress.evaluate.accuracy import Sequel, are_greedy
 from tilepress.evaluate.kv_studies import Cache
 from tilepress.evaluate.retrieval import make_fact, retrieval

@@ -10,7 +10,7 @@ from transformers import Phi3Config, Phi3ForCausalLM, Qwen3Config, Qwen3ForCausa
 import tilepress
 import tilepress.formats
 from tests.models import tiny
-from tests.nn.test_kv_cache import SIZES, close, logits, make
+from tests.nn.kv_models import SIZES, close, logits, make
 from tilepress.evaluate.kv_studies import Cache, judge
 from tilepress.models import smoothing
 from tilepress.models.recipe import read_recipe

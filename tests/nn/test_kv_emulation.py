@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tests.nn.test_kv_cache import close, logits, make, prompt
+from tests.nn.kv_models import close, logits, make, prompt
 
 import tilepress
 from tilepress.formats.kv import parse_kv
@@ -25,8 +25,8 @@ def tensors(tokens, heads=2, rows=2, channels=64):
 def test_every_bit_is_the_packed_caches(name, options):
     format, arrays = parse_kv(name), tensors(300)
     wanted, emulation = by_tokens(format, arrays, options), Emulation(format, options.get("smoothed_channels", 0))
-    for way in (vectorised, emulated_attention):
-        assert torch.equal(way(*arrays, emulation, 0.125, options.get("window")), wanted)
+    for compute in (vectorised, emulated_attention):
+        assert torch.equal(compute(*arrays, emulation, 0.125, options.get("window")), wanted)
 
 
 def by_tokens(format, arrays, options):

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tests.nn.test_kv_cache import close, make
+from tests.nn.kv_models import close, make
 from tests.nn.test_kv_emulation import tensors
 from torch.nn.functional import scaled_dot_product_attention as exact
 

@@ -34,26 +34,26 @@ def by_torch(thing):
     return torch.load(file, weights_only=False)
 
 
-WAYS = [by_pickle, by_torch]
+COPIERS = [by_pickle, by_torch]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("copied", COPIERS)
 @pytest.mark.parametrize(("format", "sparse"), FORMATS)
-def test_a_used_layer_is_the_same_afterwards(format, sparse, way):
+def test_a_used_layer_is_the_same_afterwards(format, sparse, copied):
     layer, x = PackedLinear(tiles.pack(WEIGHT, format, mask=WEIGHT > 0 if sparse else None), BIAS), torch.randn(5, 64)
     expected = layer(x)
-    again = way(layer)
+    again = copied(layer)
     assert torch.equal(again(x), expected) and again.activations == layer.activations
     assert torch.equal(again.weight, layer.weight) and again.handle == kernels.register(again.matrix) != layer.handle
     assert torch.equal(torch.compile(again, backend="eager")(x), expected)
     assert all(again._buffers[name] is array for name, array in again.matrix.streams.items())
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_matrix_by_itself(way):
+@pytest.mark.parametrize("copied", COPIERS)
+def test_a_matrix_by_itself(copied):
     matrix = tiles.pack(WEIGHT, "nf4:g64", mask=WEIGHT > 0)
     expected = kernels.linear(torch.ones(1, 64), matrix)
-    again = way(matrix)
+    again = copied(matrix)
     assert torch.equal(kernels.linear(torch.ones(1, 64), again), expected) and again.format == matrix.format
     assert tiles.container.describe(again) == tiles.container.describe(matrix)
     assert copy.deepcopy(matrix).codes is not matrix.codes
@@ -74,26 +74,26 @@ def test_arrays_that_were_changed_on_the_way_are_refused(part):
         pickle.loads(whole[:at] + bytes([whole[at] ^ 16]) + whole[at + 1 :])
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_arrays_of_a_matrix_that_contradict_each_other_are_refused(way):
+@pytest.mark.parametrize("copied", COPIERS)
+def test_arrays_of_a_matrix_that_contradict_each_other_are_refused(copied):
     matrix = tiles.pack(WEIGHT, "int4:g32", mask=WEIGHT > 0)
     matrix.offsets[1] -= 1
     with pytest.raises(DamagedError, match="mask and offsets disagree"):
-        way(matrix)
+        copied(matrix)
 
 
 def answer(model, **options):
     return model.generate(prompt(), max_new_tokens=6, do_sample=False, **options)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_model_that_has_decoded_natively(way):
+@pytest.mark.parametrize("copied", COPIERS)
+def test_a_model_that_has_decoded_natively(copied):
     model = packed_model(head_dim=32)
     decode_natively(model)
     set_default_cache(model, "bfp4")
     expected = answer(model)
     assert model.model.__dict__["forward"].native is not None
-    again = way(model)
+    again = copied(model)
     assert torch.equal(answer(again), expected)
     decoding = again.model.__dict__["forward"]
     assert decoding.model is again.model and decoding.native is not None
@@ -134,26 +134,26 @@ def test_arrays_that_native_code_reads_stay_where_they_are():
     assert torch.equal(answer(model), expected)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("copied", COPIERS)
 @pytest.mark.parametrize("format", ["bfp4", "bfp8+sparse:k30,v50", "sparse:k30,v50", "fp16"])
 @pytest.mark.parametrize("tokens", [0, 40])
-def test_a_cache_goes_on_where_it_was(tmp_path, format, tokens, way):
+def test_a_cache_goes_on_where_it_was(tmp_path, format, tokens, copied):
     model = packed_model(head_dim=32)
     cache = tilepress.kv_cache(model, format)
     if tokens:
         with torch.no_grad():
             model(prompt(tokens), past_key_values=cache)
-    again = way(cache)
+    again = copied(cache)
     assert again.get_seq_length() == tokens and again.model is None
     with torch.no_grad():
         assert torch.equal(*(model(prompt(3), past_key_values=one).logits for one in (again, cache)))
     if format != "fp16":
-        way(cache).save(tmp_path / "talk.safetensors")
+        copied(cache).save(tmp_path / "talk.safetensors")
         assert tilepress.load_kv_cache(model, tmp_path / "talk.safetensors").get_seq_length() == tokens + 3
 
 
-@pytest.mark.parametrize("way", [*WAYS, copy.deepcopy])
-def test_room_for_tokens_stays_behind(way):
+@pytest.mark.parametrize("copied", [*COPIERS, copy.deepcopy])
+def test_room_for_tokens_stays_behind(copied):
     """It holds addresses, which mean nothing elsewhere."""
     model = packed_model()
     decode_natively(model)
@@ -162,6 +162,6 @@ def test_room_for_tokens_stays_behind(way):
         model(prompt(), past_key_values=cache)
         model(prompt(1), past_key_values=cache)
         assert cache.layers[0].tilepress_room is not None
-        again = way(cache)
+        again = copied(cache)
         assert again.layers[0].tilepress_room is None
         assert torch.equal(*(model(prompt(1), past_key_values=one).logits for one in (cache, again)))

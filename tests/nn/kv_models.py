@@ -1,0 +1,50 @@
+"""Small models of several families for tests of KV caches, and their logits through a cache."""
+
+import torch
+from tests.models.tiny import GATED
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
+
+SIZES = {**GATED, "head_dim": 32, "max_position_embeddings": 512, "num_hidden_layers": 2, "initializer_range": 0.1}
+
+FAMILIES = {
+    "llama": lambda: LlamaForCausalLM(LlamaConfig(**SIZES)),
+    "multi-query": lambda: LlamaForCausalLM(LlamaConfig(**{**SIZES, "num_key_value_heads": 1})),
+    "multi-head": lambda: LlamaForCausalLM(LlamaConfig(**{**SIZES, "num_key_value_heads": 4})),
+    "sliding": lambda: MistralForCausalLM(MistralConfig(**SIZES, sliding_window=20)),
+    "mixed": lambda: Qwen2ForCausalLM(
+        Qwen2Config(**{**SIZES, "hidden_size": 128}, use_sliding_window=True, sliding_window=20, max_window_layers=1)
+    ),
+}
+
+PACKED_FORMATS = ["bfp4", "sparse:k30,v50", "bfp4+sparse:k30,v50"]
+
+
+def make(family="llama"):
+    torch.manual_seed(0)
+    return FAMILIES[family]().eval()
+
+
+def prompt(length=40, batch=1, seed=0):
+    return torch.randint(3, 90, (batch, length), generator=torch.Generator().manual_seed(seed))
+
+
+@torch.no_grad()
+def logits(model, tokens, cache, sizes=None, mask=None):
+    """Logits of all tokens, given to the model in pieces."""
+    out, at = [], 0
+    for piece in tokens.split(sizes or tokens.shape[1], 1):
+        at += piece.shape[1]
+        seen = None if mask is None else mask[:, :at]
+        out.append(model(piece, past_key_values=cache, attention_mask=seen).logits)
+    return torch.cat(out, 1)
+
+
+def close(found, wanted, tolerance):
+    return (found - wanted).norm() <= tolerance * wanted.norm()
