@@ -58,8 +58,8 @@ def test_memory_that_native_code_reads_cannot_be_resized(name):
         made.streams[name].untyped_storage().resize_(0)
 
 
-def native_linear(made, x, bias, y, type="fp32", way=""):
-    made.native.linear_into(x, type, bias, y, 0, -1, way, 1)
+def native_linear(made, x, bias, y, type="fp32", variant=""):
+    made.native.linear_into(x, type, bias, y, 0, -1, variant, 1)
 
 
 @pytest.mark.parametrize(

@@ -25,10 +25,10 @@ def negated(x):
 
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("activations", ["float", "int8"])
-@pytest.mark.parametrize("way", ["", "linear_f32_i8_int"])
-def test_linear(dtype, activations, way):
+@pytest.mark.parametrize("variant", ["", "linear_f32_i8_int"])
+def test_linear(dtype, activations, variant):
     matrix, x, bias = tiles.pack(values(40, 96), "int4:g32"), values(3, 96, dtype=dtype, seed=1), values(40, seed=2)
-    options = {"activations": activations, "way": way}
+    options = {"activations": activations, "variant": variant}
     for shift in (None, bias, bias.to(dtype)):
         expected = kernels.linear(x, matrix, shift, **options)
         assert torch.equal(kernels.linear(negated(x), matrix, shift, **options), expected)

@@ -194,8 +194,8 @@ for threads in (200_000, 2**31 - 1, 2**40):
     tiles.pack_codes(tiles.unpack_codes(packed)[0], "int4:g32", threads=threads)
     alone = kernels.linear(x, packed, threads=1)
     assert torch.equal(kernels.linear(x, packed, threads=threads), alone)
-    assert torch.equal(kernels.linear(x, packed, way="linear_f32_f32_any", threads=threads),
-                       kernels.linear(x, packed, way="linear_f32_f32_any", threads=1))
+    assert torch.equal(kernels.linear(x, packed, variant="linear_f32_f32_any", threads=threads),
+                       kernels.linear(x, packed, variant="linear_f32_f32_any", threads=1))
     kernels.unpack_planes(kernels.pack_planes(x, "bfp:g64:m7", threads=threads), threads=threads)
     cache = kv_store(parse_kv("bfp4"), 1, 2, 32)
     cache.append(torch.randn(1, 2, 3, 32), torch.randn(1, 2, 3, 32), threads=threads)

@@ -12,9 +12,9 @@ from tilepress import kernels, tiles
 from tilepress.formats import Quantized, parse, parse_weight
 from tilepress.formats.tensors import SCALE_DTYPES
 from tilepress.kernels import reference
-from tilepress.kernels.linear import INTEGER_WAYS
+from tilepress.kernels.linear import INTEGER_VARIANTS
 
-OPERATIONS = (*INTEGER_WAYS, "decode_i8_int", "quantize_i8_fp", "quantize_bfp_fp")  # see tests/conftest.py
+OPERATIONS = (*INTEGER_VARIANTS, "decode_i8_int", "quantize_i8_fp", "quantize_bfp_fp")  # see tests/conftest.py
 
 INTEGERS = [
     *(f"int{bits}:g32" for bits in range(2, 9)),
@@ -37,7 +37,7 @@ def reference_of(x, packed, rounding, bias=None):
     return reference.linear_integer(x, packed, None if rounding == "int8" else parse(rounding), bias)
 
 
-def ways(packed, rounding):
+def variants(packed, rounding):
     """Those that take such weights."""
     group, mantissa = (0, 0) if rounding == "int8" else (parse(rounding).group, parse(rounding).mantissa)
     segment, _ = reference.cut(packed, group)
@@ -50,8 +50,8 @@ def ways(packed, rounding):
         "matmul_f32_i8_i8": int8,
         "matmul_f32_bf16_bf16_groups": bf16,
     }
-    assert takes.keys() == set(INTEGER_WAYS)
-    return [way for way in takes if takes[way]]
+    assert takes.keys() == set(INTEGER_VARIANTS)
+    return [variant for variant in takes if takes[variant]]
 
 
 def activations(*shape, seed=0, dtype=torch.float32):
@@ -81,8 +81,8 @@ def test_scales_at_the_ends_of_their_range(rounding, exponent, isa):
     """Of which some kernels take sixteenths."""
     packed = tiles.pack(matrix(32, 96) * 2.0**exponent, "int4:g32")
     x = activations(16, 96)
-    for way in ways(packed, rounding):
-        y = kernels.linear(x, packed, activations=rounding, way=way)
+    for variant in variants(packed, rounding):
+        y = kernels.linear(x, packed, activations=rounding, variant=variant)
         assert torch.equal(y, reference_of(x, packed, rounding))
 
 
@@ -93,8 +93,8 @@ def test_scales_at_the_ends_of_their_range(rounding, exponent, isa):
 def test_tiles_give_the_same_bits(format, density, rounding, batch, isa):
     """What a matrix unit multiplies, or its twin in plain C++."""
     arguments, expected = case(format, density, rounding, batch)
-    for way in ways(arguments[1], rounding):
-        assert torch.equal(kernels.linear(*arguments, activations=rounding, way=way), expected), way
+    for variant in variants(arguments[1], rounding):
+        assert torch.equal(kernels.linear(*arguments, activations=rounding, variant=variant), expected), variant
 
 
 @cache
@@ -107,37 +107,37 @@ def long_case(format, density):
 @pytest.mark.parametrize("density", [0.05, 0.5, 1.0])
 @pytest.mark.parametrize("format", ["int2:g32", "int3:g32", "int4:g32", "uint4:g32", "int7:g128", "int8:row"])
 def test_sparse_rows_longer_than_what_is_unpacked_at_a_time(format, density, isa):
-    """Kept codes of a span are more than the memory that some kernels unpack them to, a part after the other."""
+    """Non-zeros of a span are more than the memory that some kernels unpack them to, a part after the other."""
     x, packed, expected = long_case(format, density)
     for batch in (1, 6):
-        for way in ways(packed, "int8"):
-            y = kernels.linear(x[:batch], packed, activations="int8", way=way)
-            assert torch.equal(y, expected[:batch]), (way, batch)
+        for variant in variants(packed, "int8"):
+            y = kernels.linear(x[:batch], packed, activations="int8", variant=variant)
+            assert torch.equal(y, expected[:batch]), (variant, batch)
 
 
-def test_tiles_want_segments_that_fill_them():
+def test_tiles_need_segments_that_fill_them():
     packed = tiles.pack(torch.ones(20, 96), "int4:g48")
     with pytest.raises(ValueError, match="matmul_f32_i8_i8 wants groups of 32 inputs or a multiple of 64"):
-        kernels.linear(torch.ones(1, 96), packed, activations="int8", way="matmul_f32_i8_i8")
+        kernels.linear(torch.ones(1, 96), packed, activations="int8", variant="matmul_f32_i8_i8")
     with pytest.raises(ValueError, match="matmul_f32_bf16_bf16_groups wants codes of at most 4 bits in groups of 32"):
-        kernels.linear(torch.ones(1, 96), packed, activations="int8", way="matmul_f32_bf16_bf16_groups")
+        kernels.linear(torch.ones(1, 96), packed, activations="int8", variant="matmul_f32_bf16_bf16_groups")
     packed = tiles.pack(torch.ones(20, 96), "int4:g32")
     with pytest.raises(ValueError, match=r"matmul_f32_i8_i8 wants .* activations of at most 14 bits"):
-        kernels.linear(torch.ones(1, 96), packed, activations="bfp:g32:m15", way="matmul_f32_i8_i8")
-    with pytest.raises(ValueError, match=r"linear_f32_bf16_any_groups wants .* activations of at most 8"):
-        kernels.linear(torch.ones(1, 96), packed, activations="bfp:g32:m9", way="linear_f32_bf16_any_groups")
+        kernels.linear(torch.ones(1, 96), packed, activations="bfp:g32:m15", variant="matmul_f32_i8_i8")
+    with pytest.raises(ValueError, match=r"_any_groups wants .* activations of at most 8"):
+        kernels.linear(torch.ones(1, 96), packed, activations="bfp:g32:m9", variant="linear_f32_bf16_any_groups")
 
 
 @pytest.mark.parametrize("rounding", ["int8", "bfp:g32:m8"])
 @pytest.mark.parametrize(("format", "density"), [("int4:g32", None), ("int8:row", 0.5)])
-def test_rows_longer_than_a_span_in_one_lot_and_in_two(format, density, rounding, isa):
+def test_rows_longer_than_a_span_in_one_row_panel_and_in_two(format, density, rounding, isa):
     packed = tiles.pack(matrix(37, 2500, 1.0 if density is None else density), format, sparse=density is not None)
     x = activations(20, 2500)
     expected = reference_of(x, packed, rounding)
-    for way in ways(packed, rounding):
+    for variant in variants(packed, rounding):
         for batch in (7, 20):
-            y = kernels.linear(x[:batch], packed, activations=rounding, way=way)
-            assert torch.equal(y, expected[:batch]), (way, batch)
+            y = kernels.linear(x[:batch], packed, activations=rounding, variant=variant)
+            assert torch.equal(y, expected[:batch]), (variant, batch)
 
 
 @settings(max_examples=200, deadline=None)
@@ -149,19 +149,19 @@ def test_rows_longer_than_a_span_in_one_lot_and_in_two(format, density, rounding
     batch=st.one_of(st.integers(1, 9), st.sampled_from([17, 40])),
     density=st.sampled_from([None, 0.0, 0.05, 0.5, 1.0]),
     threads=st.integers(1, 9),
-    way=st.integers(0, len(INTEGER_WAYS)),
+    variant=st.integers(0, len(INTEGER_VARIANTS)),
     dtype=st.sampled_from([torch.float32, torch.bfloat16, torch.float16]),
     seed=st.integers(0, 2**32),
 )
 def test_any_shape_batch_density_and_thread_count(
-    format, rounding, rows, cols, batch, density, threads, way, dtype, seed
+    format, rounding, rows, cols, batch, density, threads, variant, dtype, seed
 ):
     rows, batch = (rows, batch) if cols <= 200 else (min(rows, 33), min(batch, 5))
     weight = matrix(rows, cols, 1.0 if density is None else density, seed)
     packed = tiles.pack(weight, format, sparse=density is not None)
     x = activations(batch, cols, seed=seed, dtype=dtype)
-    way = (["", *ways(packed, rounding)] * len(INTEGER_WAYS))[way]
-    y = kernels.linear(x, packed, activations=rounding, way=way, threads=threads)
+    variant = (["", *variants(packed, rounding)] * len(INTEGER_VARIANTS))[variant]
+    y = kernels.linear(x, packed, activations=rounding, variant=variant, threads=threads)
     assert torch.equal(y, reference_of(x, packed, rounding).to(dtype))
 
 
@@ -174,8 +174,8 @@ def test_many_rows_are_cut_in_parts_where_blocks_are_few(format, rounding, batch
     packed = tiles.pack(matrix(37, 96), format)
     x = activations(batch, 96)
     expected = reference_of(x, packed, rounding)
-    for way in ["", *ways(packed, rounding)]:
-        assert torch.equal(kernels.linear(x, packed, activations=rounding, way=way, threads=threads), expected)
+    for variant in ["", *variants(packed, rounding)]:
+        assert torch.equal(kernels.linear(x, packed, activations=rounding, variant=variant, threads=threads), expected)
 
 
 @cache
@@ -231,8 +231,8 @@ def test_zero_points_at_the_ends_of_their_range(format, rounding, isa):
     for batch in (1, 5, 17):
         x = torch.tensor([1.0, -1.0, 0.37]).repeat(6)[:batch, None].expand(batch, 2048)
         wanted = reference_of(x, packed, rounding)
-        for way in ways(packed, rounding):
-            assert torch.equal(kernels.linear(x, packed, activations=rounding, way=way), wanted)
+        for variant in variants(packed, rounding):
+            assert torch.equal(kernels.linear(x, packed, activations=rounding, variant=variant), wanted)
 
 
 @cache

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from tests.kernels.kv_cases import by_steps
 
 from tilepress.formats import FormatError
 from tilepress.formats.kv import parse_kv
@@ -28,15 +29,6 @@ def expected(queries, keys, values, format, window=None):
         found = reference.attend_sparse(mine, keys[b, :, : t + 1], values[b, :, : t + 1], format, 0.125, first=first)
         out[b, :, t] = found.flatten(0, 1)
     return out
-
-
-def by_steps(cache, queries, keys, values, kept=None, sizes=1, threads=None):
-    out = []
-    for part in torch.arange(keys.shape[2]).split(sizes):
-        chosen = None if kept is None else kept[:, part]
-        step = (queries[:, :, part], keys[:, :, part], values[:, :, part])
-        out.append(cache.attend(*step, 0.125, chosen, threads=threads))
-    return torch.cat(out, 2)
 
 
 def assert_near(found, wanted, of=1.0):

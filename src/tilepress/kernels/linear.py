@@ -14,16 +14,16 @@ from ..tiles import PackedMatrix, unpack
 from ..tiles.native import REAL_NAMES, raw_bytes
 from ..tiles.packing import thread_count
 from .dispatch import chosen
-from .reference import digit_bits
+from .reference import limb_bits
 
-INTEGER_WAYS = (
+INTEGER_VARIANTS = (
     "linear_f32_i8_int",
     "linear_f32_i8_int_tiles",
     "linear_f32_bf16_any_groups",
     "matmul_f32_i8_i8",
     "matmul_f32_bf16_bf16_groups",
 )
-FLOAT_WAYS = (
+FLOAT_VARIANTS = (
     "linear_f32_f32_any",
     "linear_f32_i8_int",
     "linear_f32_f16_any",
@@ -46,7 +46,7 @@ def linear(
     bias: Tensor | None = None,
     *,
     activations: str = "float",
-    way: str = "",
+    variant: str = "",
     threads: int | None = None,
 ) -> Tensor:
     """x [..., inputs] · Wᵀ (+ bias): [..., neurons] in x's type, float32, bfloat16 or float16.
@@ -59,13 +59,13 @@ def linear(
         activations: "float" takes x as it is: float32 is computed with the accuracy of float32 on every instruction
             set, bfloat16 and float16 with that of bfloat16. "bf16" lets float32 be rounded to bfloat16 where that is
             faster. Both are within `error_bound` of `reference.linear`. "int8" rounds x to int8 with one scale per
-            row, "bfp:gN:mN" to block floating point; both want integer weights, and give to the bit what
+            row, "bfp:gN:mN" to block floating point; both need integer weights, and give to the bit what
             `reference.linear_integer` gives, on every instruction set and with any number of threads.
-        way: the operation to use, one of FLOAT_WAYS or INTEGER_WAYS, instead of the one that fits batch and machine.
+        variant: the operation to use, one of FLOAT_VARIANTS or INTEGER_VARIANTS; chosen by batch and machine if empty.
         threads: as many as torch uses if not given.
     """
     workers = torch.get_num_threads() if threads is None else thread_count(threads)
-    options = (matrix, native_rounding(activations), way, workers)
+    options = (matrix, native_rounding(activations), variant, workers)
     if torch.is_grad_enabled() and (x.requires_grad or (bias is not None and bias.requires_grad)):
         y: Tensor = _Linear.apply(x, bias, *options)  # type: ignore[no-untyped-call, unused-ignore]
         return y
@@ -73,13 +73,13 @@ def linear(
 
 
 def _linear(
-    x: Tensor, bias: Tensor | None, matrix: PackedMatrix, rounding: tuple[int, int], way: str, workers: int
+    x: Tensor, bias: Tensor | None, matrix: PackedMatrix, rounding: tuple[int, int], variant: str, workers: int
 ) -> Tensor:
-    if not way:
+    if not variant:
         result = matrix.native.linear(x, bias, *rounding, workers)
         if result is not None:
             return result
-    return _linear_of_any(x, matrix, bias, rounding, way, workers)
+    return _linear_of_any(x, matrix, bias, rounding, variant, workers)
 
 
 def _linear_of_any(
@@ -87,18 +87,18 @@ def _linear_of_any(
     matrix: PackedMatrix,
     bias: Tensor | None,
     rounding: tuple[int, int],
-    way: str,
+    variant: str,
     threads: int,
 ) -> Tensor:
-    """The same for what native code does not take as it is: with a way, subclasses of tensors, tensors that are not
-    contiguous or have the negative bit set, a torch that hands out no functions to read tensors with; and errors."""
+    """The same for what native code does not take as it is: a variant that was named, subclasses of tensors, tensors
+    that are not contiguous or have the negative bit set, a torch without functions to read tensors with; and errors."""
     shape = x.shape
     _check(x, shape, matrix, bias, rounding[1] >= 0)
     y = torch.empty(*shape[:-1], matrix.rows, dtype=x.dtype)
     if x.numel():
         shift = _NO_BIAS if bias is None else bias.detach().to(torch.float32).contiguous().resolve_neg().numpy()
         arrays = (raw_bytes(x.detach().contiguous()), REAL_NAMES[x.dtype], shift, raw_bytes(y))
-        matrix.native.linear_into(*arrays, *rounding, way, threads)
+        matrix.native.linear_into(*arrays, *rounding, variant, threads)
     return y
 
 
@@ -113,7 +113,7 @@ def bias_gradient(gradient: Tensor) -> Tensor:
 
 
 class _Linear(torch.autograd.Function):
-    """`linear` where somebody wants a gradient."""
+    """`linear` with a gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, bias: Tensor | None, matrix: PackedMatrix, *options: Any) -> Tensor:
@@ -162,13 +162,13 @@ def error_bound(x: Tensor, weight: Tensor, activations: str = "float") -> Tensor
     groups = pad(sizes, (0, -inputs % 32)).reshape(*x.shape[:-1], -1, 32)
     largest = groups.amax(-1).repeat_interleave(32, -1)[..., :inputs]
     precision = torch.bfloat16 if activations == "bf16" else x.dtype
-    digits = (2.0 ** (1 - digit_bits(precision)) * largest + 2.0**-114) @ magnitudes
+    limbs = (2.0 ** (1 - limb_bits(precision)) * largest + 2.0**-114) @ magnitudes
     sums: Tensor = (inputs + 1) * 2.0**-23 * (sizes @ magnitudes) + inputs * 2.0**-126
     if precision == torch.float32:
-        return sums + digits
+        return sums + limbs
     rounded = (2.0**-7 + (2.0**-8 if activations == "bf16" else 2.0**-16)) * (sizes @ magnitudes)
     lost = 2.0**-30 * magnitudes.max() * largest.sum(-1, keepdim=True)
-    return sums + rounded + lost + digits
+    return sums + rounded + lost + limbs
 
 
 @lru_cache(maxsize=64)

@@ -17,9 +17,9 @@ from ..formats.zero_points import zero_steps
 from ..tiles import PackedMatrix, unpack, unpack_codes
 
 INT8_ROWS = parse_weight("int8:row")
-SPAN = 2048  # inputs, or a little more, whose products are summed before they join the others
+SPAN = 2048  # inputs, or a little more, whose products are summed before they join the total
 SPAN_STEP = 64
-DIGIT_GROUP = 32  # inputs that share a unit where floats become integers
+LIMB_GROUP = 32  # inputs that share a unit where floats become integers
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,14 +66,14 @@ def linear_integer(x: Tensor, matrix: PackedMatrix, rounding: BFP | None, bias: 
     return _linear(_integer_rows(x.reshape(-1, matrix.cols), rounding), matrix, bias).view(*x.shape[:-1], matrix.rows)
 
 
-def linear_digits(x: Tensor, matrix: PackedMatrix, bias: Tensor | None = None) -> Tensor:
+def linear_limbs(x: Tensor, matrix: PackedMatrix, bias: Tensor | None = None) -> Tensor:
     """Weights that are integers, or integers times a power of two under codes of 4 bits, with float activations, below
-    2^96, in two digits or three: what `linear_f32_i8_int` makes of them.
+    2^96, in two int8 limbs or three: what `linear_f32_i8_int` makes of them.
 
     As `linear_integer`, with activations rounded to the nearest of 18 bits, of bf16 of 14, ties to even: 2^18 or 2^14
     units are the power of two above the largest of 32 and what it is rounded to, 2^-99 at the least.
     """
-    return _linear(_digit_rows(x.reshape(-1, matrix.cols)), matrix, bias).view(*x.shape[:-1], matrix.rows)
+    return _linear(_limb_rows(x.reshape(-1, matrix.cols)), matrix, bias).view(*x.shape[:-1], matrix.rows)
 
 
 def _linear(rows: IntegerRows, matrix: PackedMatrix, bias: Tensor | None) -> Tensor:
@@ -133,19 +133,19 @@ def _integer_rows(x: Tensor, rounding: BFP | None) -> IntegerRows:
     return IntegerRows(values.flatten(1)[:, : x.shape[1]], units, torch.ones(len(x), 1), rounding.group)
 
 
-def digit_bits(dtype: torch.dtype) -> int:
-    """Bits of the largest of DIGIT_GROUP floats that become integers."""
+def limb_bits(dtype: torch.dtype) -> int:
+    """Bits of the largest of LIMB_GROUP floats that become integers."""
     return 14 if dtype == torch.bfloat16 else 18
 
 
-def _digit_rows(x: Tensor) -> IntegerRows:
-    bits = digit_bits(x.dtype)
-    groups = pad(x.to(torch.float64), (0, -x.shape[1] % DIGIT_GROUP)).reshape(len(x), -1, DIGIT_GROUP)
+def _limb_rows(x: Tensor) -> IntegerRows:
+    bits = limb_bits(x.dtype)
+    groups = pad(x.to(torch.float64), (0, -x.shape[1] % LIMB_GROUP)).reshape(len(x), -1, LIMB_GROUP)
     part, exponent = torch.frexp(groups.abs().amax(-1))
     exponent = (exponent + (torch.round(part * 2**bits) == 2**bits)).clamp(min=-99)
     units = torch.ldexp(torch.ones_like(part), exponent - bits)
     values = torch.round(groups / units[..., None]).to(torch.int64)
-    return IntegerRows(values.flatten(1)[:, : x.shape[1]], units.to(torch.float32), torch.ones(len(x), 1), DIGIT_GROUP)
+    return IntegerRows(values.flatten(1)[:, : x.shape[1]], units.to(torch.float32), torch.ones(len(x), 1), LIMB_GROUP)
 
 
 def integer_steps(element: Element) -> int | None:

@@ -1,0 +1,151 @@
+"""Attention over block floating point: to the bit what the specification says, on every instruction set."""
+
+from functools import partial
+
+import pytest
+import torch
+from tests.kernels.kv_cases import BFP4, BFP8, by_steps, case, expected, tensors
+
+from tilepress.formats.kv import parse_kv
+from tilepress.kernels import attention_reference as reference
+from tilepress.kernels.kv_store import BfpKvStore
+
+FORMATS = [
+    "bfp4",
+    "bfp8",
+    "bfp:m4",
+    "bfp:m3:hi6:initial7:local5",
+    "bfp:m2:hi4:initial0:local33",
+    "bfp:m5:hi7:initial3:local0",
+]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_bit_is_the_specifications(name, isa):
+    arrays, wanted = case(name, 115)
+    format = parse_kv(name).bfp
+    assert torch.equal(by_steps(BfpKvStore(format, 1, 1, 64), *arrays), wanted)
+    assert torch.equal(by_steps(BfpKvStore(format, 1, 1, 64), *arrays, sizes=[1, 50, 1, 1, 56, 6]), wanted)
+
+
+@pytest.mark.parametrize("smoothed", [0, 4])
+@pytest.mark.parametrize("name", ["bfp4", "bfp8", "bfp:m1:hi8:initial2:local9"])
+def test_numbers_of_any_size_are_rounded_so(name, smoothed, isa):
+    """FP16's subnormal numbers and what is too small or too large for it, zeros, halves of a last place."""
+    format = parse_kv(name).bfp
+    queries, keys, values = tensors(70, heads=1, seed=5)
+    generator = torch.Generator().manual_seed(6)
+    awkward = [2.0**-25, -(2.0**-25), 65519.0, -70000.0, 1 + 2.0**-11, 1 + 3 * 2.0**-11, 1e30]
+    for x in (keys, values):
+        x *= torch.exp2(torch.randint(-30, 18, x.shape, generator=generator).float())
+        x[torch.rand(x.shape, generator=generator) < 0.1] = 0.0
+        x[torch.rand(x.shape, generator=generator) < 0.1] = -0.0
+        x[..., 7] = torch.tensor(awkward).repeat(10)
+    wanted = expected(queries, keys, values, format, smoothed_channels=smoothed)
+    packed = BfpKvStore(format, 1, 1, 64, smoothed_channels=smoothed)
+    assert torch.equal(by_steps(packed, queries, keys, values), wanted)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 4, 5, 9])
+def test_any_number_of_heads_shares_keys(rows, isa):
+    arrays, wanted = case("bfp8", 40, rows, 32)
+    assert torch.equal(by_steps(BfpKvStore(BFP8, 1, 1, 32), *arrays, sizes=40), wanted)
+
+
+BOUNDARIES = [1, 2, 3, 31, 32, 33, 63, 64, 65, 66, 95, 96, 97, 98, 127, 128, 129, 161, 192, 225, 256, 257, 299, 300]
+
+
+@pytest.mark.parametrize(
+    ("channels", "rows"), [(32, 8), (64, 1), (64, 3), (96, 6), (128, 4), (128, 7), (256, 2), (288, 5)]
+)
+@pytest.mark.parametrize("name", ["bfp4", "bfp:m2:hi7:initial33:local31"])
+def test_heads_of_any_size_at_every_boundary(channels, rows, name, isa):
+    """Tokens come one by one or many at once, such that those after which a block or window ends are looked at."""
+    queries, keys, values = tensors(BOUNDARIES[-1], heads=1, rows=rows, channels=channels, seed=channels + rows)
+    format = parse_kv(name).bfp
+    packed = BfpKvStore(format, 1, 1, channels)
+    for before, length in zip([0, *BOUNDARIES], BOUNDARIES, strict=False):
+        found = packed.attend(*(x[:, :, before:length] for x in (queries, keys, values)), 0.125)
+        own = (queries[0, :, length - 1], keys[0, 0, :length], values[0, 0, :length])
+        assert torch.equal(found[0, :, -1], reference.attend(*own, format, 0.125)), length
+
+
+@pytest.mark.parametrize("rows", range(1, 9))
+def test_queries_at_the_ends_of_their_range(rows, isa):
+    """Every byte that stands for queries is used up to its last bit."""
+    generator = torch.Generator().manual_seed(rows)
+    queries, keys, values = tensors(40, rows=rows, heads=1, channels=64)
+    magnitudes = torch.tensor([255.0, 254.0, 253.0, 129.0, 128.0, 127.0, 1.0, 0.0])
+    chosen = torch.randint(0, len(magnitudes), queries.shape, generator=generator)
+    signs = torch.randint(0, 2, queries.shape, generator=generator) * 2 - 1
+    arrays = (magnitudes[chosen] * signs / 128, keys, values)
+    assert torch.equal(by_steps(BfpKvStore(BFP4, 1, 1, 64), *arrays, sizes=[39, 1]), expected(*arrays, BFP4))
+
+
+def test_values_of_all_magnitudes():
+    queries, keys, values = tensors(70, heads=1)
+    generator = torch.Generator().manual_seed(1)
+    for part in (queries, keys, values):
+        part *= torch.exp2(torch.randint(-24, 15, part.shape, generator=generator).float())
+    arrays = (queries, keys, values)
+    found = BfpKvStore(BFP4, 1, 1, 64).attend(*arrays, 1e-9)
+    wanted = torch.stack(
+        [reference.attend(queries[0, :, t], keys[0, 0, : t + 1], values[0, 0, : t + 1], BFP4, 1e-9) for t in range(70)]
+    )
+    assert torch.equal(found[0], wanted.transpose(0, 1))
+
+
+def test_long_contexts_are_cut_in_segments():
+    queries, keys, values = tensors(2300, rows=1, heads=1, channels=32)
+    packed = BfpKvStore(BFP4, 1, 1, 32)
+    packed.append(keys[:, :, :-1], values[:, :, :-1])
+    found = [packed.attend(queries[:, :, -1:], keys[:, :, -1:], values[:, :, -1:], 0.125, threads=2)]
+    other = BfpKvStore(BFP4, 1, 1, 32)
+    other.append(keys[:, :, :-2], values[:, :, :-2])
+    found.append(other.attend(queries[:, :, -2:], keys[:, :, -2:], values[:, :, -2:], 0.125, threads=1)[:, :, 1:])
+    wanted = reference.attend(queries[0, :, -1], keys[0, 0], values[0, 0], BFP4, 0.125)
+    assert torch.equal(found[0][0, :, 0], wanted) and torch.equal(found[1][0, :, 0], wanted)
+
+
+def test_windows(isa):
+    arrays, wanted = case("bfp4", 190, 1, 32, window=50)
+    packed = BfpKvStore(BFP4, 1, 1, 32, window=50)
+    assert torch.equal(by_steps(packed, *arrays, sizes=[1, 100, 1, 88]), wanted)
+    assert packed.nbytes < 6 * 32 * 32 * 2 * 2  # blocks that nobody sees any more are given back
+
+
+@pytest.mark.parametrize("sizes", [1, [20, 1, 80], [101]])
+def test_offsets_of_keys(sizes):
+    arrays = tensors(101, heads=1)
+    packed = BfpKvStore(BFP4, 1, 1, 64, smoothed_channels=4)
+    assert torch.equal(by_steps(packed, *arrays, sizes=sizes), expected(*arrays, BFP4, smoothed_channels=4))
+
+
+@pytest.mark.parametrize("window", [None, 70])
+@pytest.mark.parametrize("rows", [1, 2, 3])
+@pytest.mark.parametrize("name", ["bfp4", "bfp8"])
+def test_tokens_of_a_prompt_that_are_multiplied_together(name, rows, window):
+    """As several are where few heads of queries share keys: each has the bits that it has alone."""
+    arrays = tensors(230, batch=2, heads=1, rows=rows, channels=32)
+    make = partial(BfpKvStore, parse_kv(name).bfp, 2, 1, 32, window=window, smoothed_channels=2)
+    wanted = by_steps(make(), *arrays, sizes=1)
+    assert torch.equal(by_steps(make(), *arrays, sizes=230), wanted)
+    assert torch.equal(by_steps(make(), *arrays, sizes=[150, 3, 70, 7]), wanted)
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "channels", "window"),
+    [
+        ("bfp4", 20, 32, None),
+        ("bfp8", 4, 64, None),
+        ("bfp8", 9, 96, 70),
+        ("bfp:m3:hi6:initial7:local5", 16, 64, None),
+        ("bfp:m4", 2, 288, None),
+    ],
+)
+def test_many_rows_at_a_time(name, rows, channels, window, isa):
+    """As matrix units take them, or code that does the same: of many heads, and of many tokens."""
+    arrays, wanted = case(name, 170, rows, channels, window=window)
+    packed = partial(BfpKvStore, parse_kv(name).bfp, 1, 1, channels, window=window)
+    assert torch.equal(by_steps(packed(), *arrays, sizes=[90, 1, 79]), wanted)
+    assert torch.equal(by_steps(packed(), *arrays, sizes=[40, 4, 126]), wanted)
