@@ -8,7 +8,7 @@ import pytest
 from tests.models.gguf_files import write_gguf
 
 from tilepress.models import ModelUnavailableError, model_folder
-from tilepress.models.gguf_check import check_blocks, check_gguf, check_tensors, needed_tensors
+from tilepress.models.gguf.check import check_blocks, check_gguf, check_tensors, needed_tensors
 
 pytest.importorskip("gguf")
 pytest.importorskip("accelerate")

@@ -10,8 +10,8 @@ from tests.models import tiny
 
 from tilepress.models import compress_folder, load_model
 from tilepress.models.checksums import digests_of, read_sums, write_sums
+from tilepress.models.config_limits import check_config
 from tilepress.models.embedded import ModelUnavailableError
-from tilepress.models.limits import check_config
 from tilepress.models.shards import INDEX, SINGLE, Shards
 
 INT8 = {"weights": {"format": "int8:row"}}

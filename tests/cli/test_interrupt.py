@@ -12,7 +12,7 @@ import pytest
 from tests.models import tiny
 
 from tilepress.models import compress_folder
-from tilepress.models.partial import Partial
+from tilepress.models.disk_storage import DiskStorage
 
 BLOCKS = 12
 # Both are 130 to a shell. Python ends by the signal where the interrupt came while a C extension ran Python's own code.
@@ -65,8 +65,8 @@ def contents(folder):
 
 
 def count_stages(monkeypatch):
-    done, finish = [], Partial.finish
-    monkeypatch.setattr(Partial, "finish", lambda *arguments: done.append(arguments[1]) or finish(*arguments))
+    done, finish = [], DiskStorage.finish
+    monkeypatch.setattr(DiskStorage, "finish", lambda *arguments: done.append(arguments[1]) or finish(*arguments))
     return done
 
 

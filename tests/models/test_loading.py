@@ -9,7 +9,7 @@ import torch
 from tests.models import tiny
 from tests.models.gguf_files import write_gguf
 from tilepress.models import ModelUnavailableError, load_model, loading, model_folder
-from tilepress.models.gguf import gguf_folder
+from tilepress.models.gguf.convert import gguf_folder
 
 
 def test_a_folder(llama_folder):

@@ -24,7 +24,7 @@ import torch
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 from tilepress.models import compress_model, read_recipe
-from tilepress.models.compress import Compression, InMemory
+from tilepress.models.compress import Compression, MemoryStorage
 from tilepress.models.memory import working_set
 
 def status(key):
@@ -50,7 +50,7 @@ for sizes, recipe in json.load(sys.stdin):
     with open("/proc/self/clear_refs", "w") as file:
         file.write("5")  # the high-water mark starts anew
     before = status("VmRSS")
-    Compression(model, recipe, windows, InMemory()).run()
+    Compression(model, recipe, windows, MemoryStorage()).run()
     print(json.dumps([status("VmHWM") - before, working, status("VmRSS") - before]))
 """
 ROUNDING = {"format": "e4m3"}

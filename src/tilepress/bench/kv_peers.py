@@ -14,7 +14,7 @@ import torch
 from transformers.cache_utils import QuantizedCache
 
 from ..models import load_model
-from ..models.foreign import NOTHING, Allowed
+from ..models.checkpoint_checks import NOTHING, Allowed
 from . import llama_cpp_model
 from .model import Entrant, TransformersWriter
 

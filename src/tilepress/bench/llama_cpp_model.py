@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .._files import replacing
-from ..models.gguf import gguf_folder
+from ..models.gguf.convert import gguf_folder
 from ..models.loading import say
 from .peers import LlamaCppPeer
 from .shapes import Shape

@@ -229,7 +229,7 @@ def model(
     Example: tilepress bench model small smollm2-135m --depth 1024,4096 --kv bfp4 --kv sparse:k30,v50
     """
     from ..bench.model import Settings
-    from ..models.foreign import Allowed
+    from ..models.checkpoint_checks import Allowed
 
     settings = Settings(prompt, tokens, _depths(depth), batch or (1,), repeats, threads)
     kind = None if dtype is Dtype.auto else torch_dtype(dtype)

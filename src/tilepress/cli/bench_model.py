@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import torch
 
     from ..bench.model import Entrant, Rate, Result, Settings, Speed
-    from ..models.foreign import Allowed
+    from ..models.checkpoint_checks import Allowed
 
 
 def compare(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..bench.linear import Result
     from ..compression.search import Step
     from ..models import Outcome, Recipe
-    from ..models.foreign import Allowed
+    from ..models.checkpoint_checks import Allowed
     from ..models.precision import Precision
 
 WORST = 5
@@ -57,7 +57,7 @@ def compress(
     Example: tilepress compress smollm2-135m -o small --weights int4:g32 --density 0.5 --prune wanda --acts int8
     """
     check_page(report, "compress")
-    from ..models.foreign import Allowed
+    from ..models.checkpoint_checks import Allowed
 
     options: dict[str, dict[str, Any]] = {
         "weights": {"format": weights, "density": density, "prune": prune, "quantize": quantize, "lm_head": lm_head},

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..bench.model import Speed, Writer
     from ..evaluate import Divergence
     from ..models import LoadedModel
-    from ..models.foreign import Allowed
+    from ..models.checkpoint_checks import Allowed
 
 PROMPT, TOKENS = "The most important thing about the ocean is", 32
 INT8_HEAD = {"lm_head": "compress", "override": [{"match": "lm_head", "format": "int8:row", "density": 1.0}]}
@@ -65,7 +65,7 @@ def demo(
     """
     check_page(report, "demo")
     from ..models import load_model
-    from ..models.foreign import Allowed
+    from ..models.checkpoint_checks import Allowed
     from ..models.texts import evaluation_text
 
     hush_transformers()

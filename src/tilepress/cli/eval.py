@@ -79,7 +79,7 @@ def evaluate(
     """
     from ..evaluate import Windowing, read_task
     from ..models import load_model
-    from ..models.subject import on_device, round_activations, round_cache
+    from ..models.study_model import on_device, round_activations, round_cache
     from ..models.texts import evaluation_text
 
     if lm_eval_folder is not None and lm_eval is None:

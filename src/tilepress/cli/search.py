@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from ..compression.search import Step
     from ..evaluate.precision import Cost
     from ..models import Recipe
-    from ..models.foreign import Allowed
+    from ..models.checkpoint_checks import Allowed
     from ..models.precision import Judge, Precision
-    from ..models.subject import Subject
+    from ..models.study_model import StudyModel
 
 VALIDATION = ("wikitext2", "ptb")
 
@@ -60,9 +60,9 @@ def search(
     Example: tilepress search smollm2-135m --tolerance 1% -o anda.toml
     """
     from ..formats import AndaSearch, parse_tolerance
-    from ..models.foreign import Allowed
+    from ..models.checkpoint_checks import Allowed
     from ..models.precision import Evaluations, Judge, find_precision
-    from ..models.subject import load_subject
+    from ..models.study_model import load_study_model
 
     allowed = Allowed(trust_remote_code, text_only)
     wanted = AndaSearch(parse_tolerance(tolerance), group)
@@ -72,7 +72,7 @@ def search(
     hush_transformers()
     with progress(json) as bar:
         given = None if _is_compressed(model) and weights is None and recipe is None else chosen
-        subject = load_subject(model, given, device, progress=_compressing(bar), allowed=allowed)
+        subject = load_study_model(model, given, device, progress=_compressing(bar), allowed=allowed)
         chosen = _with_weights_of(subject, chosen)
         tokens = _windows(chosen, subject)
         evaluations = Evaluations(out.with_suffix(".search.json"), _job(subject, chosen, tokens, device))
@@ -111,7 +111,7 @@ def _is_compressed(model: str) -> bool:
     return is_compressed(model_folder(model))
 
 
-def _with_weights_of(subject: "Subject", recipe: "Recipe") -> "Recipe":
+def _with_weights_of(subject: "StudyModel", recipe: "Recipe") -> "Recipe":
     """The recipe, with what the model's weights have gone through, where they had before."""
     assert subject.recipe is not None
     types = recipe.activations.types or subject.recipe.activations.types
@@ -119,7 +119,7 @@ def _with_weights_of(subject: "Subject", recipe: "Recipe") -> "Recipe":
     return subject.recipe.model_copy(update={"activations": activations, "calibration": recipe.calibration})
 
 
-def _windows(recipe: "Recipe", subject: "Subject") -> Any:
+def _windows(recipe: "Recipe", subject: "StudyModel") -> Any:
     from ..models.compress import read_windows
 
     if not recipe.calibration.sequences:
@@ -127,7 +127,7 @@ def _windows(recipe: "Recipe", subject: "Subject") -> Any:
     return read_windows(recipe, subject.tokenizer)
 
 
-def _job(subject: "Subject", recipe: "Recipe", windows: Any, device: str) -> dict[str, Any]:
+def _job(subject: "StudyModel", recipe: "Recipe", windows: Any, device: str) -> dict[str, Any]:
     """All that a perplexity depends on; of the recipe's activations that is the group, and not the tolerance."""
     from ..models.compress import describe
     from ..models.precision import fingerprint
@@ -183,7 +183,7 @@ def _texts(names: Sequence[str] | None) -> dict[str, str]:
     return found
 
 
-def _costs(subject: "Subject", text: str, precision: "Precision", windows: int, bar: "Bar") -> "list[Cost]":
+def _costs(subject: "StudyModel", text: str, precision: "Precision", windows: int, bar: "Bar") -> "list[Cost]":
     from ..evaluate import Windowing, tokenize
     from ..evaluate.precision import BASELINES, Scheme, compare_schemes
 
@@ -200,13 +200,13 @@ def _costs(subject: "Subject", text: str, precision: "Precision", windows: int, 
     return list(compare_schemes(subject.model, subject.types, subject.products, tokens, schemes, windowing, track))
 
 
-def _is_gptq(subject: "Subject") -> bool:
+def _is_gptq(subject: "StudyModel") -> bool:
     return subject.seconds is not None and subject.recipe is not None and subject.recipe.weights.quantize == "gptq"
 
 
-def _gptq_seconds(model: str, recipe: "Recipe", subject: "Subject", bar: "Bar", allowed: "Allowed") -> float | None:
+def _gptq_seconds(model: str, recipe: "Recipe", subject: "StudyModel", bar: "Bar", allowed: "Allowed") -> float | None:
     """What GPTQ takes on the same text: as it did just now, or run for it."""
-    from ..models.subject import load_subject
+    from ..models.study_model import load_study_model
 
     if _is_gptq(subject):
         return subject.seconds
@@ -214,10 +214,10 @@ def _gptq_seconds(model: str, recipe: "Recipe", subject: "Subject", bar: "Bar", 
         raise ValueError(f"GPTQ cannot be timed on {model}, which is compressed already: leave --time-gptq out")
     weights = recipe.weights.model_copy(update={"quantize": "gptq"})
     with_gptq = recipe.model_copy(update={"weights": weights})
-    return load_subject(model, with_gptq, progress=_compressing(bar), allowed=allowed).seconds
+    return load_study_model(model, with_gptq, progress=_compressing(bar), allowed=allowed).seconds
 
 
-def _write(out: Path, recipe: "Recipe", precision: "Precision", subject: "Subject") -> None:
+def _write(out: Path, recipe: "Recipe", precision: "Precision", subject: "StudyModel") -> None:
     from ..models.recipe import to_toml
 
     activations = recipe.activations.model_copy(update={"format": str(precision.format)})
@@ -234,7 +234,7 @@ def _write(out: Path, recipe: "Recipe", precision: "Precision", subject: "Subjec
 def _record(
     recorder: Recorder,
     precision: "Precision",
-    subject: "Subject",
+    subject: "StudyModel",
     costs: "dict[str, list[Cost]]",
     gptq: float | None,
 ) -> None:

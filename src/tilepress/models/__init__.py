@@ -1,8 +1,8 @@
 """A model by name in, a compressed model out."""
 
 from .compress import Layer, Progress, compress_model
+from .compress_to_folder import Outcome, compress_folder
 from .embedded import ModelUnavailableError, embedded_model_path
-from .folder import Outcome, compress_folder
 from .loading import LoadedModel, load_model, model_folder
 from .recipe import Recipe, RecipeError, read_recipe
 

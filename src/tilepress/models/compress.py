@@ -88,7 +88,7 @@ class Storage(Protocol):
         """The stage is done, and so are the inputs of the next one."""
 
 
-class InMemory:
+class MemoryStorage:
     """A model that is here already, and stays."""
 
     def __init__(self) -> None:
@@ -131,7 +131,7 @@ def compress_model(
     recipe = read_recipe(recipe)
     if recipe.looks_at_text and windows is None:
         windows = read_windows(recipe, tokenizer)
-    compression = Compression(model, recipe, windows, InMemory())
+    compression = Compression(model, recipe, windows, MemoryStorage())
     layers = compression.run(progress)
     if recipe.activations.search is not None:
         assert windows is not None
@@ -167,7 +167,7 @@ def choose_mantissas(
     track: Callable[[Step], None] = lambda _: None,
 ) -> tuple[Recipe, Precision]:
     """Find the mantissas that the recipe leaves open, on the packed model's weights in ordinary layers (see
-    `subject.load_subject` for why): the recipe with them, and how they were found."""
+    `study_model.load_study_model` for why): the recipe with them, and how they were found."""
     wanted = recipe.activations.search
     assert wanted is not None
     types = classify(model, recipe.activations.types)

@@ -12,11 +12,11 @@ import torch
 from safetensors import SafetensorError
 
 from ..kernels import cpu_features
+from .checkpoint_checks import NOTHING, Allowed, refuse_code, refuse_foreign_format, refuse_unused
 from .checksums import SUMS, check_sums, is_weights
+from .config_limits import check_config, check_described
 from .embedded import ModelUnavailableError, embedded_model_path, is_cached
-from .foreign import NOTHING, Allowed, refuse_code, refuse_foreign_format, refuse_unused
-from .gguf import gguf_folder
-from .limits import check_config, check_described
+from .gguf.convert import gguf_folder
 from .shards import Shards
 
 EMBEDDED = "smollm2-135m"

@@ -14,7 +14,7 @@ from ..formats import Anda
 from ..models import ModelUnavailableError, read_recipe
 from ..models.calibration import token_windows
 from ..models.precision import Evaluations, Judge
-from ..models.subject import Subject, load_subject
+from ..models.study_model import StudyModel, load_study_model
 from ..models.texts import TextUnavailableError, read_text
 from .item import NotPossible, Track
 
@@ -37,7 +37,7 @@ class Sizes:
 class Study:
     """A model with activations as they are, and a text: cut in a part to search on and one to check on."""
 
-    subject: Subject
+    subject: StudyModel
     searched: str
     checked: str
     sizes: Sizes
@@ -84,7 +84,7 @@ def gptq_seconds(model: str, text: str, sizes: Sizes) -> float:
     """What GPTQ takes to give a model int4:g128 weights, calibrated with the windows that a search would see."""
     calibration = {"text": TRAINING.get(text, text), "sequences": sizes.sequences, "length": sizes.length}
     recipe = {"weights": {"format": "int4:g128", "quantize": "gptq"}, "calibration": calibration}
-    seconds = load_subject(model, read_recipe(recipe)).seconds
+    seconds = load_study_model(model, read_recipe(recipe)).seconds
     assert seconds is not None
     return seconds
 
@@ -110,9 +110,9 @@ def parts_of(text: str) -> tuple[str, str]:
 
 
 @lru_cache(maxsize=1)
-def _subject(model: str, weights: str, quantize: str, device: str) -> Subject:
+def _subject(model: str, weights: str, quantize: str, device: str) -> StudyModel:
     recipe = read_recipe({"weights": {"format": weights, "quantize": quantize}}) if weights else None
-    return load_subject(model, recipe, device)
+    return load_study_model(model, recipe, device)
 
 
 @lru_cache(maxsize=4)

@@ -16,7 +16,7 @@ from ..formats.kv import is_folded, parse_kv
 from ..models import ModelUnavailableError, read_recipe
 from ..models.calibration import token_windows
 from ..models.smoothing import learn_before_rotation, smooth_model
-from ..models.subject import Subject, load_subject
+from ..models.study_model import StudyModel, load_study_model
 from ..models.texts import TextUnavailableError
 from .activation_study import parts_of
 from .item import NotPossible, Track
@@ -39,7 +39,7 @@ class Sizes:
 class KvStudy:
     """A model, and a text: cut in a part to learn scales on and one to check on."""
 
-    subject: Subject
+    subject: StudyModel
     learned: str
     checked: str
     sizes: Sizes
@@ -115,5 +115,5 @@ def _study(model: str, weights: str, text: str, device: str, sizes: Sizes) -> Kv
 
 
 @lru_cache(maxsize=2)
-def _subject(model: str, weights: str, device: str) -> Subject:
-    return load_subject(model, read_recipe({"weights": {"format": weights}}) if weights else None, device)
+def _subject(model: str, weights: str, device: str) -> StudyModel:
+    return load_study_model(model, read_recipe({"weights": {"format": weights}}) if weights else None, device)

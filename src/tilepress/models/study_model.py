@@ -13,8 +13,8 @@ from ..formats import BFP, Anda, AndaSearch, parse_activations
 from ..nn.emulation import Named, set_activations
 from ..nn.kv_emulation import emulate_kv
 from .blocks import all_linear_layers, output_layer
+from .checkpoint_checks import NOTHING, Allowed
 from .compress import Progress, compress_model
-from .foreign import NOTHING, Allowed
 from .loading import Announce, LoadedModel, is_compressed, load_model, model_folder, say
 from .recipe import Activations, Recipe, read_recipe
 from .registration import cache_of, packed_layers, unpack_layers
@@ -23,7 +23,7 @@ from .tensor_types import LayerType, classify, layer_formats, products
 
 
 @dataclass(frozen=True, eq=False)
-class Subject:
+class StudyModel:
     """`model`: with activations as they are; `types` of the inputs of its layers and the `products` they take part in.
 
     recipe: how its weights were compressed, None if they are as they come. seconds: what that took, if it was now.
@@ -39,7 +39,7 @@ class Subject:
     fingerprint: list[str]
 
 
-def load_subject(
+def load_study_model(
     name: str,
     recipe: Recipe | None = None,
     device: str = "cpu",
@@ -47,7 +47,7 @@ def load_subject(
     progress: Callable[[Progress], None] = lambda _: None,
     allowed: Allowed = NOTHING,
     announce: Announce = say,
-) -> Subject:
+) -> StudyModel:
     """The model called `name`, see `model_folder`: a compressed one as it is, another with its weights compressed by
     `recipe`, in memory, or as they come without one. Packed layers are unpacked: on some processors they compute floats
     with weights rounded to bf16, and a study must give the same everywhere."""
@@ -67,7 +67,7 @@ def load_subject(
     types = classify(model, mapping)
     counted = products(model, types)
     model, files = unpack_layers(model).to(device), Shards(folder).fingerprint()
-    return Subject(model, loaded.tokenizer, types, counted, recipe, seconds, files)
+    return StudyModel(model, loaded.tokenizer, types, counted, recipe, seconds, files)
 
 
 def _weights_only(recipe: Recipe) -> Recipe:

@@ -14,16 +14,16 @@ from torch import Tensor, nn
 
 from ..compression.search import Step
 from .blocks import Dense
+from .checkpoint_checks import Allowed
 from .checksums import can_be_listed
 from .compress import Compression, Layer, Progress, choose_mantissas, describe, read_windows, with_activations_of
-from .foreign import Allowed
+from .disk_storage import SEARCH, DiskStorage, refuse_foreign, refuse_nested
 from .loading import Announce, is_compressed, load_model, load_tokenizer, model_folder, read_config, say
-from .partial import SEARCH, Partial, refuse_foreign, refuse_nested
 from .precision import Evaluations, Precision
 from .recipe import Recipe, read_recipe
 from .registration import TilepressConfig, unpack_layers
 from .shards import INDEX, Shards
-from .skeleton import Skeleton
+from .streaming import StreamedModel
 
 COMPANIONS = {".json", ".txt", ".model", ".jinja", ".tiktoken"}
 
@@ -79,26 +79,28 @@ def compress_folder(
     shards = Shards(folder)
     model, source = _model(folder, shards, allowed, announce)
     job = _job(folder, shards, recipe, windows)
-    with closing(Partial(out, job, model, source, companions)) as partial:
-        compression, precision = Compression(model, recipe, windows, partial), None
+    with closing(DiskStorage(out, job, model, source, companions)) as storage:
+        compression, precision = Compression(model, recipe, windows, storage), None
         layers, dense = compression.run(progress), compression.dense
-        written = partial.complete(_config(folder, model, describe(layers, recipe, dense, name)))
+        written = storage.complete(_config(folder, model, describe(layers, recipe, dense, name)))
         if recipe.activations.search is not None:
             assert windows is not None
             whole = load_model(str(written), dtype=torch.float32, announce=announce, **asdict(allowed))
             judged = unpack_layers(whole.model)
-            recipe, precision = choose_mantissas(judged, recipe, windows, Evaluations(partial.evaluations), track)
+            recipe, precision = choose_mantissas(judged, recipe, windows, Evaluations(storage.evaluations), track)
             layers = with_activations_of(judged, layers, recipe)
-            partial.complete(_config(folder, model, describe(layers, recipe, dense, name)))
-        partial.publish()
+            storage.complete(_config(folder, model, describe(layers, recipe, dense, name)))
+        storage.publish()
     return Outcome(out, layers, shards.nbytes(), _weight_bytes(out), time.monotonic() - start, dense, precision)
 
 
-def _model(folder: Path, shards: Shards, allowed: Allowed, announce: Announce) -> tuple[nn.Module, Skeleton | None]:
+def _model(
+    folder: Path, shards: Shards, allowed: Allowed, announce: Announce
+) -> tuple[nn.Module, StreamedModel | None]:
     """The model without weights, to be streamed; whole, where its files are not laid out as it is."""
-    skeleton = Skeleton(folder, shards, allowed, announce)
-    if skeleton.complete:
-        return skeleton.model, skeleton
+    streamed = StreamedModel(folder, shards, allowed, announce)
+    if streamed.complete:
+        return streamed.model, streamed
     announce(f"the files of {folder} are not laid out as transformers has the model now: loading all of it")
     return load_model(str(folder), announce=announce, **asdict(allowed)).model, None
 

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from .embedded import ModelUnavailableError
+from ..embedded import ModelUnavailableError
 
 PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.IGNORECASE)
 MERGE = "put all parts into one folder under the names they came with, or join them with `llama-gguf-split --merge`"

@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .checkpoint_checks import NOTHING, Allowed, places, refuse_unused
+from .config_limits import check_described
 from .embedded import ModelUnavailableError
-from .foreign import NOTHING, Allowed, places, refuse_unused
-from .limits import check_described
 from .loading import Announce, read_config, say
 from .shards import Shards
 
 
-class Skeleton:
+class StreamedModel:
     """`model` has its buffers but no weights; `fetch` fills some from the folder's files, `release` empties them."""
 
     def __init__(self, folder: Path, shards: Shards, allowed: Allowed = NOTHING, announce: Announce = say) -> None:

@@ -33,13 +33,13 @@ from .loading import is_compressed
 from .publish import LOCK, MODEL, OutputError, publish, recover, refuse_clashes
 from .registration import packed_layers, replace_layer
 from .shards import INDEX
-from .skeleton import Skeleton
+from .streaming import StreamedModel
 
 MAKE_ROOM = "make room there, and the same command goes on from the finished blocks"
 SEARCH = "search.json"
 
 
-class Partial:
+class DiskStorage:
     """The storage (`compress.Storage`) of one job; `source` is None where the model has all its weights.
 
     `companions`: files that are copied as they are.
@@ -50,7 +50,7 @@ class Partial:
         out: Path,
         job: Mapping[str, Any],
         model: nn.Module,
-        source: Skeleton | None,
+        source: StreamedModel | None,
         companions: Iterable[Path] = (),
     ) -> None:
         self._out, self._model, self._source = out.resolve(), model, source

@@ -3,7 +3,7 @@
 Kept in float32: a weight of a GGUF file is a small integer times a half-precision scale, mostly plus a half-precision
 minimum, which fits neither bf16 nor fp16; float32 holds what the file's own arithmetic gives.
 
-A file that lacks a tensor, or has one that the model does not take, is refused (`gguf_check`), and leaves nothing.
+A file that lacks a tensor, or has one that the model does not take, is refused (`check`), and leaves nothing.
 """
 
 import hashlib
@@ -16,12 +16,12 @@ from typing import Any
 
 import torch
 
-from .._files import apply_umask, workspace
-from .checksums import SUMS, read_sums, write_sums
-from .embedded import ModelUnavailableError, cache_folder, digest_of, known_digest
-from .gguf_check import check_gguf, check_loaded
-from .gguf_limits import check_gguf_metadata
-from .gguf_parts import merge_parts, parts_of
+from ..._files import apply_umask, workspace
+from ..checksums import SUMS, read_sums, write_sums
+from ..embedded import ModelUnavailableError, cache_folder, digest_of, known_digest
+from .check import check_gguf, check_loaded
+from .limits import check_gguf_metadata
+from .parts import merge_parts, parts_of
 
 CONVERSION = 2  # changes when the folders do; those of 1 may hold random numbers in the place of missing tensors
 

@@ -14,13 +14,13 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.models import tiny
-from tilepress.models import ModelUnavailableError, compress_folder, compress_model, load_model, partial, publish
-from tilepress.models.folder import read_windows
+from tilepress.models import ModelUnavailableError, compress_folder, compress_model, disk_storage, load_model, publish
+from tilepress.models.compress_to_folder import read_windows
+from tilepress.models.disk_storage import DiskStorage
 from tilepress.models.loading import is_compressed
-from tilepress.models.partial import Partial
 from tilepress.models.publish import OutputError
 from tilepress.models.recipe import read_recipe
-from tilepress.models.skeleton import Skeleton
+from tilepress.models.streaming import StreamedModel
 
 
 class Stop(Exception):
@@ -80,13 +80,13 @@ def test_interrupted_and_resumed_is_uninterrupted(llama_folder, tmp_path, recipe
 
 KILLED = """
 import os, signal, sys
-from tilepress.models import compress_folder, partial
-save = partial.save_file
+from tilepress.models import compress_folder, disk_storage
+save = disk_storage.save_file
 def save_file(tensors, path, metadata):
     save(tensors, path, metadata)
     if any(".layers.1." in name for name in tensors):
         os.kill(os.getpid(), signal.SIGKILL)
-partial.save_file = save_file
+disk_storage.save_file = save_file
 compress_folder(sys.argv[1], sys.argv[2], sys.argv[3])
 """
 
@@ -109,7 +109,7 @@ def test_killed_while_writing_a_block_loses_only_that(llama_folder, tmp_path, re
 def test_interrupted_while_the_folder_gets_its_place(llama_folder, tmp_path, recipe, monkeypatch, step):
     """Before the finished folder takes the place of another, and after, when what is left of the work is deleted. See
     also tests/attacks/test_publishing.py."""
-    out, stages, finish = tmp_path / "out", [], Partial.finish
+    out, stages, finish = tmp_path / "out", [], DiskStorage.finish
     compress_folder(str(llama_folder[0]), out, {})
 
     def interrupt(*_):
@@ -121,7 +121,7 @@ def test_interrupted_while_the_folder_gets_its_place(llama_folder, tmp_path, rec
             compress_folder(str(llama_folder[0]), out, recipe)
     stated = json.loads((out / "config.json").read_text())["quantization_config"]["recipe"]["weights"]["density"]
     assert stated == (1.0 if step == "_take_place" else 0.5) and load_model(str(out))
-    monkeypatch.setattr(Partial, "finish", lambda *arguments: stages.append(arguments[1]) or finish(*arguments))
+    monkeypatch.setattr(DiskStorage, "finish", lambda *arguments: stages.append(arguments[1]) or finish(*arguments))
     compress_folder(str(llama_folder[0]), out, recipe)
     assert len(stages) == (0 if step == "_take_place" else 4) and not (tmp_path / "out.partial").exists()
     compress_folder(str(llama_folder[0]), tmp_path / "whole", recipe)
@@ -213,7 +213,7 @@ def test_a_full_disc_loses_nothing(llama_folder, tmp_path, recipe, monkeypatch):
             OutputError, match=r"hidden/1.* cannot be 0 MB large \(No space left on device\): make room"
         ):
             compress_folder(str(llama_folder[0]), tmp_path / "out", recipe)
-    save = partial.save_file
+    save = disk_storage.save_file
     for broken in (1, 3):
         written = []
 
@@ -224,7 +224,7 @@ def test_a_full_disc_loses_nothing(llama_folder, tmp_path, recipe, monkeypatch):
             save(*arguments)
 
         with monkeypatch.context() as patch:
-            patch.setattr(partial, "save_file", fail)
+            patch.setattr(disk_storage, "save_file", fail)
             with pytest.raises(OutputError, match=r"cannot be written to .*out.partial \(.*No space left.*make room"):
                 compress_folder(str(llama_folder[0]), tmp_path / "out", recipe)
     compress_folder(str(llama_folder[0]), tmp_path / "out", recipe)
@@ -300,14 +300,14 @@ def test_one_block_is_in_memory_at_a_time(tmp_path, recipe, monkeypatch):
     """Weights that the model holds, each time a block is fetched: never those of another block."""
     folder, _ = tiny.save(tmp_path / "model", num_hidden_layers=6)
     held = []
-    fetch = Skeleton.fetch
+    fetch = StreamedModel.fetch
 
     def spy(self, keys):
         fetch(self, keys)
         state = self.model.state_dict()
         held.append({key.split(".")[2] for key, value in state.items() if ".layers." in key and not value.is_meta})
 
-    monkeypatch.setattr(Skeleton, "fetch", spy)
+    monkeypatch.setattr(StreamedModel, "fetch", spy)
     compress_folder(str(folder), tmp_path / "out", recipe)
     assert max(map(len, held)) == 1 and set().union(*held) == set("012345")
 

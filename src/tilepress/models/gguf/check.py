@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from .embedded import ModelUnavailableError
-from .limits import MISSING
+from ..config_limits import MISSING
+from ..embedded import ModelUnavailableError
 
 BLOCK = re.compile(r"blk\.(\d+)\.")
 # Tensors that a file may have and a model of transformers does not take: factors of rotary embeddings, which llama.cpp

@@ -8,8 +8,8 @@ import mmap
 import struct
 from pathlib import Path
 
-from .._bounded import MB, UnreadableError, open_ordinary
-from .embedded import ModelUnavailableError
+from ..._bounded import MB, UnreadableError, open_ordinary
+from ..embedded import ModelUnavailableError
 
 OBJECT = 300  # bytes that gguf takes for one entry of an array
 SMALLEST_TENSOR = 24  # bytes that describe one
