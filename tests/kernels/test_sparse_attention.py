@@ -160,7 +160,7 @@ def test_a_shortened_cache_goes_on_from_what_was_kept(length):
     cache.crop([length])
     assert cache.lengths == [length]
     thin = [
-        torch.cat([reference.thinned(x[0, :, :97].half(), p).float(), x[0, :, 97:]], 1)
+        torch.cat([reference.pruned_blocks(x[0, :, :97].half(), p).float(), x[0, :, 97:]], 1)
         for x, p in ((keys, 30), (values, 50))
     ]
     thin = [x[None, :, :length] for x in thin]

@@ -61,7 +61,7 @@ def test_a_search_on_a_model_keeps_to_its_tolerance():
     compress_model(model, COMPRESSED)
     judge, types = judge_of(model), classify(model)
     precision = find_precision(judge, products(model, types), AndaSearch(0.02), prove=False)
-    assert precision.found.within and judge(precision.found.mantissas) <= 1.02 * judge(None)
+    assert precision.result.within and judge(precision.result.mantissas) <= 1.02 * judge(None)
     assert {layer.activations for _, layer in packed_layers(model)} == {"float"}  # as before
 
 
@@ -126,7 +126,7 @@ def test_an_interrupted_search_inside_compress_goes_on(llama_folder, tmp_path, m
     assert not (tmp_path / "out").exists() and (tmp_path / "out.partial/model/search.json").exists()
     outcome = compress_folder(str(folder), tmp_path / "out", recipe, track=steps.append)
     assert computed[3] == computed[4] and len(set(computed)) == len(computed) - 1
-    assert outcome.precision.found.steps == tuple(steps) and outcome.precision.found.within
+    assert outcome.precision.result.steps == tuple(steps) and outcome.precision.result.within
     kept = json.loads((tmp_path / "out/search.json").read_text())["perplexities"]
     assert len(kept) == 1 + len(steps)
 

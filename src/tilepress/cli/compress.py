@@ -77,7 +77,7 @@ def compress(
         recorder.print_json()
     else:
         _print(outcome)
-    if outcome.precision is not None and not outcome.precision.found.within:
+    if outcome.precision is not None and not outcome.precision.result.within:
         typer.echo(tolerance_warning(outcome.precision), err=True)
     if race is not None and not _pays(race):
         typer.echo(_warning(race), err=True)
@@ -126,7 +126,7 @@ def _record(recorder: Recorder, outcome: "Outcome") -> None:
     recorder.add("bits_per_weight", outcome.bits_per_weight, "bit")
     recorder.add("time", outcome.seconds, "s")
     if outcome.precision is not None:
-        found = outcome.precision.found
+        found = outcome.precision.result
         recorder.add("search.activations", str(outcome.precision.format))
         recorder.add("search.within_tolerance", found.within)
         recorder.add("search.loss", 100 * found.loss, "%")
@@ -148,7 +148,7 @@ def _print(outcome: "Outcome") -> None:
         ["time", f"{outcome.seconds:.1f} s"],
     ]
     if outcome.precision is not None:
-        found, format = outcome.precision.found, outcome.precision.format
+        found, format = outcome.precision.result, outcome.precision.format
         said = f"{format}: {100 * found.loss:+.3f} % perplexity, {found.saving:.2f} × fewer bit operations"
         rows += [["activations found", said], ["time of the search", f"{outcome.precision.seconds:.1f} s"]]
     worst = sorted(outcome.layers, key=lambda layer: -layer.error)[:WORST]
@@ -168,7 +168,7 @@ def _dense_rows(outcome: "Outcome") -> list[list[str]]:
 
 
 def tolerance_warning(precision: "Precision") -> str:
-    found = precision.found
+    found = precision.result
     return (
         f"warning: no combination keeps within {100 * found.tolerance:g} % on this text; {precision.format}, the most "
         f"precise one tried, loses {100 * found.loss:.3f} %: allow more, or keep activations as they are"

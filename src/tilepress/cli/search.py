@@ -88,7 +88,7 @@ def search(
         recorder.print_json()
     else:
         _print(out, precision, costs, gptq)
-    if not precision.found.within:
+    if not precision.result.within:
         typer.echo(tolerance_warning(precision), err=True)
 
 
@@ -194,7 +194,7 @@ def _costs(subject: "StudyModel", text: str, precision: "Precision", windows: in
             yield batch
             bar.advance(task)
 
-    schemes = [*BASELINES, Scheme(f"Anda {100 * precision.found.tolerance:g} %", precision.format)]
+    schemes = [*BASELINES, Scheme(f"Anda {100 * precision.result.tolerance:g} %", precision.format)]
     tokens = tokenize(subject.tokenizer, text)
     windowing = Windowing(limit=windows)
     return list(compare_schemes(subject.model, subject.types, subject.products, tokens, schemes, windowing, track))
@@ -222,13 +222,9 @@ def _write(out: Path, recipe: "Recipe", precision: "Precision", subject: "StudyM
 
     activations = recipe.activations.model_copy(update={"format": str(precision.format)})
     write_text(out, to_toml(recipe.model_copy(update={"activations": activations})))
-    if has_lab():
-        from ..report import write_page
-        from ..report.precision import trace_charts
-
-        write_page(
-            out.with_suffix(".search.html"), f"Search for {out.name}", trace_charts(precision.found, subject.products)
-        )
+    write_page(
+        out.with_suffix(".search.html"), f"Search for {out.name}", trace_charts(precision.result, subject.products)
+    )
 
 
 def _record(
@@ -238,7 +234,7 @@ def _record(
     costs: "dict[str, list[Cost]]",
     gptq: float | None,
 ) -> None:
-    found = precision.found
+    found = precision.result
     recorder.add("activations", str(precision.format))
     recorder.add("within_tolerance", found.within)
     recorder.add("iterations", len(found.steps))
@@ -271,7 +267,7 @@ def _record(
 def _print(out: Path, precision: "Precision", costs: "dict[str, list[Cost]]", gptq: float | None) -> None:
     from ..evaluate.precision import cost_table
 
-    found = precision.found
+    found = precision.result
     rows = [
         [
             str(step.number),

@@ -144,13 +144,13 @@ def attend_sparse(
     query: Tensor, keys: Tensor, values: Tensor, format: KvFormat, scaling: float, *, first: int = 0
 ) -> Tensor:
     """A layer's attention: query [heads, rows, channels] of the last token over keys and values [heads, tokens,
-    channels], all rounded to halves, those of full blocks thinned out: [heads, rows, channels], by plain float64.
+    channels], all rounded to halves, those of full blocks pruned: [heads, rows, channels], by plain float64.
 
     Args:
         first: the first token that is seen.
     """
-    k = thinned(as_number(keys, format), format.key_sparsity)[:, first:].to(torch.float64)
-    v = thinned(as_number(values, format), format.value_sparsity)[:, first:].to(torch.float64)
+    k = pruned_blocks(as_number(keys, format), format.key_sparsity)[:, first:].to(torch.float64)
+    v = pruned_blocks(as_number(values, format), format.value_sparsity)[:, first:].to(torch.float64)
     weights = torch.softmax(query.to(torch.float64) @ k.transpose(-1, -2) * scaling, -1)
     return weights @ v
 
@@ -162,7 +162,7 @@ def as_number(x: Tensor, format: KvFormat) -> Tensor:
     return x.to(torch.float32).clamp(-largest, largest).to(half)
 
 
-def thinned(x: Tensor, percent: int) -> Tensor:
+def pruned_blocks(x: Tensor, percent: int) -> Tensor:
     """x [heads, tokens, channels] with `percent` % of each token's values zero, all heads taken together.
 
     They are the smallest in magnitude, of equals the first. Tokens of the last one's block have all, be it full or not.
@@ -170,5 +170,5 @@ def thinned(x: Tensor, percent: int) -> Tensor:
     full = (x.shape[1] - 1) // BLOCK * BLOCK
     values = x[:, :full].transpose(0, 1).flatten(1)
     order = values.abs().argsort(dim=-1, stable=True)
-    kept = values.scatter(-1, order[:, : values.shape[-1] * percent // 100], 0.0)
-    return torch.cat([kept.reshape(full, len(x), x.shape[2]).transpose(0, 1), x[:, full:]], 1)
+    pruned = values.scatter(-1, order[:, : values.shape[-1] * percent // 100], 0.0)
+    return torch.cat([pruned.reshape(full, len(x), x.shape[2]).transpose(0, 1), x[:, full:]], 1)

@@ -1,4 +1,4 @@
-"""What autograd is told of results that it cannot see through."""
+"""Gradients of results that autograd cannot see through."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ def straight_through(x: Tensor, rounded: Tensor) -> Tensor:
 
 
 def without_gradient(out: Tensor, inputs: tuple[Tensor, ...], what: str) -> Tensor:
-    """`out`, computed from `inputs` by `what`; backward() raises RuntimeError where one of them wants a gradient,
+    """`out`, computed from `inputs` by `what`; backward() raises RuntimeError where one of them requires a gradient,
     instead of going on without it."""
     if torch.is_grad_enabled() and any(one.requires_grad for one in inputs):
         out = _NoGradient.apply(what, out, *inputs)  # type: ignore[no-untyped-call, unused-ignore]

@@ -1,4 +1,4 @@
-"""Tensors kept as bit planes of block floating point, packed and unpacked by native code.
+"""Tensors as bit planes of block floating point, packed and unpacked by native code.
 
 `formats.bfp` is the specification: the planes are those of `pack_planes(encode(x, format))` along the last axis, and
 unpacking gives what `decode` gives in float16, which every encoded value fits.
@@ -51,7 +51,7 @@ class PackedPlanes:
 def pack_planes(
     x: Tensor, format: str | BFP, *, nonfinite: Nonfinite = "error", threads: int | None = None
 ) -> PackedPlanes:
-    """Round a float16, bfloat16 or float32 tensor [..., n] to block floating point and keep it as bit planes.
+    """Round a float16, bfloat16 or float32 tensor [..., n] to block floating point and store it as bit planes.
 
     As `formats.bfp.encode` does: what would round to infinity in FP16 becomes ±65504 and is counted; infinities and
     NaN are refused or, with nonfinite="saturate", become ±65504 and +0 and are counted too.
@@ -94,11 +94,11 @@ def unpack_planes(packed: PackedPlanes, *, threads: int | None = None) -> Tensor
 
 
 def _parse(format: str | BFP) -> BFP:
-    found = parse(format) if isinstance(format, str) else format
-    if not isinstance(found, BFP):
+    parsed = parse(format) if isinstance(format, str) else format
+    if not isinstance(parsed, BFP):
         raise FormatError(f"bit planes hold block floating point, bfp:g{GROUP}:m1 to m16, not {format}")
-    _check_group(found)
-    return found
+    _check_group(parsed)
+    return parsed
 
 
 def _check_group(format: BFP) -> None:

@@ -21,17 +21,17 @@ class Dense:
     why: str
 
 
-def dense_layers(model: nn.Module, packed: Collection[str], kept: str | None) -> list[Dense]:
-    """The modules with matrices of their own, other than embeddings, that are not among the names `packed`; `kept` is
-    left out by the recipe."""
-    found = []
+def dense_layers(model: nn.Module, packed: Collection[str], dense_output: str | None) -> list[Dense]:
+    """The modules with matrices of their own, other than embeddings, that are not among the names `packed`;
+    `dense_output` is left out by the recipe."""
+    dense = []
     for name, module in model.named_modules():
         weights = sum(p.numel() for p in module.parameters(recurse=False) if p.ndim > 1)
         if weights and name not in packed and not isinstance(module, nn.Embedding | PackedLinear):
             kind = type(module).__name__
-            why = "weights.lm_head is keep" if name == kept else f"{kind} is not a plain nn.Linear"
-            found.append(Dense(name, kind, weights, why))
-    return found
+            why = "weights.lm_head is keep" if name == dense_output else f"{kind} is not a plain nn.Linear"
+            dense.append(Dense(name, kind, weights, why))
+    return dense
 
 
 def pattern(name: str) -> str:
@@ -63,7 +63,7 @@ def find_blocks(model: nn.Module) -> dict[str, nn.Module]:
     lists = [(name, module) for name, module in _outermost_lists(model) if all(map(all_linear_layers, module))]
     if not lists:
         return {}
-    name, blocks = max(lists, key=lambda found: _linear_weights(found[1]))
+    name, blocks = max(lists, key=lambda named: _linear_weights(named[1]))
     return {f"{name}.{number}": block for number, block in enumerate(blocks)}
 
 
@@ -78,12 +78,12 @@ def output_layer(model: nn.Module) -> str | None:
 
 def stage_state(model: nn.Module, stage: str, blocks: Iterable[str]) -> dict[str, Tensor]:
     """Name → parameter or saved buffer of one of `blocks`, or of all the rest; one that has several names, once."""
-    others = tuple(f"{block}." for block in blocks)
-    found: dict[int, tuple[str, Tensor]] = {}
+    in_blocks = tuple(f"{block}." for block in blocks)
+    tensors: dict[int, tuple[str, Tensor]] = {}
     for key, tensor in model.state_dict(keep_vars=True).items():
-        if key.startswith(f"{stage}.") if stage != REST else not key.startswith(others):
-            found.setdefault(id(tensor), (key, tensor))
-    return dict(found.values())
+        if key.startswith(f"{stage}.") if stage != REST else not key.startswith(in_blocks):
+            tensors.setdefault(id(tensor), (key, tensor))
+    return dict(tensors.values())
 
 
 def _outermost_lists(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.ModuleList]]:

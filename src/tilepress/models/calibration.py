@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from ..compression import InputStatistics
 from ..compression.threads import in_order
 
-GROUP = 8  # windows whose calls are found before any of them is computed
+GROUP = 8  # windows whose calls are looked up before any of them is computed
 
 
 class CalibrationError(ValueError):
@@ -23,7 +23,7 @@ class CalibrationError(ValueError):
 
 
 class _Enough(Exception):
-    """Raised inside a model's forward pass when all that was wanted of it has been seen."""
+    """Raised inside a model's forward pass when all that is needed of it has been seen."""
 
 
 State = Mapping[str, Mapping[Any, Any]]  # what blocks hand each other beside the hidden states, by argument
@@ -50,8 +50,8 @@ class Call:
 
 
 class Run:
-    """A block on one window. `state`: what the blocks before it have put into mappings for others, as Gemma's do with
-    keys and values that several blocks share."""
+    """A block on one window. `state`: what the blocks before it have put into mappings for later ones, as Gemma's do
+    with keys and values that several blocks share."""
 
     def __init__(self, call: Call, block: nn.Module, hidden: Tensor, state: State) -> None:
         self._call, self._block, self._hidden, self._before = call.holding(state), block, hidden, state
@@ -147,7 +147,7 @@ def token_windows(tokens: Tensor, sequences: int, length: int, seed: int) -> Ten
 
 def find_chain(model: nn.Module, blocks: Sequence[nn.Module], windows: Tensor) -> Chain:
     """How the blocks are called when the model reads `windows` [sequences, length]. Only the first of them is computed,
-    once; the others hand on what they are given, in the form in which the first gives it."""
+    once; the rest hand on what they are given, in the form in which the first gives it."""
     chain = _first_chain(model, blocks, windows[0])
     varies = any(_differ(chain.calls, chain.calls_for(window, len(blocks))) for window in windows[1:])
     return replace(chain, varies=varies)
@@ -219,7 +219,7 @@ def statistics_of(
 
     each: `map` for runs that cannot be side by side.
     """
-    found: dict[str, InputStatistics] = {}
+    statistics: dict[str, InputStatistics] = {}
     leaders: dict[str, str] = {}
     watch = _Watch()
     with ExitStack() as stack:
@@ -229,11 +229,11 @@ def statistics_of(
             fresh: list[tuple[str, Tensor]] = []
             for name, x in inputs:
                 if name not in leaders:
-                    leaders[name] = next((other for other, tensor in fresh if tensor is x), name)
+                    leaders[name] = next((earlier for earlier, tensor in fresh if tensor is x), name)
                     fresh.append((name, x))
                 if leaders[name] == name:
-                    _add(found.setdefault(name, InputStatistics(layers[name].in_features, hessian)), name, x)
-    return {name: found[leader] for name, leader in leaders.items()}
+                    _add(statistics.setdefault(name, InputStatistics(layers[name].in_features, hessian)), name, x)
+    return {name: statistics[leader] for name, leader in leaders.items()}
 
 
 class _Watch:
@@ -326,9 +326,9 @@ def _call(arguments: tuple[Any, ...], options: dict[str, Any]) -> Call:
     return Call(*tree_map(_as_it_is, (arguments[1:], rest)))
 
 
-def _differ(calls: Sequence[Call], others: Sequence[Call]) -> bool:
+def _differ(first: Sequence[Call], second: Sequence[Call]) -> bool:
     """Whether a number or tensor among the arguments is another."""
-    sides = ([tree_leaves((call.arguments, dict(call.options))) for call in side] for side in (calls, others))
+    sides = ([tree_leaves((call.arguments, dict(call.options))) for call in side] for side in (first, second))
     pairs = (pair for leaves in zip(*sides, strict=True) for pair in zip_longest(*leaves))
     distinct = {(id(one), id(other)): (one, other) for one, other in pairs}  # many are one tensor for all blocks
     return not all(_is_same(*pair) for pair in distinct.values())

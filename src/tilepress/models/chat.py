@@ -29,15 +29,15 @@ def render_chat(tokenizer: Any, turns: Sequence[Mapping[str, str]]) -> str:
         worker.start()
     sender.close()
     try:
-        said = result.recv_bytes(LONGEST) if result.poll(SECONDS) else f"-it takes more than {SECONDS:g} s".encode()
+        reply = result.recv_bytes(LONGEST) if result.poll(SECONDS) else f"-it takes more than {SECONDS:g} s".encode()
     except (EOFError, OSError):
-        said = b"-it takes too much memory, or writes too much"
+        reply = b"-it takes too much memory, or writes too much"
     finally:
         worker.kill()
         worker.join()
-    if said[:1] != b"+":
-        raise ChatTemplateError(f"the model's chat template cannot be used: {said[1:].decode()}; leave --chat out")
-    return said[1:].decode()
+    if reply[:1] != b"+":
+        raise ChatTemplateError(f"the model's chat template cannot be used: {reply[1:].decode()}; leave --chat out")
+    return reply[1:].decode()
 
 
 def _work(tokenizer: Any, turns: Sequence[Mapping[str, str]], sender: Any) -> None:
@@ -50,7 +50,7 @@ def _work(tokenizer: Any, turns: Sequence[Mapping[str, str]], sender: Any) -> No
     except Exception as error:  # templates raise what they like
         sender.send_bytes(b"-" + " ".join(str(error).split())[:200].encode())
     except KeyboardInterrupt:
-        pass  # for the other process to tell
+        pass  # the parent process reports it
 
 
 def _limit_memory() -> None:

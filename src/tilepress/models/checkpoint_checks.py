@@ -1,7 +1,7 @@
 """What a model's folder has that we would lose without a word, or that could run code: refused, in one line.
 
-Weights quantised by others are codes without a meaning when their scales are dropped; a tensor that the model does not
-take is a sign of that, of a wrong config, or of a part of the model (a vision tower) that is left out.
+Weights quantised by other tools are codes without a meaning when their scales are dropped; a tensor that the model does
+not take is a sign of that, of a wrong config, or of a part of the model (a vision tower) that is left out.
 """
 
 import re
@@ -98,8 +98,8 @@ def places(model: Any, stored: Iterable[str], streamed: bool = False) -> dict[st
 def _method(stated: Any) -> str | None:
     if not stated:
         return None
-    found = stated.get("quant_method") if isinstance(stated, Mapping) else getattr(stated, "quant_method", None)
-    return str(getattr(found, "value", found) or "an unknown method")
+    method = stated.get("quant_method") if isinstance(stated, Mapping) else getattr(stated, "quant_method", None)
+    return str(getattr(method, "value", method) or "an unknown method")
 
 
 def _sorted_out(model: Any, unused: Mapping[str, str]) -> tuple[dict[str, int], list[str]]:

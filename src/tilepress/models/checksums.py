@@ -55,9 +55,9 @@ def read_sums(folder: Path) -> dict[str, str]:
         raise DamagedError(f"{path} is no list of checksums ({error}): copy or compress the model again") from error
 
 
-def check_sums(folder: Path, wanted: Callable[[str], bool] = lambda _: True) -> set[str]:
-    """Check the listed files whose names are `wanted`, and return their names; DamagedError names the first bad one."""
-    stated = {name: digest for name, digest in read_sums(folder).items() if wanted(name)}
+def check_sums(folder: Path, selects: Callable[[str], bool] = lambda _: True) -> set[str]:
+    """Check the listed files that `selects` picks, and return their names; DamagedError names the first bad one."""
+    stated = {name: digest for name, digest in read_sums(folder).items() if selects(name)}
     for name in stated:
         if not (folder / name).is_file():
             raise DamagedError(f"{folder} lacks {name}, which {SUMS} lists: copy or compress the model again")
@@ -71,13 +71,13 @@ def check_sums(folder: Path, wanted: Callable[[str], bool] = lambda _: True) -> 
 
 
 def _parse(lines: Iterable[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    sums: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
         match = _LINE.fullmatch(line)
-        if match is None or match[2] in ("", ".", "..", SUMS) or match[2] in found:
+        if match is None or match[2] in ("", ".", "..", SUMS) or match[2] in sums:
             raise ValueError(f"line {number} is not a checksum and the name of a file")
-        found[match[2]] = match[1]
-    return found
+        sums[match[2]] = match[1]
+    return sums
 
 
 def _sha256(path: Path) -> str:

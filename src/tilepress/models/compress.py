@@ -120,7 +120,7 @@ def compress_model(
 ) -> nn.Module:
     """Put packed layers in the place of `model`'s linear layers, in place, as the recipe says; returns the model.
 
-    Where the recipe leaves Anda's mantissas to be found (`anda:1%`), they are, on the calibration text, last of all.
+    Where Anda's mantissas are to be searched for (`anda:1%`), that is done on the calibration text, last of all.
 
     Args:
         model: any module tree with `nn.Linear` on the CPU; one of transformers' can then be saved by `save_pretrained`.
@@ -153,10 +153,10 @@ def read_windows(recipe: Recipe, tokenizer: Any, text: str | None = None) -> Ten
             f"{recipe.looking} looks at calibration inputs: give a tokenizer for the recipe's text, or windows of "
             "tokens"
         )
-    wanted = recipe.calibration
-    text = calibration_text(wanted.text)[1] if text is None else text
+    calibration = recipe.calibration
+    text = calibration_text(calibration.text)[1] if text is None else text
     tokens = torch.tensor(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
-    return token_windows(tokens, wanted.sequences, wanted.length, wanted.seed)
+    return token_windows(tokens, calibration.sequences, calibration.length, calibration.seed)
 
 
 def choose_mantissas(
@@ -167,12 +167,12 @@ def choose_mantissas(
     track: Callable[[Step], None] = lambda _: None,
 ) -> tuple[Recipe, Precision]:
     """Find the mantissas that the recipe leaves open, on the packed model's weights in ordinary layers (see
-    `study_model.load_study_model` for why): the recipe with them, and how they were found."""
-    wanted = recipe.activations.search
-    assert wanted is not None
+    `study_model.load_study_model` for why): the recipe with them, and the search's result."""
+    request = recipe.activations.search
+    assert request is not None
     types = classify(model, recipe.activations.types)
     precision = find_precision(
-        Judge(model, types, windows, wanted.group, evaluations), products(model, types), wanted, track=track
+        Judge(model, types, windows, request.group, evaluations), products(model, types), request, track=track
     )
     activations = recipe.activations.model_copy(update={"format": str(precision.format)})
     return recipe.model_copy(update={"activations": activations}), precision
@@ -180,8 +180,8 @@ def choose_mantissas(
 
 def with_activations_of(model: nn.Module, layers: list[Layer], recipe: Recipe) -> list[Layer]:
     """`layers` with the activations that the recipe has for them."""
-    wanted = layer_activations(model, recipe.activations.format, recipe.activations.types)
-    return [replace(layer, activations=wanted[layer.name]) for layer in layers]
+    activations = layer_activations(model, recipe.activations.format, recipe.activations.types)
+    return [replace(layer, activations=activations[layer.name]) for layer in layers]
 
 
 def describe(
@@ -190,8 +190,8 @@ def describe(
     import transformers
 
     versions = {"tilepress": __version__, "torch": torch.__version__, "transformers": transformers.__version__}
-    kept = ("format", "density", "error", "activations", "streams")
-    described = {layer.name: {key: getattr(layer, key) for key in kept} for layer in layers}
+    keys = ("format", "density", "error", "activations", "streams")
+    described = {layer.name: {key: getattr(layer, key) for key in keys} for layer in layers}
     reasons, stated = {layer.name: layer.why for layer in dense}, recipe.model_dump(mode="json")
     return TilepressConfig(described, stated, versions, source=source, dense=reasons, checksums=SUMS)
 
@@ -225,10 +225,10 @@ class Compression:
         self.storage.fetch(REST)
         progress(Progress(0, len(self.stages), None))
         for done, stage in enumerate(self.stages, 1):
-            found = self.storage.finished(stage)
-            if found is None:
-                found, fresh = self._compress_stage(stage), fresh + 1
-            layers += found
+            packed = self.storage.finished(stage)
+            if packed is None:
+                packed, fresh = self._compress_stage(stage), fresh + 1
+            layers += packed
             left = (time.monotonic() - start) / fresh * (len(self.stages) - done) if fresh else None
             progress(Progress(done, len(self.stages), left))
         return layers
@@ -264,9 +264,9 @@ class Compression:
                 self._smooth(stage)
             runs = self._block_runs(stage)
             statistics = statistics_of(layers, runs, self.recipe.needs_hessian, each=self.chain.each)
-            found = self._pack(layers, types, statistics)
+            packed = self._pack(layers, types, statistics)
             self._hand_on(stage)
-        return found
+        return packed
 
     def _smooth(self, stage: str) -> None:
         runs, cache = list(islice(self._block_runs(stage), SEQUENCES)), self.recipe.kv_cache
@@ -309,14 +309,14 @@ class Compression:
         self, layers: dict[str, nn.Linear], types: Mapping[str, torch.dtype], statistics: dict[str, InputStatistics]
     ) -> list[Layer]:
         """Empties `layers` and `statistics` on the way: a layer that is packed is not held in memory any more."""
-        found = []
+        results = []
         for name, dtype in types.items():
             packed, result = pack_layer(
                 name, layers.pop(name), dtype, self.recipe, self.activations[name], statistics.pop(name, None)
             )
             replace_layer(self.model, name, packed)
-            found.append(result)
-        return found
+            results.append(result)
+        return results
 
     def _hidden(self, stage: str, shape: tuple[int, ...] = ()) -> Tensor:
         """[sequences, *shape]; `shape`, [1, length, hidden] mostly, is known where it is first filled."""
@@ -366,15 +366,15 @@ def _left_dense(model: nn.Module, recipe: Recipe) -> list[Dense]:
     """The layers that `recipe` leaves as they are; ValueError where it cannot be followed."""
     if any(True for _ in packed_layers(model)):
         raise ValueError("the model is compressed already: compress the one it was made from")
-    kept = output_layer(model) if recipe.weights.lm_head == "keep" else None
-    packed = linear_layers(model).keys() - {kept}
+    dense_output = output_layer(model) if recipe.weights.lm_head == "keep" else None
+    packed = linear_layers(model).keys() - {dense_output}
     if not packed:
-        found = sorted({type(module).__name__ for module in model.modules() if "Conv1D" in type(module).__name__})
-        hint = f"; its {', '.join(found)} layers, as in GPT-2, are not supported" if found else ""
-        but = f" but {kept}, which lm_head keep leaves as it is" if kept in linear_layers(model) else ""
+        unsupported = sorted({type(module).__name__ for module in model.modules() if "Conv1D" in type(module).__name__})
+        hint = f"; its {', '.join(unsupported)} layers, as in GPT-2, are not supported" if unsupported else ""
+        but = f" but {dense_output}, which lm_head keep leaves as it is" if dense_output in linear_layers(model) else ""
         raise ValueError(f"{type(model).__name__} has no nn.Linear layer{but}, so there is nothing to compress{hint}")
-    recipe.check_overrides(packed, kept)
-    return dense_layers(model, packed, kept)
+    recipe.check_overrides(packed, dense_output)
+    return dense_layers(model, packed, dense_output)
 
 
 def _refuse_length(model: Any, windows: Tensor) -> None:

@@ -31,8 +31,8 @@ COMPANIONS = {".json", ".txt", ".model", ".jinja", ".tiktoken"}
 @dataclass(frozen=True)
 class Outcome:
     """What was written to `folder`. `source_bytes`, `nbytes`: files of weights before and after. `seconds`: of this
-    run; of one that went on with an interrupted one, without what had been finished. `dense`: the layers that kept
-    their weights as they were. `precision`: how Anda's mantissas were found, where they were searched for."""
+    run; of one that went on with an interrupted one, without what had been finished. `dense`: the layers whose
+    weights stay as they were. `precision`: of the search for Anda's mantissas, if there was one."""
 
     folder: Path
     layers: list[Layer]
@@ -132,8 +132,8 @@ def _config(folder: Path, model: Any, described: TilepressConfig) -> dict[str, A
 
 def _companions(folder: Path, with_code: bool) -> list[Path]:
     """The tokenizer's files, and whatever else is neither weights nor config; code only where that is trusted."""
-    wanted = COMPANIONS | ({".py"} if with_code else set())
-    files = (path for path in sorted(folder.iterdir()) if path.is_file() and path.suffix in wanted)
+    suffixes = COMPANIONS | ({".py"} if with_code else set())
+    files = (path for path in sorted(folder.iterdir()) if path.is_file() and path.suffix in suffixes)
     written = ("config.json", INDEX, SEARCH)
     companions = [path for path in files if path.name not in written and can_be_listed(path.name)]
     for path in companions:

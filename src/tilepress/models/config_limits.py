@@ -29,25 +29,25 @@ def check_config(folder: Path) -> None:
     """ModelUnavailableError where config.json is too large to be parsed, or has more layers than can be listed."""
     weights = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
     try:
-        found = json.loads(read_bounded_text(folder / "config.json", json_limit(weights)))
+        config = json.loads(read_bounded_text(folder / "config.json", json_limit(weights)))
     except (UnreadableError, RecursionError) as error:
         raise ModelUnavailableError(f"{folder}/config.json cannot be read: {error}") from error
     except ValueError:
         return  # what is not JSON, transformers will name
-    for key, count in _counts(found):
+    for key, count in _counts(config):
         if count > MOST_LAYERS:
-            said = f"{folder}/config.json says {key}: {str(count)[:20]}"
-            raise ModelUnavailableError(f"{said}, and no model has so many: {AGAIN}")
+            message = f"{folder}/config.json says {key}: {str(count)[:20]}"
+            raise ModelUnavailableError(f"{message}, and no model has so many: {AGAIN}")
 
 
 def check_described(folder: Path, config: Any, shards: Shards, trust_remote_code: bool = False) -> None:
     """ModelUnavailableError where the model that `config` describes has more parameters than the files hold."""
     model = _described(folder, config, len(shards.shapes), trust_remote_code)
     held = sum(map(prod, shards.shapes.values()))
-    wanted = sum(parameter.numel() for parameter in _unpacked(model, config))
-    if wanted > held + MISSING:
+    named = sum(parameter.numel() for parameter in _unpacked(model, config))
+    if named > held + MISSING:
         raise ModelUnavailableError(
-            f"{folder}/config.json describes {wanted / 1e6:.1f} million weights beside packed ones, and the files hold "
+            f"{folder}/config.json describes {named / 1e6:.1f} million weights beside packed ones, and the files hold "
             f"{held / 1e6:.1f} million numbers: {AGAIN}"
         )
     buffers = sum(buffer.nbytes for buffer in model.buffers())
@@ -85,7 +85,7 @@ def _counts(value: Any) -> Iterator[tuple[str, float]]:
 
 def _unpacked(model: nn.Module, config: Any) -> Iterator[nn.Parameter]:
     """Parameters that the files should hold as they are. A packed layer has no memory until it is put together, and
-    what others have packed is for them to judge."""
+    files that other tools have packed are not checked here."""
     quantization: Any = getattr(config, "quantization_config", None) or {"quant_method": "tilepress", "layers": {}}
     if not isinstance(quantization, Mapping) or quantization.get("quant_method") != "tilepress":
         return

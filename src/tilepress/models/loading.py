@@ -60,11 +60,11 @@ def load_model(
         check_sums(folder, lambda file: not is_weights(file))  # before they are used; weights when they are loaded
     config, shards = read_config(folder, allowed), _shards(name, folder)
     check_described(folder, config, shards, trust_remote_code)
-    model, found = _load(name, folder, dtype or _native_dtype(config), allowed)
-    if found["missing_keys"]:
-        first = sorted(found["missing_keys"])[0]
+    model, report = _load(name, folder, dtype or _native_dtype(config), allowed)
+    if report["missing_keys"]:
+        first = sorted(report["missing_keys"])[0]
         raise ModelUnavailableError(
-            f"{name} lacks {len(found['missing_keys'])} tensors, {first} among them, and random numbers would take "
+            f"{name} lacks {len(report['missing_keys'])} tensors, {first} among them, and random numbers would take "
             "their place: fetch or save the model again"
         )
     refuse_unused(name, model, shards, allowed, announce)
@@ -149,7 +149,7 @@ def _shards(name: str, folder: Path) -> Shards:
 
 
 def _load(name: str, folder: Path, dtype: torch.dtype, allowed: Allowed) -> tuple[Any, dict[str, Any]]:
-    """The model, and what transformers found amiss. Never from pickles, which may run code when they are read."""
+    """The model, and transformers' loading report. Never from pickles, which may run code when they are read."""
     from transformers import AutoModelForCausalLM
 
     options = {"use_safetensors": True, "trust_remote_code": allowed.trust_remote_code, "output_loading_info": True}
@@ -164,8 +164,8 @@ def _load(name: str, folder: Path, dtype: torch.dtype, allowed: Allowed) -> tupl
         raise ModelUnavailableError(
             f"{name} holds weights of other shapes than its config.json says: fetch or save the model again"
         ) from error
-    model, found = loaded
-    return model, found
+    model, report = loaded
+    return model, report
 
 
 @contextmanager
@@ -197,10 +197,10 @@ def _hub_folder(name: str, with_code: bool) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-    wanted = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.tiktoken", SUMS]
-    wanted += ["*.py"] if with_code else []
+    patterns = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.tiktoken", SUMS]
+    patterns += ["*.py"] if with_code else []
     try:
-        return Path(snapshot_download(name, allow_patterns=wanted))
+        return Path(snapshot_download(name, allow_patterns=patterns))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise ModelUnavailableError(
             f"{name!r} is neither a folder or a GGUF file here nor {EMBEDDED}, and the Hugging Face hub did not give "

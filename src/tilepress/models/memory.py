@@ -26,10 +26,10 @@ def working_set(model: nn.Module, recipe: Recipe) -> int:
 
 def _stages(model: nn.Module, recipe: Recipe) -> list[list[nn.Linear]]:
     """The linear layers of each stage that are compressed, where there are any."""
-    blocks, kept = find_blocks(model), output_layer(model) if recipe.weights.lm_head == "keep" else None
+    blocks, dense_output = find_blocks(model), output_layer(model) if recipe.weights.lm_head == "keep" else None
     stages: dict[str, list[nn.Linear]] = {}
     for name, layer in linear_layers(model).items():
-        if name != kept:
+        if name != dense_output:
             stage = next((block for block in blocks if name.startswith(f"{block}.")), REST)
             stages.setdefault(stage, []).append(layer)
     return list(stages.values())

@@ -26,7 +26,7 @@ class EvaluationsError(ValueError):
 
 
 class Evaluations:
-    """Perplexities by combination, kept in the file `path` as soon as they are there, so that a search that was
+    """Perplexities by combination, written to the file `path` as soon as they are there, so that a search that was
     interrupted goes on, and another tolerance asks only for what is new. `job`: all that they depend on."""
 
     def __init__(self, path: Path | None = None, job: Mapping[str, Any] | None = None) -> None:
@@ -45,8 +45,8 @@ class Evaluations:
         if self._path is None or not self._path.exists():
             return {}
         try:
-            kept = json.loads(self._path.read_text())
-            job, known = kept["job"], {str(key): float(value) for key, value in kept["perplexities"].items()}
+            stored = json.loads(self._path.read_text())
+            job, known = stored["job"], {str(key): float(value) for key, value in stored["perplexities"].items()}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise EvaluationsError(f"{self._path} is not what a search left: delete it, or move it away") from error
         if job != self._job:
@@ -85,9 +85,9 @@ class Judge:
 
 @dataclass(frozen=True)
 class Precision:
-    """What a search found, in how many `seconds`; `optimum`: what brute force did, where it was asked for."""
+    """The `result` of a search that took so many `seconds`; `optimum`: that of brute force, where it was asked for."""
 
-    found: Found
+    result: Found
     format: Anda
     seconds: float
     optimum: Found | None = None
@@ -96,20 +96,20 @@ class Precision:
 def find_precision(
     judge: Judge,
     products: Products,
-    wanted: AndaSearch,
+    request: AndaSearch,
     *,
     prove: bool = False,
     track: Callable[[Step], None] = lambda _: None,
 ) -> Precision:
     """Anda's search on a model; `prove`: then by brute force too."""
     start = time.monotonic()
-    found = search(judge, products, wanted.tolerance, track=track)
+    result = search(judge, products, request.tolerance, track=track)
     seconds = time.monotonic() - start
     optimum = None
     if prove:
-        least = min(4, *found.mantissas)
-        optimum = brute_force(judge, products, wanted.tolerance, least=least, track=track)
-    return Precision(found, Anda(found.mantissas, wanted.group), seconds, optimum)
+        least = min(4, *result.mantissas)
+        optimum = brute_force(judge, products, request.tolerance, least=least, track=track)
+    return Precision(result, Anda(result.mantissas, request.group), seconds, optimum)
 
 
 def window_perplexity(

@@ -69,7 +69,7 @@ class Override(_Section):
 
 
 class Weights(_Section):
-    """How weights are stored, which are kept (`density`, 1 is all) and how codes are chosen."""
+    """How weights are stored, which are not zero (`density`, 1 is all) and how codes are chosen."""
 
     format: FormatName = "int4:g32"
     density: Density = 1.0
@@ -89,13 +89,13 @@ class Activations(_Section):
 
     @property
     def search(self) -> AndaSearch | None:
-        """What is still to be found, if anything is."""
+        """The search that is still to be done, if any."""
         format = parse_activations(self.format)
         return format if isinstance(format, AndaSearch) else None
 
 
 class KvCacheRecipe(_Section):
-    """What `generate` keeps keys and values in: as the model has them, or as `formats.kv` says. `smoothing` of keys:
+    """What `generate` stores keys and values in: as the model has them, or as `formats.kv` says. `smoothing` of keys:
     offline folds scales into weights, see `smoothing`; online subtracts offsets, see `tilepress.kv_cache`; hybrid does
     both."""
 
@@ -174,12 +174,14 @@ class Recipe(_Section):
         """What becomes of the layer of that name; of several overrides that match it, the last counts."""
         return self._plan([override for override in self.weights.override if fnmatchcase(layer, override.match)])
 
-    def check_overrides(self, layers: Collection[str], kept: str | None = None) -> None:
-        """RecipeError where an override fits none of `layers`, which are compressed; `kept` is the output layer where
-        it is not."""
+    def check_overrides(self, layers: Collection[str], dense_output: str | None = None) -> None:
+        """RecipeError where an override fits none of `layers`, which are compressed; `dense_output` is the output
+        layer where it is not."""
         for number, override in enumerate(self.weights.override):
             if not any(fnmatchcase(layer, override.match) for layer in layers):
-                raise RecipeError(f"weights.override[{number}].match: {_unfitting(override.match, layers, kept)}")
+                raise RecipeError(
+                    f"weights.override[{number}].match: {_unfitting(override.match, layers, dense_output)}"
+                )
 
     def _plan(self, overrides: Sequence[Override]) -> WeightPlan:
         weights = self.weights
@@ -230,9 +232,9 @@ def to_toml(recipe: Recipe) -> str:
     return tomli_w.dumps(dict(sorted(stated.items())))
 
 
-def _unfitting(match: str, layers: Collection[str], kept: str | None) -> str:
-    if kept is not None and fnmatchcase(kept, match):
-        return f'{match!r} fits only {kept}, which weights.lm_head "keep" leaves as it is: set it to "compress"'
+def _unfitting(match: str, layers: Collection[str], dense_output: str | None) -> str:
+    if dense_output is not None and fnmatchcase(dense_output, match):
+        return f'{match!r} fits only {dense_output}, which weights.lm_head "keep" leaves as it is: set it to "compress"'
     names = sorted({pattern(layer) for layer in layers})
     near = get_close_matches(match, names, n=1, cutoff=0.0)[0]
     listing = ", ".join(names[:MOST_NAMES]) + (" …" if len(names) > MOST_NAMES else "")

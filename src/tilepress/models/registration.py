@@ -29,7 +29,7 @@ class TilepressConfig(QuantizationConfigMixin):
     """What a compressed model's config says of it.
 
     `layers`: name → its format, density, error, `activations`, and `streams`: the arrays it has, each with its type.
-    `dense`: name → why, of the layers that kept their weights as they were. `recipe` and `versions` tell how it was
+    `dense`: name → why, of the layers whose weights stay as they were. `recipe` and `versions` say how it was
     made, `source` of what: the name that it was loaded by, where it had one.
     `checksums` names the file beside it that lists the folder's files; None where that was not written yet.
     """
@@ -205,12 +205,12 @@ def dense_layer(layer: PackedLinear, dtype: torch.dtype) -> nn.Linear:
 
 
 def _dtype(layer: str, name: Any) -> torch.dtype:
-    found = getattr(torch, name, None) if isinstance(name, str) else None
-    if not isinstance(found, torch.dtype):
+    dtype = getattr(torch, name, None) if isinstance(name, str) else None
+    if not isinstance(dtype, torch.dtype):
         raise ValueError(
             f"config.json has arrays of {layer} in {name!r}, which is no type of numbers: compress it again"
         )
-    return found
+    return dtype
 
 
 def _place(model: Any, name: str) -> str | None:

@@ -61,11 +61,11 @@ def learn_before_rotation(
     steps: int | None = None,
 ) -> dict[str, Tensor]:
     """Name of a block → scales [heads, channels] for a cache of keys before they are rotated, as if there were one. No
-    weights can hold them: what is kept would be divided by them when it is read."""
-    found = {}
+    weights can hold them: what is cached would be divided by them when it is read."""
+    scales = {}
     for name, runs in block_runs(model, windows, track):
-        found[name] = _learn(model, name, runs, _packed(parse_kv(format)), 0, steps, find_rotary(model))
-    return found
+        scales[name] = _learn(model, name, runs, _packed(parse_kv(format)), 0, steps, find_rotary(model))
+    return scales
 
 
 def block_runs(
@@ -112,20 +112,20 @@ def smooth_block(
 
 def find_attention(block: nn.Module, name: str) -> Any:
     """The attention module of a block."""
-    found = [module for module in block.modules() if "head_dim" in module.__dict__ and "layer_idx" in module.__dict__]
-    if len(found) != 1:
-        raise SmoothingError(f"{name} has {len(found)} attention modules, and scales are learned for one: {INSTEAD}")
-    return found[0]
+    modules = [module for module in block.modules() if "head_dim" in module.__dict__ and "layer_idx" in module.__dict__]
+    if len(modules) != 1:
+        raise SmoothingError(f"{name} has {len(modules)} attention modules, and scales are learned for one: {INSTEAD}")
+    return modules[0]
 
 
 def find_rotary(model: nn.Module) -> Any:
     """What gives the model's cosines and sines."""
-    found = [module for name, module in model.named_modules() if name.rpartition(".")[2] == "rotary_emb"]
-    if len(found) != 1:
+    modules = [module for name, module in model.named_modules() if name.rpartition(".")[2] == "rotary_emb"]
+    if len(modules) != 1:
         raise SmoothingError(
             f"{type(model).__name__} has no rotary embedding of its own that keys could be kept before"
         )
-    return found[0]
+    return modules[0]
 
 
 @torch.no_grad()
@@ -177,8 +177,8 @@ def _learn(
 
 
 class _Learning:
-    """One block's scales, as exponents of two: of each pair of channels that are rotated together, and of each other
-    channel, [heads, pairs and others]. `targets`: what `runs` give with nothing rounded."""
+    """One block's scales, as exponents of two: of each pair of channels that are rotated together, and of each channel
+    that is not rotated, [heads, pairs and the rest]. `targets`: what `runs` give with nothing rounded."""
 
     def __init__(
         self,

@@ -81,7 +81,7 @@ def on_device(loaded: LoadedModel, device: str) -> LoadedModel:
 
 
 def round_cache(model: nn.Module, format: str | None, smoothing: str = "none") -> None:
-    """Let `model` attend from now on as if it kept keys and values in `format`, by emulation; if not given, in what a
+    """Let `model` attend from now on as if its cache were in `format`, by emulation; if not given, in what a
     compressed model remembers, else as it comes."""
     config = getattr(model.config, "quantization_config", None)
     remembered = cache_of(getattr(config, "recipe", {}))
@@ -94,16 +94,16 @@ def round_cache(model: nn.Module, format: str | None, smoothing: str = "none") -
 def round_activations(model: nn.Module, format: str) -> None:
     """Round the activations of `model` from now on, in every linear layer but the output layer, natively where packed
     layers can and by emulation elsewhere. The format: fp, bf16, int8, bfp:gN:mN or Anda's."""
-    wanted = parse_activations(format)
-    if isinstance(wanted, AndaSearch):
+    parsed = parse_activations(format)
+    if isinstance(parsed, AndaSearch):
         raise ValueError(f"activations are rounded to bf16, int8, bfp:gN:mN or anda:7,7,6,5, not {format}")
     for _, layer in packed_layers(model):
         layer.set_activations("float")
     formats: Mapping[str, BFP | Named] = {}
-    if isinstance(wanted, Anda):
-        formats = layer_formats(classify(model), wanted)
-    elif wanted != "fp":
-        formats = {name: wanted for name in all_linear_layers(model) if name != output_layer(model)}
+    if isinstance(parsed, Anda):
+        formats = layer_formats(classify(model), parsed)
+    elif parsed != "fp":
+        formats = {name: parsed for name in all_linear_layers(model) if name != output_layer(model)}
     set_activations(model, formats)
 
 

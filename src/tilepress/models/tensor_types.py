@@ -37,7 +37,7 @@ def classify(model: nn.Module, mapping: Mapping[str, LayerType] | None = None) -
     """Name → type of the inputs, for each linear layer in a decoder block and each that `mapping` has a pattern for."""
     mapping = mapping or {}
     inside = tuple(f"{block}." for block in find_blocks(model))
-    output, found = output_layer(model), dict[str, LayerType]()
+    output, types = output_layer(model), dict[str, LayerType]()
     for name in all_linear_layers(model):
         kind = _mapped(name, mapping)
         if kind is None and (name.startswith(inside) if inside else name != output):
@@ -45,27 +45,27 @@ def classify(model: nn.Module, mapping: Mapping[str, LayerType] | None = None) -
             if kind is None:
                 raise TensorTypeError(_unknown(name))
         if kind is not None:
-            found[name] = kind
-    if not any(kind != "fp" for kind in found.values()):
+            types[name] = kind
+    if not any(kind != "fp" for kind in types.values()):
         raise TensorTypeError(
             f"{type(model).__name__} has no linear layer that takes one of Anda's tensor types "
             f"({', '.join(TENSOR_TYPES)}): take bfp:gN:mN for all layers alike, or map its layers' names to types"
         )
-    return found
+    return types
 
 
 def layer_activations(model: nn.Module, format: str, mapping: Mapping[str, LayerType] | None = None) -> dict[str, str]:
     """Name → activations of every linear layer as `kernels.linear` calls them, for the format of a recipe.
 
-    Under Anda, layers of no type compute with floats; so do all, as long as mantissas are still to be found.
+    Under Anda, layers of no type compute with floats; so do all, as long as mantissas are still to be searched for.
     """
-    wanted = parse_activations(format)
+    parsed = parse_activations(format)
     layers = all_linear_layers(model)
-    if isinstance(wanted, Anda | AndaSearch):
+    if isinstance(parsed, Anda | AndaSearch):
         types = classify(model, mapping)
-        formats = layer_formats(types, wanted) if isinstance(wanted, Anda) else {}
+        formats = layer_formats(types, parsed) if isinstance(parsed, Anda) else {}
         return {name: str(formats.get(name, "float")) for name in layers}
-    return dict.fromkeys(layers, "float" if wanted == "fp" else str(wanted))
+    return dict.fromkeys(layers, "float" if parsed == "fp" else str(parsed))
 
 
 def layer_formats(types: Mapping[str, LayerType], format: Anda) -> dict[str, BFP]:

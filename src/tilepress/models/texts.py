@@ -28,22 +28,22 @@ def read_text(name: str) -> str:
 
 
 def calibration_text(path: str | None) -> tuple[str, str]:
-    """(name, text) to calibrate with: what is asked for, else WikiText-2's training part where it is found, else the
+    """(name, text) to calibrate with: what is asked for, else WikiText-2's training part where it is there, else the
     documentation in CPython."""
-    name = path or _first_found("wikitext2-train")
+    name = path or _name_or_pydoc("wikitext2-train")
     return name, read_text(name)
 
 
 def evaluation_text(path: str | None) -> tuple[str, str]:
-    """(name, text) to measure on: what is asked for, else WikiText-2's test part where it is found, else the
+    """(name, text) to measure on: what is asked for, else WikiText-2's test part where it is there, else the
     documentation in CPython."""
-    name = path or _first_found("wikitext2")
+    name = path or _name_or_pydoc("wikitext2")
     return name, read_text(name)
 
 
 def data_file(file_name: str) -> Path:
     """Where the file `file_name` of a named text or task lies."""
-    if (path := _found(file_name)) is None:
+    if (path := _find_file(file_name)) is None:
         places = " nor in ".join(map(str, _folders()))
         raise TextUnavailableError(
             f"{file_name} is not in {places}; put it there, name its folder in TILEPRESS_DATA, "
@@ -52,8 +52,8 @@ def data_file(file_name: str) -> Path:
     return path
 
 
-def _first_found(name: str) -> str:
-    return name if _found(FILES[name]) else PYDOC
+def _name_or_pydoc(name: str) -> str:
+    return name if _find_file(FILES[name]) else PYDOC
 
 
 def _folders() -> list[Path]:
@@ -61,7 +61,7 @@ def _folders() -> list[Path]:
     return [*named, cache_folder() / "data"]
 
 
-def _found(file_name: str) -> Path | None:
+def _find_file(file_name: str) -> Path | None:
     return next((folder / file_name for folder in _folders() if (folder / file_name).is_file()), None)
 
 

@@ -33,10 +33,10 @@ def decode_natively(model: nn.Module) -> int:
         return 0
     _native.keep_freed_memory()
     modules: Iterable[Any] = model.modules()
-    found = [module for module in modules if type(module).__name__ in MODELS and _is_packed(module)]
-    for decoder in found:
+    decoders = [module for module in modules if type(module).__name__ in MODELS and _is_packed(module)]
+    for decoder in decoders:
         decoder.forward = _Decoding(decoder)
-    return sum(len(decoder.layers) for decoder in found)
+    return sum(len(decoder.layers) for decoder in decoders)
 
 
 def decode_by_modules(model: nn.Module) -> None:

@@ -29,7 +29,7 @@ def to_fp16(x: Tensor) -> Tensor:
 
 
 def to_int8(x: Tensor) -> Tensor:
-    """Rounded to int8 with a scale a row, in its own type."""
+    """Rounded to int8 with one scale per row, in its own type."""
     rows = x.reshape(-1, x.shape[-1]).to(torch.float32)
     return dequantize(quantize(rows, INT8_ROWS), INT8_ROWS).view(x.shape).to(x.dtype)
 

@@ -53,19 +53,19 @@ def emulate_kv(
 
 
 def emulated_attention(
-    query: Tensor, key: Tensor, value: Tensor, wanted: Emulation, scaling: float, window: int | None = None
+    query: Tensor, key: Tensor, value: Tensor, emulation: Emulation, scaling: float, window: int | None = None
 ) -> Tensor:
     """query [batch, query heads, tokens, channels], each token's over key and value [batch, heads, tokens, channels] up
     to its own, or the last `window` of these: shaped like it."""
-    format = wanted.format
+    format = emulation.format
     if format.bfp is None and not format.is_sparse:
         return _over_halves(query, key, value, format, scaling, window)
     if query.is_cpu and can_pack(format, key.shape[-1]):
         batch, heads, _, channels = key.shape
-        smoothed = wanted.smoothed_channels
+        smoothed = emulation.smoothed_channels
         store = kv_store(format, batch, heads, channels, window=window, smoothed_channels=smoothed)
         return store.attend(query, key, value, scaling)
-    return vectorised(query, key, value, wanted, scaling, window)
+    return vectorised(query, key, value, emulation, scaling, window)
 
 
 def _over_halves(
@@ -80,15 +80,15 @@ def _over_halves(
 
 
 def vectorised(
-    query: Tensor, key: Tensor, value: Tensor, wanted: Emulation, scaling: float, window: int | None = None
+    query: Tensor, key: Tensor, value: Tensor, emulation: Emulation, scaling: float, window: int | None = None
 ) -> Tensor:
     """`emulated_attention` of what is packed, with nothing packed."""
-    format = wanted.format
+    format = emulation.format
     if format.bfp is None:
         return emulate_sparse(query, key, value, format, scaling, window=window)
     keys = prune_tokens(_as_halves(key), format.key_sparsity)
     values = prune_tokens(_as_halves(value), format.value_sparsity)
-    smoothed = wanted.smoothed_channels
+    smoothed = emulation.smoothed_channels
     return emulate(query, keys, values, format.bfp, scaling, window=window, smoothed_channels=smoothed)
 
 
@@ -117,11 +117,11 @@ def emulate(
 def emulate_sparse(
     query: Tensor, keys: Tensor, values: Tensor, format: KvFormat, scaling: float, *, window: int | None = None
 ) -> Tensor:
-    """As `emulate`, over a sparse cache: each query sees all of its own block, and what was kept of those before."""
+    """As `emulate`, over a sparse cache: each query sees all of its own block, and the non-zeros of those before."""
     batch, heads, tokens, channels = keys.shape
     rows = query.reshape(batch, heads, -1, tokens, channels)
-    k, left_k = _thinned(as_number(keys, format), format.key_sparsity)
-    v, left_v = _thinned(as_number(values, format), format.value_sparsity)
+    k, left_k = _pruned(as_number(keys, format), format.key_sparsity)
+    v, left_v = _pruned(as_number(values, format), format.value_sparsity)
     token = torch.arange(tokens, device=query.device)
     out = torch.empty_like(rows, dtype=torch.float32)
     for first in range(0, tokens, SEGMENT):
@@ -136,10 +136,10 @@ def emulate_sparse(
     return out.reshape(query.shape).to(query.dtype)
 
 
-def _thinned(x: Tensor, percent: int) -> tuple[Tensor, Tensor]:
-    """What is kept of x [batch, heads, tokens, channels], and what is left out: [batch, heads, 1, tokens, channels]."""
-    kept = prune_blocks(x, percent)
-    return kept[:, :, None].to(torch.float32), (x - kept)[:, :, None].to(torch.float32)
+def _pruned(x: Tensor, percent: int) -> tuple[Tensor, Tensor]:
+    """x [batch, heads, tokens, channels] pruned, and what was left out: [batch, heads, 1, tokens, channels] each."""
+    pruned = prune_blocks(x, percent)
+    return pruned[:, :, None].to(torch.float32), (x - pruned)[:, :, None].to(torch.float32)
 
 
 class _Sequence:

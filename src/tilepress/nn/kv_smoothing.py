@@ -1,6 +1,6 @@
 """Attention over a cache in block floating point that scales of keys can be learned through.
 
-Keys times S and queries over S give the scores of before, and other roundings. This is `kv_emulation` with gradients:
+Keys times S and queries over S give the same scores, but round differently. This is `kv_emulation` with gradients:
 rounding counts as if it were not there, sums are taken in any order, and a group of values is rounded once, when full.
 It also knows a cache that no packed one is like: of keys as they are before the rotary embedding, which are rotated,
 and rounded to 8 bits, whenever they are read.
@@ -24,7 +24,7 @@ Rotary = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]  # a tensor and posit
 class Scaling:
     """What the keys of a module are multiplied by before they are rounded to `format`: `scales` [heads, channels].
 
-    `smoothed_channels`: how many have an offset then. `rotary`: the model's embedding, where keys are kept before it.
+    `smoothed_channels`: how many have an offset then. `rotary`: the model's embedding, where keys are cached before it.
     """
 
     scales: Tensor
@@ -34,14 +34,14 @@ class Scaling:
 
 
 def scaled_attention(
-    query: Tensor, key: Tensor, value: Tensor, wanted: Scaling, scaling: float, window: int | None = None
+    query: Tensor, key: Tensor, value: Tensor, scaled: Scaling, scaling: float, window: int | None = None
 ) -> Tensor:
     """query [batch, query heads, tokens, channels] over key and value [batch, heads, tokens, channels]: like query."""
     batch, heads, tokens, channels = key.shape
-    format = wanted.format
-    query_scales = wanted.scales[:, None, None] if wanted.rotary is None else 1.0
+    format = scaled.format
+    query_scales = scaled.scales[:, None, None] if scaled.rotary is None else 1.0
     rows = _round(query.reshape(batch, heads, -1, tokens, channels) / query_scales, format.group, WIDEST)
-    high, low = (rows @ _kept_keys(key, wanted, bits)[:, :, None].mT for bits in (format.high, format.mantissa))
+    high, low = (rows @ _cached_keys(key, scaled, bits)[:, :, None].mT for bits in (format.high, format.mantissa))
     own = torch.arange(tokens, device=key.device)
     wide = (own < format.initial) | (own > own[:, None] - format.local)
     scores = (torch.where(wide, high, low) * scaling).masked_fill(~seen_by(own, tokens, window), -1e30)
@@ -51,14 +51,14 @@ def scaled_attention(
     return ((weights * wide) @ high + (weights * ~wide) @ low).reshape(query.shape)
 
 
-def _kept_keys(key: Tensor, wanted: Scaling, bits: int) -> Tensor:
+def _cached_keys(key: Tensor, scaled: Scaling, bits: int) -> Tensor:
     """Keys [batch, heads, tokens, channels] as a cache with so many bits for all of them gives them."""
-    scales, group = wanted.scales[:, None], wanted.format.group
-    if wanted.rotary is None:
+    scales, group = scaled.scales[:, None], scaled.format.group
+    if scaled.rotary is None:
         smooth = key * scales
-        return _round(smooth - key_offsets(smooth, wanted.smoothed_channels), group, bits)
+        return _round(smooth - key_offsets(smooth, scaled.smoothed_channels), group, bits)
     positions = torch.arange(key.shape[-2], device=key.device)[None]
-    cosine, sine = (part[:, None].to(key.dtype) for part in wanted.rotary(key, positions))
+    cosine, sine = (part[:, None].to(key.dtype) for part in scaled.rotary(key, positions))
     plain = _rotate(key, cosine, -sine)
     return _round(_rotate(_round(plain * scales, group, bits) / scales, cosine, sine), group, WIDEST)
 

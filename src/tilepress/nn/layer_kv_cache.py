@@ -46,7 +46,7 @@ class OneThread:
 
 
 class LayerKvCache(CacheLayerMixin):
-    """Keys and values of one attention layer, in block floating point or thinned out, never to be seen unpacked.
+    """Keys and values of one attention layer, in block floating point or pruned, never to be seen unpacked.
 
     `update` only takes note of new tokens; they are stored when the attention function asks for its result, since only
     then is it known which of them are padding. Columns are tokens with padding, which transformers counts in.
@@ -106,10 +106,10 @@ class LayerKvCache(CacheLayerMixin):
 
     def _check(self, keys: Tensor, values: Tensor) -> None:
         assert self.store is not None
-        wanted = (len(self.store.lengths), self.store.heads, keys.shape[-2], self.store.channels)
-        if tuple(keys.shape) != wanted or tuple(values.shape) != wanted:
+        shape = (len(self.store.lengths), self.store.heads, keys.shape[-2], self.store.channels)
+        if tuple(keys.shape) != shape or tuple(values.shape) != shape:
             raise ValueError(
-                f"the cache holds {wanted[0]} sequences of {wanted[1]} heads with {wanted[3]} channels, and the "
+                f"the cache holds {shape[0]} sequences of {shape[1]} heads with {shape[3]} channels, and the "
                 f"model gives keys {list(keys.shape)} and values {list(values.shape)}: it is another "
                 "model's cache or another batch"
             )
@@ -137,10 +137,10 @@ class LayerKvCache(CacheLayerMixin):
         visible = visible.expand(batch, -1, -1, -1)[:, 0, :, : (self.columns if self.window is None else None)]
         own = visible[:, :, visible.shape[-1] - new :].diagonal(dim1=1, dim2=2)
         before = torch.tensor(self.store.lengths)[:, None]
-        wanted = before + own.cumsum(1)
+        expected = before + own.cumsum(1)
         if self.window is not None:
-            wanted = wanted.clamp(max=self.window)
-        if self._sees_padding(visible, own) or not torch.equal(visible.sum(-1)[own], wanted[own]):
+            expected = expected.clamp(max=self.window)
+        if self._sees_padding(visible, own) or not torch.equal(visible.sum(-1)[own], expected[own]):
             raise ValueError(
                 "a packed cache takes causal masks with padding, and this one shows a token other tokens than all "
                 "before it: do not mix sides of padding from call to call, nor hide tokens that were seen"

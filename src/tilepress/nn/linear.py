@@ -111,9 +111,9 @@ class PackedLinear(nn.Module):
         return self
 
     def _load_from_state_dict(  # torch would copy into arrays that native code has been promised are consistent
-        self, state_dict: Mapping[str, Any], prefix: str, _metadata: Any, _strict: bool, *found: list[str]
+        self, state_dict: Mapping[str, Any], prefix: str, _metadata: Any, _strict: bool, *reports: list[str]
     ) -> None:
-        missing, unexpected, errors = found
+        missing, unexpected, errors = reports
         state = {key.removeprefix(prefix): value for key, value in state_dict.items() if key.startswith(prefix)}
         bias = state.pop("bias", None)
         if "weight" not in state:

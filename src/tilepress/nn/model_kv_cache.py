@@ -65,7 +65,7 @@ class ModelKvCache(Cache):
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """Of the model; ValueError if it is gone, or its weights are others than when the cache was made."""
+        """Of the model; ValueError if it is gone, or its weights have changed since the cache was made."""
         if self._fingerprint is None:
             if self.model is None:
                 raise ValueError("the model of this cache is gone: save or pickle the cache before that")

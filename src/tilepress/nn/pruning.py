@@ -1,4 +1,4 @@
-"""Keys and values thinned out by magnitude, a share of every token's.
+"""Keys and values pruned by magnitude, a share of every token's.
 
 SparAMX prunes a layer's whole cache once, after the prompt; a cache that grows cannot. A share of every block of tokens
 would be nearer to it, but takes most from tokens whose values are all small, the first of a text among them, to which

@@ -51,10 +51,10 @@ def check_gguf(name: str, source: Path, announce: Callable[[str], None]) -> None
         announce(f"{name}: transformers does not read {unused[0]}; very long texts may come out differently")
 
 
-def check_loaded(name: str, found: Mapping[str, Any]) -> None:
+def check_loaded(name: str, report: Mapping[str, Any]) -> None:
     """ModelUnavailableError if transformers reports tensors that are missing or left over."""
-    unexpected = [tensor for tensor in found["unexpected_keys"] if not UNUSED.fullmatch(tensor)]
-    _refuse(name, sorted(found["missing_keys"]), sorted(unexpected))
+    unexpected = [tensor for tensor in report["unexpected_keys"] if not UNUSED.fullmatch(tensor)]
+    _refuse(name, sorted(report["missing_keys"]), sorted(unexpected))
 
 
 def check_blocks(name: str, tensors: Collection[str], metadata: Mapping[str, Any]) -> None:
@@ -62,7 +62,7 @@ def check_blocks(name: str, tensors: Collection[str], metadata: Mapping[str, Any
     out."""
     key = f"{metadata['general.architecture']}.block_count"
     count, guessing = metadata.get(key), metadata.get(key.replace("block_count", "nextn_predict_layers"), 0)
-    blocks = {int(found[1]) for tensor in tensors if (found := BLOCK.match(tensor))}
+    blocks = {int(match[1]) for tensor in tensors if (match := BLOCK.match(tensor))}
     if not isinstance(count, int) or not isinstance(guessing, int):
         raise ModelUnavailableError(f"{name} does not say how many blocks it has: {AGAIN}")
     numbered_in_order = blocks == set(range(len(blocks)))

@@ -1,6 +1,6 @@
-"""GGUF files, made into ordinary folders of transformers once and kept in the cache folder.
+"""GGUF files, made into ordinary folders of transformers once, in the cache folder.
 
-Kept in float32: a weight of a GGUF file is a small integer times a half-precision scale, mostly plus a half-precision
+In float32: a weight of a GGUF file is a small integer times a half-precision scale, mostly plus a half-precision
 minimum, which fits neither bf16 nor fp16; float32 holds what the file's own arithmetic gives.
 
 A file that lacks a tensor, or has one that the model does not take, is refused (`check`), and leaves nothing.
@@ -69,8 +69,8 @@ def _unpack(name: str, source: Path, folder: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(source.parent, **given)
     dense = {"dtype": torch.float32, "quantization_config": GgufConfig(dequantize=True), "output_loading_info": True}
     loaded: Any = AutoModelForCausalLM.from_pretrained(source.parent, **given, **dense)
-    model, found = loaded
-    check_loaded(name, found)
+    model, report = loaded
+    check_loaded(name, report)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     write_sums(folder, {path.name: digest_of(path) for path in folder.iterdir()})

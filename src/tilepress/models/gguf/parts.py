@@ -36,11 +36,11 @@ def merge_parts(path: Path, target: Path) -> bool:
 
 
 def _all_parts(path: Path) -> list[Path]:
-    found = PART.fullmatch(path.name)
-    if found is None:
+    match = PART.fullmatch(path.name)
+    if match is None:
         return []
-    count, ending = int(found["count"]), path.suffix
-    names = (f"{found['stem']}-{number:05d}-of-{count:05d}{ending}" for number in range(1, count + 1))
+    count, ending = int(match["count"]), path.suffix
+    names = (f"{match['stem']}-{number:05d}-of-{count:05d}{ending}" for number in range(1, count + 1))
     return [path.with_name(name) for name in names]
 
 
