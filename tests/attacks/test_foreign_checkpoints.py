@@ -43,7 +43,7 @@ def folder(tmp_path):
 
 
 def assert_refused(folder, text, **allowed):
-    """By both ways of reading a model, in one line, and nothing is written."""
+    """By both readers of a model, in one line, and nothing is written."""
     out = folder.with_name("out")
     for attempt in (load_model, partial(compress_folder, out=out, recipe={})):
         with pytest.raises(ModelUnavailableError, match=text) as error:

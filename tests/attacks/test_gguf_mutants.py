@@ -43,9 +43,9 @@ def contents(request, tmp_path_factory):
 def renamed(name, numbers):
     """`name` as it could be in a damaged file, or in one for another program."""
     at, other = numbers.randrange(len(name)), numbers.choice(string.ascii_lowercase + "._0123456789")
-    ways = [name + other, name[:at] + name[at + 1 :], name[:at] + other + name[at + 1 :], name.removesuffix(".weight")]
-    ways += ["rope_freqs.weight", "output.weight", name.replace("blk.0", "blk.1"), name.replace("weight", "bias")]
-    return numbers.choice([way for way in ways if way != name])
+    names = [name + other, name[:at] + name[at + 1 :], name[:at] + other + name[at + 1 :], name.removesuffix(".weight")]
+    names += ["rope_freqs.weight", "output.weight", name.replace("blk.0", "blk.1"), name.replace("weight", "bias")]
+    return numbers.choice([changed for changed in names if changed != name])
 
 
 def mutants(names, count):
@@ -124,7 +124,7 @@ def test_a_damaged_file_leaves_nothing_in_the_cache(tmp_path, monkeypatch, kind)
     options, text = FILES[kind]
     monkeypatch.setenv("TILEPRESS_CACHE", str(tmp_path / "cache"))
     write_gguf(tmp_path / "toy.gguf", blocks=2, **options)
-    for _ in range(2):  # the second time nothing must have been kept of the first
+    for _ in range(2):  # the second time nothing must be left of the first
         with pytest.raises(ModelUnavailableError, match=f"toy.gguf {text}"):
             model_folder(str(tmp_path / "toy.gguf"), announce=lambda _: None)
         assert not list((tmp_path / "cache").iterdir())

@@ -18,9 +18,9 @@ def values(*shape, dtype=torch.float32, seed=0):
 
 def negated(x):
     """The same values, with the negative of each in memory."""
-    found = torch._neg_view(-x)
-    assert found.is_neg() and found.is_contiguous() and torch.equal(found, x)
-    return found
+    negated = torch._neg_view(-x)
+    assert negated.is_neg() and negated.is_contiguous() and torch.equal(negated, x)
+    return negated
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -45,16 +45,16 @@ def test_the_imaginary_part_of_a_conjugate():
 
 @pytest.mark.parametrize("which", range(3))
 @pytest.mark.parametrize("name", ["bfp4", "sparse:k30,v50"])
-@pytest.mark.parametrize("kept", [None, torch.ones(1, 5, dtype=torch.bool)])
-def test_attention(name, which, kept):
+@pytest.mark.parametrize("token_mask", [None, torch.ones(1, 5, dtype=torch.bool)])
+def test_attention(name, which, token_mask):
     tensors = [values(1, heads, 5, 32, seed=heads) for heads in (4, 2, 1)]
     tensors[2] = values(1, 2, 5, 32, seed=9)
-    found = []
+    results = []
     for given in (tensors, [negated(one) if i == which else one for i, one in enumerate(tensors)]):
         cache = kv_store(parse_kv(name), 1, 2, 32)
         cache.append(*given[1:])
-        found.append(cache.attend(*given, 0.125, kept))
-    assert torch.equal(*found)
+        results.append(cache.attend(*given, 0.125, token_mask))
+    assert torch.equal(*results)
 
 
 @pytest.mark.parametrize("dtype", TYPES)

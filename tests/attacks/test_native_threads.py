@@ -148,7 +148,7 @@ def test_a_cache_that_grows_while_it_is_saved_is_not_saved(generating, tmp_path)
 
 
 def test_threads_that_decode_with_one_cache_lose_no_token(generating):
-    """Each token is in all layers, or in none and its thread is told."""
+    """Each token is in all layers, or in none and its thread gets an error."""
     model, cache = generating
 
     @torch.no_grad()

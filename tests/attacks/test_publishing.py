@@ -92,9 +92,9 @@ def contents(folder):
 def assert_whole(out, *models):
     """One of `models`, or the user's files are not all there."""
     check_sums(out)
-    found = contents(out)
-    found.pop(SUMS)
-    assert found in [model | MINE for model in models]
+    files = contents(out)
+    files.pop(SUMS)
+    assert files in [model | MINE for model in models]
     assert (out / "link").readlink().name == "elsewhere"
 
 
@@ -203,8 +203,8 @@ def test_what_the_user_adds_in_the_last_moment_stays(tmp_path, monkeypatch):
 
     monkeypatch.setattr(publishing, "_take_place", late)
     place.publish()
-    found = contents(place.out)
-    assert found["late.txt"] == "late" and found["results/late.txt"] == "late too"
+    files = contents(place.out)
+    assert files["late.txt"] == "late" and files["results/late.txt"] == "late too"
     assert os.listdir(place.out.parent) == ["out"]
 
 

@@ -58,8 +58,8 @@ def test_text_is_shown_though_its_cache_cannot_be_saved(model, call, tmp_path, m
     assert done.stdout == expected
     assert_one_line(done, f"the cache cannot be written to {path} (", "No space left on device", "make room there")
     done = call("generate", model, "w5", "--tokens", 4, "--cache", path, "--json")
-    found = {record["name"]: record["value"] for record in json.loads(done.stdout)}
-    assert found["text"] == expected.strip()
+    records = {record["name"]: record["value"] for record in json.loads(done.stdout)}
+    assert records["text"] == expected.strip()
     assert_one_line(done, "No space left on device")
     assert not list(tmp_path.iterdir())
 

@@ -64,11 +64,11 @@ def activations(*shape, seed=0, dtype=torch.float32):
 
 def assert_within_bound(x, packed, bias=None, **options):
     rounds = "f16" in options.get("variant", "") and x.dtype == torch.float32
-    wanted = expected(x, packed, bias, "bf16" if rounds else options.get("activations", "float"))
-    assert_near(kernels.linear(x, packed, bias, **options), x.dtype, *wanted)
+    limits = exact_and_bound(x, packed, bias, "bf16" if rounds else options.get("activations", "float"))
+    assert_near(kernels.linear(x, packed, bias, **options), x.dtype, *limits)
 
 
-def expected(x, packed, bias=None, activations="float"):
+def exact_and_bound(x, packed, bias=None, activations="float"):
     """(The exact product, how far from it a kernel may be.)"""
     exact = reference.linear(x, packed, bias)
     shift = 0 if bias is None else bias.double().abs() * 2.0**-22

@@ -22,7 +22,7 @@ def tensors(tokens, *, batch=1, heads=2, rows=2, channels=64, seed=0):
     return queries, keys, values
 
 
-def expected(queries, keys, values, format, **options):
+def causal_reference(queries, keys, values, format, **options):
     """Every query over the tokens up to its own."""
     out = torch.empty_like(queries)
     rows = queries.shape[1] // keys.shape[1]
@@ -51,4 +51,4 @@ def by_steps(store, queries, keys, values, token_mask=None, sizes=1, threads=Non
 def case(name, tokens, rows=2, channels=64, **options):
     """Tensors of one head and what attention to them is: the same for every instruction set."""
     arrays = tensors(tokens, heads=1, rows=rows, channels=channels)
-    return arrays, expected(*arrays, parse_kv(name).bfp, **options)
+    return arrays, causal_reference(*arrays, parse_kv(name).bfp, **options)

@@ -24,8 +24,8 @@ def plain(query, keys, values, scaling):
 
 def test_eight_bits_are_near_plain_attention():
     query, keys, values = tensors(300)
-    found = reference.attend(query, keys, values, BFP8, 0.125)
-    assert (found - plain(query, keys, values, 0.125)).abs().max() < 0.02
+    actual = reference.attend(query, keys, values, BFP8, 0.125)
+    assert (actual - plain(query, keys, values, 0.125)).abs().max() < 0.02
 
 
 @pytest.mark.parametrize("tokens", [1, 31, 32, 33, 200])
@@ -39,15 +39,15 @@ def test_every_part_is_rounded_as_said(tokens):
     scores = decode(encode(query, BFP(32, 8))).double() @ k.T * 0.125
     weights = decode(encode(torch.exp(scores - scores.amax(-1, keepdim=True)).float(), BFP(32, 8))).double()
     expected = weights @ v / weights.sum(-1, keepdim=True)
-    found = reference.attend(query, keys, values, BFP4, 0.125)
+    actual = reference.attend(query, keys, values, BFP4, 0.125)
     # A weight on the edge between two integers may fall to either side.
-    assert (found - expected).abs().max() <= 2.0**-6 * v.abs().max() / 32 + 1e-5
+    assert (actual - expected).abs().max() <= 2.0**-6 * v.abs().max() / 32 + 1e-5
 
 
 def test_tokens_before_the_first_are_not_seen():
     query, keys, values = tensors(70)
-    found = reference.attend(query, keys, values, BFP8, 0.125, first=64)
-    assert (found - plain(query, keys[64:], values[64:], 0.125)).abs().max() < 0.03
+    actual = reference.attend(query, keys, values, BFP8, 0.125, first=64)
+    assert (actual - plain(query, keys[64:], values[64:], 0.125)).abs().max() < 0.03
 
 
 def test_offsets_change_no_scores_but_what_rounding_loses():
@@ -74,7 +74,7 @@ def test_bits_follow_the_tokens():
 def test_exponential():
     x = torch.cat([torch.linspace(-39.9, 0, 20001), torch.tensor([-0.0, -1e-30])])
     exact = torch.tensor([math.exp(v) for v in x.tolist()], dtype=torch.float64)
-    found = reference.exponential(x)
-    assert ((found.double() - exact).abs() / exact).max() < 2.0**-22
-    assert found[-2:].tolist() == [1.0, 1.0]
+    actual = reference.exponential(x)
+    assert ((actual.double() - exact).abs() / exact).max() < 2.0**-22
+    assert actual[-2:].tolist() == [1.0, 1.0]
     assert 0 < reference.exponential(torch.tensor([-1e30, -torch.inf])).max() < 1e-17

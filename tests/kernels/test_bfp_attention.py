@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 import torch
-from tests.kernels.kv_cases import BFP4, BFP8, by_steps, case, expected, tensors
+from tests.kernels.kv_cases import BFP4, BFP8, by_steps, case, causal_reference, tensors
 
 from tilepress.formats.kv import parse_kv
 from tilepress.kernels import attention_reference as reference
@@ -22,10 +22,10 @@ FORMATS = [
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_bit_is_the_specifications(name, isa):
-    arrays, wanted = case(name, 115)
+    arrays, expected = case(name, 115)
     format = parse_kv(name).bfp
-    assert torch.equal(by_steps(BfpKvStore(format, 1, 1, 64), *arrays), wanted)
-    assert torch.equal(by_steps(BfpKvStore(format, 1, 1, 64), *arrays, sizes=[1, 50, 1, 1, 56, 6]), wanted)
+    assert torch.equal(by_steps(BfpKvStore(format, 1, 1, 64), *arrays), expected)
+    assert torch.equal(by_steps(BfpKvStore(format, 1, 1, 64), *arrays, sizes=[1, 50, 1, 1, 56, 6]), expected)
 
 
 @pytest.mark.parametrize("smoothed", [0, 4])
@@ -41,15 +41,15 @@ def test_numbers_of_any_size_are_rounded_so(name, smoothed, isa):
         x[torch.rand(x.shape, generator=generator) < 0.1] = 0.0
         x[torch.rand(x.shape, generator=generator) < 0.1] = -0.0
         x[..., 7] = torch.tensor(awkward).repeat(10)
-    wanted = expected(queries, keys, values, format, smoothed_channels=smoothed)
+    expected = causal_reference(queries, keys, values, format, smoothed_channels=smoothed)
     packed = BfpKvStore(format, 1, 1, 64, smoothed_channels=smoothed)
-    assert torch.equal(by_steps(packed, queries, keys, values), wanted)
+    assert torch.equal(by_steps(packed, queries, keys, values), expected)
 
 
 @pytest.mark.parametrize("rows", [1, 3, 4, 5, 9])
 def test_any_number_of_heads_shares_keys(rows, isa):
-    arrays, wanted = case("bfp8", 40, rows, 32)
-    assert torch.equal(by_steps(BfpKvStore(BFP8, 1, 1, 32), *arrays, sizes=40), wanted)
+    arrays, expected = case("bfp8", 40, rows, 32)
+    assert torch.equal(by_steps(BfpKvStore(BFP8, 1, 1, 32), *arrays, sizes=40), expected)
 
 
 BOUNDARIES = [1, 2, 3, 31, 32, 33, 63, 64, 65, 66, 95, 96, 97, 98, 127, 128, 129, 161, 192, 225, 256, 257, 299, 300]
@@ -65,9 +65,9 @@ def test_heads_of_any_size_at_every_boundary(channels, rows, name, isa):
     format = parse_kv(name).bfp
     packed = BfpKvStore(format, 1, 1, channels)
     for before, length in zip([0, *BOUNDARIES], BOUNDARIES, strict=False):
-        found = packed.attend(*(x[:, :, before:length] for x in (queries, keys, values)), 0.125)
+        actual = packed.attend(*(x[:, :, before:length] for x in (queries, keys, values)), 0.125)
         own = (queries[0, :, length - 1], keys[0, 0, :length], values[0, 0, :length])
-        assert torch.equal(found[0, :, -1], reference.attend(*own, format, 0.125)), length
+        assert torch.equal(actual[0, :, -1], reference.attend(*own, format, 0.125)), length
 
 
 @pytest.mark.parametrize("rows", range(1, 9))
@@ -79,7 +79,7 @@ def test_queries_at_the_ends_of_their_range(rows, isa):
     chosen = torch.randint(0, len(magnitudes), queries.shape, generator=generator)
     signs = torch.randint(0, 2, queries.shape, generator=generator) * 2 - 1
     arrays = (magnitudes[chosen] * signs / 128, keys, values)
-    assert torch.equal(by_steps(BfpKvStore(BFP4, 1, 1, 64), *arrays, sizes=[39, 1]), expected(*arrays, BFP4))
+    assert torch.equal(by_steps(BfpKvStore(BFP4, 1, 1, 64), *arrays, sizes=[39, 1]), causal_reference(*arrays, BFP4))
 
 
 def test_values_of_all_magnitudes():
@@ -88,29 +88,29 @@ def test_values_of_all_magnitudes():
     for part in (queries, keys, values):
         part *= torch.exp2(torch.randint(-24, 15, part.shape, generator=generator).float())
     arrays = (queries, keys, values)
-    found = BfpKvStore(BFP4, 1, 1, 64).attend(*arrays, 1e-9)
-    wanted = torch.stack(
+    actual = BfpKvStore(BFP4, 1, 1, 64).attend(*arrays, 1e-9)
+    expected = torch.stack(
         [reference.attend(queries[0, :, t], keys[0, 0, : t + 1], values[0, 0, : t + 1], BFP4, 1e-9) for t in range(70)]
     )
-    assert torch.equal(found[0], wanted.transpose(0, 1))
+    assert torch.equal(actual[0], expected.transpose(0, 1))
 
 
 def test_long_contexts_are_cut_in_segments():
     queries, keys, values = tensors(2300, rows=1, heads=1, channels=32)
     packed = BfpKvStore(BFP4, 1, 1, 32)
     packed.append(keys[:, :, :-1], values[:, :, :-1])
-    found = [packed.attend(queries[:, :, -1:], keys[:, :, -1:], values[:, :, -1:], 0.125, threads=2)]
+    actual = [packed.attend(queries[:, :, -1:], keys[:, :, -1:], values[:, :, -1:], 0.125, threads=2)]
     other = BfpKvStore(BFP4, 1, 1, 32)
     other.append(keys[:, :, :-2], values[:, :, :-2])
-    found.append(other.attend(queries[:, :, -2:], keys[:, :, -2:], values[:, :, -2:], 0.125, threads=1)[:, :, 1:])
-    wanted = reference.attend(queries[0, :, -1], keys[0, 0], values[0, 0], BFP4, 0.125)
-    assert torch.equal(found[0][0, :, 0], wanted) and torch.equal(found[1][0, :, 0], wanted)
+    actual.append(other.attend(queries[:, :, -2:], keys[:, :, -2:], values[:, :, -2:], 0.125, threads=1)[:, :, 1:])
+    expected = reference.attend(queries[0, :, -1], keys[0, 0], values[0, 0], BFP4, 0.125)
+    assert torch.equal(actual[0][0, :, 0], expected) and torch.equal(actual[1][0, :, 0], expected)
 
 
 def test_windows(isa):
-    arrays, wanted = case("bfp4", 190, 1, 32, window=50)
+    arrays, expected = case("bfp4", 190, 1, 32, window=50)
     packed = BfpKvStore(BFP4, 1, 1, 32, window=50)
-    assert torch.equal(by_steps(packed, *arrays, sizes=[1, 100, 1, 88]), wanted)
+    assert torch.equal(by_steps(packed, *arrays, sizes=[1, 100, 1, 88]), expected)
     assert packed.nbytes < 6 * 32 * 32 * 2 * 2  # blocks that nobody sees any more are given back
 
 
@@ -118,7 +118,7 @@ def test_windows(isa):
 def test_offsets_of_keys(sizes):
     arrays = tensors(101, heads=1)
     packed = BfpKvStore(BFP4, 1, 1, 64, smoothed_channels=4)
-    assert torch.equal(by_steps(packed, *arrays, sizes=sizes), expected(*arrays, BFP4, smoothed_channels=4))
+    assert torch.equal(by_steps(packed, *arrays, sizes=sizes), causal_reference(*arrays, BFP4, smoothed_channels=4))
 
 
 @pytest.mark.parametrize("window", [None, 70])
@@ -128,9 +128,9 @@ def test_tokens_of_a_prompt_that_are_multiplied_together(name, rows, window):
     """As several are where few heads of queries share keys: each has the bits that it has alone."""
     arrays = tensors(230, batch=2, heads=1, rows=rows, channels=32)
     make = partial(BfpKvStore, parse_kv(name).bfp, 2, 1, 32, window=window, smoothed_channels=2)
-    wanted = by_steps(make(), *arrays, sizes=1)
-    assert torch.equal(by_steps(make(), *arrays, sizes=230), wanted)
-    assert torch.equal(by_steps(make(), *arrays, sizes=[150, 3, 70, 7]), wanted)
+    expected = by_steps(make(), *arrays, sizes=1)
+    assert torch.equal(by_steps(make(), *arrays, sizes=230), expected)
+    assert torch.equal(by_steps(make(), *arrays, sizes=[150, 3, 70, 7]), expected)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_tokens_of_a_prompt_that_are_multiplied_together(name, rows, window):
 )
 def test_many_rows_at_a_time(name, rows, channels, window, isa):
     """As matrix units take them, or code that does the same: of many heads, and of many tokens."""
-    arrays, wanted = case(name, 170, rows, channels, window=window)
+    arrays, expected = case(name, 170, rows, channels, window=window)
     packed = partial(BfpKvStore, parse_kv(name).bfp, 1, 1, channels, window=window)
-    assert torch.equal(by_steps(packed(), *arrays, sizes=[90, 1, 79]), wanted)
-    assert torch.equal(by_steps(packed(), *arrays, sizes=[40, 4, 126]), wanted)
+    assert torch.equal(by_steps(packed(), *arrays, sizes=[90, 1, 79]), expected)
+    assert torch.equal(by_steps(packed(), *arrays, sizes=[40, 4, 126]), expected)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tests.kernels.kv_cases import BFP4, BFP8, by_steps, expected, tensors
+from tests.kernels.kv_cases import BFP4, BFP8, by_steps, causal_reference, tensors
 
 from tilepress.formats import FormatError
 from tilepress.formats.kv import KvBfp, parse_kv
@@ -11,14 +11,14 @@ from tilepress.kernels.kv_store import BfpKvStore, kv_store
 
 @pytest.mark.parametrize("name", ["bfp4", "sparse:k30,v50"])
 def test_tensors_of_any_kind(name):
-    """Plain ones are read where they lie, others are copied first."""
+    """Plain ones are read where they lie, the rest are copied first."""
     queries, keys, values = tensors(40, batch=2)
     everything = torch.ones(2, 40, dtype=torch.bool)
 
     def strided(x):
         return x.transpose(2, 3).contiguous().transpose(2, 3)
 
-    found = [
+    actual = [
         kv_store(parse_kv(name), 2, 2, 64).attend(*arguments)
         for arguments in (
             (queries, keys, values, 0.125),
@@ -27,29 +27,29 @@ def test_tensors_of_any_kind(name):
             (queries, torch.nn.Parameter(keys), values.double(), 0.125),
         )
     ]
-    assert all(torch.equal(one, found[0]) for one in found)
+    assert all(torch.equal(one, actual[0]) for one in actual)
 
 
 def test_padding_is_not_stored():
     queries, keys, values = tensors(50, batch=2)
-    kept = torch.ones(2, 50, dtype=torch.bool)
-    kept[1, :13] = False
-    kept[1, 30] = False
+    token_mask = torch.ones(2, 50, dtype=torch.bool)
+    token_mask[1, :13] = False
+    token_mask[1, 30] = False
     packed = BfpKvStore(BFP4, 2, 2, 64)
-    found = by_steps(packed, queries, keys, values, kept, sizes=[40, 1, 9])
+    actual = by_steps(packed, queries, keys, values, token_mask, sizes=[40, 1, 9])
     assert packed.lengths == [50, 36]
-    assert torch.equal(found[:1], expected(queries[:1], keys[:1], values[:1], BFP4))
-    real = [x[1:, :, kept[1]] for x in (queries, keys, values)]
-    assert torch.equal(found[1:, :, kept[1]], expected(*real, BFP4))
-    assert not found[1:, :, ~kept[1]].any()
+    assert torch.equal(actual[:1], causal_reference(queries[:1], keys[:1], values[:1], BFP4))
+    real = [x[1:, :, token_mask[1]] for x in (queries, keys, values)]
+    assert torch.equal(actual[1:, :, token_mask[1]], causal_reference(*real, BFP4))
+    assert not actual[1:, :, ~token_mask[1]].any()
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_halves_in_halves_out(dtype):
     arrays = [x.to(dtype) for x in tensors(33)]
-    found = by_steps(BfpKvStore(BFP8, 1, 2, 64), *arrays, sizes=33)
-    assert found.dtype == dtype
-    assert torch.equal(found, expected(*(x.float() for x in arrays), BFP8).to(dtype))
+    actual = by_steps(BfpKvStore(BFP8, 1, 2, 64), *arrays, sizes=33)
+    assert actual.dtype == dtype
+    assert torch.equal(actual, causal_reference(*(x.float() for x in arrays), BFP8).to(dtype))
 
 
 @pytest.mark.parametrize(("name", "limit"), [("bfp4", 3.05), ("bfp8", 1.748), ("bfp:m4", 3.1)])
@@ -96,13 +96,13 @@ def test_sequences_are_chosen_and_repeated():
 
 def test_cropped_tokens_leave_no_trace_where_nothing_was_truncated():
     queries, keys, values = tensors(80)
-    wanted = expected(queries, keys, values, BFP8)
+    expected = causal_reference(queries, keys, values, BFP8)
     packed = BfpKvStore(BFP8, 1, 2, 64)
     packed.append(keys[:, :, :75], values[:, :, :75])
     packed.crop([66])
     assert packed.lengths == [66]
     parts = [x[:, :, 66:] for x in (queries, keys, values)]
-    assert torch.equal(packed.attend(*parts, 0.125), wanted[:, :, 66:])
+    assert torch.equal(packed.attend(*parts, 0.125), expected[:, :, 66:])
 
 
 def test_a_deep_crop_goes_on_from_what_was_kept():
@@ -111,10 +111,10 @@ def test_a_deep_crop_goes_on_from_what_was_kept():
     packed.append(keys, values)
     packed.crop([110])
     tail = [x[:, :, 110:] for x in (queries, keys, values)]
-    found = packed.attend(*tail, 0.125)
+    actual = packed.attend(*tail, 0.125)
     # Tokens that were truncated to four bits meanwhile stay so: worse than bfp4, but no worse than if all were.
-    exact, narrow = (expected(queries, keys, values, format)[:, :, 110:] for format in (BFP8, KvBfp(4, 4)))
-    assert (found - exact).norm() < (narrow - exact).norm()
+    exact, narrow = (causal_reference(queries, keys, values, format)[:, :, 110:] for format in (BFP8, KvBfp(4, 4)))
+    assert (actual - exact).norm() < (narrow - exact).norm()
     packed.crop([0])
     assert packed.lengths == [0]
     again, fresh = (cache.attend(queries, keys, values, 0.125) for cache in (packed, BfpKvStore(BFP4, 1, 1, 64)))

@@ -30,11 +30,11 @@ def test_what_is_left_out_is_zero_to_the_bit(name, smoothed, isa):
     format, (queries, keys, values) = parse_kv(name).bfp, tensors(200)
     options = {"smoothed_channels": smoothed}
     zeroed = (queries, *pruned(keys, values))
-    wanted = by_steps(BfpKvStore(format, 1, 2, 64, **options), *zeroed, sizes=200)
+    expected = by_steps(BfpKvStore(format, 1, 2, 64, **options), *zeroed, sizes=200)
     thin = BfpKvStore(format, 1, 2, 64, sparsity=SPARSITY, **options)
-    assert torch.equal(by_steps(thin, queries, keys, values, sizes=[1, 130, *[1] * 69]), wanted)
+    assert torch.equal(by_steps(thin, queries, keys, values, sizes=[1, 130, *[1] * 69]), expected)
     later = BfpKvStore(format, 1, 2, 64, sparsity=SPARSITY, **options)
-    assert torch.equal(by_steps(later, queries, keys, values, sizes=[160, 40]), wanted)
+    assert torch.equal(by_steps(later, queries, keys, values, sizes=[160, 40]), expected)
     whole = BfpKvStore(format, 1, 2, 64, **options)
     whole.append(keys, values)
     assert thin.nbytes < whole.nbytes
@@ -46,9 +46,9 @@ def test_the_first_of_equals_is_left_out():
     keys[0, 1, :, 3:5] = 1e-9
     queries = torch.ones(1, 2, 40, 32)
     sparse, plain = BfpKvStore(BFP4, 1, 2, 32, sparsity=(10, 0)), BfpKvStore(BFP4, 1, 2, 32)
-    wanted = keys.clone()
-    wanted[0, 0, :, :4] = 0  # six of 64: two are zero
-    assert torch.equal(sparse.attend(queries, keys, keys, 0.1), plain.attend(queries, wanted, keys, 0.1))
+    expected = keys.clone()
+    expected[0, 0, :, :4] = 0  # six of 64: two are zero
+    assert torch.equal(sparse.attend(queries, keys, keys, 0.1), plain.attend(queries, expected, keys, 0.1))
 
 
 @pytest.mark.parametrize("name", THIN)
@@ -56,13 +56,13 @@ def test_thin_caches_are_shortened_chosen_and_saved_as_others(name):
     format = parse_kv(name).bfp
     arrays, more = tensors(230, batch=2), tensors(90, batch=2, seed=5)
     caches = [BfpKvStore(format, 2, 2, 64), BfpKvStore(format, 2, 2, 64, sparsity=SPARSITY)]
-    kept = torch.ones(2, 230, dtype=torch.bool)
-    kept[1, :50] = False
+    token_mask = torch.ones(2, 230, dtype=torch.bool)
+    token_mask[1, :50] = False
     for one, parts, later in (
         (caches[0], pruned(*arrays[1:]), pruned(*more[1:])),
         (caches[1], arrays[1:], more[1:]),
     ):
-        one.append(*parts, kept)
+        one.append(*parts, token_mask)
         one.crop([229, 101])
         one.append(*(x[:, :, :1] for x in later))
         one.crop([65, 102])
@@ -85,9 +85,9 @@ def test_thin_caches_are_shortened_chosen_and_saved_as_others(name):
 def test_windows_keep_their_zeros():
     queries, keys, values = tensors(150, rows=1, heads=1)
     sparse = BfpKvStore(BFP4, 1, 1, 64, window=50, sparsity=SPARSITY)
-    found = by_steps(sparse, queries, keys, values, sizes=[70, 80])
+    actual = by_steps(sparse, queries, keys, values, sizes=[70, 80])
     zeroed = pruned(keys, values)
-    assert torch.equal(found, by_steps(BfpKvStore(BFP4, 1, 1, 64, window=50), queries, *zeroed, sizes=150))
+    assert torch.equal(actual, by_steps(BfpKvStore(BFP4, 1, 1, 64, window=50), queries, *zeroed, sizes=150))
 
 
 @pytest.mark.parametrize("name", ["bfp4+sparse:k30,v50", "bfp8+sparse:k30,v50", "bfp:m4+sparse:k50,v70"])

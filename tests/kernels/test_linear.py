@@ -230,9 +230,9 @@ def test_zero_points_at_the_ends_of_their_range(format, rounding, isa):
     packed = tiles.pack_codes(Quantized(codes, scales, zeros.contiguous()), format)
     for batch in (1, 5, 17):
         x = torch.tensor([1.0, -1.0, 0.37]).repeat(6)[:batch, None].expand(batch, 2048)
-        wanted = reference_of(x, packed, rounding)
+        expected = reference_of(x, packed, rounding)
         for variant in variants(packed, rounding):
-            assert torch.equal(kernels.linear(x, packed, activations=rounding, variant=variant), wanted)
+            assert torch.equal(kernels.linear(x, packed, activations=rounding, variant=variant), expected)
 
 
 @cache

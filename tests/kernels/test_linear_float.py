@@ -11,7 +11,7 @@ from tests.kernels.float_cases import (
     activations,
     assert_near,
     assert_within_bound,
-    expected,
+    exact_and_bound,
     pack,
     variants,
 )
@@ -28,7 +28,7 @@ def case(format, density):
     every variant and every instruction set."""
     packed, bias = pack(format, 37, 150, density), activations(37, seed=1)
     rows = [activations(batch, 150) for batch in (1, 2, 3, 5, 20)]
-    return packed, bias, [(x, *(expected(x, packed, bias, taken) for taken in ("float", "bf16"))) for x in rows]
+    return packed, bias, [(x, *(exact_and_bound(x, packed, bias, taken) for taken in ("float", "bf16"))) for x in rows]
 
 
 @pytest.mark.parametrize("density", [None, 0.5, 0.0])
@@ -102,7 +102,7 @@ def test_one_hot_activations_read_single_weights(dtype, density, isa):
 
 @pytest.mark.parametrize("exponent", [-110, -3, 0, 20, 120])
 def test_powers_of_two_for_scales_of_any_size(exponent, isa):
-    """Large and small ones in one group of one neuron, where all others are moderate: no normal number is rounded."""
+    """Large and small ones in one group of one neuron, where all the rest are moderate: no normal number is rounded."""
     weight = matrix(16 * 8, 150) / 1024
     weight[40, 64:96] *= 2.0**exponent
     packed = tiles.pack(weight, "mxfp4")

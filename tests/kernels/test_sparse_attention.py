@@ -20,46 +20,46 @@ def tensors(tokens, *, batch=1, heads=2, rows=2, channels=32, seed=0):
     return [torch.randn(shape, generator=generator) for shape in shapes]
 
 
-def expected(queries, keys, values, format, window=None):
+def causal_reference(queries, keys, values, format, window=None):
     """Every query over the tokens up to its own."""
     out = torch.empty_like(queries)
     for b, t in [(b, t) for b in range(len(keys)) for t in range(keys.shape[2])]:
         mine = queries[b, :, t].reshape(keys.shape[1], -1, keys.shape[3])
         first = max(0, t + 1 - window) if window else 0
-        found = reference.attend_sparse(mine, keys[b, :, : t + 1], values[b, :, : t + 1], format, 0.125, first=first)
-        out[b, :, t] = found.flatten(0, 1)
+        actual = reference.attend_sparse(mine, keys[b, :, : t + 1], values[b, :, : t + 1], format, 0.125, first=first)
+        out[b, :, t] = actual.flatten(0, 1)
     return out
 
 
-def assert_near(found, wanted, of=1.0):
+def assert_near(actual, expected, of=1.0):
     """Within what sums of a few thousand float32 products can be off; values are about `of`."""
-    assert (found - wanted).abs().max() <= 2e-6 * of
+    assert (actual - expected).abs().max() <= 2e-6 * of
 
 
 @pytest.mark.parametrize("name", ["sparse:k30,v50", "bf16+sparse:k30,v50", "sparse:k0,v99", "sparse:k71,v0"])
 def test_it_is_what_the_specification_says(name, isa):
     format, arrays = parse_kv(name), tensors(115)
-    wanted = expected(*arrays, format)
-    found = by_steps(SparseKvStore(format, 1, 2, 32), *arrays)
-    assert_near(found, wanted)
-    dense = expected(*arrays, parse_kv(f"{format.number}+sparse:k0,v0"))
-    assert (dense - wanted).abs().max() > 0.01  # what is left out counts
+    expected = causal_reference(*arrays, format)
+    actual = by_steps(SparseKvStore(format, 1, 2, 32), *arrays)
+    assert_near(actual, expected)
+    dense = causal_reference(*arrays, parse_kv(f"{format.number}+sparse:k0,v0"))
+    assert (dense - expected).abs().max() > 0.01  # what is left out counts
 
 
 @pytest.mark.parametrize("name", ["sparse:k30,v50", "bf16+sparse:k30,v50"])
 def test_calls_and_threads_change_no_bit(name, isa):
     arrays = tensors(180)
-    wanted = by_steps(SparseKvStore(parse_kv(name), 1, 2, 32), *arrays, threads=1)
+    expected = by_steps(SparseKvStore(parse_kv(name), 1, 2, 32), *arrays, threads=1)
     for sizes, threads in (([1, 50, 1, 1, 127], 1), ([180], 2), ([32, 64, 84], 2), ([1] * 180, 2)):
-        found = by_steps(SparseKvStore(parse_kv(name), 1, 2, 32), *arrays, sizes=sizes, threads=threads)
-        assert torch.equal(found, wanted)
+        actual = by_steps(SparseKvStore(parse_kv(name), 1, 2, 32), *arrays, sizes=sizes, threads=threads)
+        assert torch.equal(actual, expected)
 
 
 @pytest.mark.parametrize(("rows", "channels"), [(1, 16), (3, 64), (4, 48), (5, 32), (9, 128)])
 def test_any_number_of_heads_shares_keys(rows, channels, isa):
     arrays = tensors(70, rows=rows, channels=channels, heads=1)
-    found = by_steps(SparseKvStore(K30V50, 1, 1, channels), *arrays, sizes=70)
-    assert_near(found, expected(*arrays, K30V50))
+    actual = by_steps(SparseKvStore(K30V50, 1, 1, channels), *arrays, sizes=70)
+    assert_near(actual, causal_reference(*arrays, K30V50))
 
 
 def test_values_of_all_magnitudes(isa):
@@ -72,45 +72,47 @@ def test_values_of_all_magnitudes(isa):
         part[torch.rand(part.shape, generator=generator) < 0.1] = -0.0
         part[torch.rand(part.shape, generator=generator) < 0.3] = 0.5
     format, arrays = parse_kv("sparse:k50,v80"), (queries * 1e-5, keys, values)
-    assert_near(by_steps(SparseKvStore(format, 1, 1, 32), *arrays, sizes=100), expected(*arrays, format), of=65504)
+    assert_near(
+        by_steps(SparseKvStore(format, 1, 1, 32), *arrays, sizes=100), causal_reference(*arrays, format), of=65504
+    )
 
 
 def test_long_contexts_are_cut_in_segments(isa):
     queries, keys, values = tensors(2300, rows=1, heads=1)
     cache = SparseKvStore(K30V50, 1, 1, 32)
     cache.append(keys[:, :, :-1], values[:, :, :-1])
-    found = cache.attend(queries[:, :, -1:], keys[:, :, -1:], values[:, :, -1:], 0.125)
-    assert_near(found[0, :, 0], reference.attend_sparse(queries[0, :, -1:], keys[0], values[0], K30V50, 0.125)[:, 0])
+    actual = cache.attend(queries[:, :, -1:], keys[:, :, -1:], values[:, :, -1:], 0.125)
+    assert_near(actual[0, :, 0], reference.attend_sparse(queries[0, :, -1:], keys[0], values[0], K30V50, 0.125)[:, 0])
 
 
 def test_windows(isa):
     arrays = tensors(190, rows=1, heads=1)
     cache = SparseKvStore(K30V50, 1, 1, 32, window=50)
-    found = by_steps(cache, *arrays, sizes=[1, 100, 1, 88])
-    assert_near(found, expected(*arrays, K30V50, window=50))
+    actual = by_steps(cache, *arrays, sizes=[1, 100, 1, 88])
+    assert_near(actual, causal_reference(*arrays, K30V50, window=50))
     assert cache.nbytes < 6 * 32 * 32 * 2 * 2  # blocks that nobody sees any more are given back
 
 
 def test_padding_is_not_stored():
     queries, keys, values = tensors(50, batch=2)
-    kept = torch.ones(2, 50, dtype=torch.bool)
-    kept[1, :13] = kept[1, 30] = kept[1, 49] = False
+    token_mask = torch.ones(2, 50, dtype=torch.bool)
+    token_mask[1, :13] = token_mask[1, 30] = token_mask[1, 49] = False
     cache = SparseKvStore(K30V50, 2, 2, 32)
-    found = by_steps(cache, queries, keys, values, kept, sizes=[40, 1, 8, 1])
+    actual = by_steps(cache, queries, keys, values, token_mask, sizes=[40, 1, 8, 1])
     assert cache.lengths == [50, 35]
-    assert_near(found[:1], expected(queries[:1], keys[:1], values[:1], K30V50))
-    real = [x[1:, :, kept[1]] for x in (queries, keys, values)]
-    assert_near(found[1:, :, kept[1]], expected(*real, K30V50))
-    assert not found[1:, :, ~kept[1]].any()
+    assert_near(actual[:1], causal_reference(queries[:1], keys[:1], values[:1], K30V50))
+    real = [x[1:, :, token_mask[1]] for x in (queries, keys, values)]
+    assert_near(actual[1:, :, token_mask[1]], causal_reference(*real, K30V50))
+    assert not actual[1:, :, ~token_mask[1]].any()
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_halves_in_halves_out(dtype):
     arrays = [x.to(dtype) for x in tensors(33)]
-    found = by_steps(SparseKvStore(K30V50, 1, 2, 32), *arrays, sizes=33)
-    assert found.dtype == dtype
+    actual = by_steps(SparseKvStore(K30V50, 1, 2, 32), *arrays, sizes=33)
+    assert actual.dtype == dtype
     whole = by_steps(SparseKvStore(K30V50, 1, 2, 32), *(x.float() for x in arrays), sizes=33)
-    assert torch.equal(found, whole.to(dtype))
+    assert torch.equal(actual, whole.to(dtype))
 
 
 @pytest.mark.parametrize("name", ["sparse:k30,v50", "bf16+sparse:k50,v70", "sparse:k0,v70"])
@@ -165,9 +167,9 @@ def test_a_shortened_cache_goes_on_from_what_was_kept(length):
     ]
     thin = [x[None, :, :length] for x in thin]
     rest = tensors(50, seed=1)
-    found = by_steps(cache, *rest, sizes=[1, 49])
+    actual = by_steps(cache, *rest, sizes=[1, 49])
     both = [torch.cat([old, new], 2) for old, new in zip((queries[:, :, :length], *thin), rest, strict=True)]
-    assert_near(found, expected(*both, K30V50)[:, :, length:])
+    assert_near(actual, causal_reference(*both, K30V50)[:, :, length:])
 
 
 @pytest.mark.parametrize(("tokens", "options"), [(100, {}), (20, {}), (200, {"window": 40})])

@@ -48,16 +48,16 @@ def test_a_part_of_a_tensor_is_read_where_it_lies(matrix):
 def test_the_result_is_memory_of_its_own(matrix):
     x = torch.randn(4, COLS)
     first, second = directly(matrix, x, "int8"), directly(matrix, 2 * x, "int8")
-    kept = first.clone()
+    copied = first.clone()
     second.zero_()
-    assert torch.equal(first, kept) and first.data_ptr() % 64 == 0
+    assert torch.equal(first, copied) and first.data_ptr() % 64 == 0
     first.add_(1)
-    assert torch.equal(directly(matrix, x, "int8"), kept)
+    assert torch.equal(directly(matrix, x, "int8"), copied)
 
 
 @pytest.mark.parametrize("batch", [1, 4, 2**15])
 def test_memory_is_used_again_only_when_nobody_has_it(matrix, batch):
-    """The largest is more than is kept."""
+    """The largest is more than a thread keeps for reuse."""
     inputs = [torch.randn(batch, COLS, generator=torch.Generator().manual_seed(seed)) for seed in range(4)]
     expected = [by_python(matrix, x, "int8") for x in inputs]
     parts = []

@@ -48,10 +48,10 @@ def make(family):
 
 def test_windows_are_of_the_text_and_chosen_by_the_seed():
     tokens = torch.arange(100)
-    found = token_windows(tokens, 8, 10, seed=0)
-    assert found.shape == (8, 10) and bool((found.diff(dim=1) == 1).all())
-    assert torch.equal(found, token_windows(tokens, 8, 10, seed=0))
-    assert not torch.equal(found, token_windows(tokens, 8, 10, seed=1))
+    windows = token_windows(tokens, 8, 10, seed=0)
+    assert windows.shape == (8, 10) and bool((windows.diff(dim=1) == 1).all())
+    assert torch.equal(windows, token_windows(tokens, 8, 10, seed=0))
+    assert not torch.equal(windows, token_windows(tokens, 8, 10, seed=1))
     assert torch.equal(token_windows(tokens, 1, 100, seed=0)[0], tokens)
     with pytest.raises(CalibrationError, match=r"has 100 tokens, fewer than calibration.length 101"):
         token_windows(tokens, 8, 101, seed=0)
@@ -65,14 +65,14 @@ def test_running_blocks_one_by_one_is_running_the_model(family):
     blocks[-1].register_forward_hook(lambda _, __, y: expected.append(y[0] if isinstance(y, tuple) else y))
     with torch.no_grad():
         chain = find_chain(model, blocks, tokens)
-        found, states = list(first_inputs(model, blocks[0], tokens)), [{}] * len(tokens)
+        hidden, states = list(first_inputs(model, blocks[0], tokens)), [{}] * len(tokens)
         for number in range(len(blocks)):
-            runs = list(chain.runs(number, tokens, found, states))
-            found, states = [run() for run in runs], [run.state for run in runs]
+            runs = list(chain.runs(number, tokens, hidden, states))
+            hidden, states = [run() for run in runs], [run.state for run in runs]
         expected.clear()
         for window in tokens:
             model(window[None])
-    torch.testing.assert_close(torch.cat(found), torch.cat(expected))
+    torch.testing.assert_close(torch.cat(hidden), torch.cat(expected))
 
 
 def test_layers_with_the_same_input_share_statistics():
@@ -80,9 +80,12 @@ def test_layers_with_the_same_input_share_statistics():
     attention = model.model.layers[0].self_attn
     layers = {name: getattr(attention, name) for name in ("q_proj", "k_proj", "v_proj", "o_proj")}
     with torch.no_grad():
-        found = statistics_of(layers, [lambda w=w: model(w[None]) for w in tokens], hessian=True)
-    assert found["q_proj"] is found["k_proj"] is found["v_proj"] and found["o_proj"] is not found["q_proj"]
-    assert found["q_proj"].count == found["o_proj"].count == tokens.numel()
+        statistics = statistics_of(layers, [lambda w=w: model(w[None]) for w in tokens], hessian=True)
+    assert (
+        statistics["q_proj"] is statistics["k_proj"] is statistics["v_proj"]
+        and statistics["o_proj"] is not statistics["q_proj"]
+    )
+    assert statistics["q_proj"].count == statistics["o_proj"].count == tokens.numel()
     assert not attention.q_proj._forward_pre_hooks
 
 

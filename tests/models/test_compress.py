@@ -42,10 +42,10 @@ def test_every_family_computes_with_its_packed_weights(family, format):
     assert tilepress.compress(model, recipe, windows=tokens) is model
     assert sum(isinstance(module, PackedLinear) for module in model.modules()) == linear
     assert not any(type(module) is nn.Linear for module in model.modules())
-    found, expected = logits(model, tokens), logits(unpacked(model), tokens)
+    actual, expected = logits(model, tokens), logits(unpacked(model), tokens)
     # Weights are rounded to bf16 on their way into some kernels: kernels.error_bound grants each layer 2^-7.
-    assert (found - expected).norm() <= 3 * 2.0**-7 * expected.norm()
-    assert (found - before).norm() > (found - expected).norm()
+    assert (actual - expected).norm() <= 3 * 2.0**-7 * expected.norm()
+    assert (actual - before).norm() > (actual - expected).norm()
 
 
 def test_layers_hold_what_part_by_part_compression_gives():
@@ -145,10 +145,10 @@ def test_a_layer_that_no_input_reaches_is_still_compressed():
 
 
 def test_progress_tells_stages_and_the_time_left():
-    told = []
-    compress_model(tiny.make("llama"), WANDA, windows=tiny.windows(), progress=told.append)
-    assert [state.done for state in told] == [0, 1, 2, 3, 4] and {state.total for state in told} == {4}
-    assert told[0] == Progress(0, 4, None) and told[-1].seconds_left == 0
+    steps = []
+    compress_model(tiny.make("llama"), WANDA, windows=tiny.windows(), progress=steps.append)
+    assert [state.done for state in steps] == [0, 1, 2, 3, 4] and {state.total for state in steps} == {4}
+    assert steps[0] == Progress(0, 4, None) and steps[-1].seconds_left == 0
 
 
 def test_what_cannot_be_compressed_is_refused():
@@ -176,19 +176,19 @@ def test_integer_kernels_give_the_same_bits_as_the_function():
 
 
 def test_the_bytes_do_not_depend_on_threads():
-    before, found = torch.get_num_threads(), []
+    before, results = torch.get_num_threads(), []
     weights = {"format": "int4:g32", "density": 0.5, "prune": "sparsegpt", "quantize": "gptq", "lm_head": "compress"}
     try:
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
             model = tiny.make("llama", hidden_size=256, intermediate_size=640)
             compress_model(model, {"weights": weights}, windows=tiny.windows(4, 48))
-            found.append((model.state_dict(), model.config.quantization_config.layers))
+            results.append((model.state_dict(), model.config.quantization_config.layers))
     finally:
         torch.set_num_threads(before)
-    for state, layers in found[1:]:
-        assert layers == found[0][1]
-        assert all(torch.equal(array, found[0][0][name]) for name, array in state.items())
+    for state, layers in results[1:]:
+        assert layers == results[0][1]
+        assert all(torch.equal(array, results[0][0][name]) for name, array in state.items())
 
 
 class Odd(nn.Linear):

@@ -45,8 +45,8 @@ def test_a_streamed_model_is_the_one_compressed_in_memory(family, tmp_path, reci
     outcome = compress_folder(str(folder), tmp_path / "out", recipe)
     windows = read_windows(read_recipe(recipe), AutoTokenizer.from_pretrained(folder))
     expected = compress_model(tiny.make(family), recipe, windows=windows)
-    found = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
-    a, b = expected.state_dict(), found.state_dict()
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    a, b = expected.state_dict(), loaded.state_dict()
     assert a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
     assert [layer.name for layer in outcome.layers] == list(expected.config.quantization_config.layers)
     assert outcome.nbytes < outcome.source_bytes and 2 < outcome.bits_per_weight < 5
@@ -73,8 +73,8 @@ def test_interrupted_and_resumed_is_uninterrupted(llama_folder, tmp_path, recipe
         compress_folder(str(llama_folder[0]), tmp_path / "out", recipe, progress=stop_after(stages))
     assert not (tmp_path / "out").exists()
     assert len(list((tmp_path / "out.partial/finished").iterdir())) == stages
-    told = []
-    compress_folder(str(llama_folder[0]), tmp_path / "out", recipe, progress=told.append)
+    steps = []
+    compress_folder(str(llama_folder[0]), tmp_path / "out", recipe, progress=steps.append)
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 

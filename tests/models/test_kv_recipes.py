@@ -31,8 +31,8 @@ def folders(tmp_path_factory):
 
 def caches_of(model, **options):
     """The cache that `generate` ended with."""
-    found = model.generate(tiny.windows(1, 40), max_new_tokens=3, return_dict_in_generate=True, **options)
-    return found.past_key_values
+    output = model.generate(tiny.windows(1, 40), max_new_tokens=3, return_dict_in_generate=True, **options)
+    return output.past_key_values
 
 
 def test_harmonia_is_a_recipe():
@@ -89,12 +89,12 @@ def test_a_talk_goes_on_from_a_file(folders, tmp_path, kv, call_for_records):  #
     """Turns in one run, and one after the other with a file between them."""
     path = tmp_path / "talk.safetensors"
     how = (*kv, "--tokens", 5)
-    wanted = texts(call_for_records("generate", folders[1], "w5 w6", "w7 w8 w9", "w10", *how))
+    expected = texts(call_for_records("generate", folders[1], "w5 w6", "w7 w8 w9", "w10", *how))
     saved = [
         texts(call_for_records("generate", folders[1], *turns, *how, "--cache", path))
         for turns in (["w5 w6"], ["w7 w8 w9", "w10"])
     ]
-    assert [*saved[0], *saved[1]] == wanted and len(set(wanted)) == 3
+    assert [*saved[0], *saved[1]] == expected and len(set(expected)) == 3
 
 
 def test_questions_after_replies(folders, tmp_path, call_for_records):  # noqa: F811

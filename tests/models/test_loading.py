@@ -118,16 +118,16 @@ def test_a_gguf_file_is_unpacked_once(tmp_path, monkeypatch):
     monkeypatch.setenv("TILEPRESS_CACHE", str(tmp_path / "cache"))
     weights = write_gguf(tmp_path / "toy.gguf")
     pytest.importorskip("accelerate")
-    told, umask = [], os.umask(0o027)
-    loaded = load_model(str(tmp_path / "toy.gguf"), announce=told.append)
+    messages, umask = [], os.umask(0o027)
+    loaded = load_model(str(tmp_path / "toy.gguf"), announce=messages.append)
     os.umask(umask)
-    assert len(told) == 1 and told[0].startswith("Unpacking toy.gguf to float32, once, into")
+    assert len(messages) == 1 and messages[0].startswith("Unpacking toy.gguf to float32, once, into")
     layer = loaded.model.model.layers[0]
     assert loaded.model.dtype == torch.float32
     assert np.array_equal(layer.mlp.up_proj.weight.detach().numpy(), weights["blk.0.ffn_up"])
-    folder = model_folder(str(tmp_path / "toy.gguf"), announce=told.append)
+    folder = model_folder(str(tmp_path / "toy.gguf"), announce=messages.append)
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o640}
-    assert len(told) == 1 and folder.parent == tmp_path / "cache" and len(os.listdir(folder.parent)) == 1
+    assert len(messages) == 1 and folder.parent == tmp_path / "cache" and len(os.listdir(folder.parent)) == 1
 
 
 def test_gguf_without_its_packages(tmp_path, monkeypatch):

@@ -73,8 +73,8 @@ def test_compression_in_memory_ends_with_the_search():
     bits = stated.recipe["activations"]["format"].removeprefix("anda:").split(",")
     assert model.model.layers[0].self_attn.k_proj.activations == f"bfp:g64:m{bits[0]}"
     assert stated.layers["model.layers.0.mlp.up_proj"]["activations"] == f"bfp:g64:m{bits[2]}"
-    found = window_perplexity(model, windows)
-    assert found <= 1.0201 * window_perplexity(unpack_layers(model), windows)
+    perplexity = window_perplexity(model, windows)
+    assert perplexity <= 1.0201 * window_perplexity(unpack_layers(model), windows)
 
 
 def test_without_text_or_windows():
@@ -127,15 +127,15 @@ def test_an_interrupted_search_inside_compress_goes_on(llama_folder, tmp_path, m
     outcome = compress_folder(str(folder), tmp_path / "out", recipe, track=steps.append)
     assert computed[3] == computed[4] and len(set(computed)) == len(computed) - 1
     assert outcome.precision.result.steps == tuple(steps) and outcome.precision.result.within
-    kept = json.loads((tmp_path / "out/search.json").read_text())["perplexities"]
-    assert len(kept) == 1 + len(steps)
+    stored = json.loads((tmp_path / "out/search.json").read_text())["perplexities"]
+    assert len(stored) == 1 + len(steps)
 
 
 def test_evaluations_are_kept(tmp_path):
     path = tmp_path / "e.json"
-    kept = Evaluations(path, {"model": ("a", 1)})
-    kept.put(None, 2.5)
-    kept.put((7, 7, 6, 5), math.inf)
+    evaluations = Evaluations(path, {"model": ("a", 1)})
+    evaluations.put(None, 2.5)
+    evaluations.put((7, 7, 6, 5), math.inf)
     again = Evaluations(path, {"model": ("a", 1)})
     assert again.get(None) == 2.5 and again.get((7, 7, 6, 5)) == math.inf and again.get((1, 1, 1, 1)) is None
     with pytest.raises(EvaluationsError, match="evaluations of another model"):

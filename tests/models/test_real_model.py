@@ -66,16 +66,16 @@ def test_weights_of_eight_bits_and_of_the_four_that_they_came_with_lose_little(e
 @torch.no_grad()
 def inputs_of_layers(model, tokens, block):
     """Name → what each linear layer of a block is given."""
-    found = {}
+    inputs = {}
     layers = {name: layer for name, layer in linear_layers(model).items() if f".layers.{block}." in name}
     handles = [
-        layer.register_forward_pre_hook(lambda _, x, name=name: found.__setitem__(name, x[0][0]))
+        layer.register_forward_pre_hook(lambda _, x, name=name: inputs.__setitem__(name, x[0][0]))
         for name, layer in layers.items()
     ]
     model(tokens[None])
     for handle in handles:
         handle.remove()
-    return {name: (layers[name].weight, x) for name, x in found.items()}
+    return {name: (layers[name].weight, x) for name, x in inputs.items()}
 
 
 @pytest.mark.parametrize("block", [0, 29])

@@ -119,9 +119,9 @@ def test_packed_arrays_are_not_the_files(saved):
 WITHOUT_IMPORT = """
 import sys, transformers
 llama = sys.argv[1]
-ways = [("LlamaForCausalLM", llama, {"dtype": "bfloat16"}), ("AutoModel", llama, {"low_cpu_mem_usage": True}),
+cases = [("LlamaForCausalLM", llama, {"dtype": "bfloat16"}), ("AutoModel", llama, {"low_cpu_mem_usage": True}),
         *(("AutoModelForCausalLM", folder, {}) for folder in sys.argv[1:])]
-for loader, folder, options in ways:
+for loader, folder, options in cases:
     try:
         getattr(transformers, loader).from_pretrained(folder, **options)
         print("loaded by", loader)
@@ -136,13 +136,13 @@ print(type(transformers.AutoModelForCausalLM.from_pretrained(sys.argv[1]).lm_hea
 def test_without_tilepress_the_folder_does_not_load(saved, tmp_path):
     """No random weights: the `weight` of a packed layer has another shape than an ordinary layer's. And importing
     tilepress, after transformers, is all that is missing."""
-    others = [family for family in tiny.FAMILIES if family != "llama"]
-    for family in others:
+    families = [family for family in tiny.FAMILIES if family != "llama"]
+    for family in families:
         compress_model(tiny.make(family), {}).save_pretrained(tmp_path / family)
-    command = [sys.executable, "-c", WITHOUT_IMPORT, str(saved), *(str(tmp_path / family) for family in others)]
+    command = [sys.executable, "-c", WITHOUT_IMPORT, str(saved), *(str(tmp_path / family) for family in families)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     *refusals, after = done.stdout.splitlines()
-    assert len(refusals) == 3 + len(others) and all(
+    assert len(refusals) == 3 + len(families) and all(
         "`ignore_mismatched_sizes` to `False`, thus raising" in line for line in refusals
     )
     assert "Unknown quantization type, got tilepress" in done.stderr and after == "PackedLinear"

@@ -26,7 +26,7 @@ def quick(monkeypatch):
 
 
 def uneven(family="llama"):
-    """A model some channels of whose keys are much larger than the others."""
+    """A model some channels of whose keys are much larger than the rest."""
     model = make(family)
     with torch.no_grad():
         for layer in model.model.layers:
@@ -50,11 +50,11 @@ def smooth(model, how="offline"):
 
 def scales(model, before):
     """[layers, heads, channels], from the weights."""
-    found = []
+    ratios = []
     for layer, old in zip(model.model.layers, before.model.layers, strict=True):
         ratio = layer.self_attn.k_proj.weight / old.self_attn.k_proj.weight
-        found.append(ratio.median(1).values.view(-1, 32))
-    return torch.stack(found).detach()
+        ratios.append(ratio.median(1).values.view(-1, 32))
+    return torch.stack(ratios).detach()
 
 
 @pytest.mark.parametrize("family", ["llama", "multi-query", "multi-head", "sliding", "mixed"])
@@ -68,16 +68,16 @@ def test_the_model_says_what_it_said(family):
 
 @pytest.mark.parametrize("how", ["offline", "hybrid"])
 def test_rotated_pairs_share_a_scale_and_large_channels_shrink(how):
-    found = scales(smoothed(how=how), uneven())
-    assert torch.allclose(found[..., :16], found[..., 16:], rtol=1e-4)
-    assert (found[..., 3] < found.median(-1).values).all() and found.std() > 0.01
+    learned = scales(smoothed(how=how), uneven())
+    assert torch.allclose(learned[..., :16], learned[..., 16:], rtol=1e-4)
+    assert (learned[..., 3] < learned.median(-1).values).all() and learned.std() > 0.01
 
 
 def test_scales_help_on_other_text():
     plain, tokens = uneven(), tiny.windows(1, 200)[0]
     settings = [Cache(FORMAT), Cache(FORMAT, "offline")]
-    found = judge(plain, tokens, settings, smoothed={settings[1]: smoothed()})
-    assert found[settings[1]].kl.value < 0.9 * found[settings[0]].kl.value
+    costs = judge(plain, tokens, settings, smoothed={settings[1]: smoothed()})
+    assert costs[settings[1]].kl.value < 0.9 * costs[settings[0]].kl.value
 
 
 def test_no_scales_are_worse_than_ones(monkeypatch):
@@ -124,8 +124,8 @@ def test_a_compressed_model_carries_its_scales(how):
     tokens = tiny.windows(1, 60)
     cache = model.generate(tokens, max_new_tokens=2, return_dict_in_generate=True).past_key_values
     assert cache.smoothing == ("online" if how == "hybrid" else "none")
-    wanted = uneven()(tokens).logits
-    lost, lost_plain = ((run(one, tokens) - wanted).norm() for one in (model, plain))
+    expected = uneven()(tokens).logits
+    lost, lost_plain = ((run(one, tokens) - expected).norm() for one in (model, plain))
     assert lost < lost_plain
 
 

@@ -17,8 +17,8 @@ SMALL = {"vocab_size": 32, "hidden_size": 32}
 
 def counts(model, **options):
     """How many layers of a block take each type."""
-    found = Counter(kind for name, kind in classify(model, **options).items())
-    return {kind: count / 3 for kind, count in found.items()}
+    counts = Counter(kind for name, kind in classify(model, **options).items())
+    return {kind: count / 3 for kind, count in counts.items()}
 
 
 @pytest.mark.parametrize(
@@ -57,11 +57,11 @@ def test_opt_weights_and_the_savings_of_the_paper():
 
     with torch.device("meta"):
         model = OPTForCausalLM(OPTConfig())  # OPT-125M: hidden 768, 12 layers, 3072 wide
-    found = products(model, classify(model))
-    assert [count / (12 * 768**2) for count in found] == [3, 1, 4, 4]
-    assert bops_saving((7, 7, 6, 5), found) == pytest.approx(16 / 6)
-    assert bops_saving((13, 13, 13, 13), found) == pytest.approx(1.23, abs=0.005)
-    assert bops_saving((4, 4, 4, 4), found) == 4
+    counts = products(model, classify(model))
+    assert [count / (12 * 768**2) for count in counts] == [3, 1, 4, 4]
+    assert bops_saving((7, 7, 6, 5), counts) == pytest.approx(16 / 6)
+    assert bops_saving((13, 13, 13, 13), counts) == pytest.approx(1.23, abs=0.005)
+    assert bops_saving((4, 4, 4, 4), counts) == 4
 
 
 def test_llama_weights_come_from_its_own_shapes():
@@ -84,14 +84,14 @@ def test_a_layer_nobody_knows_is_named_with_what_to_do():
 
 
 def test_a_mapping_for_other_families():
-    found = classify(Odd(), {"*": "u", "*.mixer": "qkv", "*.router": "fp"})
-    assert found == {f"layers.{i}.{name}": kind for i in (0, 1) for name, kind in (("mixer", "qkv"), ("router", "fp"))}
-    assert products(Odd(), found) == (2 * 8 * 24, 0, 0, 0)
+    types = classify(Odd(), {"*": "u", "*.mixer": "qkv", "*.router": "fp"})
+    assert types == {f"layers.{i}.{name}": kind for i in (0, 1) for name, kind in (("mixer", "qkv"), ("router", "fp"))}
+    assert products(Odd(), types) == (2 * 8 * 24, 0, 0, 0)
 
 
 def test_a_mapping_goes_before_names_and_reaches_what_is_outside():
-    found = classify(tiny.make("llama"), {"*.o_proj": "d", "lm_head": "u"})
-    assert found["model.layers.0.self_attn.o_proj"] == "d" and found["lm_head"] == "u"
+    types = classify(tiny.make("llama"), {"*.o_proj": "d", "lm_head": "u"})
+    assert types["model.layers.0.self_attn.o_proj"] == "d" and types["lm_head"] == "u"
 
 
 def test_a_model_with_no_layer_of_a_type():
@@ -102,10 +102,10 @@ def test_a_model_with_no_layer_of_a_type():
 def test_activations_of_layers():
     model = tiny.make("opt")
     block = "model.decoder.layers.0."
-    found = layer_activations(model, "anda:8,7,6,5")
+    activations = layer_activations(model, "anda:8,7,6,5")
     names = ("self_attn.k_proj", "self_attn.out_proj", "fc1", "fc2")
-    assert [found[block + name] for name in names] == [f"bfp:g64:m{bits}" for bits in (8, 7, 6, 5)]
-    assert found["lm_head"] == found["model.decoder.project_in"] == "float"
+    assert [activations[block + name] for name in names] == [f"bfp:g64:m{bits}" for bits in (8, 7, 6, 5)]
+    assert activations["lm_head"] == activations["model.decoder.project_in"] == "float"
     assert set(layer_activations(model, "anda:1%").values()) == {"float"}
     assert set(layer_activations(model, "bfp:g32:m8").values()) == {"bfp:g32:m8"}
     assert set(layer_activations(model, "fp").values()) == {"float"}

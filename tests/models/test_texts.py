@@ -80,8 +80,8 @@ def test_the_documentation_in_cpython_is_long_and_always_the_same(monkeypatch):
 @pytest.mark.parametrize(("choose", "name"), [(calibration_text, "wikitext2-train"), (evaluation_text, "wikitext2")])
 def test_the_text_to_use_falls_back_step_by_step(folders, tmp_path, choose, name):
     assert choose(None) == ("pydoc", read_text("pydoc"))
-    (folders[0] / texts.FILES[name]).write_text("found")
-    assert choose(None) == (name, "found")
+    (folders[0] / texts.FILES[name]).write_text("some text")
+    assert choose(None) == (name, "some text")
     (tmp_path / "mine").write_text("my own")
     assert choose(str(tmp_path / "mine")) == (str(tmp_path / "mine"), "my own")
     with pytest.raises(TextUnavailableError, match="no file"):

@@ -46,5 +46,5 @@ def logits(model, tokens, cache, sizes=None, mask=None):
     return torch.cat(out, 1)
 
 
-def close(found, wanted, tolerance):
-    return (found - wanted).norm() <= tolerance * wanted.norm()
+def close(actual, expected, tolerance):
+    return (actual - expected).norm() <= tolerance * expected.norm()

@@ -56,12 +56,12 @@ def primed_model(**options):
 @pytest.fixture
 def calls(monkeypatch):
     """How often native layers decoded."""
-    found = []
+    calls = []
     decode = packed_nn.decoding._NativeLayers.decode
     monkeypatch.setattr(
-        packed_nn.decoding._NativeLayers, "decode", lambda *arguments: found.append(1) or decode(*arguments)
+        packed_nn.decoding._NativeLayers, "decode", lambda *arguments: calls.append(1) or decode(*arguments)
     )
-    return found
+    return calls
 
 
 @torch.no_grad()
@@ -115,10 +115,10 @@ def test_activations_that_differ_from_layer_to_layer(calls):
         layer.mlp.down_proj.set_activations("bfp:g64:m5")
     compare(model, 0.02)
     assert calls
-    kept = len(calls)
+    before = len(calls)
     with packed_nn.with_activations(model, {"model.layers.0.mlp.up_proj": BFP(64, 6)}):
         compare(model, 0.02)
-    assert len(calls) > kept
+    assert len(calls) > before
 
 
 @pytest.mark.isas
@@ -188,9 +188,9 @@ def test_branches_of_one_cache_do_not_disturb_each_other():
     branch = copy.copy(cache)
     branch.layers = [copy.copy(layer) for layer in cache.layers]
     step_logits(model, prompt(3), cache)
-    kept = [layer.keys.clone() for layer in cache.layers]
+    saved = [layer.keys.clone() for layer in cache.layers]
     step_logits(model, prompt(4), branch)
-    assert all(torch.equal(layer.keys, keys) for layer, keys in zip(cache.layers, kept, strict=True))
+    assert all(torch.equal(layer.keys, keys) for layer, keys in zip(cache.layers, saved, strict=True))
     assert cache.get_seq_length() == 12 and branch.get_seq_length() == 13
 
 
@@ -231,23 +231,23 @@ def test_modules_that_are_watched_or_changed_are_not_passed_by(calls):
 @torch.no_grad()
 def test_attentions_and_hidden_states_can_be_had():
     model, cache = primed_model()
-    found = model(prompt(1), past_key_values=cache, output_hidden_states=True)
-    assert len(found.hidden_states) == len(model.model.layers) + 1
+    output = model(prompt(1), past_key_values=cache, output_hidden_states=True)
+    assert len(output.hidden_states) == len(model.model.layers) + 1
     model.set_attn_implementation("eager")
-    found = model(prompt(1), past_key_values=cache, output_attentions=True)
-    assert len(found.attentions) == len(model.model.layers)
+    output = model(prompt(1), past_key_values=cache, output_attentions=True)
+    assert len(output.attentions) == len(model.model.layers)
 
 
 @pytest.fixture
 def packed_calls(monkeypatch):
     """How often native layers decoded with packed caches; heads are wide enough for such."""
-    found = []
+    calls = []
     decode = packed_nn.decoding._NativeLayers.decode_packed
     monkeypatch.setattr(
-        packed_nn.decoding._NativeLayers, "decode_packed", lambda *arguments: found.append(1) or decode(*arguments)
+        packed_nn.decoding._NativeLayers, "decode_packed", lambda *arguments: calls.append(1) or decode(*arguments)
     )
     monkeypatch.setitem(GATED, "head_dim", 32)
-    return found
+    return calls
 
 
 CACHES = ["bfp8", "bfp4", "sparse:k30,v50", "bf16+sparse:k10,v60", "bfp8+sparse:k30,v50", "bfp4+sparse:k50,v0"]

@@ -17,16 +17,16 @@ from tilepress.nn.emulation import to_fp16, to_int8
 
 def inputs_of(model, tokens):
     """Name → what each packed layer is given."""
-    found = {}
+    inputs = {}
     handles = [
-        layer.register_forward_pre_hook(lambda _, x, name=name: found.__setitem__(name, x[0]))
+        layer.register_forward_pre_hook(lambda _, x, name=name: inputs.__setitem__(name, x[0]))
         for name, layer in packed_layers(model)
     ]
     with torch.no_grad():
         model(tokens)
     for handle in handles:
         handle.remove()
-    return found
+    return inputs
 
 
 @pytest.mark.isas

@@ -50,10 +50,10 @@ def test_a_cache_of_a_model_that_differs_in_one_thing_is_refused(tmp_path, what)
 def test_packed_layers_count_with_their_weights_and_activations():
     first = fingerprint(packed_model(format="int8:g32"))
     assert fingerprint(packed_model(format="int8:g32")) == first
-    others = [packed_model(format="int4:g32"), packed_model(activations="int8")]
+    different = [packed_model(format="int4:g32"), packed_model(activations="int8")]
     changed = packed_model()
     changed.model.layers[-1].mlp.up_proj = copy.deepcopy(changed.model.layers[-1].mlp.gate_proj)
-    for other in (*others, changed):
+    for other in (*different, changed):
         assert not fingerprint(other).matches(first)
 
 

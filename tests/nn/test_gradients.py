@@ -34,9 +34,9 @@ def pair(format, activations="float", sparse=False):
     return packed, dense
 
 
-def input_gradient(module, x, wanted):
+def input_gradient(module, x, upstream):
     x = x.detach().clone().requires_grad_()
-    (module(x) * wanted).sum().backward()
+    (module(x) * upstream).sum().backward()
     return x.grad
 
 
@@ -48,16 +48,16 @@ def cosine(one, other):
 @pytest.mark.parametrize(("format", "activations", "sparse"), CASES)
 def test_the_gradient_is_that_of_the_unpacked_weights(format, activations, sparse, shape):
     packed, dense = pair(format, activations, sparse)
-    x, wanted = torch.randn(shape), torch.randn(*shape[:-1], 48)
-    torch.testing.assert_close(input_gradient(packed, x, wanted), input_gradient(dense, x, wanted))
+    x, upstream = torch.randn(shape), torch.randn(*shape[:-1], 48)
+    torch.testing.assert_close(input_gradient(packed, x, upstream), input_gradient(dense, x, upstream))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_halves_have_gradients_of_their_type(dtype):
     packed, dense = pair("int4:g32")
-    x, wanted = torch.randn(5, 64, dtype=dtype), torch.randn(5, 48, dtype=dtype)
-    found = input_gradient(packed, x, wanted)
-    assert found.dtype == dtype and cosine(found, input_gradient(dense, x.float(), wanted.float())) > 0.9999
+    x, upstream = torch.randn(5, 64, dtype=dtype), torch.randn(5, 48, dtype=dtype)
+    actual = input_gradient(packed, x, upstream)
+    assert actual.dtype == dtype and cosine(actual, input_gradient(dense, x.float(), upstream.float())) > 0.9999
 
 
 def test_the_result_and_a_bias_that_is_learned():
@@ -97,9 +97,9 @@ def test_gradients_of_gradients():
 def test_a_compiled_layer_has_the_same_gradient(backend):
     torch._dynamo.reset()
     packed, dense = pair("int4:g32", "int8")
-    x, wanted = torch.randn(5, 64), torch.randn(5, 48)
-    found = input_gradient(torch.compile(packed, fullgraph=True, backend=backend), x, wanted)
-    torch.testing.assert_close(found, input_gradient(dense, x, wanted))
+    x, upstream = torch.randn(5, 64), torch.randn(5, 48)
+    actual = input_gradient(torch.compile(packed, fullgraph=True, backend=backend), x, upstream)
+    torch.testing.assert_close(actual, input_gradient(dense, x, upstream))
 
 
 def test_the_operator_keeps_torchs_rules_for_gradients():
@@ -139,10 +139,10 @@ def test_native_decoding_leaves_gradients_to_the_modules(learned):
         cache = DynamicCache(config=model.config)
         with torch.no_grad():
             model(prompt(), past_key_values=cache)
-        wanted = LEARNED[learned](model, cache)
-        wanted.requires_grad_(True)
+        parameter = LEARNED[learned](model, cache)
+        parameter.requires_grad_(True)
         model(prompt(1), past_key_values=cache).logits.square().mean().backward()
-        gradients.append(wanted.grad)
+        gradients.append(parameter.grad)
     assert bool(gradients[0].any()) and torch.equal(*gradients)
 
 
@@ -155,9 +155,9 @@ def test_a_packed_cache_refuses_gradients_and_still_computes(format, natively):
     with torch.no_grad():
         expected = model(prompt(5), past_key_values=tilepress.kv_cache(model, format)).logits
     cache = tilepress.kv_cache(model, format)
-    found = model(prompt(5), past_key_values=cache).logits
-    assert torch.equal(found, expected)
-    for logits in (found, model(prompt(1), past_key_values=cache).logits):
+    actual = model(prompt(5), past_key_values=cache).logits
+    assert torch.equal(actual, expected)
+    for logits in (actual, model(prompt(1), past_key_values=cache).logits):
         with pytest.raises(
             RuntimeError, match="attention over a packed KV cache has no gradient: to train, run the model"
         ):
@@ -172,9 +172,9 @@ def test_emulated_attention_refuses_gradients():
 
 
 def test_emulated_activations_round_straight_through():
-    dense, x, wanted = pair("int4:g32")[1], torch.randn(5, 64), torch.randn(5, 48)
-    expected = input_gradient(dense, x, wanted)
+    dense, x, upstream = pair("int4:g32")[1], torch.randn(5, 64), torch.randn(5, 48)
+    expected = input_gradient(dense, x, upstream)
     model = nn.Sequential(dense)
     with emulated(model, {"0": BFP(32, 4)}):
         assert not torch.equal(model(x), dense.forward(x))
-        torch.testing.assert_close(input_gradient(model, x, wanted), expected)
+        torch.testing.assert_close(input_gradient(model, x, upstream), expected)

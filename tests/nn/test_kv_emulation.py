@@ -24,9 +24,9 @@ def tensors(tokens, heads=2, rows=2, channels=64):
 @pytest.mark.parametrize("name", ["bfp4", "bfp8", "bfp:m4", "bfp:m2:hi6:initial7:local5", "bfp4+sparse:k30,v50"])
 def test_every_bit_is_the_packed_caches(name, options):
     format, arrays = parse_kv(name), tensors(300)
-    wanted, emulation = by_tokens(format, arrays, options), Emulation(format, options.get("smoothed_channels", 0))
+    expected, emulation = by_tokens(format, arrays, options), Emulation(format, options.get("smoothed_channels", 0))
     for compute in (vectorised, emulated_attention):
-        assert torch.equal(compute(*arrays, emulation, 0.125, options.get("window")), wanted)
+        assert torch.equal(compute(*arrays, emulation, 0.125, options.get("window")), expected)
 
 
 def by_tokens(format, arrays, options):
@@ -38,25 +38,25 @@ def by_tokens(format, arrays, options):
 def test_beyond_a_segment(options):
     arrays = [x[:1, :1] for x in tensors(2100, channels=32)]
     format = parse_kv("bfp4").bfp
-    wanted = BfpKvStore(format, 1, 1, 32, **options).attend(*arrays, 0.1)
-    assert torch.equal(emulate(*arrays, format, 0.1, **options), wanted)
+    expected = BfpKvStore(format, 1, 1, 32, **options).attend(*arrays, 0.1)
+    assert torch.equal(emulate(*arrays, format, 0.1, **options), expected)
 
 
 @pytest.mark.parametrize(("name", "channels"), [("bfp:m4:g16", 64), ("bfp4", 48), ("sparse:k30,v50", 40)])
 def test_heads_that_no_packed_cache_holds(name, channels):
     arrays, emulation = tensors(50, channels=channels), Emulation(parse_kv(name))
-    found = emulated_attention(*arrays, emulation, 0.125)
-    assert torch.equal(found, vectorised(*arrays, emulation, 0.125))
+    actual = emulated_attention(*arrays, emulation, 0.125)
+    assert torch.equal(actual, vectorised(*arrays, emulation, 0.125))
 
 
 @pytest.mark.parametrize("group", [16, 64])
 def test_other_groups(group):
     queries, keys, values = tensors(100, heads=1, rows=1)
     format = parse_kv(f"bfp:m4:hi8:initial32:local64:g{group}").bfp
-    found = emulate(queries, keys, values, format, 0.125)
+    actual = emulate(queries, keys, values, format, 0.125)
     for t in (0, 40, 99):
-        wanted = reference.attend(queries[0, :, t], keys[0, 0, : t + 1], values[0, 0, : t + 1], format, 0.125)
-        assert torch.equal(found[0, :, t], wanted)
+        expected = reference.attend(queries[0, :, t], keys[0, 0, : t + 1], values[0, 0, : t + 1], format, 0.125)
+        assert torch.equal(actual[0, :, t], expected)
 
 
 BFP = [("bfp4", "online"), ("bfp8", "none"), ("bfp:m3:hi6:initial7:local5", "none"), ("bfp4+sparse:k30,v50", "online")]
@@ -89,15 +89,15 @@ def test_padding_on_the_right_changes_nothing(name):
 def test_sparse_caches_are_what_the_specification_says(name, window):
     format = parse_kv(name)
     queries, keys, values = tensors(300)
-    found = emulate_sparse(queries, keys, values, format, 0.125, window=window)
+    actual = emulate_sparse(queries, keys, values, format, 0.125, window=window)
     for t in (0, 31, 32, 95, 257, 299):
         mine = queries[0, :, t].reshape(keys.shape[1], -1, keys.shape[3])
         first = max(0, t + 1 - window) if window else 0
         past = keys[0, :, : t + 1], values[0, :, : t + 1]
-        wanted = reference.attend_sparse(mine, *past, format, 0.125, first=first)
-        assert (found[0, :, t] - wanted.flatten(0, 1)).abs().max() < 1e-5 * values.abs().max()
+        expected = reference.attend_sparse(mine, *past, format, 0.125, first=first)
+        assert (actual[0, :, t] - expected.flatten(0, 1)).abs().max() < 1e-5 * values.abs().max()
     stepped = by_tokens(format, (queries, keys, values), {"window": window})
-    assert (found - stepped).abs().max() < 1e-5 * values.abs().max()
+    assert (actual - stepped).abs().max() < 1e-5 * values.abs().max()
 
 
 @pytest.mark.parametrize("family", ["llama", "sliding", "mixed"])

@@ -15,9 +15,9 @@ def recomputed(model, tokens, name, **options):
     """Text without any cache: every token from all before it, with the numbers that the cache gives."""
     emulate_kv(model, name)
     every = torch.ones_like(tokens)
-    found = model.generate(tokens, attention_mask=every, use_cache=False, do_sample=False, **options)
+    text = model.generate(tokens, attention_mask=every, use_cache=False, do_sample=False, **options)
     emulate_kv(model, "none")
-    return found
+    return text
 
 
 @pytest.mark.parametrize("name", PACKED_FORMATS)
@@ -26,9 +26,9 @@ def test_generation(name, options):
     model, tokens = make(), prompt(25, batch=2)
     options = {"max_new_tokens": 14, **options}
     plain = model.generate(tokens, do_sample=False, **options)
-    wanted = recomputed(model, tokens, name, **options)
+    expected = recomputed(model, tokens, name, **options)
     cache = tilepress.kv_cache(model, name)
-    assert torch.equal(model.generate(tokens, past_key_values=cache, do_sample=False, **options), wanted)
+    assert torch.equal(model.generate(tokens, past_key_values=cache, do_sample=False, **options), expected)
     assert type(cache.layers[0]) is LayerKvCache and cache.get_seq_length() == 38
     assert torch.equal(model.generate(tokens, do_sample=False, **options), plain)  # the model is what it was
 
@@ -39,11 +39,11 @@ def test_generation_with_padding(name):
     mask = torch.ones(2, 25, dtype=torch.long)
     mask[1, :7] = 0
     options = {"max_new_tokens": 14, "do_sample": False}
-    found = model.generate(tokens, attention_mask=mask, past_key_values=tilepress.kv_cache(model, name), **options)
+    actual = model.generate(tokens, attention_mask=mask, past_key_values=tilepress.kv_cache(model, name), **options)
     for row, begin in enumerate((0, 7)):
         alone = tokens[row : row + 1, begin:]
-        wanted = model.generate(alone, past_key_values=tilepress.kv_cache(model, name), **options)
-        assert torch.equal(found[row : row + 1, begin:], wanted)
+        expected = model.generate(alone, past_key_values=tilepress.kv_cache(model, name), **options)
+        assert torch.equal(actual[row : row + 1, begin:], expected)
 
 
 @pytest.mark.parametrize("name", PACKED_FORMATS)
@@ -53,11 +53,11 @@ def test_a_talk_of_several_turns(name):
     talk = prompt(30)
     for turn in range(3):
         talk = torch.cat([talk, prompt(7, seed=turn)], 1)
-        wanted = recomputed(model, talk, name, max_new_tokens=9)
+        expected = recomputed(model, talk, name, max_new_tokens=9)
         model.set_attn_implementation("tilepress")
         options = {"attention_mask": torch.ones_like(talk), "max_new_tokens": 9, "do_sample": False}
         talk = model.generate(talk, past_key_values=cache, **options)
-        assert torch.equal(talk, wanted)
+        assert torch.equal(talk, expected)
     assert cache.get_seq_length() == talk.shape[1] - 1
 
 
@@ -77,13 +77,13 @@ def test_a_cropped_cache_goes_on_from_where_it_was_cut(family, name):
 @pytest.mark.parametrize("name", ["bfp8", "sparse:k0,v10"])
 def test_assisted_decoding_crops_by_itself(name):
     model, helper, tokens = make(), make("multi-query"), prompt(25)
-    wanted = recomputed(model, tokens, name, max_new_tokens=10)
+    expected = recomputed(model, tokens, name, max_new_tokens=10)
     cache = tilepress.kv_cache(model, name)
     options = {"max_new_tokens": 10, "do_sample": False, "assistant_model": helper}
-    assert torch.equal(model.generate(tokens, past_key_values=cache, **options), wanted)
+    assert torch.equal(model.generate(tokens, past_key_values=cache, **options), expected)
 
 
-def test_copies_go_their_own_ways():
+def test_copies_are_independent():
     model, tokens = make(), prompt(40)
     cache = tilepress.kv_cache(model, "bfp4")
     logits(model, tokens, cache)

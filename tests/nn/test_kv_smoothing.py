@@ -23,12 +23,12 @@ def scaling(name="bfp4", scales=ONES, **options):
 @pytest.mark.parametrize("name", ["bfp4", "bfp:m4"])
 def test_it_is_the_emulation_but_for_the_open_group(name, options):
     arrays, window = tensors(160), options.get("window")
-    found = scaled_attention(
+    actual = scaled_attention(
         *arrays, scaling(name, smoothed_channels=options.get("smoothed_channels", 0)), 0.125, window
     )
-    wanted = emulate(*arrays, parse_kv(name).bfp, 0.125, **options)
+    expected = emulate(*arrays, parse_kv(name).bfp, 0.125, **options)
     full = slice(31, None, 32)  # queries that close a group of values
-    assert close(found[:, :, full], wanted[:, :, full], 0.01) and not close(found, wanted, 0.001)
+    assert close(actual[:, :, full], expected[:, :, full], 0.01) and not close(actual, expected, 0.001)
 
 
 def test_a_common_power_of_two_changes_nothing_and_other_scales_do():
@@ -49,19 +49,19 @@ def test_scales_have_a_gradient():
 
 def test_keys_before_rotation():
     rotary, (queries, keys, values) = make().model.rotary_emb, tensors(64, channels=32)
-    wanted = exact(queries, keys, values, is_causal=True, enable_gqa=True, scale=0.125)
+    expected = exact(queries, keys, values, is_causal=True, enable_gqa=True, scale=0.125)
     before = scaling("bfp8", torch.ones(2, 32), rotary=rotary)
-    assert close(scaled_attention(queries, keys, values, before, 0.125), wanted, 0.05)
+    assert close(scaled_attention(queries, keys, values, before, 0.125), expected, 0.05)
     scales = torch.rand(2, 32).add(0.5)  # of every channel its own
-    assert close(scaled_attention(queries, keys, values, scaling("bfp8", scales, rotary=rotary), 0.125), wanted, 0.05)
+    assert close(scaled_attention(queries, keys, values, scaling("bfp8", scales, rotary=rotary), 0.125), expected, 0.05)
 
 
 @pytest.mark.parametrize("tokens", [70, 600])
 def test_everything_rounded(tokens):
     arrays = [x[:1] for x in tensors(tokens)]
-    wanted = exact(*arrays, is_causal=True, enable_gqa=True, scale=0.125)
+    expected = exact(*arrays, is_causal=True, enable_gqa=True, scale=0.125)
     errors = [
-        float((rounded_attention(*arrays, BFP(group, bits), 0.125) - wanted).norm() / wanted.norm())
+        float((rounded_attention(*arrays, BFP(group, bits), 0.125) - expected).norm() / expected.norm())
         for group, bits in ((32, 13), (32, 8), (32, 5), (128, 5))
     ]
     assert errors == sorted(errors) and errors[0] < 0.002 < errors[2]
@@ -71,5 +71,5 @@ def test_windows_are_kept():
     queries, keys, values = tensors(90)
     token = torch.arange(90)
     mask = (token <= token[:, None]) & (token > token[:, None] - 20)
-    wanted = exact(queries, keys, values, attn_mask=mask, enable_gqa=True, scale=0.125)
-    assert close(rounded_attention(queries, keys, values, BFP(32, 13), 0.125, 20), wanted, 0.002)
+    expected = exact(queries, keys, values, attn_mask=mask, enable_gqa=True, scale=0.125)
+    assert close(rounded_attention(queries, keys, values, BFP(32, 13), 0.125, 20), expected, 0.002)

@@ -73,9 +73,9 @@ SPARSE = ["sparse:k30,v50", "bf16+sparse:k10,v10", "bfp8+sparse:k10,v10"]
 def test_halves_and_pruned_ones(name):
     model, tokens = make(), prompt(60)
     plain = logits(model, tokens, DynamicCache(config=model.config))
-    found = logits(model, tokens, tilepress.kv_cache(model, name), sizes=[50, 1, 9])
-    assert close(found, plain, 0.5 if "sparse" in name else 0.02)
-    assert not torch.equal(found, plain)
+    actual = logits(model, tokens, tilepress.kv_cache(model, name), sizes=[50, 1, 9])
+    assert close(actual, plain, 0.5 if "sparse" in name else 0.02)
+    assert not torch.equal(actual, plain)
     options = {"max_new_tokens": 5, "num_beams": 2, "do_sample": False}
     assert model.generate(tokens, past_key_values=tilepress.kv_cache(model, name), **options).shape == (1, 65)
 

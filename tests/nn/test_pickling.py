@@ -116,9 +116,9 @@ def test_another_process_takes_model_and_cache():
     inbox.put(cache)
     process = context.Process(target=_answer_elsewhere, args=(model, inbox, outbox), daemon=True)
     process.start()
-    found = torch.from_numpy(outbox.get(timeout=120))
+    actual = torch.from_numpy(outbox.get(timeout=120))
     process.join(timeout=120)
-    assert process.exitcode == 0 and torch.equal(found, answer(model, past_key_values=cache))
+    assert process.exitcode == 0 and torch.equal(actual, answer(model, past_key_values=cache))
 
 
 def test_arrays_that_native_code_reads_stay_where_they_are():

@@ -222,9 +222,12 @@ def _write(out: Path, recipe: "Recipe", precision: "Precision", subject: "StudyM
 
     activations = recipe.activations.model_copy(update={"format": str(precision.format)})
     write_text(out, to_toml(recipe.model_copy(update={"activations": activations})))
-    write_page(
-        out.with_suffix(".search.html"), f"Search for {out.name}", trace_charts(precision.result, subject.products)
-    )
+    if has_lab():
+        from ..report import write_page
+        from ..report.precision import trace_charts
+
+        charts = trace_charts(precision.result, subject.products)
+        write_page(out.with_suffix(".search.html"), f"Search for {out.name}", charts)
 
 
 def _record(

@@ -1,6 +1,6 @@
 """`python -m tests.attacks.fuzz [READER…] --cases N --seed S`: hostile files for every reader.
 
-N cases in all, divided among the readers by their shares, at least 8 each. Exit code 1 if anything was found; the files
+N cases in all, divided among the readers by their shares, at least 8 each. Exit code 1 if anything failed; the files
 that did it lie under build/fuzz.
 """
 
@@ -35,19 +35,19 @@ COLUMNS = (
 def main() -> int:
     options = _options()
     names = options.readers or list(TARGETS)
-    whole, found = sum(TARGETS[name].share for name in names), {}
+    whole, tallies = sum(TARGETS[name].share for name in names), {}
     shares = ", ".join(f"{name} {TARGETS[name].share / whole:.1%}" for name in names)
     _say(options, f"seed {options.seed}, {options.cases:,} cases, shared by the speed of readers: {shares}")
     _say(options, _row(COLUMNS))
     for name in names:
         start = time.monotonic()
         tally = fuzz(name, _cases(options.cases, TARGETS[name].share / whole, len(names)), options.seed, options.first)
-        found[name] = {"cases": tally.refused + tally.accepted + tally.errors + tally.crashes + tally.hangs}
-        found[name] |= tally.as_dict() | {"seconds": time.monotonic() - start}
-        _say(options, _row(_cells(name, found[name])))
+        tallies[name] = {"cases": tally.refused + tally.accepted + tally.errors + tally.crashes + tally.hangs}
+        tallies[name] |= tally.as_dict() | {"seconds": time.monotonic() - start}
+        _say(options, _row(_cells(name, tallies[name])))
     if options.json:
-        print(json.dumps(found, indent=2))
-    return _outcome(options, found)
+        print(json.dumps(tallies, indent=2))
+    return _outcome(options, tallies)
 
 
 def _options() -> argparse.Namespace:
@@ -82,8 +82,8 @@ def _say(options: argparse.Namespace, text: str) -> None:
         print(text, flush=True)
 
 
-def _outcome(options: argparse.Namespace, found: dict[str, dict[str, float]]) -> int:
-    bad = {name: counts for name, counts in found.items() if any(counts[key] for key in COLUMNS[4:9])}
+def _outcome(options: argparse.Namespace, tallies: dict[str, dict[str, float]]) -> int:
+    bad = {name: counts for name, counts in tallies.items() if any(counts[key] for key in COLUMNS[4:9])}
     for name in bad:
         kinds = sorted(path.name for path in (FOUND / name).iterdir() if path.is_dir())
         print(f"{name}: see {FOUND / name}: {', '.join(kinds)}", file=sys.stderr)

@@ -57,17 +57,17 @@ class Tally(ctypes.Structure):
 
 def fuzz(name: str, cases: int, seed: int, first: int = 0) -> Tally:
     """Run `cases` cases of the target from number `first` on; what is wrong lies under FOUND/name afterwards."""
-    target, found = TARGETS[name], FOUND / name
+    target, findings = TARGETS[name], FOUND / name
     make = _reader(target)  # imported here, once, for all workers
-    shutil.rmtree(found, ignore_errors=True)
-    found.mkdir(parents=True)
+    shutil.rmtree(findings, ignore_errors=True)
+    findings.mkdir(parents=True)
     tally = Tally.from_buffer(mmap.mmap(-1, ctypes.sizeof(Tally)))  # shared with what is forked
     with _work_folder() as folder:
         at, end = first, first + cases
         while at < end and tally.crashes + tally.hangs < MOST_DEATHS:
             last = min(at + target.batch, end)
             worker = _Worker(name, make, folder, tally, seed)
-            status = _in_child(partial(worker.run, at, last), found / "worker.log")
+            status = _in_child(partial(worker.run, at, last), findings / "worker.log")
             at = last if status == 0 else _note_death(name, status, tally, folder, seed)
     return tally
 
@@ -173,8 +173,8 @@ class _Worker:
 
 
 def _reader(target: Target) -> type[Reader]:
-    found: type[Reader] = importlib.import_module(f"{__package__}.readers.{target.module}").Reader
-    return found
+    reader: type[Reader] = importlib.import_module(f"{__package__}.readers.{target.module}").Reader
+    return reader
 
 
 def _signature(error: BaseException) -> str:
@@ -195,7 +195,7 @@ def _keep(name: str, what: str, files: Files, case: int, seed: int, text: str) -
 
 
 def _put(folder: Path, files: Files) -> None:
-    """Make the folder hold these files and no others."""
+    """Make the folder hold exactly these files."""
     folder.mkdir(exist_ok=True)
     for path in folder.iterdir():
         if path.name not in files:

@@ -29,12 +29,12 @@ TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
 
 def mutated_bytes(data: bytes, random: Random) -> bytes:
     """`data` with one to three changes; never empty."""
-    found = bytearray(data)
+    mutant = bytearray(data)
     for _ in range(random.choice((1, 1, 1, 2, 3))):
-        random.choice(_BYTE_CHANGES)(found, random.randrange(len(found)), random)
-        if not found:
-            found += b"\0"
-    return bytes(found)
+        random.choice(_BYTE_CHANGES)(mutant, random.randrange(len(mutant)), random)
+        if not mutant:
+            mutant += b"\0"
+    return bytes(mutant)
 
 
 def mutated_text(text: str, random: Random, words: Sequence[str] = ()) -> str:

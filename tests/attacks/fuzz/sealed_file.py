@@ -27,10 +27,10 @@ def joined(table: Any, arrays: bytes) -> bytes:
 
 
 def _sealed(head: bytes) -> bytes:
-    found = DIGEST.search(head)
-    if found is None:
+    match = DIGEST.search(head)
+    if match is None:
         return head
-    start, end = found.span(1)
+    start, end = match.span(1)
     blank = head[:start] + b"0" * 64 + head[end:]
     return head[:start] + hashlib.sha256(blank).hexdigest().encode() + head[end:]
 
@@ -39,11 +39,11 @@ def damaged(content: bytes, random: Random) -> bytes:
     """Other bytes than `content`, half of the time in the header: what a disk or a network does, with no digest
     corrected."""
     end = 8 + int.from_bytes(content[:8], "little")
-    found = content
-    while found == content:
+    mutant = content
+    while mutant == content:
         start = random.random() < 0.5
-        found = mutated_bytes(content[:end], random) + content[end:] if start else mutated_bytes(content, random)
-    return found
+        mutant = mutated_bytes(content[:end], random) + content[end:] if start else mutated_bytes(content, random)
+    return mutant
 
 
 def forged(content: bytes, random: Random) -> bytes:
