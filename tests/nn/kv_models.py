@@ -1,25 +1,18 @@
 """Small models of several families for tests of KV caches, and their logits through a cache."""
 
 import torch
+import transformers as hf
 from tests.models.tiny import GATED
-from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-)
 
 SIZES = {**GATED, "head_dim": 32, "max_position_embeddings": 512, "num_hidden_layers": 2, "initializer_range": 0.1}
 
 FAMILIES = {
-    "llama": lambda: LlamaForCausalLM(LlamaConfig(**SIZES)),
-    "multi-query": lambda: LlamaForCausalLM(LlamaConfig(**{**SIZES, "num_key_value_heads": 1})),
-    "multi-head": lambda: LlamaForCausalLM(LlamaConfig(**{**SIZES, "num_key_value_heads": 4})),
-    "sliding": lambda: MistralForCausalLM(MistralConfig(**SIZES, sliding_window=20)),
-    "mixed": lambda: Qwen2ForCausalLM(
-        Qwen2Config(**{**SIZES, "hidden_size": 128}, use_sliding_window=True, sliding_window=20, max_window_layers=1)
+    "llama": lambda: hf.LlamaForCausalLM(hf.LlamaConfig(**SIZES)),
+    "multi-query": lambda: hf.LlamaForCausalLM(hf.LlamaConfig(**{**SIZES, "num_key_value_heads": 1})),
+    "multi-head": lambda: hf.LlamaForCausalLM(hf.LlamaConfig(**{**SIZES, "num_key_value_heads": 4})),
+    "sliding": lambda: hf.MistralForCausalLM(hf.MistralConfig(**SIZES, sliding_window=20)),
+    "mixed": lambda: hf.Qwen2ForCausalLM(
+        hf.Qwen2Config(**{**SIZES, "hidden_size": 128}, use_sliding_window=True, sliding_window=20, max_window_layers=1)
     ),
 }
 

@@ -53,15 +53,18 @@ def primed_model(**options):
     return model, cache
 
 
+def counted(monkeypatch, method):
+    """One entry for each call of the native layers' method from now on."""
+    calls, layers = [], packed_nn.decoding._NativeLayers
+    decode = getattr(layers, method)
+    monkeypatch.setattr(layers, method, lambda *arguments: calls.append(1) or decode(*arguments))
+    return calls
+
+
 @pytest.fixture
 def calls(monkeypatch):
     """How often native layers decoded."""
-    calls = []
-    decode = packed_nn.decoding._NativeLayers.decode
-    monkeypatch.setattr(
-        packed_nn.decoding._NativeLayers, "decode", lambda *arguments: calls.append(1) or decode(*arguments)
-    )
-    return calls
+    return counted(monkeypatch, "decode")
 
 
 @torch.no_grad()
@@ -156,7 +159,7 @@ def test_the_number_of_threads_changes_nothing():
 
 
 def test_a_cache_grows_beyond_its_room(monkeypatch):
-    monkeypatch.setattr(packed_nn.decoding, "LEAST_ROOM", 3)
+    monkeypatch.setattr(packed_nn.decoding, "LEAST_SPARE", 3)
     compare(packed_model(), 1e-4, length=20)
 
 
@@ -241,13 +244,8 @@ def test_attentions_and_hidden_states_can_be_had():
 @pytest.fixture
 def packed_calls(monkeypatch):
     """How often native layers decoded with packed caches; heads are wide enough for such."""
-    calls = []
-    decode = packed_nn.decoding._NativeLayers.decode_packed
-    monkeypatch.setattr(
-        packed_nn.decoding._NativeLayers, "decode_packed", lambda *arguments: calls.append(1) or decode(*arguments)
-    )
     monkeypatch.setitem(GATED, "head_dim", 32)
-    return calls
+    return counted(monkeypatch, "decode_packed")
 
 
 CACHES = ["bfp8", "bfp4", "sparse:k30,v50", "bf16+sparse:k10,v60", "bfp8+sparse:k30,v50", "bfp4+sparse:k50,v0"]

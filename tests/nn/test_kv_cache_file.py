@@ -12,11 +12,17 @@ from tilepress.nn import model_kv_cache
 from tilepress.tiles import DamagedError
 
 
+def filled(model, format, tokens=50):
+    """A cache that holds a prompt."""
+    cache = tilepress.kv_cache(model, format)
+    logits(model, prompt(tokens), cache)
+    return cache
+
+
 def test_a_file_that_lies_is_refused(tmp_path):
     """Sealed anew, with masks that ask for more values than there are."""
     model, path = make(), tmp_path / "talk.safetensors"
-    cache = tilepress.kv_cache(model, "sparse:k30,v50")
-    logits(model, prompt(50), cache)
+    cache = filled(model, "sparse:k30,v50")
     layer = cache.layers[1].store
     state = layer.state()
     layer.state = lambda: {**state, "masks": torch.full_like(state["masks"], 255)}
@@ -48,8 +54,7 @@ def test_a_file_that_lies_is_refused(tmp_path):
 def test_headers_that_lie_are_refused(tmp_path, monkeypatch, change, why):
     """Sealed anew."""
     model, path = make(), tmp_path / "talk.safetensors"
-    cache = tilepress.kv_cache(model, "bfp4")
-    logits(model, prompt(50), cache)
+    cache = filled(model, "bfp4")
     seal = model_kv_cache.write_sealed
     monkeypatch.setattr(model_kv_cache, "write_sealed", lambda *two: seal(*two[:2], {**two[2], **change}))
     cache.save(path, prompt(50))
@@ -62,8 +67,7 @@ def test_headers_that_lie_are_refused(tmp_path, monkeypatch, change, why):
 )
 def test_layers_that_lie_are_refused(tmp_path, monkeypatch, field, value):
     model, path = make(), tmp_path / "talk.safetensors"
-    cache = tilepress.kv_cache(model, "bfp4")
-    logits(model, prompt(50), cache)
+    cache = filled(model, "bfp4")
     describe = model_kv_cache.describe_layer
 
     def lie(layer):
@@ -79,8 +83,7 @@ def test_layers_that_lie_are_refused(tmp_path, monkeypatch, field, value):
 @pytest.mark.parametrize("name", ["bfp4", "sparse:k30,v50"])
 def test_no_byte_of_a_file_changes_unseen(tmp_path, name):
     model, path = make(), tmp_path / "talk.safetensors"
-    cache = tilepress.kv_cache(model, name)
-    logits(model, prompt(34), cache)
+    cache = filled(model, name, 34)
     cache.save(path, prompt(34))
     whole, random = path.read_bytes(), Random(0)
     for _ in range(60):
@@ -120,8 +123,7 @@ def test_a_saved_cache_goes_on(tmp_path, family, name, smoothing, tokens):
 @pytest.mark.parametrize("name", ["bfp4", "sparse:k30,v50"])
 def test_a_damaged_or_foreign_file_is_refused(tmp_path, name):
     model, path = make(), tmp_path / "talk.safetensors"
-    cache = tilepress.kv_cache(model, name)
-    logits(model, prompt(50), cache)
+    cache = filled(model, name)
     cache.save(path)
     whole = path.read_bytes()
     for at in (20, len(whole) // 2, len(whole) - 3):

@@ -1,10 +1,8 @@
 """Files of look-up tables: `tilepress.formats.parse` of `lutN:FILE`."""
 
 from pathlib import Path
-from random import Random
 
-from tests.attacks.fuzz.mutate import mutated_bytes, mutated_text
-from tests.attacks.fuzz.reader import Case, Files
+from tests.attacks.fuzz.text_file import TextReader
 
 from tilepress.formats import FormatError, parse
 
@@ -13,16 +11,9 @@ SAMPLES = ("-1, -0.5, 0, 0.25, 0.5, 1\n", "# eight values\n0 1 2 3  # half\n-1e-
 WORDS = ("1e38", "1e39", "-1e39", "1e-46", "infinity", "+.5", "--1", "1,,2", "\r", "\x0b", "\x85", "\x1c", "\u0661")
 
 
-class Reader:
+class Reader(TextReader):
     refusals = (FormatError,)
-
-    def __init__(self, folder: Path) -> None:
-        self.samples = [{NAME: text.encode()} for text in SAMPLES]
-
-    def mutated(self, files: Files, random: Random) -> Case:
-        if random.random() < 0.3:
-            return Case({NAME: mutated_bytes(files[NAME], random)})
-        return Case({NAME: mutated_text(files[NAME].decode(), random, WORDS).encode("utf-8", "replace")})
+    name, texts, words, byte_share = NAME, SAMPLES, WORDS, 0.3
 
     def read(self, folder: Path) -> None:
         format = parse(f"lut3:{folder / NAME}:g32")

@@ -1,10 +1,8 @@
 """Recipes: `tilepress.models.read_recipe` of a TOML file."""
 
 from pathlib import Path
-from random import Random
 
-from tests.attacks.fuzz.mutate import mutated_bytes, mutated_text
-from tests.attacks.fuzz.reader import Case, Files
+from tests.attacks.fuzz.text_file import TextReader
 
 from tilepress.models.recipe import NAMED, RecipeError, read_recipe
 
@@ -24,16 +22,9 @@ WORDS = (
 )  # fmt: skip
 
 
-class Reader:
+class Reader(TextReader):
     refusals = (RecipeError,)
-
-    def __init__(self, folder: Path) -> None:
-        self.samples = [{NAME: text.encode()} for text in SAMPLES]
-
-    def mutated(self, files: Files, random: Random) -> Case:
-        if random.random() < 0.2:
-            return Case({NAME: mutated_bytes(files[NAME], random)})
-        return Case({NAME: mutated_text(files[NAME].decode(), random, WORDS).encode("utf-8", "replace")})
+    name, texts, words, byte_share = NAME, SAMPLES, WORDS, 0.2
 
     def read(self, folder: Path) -> None:
         recipe = read_recipe(folder / NAME)
