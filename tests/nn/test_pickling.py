@@ -153,7 +153,7 @@ def test_a_cache_goes_on_where_it_was(tmp_path, format, tokens, copied):
 
 
 @pytest.mark.parametrize("copied", [*COPIERS, copy.deepcopy])
-def test_room_for_tokens_stays_behind(copied):
+def test_spare_memory_for_tokens_is_not_copied(copied):
     """It holds addresses, which mean nothing elsewhere."""
     model = packed_model()
     decode_natively(model)
@@ -161,7 +161,7 @@ def test_room_for_tokens_stays_behind(copied):
     with torch.no_grad():
         model(prompt(), past_key_values=cache)
         model(prompt(1), past_key_values=cache)
-        assert cache.layers[0].tilepress_room is not None
+        assert cache.layers[0].tilepress_buffer is not None
         again = copied(cache)
-        assert again.layers[0].tilepress_room is None
+        assert again.layers[0].tilepress_buffer is None
         assert torch.equal(*(model(prompt(1), past_key_values=one).logits for one in (cache, again)))

@@ -23,8 +23,8 @@ MODELS = ("LlamaModel", "MistralModel", "Qwen2Model")
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 FEED_FORWARD = ("gate_proj", "up_proj", "down_proj")
 SILU = ("SiLU", "SiLUActivation")
-LEAST_ROOM = 256  # tokens
-SPARE_SHARE = 2  # room for half as many tokens as there are
+LEAST_SPARE = 256  # tokens
+SPARE_SHARE = 2  # half as many tokens as there are
 
 
 def decode_natively(model: nn.Module) -> int:
@@ -46,7 +46,7 @@ def decode_by_modules(model: nn.Module) -> None:
             del module.forward
 
 
-class _Room:
+class _KvBuffer:
     """Keys and values of all layers of a sequence, [layers, 2, 1, heads, size, head_dim], the first `filled` tokens of
     `size` in use.
 
@@ -56,7 +56,7 @@ class _Room:
     def __init__(self, tokens: list[Any]) -> None:
         keys = tokens[0].keys
         self.filled = keys.shape[2]
-        self.size = self.filled + max(LEAST_ROOM, self.filled // SPARE_SHARE)
+        self.size = self.filled + max(LEAST_SPARE, self.filled // SPARE_SHARE)
         self.memory = keys.new_empty((len(tokens), 2, *keys.shape[:2], self.size, keys.shape[3]))
         for place, one in zip(self.memory, tokens, strict=True):
             place[0, :, :, : self.filled] = one.keys
@@ -64,7 +64,7 @@ class _Room:
         self.addresses = [(keys.data_ptr(), values.data_ptr()) for keys, values in self.memory]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy, or another process, has its tokens elsewhere and makes a room of its own: None stands for it."""
+        """A copy, or another process, has its tokens elsewhere and makes a buffer of its own: None stands for it."""
         return type(None), ()
 
     def serves(self, tokens: list[Any]) -> bool:
@@ -226,10 +226,10 @@ class _NativeLayers:
 
     def decode(self, x: Tensor, tokens: list[Any], embeddings: tuple[Tensor, Tensor]) -> Tensor | None:
         """What the layers make of x; None, with nothing done, where native code does not take x or the embeddings."""
-        room = _room_of(tokens)
-        y = self.native.decode(x, *embeddings, room.memory, room.filled, torch.get_num_threads())
+        buffer = _buffer_of(tokens)
+        y = self.native.decode(x, *embeddings, buffer.memory, buffer.filled, torch.get_num_threads())
         if y is not None:
-            room.take_one_more(tokens)
+            buffer.take_one_more(tokens)
         return y
 
     def decode_packed(
@@ -328,9 +328,9 @@ def _packed(cache: Any, count: int) -> list[Any]:
     return layers if len(layers) == count else []
 
 
-def _room_of(tokens: list[Any]) -> _Room:
+def _buffer_of(tokens: list[Any]) -> _KvBuffer:
     """Where the cache's tokens lie, with room for one more."""
-    room: _Room | None = getattr(tokens[0], "tilepress_room", None)
-    if room is None or not room.serves(tokens):
-        room = tokens[0].tilepress_room = _Room(tokens)
-    return room
+    buffer: _KvBuffer | None = getattr(tokens[0], "tilepress_buffer", None)
+    if buffer is None or not buffer.serves(tokens):
+        buffer = tokens[0].tilepress_buffer = _KvBuffer(tokens)
+    return buffer
