@@ -12,8 +12,8 @@ from dataclasses import replace
 from math import sqrt
 
 from tilepress.paper import find, run
-from tilepress.paper.deca.runs import speed
-from tilepress.paper.deca.tables import TABLE_5_MISSES
+from tilepress.paper.deca.experiments.schemes import speed
+from tilepress.paper.deca.experiments.tables import MISSES
 from tilepress.simulate.deca import FITTED
 
 WEIGHTS = 56 * 512 * 1500
@@ -43,7 +43,7 @@ def error(*items: str) -> float:
             elif record.column == "performance" and record.deviation is not None:
                 squares.append((100 * record.deviation) ** 2)
             elif record.unit == "million":
-                squares.append((100 * (record.value - record.paper) / TABLE_5_MISSES) ** 2)
+                squares.append((100 * (record.value - record.paper) / MISSES) ** 2)
     return sqrt(sum(squares) / len(squares))
 
 

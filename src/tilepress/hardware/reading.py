@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from .._bounded import UnreadableError, read_bounded_text
 from .._files import write_text
+from ..validation import problems
 from .accelerator import Accelerator
 from .machine import Machine, MachineError
 
@@ -61,7 +62,7 @@ def _read(type: type[_Described], what: str, name: str | Path, folder: Path, kno
     try:
         return type.model_validate(_whole(_mapping(path), folder))
     except ValidationError as error:
-        raise MachineError(f"{path}: {'; '.join(_in_words(one) for one in error.errors())}") from error
+        raise MachineError(f"{path}: {problems(error, 'the machine')}") from error
     except (LookupError, AttributeError, TypeError, OverflowError) as error:  # PyYAML's, of `!!int ''`, `!!bool 1` …
         raise MachineError(f"{path} has a YAML tag whose value does not fit it: {error!r}") from error
 
@@ -103,15 +104,6 @@ def _whole(fields: dict[str, Any], folder: Path) -> dict[str, Any]:
     if isinstance(sources, dict):
         sources = {**base["sources"], **sources}
     return {**base, **fields, "sources": sources}
-
-
-def _in_words(error: Any) -> str:
-    field = ".".join(map(str, error["loc"])) or "the machine"
-    if error["type"] == "extra_forbidden":
-        return f"{field}: there is no such field"
-    if error["type"] == "missing":
-        return f"{field}: is missing"
-    return f"{field}: {error['msg'].removeprefix('Value error, ')}"
 
 
 def _hint(name: str, known: Sequence[str]) -> str:

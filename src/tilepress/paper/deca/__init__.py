@@ -1,8 +1,5 @@
 """DECA: a near-core decompression accelerator, and the Roof-Surface model (MICRO 2025)."""
 
-from .figures import FIGURES
-from .tables import TABLES
-
-ITEMS = (*TABLES, *FIGURES)
+from .experiments import ITEMS
 
 __all__ = ["ITEMS"]

@@ -4,9 +4,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from ...formats import WeightFormat
-    from ...roofsurface import Decompressor, Prediction
-    from ...simulate.deca import System
+    from ....formats import WeightFormat
+    from ....roofsurface import Decompressor, Prediction
+    from ....simulate.deca import System
 
 WEIGHTS = 60_000_000  # of a simulated GeMM: tiles enough for 56 cores that starting does not count
 
@@ -20,7 +20,7 @@ class Scheme(NamedTuple):
 
     @property
     def format(self) -> "WeightFormat":
-        from ...formats import parse_weight
+        from ....formats import parse_weight
 
         return parse_weight(self.weights)
 
@@ -55,31 +55,31 @@ def speed(
     machine: str, system: "System", scheme: Scheme, batch: int = 1, weights: int = WEIGHTS, cores: int = 0
 ) -> Speed:
     """A GeMM of `weights` weights for each 56 cores, simulated once and remembered."""
-    from ...hardware import read_machine
-    from ...simulate.deca import simulate
+    from ....hardware import read_machine
+    from ....simulate.deca import simulate
 
-    found = read_machine(machine)
+    simulated = read_machine(machine)
     if cores:
-        found, weights = found.changed(cores=cores), weights * cores // found.cores
-    one = simulate(found, system, scheme.format, scheme.density, batch, weights)
+        simulated, weights = simulated.changed(cores=cores), weights * cores // simulated.cores
+    one = simulate(simulated, system, scheme.format, scheme.density, batch, weights)
     lines = one.lines["demanded"] + one.lines["prefetched"]
     shares = (one.lines["demanded"] / lines, one.lines["prefetched"] / lines)
     return Speed(one.seconds, one.flops / 1e12, one.memory, one.matrix, one.decompressor, *shares)
 
 
 def prediction(machine: str, scheme: Scheme, decompressor: "Decompressor", batch: int) -> "Prediction":
-    from ...hardware import read_machine
-    from ...roofsurface import predict
+    from ....hardware import read_machine
+    from ....roofsurface import predict
 
     return predict(read_machine(machine), scheme.format, scheme.density, decompressor, batch)
 
 
 def token_time(model: str, name: str, scheme: Scheme, batch: int, weights: int) -> float:
     """Milliseconds, with 128 tokens before and 128 written: 192 in the cache on average."""
-    from ...hardware import read_machine
-    from ...simulate.deca import Accelerated, Baseline, Software
-    from ...simulate.deca.next_token import MODELS, next_token
+    from ....hardware import read_machine
+    from ....simulate.deca import Accelerated, Baseline, Software
+    from ....simulate.deca.next_token import MODELS, next_token
 
     system = Baseline() if scheme == Q16 else Software() if name == "software" else Accelerated()
-    machine, found = read_machine("spr-hbm"), MODELS[model.lower()]
-    return 1e3 * next_token(machine, system, found, scheme.format, scheme.density, batch, 192, weights).total
+    machine, transformer = read_machine("spr-hbm"), MODELS[model.lower()]
+    return 1e3 * next_token(machine, system, transformer, scheme.format, scheme.density, batch, 192, weights).total

@@ -4,20 +4,21 @@ from collections.abc import Iterator, Sequence
 from statistics import mean
 from typing import TYPE_CHECKING
 
-from ..item import Item, Ours, Published, Track
-from .runs import Q4, Q8, Q8_5, Q8_SPARSE, Q16, Q16_SPARSE, SCHEMES, WEIGHTS, prediction, speed, token_time
+from ...item import Ours, Track
+from ...published import read_paper
+from .schemes import Q4, Q8, Q8_5, Q8_SPARSE, Q16, Q16_SPARSE, SCHEMES, WEIGHTS, prediction, speed, token_time
 
 if TYPE_CHECKING:
-    from ...roofsurface import Decompressor
-    from ...simulate.deca import System
+    from ....roofsurface import Decompressor
+    from ....simulate.deca import System
 
+PAPER = read_paper("deca")
 FIGURE_3_SCHEMES = [Q16, Q4, Q8, *Q8_SPARSE]
-FIGURE_3 = [Published("HBM, optimal over observed", "Q8_5%", 5.25, "x", "section 3.3", within=0.15)]
 
 
 def figure_3(track: Track, *, weights: int = WEIGHTS) -> Iterator[Ours]:
-    from ...roofsurface import Nothing
-    from ...simulate.deca import Baseline, Software
+    from ....roofsurface import Nothing
+    from ....simulate.deca import Baseline, Software
 
     for memory, machine in (("DDR", "spr-ddr"), ("HBM", "spr-hbm")):
         for scheme in track(FIGURE_3_SCHEMES, f"schemes with {memory}"):
@@ -30,41 +31,27 @@ def figure_3(track: Track, *, weights: int = WEIGHTS) -> Iterator[Ours]:
 
 
 FIGURE_4_SCHEMES = [Q4, Q8_5, Q16_SPARSE[1], Q16_SPARSE[3]]
-FIGURE_4 = [
-    Published("bound by", scheme.name, domain, "", "section 4.1")
-    for scheme, domain in zip(FIGURE_4_SCHEMES, ("vector", "vector", "memory", "vector"), strict=True)
-]
 
 
 def figure_4(track: Track, *, batch: int = 4) -> Iterator[Ours]:
-    from ...roofsurface import Libxsmm
+    from ....roofsurface import Libxsmm
 
     for scheme in FIGURE_4_SCHEMES:
-        found = prediction("spr-hbm", scheme, Libxsmm(), batch)
-        yield Ours("bound by", scheme.name, found.surface.binding)
-        yield Ours("height of the surface", scheme.name, found.flops / 1e12, "TFLOPS")
-        yield Ours("AI_XM", scheme.name, 1 / found.demands["memory"], "1/byte")
-        yield Ours("AI_XV", scheme.name, 1 / found.demands["vector"], "1/operation")
-
-
-FIGURE_5 = [
-    *(
-        Published("5b, DDR", scheme.name, "vector" if scheme in Q8_SPARSE[3:] else "memory", "", "section 4.2")
-        for scheme in SCHEMES
-    ),
-    Published("5a, HBM", "bound by vector", 6, "schemes", "section 4.2: the vast majority of twelve", relation=">"),
-    Published("5c, HBM, 4 times VOS", "bound by vector", 0, "schemes", "section 4.2: not enough", relation=">"),
-]
+        limits = prediction("spr-hbm", scheme, Libxsmm(), batch)
+        yield Ours("bound by", scheme.name, limits.surface.binding)
+        yield Ours("height of the surface", scheme.name, limits.flops / 1e12, "TFLOPS")
+        yield Ours("AI_XM", scheme.name, 1 / limits.demands["memory"], "1/byte")
+        yield Ours("AI_XV", scheme.name, 1 / limits.demands["vector"], "1/operation")
 
 
 def figure_5(track: Track) -> Iterator[Ours]:
-    from ...roofsurface import Libxsmm
+    from ....roofsurface import Libxsmm
 
     yield from _regions("5b, DDR", "spr-ddr", Libxsmm(), 16)
     for row, faster in (("5a, HBM", 1.0), ("5c, HBM, 4 times VOS", 4.0)):
-        found = list(_regions(row, "spr-hbm", Libxsmm(faster), 16))
-        yield Ours(row, "bound by vector", sum(one.value == "vector" for one in found))
-        yield from found
+        regions = list(_regions(row, "spr-hbm", Libxsmm(faster), 16))
+        yield Ours(row, "bound by vector", sum(one.value == "vector" for one in regions))
+        yield from regions
 
 
 def _regions(row: str, machine: str, decompressor: "Decompressor", batch: int) -> Iterator[Ours]:
@@ -74,8 +61,8 @@ def _regions(row: str, machine: str, decompressor: "Decompressor", batch: int) -
 
 def _speed_ups(track: Track, machine: str, weights: int) -> Iterator[Ours]:
     """Of software, DECA and the roofline over uncompressed weights, N = 1."""
-    from ...roofsurface import Nothing
-    from ...simulate.deca import Accelerated, Baseline, Software
+    from ....roofsurface import Nothing
+    from ....simulate.deca import Accelerated, Baseline, Software
 
     plain = speed(machine, Baseline(), Q16, 1, weights).tflops
     for scheme in track(SCHEMES, "schemes"):
@@ -88,10 +75,6 @@ def _speed_ups(track: Track, machine: str, weights: int) -> Iterator[Ours]:
         yield Ours("DECA over software", scheme.name, deca / software, "x")
 
 
-FIGURE_11 = [Published("DECA over software", Q8_5.name, 1.7, "x", "section 8.1", within=0.1)]
-FIGURE_12 = [Published("DECA over software", Q8_5.name, 4.0, "x", "section 8.1", within=0.1)]
-
-
 def figure_11(track: Track, *, weights: int = WEIGHTS) -> Iterator[Ours]:
     return _speed_ups(track, "spr-ddr", weights)
 
@@ -101,11 +84,10 @@ def figure_12(track: Track, *, weights: int = WEIGHTS) -> Iterator[Ours]:
 
 
 CORES = (8, 16, 32, 56)
-FIGURE_13 = [Published("16 DECA cores over 56 plain ones", "mean TFLOPS", 1, "x", "section 8.1", relation=">")]
 
 
 def figure_13(track: Track, *, weights: int = WEIGHTS) -> Iterator[Ours]:
-    from ...simulate.deca import Accelerated, Software
+    from ....simulate.deca import Accelerated, Software
 
     means = {}
     for cores in track(CORES, "numbers of cores"):
@@ -119,43 +101,30 @@ def _mean_tflops(machine: str, system: "System", batch: int, weights: int, cores
     return mean(speed(machine, system, scheme, batch, weights, cores).tflops for scheme in SCHEMES)
 
 
-FIGURE_14 = [
-    Published("DECA over more AVX units", "mean", 1, "x", "section 8.1: far below DECA's", relation=">"),
-    Published("DECA over wider AVX units", "mean", 1, "x", "section 8.1: far below DECA's", relation=">"),
-]
-
-
 def figure_14(track: Track, *, weights: int = WEIGHTS) -> Iterator[Ours]:
-    from ...simulate.deca import Accelerated, Baseline, Software
+    from ....simulate.deca import Accelerated, Baseline, Software
 
     plain = speed("spr-hbm", Baseline(), Q16, 1, weights).tflops
     systems = {"more AVX units": Software("more"), "wider AVX units": Software("wider"), "DECA": Accelerated()}
     ratios: dict[str, list[float]] = {name: [] for name in systems}
     for scheme in track(SCHEMES, "schemes"):
         for name, system in systems.items():
-            found = speed("spr-hbm", system, scheme, 1, weights).tflops / plain
-            ratios[name].append(found)
-            yield Ours(name, scheme.name, found, "x")
+            ratio = speed("spr-hbm", system, scheme, 1, weights).tflops / plain
+            ratios[name].append(ratio)
+            yield Ours(name, scheme.name, ratio, "x")
     for name in ("more AVX units", "wider AVX units"):
         over = mean(deca / other for deca, other in zip(ratios["DECA"], ratios[name], strict=True))
         yield Ours(f"DECA over {name}", "mean", over)
 
 
-FIGURE_15 = [
-    Published("smallest engine that binds none", "W, L", "deca:w32:l8", "", "section 8.2"),
-    Published("{32, 8} over {8, 4}", "mean of schemes", 2.0, "x", "section 8.2", within=0.1),
-    Published("{64, 64} over {32, 8}", "mean of schemes", 1.03, "x", "section 8.2", relation="<"),
-]
-
-
 def figure_15(track: Track, *, weights: int = WEIGHTS) -> Iterator[Ours]:
-    from ...hardware import read_machine
-    from ...roofsurface import Deca, smallest
-    from ...simulate.deca import Accelerated
+    from ....hardware import read_machine
+    from ....roofsurface import Deca, smallest
+    from ....simulate.deca import Accelerated
 
     kernels = [(scheme.format, scheme.density) for scheme in SCHEMES]
-    found = smallest(read_machine("spr-hbm"), kernels)
-    yield Ours("smallest engine that binds none", "W, L", str(found), origin="model")
+    least = smallest(read_machine("spr-hbm"), kernels)
+    yield Ours("smallest engine that binds none", "W, L", str(least), origin="model")
     times: dict[Deca, Sequence[float]] = {}
     for engine in track((Deca(8, 4), Deca(32, 8), Deca(64, 64)), "engines"):
         yield from _regions(f"bound by, {{{engine.width}, {engine.tables}}}", "spr-hbm", engine, 16)
@@ -169,21 +138,10 @@ def _mean_ratio(slow: Sequence[float], fast: Sequence[float]) -> float:
 
 
 FIGURE_16_SCHEMES = [Q8, Q8_SPARSE[0], Q8_SPARSE[2], Q8_5]
-FIGURE_16 = [
-    Published("TEPL over fences", Q8_5.name, 2.0, "x", "section 8.3: they double the performance", within=0.1),
-    *(
-        Published("+Reads L2 over base", scheme.name, 1, "x", "section 8.3: improves for all", relation=">")
-        for scheme in FIGURE_16_SCHEMES
-    ),
-    *(
-        Published("+DECA prefetcher over +Reads L2", scheme.name, 1, "x", "section 8.3: further", relation=">")
-        for scheme in FIGURE_16_SCHEMES
-    ),
-]
 
 
 def figure_16(track: Track, *, weights: int = WEIGHTS) -> Iterator[Ours]:
-    from ...simulate.deca import Accelerated
+    from ....simulate.deca import Accelerated
 
     steps = {
         "base": Accelerated(l2=False, prefetcher="none", registers=False, tepl=False),
@@ -202,12 +160,6 @@ def figure_16(track: Track, *, weights: int = WEIGHTS) -> Iterator[Ours]:
         yield Ours("TEPL over fences", scheme.name, times["+TOut Regs"] / times["+TEPL"], "x")
 
 
-FIGURE_17 = [
-    Published("next token, N=16 over N=1", "Q16", 1.10, "x", "table 6; section 12.1: constant", within=0.1),
-    Published("next token, N=64 over N=16", "Q16", 2.14, "x", "table 6; section 12.1: increases", within=0.1),
-]
-
-
 def figure_17(track: Track, *, weights: int = WEIGHTS) -> Iterator[Ours]:
     times = {}
     for batch in track((1, 2, 4, 8, 16, 32, 64), "batches"):
@@ -218,31 +170,36 @@ def figure_17(track: Track, *, weights: int = WEIGHTS) -> Iterator[Ours]:
     yield Ours("next token, N=64 over N=16", "Q16", times[64] / times[16])
 
 
-FIGURE_18 = [Published("HBM, N=64", "bound by vector", 1, "schemes", "section 12.2: many kernels still", relation=">")]
-
-
 def figure_18(track: Track) -> Iterator[Ours]:
-    from ...roofsurface import Libxsmm
+    from ....roofsurface import Libxsmm
 
-    found = list(_regions("HBM, N=64", "spr-hbm", Libxsmm(), 64))
-    yield Ours("HBM, N=64", "bound by vector", sum(one.value == "vector" for one in found))
-    yield from found
+    regions = list(_regions("HBM, N=64", "spr-hbm", Libxsmm(), 64))
+    yield Ours("HBM, N=64", "bound by vector", sum(one.value == "vector" for one in regions))
+    yield from regions
 
 
 FIGURES = (
-    Item("deca/fig3", "Rooflines and what software reaches, N=16", "simulated", FIGURE_3, figure_3,
-         ("Section 3.3 has optimal 5.25 times observed at Q8_5%; table 2 has 70 and 13.7, which is 5.11 times.",)),
-    Item("deca/fig4", "The Roof-Surface, HBM", "exact", FIGURE_4, figure_4,
-         ("The caption says N=16, the text N=4; regions are the same.",)),
-    Item("deca/fig5", "Bounding regions: HBM, DDR, four times the vector rate", "exact", FIGURE_5, figure_5),
-    Item("deca/fig11", "Speed-ups over uncompressed weights, DDR, N=1", "simulated", FIGURE_11, figure_11, seconds=4),
-    Item("deca/fig12", "Speed-ups over uncompressed weights, HBM, N=1", "simulated", FIGURE_12, figure_12, seconds=3),
-    Item("deca/fig13", "TFLOPS by number of cores, DDR, N=4", "simulated", FIGURE_13, figure_13, seconds=9),
-    Item("deca/fig14", "DECA beside more and wider vector units, HBM, N=1", "simulated", FIGURE_14, figure_14,
-         seconds=4),
-    Item("deca/fig15", "Engines of three sizes, HBM", "simulated", FIGURE_15, figure_15, seconds=7),
-    Item("deca/fig16", "What each feature of the integration gives, HBM, N=4", "simulated", FIGURE_16, figure_16,
-         seconds=4),
-    Item("deca/fig17", "Next token and throughput by batch, Llama2-70B", "simulated", FIGURE_17, figure_17),
-    Item("deca/fig18", "Bounding regions with 64 rows", "exact", FIGURE_18, figure_18),
-)  # fmt: skip
+    PAPER.item(
+        "fig3",
+        "Rooflines and what software reaches, N=16",
+        "simulated",
+        figure_3,
+        ("Section 3.3 has optimal 5.25 times observed at Q8_5%; table 2 has 70 and 13.7, which is 5.11 times.",),
+    ),
+    PAPER.item(
+        "fig4",
+        "The Roof-Surface, HBM",
+        "exact",
+        figure_4,
+        ("The caption says N=16, the text N=4; regions are the same.",),
+    ),
+    PAPER.item("fig5", "Bounding regions: HBM, DDR, four times the vector rate", "exact", figure_5),
+    PAPER.item("fig11", "Speed-ups over uncompressed weights, DDR, N=1", "simulated", figure_11, seconds=4),
+    PAPER.item("fig12", "Speed-ups over uncompressed weights, HBM, N=1", "simulated", figure_12, seconds=3),
+    PAPER.item("fig13", "TFLOPS by number of cores, DDR, N=4", "simulated", figure_13, seconds=9),
+    PAPER.item("fig14", "DECA beside more and wider vector units, HBM, N=1", "simulated", figure_14, seconds=4),
+    PAPER.item("fig15", "Engines of three sizes, HBM", "simulated", figure_15, seconds=7),
+    PAPER.item("fig16", "What each feature of the integration gives, HBM, N=4", "simulated", figure_16, seconds=4),
+    PAPER.item("fig17", "Next token and throughput by batch, Llama2-70B", "simulated", figure_17),
+    PAPER.item("fig18", "Bounding regions with 64 rows", "exact", figure_18),
+)
