@@ -12,7 +12,7 @@ from math import sqrt
 
 from tilepress.hardware import reading
 from tilepress.paper import find, run
-from tilepress.paper.arrays.runs import rivals
+from tilepress.paper.harmonia.experiments.rivals import rivals
 from tilepress.simulate.arrays import FITTED
 
 AVERAGES = ("average of models, 0.1 %", "average of models, 1 %")

@@ -4,7 +4,7 @@ An experiment is a function that yields `Ours`, cell after cell. Its first argum
 takes long with; its keyword-only arguments, typed and with defaults, are the options that `reproduce --set` takes, and
 one whose default is a dataclass stands for its fields (`options.py` has those that many studies share):
 
-    def figure_5(track: Track, *, subject: Subject = SUBJECT, windows: int = 4) -> Iterator[Ours]: ...
+    def figure_5(track: Track, *, subject: StudyModel = SUBJECT, windows: int = 4) -> Iterator[Ours]: ...
 
 It imports what it needs inside, so that listing items is quick, and raises `NotPossible` where this machine cannot run
 it.
@@ -87,14 +87,14 @@ class Item:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Name → default of what the experiment can be told."""
-        found: dict[str, Any] = {}
+        """Name → default of each option of the experiment."""
+        options: dict[str, Any] = {}
         for name, default in self._arguments.items():
-            found |= _fields(default) or {name: default}
-        return found
+            options |= _fields(default) or {name: default}
+        return options
 
     def read_options(self, texts: Mapping[str, str]) -> dict[str, Any]:
-        """Those of `texts` that the experiment takes, in the types that it wants them in."""
+        """Those of `texts` that the experiment takes, in the types that it expects."""
         types = get_type_hints(self.experiment)
         for default in self._arguments.values():
             types |= get_type_hints(type(default)) if _fields(default) else {}

@@ -11,29 +11,29 @@ from .item import Item
 
 
 class Keeping:
-    """Item → its records. Without a path they are kept in memory alone; the file is written beside and renamed."""
+    """Item → its records. Without a path they stay in memory alone; the file is written beside and renamed."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
-        self._kept = _read(path) if path is not None and path.exists() else {}
+        self._saved = _read(path) if path is not None and path.exists() else {}
 
     def records(self, item: Item) -> list[Reproduction] | None:
-        return self._kept.get(item.name)
+        return self._saved.get(item.name)
 
     def is_finished(self, item: Item, command: str) -> bool:
         """Whether there are records that the very command gave."""
-        found = self._kept.get(item.name)
-        return bool(found) and {one.command for one in found or ()} == {command}
+        records = self._saved.get(item.name)
+        return bool(records) and {one.command for one in records or ()} == {command}
 
     def keep(self, item: Item, records: Sequence[Reproduction]) -> None:
-        self._kept[item.name] = list(records)
+        self._saved[item.name] = list(records)
         if self.path is not None:
-            write_text(self.path, to_json([one for kept in self._kept.values() for one in kept]) + "\n")
+            write_text(self.path, to_json([one for records in self._saved.values() for one in records]) + "\n")
 
 
-def command_of(item: Item, told: Mapping[str, str]) -> str:
-    """What gives this item by itself, with those of the options `told` that it takes."""
-    options = [part for name, value in told.items() if name in item.options for part in ("--set", f"{name}={value}")]
+def command_of(item: Item, texts: Mapping[str, str]) -> str:
+    """What gives this item by itself, with those of `texts`, option → value, that it takes."""
+    options = [part for name, value in texts.items() if name in item.options for part in ("--set", f"{name}={value}")]
     return shlex.join(["tilepress", "reproduce", item.name, *options])
 
 

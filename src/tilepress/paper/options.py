@@ -1,14 +1,16 @@
-"""What studies on a model can be told, as `reproduce --set` takes it."""
+"""Options of studies on a model, as `reproduce --set` takes them."""
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .kv_study import KvStudy
+    from .studies.activations import ActivationStudy
+    from .studies.kv_cache import KvStudy
 
 
 @dataclass(frozen=True)
-class Subject:
+class StudyModel:
     """A model; `weights`: a format that they are compressed to first, "" to leave them as they come; where it runs, and
     how many windows at once."""
 
@@ -41,14 +43,24 @@ class Learned(Sampled):
     steps: int = 8
 
 
-SUBJECT, CHECKED, SAMPLED, LEARNED = Subject(), Checked(), Sampled(), Learned()
+SUBJECT, CHECKED, SAMPLED, LEARNED = StudyModel(), Checked(), Sampled(), Learned()
 SHORT = Checked(tokens=128)  # of studies with many settings
 
 
-def kv_study(subject: Subject, text: str, *sizes: Checked | Sampled, **others: int) -> "KvStudy":
-    """A study of KV caches with these options."""
-    from .kv_study import Sizes, load_kv_study
+def activation_study(subject: StudyModel, quantize: str, text: str, *sizes: Checked | Sampled) -> "ActivationStudy":
+    """A study of activations with these options."""
+    from .studies.activations import Sizes, load_study
 
-    told = {name: value for one in sizes for name, value in asdict(one).items()} | others
-    all_sizes = Sizes(**told, batch=subject.batch)
+    return load_study(subject.model, subject.weights, quantize, text, subject.device, Sizes(**_joined(subject, sizes)))
+
+
+def kv_study(subject: StudyModel, text: str, *sizes: Checked | Sampled, **more: int) -> "KvStudy":
+    """A study of KV caches with these options; `more` of its sizes by name."""
+    from .studies.kv_cache import Sizes, load_kv_study
+
+    all_sizes = Sizes(**_joined(subject, sizes), **more)
     return load_kv_study(subject.model, subject.weights, text, subject.device, all_sizes)
+
+
+def _joined(subject: StudyModel, sizes: Iterable[Checked | Sampled]) -> dict[str, int]:
+    return {name: value for one in sizes for name, value in asdict(one).items()} | {"batch": subject.batch}

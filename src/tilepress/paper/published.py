@@ -32,7 +32,7 @@ from pydantic import (
 
 from .._bounded import UnreadableError, read_bounded_text
 from ..validation import problems
-from .item import Experiment, Item, Kind, Published, Relation
+from .item import Experiment, Item, Kind, Ours, Published, Relation
 
 _LARGEST = 256_000  # bytes of a file, which has 20,000
 Printed = StrictInt | StrictFloat | StrictStr
@@ -121,6 +121,10 @@ class Paper:
     def values(self, name: str) -> dict[tuple[str, str], Any]:
         """(row, column) → what is printed, of an item or an input."""
         return {one.cell: one.value for one in (self.items.get(name) or self.inputs[name])}
+
+    def absent(self, name: str, note: str) -> Iterator[Ours]:
+        """The cells of an item that cannot be had here; `note` says why."""
+        return (Ours(one.row, one.column, None, one.unit, note) for one in self.items[name])
 
 
 @cache

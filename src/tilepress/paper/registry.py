@@ -3,10 +3,10 @@
 import difflib
 from collections.abc import Sequence
 
-from . import anda, arrays, deca, harmonia, sparamx
+from . import anda, deca, harmonia, sparamx
 from .item import Item
 
-PAPERS: tuple[Sequence[Item], ...] = (deca.ITEMS, anda.ITEMS, harmonia.ITEMS, arrays.ITEMS, sparamx.ITEMS)
+PAPERS: tuple[Sequence[Item], ...] = (deca.ITEMS, anda.ITEMS, harmonia.ITEMS, sparamx.ITEMS)
 
 
 def items() -> list[Item]:

@@ -2,81 +2,79 @@
 
 import pytest
 
-from tilepress.paper import find, run
+from tests.paper.reproducing import reproduced
+from tilepress.paper import find
 
 SMALL = 56 * 512 * 500
 
 
-def records(name, **options):
+def small(name, **options):
+    """Cells of an item whose GeMMs, if it has any, are small."""
     (item,) = find([name])
-    told = {"weights": SMALL} if "weights" in item.options else {}
-    return run(item, lambda sequence, _: sequence, told | options, "tilepress reproduce")
-
-
-def cells(name):
-    return {(one.row, one.column): one for one in records(name)}
+    sizes = {"weights": SMALL} if "weights" in item.options else {}
+    return reproduced(name, **sizes | options)
 
 
 def test_limits_are_within_three_per_cent():
-    found = records("deca/table2")
-    limits = [one for one in found if one.row in ("R-L", "R-S")]
-    assert len(found) == 36 and len(limits) == 24
+    cells = small("deca/table2")
+    limits = [one for one in cells.values() if one.row in ("R-L", "R-S")]
+    assert len(cells) == 36 and len(limits) == 24
     assert all(one.state == "matches" and abs(one.deviation) < 0.03 for one in limits)
-    assert {one.origin for one in found if one.row == "Real"} == {"simulated"}
+    assert {one.origin for one in cells.values() if one.row == "Real"} == {"simulated"}
 
 
 def test_utilisation_is_within_five_points():
-    found = records("deca/table4", weights=3 * SMALL)
-    assert len(found) == 24 and all(abs(one.deviation) <= 5 for one in found)
+    cells = small("deca/table4", weights=3 * SMALL)
+    assert len(cells) == 24 and all(abs(one.deviation) <= 5 for one in cells.values())
 
 
 def test_prefetching_is_within_fifteen_per_cent_and_in_order():
-    found = cells("deca/table5")
-    rates = [one for (_, column), one in found.items() if column == "performance"]
+    cells = small("deca/table5")
+    rates = [one for (_, column), one in cells.items() if column == "performance"]
     assert len(rates) == 6 and all(one.state == "matches" for one in rates)
-    others = [one for (_, column), one in found.items() if column == "other prefetches"]
+    others = [one for (_, column), one in cells.items() if column == "other prefetches"]
     assert len(others) == 5 and all(one.state == "matches" and one.origin == "model" for one in others)
-    assert {cell for cell, one in found.items() if one.state != "matches"} <= {
+    assert {cell for cell, one in cells.items() if one.state != "matches"} <= {
         ("DECA, degree 15", "L2 misses"),
         ("DECA, degree 15", "weight prefetches"),
     }
 
 
 def test_next_tokens_hold_without_being_fitted():
-    found = [one for one in records("deca/table6") if one.unit == "ms"]
-    assert len(found) == 30 and all(abs(one.deviation) <= 0.2 for one in found)
-    assert sum(abs(one.deviation) for one in found) / 30 < 0.1
+    times = [one for one in small("deca/table6").values() if one.unit == "ms"]
+    assert len(times) == 30 and all(abs(one.deviation) <= 0.2 for one in times)
+    assert sum(abs(one.deviation) for one in times) / 30 < 0.1
 
 
 @pytest.mark.parametrize("name", ["deca/table1", "deca/fig3", "deca/fig4", "deca/fig5", "deca/fig16", "deca/fig17",
                                   "deca/fig18"])  # fmt: skip
 def test_all_of_it_matches(name):
-    assert all(one.state in ("matches", None) for one in records(name))
+    assert all(one.state in ("matches", None) for one in small(name).values())
 
 
 def test_speed_ups():
     for name, expected in (("deca/fig11", 1.7), ("deca/fig12", 4.0)):
-        assert cells(name)["DECA over software", "Q8_5%"].value == pytest.approx(expected, rel=0.1)
+        assert small(name)["DECA over software", "Q8_5%"].value == pytest.approx(expected, rel=0.1)
 
 
 def test_the_engine_of_choice():
-    found = cells("deca/fig15")
-    assert found["smallest engine that binds none", "W, L"].value == "deca:w32:l8"
-    assert found["{32, 8} over {8, 4}", "mean of schemes"].value == pytest.approx(2, rel=0.1)
-    assert 1 <= found["{64, 64} over {32, 8}", "mean of schemes"].value < 1.03
+    cells = small("deca/fig15")
+    assert cells["smallest engine that binds none", "W, L"].value == "deca:w32:l8"
+    assert cells["{32, 8} over {8, 4}", "mean of schemes"].value == pytest.approx(2, rel=0.1)
+    assert 1 <= cells["{64, 64} over {32, 8}", "mean of schemes"].value < 1.03
 
 
 def test_area_and_power_are_those_of_the_paper():
-    found = cells("deca/table3")
-    assert all(one.state == "matches" for one in found.values())
-    assert found["area of 56 elements", "total"].value == pytest.approx(2.51, rel=0.1)
-    assert found["power of 56 elements", "total"].value == pytest.approx(3.1, rel=0.2)
+    cells = small("deca/table3")
+    assert all(one.state == "matches" for one in cells.values())
+    assert cells["area of 56 elements", "total"].value == pytest.approx(2.51, rel=0.1)
+    assert cells["power of 56 elements", "total"].value == pytest.approx(3.1, rel=0.2)
     for what in ("area", "power"):
-        shares = [one.value for (row, _), one in found.items() if row.startswith(what) and one.unit == "%"]
+        shares = [one.value for (row, _), one in cells.items() if row.startswith(what) and one.unit == "%"]
         assert sum(shares) == pytest.approx(100)
 
 
 def test_what_is_not_here_says_so():
-    found = cells("deca/table7")
-    assert found["next token", "H100 80 GB"].state == "not possible here" and found["next token", "H100 80 GB"].note
-    assert found["H100 over SPR", "compute"].value == pytest.approx(6.9, abs=0.01)
+    cells = small("deca/table7")
+    assert cells["next token", "H100 80 GB"].state == "not possible here" and cells["next token", "H100 80 GB"].note
+    assert cells["H100 over SPR", "compute"].value == pytest.approx(6.9, abs=0.01)

@@ -1,0 +1,55 @@
+"""What the reproduction of Anda's hardware must keep."""
+
+import pytest
+
+from tests.paper.reproducing import reproduced
+from tilepress.compression.search import bops_saving
+from tilepress.paper.anda.experiments.mantissas import combination
+from tilepress.paper.anda.experiments.table2 import Row, models, products_of
+
+
+@pytest.mark.parametrize("tolerance", ["0.1 %", "1 %"])
+def test_combinations_give_the_savings_of_table_ii(tolerance):
+    for model in models():
+        printed = Row(model, "WikiText2", f"Anda {tolerance}").printed("BOP saving")
+        assert bops_saving(combination(model, tolerance), products_of(model)) == pytest.approx(printed, abs=0.012)
+
+
+def test_averages_of_anda_are_within_ten_per_cent():
+    cells = [one for one in reproduced("anda/fig16").values() if one.paper is not None]
+    assert len(cells) == 8 and all(abs(one.deviation) < 0.1 for one in cells)
+    speed = [one for one in cells if one.column.startswith("speed-up")]
+    assert all(abs(one.deviation) < 0.02 for one in speed)
+
+
+def test_the_breakdown_of_anda_holds_where_it_was_not_fitted():
+    cells = reproduced("anda/fig17")
+    assert abs(cells["energy saved over fp-fp", "DRAM"].deviation) < 5
+    assert abs(cells["energy saved over fp-fp", "SRAM"].deviation) < 10
+    assert cells["share of fp-fp's energy, fp-fp", "DRAM"].value > 50
+
+
+def test_table_iii_adds_up():
+    cells = reproduced("anda/table3")
+    for column in ("area", "power"):
+        parts = [one.value for (row, what), one in cells.items() if what == column and row != "Total"]
+        assert sum(parts) == pytest.approx(cells["Total", column].value)
+        assert cells["Total", column].state == cells["MXU", column].state == "matches"
+
+
+def test_tolerances_speed_llama_13b_up():
+    cells = reproduced("anda/fig18-speed")
+    for tolerance in ("0.1 %", "5 %"):
+        assert cells[f"LLaMA-13B, {tolerance}", "speed-up"].state == "matches"
+
+
+def test_units_of_anda_beside_figna():
+    cells = reproduced("anda/fig15")
+    assert cells["over figna", "area"].value > 118 and cells["8 bits over figna", "area efficiency"].state == "matches"
+    assert cells["over fp-fp", "area"].state == "matches"
+
+
+def test_shares_by_length():
+    cells = reproduced("anda/fig2")
+    assert cells["OPT-6.7B", "1024 tokens"].value > cells["OPT-6.7B", "32768 tokens"].value
+    assert cells["average of models", "4096 tokens"].state == "matches"
