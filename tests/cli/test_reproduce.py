@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from tilepress.paper import Item, NotPossible, Ours, published_table, registry
+from tilepress.paper import Item, NotPossible, Ours, Published, registry
 
 KEYS = {"name", "value", "unit", "origin", "machine", "command"}
 ADDED = {"item", "row", "column", "paper", "deviation", "state", "note"}
-PUBLISHED = published_table("table 1", "ms", ["a", "b"], {"r": [1.0, 2.0]})
+PUBLISHED = [Published("r", column, value, "ms", "table 1") for column, value in (("a", 1.0), ("b", 2.0))]
 
 
 @pytest.fixture

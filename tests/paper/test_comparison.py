@@ -2,7 +2,7 @@
 
 import pytest
 
-from tilepress.paper import Item, NotPossible, Ours, Published, published_table, registry, run, worst
+from tilepress.paper import Item, NotPossible, Ours, Published, registry, run, worst
 from tilepress.paper.options import SAMPLED, Sampled
 
 PLACE = "table 1"
@@ -51,7 +51,7 @@ def test_a_cell(value, unit, ours, relation, deviation, state):
 
 
 def test_cells_come_in_the_papers_order_and_ours_alone_after_them():
-    published = published_table(PLACE, "ms", ["a", "b"], {"r": [1.0, 2.0], "s": [3.0, None]})
+    published = [Published(*cell, "ms", PLACE) for cell in (("r", "a", 1.0), ("r", "b", 2.0), ("s", "a", 3.0))]
     found = records(item(published, Ours("s", "b", 9.0, "ms"), Ours("s", "a", 3.0), Ours("r", "a", 1.0)))
     assert [(one.row, one.column, one.paper) for one in found] == [
         ("r", "a", 1.0),
@@ -65,7 +65,7 @@ def test_cells_come_in_the_papers_order_and_ours_alone_after_them():
 
 
 def test_what_cannot_run_here_says_why_in_every_cell():
-    published = published_table(PLACE, "ms", ["a", "b"], {"r": [1.0, 2.0]})
+    published = [Published("r", "a", 1.0, "ms", PLACE), Published("r", "b", 2.0, "ms", PLACE)]
     found = records(item(published, error=NotPossible("it wants an H200")))
     assert [(one.value, one.state, one.note) for one in found] == [(None, "not possible here", "it wants an H200")] * 2
 

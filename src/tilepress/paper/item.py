@@ -125,19 +125,3 @@ class Item:
 def _fields(default: Any) -> dict[str, Any]:
     """Those of a dataclass; none of anything else."""
     return asdict(default) if is_dataclass(default) and not isinstance(default, type) else {}
-
-
-def published_table(
-    place: str,
-    unit: str,
-    columns: Sequence[str],
-    rows: Mapping[str, Sequence[float | str | None]],
-    within: float = 0.1,
-) -> list[Published]:
-    """The cells of a printed table; None is an empty one."""
-    return [
-        Published(row, column, value, unit, place, within)
-        for row, values in rows.items()
-        for column, value in zip(columns, values, strict=True)
-        if value is not None
-    ]

@@ -129,8 +129,8 @@ class Paper:
 
 @cache
 def read_paper(name: str | Path) -> Paper:
-    """The paper called `name`, or another whose `published.yaml` is in that folder."""
-    folder = Path(__file__).parent / name  # an absolute path stands for itself
+    """The paper called `name`, or of a path that whose `published.yaml` is in this folder, called as the folder is."""
+    folder = name if isinstance(name, Path) else Path(__file__).parent / name
     path = folder / "published.yaml"
     try:
         file = _File.model_validate(yaml.safe_load(read_bounded_text(path, _LARGEST)))
@@ -140,7 +140,7 @@ def read_paper(name: str | Path) -> Paper:
         raise PublishedError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
     except (OSError, UnreadableError) as error:
         raise PublishedError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    return Paper(folder.name, _cells(file.items), _cells(file.inputs))
+    return Paper(folder.resolve().name, _cells(file.items), _cells(file.inputs))
 
 
 def _cells(tables: Mapping[str, Sequence[Table]]) -> dict[str, list[Published]]:

@@ -6,5 +6,3 @@ from .search import SEARCH
 from .sensitivity import SENSITIVITY
 
 ITEMS = (*SENSITIVITY, *SEARCH, *ARITHMETIC, *HARDWARE)
-
-__all__ = ["ITEMS"]

@@ -4,5 +4,3 @@ from .figures import FIGURES
 from .tables import TABLES
 
 ITEMS = (*TABLES, *FIGURES)
-
-__all__ = ["ITEMS"]

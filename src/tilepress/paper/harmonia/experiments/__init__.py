@@ -6,5 +6,3 @@ from .mantissas import MANTISSAS
 from .tables import TABLES
 
 ITEMS = (*MANTISSAS, *CACHES, *TABLES, *HARDWARE)
-
-__all__ = ["ITEMS"]

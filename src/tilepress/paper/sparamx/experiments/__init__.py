@@ -6,5 +6,3 @@ from .models import MODELS
 from .pruned import PRUNED
 
 ITEMS = (*LAYERS, *MODELS, *PRUNED, *CACHE)
-
-__all__ = ["ITEMS"]
