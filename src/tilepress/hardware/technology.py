@@ -20,32 +20,26 @@ ENERGY: dict[float, tuple[float, float, float]] = {
     7: (0.1776, -0.09097, 0.02447),
 }
 
-DALLY = "Dally, NIPS 2015 tutorial: synthesised, 45 nm"
-HOROWITZ = "Horowitz, ISSCC 2014, 45 nm, 0.9 V"
-NANGATE = "Nangate 45 nm Open Cell Library"
-AS_ADDER = "as a bit of an adder: assumed, no source at hand"
-
 
 @dataclass(frozen=True)
 class Part:
-    """`area`: µm² and `energy`: pJ of one use, both at 45 nm and 0.9 V, each with its source."""
+    """`area`: µm² and `energy`: pJ of one use, both at 45 nm and 0.9 V."""
 
     area: float
     energy: float
-    area_source: str
-    energy_source: str
 
 
-# A bit of an adder or a register, a bit × bit of a multiplier, a whole unit of floats.
+# A bit of an adder or a register, a bit × bit of a multiplier, a whole unit of floats. Areas of cells are those of the
+# Nangate 45 nm Open Cell Library, all others synthesised (Dally, NIPS 2015 tutorial); energies by Horowitz, ISSCC 2014.
 PARTS: dict[str, Part] = {
-    "gate": Part(1.596, 0.00078, f"{NANGATE}, XOR2_X1", "a quarter of a bit of an adder: assumed"),
-    "multiplexer": Part(1.862, 0.00078, f"{NANGATE}, MUX2_X1", "a quarter of a bit of an adder: assumed"),
-    "flip_flop": Part(4.522, 0.0031, f"{NANGATE}, DFF_X1", AS_ADDER),
-    "add": Part(137 / 32, 0.1 / 32, f"{DALLY}: 32 bits in 137 µm²", f"{HOROWITZ}: 0.1 pJ for 32 bits"),
-    "multiply": Part(282 / 64, 0.2 / 64, f"{DALLY}: 8 × 8 bits in 282 µm²", f"{HOROWITZ}: 0.2 pJ for 8 × 8 bits"),
-    "fp16_add": Part(1360, 0.4, DALLY, HOROWITZ),
-    "fp16_multiply": Part(1640, 1.1, DALLY, HOROWITZ),
-    "fp32_add": Part(4184, 0.9, DALLY, HOROWITZ),
+    "gate": Part(1.596, 0.00078),  # XOR2_X1; energy assumed: a quarter of a bit of an adder
+    "multiplexer": Part(1.862, 0.00078),  # MUX2_X1; energy assumed: a quarter of a bit of an adder
+    "flip_flop": Part(4.522, 0.0031),  # DFF_X1; energy assumed: a bit of an adder
+    "add": Part(137 / 32, 0.1 / 32),  # 32 bits: 137 µm², 0.1 pJ
+    "multiply": Part(282 / 64, 0.2 / 64),  # 8 × 8 bits: 282 µm², 0.2 pJ
+    "fp16_add": Part(1360, 0.4),
+    "fp16_multiply": Part(1640, 1.1),
+    "fp32_add": Part(4184, 0.9),
 }
 
 CACHE_BYTES, CACHE_BITS, CACHE_ENERGY = 8192, 64, 10.0  # Horowitz: 10 pJ for 64 bits of an 8 KB cache

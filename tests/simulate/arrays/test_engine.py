@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from tilepress.hardware import read_accelerator
 from tilepress.simulate.arrays import Gemm, engine
-from tilepress.simulate.arrays.oracle import Oracle
 from tilepress.simulate.arrays.plan import ORDERS, make_plan
+from tilepress.simulate.arrays.reference import Reference
 from tilepress.simulate.arrays.workload import Operand
 
 MACHINES = {name: read_accelerator(name) for name in ("anda", "harmonia", "fp-fp", "fp16-fp16")}
@@ -37,7 +37,7 @@ def plans(draw):
 @settings(max_examples=150, deadline=None)
 @given(plans())
 def test_both_engines_agree(plan):
-    assert engine.run(plan) == Oracle(plan).run()
+    assert engine.run(plan) == Reference(plan).run()
 
 
 @settings(max_examples=100, deadline=None)

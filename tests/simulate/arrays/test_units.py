@@ -2,11 +2,12 @@
 
 import pytest
 
+from tests.simulate.units.oracle import external_reads
 from tilepress.hardware import read_accelerator
 from tilepress.simulate.arrays import Gemm
 from tilepress.simulate.arrays.plan import group_cycles, make_plan
 from tilepress.simulate.arrays.workload import Operand
-from tilepress.simulate.units import anda_apu, anda_compressor, harmonia_converter, harmonia_dataflow, harmonia_pe
+from tilepress.simulate.units import anda_apu, anda_compressor, harmonia_converter, harmonia_pe
 
 ANDA, HARMONIA = read_accelerator("anda"), read_accelerator("harmonia")
 
@@ -46,6 +47,4 @@ def test_harmonia_converts_eight_values_a_cycle(path):
 def test_traffic_is_that_of_the_dataflow(rows, columns, order):
     same = Operand("bfp", 8, 8)  # as many bits on both sides: values can be counted
     plan = make_plan(HARMONIA, Gemm("scores", rows, 256, columns, 1, same, same, 0.0), order)
-    product = harmonia_dataflow.Product(rows, 256, columns, plan.rows, plan.columns)
-    expected = harmonia_dataflow.external_reads(product, harmonia_dataflow.Order(order.partition("-")[0]))
-    assert plan.traffic.total == 8 * expected
+    assert plan.traffic.total == 8 * external_reads(order, rows, 256, columns, plan.rows, plan.columns)

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilepress.simulate.deca import engine
-from tilepress.simulate.deca.oracle import Oracle
 from tilepress.simulate.deca.plan import UNITS, Leaves, Plan
+from tilepress.simulate.deca.reference import Reference
 
 TIMES = ("issue", "arrive", "start", "done", "product")
 COUNTS = ("demanded", "prefetched", "dropped")
@@ -76,7 +76,7 @@ def plans(draw):
 @settings(max_examples=100, deadline=None)
 @given(plans())
 def test_equal_to_the_cycle(made):
-    slow, fast = Oracle(made).run(), engine.run(made)
+    slow, fast = Reference(made).run(), engine.run(made)
     for name in TIMES:
         np.testing.assert_array_equal(getattr(fast, name), getattr(slow, name), err_msg=name)
     assert [getattr(fast, name) for name in COUNTS] == [getattr(slow, name) for name in COUNTS]

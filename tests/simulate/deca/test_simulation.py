@@ -17,8 +17,8 @@ from tilepress.simulate.deca import (
     random_workload,
     simulate,
 )
-from tilepress.simulate.deca.oracle import Oracle
 from tilepress.simulate.deca.plan import UNITS, Leaves
+from tilepress.simulate.deca.reference import Reference
 from tilepress.simulate.deca.systems import page_triggers, page_turns
 from tilepress.tiles import pack
 
@@ -53,7 +53,7 @@ def test_without_latencies_it_is_the_analytic_model(density, deca):
 def test_so_it_is_cycle_by_cycle(density, tiles):
     pair = HBM.changed(cores=2, memory={"bandwidth": HBM.memory.bandwidth / 4})
     plan = without_latencies(pair, Deca(), density, tiles)
-    rate = 2 * tiles / (Oracle(plan).run().cycles / pair.frequency)
+    rate = 2 * tiles / (Reference(plan).run().cycles / pair.frequency)
     assert rate == pytest.approx(predict(pair, BF8, density, Deca()).surface.rate, rel=0.05)
 
 
@@ -94,7 +94,7 @@ def test_each_feature_of_the_integration_helps():
 def test_real_systems_are_equal_to_the_cycle_in_both_engines(system, format, density):
     machine = HBM.changed(cores=3)
     plan = system.plan(machine, random_workload(format, density, 30, 3, width=32 if density < 1 else 512))
-    slow, fast = Oracle(plan).run(), engine.run(plan)
+    slow, fast = Reference(plan).run(), engine.run(plan)
     for name in ("issue", "arrive", "start", "done", "product"):
         np.testing.assert_array_equal(getattr(fast, name), getattr(slow, name), err_msg=name)
     assert (fast.demanded, fast.prefetched, fast.dropped) == (slow.demanded, slow.prefetched, slow.dropped)

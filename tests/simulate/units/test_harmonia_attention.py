@@ -3,13 +3,14 @@
 import pytest
 import torch
 
+from tests.simulate.units.data import narrowed
 from tilepress.formats.bfp import BFP, BFPTensor
 from tilepress.formats.kv import parse_kv
 from tilepress.kernels import attention_reference as reference
 from tilepress.kernels.kv_store import BfpKvStore
 from tilepress.simulate.units.harmonia_converter import Converter, Path
 from tilepress.simulate.units.harmonia_offsets import OffsetGenerator, subtract
-from tilepress.simulate.units.harmonia_pe import Mode, Pe, attention_pairs, narrowed
+from tilepress.simulate.units.harmonia_pe import Mode, Pe, attention_pairs
 
 CHANNELS, SCALING = 32, 0.125
 

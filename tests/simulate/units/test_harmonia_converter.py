@@ -1,4 +1,4 @@
-"""Harmonia's converter, both ways, against `formats.bfp`; and the group that grows."""
+"""Harmonia's converter, both ways, against `formats.bfp`."""
 
 import pytest
 import torch
@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from tests.formats.bfp_cases import finite_halves, same
 from tests.simulate.units.data import halves, spread
+from tests.simulate.units.oracle import converter_events
 from tilepress.formats.bfp import BFP, encode
 from tilepress.simulate.units import harmonia_converter
-from tilepress.simulate.units.harmonia_converter import Converter, Path, ResidualGroup
+from tilepress.simulate.units.harmonia_converter import Converter, Path
 
 AXES = {Path.channels: 1, Path.tokens: 0}
 
@@ -29,7 +30,7 @@ def test_any_values(x, mantissa, path):
     found = Converter(mantissa).convert(x, path)
     assert same(found.values, encode(x, BFP(32, mantissa), AXES[path]))
     assert found.cycles == harmonia_converter.cycles(*x.shape, path)
-    assert found.events == harmonia_converter.events(*x.shape, path)
+    assert found.events == converter_events(*x.shape, path)
 
 
 @pytest.mark.parametrize(
@@ -47,22 +48,6 @@ def test_eight_values_a_cycle(tokens, channels, path, expected):
     assert Converter(4).convert(spread(tokens, channels), path).cycles == expected
 
 
-@pytest.mark.parametrize("mantissa", [4, 8])
-def test_a_group_grows_until_it_is_full(mantissa):
-    values = spread(70, 20)
-    group, committed = ResidualGroup(mantissa), []
-    for token in range(70):
-        found = group.append(values[token])
-        first = token // 32 * 32
-        assert same(found.values, encode(values[first : token + 1], BFP(32, mantissa), 0))
-        assert found.cycles == harmonia_converter.cycles(token + 1 - first, 20, Path.tokens)
-        if group.is_full:
-            committed.append(found.values)
-    whole = encode(values[:64], BFP(32, mantissa), 0)
-    assert torch.equal(torch.cat([one.magnitude for one in committed], 1), whole.magnitude)
-    assert torch.equal(torch.cat([one.exponent for one in committed], 1), whole.exponent)
-
-
 def test_bad_input():
     with pytest.raises(ValueError, match="magnitudes of 1 to 8 bits, not 9"):
         Converter(9)
@@ -74,7 +59,3 @@ def test_bad_input():
         Converter(8).convert(torch.tensor([torch.nan] + [0.0] * 8).half().reshape(3, 3), Path.channels)
     with pytest.raises(ValueError, match="tokens must be at least 1, got 0"):
         harmonia_converter.cycles(0, 4, Path.tokens)
-    group = ResidualGroup(8)
-    group.append(torch.ones(16).half())
-    with pytest.raises(ValueError, match=r"tokens have 16 channels, not \[17\]"):
-        group.append(torch.ones(17).half())

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.simulate.units.data import halves, spread
+from tests.simulate.units.oracle import offset_events
 from tilepress.formats.bfp import BFP, encode
 from tilepress.kernels import attention_reference as reference
 from tilepress.simulate.units import harmonia_offsets
@@ -18,7 +19,7 @@ def test_any_keys(keys, top):
     found = OffsetGenerator(top).generate(keys)
     assert torch.equal(found.values, reference.key_offsets(keys, top))
     assert found.cycles == harmonia_offsets.cycles(*keys.shape)
-    assert found.events == harmonia_offsets.events(*keys.shape, top)
+    assert found.events == offset_events(*keys.shape, top)
     smooth = reference._as_halves(keys) - reference.key_offsets(keys, top)
     ours, theirs = (encode(x, BFP(32, 8)) for x in (subtract(keys, found.values), smooth))
     assert torch.equal(ours.magnitude, theirs.magnitude) and torch.equal(ours.exponent, theirs.exponent)

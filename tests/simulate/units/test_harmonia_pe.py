@@ -6,13 +6,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.simulate.units.data import halves, neurons, spread
+from tests.simulate.units.data import halves, narrowed, neurons, spread
+from tests.simulate.units.oracle import pe_events
 from tilepress import kernels
 from tilepress.formats.bfp import BFP, decode, demote, encode
 from tilepress.simulate.units import harmonia_pe
 from tilepress.simulate.units.dot import Weights
-from tilepress.simulate.units.events import Events
-from tilepress.simulate.units.harmonia_pe import Mode, Pair, Pe, attention_pairs, linear_pairs, narrowed
+from tilepress.simulate.units.harmonia_pe import Mode, Pair, Pe, attention_pairs, linear_pairs
 
 
 def by_groups(first, second):
@@ -28,7 +28,7 @@ def by_groups(first, second):
 def assert_counted(dot, pairs):
     modes = [pair.mode for pair in pairs]
     assert dot.cycles == harmonia_pe.cycles(modes)
-    assert dot.events == sum(map(harmonia_pe.events_per_group, modes), Events())
+    assert dot.events == pe_events(modes)
 
 
 @pytest.mark.parametrize("inputs, group", [(320, 32), (100, 32), (256, 128)])
@@ -86,8 +86,8 @@ def test_extremes_fit(mode, right):
 def test_128_products_take_four_cycles_and_64_of_wide_ones():
     for mode, groups in ((Mode.m8w4, 4), (Mode.m8m4, 4), (Mode.m8m8, 2)):
         assert harmonia_pe.cycles([mode] * 2 * groups) - harmonia_pe.cycles([mode] * groups) == 4
-        assert harmonia_pe.events_per_group(mode).multiplies * groups == 128
-    assert harmonia_pe.events_per_group(Mode.m8m4).float_multiplies == 0
+        assert pe_events([mode]).multiplies * groups == 128
+    assert pe_events([Mode.m8m4]).float_multiplies == 0
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tilepress.kernels.reference import fused_multiply_add
-from tilepress.simulate.units.events import Events
 from tilepress.simulate.units.rounding import FP16, FP32, convert, multiply_add, nearest
 
 doubles = st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.floats(-70000, 70000), st.floats(-1e-4, 1e-4))
@@ -46,8 +45,3 @@ def test_what_is_infinite_stays_so():
 @pytest.mark.parametrize("integer, power, expected", [(3, -1, 1.5), (-1, 20, -65504.0), (4097, 0, 4096.0), (0, 9, 0.0)])
 def test_conversion_stays_within_fp16(integer, power, expected):
     assert convert(integer, power, FP16) == expected
-
-
-def test_events_add_up():
-    one = Events(adds=2, shifts=1)
-    assert one * 3 + Events(adds=1) == Events(adds=7, shifts=3)

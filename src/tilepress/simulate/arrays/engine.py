@@ -1,4 +1,4 @@
-"""A plan by its steps alone: to the cycle what `oracle` gives, without going through cycles.
+"""A plan by its steps alone: to the cycle what `reference` gives, without going through cycles.
 
 Memory serves one request at a time, in the order load 0, load 1, load 2, store 0, load 3, store 1, …: loads run two
 steps ahead, as far as the two halves of a buffer reach. Each start is then the latest of what it waits for.

@@ -1,4 +1,4 @@
-"""A plan by its events alone: to the cycle what `oracle` gives, thousands of times faster.
+"""A plan by its events alone: to the cycle what `reference` gives, thousands of times faster.
 
 When a tile is issued, all that follows of it is known at once: when its lines arrive, since memory serves requests in
 the order they come, when the engine takes it, since that takes tiles in order, and so when its port is free for

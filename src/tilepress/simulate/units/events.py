@@ -1,7 +1,7 @@
 """How often each part of a unit worked: what energy is counted from."""
 
 from collections import Counter
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -25,16 +25,6 @@ class Events:
     converts: int = 0
     float_multiplies: int = 0
     float_adds: int = 0
-
-    def __add__(self, other: "Events") -> "Events":
-        return Events(*(mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)))
-
-    def __mul__(self, times: int) -> "Events":
-        return Events(*(times * mine for mine in self.counts))
-
-    @property
-    def counts(self) -> list[int]:
-        return [getattr(self, field.name) for field in fields(self)]
 
 
 class Counted:

@@ -71,20 +71,6 @@ def cycles(tokens: int, channels: int, path: Path) -> int:
     return COLUMNS * (most * (full * tiles + (full > 0)) + last * (tiles + (full == 0)))
 
 
-def events(tokens: int, channels: int, path: Path) -> Events:
-    """Of the same; lanes past the edge work too."""
-    check_positive(tokens=tokens, channels=channels)
-    width = GROUP if path is Path.channels else COLUMNS
-    steps = -(-tokens // ROWS) * -(-channels // width) * width
-    kept = ROWS if path is Path.channels else 1  # registers written a step
-    return Events(
-        compares=ROWS * steps,
-        adds=ROWS * steps,
-        shifts=ROWS * steps,
-        register_bits=steps * (kept * EXPONENT_BITS + ROWS * (1 + WIDEST)),
-    )
-
-
 class Converter(Counted):
     """One converter, set up for one width of magnitudes."""
 
@@ -153,28 +139,6 @@ class Converter(Counted):
         return BFPTensor(
             self.format, tuple(x.shape), axis, sign > 0, magnitude.to(torch.int32), exponent[..., 0].to(torch.uint8)
         )
-
-
-class ResidualGroup:
-    """The last tokens of a cache of values, which do not fill a group yet: kept as FP16 and converted anew with every
-    token, until they are 32 and go for good."""
-
-    def __init__(self, mantissa: int) -> None:
-        self.mantissa = mantissa
-        self._tokens: list[Tensor] = []
-
-    def append(self, token: Tensor) -> Converted:
-        """The group with one more token, FP16 [channels]; a full one is committed: the next token begins another."""
-        if len(self._tokens) == GROUP:
-            self._tokens = []
-        if self._tokens and token.shape != self._tokens[0].shape:
-            raise ValueError(f"tokens have {len(self._tokens[0])} channels, not {list(token.shape)}")
-        self._tokens.append(token)
-        return Converter(self.mantissa).convert(torch.stack(self._tokens), Path.tokens)
-
-    @property
-    def is_full(self) -> bool:
-        return len(self._tokens) == GROUP
 
 
 def _blocks(tokens: int, channels: int, columns: int, path: Path) -> Iterator[_Block]:

@@ -38,13 +38,6 @@ def cycles(tokens: int, channels: int) -> int:
     return -(-tokens // ROWS) * -(-channels // COLUMNS) * COLUMNS + channels
 
 
-def events(tokens: int, channels: int, top: int) -> Events:
-    """Of the same; columns past the edge work too. Every entry compares with every channel; those that move write."""
-    check_positive(tokens=tokens, channels=channels)
-    columns = -(-tokens // ROWS) * -(-channels // COLUMNS) * COLUMNS
-    return Events(compares=columns * ROWS + channels * top, register_bits=columns * HALF_BITS)
-
-
 class OffsetGenerator(Counted):
     """For `top` channels."""
 

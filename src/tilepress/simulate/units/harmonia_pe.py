@@ -16,7 +16,7 @@ kernels compute, to the bit: `kernels.linear` over a span of 2048 inputs, and bo
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
 
@@ -24,7 +24,7 @@ import numpy as np
 
 from ...formats.bfp import BFPTensor
 from .dot import WEIGHT_BITS, Dot, Weights
-from .events import Counted, Events
+from .events import Counted
 from .halves import EXPONENT_BITS, Integers, unit_power
 from .rounding import WIDTHS, Intermediate, convert, multiply_add
 
@@ -95,20 +95,6 @@ def cycles(modes: Sequence[Mode]) -> int:
     return ROUND * len(found) + groups * sums_per_group(mode) + TAIL
 
 
-def events_per_group(mode: Mode) -> Events:
-    halves, fused = sums_per_group(mode), mode is Mode.m8m8
-    registers = PAIRS * (1 + WHOLE_BITS) + EXPONENT_BITS + _OPERAND_BITS[mode] + halves * ROUND * SUM_BITS
-    return Events(
-        multiplies=halves * PAIRS,
-        adds=halves * PAIRS + fused,
-        shifts=int(fused),
-        register_bits=registers + fused * FUSED_BITS + 3 * FLOAT_BITS,
-        converts=1,
-        float_multiplies=int(mode is Mode.m8w4),
-        float_adds=1,
-    )
-
-
 def linear_pairs(activations: BFPTensor, weights: Weights) -> list[Pair]:
     """M8W4: one row of activations [inputs] in groups of 32 with one neuron's weights."""
     left = _signed(activations)
@@ -124,13 +110,6 @@ def attention_pairs(first: BFPTensor, second: BFPTensor) -> list[Pair]:
     mode = Mode.m8m4 if second.format.mantissa <= HALF_BITS else Mode.m8m8
     powers = [a + b for a, b in zip(_powers(first), _powers(second), strict=True)]
     return [Pair(mode, *one) for one in zip(_signed(first), _signed(second), powers, strict=True)]
-
-
-def narrowed(pair: Pair) -> Pair:
-    """In M8M4 where the second side's low four bits are all zero, which changes no value."""
-    if pair.mode is not Mode.m8m8 or (pair.right & (1 << HALF_BITS) - 1).any():
-        return pair
-    return replace(pair, mode=Mode.m8m4, right=pair.right >> HALF_BITS, power=pair.power + HALF_BITS)
 
 
 @dataclass(eq=False)

@@ -17,7 +17,7 @@ import numpy as np
 from torch import Tensor
 
 from .dot import Dot, Weights
-from .events import Counted, Events, check_positive
+from .events import Counted, check_positive
 from .halves import EXPONENT_BITS, SIGNIFICAND_BITS, Fields, Integers, check, effective, extract, unit_power
 from .rounding import FP16, FP32, convert, multiply_add, nearest
 
@@ -33,28 +33,12 @@ class Rival(StrEnum):
 
 
 _TAILS = {Rival.fp_fp: 1, Rival.fp_int: 1, Rival.figna: 2}  # cycles after the last pair, or before the first
-_OF_A_PAIR = {
-    Rival.fp_fp: Events(float_multiplies=2, converts=1, float_adds=1, register_bits=HALF_BITS + FLOAT_BITS),
-    Rival.fp_int: Events(float_multiplies=1, float_adds=1, register_bits=FLOAT_BITS),
-    Rival.figna: Events(compares=1, adds=2, shifts=1, multiplies=1, register_bits=SUM_BITS),
-}
-_OF_A_GROUP = {
-    Rival.fp_fp: Events(),
-    Rival.fp_int: Events(float_multiplies=1, float_adds=1, register_bits=FLOAT_BITS),
-    Rival.figna: Events(converts=1, float_multiplies=1, float_adds=1, register_bits=EXPONENT_BITS + 2 * FLOAT_BITS),
-}
 
 
 def cycles(unit: Rival, inputs: int) -> int:
     """Of a dot product of `inputs` pairs."""
     check_positive(inputs=inputs)
     return inputs + _TAILS[unit]
-
-
-def events(unit: Rival, inputs: int, group: int) -> Events:
-    """Of the same, with `group` weights to a scale (FIGNA: or values to an exponent)."""
-    check_positive(inputs=inputs, group=group)
-    return _OF_A_PAIR[unit] * inputs + _OF_A_GROUP[unit] * -(-inputs // group)
 
 
 class FpFp(Counted):

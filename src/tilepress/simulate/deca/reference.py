@@ -28,7 +28,7 @@ class _Core:
     fence: int = 0
 
 
-class Oracle:
+class Reference:
     """All cores and the memory that they share."""
 
     def __init__(self, plan: Plan) -> None:

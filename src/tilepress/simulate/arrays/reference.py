@@ -31,7 +31,7 @@ class _Part:
 
 
 @dataclass
-class Oracle:
+class Reference:
     """Memory, array and what follows it, and how far each has come with the steps of a plan."""
 
     plan: Plan
