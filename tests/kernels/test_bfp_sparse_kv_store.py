@@ -6,7 +6,7 @@ from tests.kernels.kv_cases import BFP4, by_steps, tensors
 
 from tilepress.formats.kv import parse_kv
 from tilepress.kernels.kv_store import BfpKvStore, kv_store
-from tilepress.nn.pruning import prune_tokens
+from tilepress.nn.kv_pruning import prune_tokens
 
 SPARSITY = (30, 50)
 

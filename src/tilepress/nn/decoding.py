@@ -50,7 +50,7 @@ class _KvBuffer:
     """Keys and values of all layers of a sequence, [layers, 2, 1, heads, size, head_dim], the first `filled` tokens of
     `size` in use.
 
-    Whoever shares it sees by `filled` whether another has gone on from where it stands.
+    Caches that share a buffer see by `filled` whether another one has appended to it.
     """
 
     def __init__(self, tokens: list[Any]) -> None:
@@ -151,7 +151,7 @@ class _Decoding:
         return self.native.decode_packed(x, layers, length, embeddings)
 
     def _takes(self, x: Tensor) -> bool:
-        """Whether the modules inside can be passed by, being packed as ever and watched by nobody."""
+        """Whether the modules can be bypassed: packed as before, and without hooks."""
         model, config = self.model, self.model.config
         if model.training or not (x.is_cpu and x.is_contiguous() and x.dtype in REAL_NAMES):
             return False
@@ -167,7 +167,7 @@ class _Decoding:
 
 
 class _NativeLayers:
-    """The native twin of a model's decoder layers as their modules are now."""
+    """A model's decoder layers in native code, as their modules are now."""
 
     def __init__(self, model: Any) -> None:
         self.layers = list(model.layers)
@@ -241,7 +241,7 @@ class _NativeLayers:
 
 
 class _Part:
-    """One of a layer's linear layers, as it was when its native twin was made."""
+    """One of a layer's linear layers, as it was when the native layers were made."""
 
     __slots__ = ("activations", "floats", "matrix", "places")
 

@@ -2,7 +2,7 @@
 
 For measuring quality. Every token counts as decoded, whether of a prompt or of an answer: its query sees the last group
 of values at the size that it has then, and its own last tokens as those with more bits. A packed cache does the same
-with a prompt. On a CPU one is therefore filled and thrown away, layer by layer, wherever it can hold the heads.
+with a prompt. So on a CPU a store is filled and dropped, layer by layer, wherever it can hold the heads.
 
 Elsewhere nothing is packed, and memory grows with queries times tokens, SEGMENT queries at a time. Whatever
 `kernels/attention_reference.py` says of one query is here computed for many: of block floating point to the bit, since
@@ -20,14 +20,14 @@ from ..formats.kv import BLOCK, WIDEST, KvBfp, KvFormat, parse_kv, smoothed_chan
 from ..kernels.attention_reference import SEGMENT, SMOOTHED, as_number, exponential
 from ..kernels.kv_store import can_pack, kv_store
 from .attention_functions import attention_modules, key_offsets, register_attention, rounding_attention, seen_by
-from .pruning import prune_blocks, prune_tokens
+from .kv_pruning import prune_blocks, prune_tokens
 
 ATTENTION = "tilepress-emulated"
 
 
 @dataclass(frozen=True)
 class Emulation:
-    """What the attention of a module is to give."""
+    """The cache that a module's attention emulates."""
 
     format: KvFormat
     smoothed_channels: int = 0

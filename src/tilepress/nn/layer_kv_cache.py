@@ -1,4 +1,4 @@
-"""Layers of a transformers cache that keep keys and values small."""
+"""One attention layer's part of a KV cache, as transformers' caches have them: packed, or in halves."""
 
 from threading import RLock
 from typing import Any
@@ -15,7 +15,7 @@ HOW = "make the cache by tilepress.kv_cache(model, …), which sees to the model
 
 
 class PackedTokens:
-    """What a layer's `update` gives instead of keys and values: a promise that only our attention can keep."""
+    """What a packed layer's `update` returns instead of keys and values; only the attention "tilepress" can use it."""
 
     def __init__(self, layer: "LayerKvCache", new: tuple[Tensor, Tensor]) -> None:
         object.__setattr__(self, "layer", layer)
@@ -48,8 +48,8 @@ class OneThread:
 class LayerKvCache(CacheLayerMixin):
     """Keys and values of one attention layer, in block floating point or pruned, never to be seen unpacked.
 
-    `update` only takes note of new tokens; they are stored when the attention function asks for its result, since only
-    then is it known which of them are padding. Columns are tokens with padding, which transformers counts in.
+    `update` only remembers new tokens; `attend` stores them, since only then is it known which of them are padding.
+    Columns are tokens with padding, which transformers counts in.
 
     One thread uses it at a time; RuntimeError where another comes meanwhile.
     """
@@ -75,7 +75,7 @@ class LayerKvCache(CacheLayerMixin):
 
     @property
     def columns(self) -> int:
-        """Of those that were stored, and of new ones."""
+        """Tokens with padding, both stored and new."""
         stored = 0
         if self.store is not None:
             stored = self.store.lengths[0] if self.token_mask is None else self.token_mask.shape[1]
@@ -83,7 +83,7 @@ class LayerKvCache(CacheLayerMixin):
 
     @property
     def is_plain(self) -> bool:
-        """Whether it holds tokens of one sequence, none of them padding or out of sight."""
+        """Whether it holds one sequence, without padding or a window: what native decoding takes."""
         if self.store is None or self._new is not None or self.token_mask is not None:
             return False
         return self.window is None and len(self.store.lengths) == 1
@@ -231,7 +231,7 @@ class LayerKvCache(CacheLayerMixin):
 
 
 class HalfLayerKvCache(CacheLayerMixin):
-    """Keys and values of one attention layer as halves."""
+    """Keys and values of one attention layer as fp16 or bf16: transformers' own layer `plain`, with casts."""
 
     is_croppable = True
     is_compileable = False

@@ -1,4 +1,4 @@
-"""KV caches for transformers' models that keep keys and values small, and attend to them as they are.
+"""KV caches for transformers' models: keys and values packed, and attended to without unpacking them to memory.
 
     cache = tilepress.kv_cache(model, "bfp4")
     model.generate(prompt, past_key_values=cache)
@@ -33,7 +33,7 @@ MOST_WIDE = 4096  # tokens with more bits than the rest, in a model that takes n
 
 
 class ModelKvCache(Cache):
-    """A cache of transformers' whose layers keep keys and values in `format`; see `kv_cache`.
+    """A transformers `Cache` whose layers store keys and values in `format`; see `kv_cache`.
 
     `model` is the one it is for, as long as somebody else holds it, and in its own process. `tokens` are those that a
     file says it is of. It can be pickled, and goes on where it was, for the same model there.
