@@ -1,4 +1,4 @@
-"""Files that somebody else wrote: only ordinary ones are read, and only if they are as small as their kind should be.
+"""Untrusted files: only regular ones are read, and only up to a size limit for their kind.
 
 A path may lead to a device without an end, to a pipe that nobody writes to, or to a file that takes many times its size
 once it is parsed.
@@ -44,6 +44,6 @@ def read_bounded_text(path: str | Path, most: int) -> str:
 
 
 def json_limit(described: int) -> int:
-    """Bytes that JSON may have that describes so many bytes of arrays. Parsed, it takes up to 30 times its size
+    """Most bytes of JSON that may describe `described` bytes of arrays. Parsed, it takes up to 30 times its size
     ("[[],[],[],…"), which stays below twice the size of both, plus 64 MB."""
     return 2 * MB + described // 16

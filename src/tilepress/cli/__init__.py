@@ -18,7 +18,7 @@ EXPECTED = (ValueError, OSError, RuntimeError, MemoryError, MissingExtraError)  
 def main() -> None:
     """Run the command line. What the user can mend is one line on standard error and exit code 1, with the traceback
     only if TILEPRESS_DEBUG is set; an interrupt is one line and exit code 130, from the first moment on."""
-    interrupts = _noted_interrupts()
+    interrupts = _recorded_interrupts()
     try:
         from .app import run
 
@@ -39,17 +39,17 @@ def _say_interrupted() -> None:
     sys.exit(130)
 
 
-def _noted_interrupts() -> list[int]:
+def _recorded_interrupts() -> list[int]:
     """A list that every interrupt is added to, beside being raised as ever."""
-    noted: list[int] = []
+    interrupts: list[int] = []
 
-    def note(number: int, frame: Any) -> None:
-        noted.append(number)
+    def record(number: int, frame: Any) -> None:
+        interrupts.append(number)
         signal.default_int_handler(number, frame)
 
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, note)
-    return noted
+        signal.signal(signal.SIGINT, record)
+    return interrupts
 
 
 def _words(error: Exception) -> str:
@@ -57,9 +57,9 @@ def _words(error: Exception) -> str:
     text = str(error)
     if isinstance(error, OSError) and error.strerror:
         text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    asked = re.search(r"DefaultCPUAllocator: .*you tried to allocate (\d+) bytes", text)  # torch's, a RuntimeError
-    if asked or isinstance(error, MemoryError):
-        detail = f"{int(asked[1]) / 1e9:.1f} GB more were asked for" if asked else text
+    match = re.search(r"DefaultCPUAllocator: .*you tried to allocate (\d+) bytes", text)  # torch's, a RuntimeError
+    if match or isinstance(error, MemoryError):
+        detail = f"{int(match[1]) / 1e9:.1f} GB more were asked for" if match else text
         text = (
             f"there is not enough memory{f' ({detail})' if detail else ''}: take a smaller model, or end other programs"
         )

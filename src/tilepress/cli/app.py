@@ -139,8 +139,8 @@ for _name, _entry in COMMANDS.items():
     app.command(_name, help=_entry.summary)(lambda: None)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(given: bool) -> None:
+    if given:
         from .. import __version__
 
         print(f"tilepress {__version__}")

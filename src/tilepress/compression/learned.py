@@ -17,7 +17,7 @@ from .threads import in_order, panels
 STEPS = 40
 LEARNING_RATE = 0.1
 LARGEST_START = 0.98  # a share of one lies infinitely far out
-CHUNK_WEIGHTS = 1 << 18  # rows do not depend on each other; so many weights are trained at a time
+CHUNK_WEIGHTS = 1 << 18  # trained at a time; rows are independent
 
 
 def learned_clip(
@@ -31,7 +31,7 @@ def learned_clip(
 ) -> Quantized:
     """Quantise `weight` [neurons, inputs] (zero where dropped) with the ranges that give the least output error.
 
-    target: the weights whose outputs are wanted, if others than `weight`. Training starts from what `rtn` gives; a row
+    target: the weights whose outputs are to be matched, if not `weight`. Training starts from what `rtn` gives; a row
     keeps the best ranges seen, so that none ends worse than there.
     """
     target = weight if target is None else target

@@ -46,7 +46,7 @@ class WeightPlan:
 
     @property
     def rows_are_independent(self) -> bool:
-        """Whether what becomes of a row does not depend on the others."""
+        """Whether rows are compressed independently of each other."""
         return not self.needs_hessian and not (self.prunes and self.prune_scope == "layer")
 
     @property

@@ -1,6 +1,6 @@
 """Anda's adaptive precision search: mantissas for four tensor types that cost few bit operations and little quality.
 
-Pure: what a combination costs in quality is asked of whoever calls. One product of an FP16 activation with an INT4
+Pure: the caller measures what a combination costs in quality. One product of an FP16 activation with an INT4
 weight is 64 bit operations (BOPs), one of an m-bit mantissa with it 4 · m; `products` says in how many products each
 of the four types takes part.
 """

@@ -5,11 +5,11 @@ from torch import Tensor
 
 from .threads import one_thread, panels, run_all
 
-CHUNK_TOKENS = 1024  # inputs are widened to float32 so many at a time
+CHUNK_TOKENS = 1024  # widened to float32 at a time
 
 
 class InputStatistics:
-    """Norms, and where wanted the Hessian, of the inputs that a linear layer has seen.
+    """Norms, and on request the Hessian, of the inputs that a linear layer has seen.
 
     Memory is inputs² floats with the Hessian and a few vectors without, however many inputs are added. All are
     the same bits with any number of threads.

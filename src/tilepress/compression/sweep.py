@@ -71,9 +71,9 @@ def _choose(parts: Sequence["_Sweep"], block: range, density: float) -> None:
     every = torch.cat([part.updated for part in parts], 1)
     scores = every.abs() * parts[0].factor.diagonal()[block.start : block.stop].unsqueeze(1)
     masks = keep_largest(scores.view(1, -1), kept_in_block(density, every.shape[1], block)).view(every.shape)
-    for part, mine in zip(parts, masks.split(NEURONS, 1), strict=True):
+    for part, mask in zip(parts, masks.split(NEURONS, 1), strict=True):
         assert part.mask is not None
-        part.mask[block.start : block.stop] = mine
+        part.mask[block.start : block.stop] = mask
 
 
 def _joined(parts: Sequence[Swept]) -> Swept:
@@ -151,16 +151,16 @@ class _Sweep:
         group = rest_of_block[: span.stop - start] if span.stop <= block.stop else self._updated(span)
         counts = self.factor.diagonal()[span].square().unsqueeze(1)
         if self.mask is not None:
-            group, counts = self._kept(group, span), counts * self.mask[span]
+            group, counts = self._masked(group, span), counts * self.mask[span]
         self.columns.enter(group, counts)
 
     def _value(self, column: int, updated: Tensor) -> Tensor:
         """What the weights [neurons] of a column become."""
-        pruned = self._kept(updated, column)
+        pruned = self._masked(updated, column)
         # Again after rounding: a table need not have a zero, and the mask then says alone what is dropped.
-        return pruned if self.columns is None else self._kept(self.columns.round(pruned), column)
+        return pruned if self.columns is None else self._masked(self.columns.round(pruned), column)
 
-    def _kept(self, columns: Tensor, index: int | slice) -> Tensor:
+    def _masked(self, columns: Tensor, index: int | slice) -> Tensor:
         return columns if self.mask is None else columns.masked_fill(~self.mask[index], 0)
 
 

@@ -1,6 +1,6 @@
 """What compression costs in quality: perplexity, divergence from a reference model, tasks.
 
-Every figure comes from the model's own forward with its own cache: what is timed is what is judged.
+Every figure comes from the model's own forward with its own cache: what is timed is what is evaluated.
 """
 
 from .accuracy import Accuracy, accuracy

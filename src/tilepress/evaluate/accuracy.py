@@ -73,31 +73,31 @@ def are_greedy(model: PreTrainedModel, sequels: Sequence[Sequel], batch: int = 8
 
 
 def _in_batches(
-    judge: Callable[[Sequence[Sequel]], list[T]], sequels: Sequence[Sequel], batch: int, track: Track
+    score: Callable[[Sequence[Sequel]], list[T]], sequels: Sequence[Sequel], batch: int, track: Track
 ) -> list[T]:
-    """What `judge` says of each. Sequels of like length share a batch, so that little of it is padding; the longest go
-    first, so that memory runs out at once or never."""
+    """What `score` gives for each. Sequels of similar length share a batch, so that little of it is padding; the
+    longest go first, so that memory runs out at once or never."""
     order = sorted(range(len(sequels)), key=lambda index: -len(sequels[index].tokens))
     by_index = dict[int, T]()
     for indices in track(batches(order, batch)):
-        values = judge([sequels[index] for index in indices])
+        values = score([sequels[index] for index in indices])
         by_index.update(zip(indices, values, strict=True))
     return [by_index[index] for index in range(len(sequels))]
 
 
 def _batch_log_likelihoods(model: PreTrainedModel, sequels: Sequence[Sequel]) -> list[float]:
-    tokens, given, wanted = _padded(sequels)
+    tokens, given, is_scored = _padded(sequels)
     scored = _scored(tokens, sequels)
     nats = losses(predictions(model, tokens, scored, given), tokens[:, -scored:]).double()
-    values: list[float] = (-nats * wanted[:, -scored:]).sum(1).tolist()
+    values: list[float] = (-nats * is_scored[:, -scored:]).sum(1).tolist()
     return values
 
 
 def _are_batch_greedy(model: PreTrainedModel, sequels: Sequence[Sequel]) -> list[bool]:
-    tokens, _, wanted = _padded(sequels)
+    tokens, _, is_scored = _padded(sequels)
     scored = _scored(tokens, sequels)
     said = predictions(model, tokens, scored).argmax(-1).cpu()
-    is_right = (said == tokens[:, -scored:]) | (wanted[:, -scored:] == 0)
+    is_right = (said == tokens[:, -scored:]) | (is_scored[:, -scored:] == 0)
     values: list[bool] = is_right.all(1).tolist()
     return values
 
@@ -111,13 +111,13 @@ def _padded(sequels: Sequence[Sequel]) -> tuple[Tensor, Tensor, Tensor]:
     """(tokens, 1 where one is given, 1 where one is a choice's), each [batch, longest]. Padding comes last: positions
     stay what they are alone, and what is before never looks at it."""
     longest = max(len(sequel.tokens) for sequel in sequels)
-    tokens, given, wanted = torch.zeros(3, len(sequels), longest, dtype=torch.int64)
+    tokens, given, is_scored = torch.zeros(3, len(sequels), longest, dtype=torch.int64)
     for row, sequel in enumerate(sequels):
         length = len(sequel.tokens)
         tokens[row, :length] = torch.tensor(sequel.tokens)
         given[row, :length] = 1
-        wanted[row, sequel.start : length] = 1
-    return tokens, given, wanted
+        is_scored[row, sequel.start : length] = 1
+    return tokens, given, is_scored
 
 
 def _per_character(question: Question, scores: Sequence[float]) -> list[float]:

@@ -91,7 +91,7 @@ def _scores(task: str, figures: Mapping[str, Any]) -> Iterator[Score]:
 
 
 def _task_manager(names: Sequence[str], folder: str | Path | None) -> Any:
-    """With the folder's tasks alone where those are wanted: to look through all of lm-eval's takes ten seconds."""
+    """With the folder's tasks alone where those are given: to look through all of lm-eval's takes ten seconds."""
     task_manager = _part_of_lm_eval("tasks").TaskManager
     if folder is not None:
         if not Path(folder).is_dir():

@@ -14,7 +14,7 @@ from .windows import Track, Window, Windowing, plan
 
 @dataclass(frozen=True)
 class Perplexity:
-    """exp(loss), of a loss in nats a token; `tokens` counted."""
+    """exp(loss), of a loss in nats per token; `tokens` counted."""
 
     perplexity: Estimate
     loss: Estimate

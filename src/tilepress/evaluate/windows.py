@@ -41,8 +41,8 @@ def plan(count: int, windowing: Windowing, *models: PreTrainedModel) -> list[Seq
     if stride > length:
         raise ValueError(f"a stride of {stride} would skip tokens between windows of {length}; give {length} or less")
     windows = list(cut(count, length, stride))[: windowing.limit]
-    alike = groupby(windows, key=lambda window: (window.stop - window.start, window.scored))
-    return [batch for _, group in alike for batch in batches(list(group), windowing.batch)]
+    by_length = groupby(windows, key=lambda window: (window.stop - window.start, window.scored))
+    return [batch for _, group in by_length for batch in batches(list(group), windowing.batch)]
 
 
 def cut(count: int, length: int, stride: int) -> Iterator[Window]:
@@ -65,14 +65,14 @@ def batches(items: Sequence[T], size: int) -> list[Sequence[T]]:
     return [items[start : start + size] for start in range(0, len(items), size)]
 
 
-def window_length(wanted: int | None, models: Sequence[PreTrainedModel]) -> int:
-    """`wanted` tokens, or the usual number; ValueError where one of `models` does not take so many."""
+def window_length(requested: int | None, models: Sequence[PreTrainedModel]) -> int:
+    """`requested` tokens, or the usual number; ValueError where one of `models` does not take so many."""
     limits = [getattr(model.config, "max_position_embeddings", None) for model in models]
     limit = min((limit for limit in limits if limit), default=None)
-    if wanted is None:
+    if requested is None:
         return min(USUAL_WINDOW, limit or USUAL_WINDOW)
-    if wanted < 2:
-        raise ValueError(f"a window of {wanted} has no token with another before it; give 2 or more")
-    if limit and wanted > limit:
-        raise ValueError(f"the model takes {limit} tokens at once, not a window of {wanted}; give {limit} or less")
-    return wanted
+    if requested < 2:
+        raise ValueError(f"a window of {requested} has no token with another before it; give 2 or more")
+    if limit and requested > limit:
+        raise ValueError(f"the model takes {limit} tokens at once, not a window of {requested}; give {limit} or less")
+    return requested

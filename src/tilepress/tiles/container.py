@@ -49,13 +49,13 @@ def save(path: str | Path, matrices: Mapping[str, PackedMatrix]) -> None:
 def load(path: str | Path, names: Iterable[str] | None = None) -> dict[str, PackedMatrix]:
     """The matrices in the file, or those of `names`; DamagedError unless every byte of them is as it was written."""
     entries = read_header(path)
-    wanted = list(entries if names is None else names)
-    for name in wanted:
+    selected = list(entries if names is None else names)
+    for name in selected:
         if name not in entries:
             raise ValueError(f"{path} holds no matrix {name!r}; it holds {', '.join(entries)}")
     with open_sealed(path) as file:
         _check_arrays(path, set(file.keys()), entries)
-        return {name: _read_matrix(path, file, name, entries[name]) for name in wanted}
+        return {name: _read_matrix(path, file, name, entries[name]) for name in selected}
 
 
 def _read_matrix(path: str | Path, file: Any, name: str, entry: Entry) -> PackedMatrix:

@@ -23,7 +23,7 @@ codes, sparse: the codes of the elements whose mask bit is set, in index order t
   bit stream, lowest bit first. A block starts on a byte, at `offsets[block]`; `offsets` is int64 [blocks + 1] and ends
   with the length, so any number of threads can start at any block. Then 64 zero bytes that vector loads may touch.
 
-mask, sparse only: a bit an element in index order, lowest bit of a byte first: 64 or 128 bytes a tile.
+mask, sparse only: one bit per element in index order, lowest bit of a byte first: 64 or 128 bytes per tile.
 
 scales, zeros: [blocks, groups, 16]: the 16 neurons of a block side by side, so that they are one vector. Padding
   neurons have scale 1 and zero point 0.

@@ -72,7 +72,7 @@ class PackedMatrix:
 
     @cached_property
     def native(self) -> _native.Matrix:
-        """The matrix as kernels take it; checked once more, by native code, when it is first asked for."""
+        """The matrix as kernels take it; checked once more, by native code, on first use."""
         groups = (held_bytes(self.scales), held_bytes(self.zeros))
         offsets = torch.empty(0, dtype=torch.int64) if self.offsets is None else self.offsets
         arrays = (held_bytes(self.codes), held_bytes(self.mask), offsets, *groups)

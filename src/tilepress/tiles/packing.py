@@ -12,7 +12,7 @@ from .layout import BLOCK_NEURONS, SLACK_BYTES, Layout
 from .matrix import PackedMatrix, group_rows, layout_of, scale_stream, zero_stream
 from .native import REAL_NAMES, empty_bytes, native_format, own_copy, raw_bytes
 
-MOST_THREADS = _native.most_threads()  # of one call, whatever it is asked for; results do not depend on it
+MOST_THREADS = _native.most_threads()  # upper limit of one call; results do not depend on it
 
 
 def pack(
