@@ -31,6 +31,8 @@ for words in json.loads(sys.argv[1]):
     print(json.dumps(printed.getvalue()))
 """
 CORE = ["demo", "compress", "generate", "search", "doctor", "eval", "formats", "inspect", "bench"]
+# Files of the core that need the lab for a part of what they do, and call `need_lab` for it.
+IN_PART = {"hardware/here.py", "roofsurface/plot.py"}
 PACKAGES = ["paper", "paper.deca", "report", "report.charts", "simulate", "simulate.deca", "roofsurface.plot"]
 
 
@@ -56,6 +58,14 @@ def test_the_list_is_that_of_the_extra():
 
 def test_every_command_is_of_the_core_or_of_the_lab():
     assert [name for name, entry in COMMANDS.items() if not entry.needs_lab] == CORE
+
+
+def test_the_core_imports_nothing_of_the_lab():
+    source = ROOT / "src/tilepress"
+    imports = re.compile(rf"^\s*(?:from|import) ({'|'.join(_extras.LAB)})\b", re.M)
+    files = {path.relative_to(source).as_posix() for path in source.rglob("*.py") if imports.search(path.read_text())}
+    core = {name for name in files if name.partition("/")[0] not in ("paper", "report", "simulate")}
+    assert core == IN_PART and all("need_lab(" in (source / name).read_text() for name in core)
 
 
 @pytest.mark.parametrize(
