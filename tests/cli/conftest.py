@@ -1,10 +1,10 @@
 """The command line in this process: what a subprocess gives, without the seconds that its imports take."""
 
-import json
 import sys
 from types import SimpleNamespace
 
 import pytest
+from tests.figures import Figures
 
 from tilepress.cli import main
 
@@ -28,11 +28,11 @@ def call(monkeypatch, capsys):
 
 @pytest.fixture
 def call_for_records(call):
-    """Name → value of the records that a command prints with --json."""
+    """The figures that a command prints with --json."""
 
     def records(*arguments):
         done = call(*arguments, "--json")
         assert done.returncode == 0, done.stderr
-        return {record["name"]: record["value"] for record in json.loads(done.stdout)}
+        return Figures(done.stdout)
 
     return records

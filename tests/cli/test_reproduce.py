@@ -6,7 +6,7 @@ import pytest
 
 from tilepress.paper import Item, NotPossible, Ours, published_table, registry
 
-KEYS = {"name", "value", "unit", "origin", "machine", "command"}
+KEYS = {"metric", "labels", "value", "unit", "origin", "machine", "command"}
 ADDED = {"item", "row", "column", "paper", "deviation", "state", "note"}
 PUBLISHED = published_table("table 1", "ms", ["a", "b"], {"r": [1.0, 2.0]})
 

@@ -31,7 +31,8 @@ def test_the_trace_of_a_search():
 def test_losses_beyond_use_do_not_flatten_the_others():
     def chart(values):
         cells = [("a/b", "row", f"m{n}", None, None, None) for n in range(len(values))]
-        records = [Reproduction("", v, "%", "measured", "", "", *c) for v, c in zip(values, cells, strict=True)]
+        pairs = zip(values, cells, strict=True)
+        records = [Reproduction("reproduction", {}, value, "%", "measured", "", "", *cell) for value, cell in pairs]
         (found,) = item_charts("title", records)
         return found
 

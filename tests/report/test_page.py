@@ -95,7 +95,7 @@ def test_the_explorer_has_the_machines_that_were_measured():
     found = data["machines"][samples.HERE]
     assert (found["bandwidth"], found["cycles"], found["rows"], found["argument"]) == (36.5e9, 5e9, 1, "here")
     assert found["libxsmm"] is False and "threads: tilepress doctor" in found["sources"]["memory"]
-    less = [one for one in samples.measured() if one.name != "matrix_rows"]
+    less = [one for one in samples.measured() if one.metric != "matrix_rows"]
     assert samples.HERE not in explorer_data(less)["machines"]
 
 

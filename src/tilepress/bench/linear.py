@@ -19,6 +19,7 @@ from torch import Tensor
 
 from .. import kernels
 from ..formats import BFP, FormatError, Integer, WeightFormat, parse, parse_weight
+from ..records import Labels
 from ..tiles import PackedMatrix, pack
 from ..tiles.layout import BLOCK_NEURONS
 from ..tiles.native import own_copy
@@ -42,6 +43,11 @@ class Contestant:
     def __str__(self) -> str:
         activations = "" if self.activations == "float" else f"+{self.activations}"
         return f"{self.weights}{activations}"
+
+    @property
+    def labels(self) -> Labels:
+        """For records."""
+        return Labels(format=str(self.format), density=self.density, activations=self.activations)
 
     @property
     def weights(self) -> str:
@@ -72,9 +78,11 @@ class Settings:
 @dataclass(frozen=True)
 class Timing:
     """Median time of a call, and the weights as stored that it reads in that time. `over_read`: how many times as fast
-    that is as threads that do nothing but read as many bytes, in one call too; None for peers."""
+    that is as threads that do nothing but read as many bytes, in one call too; None for peers. `labels`: what records
+    call it."""
 
     name: str
+    labels: Labels
     kernel: str
     is_peer: bool
     seconds: float
@@ -207,7 +215,8 @@ def call_times(
 def _timing(entrant: Entrant, batch: int, seconds: float, bandwidth: float, reads: Mapping[int, float]) -> Timing:
     rate = entrant.weight_bytes / seconds
     over_read = None if entrant.is_peer else rate / reads[entrant.weight_bytes]
-    return Timing(entrant.name, entrant.kernel(batch), entrant.is_peer, seconds, rate, rate / bandwidth, over_read)
+    who = (entrant.name, entrant.labels, entrant.kernel(batch), entrant.is_peer)
+    return Timing(*who, seconds, rate, rate / bandwidth, over_read)
 
 
 def _enter(
@@ -268,4 +277,4 @@ def _entrant(contestant: Contestant, turn: Iterator[PackedMatrix], settings: Set
         return lambda: kernels.linear(x, next(turn), activations=activations, threads=threads)
 
     kernel(1)  # refuses what there is no kernel for, before anything is timed
-    return Entrant(str(contestant), packed.nbytes, kernel, prepare, is_peer=False)
+    return Entrant(str(contestant), contestant.labels, packed.nbytes, kernel, prepare, is_peer=False)

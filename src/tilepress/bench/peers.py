@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from ..kernels import cpu_features
+from ..records import Labels
 from .bandwidth import last_level_cache_bytes
 from .shapes import Shape
 
@@ -37,10 +38,11 @@ class Entrant:
     """One in the race, with copies of its weights, `weight_bytes` each, that it goes through in turn.
 
     `kernel(batch)` names what runs. `prepare(x)`, x [batch, inputs], gives the call to be timed: x · Wᵀ with the next
-    copy. Entrants of one `pool` share their threads.
+    copy. Entrants of one `pool` share their threads. `labels`: what records call it.
     """
 
     name: str
+    labels: Labels
     weight_bytes: int
     kernel: Callable[[int], str]
     prepare: Callable[[Tensor], Call]
@@ -89,7 +91,7 @@ class TorchPeer:
             converted = x.to(self.dtype)
             return lambda: self.multiply(converted, shape, *next(turn))
 
-        return Entrant(self.name, size, lambda batch: self.operator, prepare)
+        return Entrant(self.name, Labels(library=self.name), size, lambda batch: self.operator, prepare)
 
 
 def _always(shape: Shape) -> None:
@@ -364,7 +366,8 @@ class LlamaCppPeer:
 
     def load(self, weight: Tensor, allowance: int, threads: int) -> Entrant:
         matrices = _GgmlMatrices(weight, allowance, threads)
-        return Entrant(self.name, matrices.nbytes, matrices.kernel, matrices.prepare, pool="ggml")
+        labels = Labels(library=self.name)
+        return Entrant(self.name, labels, matrices.nbytes, matrices.kernel, matrices.prepare, pool="ggml")
 
 
 PEERS: list[Peer] = [

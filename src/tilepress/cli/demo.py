@@ -127,14 +127,14 @@ def _speeds(
     from ..bench.model import Entrant, Settings
     from .bench_model import measured
     from .machines import measured_machine
-    from .predict import foretell_decoding
+    from .predict import predict_decoding
 
     longest = getattr(loaded[model].model.config, "max_position_embeddings", None) or Settings().longest
     settings = Settings(prompt=min(Settings.prompt, longest - Settings.tokens), threads=threads)
     entrants = [Entrant(name, 0, partial(_writer, one), is_peer=name == model) for name, one in loaded.items()]
     result = measured(entrants, settings, model, quiet, allowed)
     machine = measured_machine(threads, result.bandwidth)
-    predicted = {name: foretell_decoding(machine, one.model) for name, one in loaded.items()}
+    predicted = {name: predict_decoding(machine, one.model) for name, one in loaded.items()}
     return {speed.name: speed for speed in result.speeds}, predicted
 
 
@@ -156,15 +156,15 @@ def _weight_bytes(folder: Path) -> int:
 
 def _record(recorder: Recorder, model: str, rows: Mapping[str, Row]) -> None:
     for name, row in rows.items():
-        recorder.add(f"{name}.size", row.nbytes, "B")
-        recorder.add(f"{name}.perplexity", _perplexity(model, name, rows))
+        recorder.add("size", row.nbytes, "B", model=name)
+        recorder.add("perplexity", _perplexity(model, name, rows), model=name)
         if row.quality is not None:
-            recorder.add(f"{name}.kl_divergence", row.quality.kl.value, "nat")
-            recorder.add(f"{name}.same_top1", row.quality.same_top.value)
-        recorder.add(f"{name}.prefill", row.speed.prefill.mean, "token/s")
-        recorder.add(f"{name}.decode", row.speed.decode.mean, "token/s")
-        recorder.add(f"{name}.decode.predicted", row.predicted, "token/s", "model")
-        recorder.add(f"{name}.text", row.text)
+            recorder.add("kl_divergence", row.quality.kl.value, "nat", model=name)
+            recorder.add("same_top1", row.quality.same_top.value, model=name)
+        recorder.add("prefill", row.speed.prefill.mean, "token/s", model=name)
+        recorder.add("decode", row.speed.decode.mean, "token/s", model=name)
+        recorder.add("predicted_decode", row.predicted, "token/s", "model", model=name)
+        recorder.add("text", row.text, model=name)
 
 
 def _perplexity(model: str, name: str, rows: Mapping[str, Row]) -> float:

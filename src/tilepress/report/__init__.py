@@ -1,11 +1,12 @@
 """Records and results as tables and plots: pages that need nothing but themselves. Runs nothing."""
 
+from ..records import RecordsError
 from .assembly import sections
 from .blocks import Section
 from .charts import Series, line_chart, write_page
 from .export import markdown_report, write_csv
 from .page import render_page
-from .reading import RecordsError, read_records
+from .reading import read_records
 from .reproductions import item_charts
 
 __all__ = [
