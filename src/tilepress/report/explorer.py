@@ -98,10 +98,14 @@ def _measured(name: str, figures: Mapping[str, Record], reads: Record, core: Map
         "frontEnd": cycles * core["issue"] if core else None,
         "isas": [one for one in isas_of(isa) if one in COUNTED] if core else [],
         "libxsmm": "avx512_vbmi2" in isas_of(isa),
-        "sources": {metric: f"{figures[metric].origin}: {figures[metric].command}" for metric in sorted(MEASURED)}
+        "sources": {metric.replace("_", " "): _source(figures[metric]) for metric in sorted(MEASURED)}
         | {"memory": f"measured with {reads.labels['threads']} threads: {reads.command}"}
         | ({"front end": f"{core['issue']} instructions a cycle: {core['source']}"} if core else {}),
     }
+
+
+def _source(record: Record) -> str:
+    return f"{record.origin}: {record.command}"
 
 
 def format_data(format: WeightFormat) -> dict[str, Any]:
