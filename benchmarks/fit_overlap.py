@@ -1,9 +1,9 @@
-"""How far memory's time and a core's hide behind each other: fitted to two cells of kept results, checked on the rest.
+"""How far memory's time and a core's hide behind each other: fitted to two cells of saved results, checked on the rest.
 
     python benchmarks/fit_overlap.py benchmarks/results/2026-11-15-neoverse-n1.json --feature asimddp --frequency 2.5e9
 
 Takes rows of batch 1 that our kernels were counted for. What a call costs beside its weights is that of the smallest
-shape of the file, 192x576, less its limit: kept results have no calls without weights, which `bench linear --predict`
+shape of the file, 192x576, less its limit: saved results have no calls without weights, which `bench linear --predict`
 times. Prints, for every cell but the two, what was measured over the limit of the slowest domain, and over what is
 expected.
 """
@@ -85,7 +85,9 @@ def main() -> None:
         return sum((cell.expected(overlap, calls.get(cell.name, usual)) / cell.measured - 1) ** 2 for cell in of)
 
     overlap = min((share / 100 for share in range(101)), key=error)
-    print(f"overlap {overlap:.2f}, kept {machine.overlap:.2f}, fitted to {sum(one.is_fitted for one in counted)} cells")
+    print(
+        f"overlap {overlap:.2f}, in use {machine.overlap:.2f}, fitted to {sum(one.is_fitted for one in counted)} cells"
+    )
     for cell in counted:
         if not cell.is_fitted and cell.shape != CALL:
             expected = cell.expected(machine.overlap, calls.get(cell.name, usual))

@@ -4,7 +4,7 @@
     python benchmarks/llama3_8b.py --layers 4 --json      fewer layers, to see that it works
 
 All linear layers are packed, the output layer too. Records go to standard output with --json, and are otherwise kept
-with the machine's others in benchmarks/results. Needs 60 GB of memory with all 32 layers.
+with the machine's other results in benchmarks/results. Needs 60 GB of memory with all 32 layers.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """`make bench`: measure this machine and keep the records as benchmarks/results/<date>-<processor>.json.
 
 Sections may be named to run only those; --quick measures less, to see that everything works, and keeps nothing. Where a
-command fails, what the others measured is kept, and its records are those of before.
+command fails, what the other commands measured is kept, and its records are those of before.
 """
 
 import argparse

@@ -4,8 +4,8 @@
     python benchmarks/short_mantissas.py --zeros MODEL    only how many activations of a model are zero, on any machine
     python benchmarks/short_mantissas.py --json           records to standard output instead of benchmarks/results
 
-Compiles short_mantissas.cc beside it (c++ must be there) and runs it; times the package's own layer with seven bits in
-turn with it, CPU time of one thread. docs/short-mantissas.md says what the variants are, and what was learnt.
+Compiles short_mantissas/main.cc beside it (c++ must be there) and runs it; times the package's own layer with seven
+bits in turn with it, CPU time of one thread. docs/short-mantissas.md says what the variants are, and what was learnt.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from tilepress.models.texts import evaluation_text
 from tilepress.records import Labels, Record, machine, to_json
 from tilepress.tiles import pack
 
-SOURCE = Path(__file__).with_suffix(".cc")
+SOURCE = Path(__file__).with_suffix("") / "main.cc"
 COMPILE = ["c++", "-std=c++20", "-O3", "-ffp-contract=off", "-march=armv8.2-a+dotprod", "-mtune=neoverse-n1"]
 SIZE, COPIES = 4096, 6
 CALLS = {1: 61, 64: 3}  # rows: calls of each variant

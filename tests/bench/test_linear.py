@@ -21,9 +21,9 @@ QUICK = Settings(batches=(1, 3), repeats=1)
 
 def test_a_call_with_hardly_any_weights():
     contestants = [parse_contestant(text) for text in ("int4:g32+int8", "int8:row@50%+int8", "bf16")]
-    found = call_times(Shape(4096, 256), contestants, QUICK)
-    assert set(found) == {(one, batch) for one in contestants for batch in QUICK.batches}
-    assert all(seconds > 0 for seconds in found.values())
+    times = call_times(Shape(4096, 256), contestants, QUICK)
+    assert set(times) == {(one, batch) for one in contestants for batch in QUICK.batches}
+    assert all(seconds > 0 for seconds in times.values())
 
 
 @pytest.mark.parametrize(
@@ -63,8 +63,8 @@ def test_contestants_are_written_as_they_are_read(text):
         ("int4:g32+int8@50%", "activations are float, bf16, int8 or bfp:gN:mN, not 'int8@50%'"),
         ("int4:g32+fp16", "activations are float, bf16, int8 or bfp:gN:mN, not 'fp16'"),
         ("int4:g32+bfp:g32", "block floating point is written bfp:gN:mN"),
-        ("mxfp4+int8", "int8 activations want integer weights, not mxfp4"),
-        ("bf16@50%+bfp:g32:m7", "bfp:g32:m7 activations want integer weights, not bf16"),
+        ("mxfp4+int8", "int8 activations need integer weights, not mxfp4"),
+        ("bf16@50%+bfp:g32:m7", "bfp:g32:m7 activations need integer weights, not bf16"),
         ("bfp:g32:m8", "is a format of activations"),
         ("", "unknown format ''"),
     ],
@@ -87,8 +87,8 @@ def test_shapes():
 
 
 def test_a_shape_is_measured_once_however_often_it_is_named():
-    first, *others = parse_shapes(["llama3-8b", "4096x4096", "llama3-8b"])
-    assert first.layers == ("llama3-8b q_proj", "llama3-8b o_proj") and len(others) == 3
+    first, *rest = parse_shapes(["llama3-8b", "4096x4096", "llama3-8b"])
+    assert first.layers == ("llama3-8b q_proj", "llama3-8b o_proj") and len(rest) == 3
 
 
 @pytest.mark.parametrize("text", ["", "64", "64x", "64x64x64", "0x64", "-1x64", "64x64.0", "llama9", "99999999x1"])

@@ -20,8 +20,8 @@ def call(monkeypatch, capsys):
                 patch.setenv(name, value)
             main()
             sys.exit(0)
-        found = capsys.readouterr()
-        return SimpleNamespace(returncode=end.value.code or 0, stdout=found.out, stderr=found.err)
+        captured = capsys.readouterr()
+        return SimpleNamespace(returncode=end.value.code or 0, stdout=captured.out, stderr=captured.err)
 
     return run
 

@@ -65,7 +65,7 @@ def test_compare_with_a_front(call, call_for_records, tmp_path):
         (["array", "anda", "--batch", "-2"], "at least one token and one sequence, not 2048 and -2"),
         (["array", "anda", "--kv", "bfp4"], "anda attends with FP16 and cannot multiply"),
         (["array", "harmonia", "--acts", "bfp:g32:m9"], "harmonia cannot multiply bfp m9 × int4"),
-        (["compare", "--tokens", "2K"], "--tokens wants lengths with commas between"),
+        (["compare", "--tokens", "2K"], "--tokens needs lengths with commas between"),
         (["compare", "--area", "-1"], "area is above 0, not -1"),
         (["compare", "--area", "1e-9"], "no unit of anda"),
         (["compare", "--quality", "none.json"], "holds no records of `tilepress eval`"),

@@ -11,7 +11,7 @@ from tilepress.report.blocks import Cards, Comparison, Estimate, Plot, Surface, 
 
 from . import samples
 
-KEPT = Path(__file__).parents[2] / "benchmarks" / "results"
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 KEYS = ["summary", "quality", "speed", "surface", "search", "precision", "kv", "simulators", "energy", "papers", "rest"]
 
 
@@ -54,7 +54,7 @@ def test_a_section_is_there_only_where_records_hold_its_figures(make, keys):
     assert [section.key for section in sections(make())] == ["summary", *keys]
 
 
-@pytest.mark.parametrize("records", [samples.everything(), read_records([KEPT])], ids=["samples", "kept results"])
+@pytest.mark.parametrize("records", [samples.everything(), read_records([RESULTS])], ids=["samples", "saved results"])
 def test_no_plot_and_no_table_shows_a_number_that_no_record_holds(records):
     held = {one.value for one in records} | {one.paper for one in records if isinstance(one, Reproduction)}
     held |= {label for one in records for label in one.labels.values()}  # numbers of steps and tiles
@@ -116,14 +116,18 @@ def test_a_record_with_a_label_that_no_family_has_is_shown_with_the_others():
 def test_the_summary():
     (cards,) = blocks(samples.everything(), "summary")
     assert isinstance(cards, Cards)
-    found = {card.label: card for card in cards.cards}
-    assert found["Quality held"].figure == "0.0625 nat KL" and "15.75, 15.25 before" in found["Quality held"].detail
-    assert found["Decoding"].figure == "114.5 token/s"
-    assert found["Decoding"].detail.startswith("int4: 6.25 × transformers, 0.812 × llama.cpp Q4_0")
-    assert found["Of the read bandwidth"].figure == "88 %" and "; 36 GB/s" in found["Of the read bandwidth"].detail
-    assert "by the model, memory binds" in found["Of the read bandwidth"].detail
-    assert found["Values of the papers that match"].figure == "4 of 6"
-    assert found["Values of the papers that match"].detail == "2 deviate; 1 more are not possible here"
+    card = {one.label: one for one in cards.cards}
+    assert (
+        card["Quality held"].figure == "0.0625 nat KL" and "15.75, 15.25 before" in card["Quality held"].detail
+    )
+    assert card["Decoding"].figure == "114.5 token/s"
+    assert card["Decoding"].detail.startswith("int4: 6.25 × transformers, 0.812 × llama.cpp Q4_0")
+    assert (
+        card["Of the read bandwidth"].figure == "88 %" and "; 36 GB/s" in card["Of the read bandwidth"].detail
+    )
+    assert "by the model, memory binds" in card["Of the read bandwidth"].detail
+    assert card["Values of the papers that match"].figure == "4 of 6"
+    assert card["Values of the papers that match"].detail == "2 deviate; 1 more are not possible here"
 
 
 def test_a_demonstration_before_and_after():
@@ -245,7 +249,7 @@ def test_large_numbers_have_prefixes_and_small_ones_four_digits():
 
 
 def test_papers_values_come_first_and_all_are_there():
-    (found,) = blocks(samples.reproductions(), "papers")
-    assert isinstance(found, Comparison) and len(found.records) == len(samples.reproductions())
-    states = [one.state for one in found.records]
+    (comparison,) = blocks(samples.reproductions(), "papers")
+    assert isinstance(comparison, Comparison) and len(comparison.records) == len(samples.reproductions())
+    states = [one.state for one in comparison.records]
     assert states == ["deviates"] * 2 + ["matches"] * 4 + ["not possible here"] + [None] * 6

@@ -24,8 +24,8 @@ def test_what_was_written_is_read_back_once(tmp_path):
 
 def test_a_note_may_be_missing(tmp_path):
     (tmp_path / "a.json").write_text(json.dumps([COMPARED]))
-    (found,) = read_records([tmp_path / "a.json"])
-    assert found.note == "" and found.paper == 1
+    (record,) = read_records([tmp_path / "a.json"])
+    assert record.note == "" and record.paper == 1
 
 
 @pytest.mark.parametrize(

@@ -136,9 +136,9 @@ def measure(heads: Heads, settings: Settings, step: Step = lambda text: None) ->
             entrants = [_packed(name, format, heads, past, token) for name, format in formats.items()]
             if settings.peers:
                 entrants += [_sdpa(past, token, dtype) for dtype in settings.dtypes]
-            calls = [*passes.ways, *(entrant.step for entrant in entrants)]
+            calls = [*passes.variants, *(entrant.step for entrant in entrants)]
             times = race(calls, [TORCH for _ in calls], settings.repeats)
-            reads = len(passes.ways)
+            reads = len(passes.variants)
             bandwidth = passes.nbytes / min(times[:reads])
             steps = zip(entrants, times[reads:], strict=True)
             timings = [entrant.timing(seconds, entrant.nbytes / seconds / bandwidth) for entrant, seconds in steps]

@@ -39,7 +39,7 @@ class Quantized:
         try:
             self.make(config)
         except ImportError:
-            return f"it wants {self.package}, which is not installed"
+            return f"it needs {self.package}, which is not installed"
         except (TypeError, ValueError) as error:
             return f"transformers refuses it: {error}"
         return None

@@ -233,15 +233,15 @@ def _race(
             step(f"{entrant.name}, prompt of {prompt.shape[1]}, batch {len(prompt)}")
             time.sleep(SETTLE if entrant.pool != last else 0)
             last = entrant.pool
-            found = writer.write(prompt, settings.tokens if repeat else 2)
+            written = writer.write(prompt, settings.tokens if repeat else 2)
             if repeat:
-                times[entrant].append(found)
+                times[entrant].append(written)
     return times
 
 
 def _speed(entrant: Entrant, writer: Writer, point: Point, times: list[list[float]], bandwidth: float) -> Speed:
     prefill = Rate.of([point.batch * point.depth / (first - start) for start, first, *_ in times])
-    decode = Rate.of([point.batch * (len(found) - 2) / (found[-1] - found[1]) for found in times])
+    decode = Rate.of([point.batch * (len(ends) - 2) / (ends[-1] - ends[1]) for ends in times])
     share = writer.bytes_read * decode.mean / point.batch / bandwidth
     return Speed(entrant.name, entrant.labels, entrant.is_peer, point, prefill, decode, writer.bytes_read, share)
 

@@ -1,4 +1,4 @@
-"""Other people's ways to run the same model, to be measured beside ours: only where they run on real kernels.
+"""Other libraries that run the same model, to be measured beside ours: only where they run on real kernels.
 
 transformers as it is, torch's weight-only int8 and int4 layers in the place of its linear layers, and llama.cpp with
 the same weights. What has no real kernel here, or cannot be had, is refused with the reason.

@@ -63,8 +63,8 @@ class Peer(Protocol):
 
 def copies_of(size: int, allowance: int) -> int:
     """Copies that fill the last-level cache four times, as far as `allowance` bytes go; two at the least."""
-    wanted = -(-4 * (last_level_cache_bytes() or _UNKNOWN_CACHE) // size)
-    return max(2, min(wanted, MOST_COPIES, allowance // size))
+    enough = -(-4 * (last_level_cache_bytes() or _UNKNOWN_CACHE) // size)
+    return max(2, min(enough, MOST_COPIES, allowance // size))
 
 
 @dataclass(frozen=True)
@@ -333,19 +333,19 @@ class _GgmlMatrices:
         return [*own, _ggml().ggml_backend_cpu_buffer_type()]
 
     def _takes(self, layout: int) -> bool:
-        trial, others = _Memory(1), _Memory(2)
+        trial, rest = _Memory(1), _Memory(2)
         weight = trial.matrix(_Q4_0, self.rows, self.cols)
         trial.place(layout)
-        product = _ggml().ggml_mul_mat(others.context, weight, others.matrix(_F32, 1, self.cols))
+        product = _ggml().ggml_mul_mat(rest.context, weight, rest.matrix(_F32, 1, self.cols))
         return bool(_ggml().ggml_backend_supports_op(self.backend, product))
 
     def _fill(self, weight: Tensor) -> None:
         codes = torch.empty(self.nbytes, dtype=torch.uint8)
         _ggml().ggml_quantize_chunk(_Q4_0, weight.data_ptr(), codes.data_ptr(), 0, self.rows, self.cols, None)
-        first, *others = self.copies
+        first, *more = self.copies
         _ggml().ggml_backend_tensor_set(first, codes.data_ptr(), 0, self.nbytes)
         size = _ggml().ggml_backend_buft_get_alloc_size(self.layout, first)
-        for copy in others:
+        for copy in more:
             ctypes.memmove(_ggml().ggml_get_data(copy), _ggml().ggml_get_data(first), size)
 
 

@@ -23,8 +23,8 @@ def compare(
     kv: Sequence[str],
     allowed: "Allowed",
 ) -> None:
-    """`models`, by name, each with every cache of `kv`, and the peers that run `base` if wanted: records for machines
-    or a table for people."""
+    """`models`, by name, each with every cache of `kv`, and the peers that run `base` if `with_peers`: records for
+    machines or a table for people."""
     hush_transformers()
     entrants, refused = _entrants(models, settings, dtype, base, with_peers, kv, allowed)
     result = measured(entrants, settings, models[0], json, allowed)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .output import Json, Recorder, TextOnly, TrustRemoteCode, hush_transformers, print_table, progress
+from .output import Json, Model, Recorder, TextOnly, TrustRemoteCode, hush_transformers, print_table, progress
 from .report import Page, write_page
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ WORST = 5
 
 
 def compress(
-    model: Annotated[str, typer.Argument(help="A model's folder, a GGUF file, smollm2-135m, or a name on the hub.")],
+    model: Model,
     out: Annotated[Path, typer.Option("-o", "--out", help="The folder to write.")],
     recipe: Annotated[
         Path | None, typer.Option(help="A recipe in TOML, or harmonia; the options below override it.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .generate import continuation
-from .output import Json, Recorder, TextOnly, Threads, TrustRemoteCode, hush_transformers, print_table, progress
+from .output import Json, Model, Recorder, TextOnly, Threads, TrustRemoteCode, hush_transformers, print_table, progress
 from .report import Page, write_page
 
 if TYPE_CHECKING:
@@ -43,9 +43,7 @@ class Row:
 
 
 def demo(
-    model: Annotated[
-        str, typer.Argument(help="A model's folder, a GGUF file, smollm2-135m, or a name on the hub.")
-    ] = "smollm2-135m",
+    model: Model = "smollm2-135m",
     windows: Annotated[int, typer.Option(min=1, help="Windows of the text that quality is measured on.")] = 1,
     trust_remote_code: TrustRemoteCode = False,
     text_only: TextOnly = False,
@@ -168,7 +166,7 @@ def _record(recorder: Recorder, model: str, rows: Mapping[str, Row]) -> None:
 
 
 def _perplexity(model: str, name: str, rows: Mapping[str, Row]) -> float:
-    """The model's own was measured beside each of the others."""
+    """The model's own was measured beside each variant's."""
     quality = rows[name].quality
     if quality is None:
         return next(row.quality.reference.perplexity.value for row in rows.values() if row.quality is not None)

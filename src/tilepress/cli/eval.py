@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .output import Json, Recorder, TextOnly, TrustRemoteCode, hush_transformers, hushed, print_table, progress
+from .output import Json, Model, Recorder, TextOnly, TrustRemoteCode, hush_transformers, hushed, print_table, progress
 
 if TYPE_CHECKING:
     from ..evaluate import Divergence, Estimate, Perplexity, Question, Score, Windowing
@@ -29,7 +29,7 @@ class Figure:
 
 
 def evaluate(
-    model: Annotated[str, typer.Argument(help="A model's folder, a GGUF file, smollm2-135m, or a name on the hub.")],
+    model: Model,
     data: Annotated[
         str | None, typer.Option(help="A text file, wikitext2, ptb or pydoc; wikitext2 where found, else pydoc.")
     ] = None,
@@ -198,7 +198,7 @@ def _figure(metric: str, words: str, estimate: "Estimate", unit: str = "") -> Fi
 
 
 def _show(recorder: Recorder, title: str, figures: Sequence[Figure], json: bool, **labels: str) -> None:
-    """Record `figures` on a text or a task, which `labels` name, and print them unless records alone are wanted."""
+    """Record `figures` on a text or a task, which `labels` name, and print them unless `json`."""
     for figure in figures:
         recorder.add(figure.metric, figure.value, figure.unit, **labels, statistic=figure.statistic)
         if figure.error is not None:

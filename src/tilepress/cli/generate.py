@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .output import Json, Recorder, TextOnly, TrustRemoteCode, hush_transformers
+from .output import Json, Model, Recorder, TextOnly, TrustRemoteCode, hush_transformers
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,7 +20,7 @@ _REPLY = "\N{SYMBOL FOR GROUP SEPARATOR}"  # stands for a reply where a chat tem
 
 
 def generate(
-    model: Annotated[str, typer.Argument(help="A model's folder, a GGUF file, smollm2-135m, or a name on the hub.")],
+    model: Model,
     prompt: Annotated[
         list[str], typer.Argument(help="What the text begins with; more are turns, each after the model's own.")
     ],

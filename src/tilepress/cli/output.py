@@ -18,6 +18,7 @@ from ..records import Label, Labels, Origin, Record, Value, machine, to_json
 if TYPE_CHECKING:
     from ..simulate.fitted import Fitted
 
+Model = Annotated[str, typer.Argument(help="A model's folder, a GGUF file, smollm2-135m, or a name on the hub.")]
 TrustRemoteCode = Annotated[
     bool,
     typer.Option("--trust-remote-code", help="Run Python code that comes with the model, with all your rights."),

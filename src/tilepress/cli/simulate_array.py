@@ -165,7 +165,7 @@ def _tasks(model: str, tokens: str, batch: int, acts: str, weights: str) -> "lis
     transformer = find_transformer(model)
     lengths = [part.strip() for part in tokens.split(",")]
     if not all(length.isdecimal() for length in lengths):
-        raise ValueError(f"--tokens wants lengths with commas between, 2048,8192 say, not {tokens!r}")
+        raise ValueError(f"--tokens needs lengths with commas between, 2048,8192 say, not {tokens!r}")
     return [Task(transformer, stage.value, int(length), batch, acts, weights) for stage in Stage for length in lengths]
 
 

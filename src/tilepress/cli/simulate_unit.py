@@ -63,7 +63,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Outcome:
-    """`labels`: what sets the unit apart from others of its name. `equal` is None where there is nothing that would
+    """`labels`: what sets the unit apart from another of its name. `equal` is None where there is nothing that would
     have to be so; `to` says what it was compared with."""
 
     labels: Labels
@@ -75,7 +75,7 @@ class Outcome:
     total: float | None = None
 
 
-# Which units an option is for; the others are for all.
+# Which units an option is for; options that are not here are for all.
 _OWN: dict[str, tuple[UnitName, ...]] = {
     "mantissa": (UnitName.apu, UnitName.compressor, UnitName.pe, UnitName.converter, UnitName.figna),
     "mode": (UnitName.pe,),
@@ -145,7 +145,7 @@ def _read(path: Path | None) -> "Tensor | None":
     with np.errstate(over="ignore"):
         halves = torch.from_numpy(values.astype(np.float16))
     if not halves.isfinite().all():
-        raise ValueError(f"{path} has values that FP16 does not hold: finite ones of at most 65504 are wanted")
+        raise ValueError(f"{path} has values that FP16 does not hold: finite ones of at most 65504 are needed")
     return halves
 
 
