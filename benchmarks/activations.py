@@ -7,10 +7,9 @@ interrupted, the same command goes on with those that are missing.
 
 import argparse
 import datetime
-import json
 import tempfile
 
-from run import RESULTS, processor, run, write
+from run import RESULTS, processor, read, run, write
 
 # Options: as they are, FIGNA's and Anda's, Tender's and M-ANT's, Harmonia's; what is between them last.
 POINTS = [
@@ -33,9 +32,9 @@ def main() -> None:
     arguments = parser.parse_args()
     path = RESULTS / "activations" / f"{datetime.date.today()}-{processor()}.json"
     for point in POINTS:
-        records = json.loads(path.read_text()) if path.exists() else []
+        records = read(path)
         asked = command(point, arguments.windows)
-        if " ".join(["tilepress", *asked, "--json"]) in {record["command"] for record in records}:
+        if " ".join(["tilepress", *asked, "--json"]) in {record.command for record in records}:
             continue
         with tempfile.TemporaryDirectory() as folder:
             write(path, [*records, *run(asked, folder)])

@@ -28,7 +28,7 @@ SIMPLE = (bool, int, float, str, type(None))
 
 def packages() -> list[ModuleType]:
     """Those that export something, the whole first; the command line is not for import."""
-    names = [found.name for found in pkgutil.walk_packages(tilepress.__path__, "tilepress.") if found.ispkg]
+    names = [module.name for module in pkgutil.walk_packages(tilepress.__path__, "tilepress.") if module.ispkg]
     modules = [tilepress, *map(importlib.import_module, sorted(names))]
     return [one for one in modules if getattr(one, "__all__", None) and one.__name__ != "tilepress.cli"]
 
@@ -44,19 +44,19 @@ def _package(package: ModuleType) -> Iterator[str]:
     yield ""
 
 
-def _symbol(name: str, found: Any) -> Iterator[str]:
-    if inspect.isclass(found):
-        yield _line(name, _signature(found) if is_dataclass(found) else "", _summary(found))
-        yield from (f"  {line}" for line in _members(found))
-    elif inspect.isfunction(inspect.unwrap(found)):
-        yield _line(name, _signature(found), _summary(found))
+def _symbol(name: str, symbol: Any) -> Iterator[str]:
+    if inspect.isclass(symbol):
+        yield _line(name, _signature(symbol) if is_dataclass(symbol) else "", _summary(symbol))
+        yield from (f"  {line}" for line in _members(symbol))
+    elif inspect.isfunction(inspect.unwrap(symbol)):
+        yield _line(name, _signature(symbol), _summary(symbol))
     else:
-        yield _line(name, "", _value(name, found))
+        yield _line(name, "", _value(name, symbol))
 
 
-def _members(found: type) -> Iterator[str]:
+def _members(symbol: type) -> Iterator[str]:
     """Methods and properties that the class itself has, with what they say of themselves."""
-    for name, member in vars(found).items():
+    for name, member in vars(symbol).items():
         function = member.fget if isinstance(member, property) else inspect.unwrap(getattr(member, "__func__", member))
         if not name.startswith("_") and inspect.isfunction(function) and function.__doc__:
             yield _line(name, "" if isinstance(member, property) else _signature(function), _summary(function))
@@ -86,22 +86,22 @@ def _parameter(one: Parameter) -> str:
     return f"{one.name}={one.default!r}" if isinstance(one.default, SIMPLE) else f"{one.name}=…"
 
 
-def _summary(found: Any) -> str:
+def _summary(symbol: Any) -> str:
     """The first paragraph of its own docstring, in one line."""
-    text = inspect.cleandoc(found.__doc__ or "")
-    if inspect.isclass(found) and is_dataclass(found) and text.startswith(f"{found.__name__}("):
+    text = inspect.cleandoc(symbol.__doc__ or "")
+    if inspect.isclass(symbol) and is_dataclass(symbol) and text.startswith(f"{symbol.__name__}("):
         return ""  # what dataclass writes where nobody did
     return " ".join(text.partition("\n\n")[0].split())
 
 
-def _value(name: str, found: Any) -> str:
+def _value(name: str, symbol: Any) -> str:
     """Of a constant: itself where it is short."""
-    if get_origin(found):
+    if get_origin(symbol):
         return "A type."
-    words = ", ".join(map(str, found)) if isinstance(found, tuple) else str(found)
-    is_plain = isinstance(found, str | tuple) and not name.startswith("__")
+    words = ", ".join(map(str, symbol)) if isinstance(symbol, tuple) else str(symbol)
+    is_plain = isinstance(symbol, str | tuple) and not name.startswith("__")
     if len(words) > LONG or not is_plain:
-        return f"A `{type(found).__name__}`."
+        return f"A `{type(symbol).__name__}`."
     return f"`{words}`."
 
 

@@ -1,4 +1,4 @@
-"""How the constants of the arrays' simulation were fitted: each alone, over values around the one that was kept.
+"""How the constants of the arrays' simulation were fitted: each alone, over values around the one in use.
 
     python benchmarks/fit_arrays.py [PARAMETER…]
 
@@ -65,15 +65,15 @@ def main(names: list[str]) -> None:
     if unknown := set(names) - set(VALUES):
         sys.exit(f"not fitted here: {', '.join(sorted(unknown))}; there are {', '.join(VALUES)}")
     for name in names or VALUES:
-        kept, whole = FITTED[name], reading._whole
+        constant, whole = FITTED[name], reading._whole
         for value in VALUES[name]:
-            FITTED[name] = replace(kept, value=value)
+            FITTED[name] = replace(constant, value=value)
             if name == "tile":
                 with_tile(value)
-            mark = "  <- kept" if value == kept.value else ""
+            mark = "  <- in use" if value == constant.value else ""
             print(f"{name:16} {value:>10g}  {error(name):6.2f}{mark}", flush=True)
             reading._whole = whole
-        FITTED[name] = kept
+        FITTED[name] = constant
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How the constants of DECA's simulation were fitted: each alone, over values around the one that was kept.
+"""How the constants of DECA's simulation were fitted: each alone, over values around the one in use.
 
     python benchmarks/fit_deca.py [PARAMETER…]
 
@@ -52,13 +52,13 @@ def main(names: list[str]) -> None:
     if unknown:
         sys.exit(f"not fitted here: {', '.join(sorted(unknown))}; there are {', '.join(VALUES)}")
     for name in names or VALUES:
-        kept = FITTED[name]
-        items = ["deca/table1"] if "table 1" in kept.fitted_to else ["deca/table4", "deca/table5"]
+        constant = FITTED[name]
+        items = ["deca/table1"] if "table 1" in constant.fitted_to else ["deca/table4", "deca/table5"]
         for value in VALUES[name]:
-            FITTED[name] = replace(kept, value=value)
-            mark = "  <- kept" if value == kept.value else ""
+            FITTED[name] = replace(constant, value=value)
+            mark = "  <- in use" if value == constant.value else ""
             print(f"{name:24} {value:>12g}  {error(*items):6.2f}{mark}", flush=True)
-        FITTED[name] = kept
+        FITTED[name] = constant
 
 
 if __name__ == "__main__":

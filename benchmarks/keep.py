@@ -1,4 +1,4 @@
-"""Keep what `tilepress reproduce --records FILE` found: `python benchmarks/keep.py FILE results/FOLDER/DATE-CPU.json`.
+"""Keep what `tilepress reproduce --records FILE` gave: `python benchmarks/keep.py FILE results/FOLDER/DATE-CPU.json`.
 
 Items of FILE take the place of their older records there. Studies that other files in results/ hold stay, for they were
 larger: of such an item come only the paper's cells that those lack and that cannot be had."""
@@ -15,19 +15,23 @@ from tilepress.report import read_records
 RESULTS = Path(__file__).parent / "results"
 
 
-def keep(found: Path, target: Path) -> list[Reproduction]:
+def keep(source: Path, target: Path) -> list[Reproduction]:
     """What `target` shall hold."""
     elsewhere = _reproductions([path for path in sorted(RESULTS.rglob("*.json")) if path.resolve() != target.resolve()])
-    new = [replace(one, command=_without_file(one.command)) for one in _reproductions([found])]
+    new = [replace(one, command=_without_file(one.command)) for one in _reproductions([source])]
     old = [one for one in _reproductions([target] if target.exists() else []) if one.item not in _items(new)]
-    studied, cells = _items(elsewhere), {one.name for one in elsewhere}
+    studied, cells = _items(elsewhere), {_cell(one) for one in elsewhere}
     return old + [
-        one for one in new if one.item not in studied or (one.state == "not possible here" and one.name not in cells)
+        one for one in new if one.item not in studied or (one.state == "not possible here" and _cell(one) not in cells)
     ]
 
 
 def _reproductions(paths: Sequence[Path]) -> list[Reproduction]:
     return [one for one in read_records(paths) if isinstance(one, Reproduction)]
+
+
+def _cell(record: Reproduction) -> tuple[str, str, str]:
+    return record.item, record.row, record.column
 
 
 def _items(records: Sequence[Reproduction]) -> set[str]:

@@ -4,11 +4,10 @@
     python benchmarks/llama3_8b.py --layers 4 --json      fewer layers, to see that it works
 
 All linear layers are packed, the output layer too. Records go to standard output with --json, and are otherwise kept
-with the machine's others in benchmarks/results. Needs 60 GB of memory with all 32 layers.
+with the machine's other results in benchmarks/results. Needs 60 GB of memory with all 32 layers.
 """
 
 import argparse
-import json
 import sys
 from functools import partial
 
@@ -17,12 +16,13 @@ from rich.progress import Progress
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from run import keep
-from tilepress.bench.linear import parse_contestant
+from tilepress.bench.linear import Contestant, parse_contestant
 from tilepress.bench.model import Entrant, Settings, TransformersWriter, measure, steps
 from tilepress.bench.model_peers import best_dtype
 from tilepress.bench.random_models import packed_model, random_model
-from tilepress.records import Record, machine, to_json
+from tilepress.records import Label, Labels, Record, machine, to_json
 
+STOCK = "transformers bf16"
 CONTESTANTS = ["bf16@50%", "mxfp4", "int4:g32", "int4:g32+int8"]
 SHAPE = {
     "hidden_size": 4096,
@@ -47,34 +47,39 @@ def main() -> None:
     if best_dtype() != torch.bfloat16:
         parser.error("this processor has no bf16 of its own, so there is nothing honest to compare with")
     records = run(arguments)
-    print(to_json(records)) if arguments.json else keep(json.loads(to_json(records)), whole=False)
+    print(to_json(records)) if arguments.json else keep(records, whole=False)
 
 
 def run(arguments: argparse.Namespace) -> list[Record]:
     settings = Settings(prompt=arguments.prompt, tokens=arguments.tokens, repeats=arguments.repeats)
     dense = random_model(LlamaConfig(**SHAPE, num_hidden_layers=arguments.layers), torch.bfloat16)
-    entrants = [Entrant("transformers bf16", 0, lambda _: TransformersWriter(dense))]
-    entrants += [Entrant(name, 0, partial(packed_writer, dense, name), is_peer=False) for name in arguments.contestants]
+    entrants = [Entrant(STOCK, 0, lambda _: TransformersWriter(dense), labels=Labels(library=STOCK))]
+    for contestant in map(parse_contestant, arguments.contestants):
+        load = partial(packed_writer, dense, contestant)
+        entrants.append(Entrant(str(contestant), 0, load, is_peer=False, labels=contestant.labels))
     with Progress(disable=arguments.json or not sys.stderr.isatty()) as bar:
         task = bar.add_task("loading", total=steps(entrants, settings))
         result = measure(
             entrants, settings, SHAPE["vocab_size"], lambda text: bar.update(task, advance=1, description=text)
         )
-    found = []
+    command, here, records = " ".join(["python", *sys.argv]), machine(), []
+
+    def add(metric: str, value: float, unit: str, **labels: Label) -> None:
+        known = {"model": "llama3-8b", "layers": arguments.layers}
+        records.append(Record(metric, {**known, **labels}, value, unit, "measured", here, command))
+
     for speed in result.speeds:
-        name = f"llama3-8b.{arguments.layers}_layers.{speed.name}"
-        found += [(f"{name}.prefill", speed.prefill.mean), (f"{name}.decode", speed.decode.mean)]
-        found += [(f"{name}.decode.sigma", speed.decode.sigma)]
-        if not speed.is_peer:
-            ((_, (prefill, decode)),) = result.over(speed).items()
-            found += [(f"{name}.prefill.over.bf16", prefill), (f"{name}.decode.over.bf16", decode)]
-    command, here = " ".join(["python", *sys.argv]), machine()
-    units = ((name, value, "x" if ".over." in name else "tokens/s") for name, value in found)
-    return [Record(name, value, unit, "measured", here, command) for name, value, unit in units]
+        add("prefill", speed.prefill.mean, "token/s", **speed.labels)
+        add("decode", speed.decode.mean, "token/s", **speed.labels)
+        add("decode", speed.decode.sigma, "token/s", **speed.labels, statistic="standard_deviation")
+        for peer, (prefill, decode) in result.over(speed).items() if not speed.is_peer else ():
+            add("prefill_speedup", prefill, "x", **speed.labels, peer=peer)
+            add("decode_speedup", decode, "x", **speed.labels, peer=peer)
+    return records
 
 
-def packed_writer(dense: LlamaForCausalLM, name: str, threads: int) -> TransformersWriter:
-    return TransformersWriter(packed_model(dense, parse_contestant(name), threads))
+def packed_writer(dense: LlamaForCausalLM, contestant: Contestant, threads: int) -> TransformersWriter:
+    return TransformersWriter(packed_model(dense, contestant, threads))
 
 
 if __name__ == "__main__":

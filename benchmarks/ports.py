@@ -74,7 +74,7 @@ def main() -> None:
     table = Path("/proc/cpuinfo")
     has = set(table.read_text().split()) if table.exists() else set()
     if platform.machine() != "x86_64" or NEEDED - has:
-        sys.exit(f"these instructions want an x86-64 processor with {', '.join(sorted(NEEDED))}")
+        sys.exit(f"these instructions need an x86-64 processor with {', '.join(sorted(NEEDED))}")
     tried = {name: [name] for name in INSTRUCTIONS}
     tried |= {f"{name} + {other}": [name, other] for name in INSTRUCTIONS for other in PAIRED if name not in PAIRED}
     with tempfile.TemporaryDirectory() as folder:
@@ -100,7 +100,7 @@ def in_a_row(names: list[str]) -> list[str]:
 
 
 def text(instruction: str) -> str:
-    """As the compiler wants it inside a string: what it gives a meaning of its own, after a percent sign."""
+    """As the compiler takes it inside a string: what it gives a meaning of its own, after a percent sign."""
     return "\\t" + re.sub(r"[%{}]", r"%\g<0>", instruction) + "\\n"
 
 

@@ -7,17 +7,19 @@ goes on with the rows that are missing. Rows may be named to run only those.
 
 import argparse
 import datetime
-import json
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from run import RESULTS, processor, run, write
+from run import RESULTS, processor, read, run, write
+from tilepress.records import Record
 
 BASE = "smollm2-135m"
 INTEGERS = [f"{format}:g32" for format in ("int8", "int4", "uint4")]
 FLOATS = ["mxfp4", "bf8", "e4m3"]
 ACTIVATIONS = "bfp:g32:m7"  # of integer weights: little is lost, and integer kernels compute
+COMPRESSION = ("source_size", "size", "time")  # metrics of it that are saved
 OUT = "out"  # the compressed model's folder, in a temporary one
 
 
@@ -30,10 +32,16 @@ class Row:
     prune: str = ""
     activations: str = ""
 
-    def __str__(self) -> str:
+    @property
+    def labels(self) -> dict[str, str]:
+        """What records call the compressed model."""
         density = f"@{100 * self.density:g}%" if self.density < 1 else ""
         activations = f"+{self.activations}" if self.activations else ""
-        return f"{self.format}{density}{activations} {self.prune}".rstrip()
+        model = {"model": f"{self.format}{density}{activations}"}
+        return {**model, "prune": self.prune} if self.prune else model
+
+    def __str__(self) -> str:
+        return " ".join(self.labels.values())
 
     def compress(self) -> list[str]:
         command = ["compress", BASE, "-o", OUT, "--weights", self.format]
@@ -57,12 +65,12 @@ def main() -> None:
     arguments = parse_arguments()
     path = results_file(arguments)
     for name in arguments.rows or ROWS:
-        records = json.loads(path.read_text()) if path.exists() else []
+        records = read(path)
         if is_done(name, records, arguments):
             print(f"{name}: done before")
             continue
-        others = [record for record in records if not belongs(record, name)]
-        write(path, [*others, *measured(name, arguments)])
+        other_rows = [record for record in records if not belongs(record, name)]
+        write(path, [*other_rows, *measured(name, arguments)])
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -81,20 +89,25 @@ def results_file(arguments: argparse.Namespace) -> Path:
     """The latest of this machine if it lacks a row, else a new one."""
     folder = RESULTS / "quality"
     for path in sorted(folder.glob(f"*-{processor()}.json"))[-1:]:
-        records = json.loads(path.read_text())
+        records = read(path)
         if not all(is_done(name, records, arguments) for name in ROWS):
             return path
     return folder / f"{datetime.date.today()}-{processor()}.json"
 
 
-def is_done(name: str, records: list[dict[str, object]], arguments: argparse.Namespace) -> bool:
+def is_done(name: str, records: Sequence[Record], arguments: argparse.Namespace) -> bool:
     """Whether records of that row were made by the very commands that would make them now."""
-    made = {record["command"] for record in records if belongs(record, name)}
+    made = {record.command for record in records if belongs(record, name)}
     return made == {" ".join(["tilepress", *command, "--json"]) for command in commands(name, arguments)}
 
 
-def belongs(record: dict[str, object], name: str) -> bool:
-    return str(record["name"]).startswith(f"{name}.")
+def labels_of(name: str) -> dict[str, str]:
+    row = ROWS[name]
+    return {"model": BASE} if row is None else row.labels
+
+
+def belongs(record: Record, name: str) -> bool:
+    return {key: record.labels[key] for key in ("model", "prune") if key in record.labels} == labels_of(name)
 
 
 def commands(name: str, arguments: argparse.Namespace) -> list[list[str]]:
@@ -107,17 +120,17 @@ def commands(name: str, arguments: argparse.Namespace) -> list[list[str]]:
     return [*([[*row.compress(), *calibration]] if row else []), evaluate, timing]
 
 
-def measured(name: str, arguments: argparse.Namespace) -> list[dict[str, object]]:
+def measured(name: str, arguments: argparse.Namespace) -> list[Record]:
     with tempfile.TemporaryDirectory() as folder:
-        found = [record for command in commands(name, arguments) for record in run(command, folder)]
-    model = BASE if ROWS[name] is None else OUT
-    kept = [record for record in found if _is_wanted(str(record["name"]), model)]
-    return [record | {"name": f"{name}.{str(record['name']).removeprefix(f'{model}.')}"} for record in kept]
+        records = [record for command in commands(name, arguments) for record in run(command, folder)]
+    of_model = [record for record in records if "model" in record.labels and _is_saved(record)]
+    return [replace(record, labels={**record.labels, **labels_of(name)}) for record in of_model]
 
 
-def _is_wanted(name: str, model: str) -> bool:
-    """Not the error of each layer."""
-    return name.startswith((f"{model}.", "size.", "time"))
+def _is_saved(record: Record) -> bool:
+    """Of compression, no single layers."""
+    is_compression = record.command.startswith("tilepress compress")
+    return not is_compression or (record.metric in COMPRESSION and set(record.labels) == {"model"})
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 `benchmarks/quality.py` kept and the studies of `tilepress reproduce` into README.md. What was never measured has no
 table."""
 
-import json
 import subprocess
 import sys
 import textwrap
@@ -10,6 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tilepress.bench.linear import Contestant, parse_contestant
+from tilepress.formats import parse_weight
+from tilepress.records import Label, Labels
+from tilepress.report import read_records
+
+Values = dict[tuple[str, Labels], Any]  # by metric and labels
 README = Path(__file__).parents[1] / "README.md"
 RESULTS = Path(__file__).parent / "results"
 FORMATS = "<!-- tilepress formats --markdown -->\n"
@@ -38,27 +43,29 @@ def formats_table() -> str:
 
 def packing_table() -> str:
     """Packing and unpacking at 50 % density on both machines."""
-    machines = [(machine, _latest(part)) for part, (machine, _) in MACHINES.items()]
-    lines = [["format", *(f"{machine}: {what}" for machine, _ in machines for what in ("pack", "unpack"))]]
+    machines = {machine: _latest(part) for part, (machine, _) in MACHINES.items()}
+    lines = [["format", *(f"{machine}: {what}" for machine in machines for what in ("pack", "unpack"))]]
     lines[0] += ["size", "peak memory, 2 cores"]
     lines.append(["---", *["---:"] * 6])
+    first = next(iter(machines.values()))
     for format in ["int4:g32", "int8:row", "mxfp4", "e4m3", "bf16"]:
-        name = f"{format}.{SHAPE}.d0.5"
-        times = [f"{1e3 * values[f'{name}.{what}']:.0f} ms" for _, values in machines for what in ("pack", "unpack")]
-        values = machines[0][1]
-        rest = [f"{values[f'{name}.size']:.1f} MB", f"{values[f'{name}.peak_over_size']:.2f} ×"]
+        matrix = Labels(format=format, shape=SHAPE, density=0.5)
+        metrics = ("pack_time", "unpack_time")
+        times = [f"{1e3 * values[metric, matrix]:.0f} ms" for values in machines.values() for metric in metrics]
+        rest = [f"{first['size', matrix]:.1f} MB", f"{first['peak_memory_over_size', matrix]:.2f} ×"]
         lines.append([f"`{format}`", *times, *rest])
     return _markdown(lines)
 
 
 def read_bandwidths() -> str:
     """What `tilepress doctor` read on both machines, with one thread and with all."""
-    start, said = "read_bandwidth.threads_", []
+    clauses = []
     for part, (machine, _) in MACHINES.items():
-        rates = {int(name.removeprefix(start)): rate for name, rate in _latest(part).items() if name.startswith(start)}
+        reads = {labels: rate for (metric, labels), rate in _latest(part).items() if metric == "read_bandwidth"}
+        rates = {labels["threads"]: rate for labels, rate in reads.items() if "threads" in labels}
         most = max(rates)
-        said.append(f"{rates[1]:.1f} GB/s with one thread and {rates[most]:.1f} with {most} on the {machine}")
-    return textwrap.fill(f"Read bandwidth, as `tilepress doctor` measured it there: {'; '.join(said)}.", 120) + "\n"
+        clauses.append(f"{rates[1]:.1f} GB/s with one thread and {rates[most]:.1f} with {most} on the {machine}")
+    return textwrap.fill(f"Read bandwidth, as `tilepress doctor` measured it there: {'; '.join(clauses)}.", 120) + "\n"
 
 
 def speeds_table() -> str:
@@ -68,13 +75,18 @@ def speeds_table() -> str:
     lines.append(["---", "---", *["---:"] * len([*batches, *reads]), "---"])
     for part, (machine, peer) in MACHINES.items():
         values = _latest(part, counts=lambda command: "--shape llama3-8b" in command)
-        for name in ENTRANTS:
-            cells = [_cell(values, f"{name}.{SHAPE}.b{batch}", peer) for batch in BATCHES]
-            share, over = (
-                values.get(f"{name}.{SHAPE}.b1.{what}") for what in ("share_of_read_bandwidth", "over.plain read")
-            )
-            lines.append([machine, f"`{name}`", *cells, f"{100 * share:.0f}", f"{over:.2f}" if over else "", peer])
+        for contestant in map(parse_contestant, ENTRANTS):
+            layers = {batch: Labels({**contestant.labels, "shape": SHAPE, "batch": batch}) for batch in BATCHES}
+            cells = [_time_and_speedup(values, layer, peer) for layer in layers.values()]
+            share = values["share_of_read_bandwidth", layers[1]]
+            over = values.get(("speedup", Labels(layers[1], peer="plain read")))
+            of_read = [f"{100 * share:.0f}", f"{over:.2f}" if over else ""]
+            lines.append([machine, f"`{contestant}`", *cells, *of_read, peer])
     return _markdown(lines)
+
+
+def _time_and_speedup(values: Values, layer: Labels, peer: str) -> str:
+    return f"{values['time', layer] / 1e3:.2f} ms, {values['speedup', Labels(layer, peer=peer)]:.2f} ×"
 
 
 def models_table() -> str:
@@ -89,20 +101,26 @@ def deep_table() -> str:
 
 def _models_at(depth: int, counts: Callable[[str], bool]) -> str:
     rows = [
-        [machine, f"`{name}`", *_rates(values, name, depth)]
+        [machine, f"`{_model_name(model)}`", *_rates(values, model, depth)]
         for part, (machine, _) in MACHINES.items()
         for values in [_latest(part, counts=counts)]
-        for name in _named(values, f".decode.depth_{depth}.batch_1")
+        for model in _having(values, "decode", depth=depth, batch=1)
     ]
     head = ["machine", "model", "prefill, tokens/s", "decode, tokens/s", "MB a step", "% of read"]
     return _markdown([head, ["---", "---", *["---:"] * 4], *rows]) if rows else ""
 
 
+def _model_name(model: Labels) -> str:
+    name = model.get("model", model.get("library"))
+    return f"{name}, kv {model['kv']}" if "kv" in model else str(name)
+
+
 def one_number() -> str:
     """What README opens with: decoding of a real model on two cores, ours and two peers'."""
     values = _latest("neoverse-n1", counts=lambda command: "--depth" not in command)
-    names = ("int4:g32+int8", "transformers float32", "torch KleidiAI int4:g32")
-    ours, plain, peer = (f"{values[f'{name}.decode.depth_{DEPTH}.batch_1']:.0f}" for name in names)
+    models = [Labels(model="int4:g32+int8"), Labels(library="transformers float32")]
+    models.append(Labels(library="torch KleidiAI int4:g32"))
+    ours, plain, peer = (f"{values['decode', Labels(model, depth=DEPTH, batch=1)]:.0f}" for model in models)
     text = (
         "**One number**: on two cores of a Neoverse-N1, SmolLM2-135M with 4-bit weights (`int4:g32`) and int8 "
         f"activations writes {ours} tokens/s, where transformers in float32 writes {plain} and with torch's own 4-bit "
@@ -111,25 +129,39 @@ def one_number() -> str:
     return textwrap.fill(text, 120, break_on_hyphens=False, break_long_words=False) + "\n"
 
 
-def _rates(values: dict[str, float], name: str, depth: int) -> list[str]:
-    prefill, decode = f"{name}.prefill.prompt_{depth}.batch_1", f"{name}.decode.depth_{depth}.batch_1"
-    rates = [f"{values[rate]:.1f} ± {values[f'{rate}.sigma']:.1f}" for rate in (prefill, decode)]
-    share = values[f"{decode}.share_of_read_bandwidth"]
-    return [*rates, f"{values[f'{decode}.bytes_read'] / 1e6:.0f}", f"{100 * share:.0f}"]
+def _rates(values: Values, model: Labels, depth: int) -> list[str]:
+    prefill, decode = Labels(model, prompt=depth, batch=1), Labels(model, depth=depth, batch=1)
+    rates = [_with_error(values, metric, at) for metric, at in (("prefill", prefill), ("decode", decode))]
+    share = values["share_of_read_bandwidth", decode]
+    return [*rates, f"{values['bytes_read', decode] / 1e6:.0f}", f"{100 * share:.0f}"]
+
+
+def _with_error(values: Values, metric: str, at: Labels) -> str:
+    return f"{values[metric, at]:.1f} ± {values[metric, Labels(at, statistic='standard_deviation')]:.1f}"
 
 
 def large_model_table() -> str:
     """A model of Llama-3-8B's shape, as `benchmarks/llama3_8b.py` measured it."""
-    start, values = "llama3-8b.32_layers.", _latest("xeon")
+    values = _latest("xeon")
     rows = []
-    for name in _named(values, ".decode"):
-        if name.startswith(start):
-            over = [values.get(f"{name}.{what}.over.bf16") for what in ("prefill", "decode")]
-            times = ["" if ratio is None else f"{ratio:.2f} ×" for ratio in over]
-            prefill, decode = (f"{values[f'{name}.{what}']:.1f}" for what in ("prefill", "decode"))
-            rows.append([f"`{name.removeprefix(start)}`", prefill, times[0], decode, times[1]])
+    for weights in _having(values, "decode", model="llama3-8b", layers=32):
+        model = Labels({"model": "llama3-8b", "layers": 32, **weights})
+        over = [_speedup(values, f"{metric}_speedup", model) for metric in ("prefill", "decode")]
+        prefill, decode = (f"{values[metric, model]:.1f}" for metric in ("prefill", "decode"))
+        rows.append([f"`{_weights_name(weights)}`", prefill, over[0], decode, over[1]])
     head = ["model", "prefill, tokens/s", "of transformers", "decode, tokens/s", "of transformers"]
     return _markdown([head, ["---", *["---:"] * 4], *rows])
+
+
+def _speedup(values: Values, metric: str, model: Labels) -> str:
+    ratio = values.get((metric, Labels(model, peer="transformers bf16")))
+    return "" if ratio is None else f"{ratio:.2f} ×"
+
+
+def _weights_name(weights: Labels) -> str:
+    if "library" in weights:
+        return str(weights["library"])
+    return str(Contestant(parse_weight(weights["format"]), weights["density"], weights["activations"]))
 
 
 def quality_table() -> str:
@@ -141,91 +173,82 @@ def quality_table() -> str:
         return ""
     head = ["weights + activations", "pruned by", "perplexity", "KL, nat", "PIQA, %", "MB"]
     head += [f"tokens/s, {machine}" for machine in machines]
-    rows = [_quality_row(name, *machines.values()) for name in _named(next(iter(machines.values())), _PERPLEXITY)]
+    models = _having(next(iter(machines.values())), "perplexity", text="wikitext2")
+    rows = [_quality_row(model, *machines.values()) for model in models]
     return _markdown([head, ["---", "---", *["---:"] * (len(head) - 2)], *rows])
 
 
-def _quality_row(name: str, values: dict[str, float], *others: dict[str, float]) -> list[str]:
-    weights, _, prune = name.partition(" ")
-    size = values.get(f"{name}.size.after") or next(v for n, v in values.items() if n.endswith(".size.before"))
-    kl = values.get(f"{name}.wikitext2.kl_divergence")
-    piqa = f"{name}.piqa.accuracy"
-    decode = [found.get(f"{name}.decode.depth_{DEPTH}.batch_1") for found in (values, *others)]
+def _quality_row(model: Labels, values: Values, *elsewhere: Values) -> list[str]:
+    source_size = next(size for (metric, _), size in values.items() if metric == "source_size")
+    kl = values.get(("kl_divergence", Labels(model, text="wikitext2")))
+    piqa = Labels(model, task="piqa")
+    error = values["accuracy", Labels(piqa, statistic="standard_error")]
+    rates = [machine.get(("decode", Labels(model, depth=DEPTH, batch=1))) for machine in (values, *elsewhere)]
     return [
-        f"`{weights}`",
-        prune,
-        f"{values[name + _PERPLEXITY]:.2f}",
+        f"`{model['model']}`",
+        str(model.get("prune", "")),
+        f"{values['perplexity', Labels(model, text='wikitext2')]:.2f}",
         "" if kl is None else f"{kl:.4f}",
-        f"{100 * values[piqa]:.1f} ± {100 * values[f'{piqa}.error']:.1f}",
-        f"{size / 1e6:.0f}",
-        *("" if rate is None else f"{rate:.1f}" for rate in decode),
+        f"{100 * values['accuracy', piqa]:.1f} ± {100 * error:.1f}",
+        f"{values.get(('size', model), source_size) / 1e6:.0f}",
+        *("" if rate is None else f"{rate:.1f}" for rate in rates),
     ]
 
 
 def anda_table() -> str:
     """Table II's shape on our model: `tilepress reproduce anda/table2`."""
-    start, values, formats = "anda/table2.smollm2-135m, ", _latest("", RESULTS / "anda"), _notes("anda")
-    names = [name.removeprefix(start) for name in _named(values, ".perplexity")]
-    texts = list(dict.fromkeys(name.split(", ")[0] for name in names))
+    cells = _cells("anda", "anda/table2")
+    rows_of = {row: row.split(", ")[1:] for row, column in cells if column == "perplexity"}
+    texts = list(dict.fromkeys(text for text, _ in rows_of.values()))
     head = [
         "activations",
         *(f"{text}: {what}" for text in texts for what in ("mantissas", "perplexity", "loss", "saving")),
     ]
-    rows = []
-    for scheme in dict.fromkeys(name.split(", ")[1] for name in names):
-        row = [scheme]
-        for text in texts:
-            cell = f"{start}{text}, {scheme}"
-            perplexity, loss, saving = (values[f"{cell}.{what}"] for what in ("perplexity", "loss", "BOP saving"))
-            row += [formats[f"{cell}.perplexity"].removeprefix("anda:"), f"{perplexity:.2f}"]
-            row += [f"{loss:.2f} %", f"{saving:.2f} ×"]
-        rows.append(row)
-    return _markdown([head, ["---", *["---:"] * (len(head) - 1)], *rows]) if rows else ""
+    rows: dict[str, list[str]] = {}
+    for row, (_, scheme) in rows_of.items():
+        perplexity, loss, saving = (cells[row, column] for column in ("perplexity", "loss", "BOP saving"))
+        figures = [f"{perplexity.value:.2f}", f"{loss.value:.2f} %", f"{saving.value:.2f} ×"]
+        rows.setdefault(scheme, [scheme]).extend([perplexity.note.removeprefix("anda:"), *figures])
+    return _markdown([head, ["---", *["---:"] * (len(head) - 1)], *rows.values()]) if rows else ""
 
 
 def ablation_table() -> str:
     """What each part of Harmonia's cache gives back: `tilepress reproduce harmonia/ablation`."""
-    start, values = "harmonia/ablation.smollm2-135m, ", _latest("", RESULTS / "harmonia")
+    cells = _cells("harmonia", "harmonia/ablation")
     head = ["cache", "perplexity", "of FP16's accuracy", "KL, nat", "recovered"]
     rows = []
-    for step in [name.removeprefix(f"{start}perplexity.") for name in values if name.startswith(f"{start}perplexity.")]:
+    for step in [step for row, step in cells if row == "smollm2-135m, perplexity"]:
         perplexity, accuracy, kl, recovered = (
-            values[f"{start}{what}.{step}"]
+            cells[f"smollm2-135m, {what}", step].value
             for what in ("perplexity", "relative accuracy", "KL divergence", "share of the naive loss recovered")
         )
         rows.append([step, f"{perplexity:.2f}", f"{accuracy:.1f} %", f"{kl:.4f}", f"{recovered:.0f} %"])
     return _markdown([head, ["---", *["---:"] * (len(head) - 1)], *rows]) if rows else ""
 
 
-_PERPLEXITY = ".wikitext2.perplexity"
-
-
-def _named(values: dict[str, float], ending: str) -> list[str]:
-    return [name.removesuffix(ending) for name in values if name.endswith(ending)]
+def _having(values: Values, metric: str, **labels: Label) -> list[Labels]:
+    """Of the figures of `metric` that have these labels, and are no statistic of another, the labels beside them."""
+    named = [one for name, one in values if name == metric and "statistic" not in one and labels.items() <= one.items()]
+    return [Labels({name: label for name, label in one.items() if name not in labels}) for one in named]
 
 
 def _markdown(lines: list[list[str]]) -> str:
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
-def _latest(
-    part: str, folder: Path = RESULTS, *, counts: Callable[[str], bool] = lambda command: True
-) -> dict[str, float]:
-    """Name → value of the latest records of a machine, of commands that count; none where it was never measured."""
-    return {record["name"]: record["value"] for record in _records(part, folder) if counts(record["command"])}
+def _latest(part: str, folder: Path = RESULTS, *, counts: Callable[[str], bool] = lambda command: True) -> Values:
+    """Values of the latest records of a machine, of commands that count; none where it was never measured."""
+    return {(one.metric, one.labels): one.value for one in _records(part, folder) if counts(one.command)}
 
 
-def _notes(study: str) -> dict[str, str]:
-    return {record["name"]: record["note"] for record in _records("", RESULTS / study)}
+def _cells(study: str, item: str) -> dict[tuple[str, str], Any]:
+    """(row, column) → reproduction."""
+    return {(one.row, one.column): one for one in _records("", RESULTS / study) if one.item == item}
 
 
-def _records(part: str, folder: Path) -> list[dict[str, Any]]:
+def _records(part: str, folder: Path) -> list[Any]:
     path = max((path for path in folder.glob("*.json") if part in path.name), default=None)
-    return json.loads(path.read_text()) if path else []
-
-
-def _cell(values: dict[str, float], name: str, peer: str) -> str:
-    return f"{values[f'{name}.time'] / 1e3:.2f} ms, {values[f'{name}.over.{peer}']:.2f} ×"
+    return read_records([path]) if path else []
 
 
 def with_table(readme: str, start: str, table: str) -> str:

@@ -1,21 +1,22 @@
 """`make bench`: measure this machine and keep the records as benchmarks/results/<date>-<processor>.json.
 
 Sections may be named to run only those; --quick measures less, to see that everything works, and keeps nothing. Where a
-command fails, what the others measured is kept, and its records are those of before.
+command fails, what the other commands measured is kept, and its records are those of before.
 """
 
 import argparse
 import datetime
-import json
-import os
 import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
+from tilepress._files import write_text
+
 from tilepress.cli.bench import DEFAULT_CONTESTANTS
-from tilepress.records import cpu_model
+from tilepress.records import Record, cpu_model, from_json, to_json
 
 RESULTS = Path(__file__).parent / "results"
 CONTESTANTS = [*DEFAULT_CONTESTANTS, "int4:g32+bfp:g32:m7", "int4:g32+bfp:g32:m8"]
@@ -35,7 +36,7 @@ def families(*shapes: str) -> list[list[str]]:
     """One row of activations times every family of weights, dense and sparse."""
     every = [name.partition("+") for name in (*FAMILIES, *INTEGERS)]
     at = ["--batch=1", *(word for shape in shapes for word in ("--shape", shape))]
-    return [["bench", "linear", *(a + kept + b + c for a, b, c in every), *at] for kept in ("", "@50%", "@20%")]
+    return [["bench", "linear", *(a + density + b + c for a, b, c in every), *at] for density in ("", "@50%", "@20%")]
 
 
 def models(*options: str) -> list[list[str]]:
@@ -99,9 +100,9 @@ def main() -> None:
                 results[tuple(command)] = run(command, folder)
             except subprocess.CalledProcessError:
                 failed.append(" ".join(command))
-    records = [record for command, found in results.items() if command[0] != "compress" for record in found]
+    records = [record for command, given in results.items() if command[0] != "compress" for record in given]
     for record in records:
-        print(f"  {record['name']:45} {record['value']} {record['unit']}")
+        print(f"  {record.metric:24} {record.labels!s:60} {record.value} {record.unit}")
     if arguments.quick:
         print(f"measured {len(records)} records; --quick keeps none")
     else:
@@ -121,14 +122,14 @@ def parse_arguments() -> argparse.Namespace:
     return arguments
 
 
-def keep(records: list[dict[str, object]], whole: bool) -> None:
+def keep(records: Sequence[Record], whole: bool) -> None:
     """Write the records to today's file; where only some sections ran, it takes the place of the latest one, and has
     the rest from there."""
     path = RESULTS / f"{datetime.date.today()}-{processor()}.json"
     latest = [] if whole else sorted(RESULTS.glob(f"*-{processor()}.json"))[-1:]
-    before = [record for file in latest for record in json.loads(file.read_text())]
-    anew = {record["command"] for record in records}
-    write(path, [*(record for record in before if record["command"] not in anew), *records])
+    before = [record for file in latest for record in read(file)]
+    anew = {record.command for record in records}
+    write(path, [*(record for record in before if record.command not in anew), *records])
     for file in latest:
         if file != path:
             file.unlink()
@@ -139,24 +140,23 @@ def processor() -> str:
     return re.sub(r"[^a-z0-9]+", "-", cpu_model().lower()).strip("-")
 
 
-def write(path: Path, records: list[dict[str, object]]) -> None:
-    """Beside, then renamed: an interrupted run loses nothing."""
+def read(path: Path) -> list[Record]:
+    """None where there is no such file yet."""
+    return from_json(path.read_text("utf-8"), path) if path.exists() else []
+
+
+def write(path: Path, records: Sequence[Record]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = ",\n".join(json.dumps(record, ensure_ascii=False) for record in records)
-    beside = path.with_suffix(".part")
-    beside.write_text(f"[\n{lines}\n]\n")
-    os.replace(beside, path)
+    write_text(path, to_json(records) + "\n")
     print(f"kept {len(records)} records in {path}")
 
 
-def run(command: list[str], folder: str) -> list[dict[str, object]]:
+def run(command: list[str], folder: str) -> list[Record]:
     """Run a command, in `folder`, and return its records."""
     print(f"tilepress {' '.join(command)} …", flush=True)
     tilepress = [sys.executable, "-m", "tilepress", *command, "--json"]
-    found: list[dict[str, object]] = json.loads(
-        subprocess.run(tilepress, check=True, stdout=subprocess.PIPE, cwd=folder).stdout
-    )
-    return found
+    printed = subprocess.run(tilepress, check=True, stdout=subprocess.PIPE, cwd=folder).stdout
+    return from_json(printed.decode(), "what it printed")
 
 
 if __name__ == "__main__":

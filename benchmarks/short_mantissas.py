@@ -4,12 +4,11 @@
     python benchmarks/short_mantissas.py --zeros MODEL    only how many activations of a model are zero, on any machine
     python benchmarks/short_mantissas.py --json           records to standard output instead of benchmarks/results
 
-Compiles short_mantissas.cc beside it (c++ must be there) and runs it; times the package's own layer with seven bits in
-turn with it, CPU time of one thread. docs/short-mantissas.md says what the ways are and what was found.
+Compiles short_mantissas/main.cc beside it (c++ must be there) and runs it; times the package's own layer with seven
+bits in turn with it, CPU time of one thread. docs/short-mantissas.md says what the variants are, and what was learnt.
 """
 
 import argparse
-import json
 import platform
 import statistics
 import subprocess
@@ -30,16 +29,16 @@ from tilepress.formats.bfp import rounded
 from tilepress.models.loading import load_model
 from tilepress.models.tensor_types import classify
 from tilepress.models.texts import evaluation_text
-from tilepress.records import Record, machine, to_json
+from tilepress.records import Labels, Record, machine, to_json
 from tilepress.tiles import pack
 
-SOURCE = Path(__file__).with_suffix(".cc")
+SOURCE = Path(__file__).with_suffix("") / "main.cc"
 COMPILE = ["c++", "-std=c++20", "-O3", "-ffp-contract=off", "-march=armv8.2-a+dotprod", "-mtune=neoverse-n1"]
 SIZE, COPIES = 4096, 6
-CALLS = {1: 61, 64: 3}  # rows: calls of each way
+CALLS = {1: 61, 64: 3}  # rows: calls of each variant
 TOKENS = 192
 
-Figure = tuple[str, float, str]
+Figure = tuple[str, Labels, float, str]  # metric, labels, value, unit
 
 
 def main() -> None:
@@ -48,31 +47,32 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print the records instead of keeping them")
     arguments = parser.parse_args()
     if not arguments.zeros and platform.machine() != "aarch64":
-        sys.exit("the ways are written for NEON; run this on an aarch64 machine")
+        sys.exit("the variants are written for NEON; run this on an aarch64 machine")
     command, here = " ".join(["python", *sys.argv]), machine()
     figures = zeros(arguments.zeros) if arguments.zeros else times()
-    records = [Record(name, value, unit, "measured", here, command) for name, value, unit in figures]
-    print(to_json(records)) if arguments.json else keep(json.loads(to_json(records)), whole=False)
+    records = [Record(*figure, "measured", here, command) for figure in figures]
+    print(to_json(records)) if arguments.json else keep(records, whole=False)
 
 
 def zeros(name: str) -> list[Figure]:
     """Of each tensor type, the mean over its layers of the shares of values, and of eights of them, that are zero."""
     loaded = load_model(name, dtype=torch.float32)
     tokens = tokenize(loaded.tokenizer, evaluation_text(None)[1][:20000])[:TOKENS]
-    shares: dict[str, list[float]] = {}
+    shares: dict[tuple[str, Labels], list[float]] = {}
 
     def count(kind: str, x: Tensor) -> None:
         for mantissa in range(1, 8):
             empty = rounded(x, BFP(64, mantissa)).eq(0).flatten()
             eights = empty[: len(empty) // 8 * 8].view(-1, 8).all(-1)
-            for what, found in (("zeros", empty), ("zero_eights", eights)):
-                shares.setdefault(f"{name}.A_{kind}.m{mantissa}.{what}", []).append(float(found.float().mean()))
+            labels = Labels(model=name, tensor=kind, mantissa=mantissa)
+            for metric, mask in (("share_of_zeros", empty), ("share_of_zero_eights", eights)):
+                shares.setdefault((metric, labels), []).append(float(mask.float().mean()))
 
     for layer, kind in classify(loaded.model).items():
         loaded.model.get_submodule(layer).register_forward_pre_hook(lambda _, x, kind=kind: count(kind, x[0]))
     with torch.no_grad():
         loaded.model(tokens[None])
-    return [(f"short_mantissas.{what}", statistics.mean(found), "") for what, found in shares.items()]
+    return [(*figure, statistics.mean(layers), "") for figure, layers in shares.items()]
 
 
 def times() -> list[Figure]:
@@ -83,19 +83,21 @@ def times() -> list[Figure]:
         subprocess.run([*COMPILE, str(SOURCE), "-o", str(program)], check=True)
         runs = [(rows, kind) for rows in CALLS for kind in ("normal", "heavy")]
         for rows, kind in track(runs, description="short mantissas", disable=not sys.stderr.isatty()):
-            figures.append((f"short_mantissas.{kind}.b{rows}.layer of seven bits", seven_bits(weights, rows), "us"))
-            figures += run(program, rows, kind)
+            labels = Labels(distribution=kind, batch=rows)
+            packed = Labels({**labels, "mantissa": 7, "variant": "linear layer"})
+            figures.append(("time", packed, seven_bits(weights, rows), "us"))
+            figures += run(program, rows, kind, labels)
     return figures
 
 
-def run(program: Path, rows: int, kind: str) -> list[Figure]:
-    """Microseconds of every way at every mantissa, and the share of activations that were zero."""
+def run(program: Path, rows: int, kind: str, labels: Labels) -> list[Figure]:
+    """Microseconds of every variant at every mantissa, and the share of activations that were zero."""
     done = subprocess.run([program, str(rows), str(CALLS[rows]), kind], check=True, capture_output=True, text=True)
     figures = []
     for line in done.stdout.splitlines():
-        way, mantissa, _, zeros, microseconds = line.split(";")
-        name = f"short_mantissas.{kind}.b{rows}.m{mantissa}.{way}"
-        figures += [(name, float(microseconds), "us"), (f"{name}.zeros", float(zeros), "")]
+        variant, mantissa, _, zeros, microseconds = line.split(";")
+        at = Labels({**labels, "mantissa": int(mantissa), "variant": variant})
+        figures += [("time", at, float(microseconds), "us"), ("share_of_zeros", at, float(zeros), "")]
     return figures
 
 

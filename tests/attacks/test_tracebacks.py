@@ -8,6 +8,7 @@ import torch
 from safetensors import SafetensorError
 from tests.attacks.test_model_folders import write_config
 from tests.cli.test_cli import assert_refused
+from tests.figures import Figures
 from tests.models import tiny
 from transformers import TextStreamer
 
@@ -58,15 +59,14 @@ def test_text_is_shown_though_its_cache_cannot_be_saved(model, call, tmp_path, m
     assert done.stdout == expected
     assert_one_line(done, f"the cache cannot be written to {path} (", "No space left on device", "make room there")
     done = call("generate", model, "w5", "--tokens", 4, "--cache", path, "--json")
-    records = {record["name"]: record["value"] for record in json.loads(done.stdout)}
-    assert records["text"] == expected.strip()
+    assert Figures(done.stdout)("text") == expected.strip()
     assert_one_line(done, "No space left on device")
     assert not list(tmp_path.iterdir())
 
 
 def test_turns_before_one_that_fails_are_shown(model, call):
     done = call("generate", model, "w5", " ".join(["w6"] * 64), "--tokens", 4, "--json")
-    assert json.loads(done.stdout)[0]["name"] == "turn_1.text"
+    assert Figures(done.stdout).has("text", turn=1)
     assert_one_line(done, "give a shorter one")
 
 

@@ -1,9 +1,8 @@
 """What `tilepress bench attention` measures, on caches small enough for tests."""
 
-import json
-
 import pytest
 import torch
+from tests.figures import Figures
 from typer.testing import CliRunner
 
 from tilepress.bench.attention import Heads, Settings, measure, parse_heads
@@ -44,10 +43,10 @@ def test_prompts_are_timed_and_not_held_against_memory():
 
 def test_the_command_times_prompts():
     command = ["bench", "attention", "4/2x32", "--kv", "bfp4", "--threads", "1", "--repeats", "1", "--depth", "64"]
-    records = json.loads(CliRunner().invoke(app, [*command, "--prompt", "--json"]).stdout)
-    names = {record["name"] for record in records}
-    assert {"bfp4.4/2x32.prompt_64.time", "bfp4.4/2x32.prompt_64.over.torch SDPA float32"} <= names
-    assert not any("bandwidth" in name or "depth" in name for name in names)
+    figure = Figures(CliRunner().invoke(app, [*command, "--prompt", "--json"]).stdout)
+    bfp4 = {"kv": "bfp4", "heads": "4/2x32", "prompt": 64}
+    assert figure("time", **bfp4) > 0 and figure("speedup", **bfp4, peer="torch SDPA float32") > 0
+    assert not any("bandwidth" in one.metric or "depth" in one.labels for one in figure.records)
     table = CliRunner().invoke(app, [*command, "--prompt"]).stdout
     assert "A prompt's attention" in table and "% of read" not in table and "(best)" in table
 
@@ -67,15 +66,13 @@ def test_other_caches_are_not_measured(name, why):
 def test_the_command_prints_records_and_a_table():
     command = ["bench", "attention", "4/2x32", "--kv", "bfp4", "--kv", "sparse:k30,v50", "--threads", "1"]
     command += ["--repeats", "1", "--depth", "64"]
-    records = json.loads(CliRunner().invoke(app, [*command[:-1], "64,96", "--json"]).stdout)
-    found = {record["name"]: record for record in records}
-    for name in ("bfp4", "sparse:k30,v50"):
-        assert found[f"{name}.4/2x32.depth_64.time"]["unit"] == "s" and f"{name}.4/2x32.depth_96.time" in found
-        assert f"{name}.4/2x32.depth_64.over.torch SDPA float32" in found
-    best = found["4/2x32.depth_96.best_peer"]["value"]
-    assert f"{best}.4/2x32.depth_96.time" in found
-    has_bfloat16 = "torch SDPA bfloat16.4/2x32.depth_64.time" in found
-    assert has_bfloat16 != ("peer.torch SDPA bfloat16.refused" in found)
+    figure = Figures(CliRunner().invoke(app, [*command[:-1], "64,96", "--json"]).stdout)
+    for kv in ("bfp4", "sparse:k30,v50"):
+        assert all(figure("time", kv=kv, heads="4/2x32", depth=depth) > 0 for depth in (64, 96))
+        assert figure.has("speedup", kv=kv, depth=64, peer="torch SDPA float32")
+    assert {one.unit for one in figure.records if one.metric == "time"} == {"s"}
+    assert figure.has("time", library=figure("best_peer", depth=96), depth=96)
+    assert figure.has("time", library="torch SDPA bfloat16") != figure.has("peer_refused", peer="torch SDPA bfloat16")
     assert "(best)" in CliRunner().invoke(app, command).stdout
     assert "% of read" in CliRunner().invoke(app, [*command, "--no-peers"]).stdout
     assert CliRunner().invoke(app, ["bench", "attention", "4/3x32"]).exit_code != 0

@@ -37,7 +37,7 @@ def test_every_pass_reads_what_was_read_the_longest_ago(monkeypatch):
     reader = Reader(1, size=100)
     short, long, whole, more = (reader.passes(nbytes) for nbytes in (20, 30, None, 1000))
     assert [passes.nbytes for passes in (short, long, whole, more)] == [20, 30, 100, 100]
-    for call in (*short.ways, *long.ways, *short.ways, *whole.ways, *more.ways, *long.ways):
+    for call in (*short.variants, *long.variants, *short.variants, *whole.variants, *more.variants, *long.variants):
         assert call() == 1.0
     start = asked[0][0]
     assert [address - start for address, *_ in asked] == [0, 20, 40, 70, 0, 20, 0, 0, 0, 0, 0, 30]

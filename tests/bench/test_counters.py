@@ -21,9 +21,9 @@ PRINTED = """
 
 
 def test_shares_of_what_perf_counts():
-    found = read_counts(PRINTED)
-    assert set(found) == {"slots", "topdown-retiring", "topdown-mem-bound", "cycles", "dram_stalls"}
-    assert shares(found) == Waiting(memory=0.9, dram=0.4)
+    counts = read_counts(PRINTED)
+    assert set(counts) == {"slots", "topdown-retiring", "topdown-mem-bound", "cycles", "dram_stalls"}
+    assert shares(counts) == Waiting(memory=0.9, dram=0.4)
 
 
 @pytest.fixture

@@ -1,11 +1,11 @@
 """Contestants and shapes as texts, and the race itself; what it says about speed is nobody's to assert."""
 
 import itertools
-import json
 import math
 
 import pytest
 import torch
+from tests.figures import Figures
 from typer.testing import CliRunner
 
 from tilepress import kernels
@@ -21,9 +21,9 @@ QUICK = Settings(batches=(1, 3), repeats=1)
 
 def test_a_call_with_hardly_any_weights():
     contestants = [parse_contestant(text) for text in ("int4:g32+int8", "int8:row@50%+int8", "bf16")]
-    found = call_times(Shape(4096, 256), contestants, QUICK)
-    assert set(found) == {(one, batch) for one in contestants for batch in QUICK.batches}
-    assert all(seconds > 0 for seconds in found.values())
+    times = call_times(Shape(4096, 256), contestants, QUICK)
+    assert set(times) == {(one, batch) for one in contestants for batch in QUICK.batches}
+    assert all(seconds > 0 for seconds in times.values())
 
 
 @pytest.mark.parametrize(
@@ -63,8 +63,8 @@ def test_contestants_are_written_as_they_are_read(text):
         ("int4:g32+int8@50%", "activations are float, bf16, int8 or bfp:gN:mN, not 'int8@50%'"),
         ("int4:g32+fp16", "activations are float, bf16, int8 or bfp:gN:mN, not 'fp16'"),
         ("int4:g32+bfp:g32", "block floating point is written bfp:gN:mN"),
-        ("mxfp4+int8", "int8 activations want integer weights, not mxfp4"),
-        ("bf16@50%+bfp:g32:m7", "bfp:g32:m7 activations want integer weights, not bf16"),
+        ("mxfp4+int8", "int8 activations need integer weights, not mxfp4"),
+        ("bf16@50%+bfp:g32:m7", "bfp:g32:m7 activations need integer weights, not bf16"),
         ("bfp:g32:m8", "is a format of activations"),
         ("", "unknown format ''"),
     ],
@@ -87,8 +87,8 @@ def test_shapes():
 
 
 def test_a_shape_is_measured_once_however_often_it_is_named():
-    first, *others = parse_shapes(["llama3-8b", "4096x4096", "llama3-8b"])
-    assert first.layers == ("llama3-8b q_proj", "llama3-8b o_proj") and len(others) == 3
+    first, *rest = parse_shapes(["llama3-8b", "4096x4096", "llama3-8b"])
+    assert first.layers == ("llama3-8b q_proj", "llama3-8b o_proj") and len(rest) == 3
 
 
 @pytest.mark.parametrize("text", ["", "64", "64x", "64x64x64", "0x64", "-1x64", "64x64.0", "llama9", "99999999x1"])
@@ -196,28 +196,31 @@ def test_copies_fill_the_cache_four_times_as_memory_allows(monkeypatch):
 def records(*arguments):
     done = CliRunner().invoke(app, ["bench", "linear", *map(str, arguments), "--json"], catch_exceptions=False)
     assert done.exit_code == 0, done.output
-    return {record["name"]: record["value"] for record in json.loads(done.stdout)}
+    return Figures(done.stdout)
 
 
 def test_records(fake_kernels):
-    found = records("int4:g32+int8", "--shape", "64x64", "--repeats", 1, "--batch", 1, "--batch", 2)
-    for figure in ("time", "rate", "share_of_read_bandwidth", "over.plain read", "over.torch float32"):
-        assert found[f"int4:g32+int8.64x64.b2.{figure}"] > 0
-    assert found["int4:g32+int8.64x64.b2.kernel"] == "fake/2"
-    assert found["torch float32.64x64.b1.kernel"] == "F.linear"
-    assert "torch float32.64x64.b1.over.torch float32" not in found
+    figure = records("int4:g32+int8", "--shape", "64x64", "--repeats", 1, "--batch", 1, "--batch", 2)
+    ours = {"format": "int4:g32", "density": 1, "activations": "int8", "shape": "64x64", "batch": 2}
+    for metric in ("time", "rate", "share_of_read_bandwidth"):
+        assert figure(metric, **ours) > 0
+    assert all(figure("speedup", **ours, peer=peer) > 0 for peer in ("plain read", "torch float32"))
+    assert figure("kernel", **ours) == "fake/2"
+    assert figure("kernel", library="torch float32", batch=1) == "F.linear"
+    assert not figure.has("speedup", library="torch float32")
     for peer in peers.PEERS:
         refused = peer.refusal(Shape(64, 64))
-        assert found.get(f"peer.{peer.name}.refused") == refused
-        assert (f"{peer.name}.64x64.b1.time" in found) == (refused is None)
+        assert figure.all("peer_refused", peer=peer.name) == ([] if refused is None else [refused])
+        assert figure.has("time", library=peer.name, shape="64x64", batch=1) == (refused is None)
 
 
 def test_records_of_a_sweep(fake_kernels):
-    found = records("int8:row+int8", "--shape", "64x64", "--repeats", 1, "--sweep")
-    assert found["int8:row+int8.64x64.b1.over.dense"] == 1
-    assert found["int8:row@10%+int8.64x64.b1.over.dense"] > 0
-    assert found["int8:row+int8.64x64.b1.sparse_wins_from_density"] in ("never", 0.5, 0.3, 0.2, 0.1)
-    assert not any(name.startswith(("torch", "peer")) for name in found)
+    figure = records("int8:row+int8", "--shape", "64x64", "--repeats", 1, "--sweep")
+    int8 = {"format": "int8:row", "activations": "int8", "shape": "64x64", "batch": 1}
+    assert figure("speedup", **int8, density=1, peer="dense") == 1
+    assert figure("speedup", **int8, density=0.1, peer="dense") > 0
+    assert figure("sparse_wins_from_density", **int8) in ("never", 0.5, 0.3, 0.2, 0.1)
+    assert not figure.has("peer_refused") and not any("library" in one.labels for one in figure.records)
 
 
 def test_tables(fake_kernels):

@@ -142,13 +142,13 @@ def test_weight_only_layers_compute_what_they_replace(peer):
 
 
 def test_peers_run_the_base_or_say_why_not(dense):
-    found, refused = peers(dense)
-    assert found[0].name.startswith("transformers ") and all(one.is_peer for one in found)
-    names = {one.name for one in found} | set(refused)
+    entrants, refused = peers(dense)
+    assert entrants[0].name.startswith("transformers ") and all(one.is_peer for one in entrants)
+    names = {one.name for one in entrants} | set(refused)
     assert names >= {*(peer.name for peer in WEIGHT_ONLY), "llama.cpp Q4_0", "llama.cpp Q8_0"}
     assert refused["llama.cpp Q4_0"] == f"llama.cpp reads GGUF files, and {dense} is none"
-    result = measure(found, SMALL, vocabulary(dense))
-    assert [speed.name for speed in result.speeds] == [one.name for one in found] and not result.refused
+    result = measure(entrants, SMALL, vocabulary(dense))
+    assert [speed.name for speed in result.speeds] == [one.name for one in entrants] and not result.refused
     assert "transformers" not in "".join(one.name for one in peers(dense, is_entered=True)[0])
 
 
@@ -188,8 +188,8 @@ def test_without_a_base_there_are_no_peers(packed, monkeypatch):
         raise ModelUnavailableError(f"{name} is gone")
 
     monkeypatch.setattr(model_peers, "model_folder", gone)
-    found, refused = peers("somewhere")
-    assert not found and list(refused.values()) == ["somewhere is gone"]
+    entrants, refused = peers("somewhere")
+    assert not entrants and list(refused.values()) == ["somewhere is gone"]
     monkeypatch.undo()
     with pytest.raises(ValueError, match="is compressed: --base is the model as it was before"):
         peers(packed)
@@ -218,20 +218,20 @@ def toy_gguf(tmp_path, monkeypatch):
 @pytest.mark.parametrize("batch", [1, 3])
 def test_llama_cpp_writes_what_transformers_writes(toy_gguf, batch):
     prompt = torch.randint(8, (batch, 7), generator=torch.Generator().manual_seed(0))
-    found, times = LlamaCppWriter(toy_gguf, threads=2).continued(prompt, 6)
+    tokens, times = LlamaCppWriter(toy_gguf, threads=2).continued(prompt, 6)
     reference = load_model(str(toy_gguf)).model
     for _ in range(6):
         following = reference(prompt).logits[:, -1:].argmax(-1)
         prompt = torch.cat([prompt, following], dim=1)
-    assert torch.equal(found, prompt[:, 7:])
+    assert torch.equal(tokens, prompt[:, 7:])
     assert len(times) == 7 and times == sorted(times)
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_llama_cpp_gets_the_same_weights_in_its_own_formats(toy_gguf):
-    found = [one for one in peers(str(toy_gguf))[0] if one.pool == "ggml"]
-    assert [one.name for one in found] == ["llama.cpp Q4_0", "llama.cpp Q8_0"]
-    four, eight = (one.load(1).bytes_read for one in found)
+    entrants = [one for one in peers(str(toy_gguf))[0] if one.pool == "ggml"]
+    assert [one.name for one in entrants] == ["llama.cpp Q4_0", "llama.cpp Q8_0"]
+    four, eight = (one.load(1).bytes_read for one in entrants)
     weights = 2 * 8 * 32 + 4 * 32 * 32 + 3 * 32 * 64
     assert four < eight < 1.1 * weights * 34 / 32  # 34 bytes for 32 weights, and the norms
     made = llama_cpp_model.requantized(toy_gguf, "Q4_0")
@@ -243,13 +243,13 @@ def test_llama_cpp_gets_the_same_weights_in_its_own_formats(toy_gguf):
 @pytest.mark.filterwarnings("ignore")
 def test_llama_cpp_has_small_caches_for_heads_that_its_groups_divide(toy_gguf):
     """The toy's heads of 16 channels are not among them: that is a refusal, and no crash in the middle of a race."""
-    found, refused = peers(str(toy_gguf), caches=True)
-    small = [one for one in found if ", kv q" in one.name and one.pool == "ggml"]
+    entrants, refused = peers(str(toy_gguf), caches=True)
+    small = [one for one in entrants if ", kv q" in one.name and one.pool == "ggml"]
     assert [one.name for one in small] == ["llama.cpp Q4_0, kv q8_0", "llama.cpp Q4_0, kv q4_0"]
     for one in small:
         with pytest.raises(RuntimeError, match=r"llama.cpp makes no cache in q\d_0 for this model"):
             one.load(1)
-    assert not any("torch int" in one.name for one in found)  # layers are not what is asked about
+    assert not any("torch int" in one.name for one in entrants)  # layers are not what is asked about
     quantized = [reason for name, reason in refused.items() if ", kv " in name]
     assert all("is not installed" in reason or "refuses" in reason for reason in quantized)
 
@@ -260,4 +260,4 @@ def test_quantized_caches_that_cannot_be_say_why():
     assert wrong.refusal(config).startswith("transformers refuses it: ")
     missing = kv_peers.Quantized("gone", "gone", "a-package", ())
     object.__setattr__(missing, "make", lambda config: importlib.import_module("no_such_package"))
-    assert missing.refusal(config) == "it wants a-package, which is not installed"
+    assert missing.refusal(config) == "it needs a-package, which is not installed"

@@ -61,7 +61,7 @@ def test_one_token_needs_no_context(dense):
 
 def test_parts_of_a_step(dense):
     writer = FilledWriter(dense)
-    found = decode_breakdown(dense, writer.past(PROMPT), 2)
-    assert min(found.linear, found.attention, found.rest) > 0
-    assert found.total == found.linear + found.attention + found.rest
+    breakdown = decode_breakdown(dense, writer.past(PROMPT), 2)
+    assert min(breakdown.linear, breakdown.attention, breakdown.rest) > 0
+    assert breakdown.total == breakdown.linear + breakdown.attention + breakdown.rest
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in dense.modules())

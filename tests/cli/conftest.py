@@ -1,10 +1,10 @@
 """The command line in this process: what a subprocess gives, without the seconds that its imports take."""
 
-import json
 import sys
 from types import SimpleNamespace
 
 import pytest
+from tests.figures import Figures
 
 from tilepress.cli import main
 
@@ -20,19 +20,19 @@ def call(monkeypatch, capsys):
                 patch.setenv(name, value)
             main()
             sys.exit(0)
-        found = capsys.readouterr()
-        return SimpleNamespace(returncode=end.value.code or 0, stdout=found.out, stderr=found.err)
+        captured = capsys.readouterr()
+        return SimpleNamespace(returncode=end.value.code or 0, stdout=captured.out, stderr=captured.err)
 
     return run
 
 
 @pytest.fixture
 def call_for_records(call):
-    """Name → value of the records that a command prints with --json."""
+    """The figures that a command prints with --json."""
 
     def records(*arguments):
         done = call(*arguments, "--json")
         assert done.returncode == 0, done.stderr
-        return {record["name"]: record["value"] for record in json.loads(done.stdout)}
+        return Figures(done.stdout)
 
     return records

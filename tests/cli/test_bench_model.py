@@ -1,5 +1,7 @@
 """`tilepress bench model`, as a user types it, on a tiny model and a compressed one."""
 
+from itertools import product
+
 import pytest
 from tests.cli.test_cli import assert_refused
 from tests.models import tiny
@@ -21,15 +23,16 @@ def models(tmp_path_factory):
 
 def test_every_depth_and_batch_beside_peers(models, call_for_records):
     packed, dense = models
-    found = call_for_records("bench", "model", packed, dense, *SMALL, "--depth", 16, "--batch", 1, "--batch", 2)
-    assert found["read_bandwidth"] > 0
-    for name in models:
-        for point in ("8.batch_1", "8.batch_2", "16.batch_1", "16.batch_2"):
-            assert found[f"{name}.prefill.prompt_{point}"] > 0 and found[f"{name}.decode.depth_{point}"] > 0
-            assert found[f"{name}.decode.depth_{point}.sigma"] >= 0
-    ratio = found[f"{packed}.decode.depth_8.batch_1"] / found[f"{dense}.decode.depth_8.batch_1"]
-    assert found[f"{packed}.decode.depth_8.batch_1.over.{dense}"] == pytest.approx(ratio)
-    assert found["peer.llama.cpp Q4_0.refused"] == f"llama.cpp reads GGUF files, and {dense} is none"
+    figure = call_for_records("bench", "model", packed, dense, *SMALL, "--depth", 16, "--batch", 1, "--batch", 2)
+    assert figure("read_bandwidth") > 0
+    for model in models:
+        for depth, batch in product((8, 16), (1, 2)):
+            at = {"model": model, "depth": depth, "batch": batch}
+            assert figure("prefill", model=model, prompt=depth, batch=batch) > 0 and figure("decode", **at) > 0
+            assert figure("decode", **at, statistic="standard_deviation") >= 0
+    ours, theirs = (figure("decode", model=model, depth=8, batch=1) for model in models)
+    assert figure("decode_speedup", model=packed, depth=8, batch=1, peer=dense) == pytest.approx(ours / theirs)
+    assert figure("peer_refused", peer="llama.cpp Q4_0") == f"llama.cpp reads GGUF files, and {dense} is none"
 
 
 def test_a_table_for_people(models, call):
@@ -41,17 +44,19 @@ def test_a_table_for_people(models, call):
 
 
 def test_alone(models, call_for_records):
-    found = call_for_records("bench", "model", models[0], "--no-peers", "--prompt", 8, "--tokens", 2, "--repeats", 1)
-    assert {name.removeprefix(models[0]) for name in found} == {
-        "read_bandwidth",
-        ".prefill.prompt_8.batch_1",
-        ".prefill.prompt_8.batch_1.sigma",
-        ".decode.depth_8.batch_1",
-        ".decode.depth_8.batch_1.sigma",
-        ".decode.depth_8.batch_1.bytes_read",
-        ".decode.depth_8.batch_1.share_of_read_bandwidth",
-    }
-    assert found[f"{models[0]}.decode.depth_8.batch_1.sigma"] is None
+    figure = call_for_records("bench", "model", models[0], "--no-peers", "--prompt", 8, "--tokens", 2, "--repeats", 1)
+    prefill, decode = ({"model": models[0], length: 8, "batch": 1} for length in ("prompt", "depth"))
+    deviation = {"statistic": "standard_deviation"}
+    assert [(one.metric, one.labels) for one in figure.records] == [
+        ("read_bandwidth", {}),
+        ("prefill", prefill),
+        ("prefill", prefill | deviation),
+        ("decode", decode),
+        ("decode", decode | deviation),
+        ("bytes_read", decode),
+        ("share_of_read_bandwidth", decode),
+    ]
+    assert figure("decode", **deviation) is None
 
 
 def test_caches_beside_other_peoples(tmp_path, call_for_records, monkeypatch):
@@ -60,15 +65,16 @@ def test_caches_beside_other_peoples(tmp_path, call_for_records, monkeypatch):
     monkeypatch.setattr(kv_peers, "QUANTIZED", (FAKE, kv_peers.QUANTIZED[0]))
     dense = str(tiny.save(tmp_path / "dense", head_dim=32)[0])
     caches = ("--kv", "bfp4", "--kv", "sparse:k30,v50")
-    found = call_for_records("bench", "model", dense, *SMALL, "--depth", "16,40", *caches)
-    plain = next(name for name in ("float32", "bfloat16") if f"transformers {name}.decode.depth_8.batch_1" in found)
-    ours = [f"{dense}, kv bfp4", f"{dense}, kv sparse:k30,v50"]
-    for name in (*ours, f"transformers {plain}", f"transformers {plain}, kv plain"):
+    figure = call_for_records("bench", "model", dense, *SMALL, "--depth", "16,40", *caches)
+    names = ("transformers float32", "transformers bfloat16")
+    stock = next(name for name in names if figure.has("decode", library=name))
+    ours = [{"model": dense, "kv": "bfp4"}, {"model": dense, "kv": "sparse:k30,v50"}]
+    for one in (*ours, {"library": stock}, {"library": stock, "kv": "plain"}):
         for depth in (8, 16, 40):
-            assert found[f"{name}.decode.depth_{depth}.batch_1"] > 0
-    assert f"{ours[1]}.decode.depth_40.batch_1.over.transformers {plain}, kv plain" in found
-    assert found[f"peer.transformers {plain}, kv quanto int4.refused"] == "gone"
-    assert found["peer.llama.cpp's caches.refused"] == f"llama.cpp reads GGUF files, and {dense} is none"
+            assert figure("decode", **one, depth=depth, batch=1) > 0
+    assert figure.has("decode_speedup", **ours[1], depth=40, batch=1, peer=f"{stock}, kv plain")
+    assert figure("peer_refused", peer=f"{stock}, kv quanto int4") == "gone"
+    assert figure("peer_refused", peer="llama.cpp's caches") == f"llama.cpp reads GGUF files, and {dense} is none"
 
 
 class Plain(kv_peers.Quantized):

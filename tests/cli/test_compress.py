@@ -23,19 +23,20 @@ def test_options_override_the_recipe(model, tmp_path, call_for_records):
     )
     out = tmp_path / "out"
     options = ("--recipe", tmp_path / "r.toml", "--weights", "int4:g32", "--acts", "int8", "--lm-head", "compress")
-    found = call_for_records("compress", folder, "-o", out, *options)
-    assert is_compressed(out) and found["size.after"] < found["size.before"]
-    assert found["compression"] == pytest.approx(found["size.before"] / found["size.after"])
-    assert 0 < found["model.layers.0.mlp.up_proj.error"] < 1 and "lm_head.error" in found
-    assert isinstance(found["sparse_pays"], bool)
-    assert found["int4:g32@50%+int8.128x64.b1.time"] > 0 and found["int4:g32+int8.128x64.b1.time"] > 0
+    figure = call_for_records("compress", folder, "-o", out, *options)
+    assert is_compressed(out) and figure("size", model=str(out)) < figure("source_size")
+    assert figure("compression") == pytest.approx(figure("source_size") / figure("size"))
+    assert 0 < figure("layer_error", layer="model.layers.0.mlp.up_proj") < 1
+    assert figure.has("layer_error", layer="lm_head") and isinstance(figure("sparse_pays"), bool)
+    layer = {"format": "int4:g32", "activations": "int8", "shape": "128x64", "batch": 1}
+    assert figure("time", **layer, density=0.5) > 0 and figure("time", **layer, density=1) > 0
 
 
 def test_the_table_and_an_output_that_is_not_ours(model, tmp_path, call):
     done = call("compress", model[0], "-o", tmp_path / "out", "--report", tmp_path / "page.html")
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "page.html").read_text()
-    assert "compressed</title>" in page and "model.layers.0.mlp.up_proj.error" in page
+    assert "compressed</title>" in page and "layer model.layers.0.mlp.up_proj" in page
     for words in ("size before", "times smaller", "bits a weight, in them", "time"):
         assert words in done.stdout
     assert done.stdout.count("error of model.layers.") == 5 and "warning" not in done.stderr
@@ -78,8 +79,8 @@ def test_the_warning_says_by_how_much():
 def test_what_stays_dense_and_an_override_in_vain_are_said(model, tmp_path, call, call_for_records):
     done = call("compress", model[0], "-o", tmp_path / "out")
     assert "left dense: lm_head" in done.stdout and "0.0 M weights: weights.lm_head is keep" in done.stdout
-    found = call_for_records("compress", model[0], "-o", tmp_path / "out")
-    assert found["lm_head.left_dense"] == "weights.lm_head is keep"
+    figure = call_for_records("compress", model[0], "-o", tmp_path / "out")
+    assert figure("left_dense", layer="lm_head") == "weights.lm_head is keep"
     stated = json.loads((tmp_path / "out/config.json").read_text())["quantization_config"]
     assert stated["dense"] == {"lm_head": "weights.lm_head is keep"}
     (tmp_path / "r.toml").write_text('[[weights.override]]\nmatch = "*.w1"\ndensity = 0.5\n')

@@ -48,48 +48,53 @@ def _in_the_folder(folder, monkeypatch):
 
 
 def test_a_process_of_its_own_prints_records_and_nothing_else():
-    found = test_cli.checked(test_cli.run("eval", "one", "--data", "text", "--windows", 1, "--json"))
-    assert set(found) == {"one.text.perplexity", "one.text.perplexity.error", "one.text.tokens"}
+    records = test_cli.checked(test_cli.run("eval", "one", "--data", "text", "--windows", 1, "--json")).records
+    on = {"model": "one", "text": "text"}
+    assert [(one.metric, one.labels) for one in records] == [
+        ("perplexity", on),
+        ("perplexity", {**on, "statistic": "standard_error"}),
+        ("tokens", on),
+    ]
 
 
 def test_perplexity(ours, call_for_records):
     (model, _), tokens = ours
     expected = perplexity(model, tokens, Windowing(window=32, stride=16, limit=3))
-    found = call_for_records(
+    figure = call_for_records(
         "eval", "one", "--data", "text", "--window", 32, "--stride", 16, "--windows", 3, "--batch", 2
     )
-    assert found["one.text.perplexity"] == pytest.approx(expected.perplexity.value, rel=1e-6)
-    assert found["one.text.perplexity.error"] == pytest.approx(expected.perplexity.error, rel=1e-5)
-    assert found["one.text.tokens"] == 31 + 16 + 16
+    assert figure("perplexity") == pytest.approx(expected.perplexity.value, rel=1e-6)
+    assert figure("perplexity", statistic="standard_error") == pytest.approx(expected.perplexity.error, rel=1e-5)
+    assert figure("tokens", model="one", text="text") == 31 + 16 + 16
 
 
 def test_the_text_may_begin_with_its_token(ours, call_for_records):
     (model, _), tokens = ours
     expected = perplexity(model, torch.cat([torch.tensor([0]), tokens]))
-    assert call_for_records("eval", "one", "--data", "text", "--bos")["one.text.perplexity"] == pytest.approx(
-        expected.perplexity.value, rel=1e-6
-    )
+    figure = call_for_records("eval", "one", "--data", "text", "--bos")
+    assert figure("perplexity") == pytest.approx(expected.perplexity.value, rel=1e-6)
 
 
 def test_against_a_reference(ours, call_for_records):
     models, tokens = ours
     expected = divergence(*models, tokens, Windowing(window=64))
-    found = call_for_records("eval", "one", "--data", "text", "--against", "other", "--window", 64)
-    assert found["one.text.kl_divergence"] == pytest.approx(expected.kl.value, rel=1e-5)
-    assert found["one.text.kl_divergence.p99"] == pytest.approx(expected.kl_percentiles[99.0], rel=1e-5)
-    assert found["one.text.same_top1"] == expected.same_top.value
-    assert found["one.text.same_top1.error"] == pytest.approx(expected.same_top.error)
-    assert found["one.text.reference_perplexity"] == pytest.approx(expected.reference.perplexity.value, rel=1e-6)
-    assert found["one.text.perplexity_ratio"] == pytest.approx(expected.ratio.value, rel=1e-6)
+    figure = call_for_records("eval", "one", "--data", "text", "--against", "other", "--window", 64)
+    assert figure("kl_divergence") == pytest.approx(expected.kl.value, rel=1e-5)
+    assert figure("kl_divergence", statistic="p99") == pytest.approx(expected.kl_percentiles[99.0], rel=1e-5)
+    assert figure("same_top1") == expected.same_top.value
+    assert figure("same_top1", statistic="standard_error") == pytest.approx(expected.same_top.error)
+    assert figure("reference_perplexity") == pytest.approx(expected.reference.perplexity.value, rel=1e-6)
+    assert figure("perplexity_ratio") == pytest.approx(expected.ratio.value, rel=1e-6)
 
 
 def test_a_task_alone(ours, call_for_records):
     (model, _), _ = ours
     expected = accuracy(model, tiny_tokenizer(), read_task("piqa"))
-    found = call_for_records("eval", "one", "--task", "piqa")
-    assert found["one.piqa.accuracy"] == expected.plain.value
-    assert found["one.piqa.accuracy_normalised.error"] == pytest.approx(expected.normalised.error)
-    assert found["one.piqa.items"] == 3 and not any("perplexity" in name for name in found)
+    figure = call_for_records("eval", "one", "--task", "piqa")
+    assert figure("accuracy", task="piqa") == expected.plain.value
+    error = figure("accuracy_normalised", statistic="standard_error")
+    assert error == pytest.approx(expected.normalised.error)
+    assert figure("items") == 3 and not figure.has("perplexity")
 
 
 @pytest.fixture
@@ -100,12 +105,14 @@ def lm_eval_tasks(tmp_path):
 
 
 def test_tasks_of_lm_eval(lm_eval_tasks, call_for_records, call):
-    found = call_for_records("eval", "one", "--lm-eval", "eggs,answers", *lm_eval_tasks, "--items", 4, "--batch", 3)
-    assert {name.removeprefix("one.") for name in found} == {
-        *("eggs.acc", "eggs.acc.error", "eggs.acc_norm", "eggs.acc_norm.error", "eggs.items"),
-        *("answers.exact_match", "answers.exact_match.error", "answers.items"),
-    }
-    assert found["one.eggs.items"] == found["one.answers.items"] == 4 and 0 <= found["one.eggs.acc"] <= 1
+    figure = call_for_records("eval", "one", "--lm-eval", "eggs,answers", *lm_eval_tasks, "--items", 4, "--batch", 3)
+    assert [(one.labels["task"], one.metric, one.labels.get("statistic")) for one in figure.records] == [
+        *(("eggs", metric, statistic) for metric in ("acc", "acc_norm") for statistic in (None, "standard_error")),
+        ("eggs", "items", None),
+        *(("answers", "exact_match", statistic) for statistic in (None, "standard_error")),
+        ("answers", "items", None),
+    ]
+    assert figure.all("items") == [4, 4] and 0 <= figure("acc") <= 1
     done = call("eval", "one", "--lm-eval", "eggs", *lm_eval_tasks, "--data", "text")
     assert done.returncode == 0 and not done.stderr, done.stderr
     assert "one on text" in done.stdout and "one on eggs" in done.stdout and "acc_norm" in done.stdout
@@ -122,7 +129,7 @@ def test_text_and_task_as_tables(call):
 
 
 def test_without_a_named_text_the_documentation_of_python_is_read(call_for_records):
-    assert "one.pydoc.perplexity" in call_for_records("eval", "one", "--windows", 1)
+    assert call_for_records("eval", "one", "--windows", 1).has("perplexity", text="pydoc")
 
 
 @pytest.mark.parametrize(
@@ -153,15 +160,15 @@ def test_help(call):
 
 def test_activations_are_rounded_on_weights_of_any_kind(ours, call, call_for_records):
     (model, _), tokens = ours
-    plain = call_for_records("eval", "one", "--data", "text", "--windows", 1)["one.text.perplexity"]
-    found = call_for_records("eval", "one", "--data", "text", "--windows", 1, "--acts", "anda:4,4,4,4")
+    plain = call_for_records("eval", "one", "--data", "text", "--windows", 1)("perplexity")
+    short = call_for_records("eval", "one", "--data", "text", "--windows", 1, "--acts", "anda:4,4,4,4")
     formats = layer_formats(classify(model), Anda((4, 4, 4, 4)))
     with emulated(model, formats):
         expected = perplexity(model, tokens, Windowing(limit=1)).perplexity.value
-    assert found["one.text.perplexity"] == pytest.approx(expected, rel=1e-6) and expected != plain
+    assert short("perplexity", activations="anda:4,4,4,4") == pytest.approx(expected, rel=1e-6) and expected != plain
     fine = call_for_records("eval", "one", "--data", "text", "--windows", 1, "--acts", "bfp:g64:m16")
-    assert fine["one.text.perplexity"] == pytest.approx(plain, rel=1e-4)
-    bytes = call_for_records("eval", "one", "--data", "text", "--windows", 1, "--acts", "int8")["one.text.perplexity"]
+    assert fine("perplexity") == pytest.approx(plain, rel=1e-4)
+    bytes = call_for_records("eval", "one", "--data", "text", "--windows", 1, "--acts", "int8")("perplexity")
     with emulated(model, dict.fromkeys(formats, to_int8)):
         assert bytes == pytest.approx(perplexity(model, tokens, Windowing(limit=1)).perplexity.value, rel=1e-6) != plain
     assert_refused(

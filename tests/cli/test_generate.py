@@ -19,18 +19,18 @@ def test_text_on_one_stream_and_speed_on_the_other(model, call, call_for_records
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("w") and "w5 w6 w7" not in done.stdout
     assert "tokens, " in done.stderr and " a second" in done.stderr
-    found = call_for_records("generate", model, "w5 w6 w7", "--tokens", 8)
-    assert found["text"] == done.stdout.strip() and 0 < found["tokens"] <= 8
-    assert found["speed"] == pytest.approx(found["tokens"] / found["time"])
+    figure = call_for_records("generate", model, "w5 w6 w7", "--tokens", 8)
+    assert figure("text", model=model, turn=1) == done.stdout.strip() and 0 < figure("tokens") <= 8
+    assert figure("rate") == pytest.approx(figure("tokens") / figure("time"))
 
 
 def test_a_text_ends_where_the_model_does(model, call_for_records):
-    assert call_for_records("generate", model, " ".join(["w5"] * 60), "--tokens", 100)["tokens"] <= 4
+    assert call_for_records("generate", model, " ".join(["w5"] * 60), "--tokens", 100)("tokens") <= 4
 
 
 def test_a_seed_chooses(model, call_for_records):
     warm = ("generate", model, "w5", "--temperature", 2, "--tokens", 12)
-    assert call_for_records(*warm, "--seed", 1)["text"] == call_for_records(*warm, "--seed", 1)["text"]
+    assert call_for_records(*warm, "--seed", 1)("text") == call_for_records(*warm, "--seed", 1)("text")
 
 
 def test_what_is_wrong_is_said(model, call):

@@ -79,14 +79,14 @@ def test_interrupted_then_killed_then_finished(job, tmp_path, monkeypatch):
         f"Finished blocks are kept in {out}.partial; the same command goes on from there.",
         "tilepress: interrupted",
     ]
-    kept = finished(out)
-    assert 2 <= kept < BLOCKS and not out.exists()
-    code, _ = stop(start(folder, out, recipe), out, kept + 1, signal.SIGKILL)
+    count = finished(out)
+    assert 2 <= count < BLOCKS and not out.exists()
+    code, _ = stop(start(folder, out, recipe), out, count + 1, signal.SIGKILL)
     assert code == -signal.SIGKILL
-    assert kept < finished(out) <= BLOCKS and not out.exists()
-    kept, done = finished(out), count_stages(monkeypatch)
+    assert count < finished(out) <= BLOCKS and not out.exists()
+    count, done = finished(out), count_stages(monkeypatch)
     compress_folder(str(folder), out, recipe)
-    assert len(done) == BLOCKS + 1 - kept and contents(out) == contents(whole)
+    assert len(done) == BLOCKS + 1 - count and contents(out) == contents(whole)
 
 
 def test_interrupted_while_it_starts(job, tmp_path):

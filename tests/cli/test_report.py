@@ -4,9 +4,10 @@ import pytest
 
 from tilepress.records import Record, to_json
 
+JUDGED = {"model": "int4", "text": "wikitext2"}
 RECORDS = [
-    Record("int4.wikitext2.perplexity", 20.5, "", "measured", "here", "tilepress eval int4 --json"),
-    Record("step.1.loss", 0.5, "%", "measured", "here", "tilepress search base --json"),
+    Record("perplexity", JUDGED, 20.5, "", "measured", "here", "tilepress eval int4 --json"),
+    Record("loss", {"model": "base", "step": 1}, 0.5, "%", "measured", "here", "tilepress search base --json"),
 ]
 
 

@@ -6,14 +6,14 @@ import pytest
 
 from tilepress.paper import Item, NotPossible, Ours, Published, registry
 
-KEYS = {"name", "value", "unit", "origin", "machine", "command"}
+KEYS = {"metric", "labels", "value", "unit", "origin", "machine", "command"}
 ADDED = {"item", "row", "column", "paper", "deviation", "state", "note"}
 PUBLISHED = [Published("r", column, value, "ms", "table 1") for column, value in (("a", 1.0), ("b", 2.0))]
 
 
 @pytest.fixture
 def runs(monkeypatch, tmp_path):
-    """Four items, in an empty folder, and the names of those that ran with what they were told."""
+    """Four items, in an empty folder, and the names of those that ran with the options they got."""
     ran = []
 
     def good(track, *, windows: int = 2, text: str = "mine"):
@@ -53,9 +53,9 @@ def test_a_table_for_people(call, runs):
 
 def test_records_for_machines(call, runs):
     done = call("reproduce", "mine/good", "--set", "windows=5", "--json")
-    found = json.loads(done.stdout)
-    assert runs == ["good 5"] and all(one.keys() == KEYS | ADDED for one in found)
-    assert [(one["column"], one["state"], one["origin"]) for one in found] == [
+    records = json.loads(done.stdout)
+    assert runs == ["good 5"] and all(one.keys() == KEYS | ADDED for one in records)
+    assert [(one["column"], one["state"], one["origin"]) for one in records] == [
         ("a", "matches", "simulated"),
         ("b", "deviates", "simulated"),
     ]
@@ -74,8 +74,8 @@ def test_failures_are_told_and_the_others_run(call, runs):
 def test_all_items_go_on_where_they_stopped(call, runs):
     """What failed is tried again; what is finished is not."""
     first = call("reproduce", "all", "--json")
-    kept = Path("reproductions.json").read_text()
-    assert json.loads(kept) == json.loads(first.stdout)
+    saved = Path("reproductions.json").read_text()
+    assert json.loads(saved) == json.loads(first.stdout)
     assert "Finished items are kept in reproductions.json" in first.stderr
     again = call("reproduce", "all", "--json")
     assert runs[4:] == ["broken", "odd"] and again.stdout == first.stdout
@@ -117,8 +117,8 @@ def test_a_run_goes_on_where_it_stopped(call, runs, tmp_path):
 def test_other_options_are_another_run(call, runs, tmp_path):
     path = tmp_path / "records.json"
     tell = ["--set", "windows=4", "--set", "text=a b"]
-    for told in ([], tell, tell, []):
-        call("reproduce", "mine/good", "--records", path, *told)
+    for options in ([], tell, tell, []):
+        call("reproduce", "mine/good", "--records", path, *options)
     assert runs == ["good 2", "good 4", "good 2"]
     call("reproduce", "mine/good", "--records", path, *tell)
     commands = {one["command"] for one in json.loads(path.read_text())}
@@ -144,7 +144,7 @@ def test_an_item_in_detail(call, runs):
 
 def test_errors(call, runs):
     assert "did you mean 'mine/good'" in call("reproduce", "mine/god").stderr
-    assert "wants NAME=VALUE" in call("reproduce", "mine/good", "--set", "windows").stderr
+    assert "needs NAME=VALUE" in call("reproduce", "mine/good", "--set", "windows").stderr
     assert "there are: text, windows" in call("reproduce", "mine/good", "--set", "device=cuda").stderr
     assert "valid integer" in call("reproduce", "mine/good", "--set", "windows=x").stderr
     assert runs == []

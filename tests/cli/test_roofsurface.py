@@ -6,28 +6,29 @@ from tilepress.roofsurface.kernels import Kernel
 
 def test_the_papers_machine(call, call_for_records, tmp_path):
     page = tmp_path / "s.html"
-    found = call_for_records("roofsurface", "--weights", "mxfp4", "--weights", "bf8", "--batch", 16, "--plot", page)
-    assert found["spr-hbm.mxfp4@100%.bound_by"] == "vector" and found["spr-hbm.bf8@100%.bound_by"] == "memory"
-    assert found["spr-hbm.mxfp4@100%.rate"] == pytest.approx(11.76, abs=0.01)
+    figure = call_for_records("roofsurface", "--weights", "mxfp4", "--weights", "bf8", "--batch", 16, "--plot", page)
+    assert figure("bound_by", format="mxfp4") == "vector" and figure("bound_by", format="bf8") == "memory"
+    assert figure("rate", target="spr-hbm", format="mxfp4", density=1) == pytest.approx(11.76, abs=0.01)
     assert page.exists()
     done = call("roofsurface", "--decompressor", "deca", "--search", "--bandwidth", 1, "--bandwidth", 0.25)
     assert done.returncode == 0 and "deca:w32:l8" in done.stdout and "× bandwidth" in done.stdout
 
 
 def test_a_machine_of_which_no_vector_unit_is_known(call_for_records):
-    assert call_for_records("roofsurface", "--machine", "h100-80gb-pcie")["h100-80gb-pcie.bf8@5%.bound_by"] == "memory"
+    figure = call_for_records("roofsurface", "--machine", "h100-80gb-pcie")
+    assert figure("bound_by", target="h100-80gb-pcie", format="bf8", density=0.05) == "memory"
 
 
 def test_this_machine(call_for_records):
     arguments = ["--machine", "here", "--weights", "bf8", "--density", 0.2]
-    found = call_for_records("roofsurface", *arguments, "--decompressor", "deca")
-    assert found["here.bf8@20%.bound_by"] in ("memory", "vector", "matrix")
+    figure = call_for_records("roofsurface", *arguments, "--decompressor", "deca")
+    assert figure("bound_by", target="here", format="bf8", density=0.2) in ("memory", "vector", "matrix")
 
 
 def test_our_kernels_on_this_machine(call):
     done = call("roofsurface", "--machine", "here", "--json")
     counted = "was not counted" not in done.stderr
-    assert (done.returncode == 0) == counted and ("here.int8:row@100%.bound_by" in done.stdout) == counted
+    assert (done.returncode == 0) == counted and ('"bound_by", "labels": {"target": "here"' in done.stdout) == counted
     assert "rows of activations, not 99" in call("roofsurface", "--machine", "here", "--batch", 99).stderr
 
 
@@ -35,15 +36,15 @@ def test_our_kernels_on_a_machine_that_is_not_at_hand(call, call_for_records):
     """Those of its instruction set, wherever this runs."""
     arguments = ["--machine", "spr-ddr", "--decompressor", "kernels", "--weights", "int4:g32"]
     for batch, kernel in ((1, "linear_f32_i8_int/avx512_vbmi2"), (16, "linear_f32_i8_int_tiles/amx")):
-        found = call_for_records("roofsurface", *arguments, "--batch", batch)
+        figure = call_for_records("roofsurface", *arguments, "--batch", batch)
         format = parse_weight("int4:g32")
-        assert found["spr-ddr.int4:g32@100%.vector.demand"] == Kernel(kernel, "int8").counted(format, 1).operations
+        assert figure("demand", domain="vector") == Kernel(kernel, "int8").counted(format, 1).operations
     assert "has no vector units" in call("roofsurface", *arguments, "--machine", "h100-80gb-pcie").stderr
 
 
 def test_what_another_decompressor_would_buy(call, call_for_records):
     arguments = ["--weights", "bf8", "--density", 0.05, "--instead", "deca"]
-    assert call_for_records("roofsurface", *arguments)["spr-hbm.bf8@5%.instead"] == pytest.approx(142 / 32, rel=1e-3)
+    assert call_for_records("roofsurface", *arguments)("speedup_instead") == pytest.approx(142 / 32, rel=1e-3)
     assert "× with deca" in call("roofsurface", *arguments).stdout
 
 

@@ -27,22 +27,22 @@ def options(model, monkeypatch, tmp_path):
 def test_a_recipe_that_compress_takes(model, options, tmp_path, call_for_records):
     out = tmp_path / "new" / "anda.toml"
     texts = ("--validate", model[1], "--windows", 1, "--time-gptq")
-    found = call_for_records("search", model[0], "-o", out, "--tolerance", "5%", *options, *texts)
-    assert found["within_tolerance"] and found["loss"] <= 5 and found["bops_saving"] > 1.23
-    assert found["perplexity"] <= 1.05 * found["perplexity.fp"]
-    assert found["gptq.time"] > 0 and found["time"] > 0
+    figure = call_for_records("search", model[0], "-o", out, "--tolerance", "5%", *options, *texts)
+    assert figure("within_tolerance") and figure("loss") <= 5 and figure("bops_saving") > 1.23
+    assert figure("perplexity") <= 1.05 * figure("reference_perplexity")
+    assert figure("time", method="gptq") > 0 and figure("time", model=model[0]) > 0
     recipe = read_recipe(out)
-    assert recipe.activations.format == found["activations"] and recipe.calibration.sequences == 3
+    assert recipe.activations.format == figure("activations") and recipe.calibration.sequences == 3
     assert recipe.weights.format == "int4:g32"
     for scheme, saving in (("FP16", 1), ("FIGNA", 16 / 13), ("VS-Quant", 4), ("Harmonia BFP8", 2)):
-        assert found[f"{model[1]}.{scheme}.bops_saving"] == pytest.approx(saving)
-    assert found[f"{model[1]}.FP16.loss"] == 0 < abs(found[f"{model[1]}.VS-Quant.loss"])
-    assert found[f"{model[1]}.Anda 5 %.perplexity"] > 1
+        assert figure("bops_saving", text=model[1], scheme=scheme) == pytest.approx(saving)
+    assert figure("loss", scheme="FP16") == 0 < abs(figure("loss", scheme="VS-Quant"))
+    assert figure("perplexity", scheme="Anda 5 %") > 1
     page = out.with_suffix(".search.html").read_text()
     assert "<!doctype html>" in page and "iteration" in page and 'src="http' not in page
     call_for_records("compress", model[0], "-o", tmp_path / "out", "--recipe", out)
     layers = dict(packed_layers(load_model(str(tmp_path / "out")).model))
-    bits = found["activations"].removeprefix("anda:").split(",")
+    bits = figure("activations").removeprefix("anda:").split(",")
     names = ("self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.down_proj")
     for name, mantissa in zip(names, bits, strict=True):
         assert layers[f"model.layers.2.{name}"].activations == f"bfp:g64:m{mantissa}"
@@ -54,26 +54,26 @@ def test_steps_and_resuming(model, options, tmp_path, call_for_records, monkeypa
     out = tmp_path / "anda.toml"
     first = call_for_records("search", model[0], "-o", out, *options)
     costs = [
-        first[f"step.{number}.mantissas"]
-        for number in range(1, first["iterations"] + 1)
-        if first[f"step.{number}.accepted"]
+        first("mantissas", step=number)
+        for number in range(1, first("iterations") + 1)
+        if first("accepted", step=number)
     ]
-    assert costs[-1] == first["activations"].removeprefix("anda:") and all(a != b for a, b in pairwise(costs))
-    kept = json.loads((tmp_path / "anda.search.json").read_text())
-    assert kept["perplexities"]["fp"] == first["perplexity.fp"]
+    assert costs[-1] == first("activations").removeprefix("anda:") and all(a != b for a, b in pairwise(costs))
+    saved = json.loads((tmp_path / "anda.search.json").read_text())
+    assert saved["perplexities"]["fp"] == first("reference_perplexity")
     # An interrupted run: the last two evaluations are missing.
-    last = list(kept["perplexities"])[-2:]
+    last = list(saved["perplexities"])[-2:]
     for key in last:
-        del kept["perplexities"][key]
-    (tmp_path / "anda.search.json").write_text(json.dumps(kept))
+        del saved["perplexities"][key]
+    (tmp_path / "anda.search.json").write_text(json.dumps(saved))
     computed, real = [], precision.Judge._compute
     monkeypatch.setattr(
         precision.Judge, "_compute", lambda judge, mantissas: computed.append(mantissas) or real(judge, mantissas)
     )
     again = call_for_records("search", model[0], "-o", out, *options)
     assert [",".join(map(str, mantissas)) for mantissas in computed] == last
-    unlike = {name for name in first if first[name] != again[name]}
-    assert unlike <= {"time"}
+    pairs = zip(first.records, again.records, strict=True)
+    assert {one.metric for one, other in pairs if one != other} <= {"time"}
 
 
 def test_evaluations_of_something_else_are_refused(model, options, tmp_path, call):
@@ -88,18 +88,18 @@ def test_evaluations_of_something_else_are_refused(model, options, tmp_path, cal
 def test_a_compressed_model_keeps_its_weights(model, options, tmp_path, call, call_for_records):
     small, out = tmp_path / "small", tmp_path / "anda.toml"
     call_for_records("compress", model[0], "-o", small, "--weights", "int8:g32", "--acts", "int8")
-    found = call_for_records("search", small, "-o", out, "--tolerance", "20%", *options)
+    figure = call_for_records("search", small, "-o", out, "--tolerance", "20%", *options)
     recipe = read_recipe(out)
-    assert recipe.weights.format == "int8:g32" and recipe.activations.format == found["activations"]
+    assert recipe.weights.format == "int8:g32" and recipe.activations.format == figure("activations")
     refused = call("search", small, "-o", out, "--weights", "int4:g32", *options)
     assert_refused(refused, "is compressed already: leave its weights as they are")
 
 
 def test_brute_force_is_no_worse(model, options, tmp_path, call_for_records):
-    found = call_for_records(
+    figure = call_for_records(
         "search", model[0], "-o", tmp_path / "a.toml", "--tolerance", "60%", *options, "--brute-force"
     )
-    assert found["brute_force.bops_saving"] >= found["bops_saving"]
+    assert figure("bops_saving", method="brute force") >= figure("bops_saving")
 
 
 def test_the_tables_and_a_tolerance_that_nothing_meets(model, options, tmp_path, call, monkeypatch):
@@ -143,11 +143,11 @@ def test_an_empty_calibration_text(model, tmp_path, call):
 
 def test_search_inside_compress(model, tmp_path, call_for_records):
     options = ("--calibration", model[1], "--sequences", 3, "--length", 24, "--acts", "anda:5%")
-    found = call_for_records("compress", model[0], "-o", tmp_path / "out", *options)
-    assert found["search.within_tolerance"] and found["search.loss"] <= 5 and found["search.time"] > 0
+    figure = call_for_records("compress", model[0], "-o", tmp_path / "out", *options)
+    assert figure("search_within_tolerance") and figure("search_loss") <= 5 and figure("search_time") > 0
     loaded = load_model(str(tmp_path / "out")).model
-    assert loaded.config.quantization_config.recipe["activations"]["format"] == found["search.activations"]
-    bits = found["search.activations"].removeprefix("anda:").split(",")
+    assert loaded.config.quantization_config.recipe["activations"]["format"] == figure("search_activations")
+    bits = figure("search_activations").removeprefix("anda:").split(",")
     assert loaded.model.layers[1].mlp.down_proj.activations == f"bfp:g64:m{bits[3]}"
     assert not (tmp_path / "out.partial").exists()
 
@@ -156,6 +156,6 @@ def test_another_tolerance_goes_on_with_what_is_known(model, options, tmp_path, 
     out = tmp_path / "anda.toml"
     call_for_records("search", model[0], "-o", out, "--tolerance", "20%", *options)
     known = json.loads((tmp_path / "anda.search.json").read_text())["perplexities"]
-    found = call_for_records("search", model[0], "-o", out, "--tolerance", "5%", *options)
+    figure = call_for_records("search", model[0], "-o", out, "--tolerance", "5%", *options)
     assert json.loads((tmp_path / "anda.search.json").read_text())["perplexities"].items() >= known.items()
-    assert found["loss"] <= 5 and read_recipe(out).activations.format == found["activations"]
+    assert figure("loss") <= 5 and read_recipe(out).activations.format == figure("activations")

@@ -9,29 +9,27 @@ SMALL = ("--parameters", 56 * 512 * 40)
 
 def test_deca(call, call_for_records, tmp_path):
     page = tmp_path / "t.html"
-    found = call_for_records("simulate", "deca", "--weights", "bf8", "--density", 0.2, "--timeline", page, *SMALL)
-    name = "spr-hbm.deca:w32:l8.bf8@20%"
-    assert found[f"{name}.rate"] > 0 and 0 < found[f"{name}.decompressor"] < 100
-    assert found[f"{name}.lines.demanded"] + found[f"{name}.lines.prefetched"] > 0
-    assert found[f"{name}.area"] == pytest.approx(2.68, abs=0.01) and found[f"{name}.power"] > 1
+    figure = call_for_records("simulate", "deca", "--weights", "bf8", "--density", 0.2, "--timeline", page, *SMALL)
+    assert figure("rate", target="spr-hbm", system="deca:w32:l8", format="bf8", density=0.2) > 0
+    assert 0 < figure("busy", part="decompressor") < 100
+    assert figure("lines", requester="demanded") + figure("lines", requester="prefetched") > 0
+    assert figure("area") == pytest.approx(2.68, abs=0.01) and figure("power") > 1
     assert "in the decompressor" in page.read_text()
     done = call("simulate", "deca", "--system", "software", *SMALL)
-    assert done.returncode == 0 and "stall.memory" in done.stdout
+    assert done.returncode == 0 and "stall, cause memory" in done.stdout and "spr-hbm, software" in done.stdout
 
 
 def test_tiles_are_recorded_where_the_page_draws_them(call_for_records):
-    found = call_for_records("simulate", "deca", "--weights", "bf8", "--trace", 3, *SMALL)
-    name = "spr-hbm.deca:w32:l8.bf8@100%.tile"
-    starts = [found[f"{name}.{tile}.in the decompressor.start"] for tile in range(3)]
-    assert starts == sorted(starts) and found[f"{name}.0.in the decompressor.cycles"] > 0
-    assert f"{name}.3.multiplied.start" not in found
-    assert not any(".tile." in one for one in call_for_records("simulate", "deca", *SMALL))
+    figure = call_for_records("simulate", "deca", "--weights", "bf8", "--trace", 3, *SMALL)
+    starts = [figure("start", tile=tile, step="in the decompressor") for tile in range(3)]
+    assert starts == sorted(starts) and figure("cycles", tile=0, step="in the decompressor") > 0
+    assert figure.has("start", tile=2) and not figure.has("start", tile=3)
+    assert not call_for_records("simulate", "deca", *SMALL).has("start")
 
 
 def test_features_cost_what_they_should(call_for_records):
     def rate(*arguments):
-        found = call_for_records("simulate", "deca", "--weights", "bf8", "--density", 0.05, *SMALL, *arguments)
-        return next(value for name, value in found.items() if name.endswith(".rate"))
+        return call_for_records("simulate", "deca", "--weights", "bf8", "--density", 0.05, *SMALL, *arguments)("rate")
 
     whole = rate()
     for less in (["--fence"], ["--through-l2"], ["--prefetcher", "none"], ["--llc"], ["--flush-every", 4]):
@@ -43,8 +41,8 @@ def test_the_machine_that_the_doctor_has_measured(call, call_for_records, tmp_pa
     done = call("doctor", "--machine", file)
     if "describe it in a YAML file" in done.stderr:
         pytest.skip("a processor that nothing is known of")
-    found = call_for_records("simulate", "deca", "--machine", file, "--parameters", 10**6)
-    assert done.returncode == 0 and found["mine.deca:w32:l8.mxfp4@100%.rate"] > 0
+    figure = call_for_records("simulate", "deca", "--machine", file, "--parameters", 10**6)
+    assert done.returncode == 0 and figure("rate", target="mine", format="mxfp4") > 0
     refused = call("doctor", "--machine", tmp_path / "mine.txt")
     assert refused.returncode == 1 and "ends in .yaml" in refused.stderr
 
@@ -54,25 +52,26 @@ def test_the_bitmasks_of_a_packed_file(call, call_for_records, tmp_path):
     weight[:, 128:] = 0  # half of the tiles are full, half are empty
     uneven = pack(weight, parse_weight("bf8"), mask=weight != 0)
     save(tmp_path / "p.safetensors", {"other": pack(weight, parse_weight("int4:g32")), "uneven": uneven})
-    told = ("--packed", tmp_path / "p.safetensors", "--cores", 4, "--bandwidth", 2000)
-    found = call_for_records("simulate", "deca", *told, "--layer", "uneven")
-    random = call_for_records("simulate", "deca", *told[2:], "--weights", "bf8", "--density", 0.5,
+    options = ("--packed", tmp_path / "p.safetensors", "--cores", 4, "--bandwidth", 2000)
+    figure = call_for_records("simulate", "deca", *options, "--layer", "uneven")
+    random = call_for_records("simulate", "deca", *options[2:], "--weights", "bf8", "--density", 0.5,
                               "--parameters", 128 * 256)  # fmt: skip
-    name = "spr-hbm.deca:w32:l8.bf8@50%.cycles_per_tile"
-    assert found[name] != random[name]
-    assert "spr-hbm.deca:w32:l8.int4:g32@100%.rate" in call_for_records("simulate", "deca", *told)
-    assert "has no matrix 'q'; there are other, uneven" in call("simulate", "deca", *told, "--layer", "q").stderr
+    kernel = {"format": "bf8", "density": 0.5}
+    assert figure("cycles_per_tile", **kernel) != random("cycles_per_tile", **kernel)
+    assert call_for_records("simulate", "deca", *options).has("rate", format="int4:g32", density=1)
+    assert "has no matrix 'q'; there are other, uneven" in call("simulate", "deca", *options, "--layer", "q").stderr
 
 
 def test_a_slower_memory(call_for_records):
     def rate(*arguments):
-        return call_for_records("simulate", "deca", *SMALL, *arguments)["spr-hbm.deca:w32:l8.mxfp4@100%.rate"]
+        return call_for_records("simulate", "deca", *SMALL, *arguments)("rate")
 
     assert rate("--bandwidth", 100) < rate() and rate("--latency", 2000) < rate() == rate("--latency", 143)
 
 
 def test_the_list_of_fitted_parameters(call, call_for_records):
-    assert call_for_records("simulate", "deca", "--fitted")["deca.fitted.memory_latency"] == 143
+    figure = call_for_records("simulate", "deca", "--fitted")
+    assert figure("fitted_parameter", simulator="deca", parameter="memory_latency") == 143
     assert "fitted to" in call("simulate", "deca", "--fitted").stdout
 
 

@@ -1,50 +1,55 @@
-import json
-
 import pytest
+
+from tilepress.records import Record, to_json
 
 SMALL = ("--model", "smollm2-135m", "--tokens", 128)
 
 
 def test_array(call, call_for_records):
-    found = call_for_records("simulate", "array", "harmonia", *SMALL, "--each")
-    name = "harmonia.SmolLM2-135M.prefill_128.batch_1"
-    assert found[f"{name}.time"] > 0 and found[f"{name}.area"] == pytest.approx(3.86, abs=0.05)
-    parts = [value for key, value in found.items() if key.startswith(f"{name}.energy.")]
-    assert sum(parts) == pytest.approx(found[f"{name}.energy"])
-    assert "harmonia, " in found[f"{name}.q 128x576x576.bound"]
+    figure = call_for_records("simulate", "array", "harmonia", *SMALL, "--each")
+    run = {"design": "harmonia", "model": "SmolLM2-135M", "stage": "prefill", "tokens": 128, "batch": 1}
+    assert figure("time", **run) > 0 and figure("area", **run) == pytest.approx(3.86, abs=0.05)
+    parts = [one.value for one in figure.records if one.metric == "energy" and "part" in one.labels]
+    assert len(parts) > 1 and sum(parts) == pytest.approx(figure("energy"))
+    assert "harmonia, " in figure("bound", product="q 128x576x576")
     done = call("simulate", "array", "anda", *SMALL, "--stage", "decode", "--acts", "anda:7,7,6,5")
     assert done.returncode == 0 and "utilisation" in done.stdout
 
 
 def test_mantissas_and_orders_change_time_and_traffic(call_for_records):
-    def figure(what, *arguments):
-        found = call_for_records("simulate", "array", *arguments, *SMALL, "--scope", "linear")
-        return next(value for name, value in found.items() if name.endswith(what))
+    def figure(metric, *arguments):
+        return call_for_records("simulate", "array", *arguments, *SMALL, "--scope", "linear")(metric)
 
-    assert figure(".time", "anda", "--acts", "bfp:g64:m4") < figure(".time", "anda", "--acts", "bfp:g64:m8")
-    rows, columns = (figure(".dram", "harmonia", "--order", order) for order in ("row-major", "column-major"))
+    assert figure("time", "anda", "--acts", "bfp:g64:m4") < figure("time", "anda", "--acts", "bfp:g64:m8")
+    rows, columns = (figure("dram", "harmonia", "--order", order) for order in ("row-major", "column-major"))
     assert rows != columns
 
 
 def test_lists(call, call_for_records):
-    assert call_for_records("simulate", "array", "--fitted")["arrays.fitted.logic_energy"] == 1.9
+    figure = call_for_records("simulate", "array", "--fitted")
+    assert figure("fitted_parameter", simulator="arrays", parameter="logic_energy") == 1.9
     assert "fitted to" in call("simulate", "array", "--fitted").stdout
     assert "figna-m11" in call("simulate", "array", "--list").stdout
-    assert "tender.title" in call_for_records("simulate", "array", "--list")
+    assert call_for_records("simulate", "array", "--list").has("title", design="tender")
 
 
 def test_compare_with_a_front(call, call_for_records, tmp_path):
-    command = "tilepress eval smollm2-135m --data wikitext2"
-    losses = {"": 15.0, " --acts bfp:g64:m8": 15.1, " --acts bfp:g64:m4": 20.0, " --acts bfp:g32:m8 --kv bfp4": 15.6}
-    known = {"name": "m.perplexity", "unit": "", "origin": "measured", "machine": "here"}
-    records = [{**known, "value": value, "command": command + more} for more, value in losses.items()]
+    rounded = [({}, 15.0), ({"activations": "bfp:g64:m8"}, 15.1), ({"activations": "bfp:g64:m4"}, 20.0)]
+    rounded.append(({"activations": "bfp:g32:m8", "kv": "bfp4"}, 15.6))
+    rounded.append(({"statistic": "standard_error"}, 0.5))
+    known = {"model": "smollm2-135m", "text": "wikitext2"}
+    records = [
+        Record("perplexity", known | formats, value, "", "measured", "here", "tilepress eval smollm2-135m")
+        for formats, value in rounded
+    ]
     path = tmp_path / "quality.json"
-    path.write_text(json.dumps(records))
+    path.write_text(to_json(records))
     options = ("--model", "smollm2-135m", "--tokens", "128,256", "--quality", path)
-    found = call_for_records("simulate", "compare", *options)
-    assert found["deca.SmolLM2-135M.decode_256.time"] > 0 and found["figna.SmolLM2-135M.prefill_128.energy"] > 0
-    assert found["anda.bfp:g64:m4.kv_fp16.loss"] == pytest.approx(100 / 3)
-    assert found["harmonia.bfp:g32:m8.kv_bfp4.on_front"] is True
+    figure = call_for_records("simulate", "compare", *options)
+    assert figure("time", design="deca", model="SmolLM2-135M", stage="decode", tokens=256) > 0
+    assert figure("energy", design="figna", stage="prefill", tokens=128) > 0
+    assert figure("loss", design="anda", activations="bfp:g64:m4", kv="fp16") == pytest.approx(100 / 3)
+    assert figure("on_front", design="harmonia", activations="bfp:g32:m8", kv="bfp4") is True
     page = tmp_path / "designs.html"
     shown = call("simulate", "compare", "anda", "harmonia", *options, "--page", page).stdout
     assert "on the front" in shown and "prefill, 256 tokens" in shown
@@ -60,7 +65,7 @@ def test_compare_with_a_front(call, call_for_records, tmp_path):
         (["array", "anda", "--batch", "-2"], "at least one token and one sequence, not 2048 and -2"),
         (["array", "anda", "--kv", "bfp4"], "anda attends with FP16 and cannot multiply"),
         (["array", "harmonia", "--acts", "bfp:g32:m9"], "harmonia cannot multiply bfp m9 × int4"),
-        (["compare", "--tokens", "2K"], "--tokens wants lengths with commas between"),
+        (["compare", "--tokens", "2K"], "--tokens needs lengths with commas between"),
         (["compare", "--area", "-1"], "area is above 0, not -1"),
         (["compare", "--area", "1e-9"], "no unit of anda"),
         (["compare", "--quality", "none.json"], "holds no records of `tilepress eval`"),

@@ -2,34 +2,33 @@ import numpy as np
 import pytest
 
 UNITS = [
-    ("anda-apu", "anda-apu.m8.fp32", 16 * 9 + 3),
-    ("anda-compressor", "anda-compressor.m8", 9),
-    ("harmonia-pe", "harmonia-pe.m8w4.fp32", 16 + 4 + 2),
-    ("harmonia-converter", "harmonia-converter.channels.m8", 32 * 17),
-    ("harmonia-offsets", "harmonia-offsets.top4", 4 * 256 + 256),
-    ("figna", "figna.m14", 1026),
+    ("anda-apu", {"mantissa": 8, "sums": "fp32"}, 16 * 9 + 3),
+    ("anda-compressor", {"mantissa": 8}, 9),
+    ("harmonia-pe", {"mode": "m8w4", "sums": "fp32"}, 16 + 4 + 2),
+    ("harmonia-converter", {"path": "channels", "mantissa": 8}, 32 * 17),
+    ("harmonia-offsets", {"top": 4}, 4 * 256 + 256),
+    ("figna", {"mantissa": 14}, 1026),
 ]
 
 
-@pytest.mark.parametrize("unit, name, cycles", UNITS)
-def test_units(call_for_records, unit, name, cycles):
-    found = call_for_records("simulate", "unit", unit)
-    assert found[f"{name}.equal"] is True
-    assert found[f"{name}.cycles"] == found[f"{name}.cycles.formula"] == cycles
-    assert any(key.startswith(f"{name}.events.") and value > 0 for key, value in found.items())
+@pytest.mark.parametrize("unit, labels, cycles", UNITS)
+def test_units(call_for_records, unit, labels, cycles):
+    figure = call_for_records("simulate", "unit", unit)
+    assert figure("equal", unit=unit, **labels) is True
+    assert figure("cycles", unit=unit) == figure("formula_cycles", unit=unit) == cycles
+    assert any(count > 0 for count in figure.all("events", unit=unit))
 
 
 @pytest.mark.parametrize("mode, cycles", [("m8m4", 16 + 4 + 2), ("m8m8", 32 + 4 + 2)])
 def test_modes(call_for_records, mode, cycles):
-    found = call_for_records("simulate", "unit", "harmonia-pe", "--mode", mode)
-    assert found[f"harmonia-pe.{mode}.fp32.equal"] is True and found[f"harmonia-pe.{mode}.fp32.cycles"] == cycles
+    figure = call_for_records("simulate", "unit", "harmonia-pe", "--mode", mode)
+    assert figure("equal", mode=mode, sums="fp32") is True and figure("cycles", mode=mode) == cycles
 
 
 def test_where_nothing_need_be_equal(call_for_records):
     for arguments in (["fp-fp"], ["fp-int"], ["anda-apu", "--sums", "fp16"]):
-        found = call_for_records("simulate", "unit", *arguments)
-        assert not any(name.endswith(".equal") for name in found)
-        assert any(name.endswith(".total") for name in found)
+        figure = call_for_records("simulate", "unit", *arguments)
+        assert not figure.has("equal") and figure.has("total")
 
 
 def test_given_data_and_words(call, tmp_path):
@@ -38,6 +37,7 @@ def test_given_data_and_words(call, tmp_path):
     for arguments in (["anda-compressor"], ["harmonia-converter", "--path", "tokens"]):
         done = call("simulate", "unit", *arguments, "--data", path, "--mantissa", 4)
         assert done.returncode == 0 and "every bit is that of formats" in done.stdout
+        assert f"{arguments[0]}, " in done.stdout and "mantissa 4" in done.stdout
     np.save(path, np.ones((2, 70)))
     assert "70.0" in call("simulate", "unit", "harmonia-pe", "--mode", "m8m8", "--data", path).stdout
 

@@ -1,14 +1,17 @@
 """benchmarks/quality.py saves each row as it is made, goes on where it stopped, and the README shows what it saved."""
 
 import importlib
-import json
 import sys
 from pathlib import Path
 
 import pytest
 
+from tilepress.records import Record
+from tilepress.report import read_records
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 ROW = "int4:g32@50%+bfp:g32:m7 wanda"
+OUT = {"model": "out"}
 
 
 @pytest.fixture
@@ -24,18 +27,26 @@ def quality(tmp_path, monkeypatch):
     def answer(command, folder):
         module.asked.append(command)
         model = command[2] if command[0] == "bench" else command[1]
+        of, text, task = {"model": model}, {"model": model, "text": "wikitext2"}, {"model": model, "task": "piqa"}
         figures = {
-            "compress": {"size.before": 400e6, "size.after": 100e6, "time": 1.0, "layer.error": 0.1},
-            "eval": {
-                f"{model}.wikitext2.perplexity": 20.0,
-                f"{model}.wikitext2.kl_divergence": 0.25,
-                f"{model}.piqa.accuracy": 0.6,
-                f"{model}.piqa.accuracy.error": 0.1,
-            },
-            "bench": {"read_bandwidth": 1.0, f"{model}.decode.depth_121.batch_1": 50.0},
+            "compress": [
+                ("source_size", OUT, 400e6),
+                ("size", OUT, 100e6),
+                ("time", OUT, 1.0),
+                ("bits_per_weight", OUT, 4.5),
+                ("layer_error", {**OUT, "layer": "lm_head"}, 0.1),
+                ("time", {**OUT, "shape": "8x8"}, 0.1),
+            ],
+            "eval": [
+                ("perplexity", text, 20.0),
+                ("kl_divergence", text, 0.25),
+                ("accuracy", task, 0.6),
+                ("accuracy", {**task, "statistic": "standard_error"}, 0.1),
+            ],
+            "bench": [("read_bandwidth", {}, 1.0), ("decode", {**of, "depth": 121, "batch": 1}, 50.0)],
         }[command[0]]
         text = " ".join(["tilepress", *command, "--json"])
-        return [{"name": name, "value": value, "unit": "", "command": text} for name, value in figures.items()]
+        return [Record(metric, labels, value, "", "measured", "m", text) for metric, labels, value in figures]
 
     monkeypatch.setattr(module, "run", answer)
     monkeypatch.setattr(module, "processor", lambda: "neoverse-n1")
@@ -66,13 +77,17 @@ def test_a_row_is_made_once_and_again_with_other_settings(quality, tmp_path):
     asked = quality.call("smollm2-135m", ROW)
     assert [command[0] for command in asked] == ["eval", "bench", "compress", "eval", "bench"]
     (path,) = (tmp_path / "quality").iterdir()
-    names = [record["name"] for record in json.loads(path.read_text())]
-    assert f"{ROW}.size.after" in names and not any("layer.error" in name for name in names)
+    figures = [(one.metric, one.labels) for one in read_records([path])]
+    pruned = {"model": "int4:g32@50%+bfp:g32:m7", "prune": "wanda"}
+    assert [one for one in figures if one[1] == pruned] == [
+        ("source_size", pruned), ("size", pruned), ("time", pruned)]  # fmt: skip
+    assert ("perplexity", {**pruned, "text": "wikitext2"}) in figures
+    assert not any("layer" in labels or metric == "read_bandwidth" for metric, labels in figures)
     assert quality.call("smollm2-135m", ROW) == []
     assert [command[0] for command in quality.call(ROW, "--items", "7")] == ["compress", "eval", "bench"]
-    records = json.loads(path.read_text())
-    assert [record["name"] for record in records] == names
-    assert {record["command"] for record in records if record["name"].endswith("piqa.accuracy")} == {
+    records = read_records([path])
+    assert [(one.metric, one.labels) for one in records] == figures
+    assert {one.command for one in records if one.metric == "accuracy"} == {
         "tilepress eval smollm2-135m --data wikitext2 --windows 1 --task piqa --items 25 --json",
         "tilepress eval out --against smollm2-135m --data wikitext2 --windows 1 --task piqa --items 7 --json",
     }

@@ -67,12 +67,11 @@ def test_a_model_that_cannot_have_it_is_refused_before_any_work(tmp_path):
 
 def test_the_command_line(folders, call, call_for_records):  # noqa: F811
     plain, small, text = folders
-    assert call_for_records("generate", plain, "w5 w6", "--tokens", 4, "--kv", "bfp4", "--smoothing", "online")["text"]
-    assert call_for_records("generate", small, "w5 w6", "--tokens", 4)["text"]
+    assert call_for_records("generate", plain, "w5 w6", "--tokens", 4, "--kv", "bfp4", "--smoothing", "online")("text")
+    assert call_for_records("generate", small, "w5 w6", "--tokens", 4)("text")
     how = ("--data", text, "--window", 100, "--windows", 2)
     values = {
-        kv: next(v for k, v in call_for_records("eval", plain, *how, "--kv", kv).items() if k.endswith(".perplexity"))
-        for kv in ("fp16", "bfp8", "bfp:m1")
+        kv: call_for_records("eval", plain, *how, "--kv", kv)("perplexity", kv=kv) for kv in ("fp16", "bfp8", "bfp:m1")
     }
     assert abs(values["bfp8"] / values["fp16"] - 1) < 0.02 < abs(values["bfp:m1"] / values["fp16"] - 1)
     assert_refused(call("eval", plain, *how, "--kv", "bfp5"), "'bfp5' is no cache format")
@@ -80,8 +79,8 @@ def test_the_command_line(folders, call, call_for_records):  # noqa: F811
     assert_refused(call("eval", plain, *how, "--smoothing", "online"), "--smoothing is of the cache that --kv names")
 
 
-def texts(records):
-    return [value for name, value in records.items() if name.endswith("text")]
+def texts(figures):
+    return figures.all("text")
 
 
 @pytest.mark.parametrize("kv", [(), ("--kv", "sparse:k30,v50")])
@@ -144,7 +143,7 @@ def test_eval_takes_the_cache_that_the_model_remembers(folders, call_for_records
     _, small, text = folders
     how = ("eval", small, "--data", text, "--window", 100, "--windows", 1)
     remembered, said, plain = (
-        next(v for k, v in call_for_records(*how, *more).items() if k.endswith(".perplexity"))
+        call_for_records(*how, *more)("perplexity")
         for more in ((), ("--kv", "bfp4", "--smoothing", "online"), ("--kv", "fp16"))
     )
     assert remembered == said != plain

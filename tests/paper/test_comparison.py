@@ -46,7 +46,8 @@ def test_a_cell(value, unit, ours, relation, deviation, state):
     published = [Published("r", "c", value, unit, PLACE, relation=relation)]
     (found,) = records(item(published, Ours("r", "c", ours)))
     assert found.deviation == (None if deviation is None else pytest.approx(deviation))
-    assert (found.state, found.unit, found.item, found.name) == (state, unit, "mine/table1", "mine/table1.r.c")
+    assert (found.state, found.unit, found.item) == (state, unit, "mine/table1")
+    assert (found.metric, found.row, found.column) == ("reproduction", "r", "c")
     assert found.paper == (value if relation == "=" else f"{relation} {value:g}")
 
 

@@ -1,7 +1,7 @@
 """Chromium, without a screen: one process for all tests, spoken to over its debugging pipe.
 
 Options that make it dump a page and go (--dump-dom, --screenshot) need its virtual clock, and with that it gave no
-answer at times; why was not found. Over the pipe the clock is real and each question has its answer, and the profile,
+answer at times; why is not known. Over the pipe the clock is real and each question has its answer, and the profile,
 the processes and the pipe go when the tests do.
 """
 
@@ -93,22 +93,22 @@ class Pipe:
             while b"\0" not in self._rest:
                 self._rest += self._some(end - time.monotonic())
             message, _, self._rest = self._rest.partition(b"\0")
-            found = json.loads(message)
-            if "method" in found:
-                self.events.append(found)
-            yield found
+            answer = json.loads(message)
+            if "method" in answer:
+                self.events.append(answer)
+            yield answer
 
     def _some(self, seconds: float) -> bytes:
         ready, _, _ = select.select([self._in], [], [], max(0.0, seconds))
-        found = os.read(self._in, 1 << 20) if ready else b""
-        if not found:
+        data = os.read(self._in, 1 << 20) if ready else b""
+        if not data:
             why = "has gone" if ready else f"gave no answer in {SECONDS} s"
             raise BrowserError(f"chromium {why}: {self.log.read_text('utf-8', 'replace')[-1000:]}")
-        return found
+        return data
 
 
 def _above(descriptor: int) -> int:
-    """The same beyond those that the browser wants."""
+    """The same beyond those that the browser needs."""
     other = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 10)
     os.close(descriptor)
     return other
@@ -132,10 +132,10 @@ class Tab:
     def run(self, script: str) -> Any:
         """What `script`, the body of an async function, returns in the page."""
         whole = f"(async () => {{ {script} }})()"
-        found = self._call("Runtime.evaluate", expression=whole, awaitPromise=True, returnByValue=True)
-        if "exceptionDetails" in found:
-            raise BrowserError(str(found["exceptionDetails"]["exception"].get("description", found)))
-        return found["result"].get("value")
+        answer = self._call("Runtime.evaluate", expression=whole, awaitPromise=True, returnByValue=True)
+        if "exceptionDetails" in answer:
+            raise BrowserError(str(answer["exceptionDetails"]["exception"].get("description", answer)))
+        return answer["result"].get("value")
 
     @property
     def problems(self) -> list[str]:

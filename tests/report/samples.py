@@ -6,122 +6,137 @@ HERE, THERE = "Neoverse-N1, 2 CPUs", "Xeon <b>, 16 CPUs"
 HOSTILE = "<img src=x onerror='window.hacked=1'></script><script>window.hacked=1</script>\"&lt;|*x*"
 
 
-def made(command, machine=HERE, origin="measured", **figures):
-    """Records of one command; a figure is value or (value, unit), and __ stands for a dot in its name."""
-    return named(command, {name.replace("__", "."): value for name, value in figures.items()}, machine, origin)
+def records(command, *figures, machine=HERE, origin="measured"):
+    """Records of one command; a figure is (metric, value[, unit[, labels]])."""
+    return [record(command, *figure, machine=machine, origin=origin) for figure in figures]
 
 
-def named(command, figures, machine=HERE, origin="measured"):
-    pairs = {name: value if isinstance(value, tuple) else (value, "") for name, value in figures.items()}
-    return [Record(name, value, unit, origin, machine, command) for name, (value, unit) in pairs.items()]
+def record(command, metric, value, unit="", labels=None, *, machine=HERE, origin="measured"):
+    return Record(metric, labels or {}, value, unit, origin, machine, command)
 
 
 def evaluated(model, perplexity, kl):
-    return named(
+    on = {"model": model, "text": "wikitext2"}
+    return records(
         "tilepress eval out --against base --json",
-        {
-            f"{model}.wikitext2.perplexity": perplexity,
-            f"{model}.wikitext2.perplexity.error": 0.5,
-            f"{model}.wikitext2.reference_perplexity": 15.25,
-            f"{model}.wikitext2.kl_divergence": (kl, "nat"),
-        },
+        ("perplexity", perplexity, "", on),
+        ("perplexity", 0.5, "", {**on, "statistic": "standard_error"}),
+        ("reference_perplexity", 15.25, "", on),
+        ("kl_divergence", kl, "nat", on),
     )
 
 
+def sizes(command, **models):
+    return records(command, *(("size", size, "B", {"model": model}) for model, size in models.items()))
+
+
 def quality():
-    sizes = {"int4.size.before": (5.4e8, "B"), "int4.size.after": (1.7e8, "B"), "bf8.size.after": (2.2e8, "B")}
+    command = "tilepress compress base -o out --json"
     return [
         *evaluated("int4", 20.5, 0.3125),
         *evaluated("bf8", 15.75, 0.0625),
-        *named("tilepress compress base -o out --json", sizes),
+        *records(command, ("source_size", 5.4e8, "B", {"model": "int4"})),
+        *sizes(command, int4=1.7e8, bf8=2.2e8),
     ]
 
 
 def demonstrated():
-    figures = {}
+    figures = []
     for name, size, perplexity, decode in (("base", 5.4e8, 15.25, 17.5), ("int4", 1.7e8, 16.5, 110.0)):
-        figures |= {f"{name}.size": (size, "B"), f"{name}.perplexity": perplexity}
-        figures |= {f"{name}.decode": (decode, "token/s"), f"{name}.decode.predicted": (2 * decode, "token/s")}
-    return named("tilepress demo --json", figures)
+        model = {"model": name}
+        figures += [("size", size, "B", model), ("perplexity", perplexity, "", model)]
+        figures += [("decode", decode, "token/s", model), ("predicted_decode", 2 * decode, "token/s", model)]
+    return records("tilepress demo --json", *figures)
 
 
 def decoding():
-    figures = {
-        "int4.decode.depth_121.batch_1": (114.5, "token/s"),
-        "int4.decode.depth_121.batch_1.sigma": (0.75, "token/s"),
-        "int4.decode.depth_121.batch_1.over.llama.cpp Q4_0": (0.8125, "x"),
-        "int4.decode.depth_121.batch_1.over.transformers": (6.25, "x"),
-        "llama.cpp Q4_0.decode.depth_121.batch_1": (141.0, "token/s"),
-        "transformers.decode.depth_121.batch_1": (18.25, "token/s"),
-    }
-    return named("tilepress bench model int4 --json", figures)
+    at = {"depth": 121, "batch": 1}
+    int4 = {"model": "int4", **at}
+    return records(
+        "tilepress bench model int4 --json",
+        ("decode", 114.5, "token/s", int4),
+        ("decode", 0.75, "token/s", {**int4, "statistic": "standard_deviation"}),
+        ("decode_speedup", 0.8125, "x", {**int4, "peer": "llama.cpp Q4_0"}),
+        ("decode_speedup", 6.25, "x", {**int4, "peer": "transformers"}),
+        ("decode", 141.0, "token/s", {"library": "llama.cpp Q4_0", **at}),
+        ("decode", 18.25, "token/s", {"library": "transformers", **at}),
+    )
 
 
 def layers(machine=HERE):
-    figures = {"read_bandwidth.64x32.b1": (36.0, "GB/s")}
-    for index, name in enumerate(("int4:g32+int8", "torch float32")):
-        figures |= {
-            f"{name}.64x32.b1.time": (1.5 + 4 * index, "us"),
-            f"{name}.64x32.b1.share_of_read_bandwidth": 0.875 - index / 2,
-        }
-    figures["int4:g32+int8.64x32.b1.over.torch float32"] = (3.625, "x")
-    figures["int4:g32+int8.64x32.b1.predicted_bound"] = "memory"
-    return named("tilepress bench linear --json", figures, machine)
+    at = {"shape": "64x32", "batch": 1}
+    int4 = {"format": "int4:g32", "density": 1.0, "activations": "int8", **at}
+    figures = [("read_bandwidth", 36.0, "GB/s", at)]
+    for index, labels in enumerate((int4, {"library": "torch float32", **at})):
+        figures += [("time", 1.5 + 4 * index, "us", labels), ("share_of_read_bandwidth", 0.875 - index / 2, "", labels)]
+    figures.append(("speedup", 3.625, "x", {**int4, "peer": "torch float32"}))
+    figures.append(("predicted_bound", "memory", "", int4))
+    return records("tilepress bench linear --json", *figures, machine=machine)
 
 
 def roofs():
     rates = {"memory": 8.5e11, "vector": 2.8e11, "matrix": 8.75e9}
-    figures = {}
-    for kernel, memory, vector in (("mxfp4@100%", 272.0, 195.0), ("bf8@20%", 166.4, 142.0)):
+    figures = []
+    for format, density, memory, vector in (("mxfp4", 1.0, 272.0, 195.0), ("bf8", 0.2, 166.4, 142.0)):
+        kernel = {"target": "spr-hbm", "format": format, "density": density}
         demands = {"memory": memory, "vector": vector, "matrix": 1.0}
         limits = {domain: rates[domain] / demand for domain, demand in demands.items()}
         bound = min(limits, key=limits.get)
         for domain, demand in demands.items():
-            figures[f"spr-hbm.{kernel}.{domain}.demand"] = demand
-            figures[f"spr-hbm.{kernel}.{domain}.limit"] = (limits[domain], "tile/s")
-        figures[f"spr-hbm.{kernel}.bound_by"] = bound
-        figures[f"spr-hbm.{kernel}.rate"] = (512 * limits[bound] / 1e12, "TFLOPS")
-    return named("tilepress roofsurface --machine spr-hbm --json", figures, origin="model")
+            figures.append(("demand", demand, "", {**kernel, "domain": domain}))
+            figures.append(("limit", limits[domain], "tile/s", {**kernel, "domain": domain}))
+        figures += [("bound_by", bound, "", kernel), ("rate", 512 * limits[bound] / 1e12, "TFLOPS", kernel)]
+    return records("tilepress roofsurface --machine spr-hbm --json", *figures, origin="model")
 
 
 def measured(machine=HERE, rows=1, isa="neon_dotprod", features="asimd asimddp"):
-    figures = {"cpu.cores": (2, "cores"), "cpu.frequency": (2.5, "GHz"), "isa.active": isa, "cpu.features": features}
-    figures |= {"read_bandwidth.threads_1": (18.5, "GB/s"), "read_bandwidth.threads_2": (36.5, "GB/s")}
-    figures |= {"vector_rate": (10.0, "Goperation/s"), "matrix_rate": (0.3125, "Goperation/s"), "matrix_rows": rows}
-    return named("tilepress doctor --json", figures, machine)
+    figures = [
+        ("cpu_cores", 2, "cores"),
+        ("cpu_frequency", 2.5, "GHz"),
+        ("active_isa", isa),
+        ("cpu_features", features),
+    ]
+    figures += [("read_bandwidth", rate, "GB/s", {"threads": threads}) for threads, rate in ((1, 18.5), (2, 36.5))]
+    figures += [("vector_rate", 10.0, "Goperation/s"), ("matrix_rate", 0.3125, "Goperation/s"), ("matrix_rows", rows)]
+    return records("tilepress doctor --json", *figures, machine=machine)
 
 
 def search():
+    model = {"model": "base"}
     steps = [("4,4,4,4", 1093.0, False), ("8,8,8,8", 0.25, True), ("8,7,8,7", 0.75, True)]
-    figures = {"loss": (0.75, "%"), "activations": "anda:8,7,8,7"}
+    figures = [("loss", 0.75, "%", model), ("activations", "anda:8,7,8,7", "", model)]
     for number, (mantissas, loss, accepted) in enumerate(steps, 1):
-        figures |= {f"step.{number}.mantissas": mantissas, f"step.{number}.loss": (loss, "%")}
-        figures[f"step.{number}.accepted"] = accepted
-    return named("tilepress search base --json", figures)
+        step = {**model, "step": number}
+        figures += [("mantissas", mantissas, "", step), ("loss", loss, "%", step), ("accepted", accepted, "", step)]
+    return records("tilepress search base --json", *figures)
 
 
 def simulated():
-    start = "spr-hbm.deca:w32:l8.bf8@30%"
-    figures = {f"{start}.memory": (92.5, "%"), f"{start}.matrix": (41.25, "%"), f"{start}.decompressor": (71.5, "%")}
-    figures |= {f"{start}.stall.memory": (3.5, "cycle"), f"{start}.stall.cache": (1.25, "cycle")}
+    run = {"target": "spr-hbm", "system": "deca:w32:l8", "format": "bf8", "density": 0.3}
+    busy = {"memory": 92.5, "matrix": 41.25, "decompressor": 71.5}
+    figures = [("busy", share, "%", {**run, "part": part}) for part, share in busy.items()]
+    figures += [
+        ("stall", 3.5, "cycle", {**run, "cause": "memory"}),
+        ("stall", 1.25, "cycle", {**run, "cause": "cache"}),
+    ]
     for tile in range(3):
         for step, (first, cycles) in {"waiting for memory": (0, 90), "in the decompressor": (95, 17)}.items():
-            figures[f"{start}.tile.{tile}.{step}.start"] = (first + 40 * tile, "cycle")
-            figures[f"{start}.tile.{tile}.{step}.cycles"] = (cycles, "cycle")
-    return named("tilepress simulate deca --trace 3 --json", figures, origin="simulated")
+            at = {**run, "tile": tile, "step": step}
+            figures += [("start", first + 40 * tile, "cycle", at), ("cycles", cycles, "cycle", at)]
+    return records("tilepress simulate deca --trace 3 --json", *figures, origin="simulated")
 
 
 def arrays():
-    start = "anda.llama-13b.prefill_2048.batch_1"
-    figures = {f"{start}.energy": (30.0, "mJ"), f"{start}.energy.compute": (12.5, "mJ")}
-    figures |= {f"{start}.energy.DRAM": (17.5, "mJ"), f"{start}.area": (2.125, "mm2")}
-    return named("tilepress simulate array anda --json", figures, origin="simulated")
+    run = {"design": "anda", "model": "llama-13b", "stage": "prefill", "tokens": 2048, "batch": 1}
+    parts = [("energy", joules, "mJ", {**run, "part": part}) for part, joules in (("compute", 12.5), ("DRAM", 17.5))]
+    figures = [("energy", 30.0, "mJ", run), *parts, ("area", 2.125, "mm2", run)]
+    return records("tilepress simulate array anda --json", *figures, origin="simulated")
 
 
 def reproduction(item, row, column, value, paper=None, deviation=None, state=None, unit="%", note=""):
-    name, command = f"{item}.{row}.{column}", f"tilepress reproduce {item}"
+    command = f"tilepress reproduce {item}"
     return Reproduction(
-        name, value, unit, "measured", HERE, command, item, row, column, paper, deviation, state, note
+        "reproduction", {}, value, unit, "measured", HERE, command, item, row, column, paper, deviation, state, note
     )  # fmt: skip
 
 
@@ -138,9 +153,9 @@ def reproductions():
 
 def hostile():
     return [
-        *named(HOSTILE, {HOSTILE: HOSTILE}, HOSTILE),
+        record(HOSTILE, HOSTILE, HOSTILE, HOSTILE, {HOSTILE: HOSTILE}, machine=HOSTILE),
         *evaluated(HOSTILE, 99.5, 0.5),
-        *named("tilepress compress x", {f"{HOSTILE}.size.after": (1e8, "B")}),
+        *sizes("tilepress compress x", **{HOSTILE: 1e8}),
     ]
 
 

@@ -1,6 +1,6 @@
 """The README's pictures of the report: `python -m tests.report.screenshots [RECORDS…]` takes them.
 
-Without records they are of the kept results.
+Without records they are of the saved results.
 """
 
 import sys

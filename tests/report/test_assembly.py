@@ -11,7 +11,7 @@ from tilepress.report.blocks import Cards, Comparison, Estimate, Plot, Surface, 
 
 from . import samples
 
-KEPT = Path(__file__).parents[2] / "benchmarks" / "results"
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 KEYS = ["summary", "quality", "speed", "surface", "search", "precision", "kv", "simulators", "energy", "papers", "rest"]
 
 
@@ -47,17 +47,18 @@ def test_every_kind_of_record_has_its_section():
         (samples.simulated, ["simulators"]),
         (samples.arrays, ["energy"]),
         (samples.reproductions, ["precision", "kv", "energy", "papers"]),
-        (lambda: samples.named("tilepress doctor", {"kernel.pack.chosen": "avx2"}), ["rest"]),
+        (lambda: [samples.record("tilepress doctor", "chosen_kernel", "avx2", "", {"operation": "pack"})], ["rest"]),
     ],
 )
 def test_a_section_is_there_only_where_records_hold_its_figures(make, keys):
     assert [section.key for section in sections(make())] == ["summary", *keys]
 
 
-@pytest.mark.parametrize("records", [samples.everything(), read_records([KEPT])], ids=["samples", "kept results"])
+@pytest.mark.parametrize("records", [samples.everything(), read_records([RESULTS])], ids=["samples", "saved results"])
 def test_no_plot_and_no_table_shows_a_number_that_no_record_holds(records):
     held = {one.value for one in records} | {one.paper for one in records if isinstance(one, Reproduction)}
-    held |= {int(part) for one in records for part in re.findall(r"\d+", one.name)}  # numbers of steps and tiles
+    held |= {label for one in records for label in one.labels.values()}  # numbers of steps and tiles
+    held |= {int(part) for one in records if isinstance(one, Reproduction) for part in re.findall(r"\d+", one.row)}
     for section in sections(records):
         for one in section.blocks:
             if isinstance(one, Plot):
@@ -92,22 +93,37 @@ def test_quality_with_errors_beside_figures():
     assert list(zip(trace["text"], trace["x"], trace["y"], strict=True)) == [
         ("int4", 1.7e8, 20.5), ("bf8", 2.2e8, 15.75)]  # fmt: skip
     worse = [*samples.quality(), *samples.evaluated("nf4", 30.5, 0.5)]
-    worse += samples.named("tilepress compress x", {"nf4.size.after": (1.8e8, "B")})
+    worse += samples.sizes("tilepress compress x", nf4=1.8e8)
     (trace,) = block(worse, "quality", Plot).traces
     assert trace["text"] == ["int4", "", "bf8"] and trace["marker"]["symbol"][1] == "circle-open"
+
+
+def test_models_with_other_activations_or_caches_have_rows_of_their_own():
+    on, command = {"model": "base", "text": "ptb"}, "tilepress eval base --json"
+    rounded = {**on, "activations": "int8", "kv": "bfp4"}
+    records = samples.records(command, ("perplexity", 9.5, "", on), ("perplexity", 9.75, "", rounded))
+    table = block(records, "quality", Table, "Quality on ptb")
+    assert table.columns == ["model", "activations", "KV cache", "perplexity"]
+    assert table.rows == [["base", "", "", 9.5], ["base", "int8", "bfp4", 9.75]]
+
+
+def test_a_record_with_a_label_that_no_family_has_is_shown_with_the_others():
+    (one,) = samples.records("x", ("time", 2.5, "us", {"library": "torch", "shape": "8x8", "batch": 1, "moon": "full"}))
+    (table,) = blocks([one], "rest")
+    assert table.rows == [["time", "library torch, shape 8x8, batch 1, moon full", 2.5, "us", "measured", samples.HERE]]
 
 
 def test_the_summary():
     (cards,) = blocks(samples.everything(), "summary")
     assert isinstance(cards, Cards)
-    found = {card.label: card for card in cards.cards}
-    assert found["Quality held"].figure == "0.0625 nat KL" and "15.75, 15.25 before" in found["Quality held"].detail
-    assert found["Decoding"].figure == "114.5 token/s"
-    assert found["Decoding"].detail.startswith("int4: 6.25 × transformers, 0.812 × llama.cpp Q4_0")
-    assert found["Of the read bandwidth"].figure == "88 %" and "; 36 GB/s" in found["Of the read bandwidth"].detail
-    assert "by the model, memory binds" in found["Of the read bandwidth"].detail
-    assert found["Values of the papers that match"].figure == "4 of 6"
-    assert found["Values of the papers that match"].detail == "2 deviate; 1 more are not possible here"
+    card = {one.label: one for one in cards.cards}
+    assert card["Quality held"].figure == "0.0625 nat KL" and "15.75, 15.25 before" in card["Quality held"].detail
+    assert card["Decoding"].figure == "114.5 token/s"
+    assert card["Decoding"].detail.startswith("int4: 6.25 × transformers, 0.812 × llama.cpp Q4_0")
+    assert card["Of the read bandwidth"].figure == "88 %" and "; 36 GB/s" in card["Of the read bandwidth"].detail
+    assert "by the model, memory binds" in card["Of the read bandwidth"].detail
+    assert card["Values of the papers that match"].figure == "4 of 6"
+    assert card["Values of the papers that match"].detail == "2 deviate; 1 more are not possible here"
 
 
 def test_a_demonstration_before_and_after():
@@ -120,11 +136,12 @@ def test_a_demonstration_before_and_after():
 
 
 def test_a_front_of_formats_and_machines():
-    points = {("anda.8,8.kv_a", 0.25, 30.0, True), ("figna.16.kv_a", 0.0, 90.0, False)}
-    figures = {}
-    for name, loss, energy, best in sorted(points):
-        figures |= {f"{name}.loss": (loss, "%"), f"{name}.energy": (energy, "mJ"), f"{name}.on_front": best}
-    plot = block(samples.named("tilepress simulate compare", figures), "energy", Plot)
+    points = [("anda", "8,8", 0.25, 30.0, True), ("figna", "16", 0.0, 90.0, False)]
+    figures = []
+    for design, activations, loss, energy, best in points:
+        at = {"design": design, "activations": activations, "kv": "a"}
+        figures += [("loss", loss, "%", at), ("energy", energy, "mJ", at), ("on_front", best, "", at)]
+    plot = block(samples.records("tilepress simulate compare", *figures), "energy", Plot)
     assert plot.traces[0]["x"] == [30.0, 90.0] and plot.traces[0]["marker"]["symbol"] == ["circle", "circle-open"]
     assert plot.layout["xaxis"]["title"]["text"] == "energy, mJ"
 
@@ -144,7 +161,7 @@ def test_a_surface_has_the_rates_that_limits_and_demands_give():
     assert surface.flops_per_operation == pytest.approx(512)
     point = surface.points[0]
     assert (point["x"], point["y"], point["bound"]) == (1 / 272, 1 / 195, "vector")
-    no_vectors = [one for one in samples.roofs() if ".vector." not in one.name]
+    no_vectors = [one for one in samples.roofs() if one.labels.get("domain") != "vector"]
     assert not any(isinstance(one, Surface) for one in blocks(no_vectors, "surface"))
 
 
@@ -165,7 +182,7 @@ def test_tiles_lie_where_they_were():
 def test_parts_of_energy_are_stacked_and_one_part_is_no_breakdown():
     plot = block(samples.arrays(), "energy", Plot)
     assert plot.layout["barmode"] == "stack" and [trace["name"] for trace in plot.traces] == ["compute", "DRAM"]
-    fewer = [one for one in samples.arrays() if "compute" not in one.name]
+    fewer = [one for one in samples.arrays() if one.labels.get("part") != "compute"]
     assert not any(isinstance(one, Plot) for one in blocks(fewer, "energy"))
 
 
@@ -228,7 +245,7 @@ def test_large_numbers_have_prefixes_and_small_ones_four_digits():
 
 
 def test_papers_values_come_first_and_all_are_there():
-    (found,) = blocks(samples.reproductions(), "papers")
-    assert isinstance(found, Comparison) and len(found.records) == len(samples.reproductions())
-    states = [one.state for one in found.records]
+    (comparison,) = blocks(samples.reproductions(), "papers")
+    assert isinstance(comparison, Comparison) and len(comparison.records) == len(samples.reproductions())
+    states = [one.state for one in comparison.records]
     assert states == ["deviates"] * 2 + ["matches"] * 4 + ["not possible here"] + [None] * 6

@@ -12,26 +12,26 @@ from tilepress.roofsurface.kernels import Kernel
 from . import samples
 
 WORK = """
-const $ = (id) => document.getElementById(id), found = { hacked: window.hacked ?? null };
+const $ = (id) => document.getElementById(id), seen = { hacked: window.hacked ?? null };
 await Page.drawAll();
-found.plots = Page.plots().length;
-found.empty = Page.plots().filter((one) => !one.querySelector(".main-svg, canvas")).length;
-found.undrawn = Page.plots().filter((one) => one.dataset.drawn !== "yes").map((one) => one.textContent);
+seen.plots = Page.plots().length;
+seen.empty = Page.plots().filter((one) => !one.querySelector(".main-svg, canvas")).length;
+seen.undrawn = Page.plots().filter((one) => one.dataset.drawn !== "yes").map((one) => one.textContent);
 const numbers = (traces) => JSON.stringify(traces.map(({ x, y, z, base }) => [x, y, z, base]));
 const data = (one) => JSON.parse(document.getElementById(one.dataset.plot).textContent).traces;
-found.invented = Page.plots().filter((one) => !one.dataset.kind && numbers(one.data) !== numbers(data(one))).length;
-found.buttons = [...new Set([...document.querySelectorAll(".modebar-btn")].map((one) => one.dataset.title))].sort();
-found.images = document.querySelectorAll("img").length;
+seen.invented = Page.plots().filter((one) => !one.dataset.kind && numbers(one.data) !== numbers(data(one))).length;
+seen.buttons = [...new Set([...document.querySelectorAll(".modebar-btn")].map((one) => one.dataset.title))].sort();
+seen.images = document.querySelectorAll("img").length;
 
 const table = [...document.querySelectorAll("table.sortable")].find((one) => one.textContent.includes("KL divergence"));
 const column = () => [...table.tBodies[0].rows].map((row) => row.cells[2].textContent);
 const button = table.tHead.rows[0].cells[2].querySelector("button");
-found.unsorted = column();
+seen.unsorted = column();
 button.click();
-found.rising = column();
+seen.rising = column();
 button.click();
-found.falling = column();
-found.says = table.tHead.rows[0].cells[2].getAttribute("aria-sort");
+seen.falling = column();
+seen.says = table.tHead.rows[0].cells[2].getAttribute("aria-sort");
 
 const form = document.querySelector("#papers form"), rows = () => [...document.querySelectorAll("#papers tbody tr")];
 const filtered = (fields) => {
@@ -41,12 +41,12 @@ const filtered = (fields) => {
   form.reset();
   return [count, form.querySelector(".count").textContent];
 };
-found.all = filtered({});
-found.deca = filtered({ paper: "deca" });
-found.deviates = filtered({ state: "deviates" });
-found.far = filtered({ deviation: "20" });
-found.words = filtered({ words: "table3 mxu" });
-found.nothing = filtered({ paper: "deca", state: "matches" });
+seen.all = filtered({});
+seen.deca = filtered({ paper: "deca" });
+seen.deviates = filtered({ state: "deviates" });
+seen.far = filtered({ deviation: "20" });
+seen.words = filtered({ words: "table3 mxu" });
+seen.nothing = filtered({ paper: "deca", state: "matches" });
 
 const controls = $("controls").elements;
 const choose = (fields) => {
@@ -61,37 +61,37 @@ const shown = () => ({
 });
 const twice = { machine: "spr-hbm", density: "50", batch: "2", width: "4", tables: "2" };
 choose({ ...twice, decompressor: "deca", format: "mxfp4" });
-found.engine_shown = shown();
+seen.engine_shown = shown();
 choose({ ...twice, decompressor: "libxsmm", format: "bf8" });
-found.software_shown = shown();
+seen.software_shown = shown();
 choose({ decompressor: "deca", format: "bf8", density: "20", batch: "0", width: "5", tables: "3" });
 
-found.start = choose({});
-found.density = choose({ density: "100" });
-found.batch = choose({ batch: "4" });
-found.engine = choose({ width: "3", tables: "2" });
-found.software = choose({ decompressor: "libxsmm", format: "mxfp4" });
-found.gpu = choose({ machine: "h100-80gb-pcie" });
-found.without = controls.decompressor.value;
-found.here = choose({ machine: "Neoverse-N1, 2 CPUs", decompressor: "libxsmm" });
-found.instead = controls.decompressor.value;
+seen.start = choose({});
+seen.density = choose({ density: "100" });
+seen.batch = choose({ batch: "4" });
+seen.engine = choose({ width: "3", tables: "2" });
+seen.software = choose({ decompressor: "libxsmm", format: "mxfp4" });
+seen.gpu = choose({ machine: "h100-80gb-pcie" });
+seen.without = controls.decompressor.value;
+seen.here = choose({ machine: "Neoverse-N1, 2 CPUs", decompressor: "libxsmm" });
+seen.instead = controls.decompressor.value;
 const ours = { machine: "Neoverse-N1, 2 CPUs", decompressor: "kernels", activations: "auto", format: "int4:g32" };
 choose({ ...ours, density: "50", batch: "0" });
 await Explorer.look();
-found.ours = [controls.decompressor.value, $("bound").textContent, $("explorer-command").textContent];
-found.ours_shown = shown();
-found.regions = [...document.querySelectorAll("#explorer-bord .legendtext")].map((one) => one.textContent);
+seen.ours = [controls.decompressor.value, $("bound").textContent, $("explorer-command").textContent];
+seen.ours_shown = shown();
+seen.regions = [...document.querySelectorAll("#explorer-bord .legendtext")].map((one) => one.textContent);
 choose({ ...ours, batch: "1" });
-found.uncounted = [$("problem").textContent, $("rate").textContent];
+seen.uncounted = [$("problem").textContent, $("rate").textContent];
 choose({ machine: "spr-ddr", decompressor: "libxsmm", format: "int2:g32", density: "100", batch: "4" });
-found.problem = $("problem").hidden ? null : $("problem").textContent;
-found.command = (choose({ decompressor: "deca", format: "bf8" }), $("explorer-command").textContent);
+seen.problem = $("problem").hidden ? null : $("problem").textContent;
+seen.command = (choose({ decompressor: "deca", format: "bf8" }), $("explorer-command").textContent);
 
 const before = getComputedStyle(document.body).backgroundColor;
 $("theme").click();
-found.theme = [before, getComputedStyle(document.body).backgroundColor, localStorage.getItem("tilepress-theme")];
+seen.theme = [before, getComputedStyle(document.body).backgroundColor, localStorage.getItem("tilepress-theme")];
 localStorage.clear();
-return found;
+return seen;
 """
 PHONE = """
 await Page.drawAll();
@@ -124,9 +124,9 @@ def page(screenshots):
 def worked(browser, screenshots, page):
     """What the page did; what it said and asked for; a picture of it."""
     tab = browser.open(page)
-    found = tab.run(WORK)
+    seen = tab.run(WORK)
     tab.screenshot(screenshots / "report.png")
-    return found | {"problems": tab.problems, "requests": tab.requests}
+    return seen | {"problems": tab.problems, "requests": tab.requests}
 
 
 def test_it_loads_without_a_word_on_the_console(worked):
@@ -134,8 +134,8 @@ def test_it_loads_without_a_word_on_the_console(worked):
 
 
 def test_it_comes_from_a_file_and_asks_for_nothing_else(worked, page):
-    first, *others = worked["requests"]
-    assert first == page.resolve().as_uri() and all(one.startswith(("data:", "blob:")) for one in others)
+    first, *later = worked["requests"]
+    assert first == page.resolve().as_uri() and all(one.startswith(("data:", "blob:")) for one in later)
 
 
 def test_every_plot_draws(worked):
@@ -253,11 +253,11 @@ def test_light_and_dark(worked):
 
 def test_a_phone_in_the_dark_shows_it_whole(browser, screenshots, page):
     tab = browser.open(page, 390, 840, dark=True, phone=True)
-    found = tab.run(PHONE)
+    seen = tab.run(PHONE)
     tab.screenshot(screenshots / "phone.png")
-    assert tab.problems == [] and found["dark"] and found["page"] == "#14181c"
-    assert found["scroll"] <= found["width"] == 390
-    assert found["left"] >= 0 and found["right"] <= 390
+    assert tab.problems == [] and seen["dark"] and seen["page"] == "#14181c"
+    assert seen["scroll"] <= seen["width"] == 390
+    assert seen["left"] >= 0 and seen["right"] <= 390
 
 
 def test_paper_is_white_and_shows_everything(browser, screenshots):

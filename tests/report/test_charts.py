@@ -18,22 +18,23 @@ def test_a_page_holds_every_figure_and_its_script_once(tmp_path):
 
 
 def test_the_trace_of_a_search():
-    found = search(lambda m: 1.0 if m is None or min(m) >= 6 else 2.0, (3, 1, 4, 4), 0.01)
-    cost, loss = trace_charts(found, (3, 1, 4, 4))
+    outcome = search(lambda m: 1.0 if m is None or min(m) >= 6 else 2.0, (3, 1, 4, 4), 0.01)
+    cost, loss = trace_charts(outcome, (3, 1, 4, 4))
     tried, best = cost.data
-    assert list(tried.x) == [step.number for step in found.steps] and tried.y[0] == 25
+    assert list(tried.x) == [step.number for step in outcome.steps] and tried.y[0] == 25
     assert best.y[0] is None and best.y[-1] == 100 * 6 / 16
     assert "[6, 6, 6, 6]: 37.5 % of FP16's bit operations" in cost.layout.title.text
-    assert list(loss.data[1].y) == [1.0] * len(found.steps)
+    assert list(loss.data[1].y) == [1.0] * len(outcome.steps)
     assert tried.marker.symbol[2] == "circle" and tried.marker.symbol[0] == "circle-open"
 
 
 def test_losses_beyond_use_do_not_flatten_the_others():
     def chart(values):
         cells = [("a/b", "row", f"m{n}", None, None, None) for n in range(len(values))]
-        records = [Reproduction("", v, "%", "measured", "", "", *c) for v, c in zip(values, cells, strict=True)]
-        (found,) = item_charts("title", records)
-        return found
+        pairs = zip(values, cells, strict=True)
+        records = [Reproduction("reproduction", {}, value, "%", "measured", "", "", *cell) for value, cell in pairs]
+        (one,) = item_charts("title", records)
+        return one
 
     assert chart([90.0, 3.0, -1.0]).layout.yaxis.range is None
     low, high = chart([90000.0, 3.0, -1.0]).layout.yaxis.range

@@ -22,8 +22,8 @@ CALL = """(() => {
   return points.map((one) => {
     const choice = { ...one, machine: data.machines[one.machine], format: data.formats[one.format] };
     try {
-      const { limits, ...found } = RoofSurface.predict(data, choice);
-      return { ...found, bord: found.rates.vector && found.rates.matrix ? RoofSurface.bord(found.rates) : null,
+      const { limits, ...bound } = RoofSurface.predict(data, choice);
+      return { ...bound, bord: bound.rates.vector && bound.rates.matrix ? RoofSurface.bord(bound.rates) : null,
         bubbles: RoofSurface.bubbles(one.width, one.lookups, one.density) };
     } catch (error) { return { error: error.message }; }
   });
@@ -159,5 +159,5 @@ def test_so_does_the_advice(compared):
 
 def test_numbers_are_written_as_python_writes_them(evaluate):
     values = [0.0, 1.0, 12.5, 999.96, 1234.6, 99999.0, 123456.0, 1e-5, 0.00012345, 2.5e-7, 1e21, 3.0e10]
-    found = evaluate(f"{json.dumps(values)}.map(RoofSurface.general)")
-    assert found == [f"{value:.4g}" for value in values]
+    texts = evaluate(f"{json.dumps(values)}.map(RoofSurface.general)")
+    assert texts == [f"{value:.4g}" for value in values]

@@ -7,7 +7,8 @@ from tilepress.report import RecordsError, read_records
 
 from .samples import everything
 
-GOOD = {"name": "a", "value": 1.5, "unit": "s", "origin": "measured", "machine": "m", "command": "c"}
+OLD = {"name": "a", "value": 1.5, "unit": "s", "origin": "measured", "machine": "m", "command": "c"}
+GOOD = {"metric": "a", "labels": {"b": 1, "c": "d"}, **{key: value for key, value in OLD.items() if key != "name"}}
 COMPARED = {**GOOD, "item": "p/i", "row": "r", "column": "c", "paper": 1, "deviation": 0.5, "state": "deviates"}
 
 
@@ -23,8 +24,8 @@ def test_what_was_written_is_read_back_once(tmp_path):
 
 def test_a_note_may_be_missing(tmp_path):
     (tmp_path / "a.json").write_text(json.dumps([COMPARED]))
-    (found,) = read_records([tmp_path / "a.json"])
-    assert found.note == "" and found.paper == 1
+    (record,) = read_records([tmp_path / "a.json"])
+    assert record.note == "" and record.paper == 1
 
 
 @pytest.mark.parametrize(
@@ -34,10 +35,14 @@ def test_a_note_may_be_missing(tmp_path):
         ("[" * 2_000, "a.json cannot be read: it has more lists and objects than records could have"),
         ('[{"value": NaN}]', "NaN is no JSON number"),
         ("{}", "holds no array of records"),
-        ("[1]", "record 1: is no object with name, value"),
-        ([GOOD, {"name": "a"}], "record 2: lacks value, unit, origin, machine, command"),
+        ("[1]", "record 1: is no object with metric, labels, value"),
+        ([GOOD, {"metric": "a"}], "record 2: lacks labels, value, unit, origin, machine, command"),
+        ([OLD], "record 1: is of an older version, which gave a name and no labels: measure it again"),
         ([{**GOOD, "colour": 1}], "has 'colour', which no record has"),
-        ([{**GOOD, "name": 3}], "name is a text, not '3'"),
+        ([{**GOOD, "metric": 3}], "metric is a text, not '3'"),
+        ([{**GOOD, "labels": {"a": None}}], "labels is an object of texts and numbers, not"),
+        ([{**GOOD, "labels": {"a": True}}], "labels is an object of texts and numbers, not"),
+        ([{**GOOD, "labels": ["a"]}], "labels is an object of texts and numbers, not"),
         ([{**GOOD, "value": [1]}], "value is a text, a number, a truth or null"),
         ([{**GOOD, "origin": "guessed"}], "origin is one of measured, model, simulated, paper, not 'guessed'"),
         ([{**COMPARED, "state": "fine"}], "state is null or one of matches"),

@@ -2,7 +2,7 @@
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch.nn.functional import linear
@@ -10,14 +10,13 @@ from torch.nn.functional import linear
 from .. import kernels
 from ..tiles import pack
 
-Figure = tuple[str, float, str]
+ALTERNATING = "alternating"
 SIZE = 4096  # neurons and inputs: a layer of each takes well under a millisecond, so that waking threads counts
 CALLS = 50
 
 
-def measure_alternating(rounds: int, threads: int | None) -> list[Figure]:
-    """Seconds of a torch layer alone, of ours alone, and of both in turn, medians of `rounds`; and how many times as
-    long both in turn take as the sum of both alone."""
+def measure_alternating(rounds: int, threads: int | None) -> dict[str, float]:
+    """Seconds of a torch layer alone, of ours alone, and of both in turn, medians of `rounds`."""
     weight, x = torch.randn(SIZE, SIZE) / SIZE**0.5, torch.randn(1, SIZE)
     packed = pack(weight, "int4:g32")
 
@@ -31,14 +30,17 @@ def measure_alternating(rounds: int, threads: int | None) -> list[Figure]:
         theirs()
         ours()
 
-    loops = {"torch": theirs, "ours": ours, "alternating": both}
+    loops = {"torch": theirs, "ours": ours, ALTERNATING: both}
     times: dict[str, list[float]] = {name: [] for name in loops}
     for _ in range(rounds):
         for name, call in loops.items():
             times[name].append(_seconds_per_call(call))
-    medians = {name: statistics.median(found) for name, found in times.items()}
-    slowdown = medians["alternating"] / (medians["torch"] + medians["ours"])
-    return [*((name, seconds, "s") for name, seconds in medians.items()), ("over_sum", slowdown, "x")]
+    return {name: statistics.median(seconds) for name, seconds in times.items()}
+
+
+def slowdown(seconds: Mapping[str, float]) -> float:
+    """How many times as long both in turn take as the sum of both alone."""
+    return seconds[ALTERNATING] / (sum(seconds.values()) - seconds[ALTERNATING])
 
 
 def _seconds_per_call(call: Callable[[], None]) -> float:

@@ -18,6 +18,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from ..formats.kv import KvFormat, parse_kv
 from ..kernels.kv_store import KvStore, kv_store
+from ..records import Labels
 from .bandwidth import Reader
 from .peers import TORCH, copies_of
 from .race import Step, free_memory, race, torch_threads
@@ -71,9 +72,11 @@ class Settings:
 
 @dataclass(frozen=True)
 class Timing:
-    """Median `seconds` of a step over a cache of `nbytes`, or of a prompt that fills it."""
+    """Median `seconds` of a step over a cache of `nbytes`, or of a prompt that fills it. `labels`: what records call
+    it."""
 
     name: str
+    labels: Labels
     is_peer: bool
     seconds: float
     nbytes: int
@@ -110,6 +113,13 @@ class _Entrant:
     nbytes: int
     step: Callable[[], Any]
 
+    @property
+    def labels(self) -> Labels:
+        return Labels(library=self.name) if self.is_peer else Labels(kv=self.name)
+
+    def timing(self, seconds: float, share_of_bandwidth: float = 0.0) -> Timing:
+        return Timing(self.name, self.labels, self.is_peer, seconds, self.nbytes, share_of_bandwidth)
+
 
 def measure(heads: Heads, settings: Settings, step: Step = lambda text: None) -> Iterator[Result]:
     """One result for each depth."""
@@ -126,12 +136,12 @@ def measure(heads: Heads, settings: Settings, step: Step = lambda text: None) ->
             entrants = [_packed(name, format, heads, past, token) for name, format in formats.items()]
             if settings.peers:
                 entrants += [_sdpa(past, token, dtype) for dtype in settings.dtypes]
-            calls = [*passes.ways, *(entrant.step for entrant in entrants)]
+            calls = [*passes.variants, *(entrant.step for entrant in entrants)]
             times = race(calls, [TORCH for _ in calls], settings.repeats)
-            reads = len(passes.ways)
+            reads = len(passes.variants)
             bandwidth = passes.nbytes / min(times[:reads])
             steps = zip(entrants, times[reads:], strict=True)
-            timings = [_timing(entrant, seconds, bandwidth) for entrant, seconds in steps]
+            timings = [entrant.timing(seconds, entrant.nbytes / seconds / bandwidth) for entrant, seconds in steps]
             yield Result(heads, depth, bandwidth, timings)
 
 
@@ -144,7 +154,7 @@ def _prompts(heads: Heads, formats: dict[str, KvFormat], settings: Settings, ste
             entrants += [_sdpa_prompt(prompt, dtype) for dtype in settings.dtypes]
         times = race([entrant.step for entrant in entrants], [TORCH for _ in entrants], settings.repeats)
         pairs = zip(entrants, times, strict=True)
-        timings = [Timing(entrant.name, entrant.is_peer, seconds, entrant.nbytes, 0.0) for entrant, seconds in pairs]
+        timings = [entrant.timing(seconds) for entrant, seconds in pairs]
         yield Result(heads, tokens, 0.0, timings)
 
 
@@ -216,8 +226,3 @@ def _sdpa(past: list[Tensor], token: list[Tensor], dtype: torch.dtype) -> _Entra
 
 def _more_copies(nbytes: int) -> int:
     return copies_of(nbytes, free_memory() // SHARES) - 1
-
-
-def _timing(entrant: _Entrant, seconds: float, bandwidth: float) -> Timing:
-    share = entrant.nbytes / seconds / bandwidth
-    return Timing(entrant.name, entrant.is_peer, seconds, entrant.nbytes, share)

@@ -19,22 +19,22 @@ _SMALLEST_BUFFER = 256 << 20
 
 
 def read_bandwidth(threads: int, *, size: int | None = None, repeats: int = 5) -> float:
-    """Bytes a second that `threads` threads read from memory: the median of `repeats` passes over `size` bytes, the way
-    that is faster."""
+    """Bytes a second that `threads` threads read from memory: the median of `repeats` passes over `size` bytes, of the
+    faster variant."""
     if threads < 1 or repeats < 1:
         raise ValueError("at least one thread and one pass are needed")
-    ways = Reader(threads, size).passes().ways
-    ways[0]()
-    return max(statistics.median(way() for _ in range(repeats)) for way in ways)
+    variants = Reader(threads, size).passes().variants
+    variants[0]()
+    return max(statistics.median(variant() for _ in range(repeats)) for variant in variants)
 
 
 @dataclass(frozen=True)
 class Passes:
-    """Calls that read `nbytes` bytes each and return their bytes a second. In one of the `ways` each thread reads one
-    byte after the other, in the other in four places at a time: what is faster is not the same on every machine."""
+    """Calls that read `nbytes` bytes each and return their bytes a second. In one of the `variants` each thread reads
+    one byte after the other, in the other in four places at a time: which is faster depends on the machine."""
 
     nbytes: int
-    ways: Sequence[Callable[[], float]]
+    variants: Sequence[Callable[[], float]]
 
 
 class Reader:
@@ -62,8 +62,8 @@ class Reader:
 def last_level_cache_bytes() -> int:
     """Size of the largest cache, 0 where the system does not say."""
     sizes = (path.read_text().strip() for path in _CACHES.glob("index*/size"))
-    found = (re.fullmatch(r"(\d+)([KMG]?)", size) for size in sizes)
-    return max((int(m[1]) * _UNITS.get(m[2], 1) for m in found if m), default=0)
+    matches = (re.fullmatch(r"(\d+)([KMG]?)", size) for size in sizes)
+    return max((int(m[1]) * _UNITS.get(m[2], 1) for m in matches if m), default=0)
 
 
 def _buffer_bytes() -> int:

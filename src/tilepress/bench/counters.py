@@ -47,13 +47,13 @@ def waiting(shape: Shape, contestants: Sequence[Contestant], settings: Settings,
     """Of a layer with each contestant's weights in turn, called for `seconds` with the first batch of `settings`."""
     import torch
 
-    found = []
+    counts = []
     with torch_threads(settings.threads) as threads:
         entrants, _ = _enter(shape, contestants, settings, threads, lambda text: None)
         x = torch.randn(settings.batches[0], shape.inputs).to(settings.dtype)
         for entrant in entrants:
-            found.append(_counted(entrant.prepare(x), seconds))
-    return found
+            counts.append(_counted(entrant.prepare(x), seconds))
+    return counts
 
 
 def read_counts(text: str) -> dict[str, float]:

@@ -15,6 +15,7 @@ from transformers.cache_utils import QuantizedCache
 
 from ..models import load_model
 from ..models.checkpoint_checks import NOTHING, Allowed
+from ..records import Labels
 from . import llama_cpp_model
 from .model import Entrant, TransformersWriter
 
@@ -38,7 +39,7 @@ class Quantized:
         try:
             self.make(config)
         except ImportError:
-            return f"it wants {self.package}, which is not installed"
+            return f"it needs {self.package}, which is not installed"
         except (TypeError, ValueError) as error:
             return f"transformers refuses it: {error}"
         return None
@@ -55,24 +56,28 @@ def quantized_caches(
     base: str, config: Any, dtype: torch.dtype, nbytes: int, allowed: Allowed = NOTHING
 ) -> tuple[list[Entrant], dict[str, str]]:
     """transformers with each of its quantized caches around the model called `base`; peer → why it is refused."""
-    found, refused = [], {}
+    entrants, refused = [], {}
     for cache in QUANTIZED:
-        name = f"transformers {str(dtype).removeprefix('torch.')}, kv {cache.name}"
+        library = f"transformers {str(dtype).removeprefix('torch.')}"
+        name, labels = f"{library}, kv {cache.name}", Labels(library=library, kv=cache.name)
         reason = cache.refusal(config)
         if reason is None:
-            found.append(Entrant(name, nbytes, partial(_load, base, dtype, partial(cache.make, config), allowed)))
+            load = partial(_load, base, dtype, partial(cache.make, config), allowed)
+            entrants.append(Entrant(name, nbytes, load, labels=labels))
         else:
             refused[name] = reason
-    return found, refused
+    return entrants, refused
 
 
 def llama_cpp_caches(path: Path) -> list[Entrant]:
     """llama.cpp with each of its small caches around the model in a GGUF file."""
-    size = 2 * path.stat().st_size
-    return [
-        Entrant(f"llama.cpp {WEIGHTS}, kv {kind}", size, partial(_load_llama_cpp, path, kind), pool="ggml")
-        for kind in llama_cpp_model.CACHES
-    ]
+    return [_llama_cpp_cache(path, kind) for kind in llama_cpp_model.CACHES]
+
+
+def _llama_cpp_cache(path: Path, kind: str) -> Entrant:
+    library, size = f"llama.cpp {WEIGHTS}", 2 * path.stat().st_size
+    labels, load = Labels(library=library, kv=kind), partial(_load_llama_cpp, path, kind)
+    return Entrant(f"{library}, kv {kind}", size, load, pool="ggml", labels=labels)
 
 
 def _load(base: str, dtype: torch.dtype, make: Callable[[], Any], allowed: Allowed, threads: int) -> TransformersWriter:

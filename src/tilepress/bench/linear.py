@@ -3,7 +3,7 @@
 Every entrant goes through copies of its weights that fill the last-level cache four times over, so that each call
 reads its weights from memory, as the layers of a model do. Entrants of the same packed weights share the copies, and
 the turn through them. Plain passes over memory take turns with all of them, since what memory gives changes from one
-second to the next where others use it too: long ones, whose median is the read bandwidth, and for our own layers such
+second to the next on a shared machine: long ones, whose median is the read bandwidth, and for our own layers such
 as read no more bytes than these do.
 """
 
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from .. import kernels
 from ..formats import BFP, FormatError, Integer, WeightFormat, parse, parse_weight
+from ..records import Labels
 from ..tiles import PackedMatrix, pack
 from ..tiles.layout import BLOCK_NEURONS
 from ..tiles.native import own_copy
@@ -44,6 +45,11 @@ class Contestant:
         return f"{self.weights}{activations}"
 
     @property
+    def labels(self) -> Labels:
+        """For records."""
+        return Labels(format=str(self.format), density=self.density, activations=self.activations)
+
+    @property
     def weights(self) -> str:
         return f"{self.format}" if self.density == 1 else f"{self.format}@{100 * self.density:g}%"
 
@@ -64,7 +70,7 @@ class Settings:
     memory: int = sys.maxsize
 
     @property
-    def wanted(self) -> list[Peer]:
+    def chosen_peers(self) -> list[Peer]:
         """The peers to measure beside contestants."""
         return [peer for peer in PEERS if self.peers and (not self.among or peer.name in self.among)]
 
@@ -72,9 +78,11 @@ class Settings:
 @dataclass(frozen=True)
 class Timing:
     """Median time of a call, and the weights as stored that it reads in that time. `over_read`: how many times as fast
-    that is as threads that do nothing but read as many bytes, in one call too; None for peers."""
+    that is as threads that do nothing but read as many bytes, in one call too; None for peers. `labels`: what records
+    call it."""
 
     name: str
+    labels: Labels
     kernel: str
     is_peer: bool
     seconds: float
@@ -104,8 +112,8 @@ def parse_contestant(text: str) -> Contestant:
     weights, plus, activations = text.strip().partition("+")
     name, at, density = weights.partition("@")
     try:
-        format, kept = parse_weight(name), _density(density) if at else 1.0
-        return Contestant(format, kept, _activations(activations, format) if plus else "float")
+        format, share = parse_weight(name), _density(density) if at else 1.0
+        return Contestant(format, share, _activations(activations, format) if plus else "float")
     except ValueError as error:
         whose = "" if text == name else f"{text!r}: "
         raise ValueError(f"{whose}{error}; a contestant is {FORM}") from error
@@ -124,7 +132,7 @@ def _activations(text: str, format: WeightFormat) -> str:
     if text != "int8" and not _is_bfp(text):
         raise ValueError(f"activations are float, bf16, int8 or bfp:gN:mN, not {text!r}")
     if not isinstance(format.element, Integer):
-        raise ValueError(f"{text} activations want integer weights, not {format}")
+        raise ValueError(f"{text} activations need integer weights, not {format}")
     return text if text == "int8" else str(parse(text))
 
 
@@ -146,17 +154,17 @@ def sweep(contestant: Contestant) -> list[Contestant]:
 
 def pays_from(seconds: Mapping[float, float]) -> float | None:
     """Density → time: the highest density from which on down sparse weights beat dense ones (density 1), or None."""
-    found = None
+    highest = None
     for density in sorted(density for density in seconds if density < 1):
         if seconds[density] >= seconds[1.0]:
             break
-        found = density
-    return found
+        highest = density
+    return highest
 
 
 def steps(contestants: Sequence[Contestant], settings: Settings) -> int:
     """How often `measure` will call its `step` for one shape."""
-    return len({c.weights for c in contestants}) + len(settings.wanted) + len(settings.batches)
+    return len({c.weights for c in contestants}) + len(settings.chosen_peers) + len(settings.batches)
 
 
 def measure(
@@ -168,12 +176,12 @@ def measure(
         reader = Reader(threads, most=settings.memory)
         sizes = list(dict.fromkeys(entrant.weight_bytes for entrant in entrants if not entrant.is_peer))
         passes = [reader.passes(), *map(reader.passes, sizes)]
-        ways = [way for one in passes for way in one.ways]
+        variants = [variant for one in passes for variant in one.variants]
         for batch in settings.batches:
             step(f"{shape}, batch {batch}")
             x = torch.randn(batch, shape.inputs, generator=torch.Generator().manual_seed(1)).to(settings.dtype)
-            calls = [*ways, *(entrant.prepare(x) for entrant in entrants)]
-            pools = [*(TORCH for _ in ways), *(e.pool for e in entrants)]
+            calls = [*variants, *(entrant.prepare(x) for entrant in entrants)]
+            pools = [*(TORCH for _ in variants), *(e.pool for e in entrants)]
             times = iter(race(calls, pools, settings.repeats, settings.seconds))
             bandwidth, *rates = [_fastest(one, times) for one in passes]
             reads = dict(zip(sizes, rates, strict=True))
@@ -182,8 +190,8 @@ def measure(
 
 
 def _fastest(passes: Passes, times: Iterator[float]) -> float:
-    """Bytes a second of the way that took the least of the next times."""
-    return passes.nbytes / min(next(times) for _ in passes.ways)
+    """Bytes a second of the variant that took the least of the next times."""
+    return passes.nbytes / min(next(times) for _ in passes.variants)
 
 
 def call_times(
@@ -195,31 +203,32 @@ def call_times(
         weight = torch.randn(BLOCK_NEURONS * threads, shape.inputs, generator=torch.Generator().manual_seed(0))
         packed = [_packed(weight, contestant, settings.threads) for contestant in contestants]
         entrants = [_entrant(c, cycle([one]), settings) for c, one in zip(contestants, packed, strict=True)]
-        found: dict[tuple[Contestant, int], float] = {}
+        seconds_of: dict[tuple[Contestant, int], float] = {}
         for batch in settings.batches:
             x = torch.ones(batch, shape.inputs, dtype=settings.dtype)
             calls = [entrant.prepare(x) for entrant in entrants]
             times = race(calls, [e.pool for e in entrants], settings.repeats, settings.seconds)
-            found |= {(one, batch): seconds for one, seconds in zip(contestants, times, strict=True)}
-        return found
+            seconds_of |= {(one, batch): seconds for one, seconds in zip(contestants, times, strict=True)}
+        return seconds_of
 
 
 def _timing(entrant: Entrant, batch: int, seconds: float, bandwidth: float, reads: Mapping[int, float]) -> Timing:
     rate = entrant.weight_bytes / seconds
     over_read = None if entrant.is_peer else rate / reads[entrant.weight_bytes]
-    return Timing(entrant.name, entrant.kernel(batch), entrant.is_peer, seconds, rate, rate / bandwidth, over_read)
+    who = (entrant.name, entrant.labels, entrant.kernel(batch), entrant.is_peer)
+    return Timing(*who, seconds, rate, rate / bandwidth, over_read)
 
 
 def _enter(
     shape: Shape, contestants: Sequence[Contestant], settings: Settings, threads: int, step: Step
 ) -> tuple[list[Entrant], dict[str, str]]:
     """Everyone with their weights, and peer → reason for those who are refused."""
-    refusals = {peer.name: peer.refusal(shape) for peer in settings.wanted}
+    refusals = {peer.name: peer.refusal(shape) for peer in settings.chosen_peers}
     packings = dict.fromkeys(contestant.weights for contestant in contestants)
     allowance = min(free_memory(), settings.memory) // (len(packings) + len(refusals))
     weight = torch.randn(shape.neurons, shape.inputs, generator=torch.Generator().manual_seed(0))
     entrants = _ours(weight, contestants, allowance, settings, step)
-    for peer in settings.wanted:
+    for peer in settings.chosen_peers:
         step(f"{shape}, weights of {peer.name}")
         if refusals[peer.name] is None:
             entrants.append(peer.load(weight, allowance, threads))
@@ -268,4 +277,4 @@ def _entrant(contestant: Contestant, turn: Iterator[PackedMatrix], settings: Set
         return lambda: kernels.linear(x, next(turn), activations=activations, threads=threads)
 
     kernel(1)  # refuses what there is no kernel for, before anything is timed
-    return Entrant(str(contestant), packed.nbytes, kernel, prepare, is_peer=False)
+    return Entrant(str(contestant), contestant.labels, packed.nbytes, kernel, prepare, is_peer=False)

@@ -94,14 +94,14 @@ class LlamaCppWriter:
         batch, length = prompt.shape
         context = self._context(batch, length, tokens)
         try:
-            times, found = [time.perf_counter()], [self._step(context, prompt, 0)]
+            times, tokens_so_far = [time.perf_counter()], [self._step(context, prompt, 0)]
             times.append(time.perf_counter())
             for position in range(length, length + tokens - 1):
-                found.append(self._step(context, found[-1], position))
+                tokens_so_far.append(self._step(context, tokens_so_far[-1], position))
                 times.append(time.perf_counter())
         finally:
             _library().llama_free(context)
-        return torch.cat(found, dim=1), times
+        return torch.cat(tokens_so_far, dim=1), times
 
     def _context(self, batch: int, length: int, tokens: int) -> Any:
         parameters = _library().llama_context_default_params()

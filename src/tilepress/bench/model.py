@@ -8,7 +8,7 @@ import gc
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Protocol
 
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from transformers.generation.streamers import BaseStreamer
 
+from ..records import Labels
 from .bandwidth import read_bandwidth
 from .peers import TORCH
 from .race import SETTLE, Step, free_memory, torch_threads
@@ -64,13 +65,14 @@ class Writer(Protocol):
 @dataclass(frozen=True)
 class Entrant:
     """One in the race. `nbytes`: memory that it will take, about. `load` takes the threads to run with. Entrants of
-    one `pool` share their threads."""
+    one `pool` share their threads. `labels`: what records call it, if there are to be any."""
 
     name: str
     nbytes: int
     load: Callable[[int], Writer]
     is_peer: bool = True
     pool: str = TORCH
+    labels: Labels = field(default_factory=Labels)
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,7 @@ class Speed:
     over the read bandwidth is `share_of_bandwidth`."""
 
     name: str
+    labels: Labels
     is_peer: bool
     point: Point
     prefill: Rate
@@ -230,17 +233,17 @@ def _race(
             step(f"{entrant.name}, prompt of {prompt.shape[1]}, batch {len(prompt)}")
             time.sleep(SETTLE if entrant.pool != last else 0)
             last = entrant.pool
-            found = writer.write(prompt, settings.tokens if repeat else 2)
+            written = writer.write(prompt, settings.tokens if repeat else 2)
             if repeat:
-                times[entrant].append(found)
+                times[entrant].append(written)
     return times
 
 
 def _speed(entrant: Entrant, writer: Writer, point: Point, times: list[list[float]], bandwidth: float) -> Speed:
     prefill = Rate.of([point.batch * point.depth / (first - start) for start, first, *_ in times])
-    decode = Rate.of([point.batch * (len(found) - 2) / (found[-1] - found[1]) for found in times])
+    decode = Rate.of([point.batch * (len(ends) - 2) / (ends[-1] - ends[1]) for ends in times])
     share = writer.bytes_read * decode.mean / point.batch / bandwidth
-    return Speed(entrant.name, entrant.is_peer, point, prefill, decode, writer.bytes_read, share)
+    return Speed(entrant.name, entrant.labels, entrant.is_peer, point, prefill, decode, writer.bytes_read, share)
 
 
 def check_length(name: str, config: Any, settings: Settings) -> None:

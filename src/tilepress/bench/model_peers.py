@@ -1,4 +1,4 @@
-"""Other people's ways to run the same model, to be measured beside ours: only where they run on real kernels.
+"""Other libraries that run the same model, to be measured beside ours: only where they run on real kernels.
 
 transformers as it is, torch's weight-only int8 and int4 layers in the place of its linear layers, and llama.cpp with
 the same weights. What has no real kernel here, or cannot be had, is refused with the reason.
@@ -21,6 +21,7 @@ from ..models.checkpoint_checks import NOTHING, Allowed
 from ..models.loading import EMBEDDED, is_compressed, read_config
 from ..models.registration import replace_layer
 from ..nn.model_kv_cache import set_default_cache
+from ..records import Labels
 from . import llama_cpp_model
 from .kv_peers import llama_cpp_caches, quantized_caches
 from .model import Entrant, Settings, TransformersWriter, check_length, parameter_bytes
@@ -28,7 +29,7 @@ from .peers import PEERS, TorchPeer
 from .shapes import Shape
 
 WEIGHT_ONLY = ("_weight_int8pack_mm", "_dyn_quant_matmul_4bit", "_weight_int4pack_mm_for_cpu")
-Found = tuple[list[Entrant], dict[str, str]]
+Entered = tuple[list[Entrant], dict[str, str]]  # and peer → why it is refused
 
 
 def entrant(
@@ -42,15 +43,15 @@ def entrant(
     if kv is not None:
         parse_kv(kv)
     change = partial(set_default_cache, format=kv) if kv else _as_it_is
-    shown = f"{name}, kv {kv}" if kv else name
+    shown, labels = (f"{name}, kv {kv}", Labels(model=name, kv=kv)) if kv else (name, Labels(model=name))
     folder = _folder(name, allowed)
     check_length(name, read_config(folder, allowed), settings)
     if is_compressed(folder):
         files = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-        return Entrant(shown, files, partial(_load, name, dtype, change, allowed), is_peer=False)
+        return Entrant(shown, files, partial(_load, name, dtype, change, allowed), is_peer=False, labels=labels)
     dtype = dtype or best_dtype()
     size = parameter_bytes(_without_weights(folder, allowed), dtype)
-    return Entrant(shown, size, partial(_load, name, dtype, change, allowed), is_peer=kv is None)
+    return Entrant(shown, size, partial(_load, name, dtype, change, allowed), is_peer=kv is None, labels=labels)
 
 
 def vocabulary(name: str, allowed: Allowed = NOTHING) -> int:
@@ -66,7 +67,7 @@ def base_of(names: Iterable[str]) -> str | None:
     return next(dense, None) or next(filter(None, map(_source, folders.values())), None)
 
 
-def peers(base: str | None, is_entered: bool = False, *, caches: bool = False, allowed: Allowed = NOTHING) -> Found:
+def peers(base: str | None, is_entered: bool = False, *, caches: bool = False, allowed: Allowed = NOTHING) -> Entered:
     """The entrants that run the model called `base`, which is not compressed; peer → reason for those refused.
     transformers is not among them where `base` in its `best_dtype` `is_entered` already. `caches`: small KV caches in
     the place of other layers."""
@@ -79,15 +80,15 @@ def peers(base: str | None, is_entered: bool = False, *, caches: bool = False, a
     if is_compressed(folder):
         raise ValueError(f"{base} is compressed: --base is the model as it was before")
     model = _without_weights(folder, allowed)
-    found: list[Entrant] = []
+    everyone: list[Entrant] = []
     refused: dict[str, str] = {}
     around = _caches(base, model, allowed) if caches else _weight_only(base, model, allowed)
     for entrants, reasons in (_transformers(base, model, allowed), around, _llama_cpp(base)):
-        found += entrants
+        everyone += entrants
         refused |= reasons
     if is_entered:
-        found.pop(0)
-    return found, refused
+        everyone.pop(0)
+    return everyone, refused
 
 
 def best_dtype() -> torch.dtype:
@@ -101,26 +102,27 @@ def bfloat16_refusal() -> str | None:
     return peer.refusal(Shape(32, 32))
 
 
-def _transformers(base: str, model: nn.Module, allowed: Allowed) -> Found:
+def _transformers(base: str, model: nn.Module, allowed: Allowed) -> Entered:
     dtype = best_dtype()
     name = f"transformers {str(dtype).removeprefix('torch.')}"
     reason = bfloat16_refusal()
     refused = {} if reason is None else {"transformers bfloat16": reason}
-    return [Entrant(name, parameter_bytes(model, dtype), partial(_load, base, dtype, _as_it_is, allowed))], refused
+    load = partial(_load, base, dtype, _as_it_is, allowed)
+    return [Entrant(name, parameter_bytes(model, dtype), load, labels=Labels(library=name))], refused
 
 
-def _weight_only(base: str, model: nn.Module, allowed: Allowed) -> Found:
-    found, refused = [], {}
+def _weight_only(base: str, model: nn.Module, allowed: Allowed) -> Entered:
+    entrants, refused = [], {}
     for peer in PEERS:
         if isinstance(peer, TorchPeer) and peer.operator in WEIGHT_ONLY:
             reasons = {_refusal(peer, layer) for layer in linear_layers(model).values()}
             if None in reasons:
                 size = parameter_bytes(model, best_dtype())  # before its layers are replaced
                 load = partial(_load, base, best_dtype(), partial(_replace, peer), allowed)
-                found.append(Entrant(peer.name, size, load))
+                entrants.append(Entrant(peer.name, size, load, labels=Labels(library=peer.name)))
             else:
                 refused[peer.name] = str(reasons.pop()) if reasons else "the model has no linear layer"
-    return found, refused
+    return entrants, refused
 
 
 def _load(
@@ -163,13 +165,13 @@ def _refusal(peer: TorchPeer, layer: nn.Linear) -> str | None:
     return peer.refusal(Shape(layer.out_features, layer.in_features))
 
 
-def _caches(base: str, model: Any, allowed: Allowed) -> Found:
+def _caches(base: str, model: Any, allowed: Allowed) -> Entered:
     dtype = best_dtype()
-    found, refused = quantized_caches(base, model.config, dtype, parameter_bytes(model, dtype), allowed)
+    quantized, refused = quantized_caches(base, model.config, dtype, parameter_bytes(model, dtype), allowed)
     reason = _llama_cpp_refusal(base)
     if reason is not None:
-        return found, {**refused, "llama.cpp's caches": reason}
-    return [*found, *llama_cpp_caches(_gguf(base))], refused
+        return quantized, {**refused, "llama.cpp's caches": reason}
+    return [*quantized, *llama_cpp_caches(_gguf(base))], refused
 
 
 def _llama_cpp_refusal(base: str) -> str | None:
@@ -181,14 +183,15 @@ def _gguf(base: str) -> Path:
     return embedded_model_path() if base == EMBEDDED else Path(base)
 
 
-def _llama_cpp(base: str) -> Found:
+def _llama_cpp(base: str) -> Entered:
     names = {f"llama.cpp {kind}": kind for kind in llama_cpp_model.KINDS}
     reason = _llama_cpp_refusal(base)
     if reason is not None:
         return [], dict.fromkeys(names, reason)
     path = _gguf(base)
     size = 2 * path.stat().st_size  # whatever it is stored in, it gets no larger than that in eight bits
-    return [Entrant(name, size, partial(_load_llama_cpp, path, kind), pool="ggml") for name, kind in names.items()], {}
+    loads = {name: partial(_load_llama_cpp, path, kind) for name, kind in names.items()}
+    return [Entrant(name, size, load, pool="ggml", labels=Labels(library=name)) for name, load in loads.items()], {}
 
 
 def _load_llama_cpp(path: Path, kind: str, threads: int) -> llama_cpp_model.LlamaCppWriter:

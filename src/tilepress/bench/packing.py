@@ -14,7 +14,7 @@ from torch import Tensor
 from ..formats import parse_weight
 from ..tiles import pack, unpack
 
-Figure = tuple[str, float, str]
+Figure = tuple[str, float, str]  # metric, value, unit
 
 
 def measure_packing(
@@ -27,10 +27,10 @@ def measure_packing(
     packing = _median_seconds(lambda: pack(weight, format, sparse=sparse, threads=threads), repeats)
     unpacking = _median_seconds(lambda: unpack(packed, threads=threads), repeats)
     return [
-        ("pack", packing, "s"),
-        ("unpack", unpacking, "s"),
+        ("pack_time", packing, "s"),
+        ("unpack_time", unpacking, "s"),
         ("size", packed.nbytes / 1e6, "MB"),
-        ("peak_over_size", peak_growth(format, neurons, inputs, density, threads) / packed.nbytes, "x"),
+        ("peak_memory_over_size", peak_growth(format, neurons, inputs, density, threads) / packed.nbytes, "x"),
     ]
 
 

@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from ..kernels import cpu_features
+from ..records import Labels
 from .bandwidth import last_level_cache_bytes
 from .shapes import Shape
 
@@ -37,10 +38,11 @@ class Entrant:
     """One in the race, with copies of its weights, `weight_bytes` each, that it goes through in turn.
 
     `kernel(batch)` names what runs. `prepare(x)`, x [batch, inputs], gives the call to be timed: x · Wᵀ with the next
-    copy. Entrants of one `pool` share their threads.
+    copy. Entrants of one `pool` share their threads. `labels`: what records call it.
     """
 
     name: str
+    labels: Labels
     weight_bytes: int
     kernel: Callable[[int], str]
     prepare: Callable[[Tensor], Call]
@@ -61,8 +63,8 @@ class Peer(Protocol):
 
 def copies_of(size: int, allowance: int) -> int:
     """Copies that fill the last-level cache four times, as far as `allowance` bytes go; two at the least."""
-    wanted = -(-4 * (last_level_cache_bytes() or _UNKNOWN_CACHE) // size)
-    return max(2, min(wanted, MOST_COPIES, allowance // size))
+    enough = -(-4 * (last_level_cache_bytes() or _UNKNOWN_CACHE) // size)
+    return max(2, min(enough, MOST_COPIES, allowance // size))
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ class TorchPeer:
             converted = x.to(self.dtype)
             return lambda: self.multiply(converted, shape, *next(turn))
 
-        return Entrant(self.name, size, lambda batch: self.operator, prepare)
+        return Entrant(self.name, Labels(library=self.name), size, lambda batch: self.operator, prepare)
 
 
 def _always(shape: Shape) -> None:
@@ -331,19 +333,19 @@ class _GgmlMatrices:
         return [*own, _ggml().ggml_backend_cpu_buffer_type()]
 
     def _takes(self, layout: int) -> bool:
-        trial, others = _Memory(1), _Memory(2)
+        trial, rest = _Memory(1), _Memory(2)
         weight = trial.matrix(_Q4_0, self.rows, self.cols)
         trial.place(layout)
-        product = _ggml().ggml_mul_mat(others.context, weight, others.matrix(_F32, 1, self.cols))
+        product = _ggml().ggml_mul_mat(rest.context, weight, rest.matrix(_F32, 1, self.cols))
         return bool(_ggml().ggml_backend_supports_op(self.backend, product))
 
     def _fill(self, weight: Tensor) -> None:
         codes = torch.empty(self.nbytes, dtype=torch.uint8)
         _ggml().ggml_quantize_chunk(_Q4_0, weight.data_ptr(), codes.data_ptr(), 0, self.rows, self.cols, None)
-        first, *others = self.copies
+        first, *more = self.copies
         _ggml().ggml_backend_tensor_set(first, codes.data_ptr(), 0, self.nbytes)
         size = _ggml().ggml_backend_buft_get_alloc_size(self.layout, first)
-        for copy in others:
+        for copy in more:
             ctypes.memmove(_ggml().ggml_get_data(copy), _ggml().ggml_get_data(first), size)
 
 
@@ -364,7 +366,8 @@ class LlamaCppPeer:
 
     def load(self, weight: Tensor, allowance: int, threads: int) -> Entrant:
         matrices = _GgmlMatrices(weight, allowance, threads)
-        return Entrant(self.name, matrices.nbytes, matrices.kernel, matrices.prepare, pool="ggml")
+        labels = Labels(library=self.name)
+        return Entrant(self.name, labels, matrices.nbytes, matrices.kernel, matrices.prepare, pool="ggml")
 
 
 PEERS: list[Peer] = [

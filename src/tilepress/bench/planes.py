@@ -27,12 +27,13 @@ class Rates:
 
     @property
     def figures(self) -> list[tuple[str, float, str]]:
+        """(metric, value, unit)."""
         return [
-            ("pack", self.pack / 1e9, "GB/s"),
-            ("unpack", self.unpack / 1e9, "GB/s"),
-            ("pack.share_of_read_bandwidth", self.pack / self.bandwidth, ""),
-            ("unpack.share_of_read_bandwidth", self.unpack / self.bandwidth, ""),
-            ("bits", self.bits, "bits/value"),
+            ("pack_rate", self.pack / 1e9, "GB/s"),
+            ("unpack_rate", self.unpack / 1e9, "GB/s"),
+            ("pack_share_of_read_bandwidth", self.pack / self.bandwidth, ""),
+            ("unpack_share_of_read_bandwidth", self.unpack / self.bandwidth, ""),
+            ("bits_per_value", self.bits, "bit"),
         ]
 
 

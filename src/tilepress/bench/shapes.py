@@ -47,12 +47,12 @@ class Shape:
 
 def parse_shapes(texts: Iterable[str]) -> list[Shape]:
     """The distinct shapes that `texts` name, in their order, each with the layers that have it."""
-    found: dict[str, Shape] = {}
+    shapes: dict[str, Shape] = {}
     for shape in (shape for text in texts for shape in _shapes(text)):
-        known = found.get(str(shape), shape)
+        known = shapes.get(str(shape), shape)
         layers = dict.fromkeys((*known.layers, *shape.layers))
-        found[str(shape)] = replace(shape, layers=tuple(layers))
-    return list(found.values())
+        shapes[str(shape)] = replace(shape, layers=tuple(layers))
+    return list(shapes.values())
 
 
 def _shapes(text: str) -> list[Shape]:

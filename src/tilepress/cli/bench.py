@@ -7,15 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .._extras import need_lab
-from . import bench_attention, bench_model
-from .output import Json, Recorder, TextOnly, Threads, TrustRemoteCode, print_table, progress
-from .predict import show_predictions
+from . import bench_attention, bench_linear, bench_model
+from .output import Json, Recorder, TextOnly, Threads, TrustRemoteCode, metric_text, print_table, progress
 
 if TYPE_CHECKING:
     import torch
-
-    from ..bench.linear import Contestant, Result, Settings
-    from ..bench.shapes import Shape
 
 DEFAULT_FORMATS = ["int4:g32", "int8:row", "mxfp4", "e4m3", "bf16"]
 DEFAULT_CONTESTANTS = [
@@ -73,8 +69,8 @@ def pack(
     with progress(json) as bar:
         for format in bar.track(formats or DEFAULT_FORMATS, description="packing"):
             figures = measure_packing(format, neurons, inputs, density, repeats, threads)
-            for name, value, unit in figures:
-                recorder.add(f"{format}.{neurons}x{inputs}.d{density:g}.{name}", value, unit)
+            for metric, value, unit in figures:
+                recorder.add(metric, value, unit, format=format, shape=f"{neurons}x{inputs}", density=density)
             rows.append([format, *(f"{value:.3f}" for _, value, _ in figures)])
     if json:
         recorder.print_json()
@@ -106,9 +102,9 @@ def planes(
     with progress(json) as bar:
         for mantissa in bar.track(mantissas or range(1, 17), description="bit planes"):
             rates = measure_planes(mantissa, megabytes * 1000**2, repeats, threads)
-            for name, value, unit in rates.figures:
-                recorder.add(f"planes.{rates.format}.{name}", value, unit)
-            recorder.add(f"planes.{rates.format}.kernel", f"pack_planes/{rates.isa}")
+            for metric, value, unit in rates.figures:
+                recorder.add(metric, value, unit, format=str(rates.format))
+            recorder.add("kernel", f"pack_planes/{rates.isa}", format=str(rates.format))
             rows.append([str(rates.format), rates.isa, *(f"{value:.2f}" for _, value, _ in rates.figures)])
     if json:
         recorder.print_json()
@@ -130,16 +126,17 @@ def threads(
 
     Example: tilepress bench threads
     """
-    from ..bench.alternating import measure_alternating
+    from ..bench.alternating import ALTERNATING, measure_alternating, slowdown
 
     recorder = Recorder()
-    figures = measure_alternating(rounds, threads)
-    for name, value, unit in figures:
-        recorder.add(f"threads.{name}", value * 1e6 if unit == "s" else value, "us" if unit == "s" else unit)
+    seconds = measure_alternating(rounds, threads)
+    for loop, time in seconds.items():
+        recorder.add("time", time * 1e6, "us", loop=loop)
+    recorder.add("slowdown", slowdown(seconds), "x", loop=ALTERNATING)
     if json:
         recorder.print_json()
     else:
-        rows = [[record.name, f"{record.value:.2f}", record.unit] for record in recorder.records]
+        rows = [[metric_text(record), f"{record.value:.2f}", record.unit] for record in recorder.records]
         print_table("a torch layer and one of ours, 4096×4096", ["what", "value", "unit"], rows)
 
 
@@ -155,7 +152,7 @@ def linear(
     batch: Annotated[list[int] | None, typer.Option(min=1, help="Rows of activations; may be repeated.")] = None,
     dtype: Annotated[Dtype, typer.Option(help="Type of the activations.")] = Dtype.auto,
     predict: Annotated[
-        bool, typer.Option("--predict", help="Also what counted operations and measured limits foretell.")
+        bool, typer.Option("--predict", help="Also what counted operations and measured limits predict.")
     ] = False,
     sweep: Annotated[bool, typer.Option("--sweep", help="Each contestant dense and at 50, 30, 20 and 10 %.")] = False,
     peers: Annotated[
@@ -186,7 +183,8 @@ def linear(
     shapes = parse_shapes(shape or ["4096x4096"])
     batches = list(dict.fromkeys(batch or [1]))
     settings = Settings(batches, torch_dtype(dtype), repeats, seconds, threads, peers=peers and not sweep)
-    (_sweep if sweep else _compare)(shapes, specs, settings, predict, json)
+    run = bench_linear.sweep_densities if sweep else bench_linear.compare
+    run(shapes, specs, settings, predict, json)
 
 
 @app.command()
@@ -286,11 +284,11 @@ def attention(
 
 def _depths(texts: Sequence[str] | None) -> list[int]:
     """Numbers of tokens, each text one or several with commas."""
-    found = [text.strip() for given in texts or () for text in given.split(",")]
-    for text in found:
+    depths = [text.strip() for given in texts or () for text in given.split(",")]
+    for text in depths:
         if not (text.isascii() and text.isdigit() and int(text)):
             raise ValueError(f"a depth is a number of tokens, 4096 say, or several with commas; not {text!r}")
-    return [int(text) for text in found]
+    return [int(text) for text in depths]
 
 
 def torch_dtype(dtype: Dtype) -> "torch.dtype":
@@ -302,130 +300,3 @@ def torch_dtype(dtype: Dtype) -> "torch.dtype":
     if dtype is Dtype.auto:
         return torch.bfloat16 if {"avx512_bf16", "amx_bf16"} & set(cpu_features()) else torch.float32
     return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[dtype.value]
-
-
-def _measured(
-    shapes: "Sequence[Shape]", contestants: "Sequence[Contestant]", settings: "Settings", quiet: bool
-) -> "list[list[Result]]":
-    """For each shape the results of all batches, with a progress bar until they are there: it would take over what is
-    printed meanwhile."""
-    from ..bench.linear import measure, steps
-
-    with progress(quiet) as bar:
-        task = bar.add_task("", total=len(shapes) * steps(contestants, settings))
-
-        def step(text: str) -> None:
-            bar.update(task, advance=1, description=text)
-
-        return [list(measure(shape, contestants, settings, step)) for shape in shapes]
-
-
-def _compare(
-    shapes: "Sequence[Shape]", contestants: "Sequence[Contestant]", settings: "Settings", predict: bool, json: bool
-) -> None:
-    recorder, refused = Recorder(), dict[str, str]()
-    for results in _measured(shapes, contestants, settings, json):
-        _record(recorder, results)
-        refused |= results[0].refused
-        if not json:
-            _print_results(results)
-        if predict:
-            show_predictions(recorder, results, settings, json)
-    for name, reason in refused.items():
-        recorder.add(f"peer.{name}.refused", reason)
-        if not json:
-            print(f"no peer here: {name}: {reason}")
-    if json:
-        recorder.print_json()
-
-
-def _record(recorder: Recorder, results: "Sequence[Result]") -> None:
-    shape = results[0].shape
-    if shape.layers:
-        recorder.add(f"layers.{shape}", ", ".join(shape.layers))
-    for result in results:
-        recorder.add(f"read_bandwidth.{shape}.b{result.batch}", result.bandwidth / 1e9, "GB/s")
-        for timing in result.timings:
-            name = f"{timing.name}.{shape}.b{result.batch}"
-            recorder.add(f"{name}.time", timing.seconds * 1e6, "us")
-            recorder.add(f"{name}.rate", timing.bytes_per_second / 1e9, "GB/s")
-            recorder.add(f"{name}.share_of_read_bandwidth", timing.share_of_bandwidth)
-            recorder.add(f"{name}.kernel", timing.kernel)
-            if timing.over_read is not None:
-                recorder.add(f"{name}.over.plain read", timing.over_read, "x")
-            for peer, ratio in result.over(timing).items() if not timing.is_peer else ():
-                recorder.add(f"{name}.over.{peer}", ratio, "x")
-
-
-def _print_results(results: "Sequence[Result]") -> None:
-    rows = [_row(result, index) for result in results for index in range(len(result.timings))]
-    peers = [f"× {timing.name}" for timing in results[0].timings if timing.is_peer]
-    columns = ["weights", "kernel", "batch", "µs", "GB/s", "% of read", "× plain read", *peers]
-    print_table(results[0].shape.title, columns, rows, words=2)
-    read = ", ".join(f"{result.bandwidth / 1e9:.1f} at batch {result.batch}" for result in results)
-    print(f"read bandwidth, GB/s: {read}\n")
-
-
-def _row(result: "Result", index: int) -> list[str]:
-    timing = result.timings[index]
-    figures = (timing.seconds * 1e6, timing.bytes_per_second / 1e9, timing.share_of_bandwidth * 100)
-    over = [timing.over_read, *result.over(timing).values()]
-    ratios = ["" if ratio is None else f"{ratio:.2f}" for ratio in over]
-    return [timing.name, timing.kernel, str(result.batch), *(f"{figure:.1f}" for figure in figures), *ratios]
-
-
-def _sweep(
-    shapes: "Sequence[Shape]", contestants: "Sequence[Contestant]", settings: "Settings", predict: bool, json: bool
-) -> None:
-    from ..bench.linear import sweep
-
-    recorder = Recorder()
-    swept = {contestant: sweep(contestant) for contestant in contestants}
-    everyone = [one for densities in swept.values() for one in densities]
-    for results in _measured(shapes, everyone, settings, json):
-        _record(recorder, results)
-        for result in results:
-            for contestant, densities in swept.items():
-                _sweep_result(recorder, result, contestant, densities, json)
-        if predict:
-            show_predictions(recorder, results, settings, json)
-    if json:
-        recorder.print_json()
-
-
-def _sweep_result(
-    recorder: Recorder, result: "Result", contestant: "Contestant", densities: "Sequence[Contestant]", json: bool
-) -> None:
-    """A contestant's times at every density against its dense one, and where sparse starts to pay."""
-    from ..bench.linear import pays_from
-
-    timings = {timing.name: timing for timing in result.timings}
-    seconds = {one.density: timings[str(one)].seconds for one in densities}
-    for one in densities:
-        name = f"{one}.{result.shape}.b{result.batch}.over.dense"
-        recorder.add(name, seconds[1.0] / seconds[one.density], "x")
-    pays = pays_from(seconds)
-    name = f"{contestant}.{result.shape}.b{result.batch}.sparse_wins_from_density"
-    recorder.add(name, "never" if pays is None else pays)
-    if not json:
-        _print_sweep(result, contestant, densities, pays)
-
-
-def _print_sweep(
-    result: "Result", contestant: "Contestant", densities: "Sequence[Contestant]", pays: float | None
-) -> None:
-    from ..bench.linear import Timing
-
-    timings = {timing.name: timing for timing in result.timings}
-    dense = timings[str(densities[0])].seconds
-
-    def row(density: float, timing: Timing) -> list[str]:
-        share = f"{timing.share_of_bandwidth * 100:.1f}"
-        rate, ratio = f"{timing.bytes_per_second / 1e9:.1f}", f"{dense / timing.seconds:.2f}"
-        return [f"{100 * density:g} %", timing.kernel, f"{timing.seconds * 1e6:.1f}", rate, share, ratio]
-
-    rows = [row(one.density, timings[str(one)]) for one in densities]
-    title = f"{contestant}, {result.shape.title}, batch {result.batch}"
-    print_table(title, ["density", "kernel", "µs", "GB/s", "% of read", "× dense"], rows, words=2)
-    wins = "never" if pays is None else f"from {100 * pays:g} % down"
-    print(f"sparse beats dense: {wins} (of the densities measured)\n")

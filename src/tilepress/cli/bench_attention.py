@@ -7,6 +7,7 @@ from .output import Recorder, print_table, progress
 
 if TYPE_CHECKING:
     from ..bench.attention import Result, Settings, Timing
+    from ..records import Label
 
 
 def compare(shapes: Sequence[str], settings: "Settings", refused: Mapping[str, str], json: bool) -> None:
@@ -24,7 +25,7 @@ def compare(shapes: Sequence[str], settings: "Settings", refused: Mapping[str, s
     for result in results:
         _record(recorder, result, settings.prompt)
     for peer, reason in refused.items():
-        recorder.add(f"peer.{peer}.refused", reason)
+        recorder.add("peer_refused", reason, peer=peer)
     if json:
         recorder.print_json()
     else:
@@ -34,20 +35,20 @@ def compare(shapes: Sequence[str], settings: "Settings", refused: Mapping[str, s
 
 
 def _record(recorder: Recorder, result: "Result", prompt: bool) -> None:
-    where = f"{result.heads}.{'prompt' if prompt else 'depth'}_{result.depth}"
+    where: dict[str, Label] = {"heads": str(result.heads), "prompt" if prompt else "depth": result.depth}
     if not prompt:
-        recorder.add(f"{where}.read_bandwidth", result.bandwidth / 1e9, "GB/s")
+        recorder.add("read_bandwidth", result.bandwidth / 1e9, "GB/s", **where)
     for timing in result.timings:
-        name = f"{timing.name}.{where}"
-        recorder.add(f"{name}.time", timing.seconds, "s")
-        recorder.add(f"{name}.size", timing.nbytes, "B")
+        labels = {**timing.labels, **where}
+        recorder.add("time", timing.seconds, "s", **labels)
+        recorder.add("size", timing.nbytes, "B", **labels)
         if not prompt:
-            recorder.add(f"{name}.rate", timing.rate / 1e9, "GB/s")
-            recorder.add(f"{name}.share_of_read_bandwidth", timing.share_of_bandwidth)
+            recorder.add("rate", timing.rate / 1e9, "GB/s", **labels)
+            recorder.add("share_of_read_bandwidth", timing.share_of_bandwidth, **labels)
         for peer, ratio in result.over(timing).items() if not timing.is_peer else ():
-            recorder.add(f"{name}.over.{peer}", ratio, "x")
+            recorder.add("speedup", ratio, "x", **labels, peer=peer)
     if (best := result.best_peer) is not None:
-        recorder.add(f"{where}.best_peer", best.name)
+        recorder.add("best_peer", best.name, **where)
 
 
 def _print(results: "Sequence[Result]", prompt: bool) -> None:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from ..bench.model import Entrant, Rate, Result, Settings, Speed
     from ..models.checkpoint_checks import Allowed
+    from ..records import Label
 
 
 def compare(
@@ -22,15 +23,15 @@ def compare(
     kv: Sequence[str],
     allowed: "Allowed",
 ) -> None:
-    """`models`, by name, each with every cache of `kv`, and the peers that run `base` if wanted: records for machines
-    or a table for people."""
+    """`models`, by name, each with every cache of `kv`, and the peers that run `base` if `with_peers`: records for
+    machines or a table for people."""
     hush_transformers()
     entrants, refused = _entrants(models, settings, dtype, base, with_peers, kv, allowed)
     result = measured(entrants, settings, models[0], json, allowed)
     recorder = Recorder()
     record(recorder, result)
     for name, reason in {**refused, **result.refused}.items():
-        recorder.add(f"peer.{name}.refused", reason)
+        recorder.add("peer_refused", reason, peer=name)
         if not json:
             print(f"no peer here: {name}: {reason}")
     if json:
@@ -58,8 +59,8 @@ def _entrants(
         model_folder(base)  # what the user names must be there; what a folder names may be gone
     base = base or base_of(models)
     is_entered = base in models and dtype in (None, best_dtype()) and not kv
-    found, refused = peers(base, is_entered=is_entered, caches=bool(kv), allowed=allowed)
-    return [*ours, *found], refused
+    theirs, refused = peers(base, is_entered=is_entered, caches=bool(kv), allowed=allowed)
+    return [*ours, *theirs], refused
 
 
 def measured(
@@ -81,16 +82,17 @@ def measured(
 def record(recorder: Recorder, result: "Result") -> None:
     recorder.add("read_bandwidth", result.bandwidth / 1e9, "GB/s")
     for speed in result.speeds:
-        prefill = f"{speed.name}.prefill.prompt_{speed.point.depth}.batch_{speed.point.batch}"
-        decode = f"{speed.name}.decode.depth_{speed.point.depth}.batch_{speed.point.batch}"
-        for name, rate in ((prefill, speed.prefill), (decode, speed.decode)):
-            recorder.add(name, rate.mean, "token/s")
-            recorder.add(f"{name}.sigma", rate.sigma, "token/s")
-        recorder.add(f"{decode}.bytes_read", speed.bytes_read, "B")
-        recorder.add(f"{decode}.share_of_read_bandwidth", speed.share_of_bandwidth)
+        depth, batch = speed.point.depth, speed.point.batch
+        prefill: dict[str, Label] = {**speed.labels, "prompt": depth, "batch": batch}
+        decode: dict[str, Label] = {**speed.labels, "depth": depth, "batch": batch}
+        for metric, rate, labels in (("prefill", speed.prefill, prefill), ("decode", speed.decode, decode)):
+            recorder.add(metric, rate.mean, "token/s", **labels)
+            recorder.add(metric, rate.sigma, "token/s", **labels, statistic="standard_deviation")
+        recorder.add("bytes_read", speed.bytes_read, "B", **decode)
+        recorder.add("share_of_read_bandwidth", speed.share_of_bandwidth, **decode)
         for peer, (faster_prefill, faster_decode) in result.over(speed).items() if not speed.is_peer else ():
-            recorder.add(f"{prefill}.over.{peer}", faster_prefill, "x")
-            recorder.add(f"{decode}.over.{peer}", faster_decode, "x")
+            recorder.add("prefill_speedup", faster_prefill, "x", **prefill, peer=peer)
+            recorder.add("decode_speedup", faster_decode, "x", **decode, peer=peer)
 
 
 def _print(result: "Result", settings: "Settings") -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .output import Json, Recorder, TextOnly, TrustRemoteCode, hush_transformers, print_table, progress
+from .output import Json, Model, Recorder, TextOnly, TrustRemoteCode, hush_transformers, print_table, progress
 from .report import Page, check_page, write_page
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ WORST = 5
 
 
 def compress(
-    model: Annotated[str, typer.Argument(help="A model's folder, a GGUF file, smollm2-135m, or a name on the hub.")],
+    model: Model,
     out: Annotated[Path, typer.Option("-o", "--out", help="The folder to write.")],
     recipe: Annotated[
         Path | None, typer.Option(help="A recipe in TOML, or harmonia; the options below override it.")
@@ -67,7 +67,7 @@ def compress(
     }
     chosen = read_options(recipe, options)
     outcome = _compress(model, out, chosen, json, Allowed(trust_remote_code, text_only))
-    recorder = Recorder()
+    recorder = Recorder(model=str(out))
     _record(recorder, outcome)
     race = _race(chosen, outcome, json)
     if race is not None:
@@ -109,33 +109,33 @@ def _compress(model: str, out: Path, recipe: "Recipe", quiet: bool, allowed: "Al
         def show(state: Progress) -> None:
             bar.update(task, completed=state.done, total=state.total)
 
-        def tell(step: "Step") -> None:
+        def show_step(step: "Step") -> None:
             bar.update(task, description=f"searching: {list(step.mantissas)} {100 * step.loss:+.2f} %")
 
         try:
-            return compress_folder(model, out, recipe, progress=show, track=tell, **asdict(allowed))
+            return compress_folder(model, out, recipe, progress=show, track=show_step, **asdict(allowed))
         except KeyboardInterrupt:
             typer.echo(f"Finished blocks are kept in {out}.partial; the same command goes on from there.", err=True)
             raise
 
 
 def _record(recorder: Recorder, outcome: "Outcome") -> None:
-    recorder.add("size.before", outcome.source_bytes, "B")
-    recorder.add("size.after", outcome.nbytes, "B")
+    recorder.add("source_size", outcome.source_bytes, "B")
+    recorder.add("size", outcome.nbytes, "B")
     recorder.add("compression", outcome.source_bytes / outcome.nbytes, "x")
     recorder.add("bits_per_weight", outcome.bits_per_weight, "bit")
     recorder.add("time", outcome.seconds, "s")
     if outcome.precision is not None:
-        found = outcome.precision.result
-        recorder.add("search.activations", str(outcome.precision.format))
-        recorder.add("search.within_tolerance", found.within)
-        recorder.add("search.loss", 100 * found.loss, "%")
-        recorder.add("search.bops_saving", found.saving, "x", "model")
-        recorder.add("search.time", outcome.precision.seconds, "s")
+        search = outcome.precision.result
+        recorder.add("search_activations", str(outcome.precision.format))
+        recorder.add("search_within_tolerance", search.within)
+        recorder.add("search_loss", 100 * search.loss, "%")
+        recorder.add("search_bops_saving", search.saving, "x", "model")
+        recorder.add("search_time", outcome.precision.seconds, "s")
     for layer in outcome.layers:
-        recorder.add(f"{layer.name}.error", layer.error)
+        recorder.add("layer_error", layer.error, layer=layer.name)
     for dense in outcome.dense:
-        recorder.add(f"{dense.name}.left_dense", dense.why)
+        recorder.add("left_dense", dense.why, layer=dense.name)
 
 
 def _print(outcome: "Outcome") -> None:
@@ -148,9 +148,9 @@ def _print(outcome: "Outcome") -> None:
         ["time", f"{outcome.seconds:.1f} s"],
     ]
     if outcome.precision is not None:
-        found, format = outcome.precision.result, outcome.precision.format
-        said = f"{format}: {100 * found.loss:+.3f} % perplexity, {found.saving:.2f} × fewer bit operations"
-        rows += [["activations found", said], ["time of the search", f"{outcome.precision.seconds:.1f} s"]]
+        search, format = outcome.precision.result, outcome.precision.format
+        summary = f"{format}: {100 * search.loss:+.3f} % perplexity, {search.saving:.2f} × fewer bit operations"
+        rows += [["activations found", summary], ["time of the search", f"{outcome.precision.seconds:.1f} s"]]
     worst = sorted(outcome.layers, key=lambda layer: -layer.error)[:WORST]
     rows += [[f"error of {layer.name}", f"{100 * layer.error:.3f} %"] for layer in worst]
     print_table(str(outcome.folder), ["", ""], rows + _dense_rows(outcome))
@@ -168,10 +168,10 @@ def _dense_rows(outcome: "Outcome") -> list[list[str]]:
 
 
 def tolerance_warning(precision: "Precision") -> str:
-    found = precision.result
+    search = precision.result
     return (
-        f"warning: no combination keeps within {100 * found.tolerance:g} % on this text; {precision.format}, the most "
-        f"precise one tried, loses {100 * found.loss:.3f} %: allow more, or keep activations as they are"
+        f"warning: no combination keeps within {100 * search.tolerance:g} % on this text; {precision.format}, the most "
+        f"precise one tried, loses {100 * search.loss:.3f} %: allow more, or keep activations as they are"
     )
 
 
@@ -196,7 +196,7 @@ def _race(recipe: "Recipe", outcome: "Outcome", quiet: bool) -> "Result | None":
 
 def _record_race(recorder: Recorder, race: "Result") -> None:
     for timing in race.timings:
-        recorder.add(f"{timing.name}.{race.shape}.b1.time", timing.seconds, "s")
+        recorder.add("time", timing.seconds * 1e6, "us", **timing.labels, shape=str(race.shape), batch=1)
     recorder.add("sparse_pays", _pays(race))
 
 

@@ -11,7 +11,7 @@ import typer
 
 from .._extras import has_lab
 from .generate import continuation
-from .output import Json, Recorder, TextOnly, Threads, TrustRemoteCode, hush_transformers, print_table, progress
+from .output import Json, Model, Recorder, TextOnly, Threads, TrustRemoteCode, hush_transformers, print_table, progress
 from .report import Page, check_page, write_page
 
 if TYPE_CHECKING:
@@ -44,9 +44,7 @@ class Row:
 
 
 def demo(
-    model: Annotated[
-        str, typer.Argument(help="A model's folder, a GGUF file, smollm2-135m, or a name on the hub.")
-    ] = "smollm2-135m",
+    model: Model = "smollm2-135m",
     windows: Annotated[int, typer.Option(min=1, help="Windows of the text that quality is measured on.")] = 1,
     trust_remote_code: TrustRemoteCode = False,
     text_only: TextOnly = False,
@@ -130,7 +128,7 @@ def _speeds(
     from ..bench.model import Entrant, Settings
     from .bench_model import measured
     from .machines import measured_machine
-    from .predict import foretell_decoding
+    from .predict import predict_decoding
 
     longest = getattr(loaded[model].model.config, "max_position_embeddings", None) or Settings().longest
     settings = Settings(prompt=min(Settings.prompt, longest - Settings.tokens), threads=threads)
@@ -139,7 +137,7 @@ def _speeds(
     predicted: dict[str, float | None] = dict.fromkeys(loaded)
     if has_lab():
         machine = measured_machine(threads, result.bandwidth)
-        predicted = {name: foretell_decoding(machine, one.model) for name, one in loaded.items()}
+        predicted = {name: predict_decoding(machine, one.model) for name, one in loaded.items()}
     return {speed.name: speed for speed in result.speeds}, predicted
 
 
@@ -161,20 +159,20 @@ def _weight_bytes(folder: Path) -> int:
 
 def _record(recorder: Recorder, model: str, rows: Mapping[str, Row]) -> None:
     for name, row in rows.items():
-        recorder.add(f"{name}.size", row.nbytes, "B")
-        recorder.add(f"{name}.perplexity", _perplexity(model, name, rows))
+        recorder.add("size", row.nbytes, "B", model=name)
+        recorder.add("perplexity", _perplexity(model, name, rows), model=name)
         if row.quality is not None:
-            recorder.add(f"{name}.kl_divergence", row.quality.kl.value, "nat")
-            recorder.add(f"{name}.same_top1", row.quality.same_top.value)
-        recorder.add(f"{name}.prefill", row.speed.prefill.mean, "token/s")
-        recorder.add(f"{name}.decode", row.speed.decode.mean, "token/s")
+            recorder.add("kl_divergence", row.quality.kl.value, "nat", model=name)
+            recorder.add("same_top1", row.quality.same_top.value, model=name)
+        recorder.add("prefill", row.speed.prefill.mean, "token/s", model=name)
+        recorder.add("decode", row.speed.decode.mean, "token/s", model=name)
         if row.predicted is not None:
-            recorder.add(f"{name}.decode.predicted", row.predicted, "token/s", "model")
-        recorder.add(f"{name}.text", row.text)
+            recorder.add("predicted_decode", row.predicted, "token/s", "model", model=name)
+        recorder.add("text", row.text, model=name)
 
 
 def _perplexity(model: str, name: str, rows: Mapping[str, Row]) -> float:
-    """The model's own was measured beside each of the others."""
+    """The model's own was measured beside each variant's."""
     quality = rows[name].quality
     if quality is None:
         return next(row.quality.reference.perplexity.value for row in rows.values() if row.quality is not None)

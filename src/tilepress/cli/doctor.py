@@ -7,7 +7,7 @@ import typer
 
 from .._extras import MissingExtraError, need_lab
 from .machines import measured_machine
-from .output import Json, Recorder, Threads, print_table, progress
+from .output import Json, Recorder, Threads, metric_text, print_table, progress
 
 
 def doctor(
@@ -34,7 +34,7 @@ def doctor(
     if json:
         recorder.print_json()
     else:
-        rows = [(record.name, _text(record.value), record.unit) for record in recorder.records]
+        rows = [(metric_text(record), _text(record.value), record.unit) for record in recorder.records]
         print_table("tilepress doctor", ["what", "value", "unit"], rows, words=3)
 
 
@@ -44,13 +44,13 @@ def _processor(recorder: Recorder, threads: int | None) -> None:
     from .. import __version__, bench, kernels
     from ..records import cpu_model
 
-    recorder.add("version.tilepress", __version__)
-    recorder.add("version.torch", str(torch.__version__))
-    recorder.add("cpu.model", cpu_model())
-    recorder.add("cpu.features", " ".join(kernels.cpu_features()))
-    recorder.add("cpu.last_level_cache", bench.last_level_cache_bytes() / 2**20, "MiB")
-    recorder.add("isa.supported", " ".join(kernels.supported_isas()))
-    recorder.add("isa.active", kernels.active_isa())
+    recorder.add("version", __version__, package="tilepress")
+    recorder.add("version", str(torch.__version__), package="torch")
+    recorder.add("cpu_model", cpu_model())
+    recorder.add("cpu_features", " ".join(kernels.cpu_features()))
+    recorder.add("last_level_cache", bench.last_level_cache_bytes() / 2**20, "MiB")
+    recorder.add("supported_isas", " ".join(kernels.supported_isas()))
+    recorder.add("active_isa", kernels.active_isa())
     recorder.add("threads", threads or torch.get_num_threads(), "threads")
 
 
@@ -58,8 +58,8 @@ def _kernels(recorder: Recorder) -> None:
     from .. import kernels
 
     for operation, isas in kernels.registered().items():
-        recorder.add(f"kernel.{operation}.registered", " ".join(isas))
-        recorder.add(f"kernel.{operation}.chosen", _chosen(operation))
+        recorder.add("registered_kernels", " ".join(isas), operation=operation)
+        recorder.add("chosen_kernel", _chosen(operation), operation=operation)
 
 
 def _chosen(operation: str) -> str:
@@ -81,7 +81,7 @@ def _bandwidth(recorder: Recorder, threads: int | None, quiet: bool, file: Path 
     with progress(quiet) as bar:
         for count in bar.track(counts, description="reading memory"):
             rate = bench.read_bandwidth(count)
-            recorder.add(f"read_bandwidth.threads_{count}", rate / 1e9, "GB/s")
+            recorder.add("read_bandwidth", rate / 1e9, "GB/s", threads=count)
     _rates(recorder, counts[-1], rate, file)
 
 
@@ -91,7 +91,7 @@ def _rates(recorder: Recorder, threads: int, bandwidth: float, file: Path | None
     from ..hardware import MachineError, write_machine
 
     try:
-        found = measured_machine(threads, bandwidth)
+        machine = measured_machine(threads, bandwidth)
     except MissingExtraError as error:
         typer.echo(str(error), err=True)
         return
@@ -100,12 +100,12 @@ def _rates(recorder: Recorder, threads: int, bandwidth: float, file: Path | None
             raise
         return
     if file:
-        write_machine(file, found.model_copy(update={"name": file.stem}))
-    recorder.add("cpu.cores", found.cores, "cores")
-    recorder.add("cpu.frequency", found.frequency / 1e9, "GHz")
-    recorder.add("vector_rate", found.vector_rate / 1e9, "Goperation/s", "model")
-    recorder.add("matrix_rate", found.matrix_rate / 1e9, "Goperation/s", "model")
-    recorder.add("matrix_rows", found.matrix.rows if found.matrix else 1, "rows", "model")
+        write_machine(file, machine.model_copy(update={"name": file.stem}))
+    recorder.add("cpu_cores", machine.cores, "cores")
+    recorder.add("cpu_frequency", machine.frequency / 1e9, "GHz")
+    recorder.add("vector_rate", machine.vector_rate / 1e9, "Goperation/s", "model")
+    recorder.add("matrix_rate", machine.matrix_rate / 1e9, "Goperation/s", "model")
+    recorder.add("matrix_rows", machine.matrix.rows if machine.matrix else 1, "rows", "model")
 
 
 def _text(value: object) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .output import Json, Recorder, TextOnly, TrustRemoteCode, hush_transformers, hushed, print_table, progress
+from .output import Json, Model, Recorder, TextOnly, TrustRemoteCode, hush_transformers, hushed, print_table, progress
 
 if TYPE_CHECKING:
     from ..evaluate import Divergence, Estimate, Perplexity, Question, Score, Windowing
@@ -18,17 +18,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Figure:
-    """`name` for records, `words` for people; no error where there is none to give."""
+    """`metric` and `statistic` for records, `words` for people; no error where there is none to give."""
 
-    name: str
+    metric: str
     words: str
     value: float
     error: float | None = None
     unit: str = ""
+    statistic: str | None = None
 
 
 def evaluate(
-    model: Annotated[str, typer.Argument(help="A model's folder, a GGUF file, smollm2-135m, or a name on the hub.")],
+    model: Model,
     data: Annotated[
         str | None, typer.Option(help="A text file, wikitext2, ptb or pydoc; wikitext2 where found, else pydoc.")
     ] = None,
@@ -96,16 +97,19 @@ def evaluate(
     if acts:
         round_activations(loaded.model, acts)
     round_cache(loaded.model, kv, smoothing or "none")
-    recorder = Recorder()
+    rounded = {"activations": acts, "kv": kv, "smoothing": smoothing}
+    recorder = Recorder(model=model, **{name: format for name, format in rounded.items() if format})
     if text:
         reference = on_device(load(against), device) if against else None
         windowing = Windowing(window, stride, windows, batch or 1)
-        _show(recorder, model, text[0], _text_figures(loaded, reference, text[1], windowing, bos, json), json)
+        figures = _text_figures(loaded, reference, text[1], windowing, bos, json)
+        _show(recorder, f"{model} on {text[0]}", figures, json, text=text[0])
     if task:
-        _show(recorder, model, task, _task_figures(loaded, questions, batch or 8, json), json)
+        figures = _task_figures(loaded, questions, batch or 8, json)
+        _show(recorder, f"{model} on {task}", figures, json, task=task)
     if harness_tasks:
         for name, figures in _harness_figures(loaded, harness_tasks, items, batch or 8, json).items():
-            _show(recorder, model, name, figures, json)
+            _show(recorder, f"{model} on {name}", figures, json, task=name)
     if json:
         recorder.print_json()
 
@@ -130,11 +134,11 @@ def _task_figures(loaded: "LoadedModel", questions: "Sequence[Question]", batch:
 
     with progress(quiet) as bar:
         track = partial(bar.track, description="choices")
-        found = accuracy(loaded.model, loaded.tokenizer, questions, batch, track)
+        score = accuracy(loaded.model, loaded.tokenizer, questions, batch, track)
     return [
-        _figure("accuracy", "accuracy", found.plain),
-        _figure("accuracy_normalised", "accuracy, by likelihood a character", found.normalised),
-        Figure("items", "items", found.questions),
+        _figure("accuracy", "accuracy", score.plain),
+        _figure("accuracy_normalised", "accuracy, by likelihood a character", score.normalised),
+        Figure("items", "items", score.questions),
     ]
 
 
@@ -154,7 +158,7 @@ def _harness_figures(
 
     with hushed(quiet):
         scores = lm_eval_scores(loaded.model, loaded.tokenizer, tasks, items, batch)
-    return {task: _score_figures(list(found)) for task, found in groupby(scores, key=lambda score: score.task)}
+    return {task: _score_figures(list(group)) for task, group in groupby(scores, key=lambda score: score.task)}
 
 
 def _score_figures(scores: "Sequence[Score]") -> list[Figure]:
@@ -169,39 +173,38 @@ def _names(listed: str) -> list[str]:
     return names
 
 
-def _perplexity_figures(found: "Perplexity") -> list[Figure]:
-    tokens = Figure("tokens", "tokens that count", found.tokens)
-    return [_figure("perplexity", "perplexity", found.perplexity), tokens]
+def _perplexity_figures(result: "Perplexity") -> list[Figure]:
+    tokens = Figure("tokens", "tokens that count", result.tokens)
+    return [_figure("perplexity", "perplexity", result.perplexity), tokens]
 
 
-def _divergence_figures(found: "Divergence") -> list[Figure]:
+def _divergence_figures(result: "Divergence") -> list[Figure]:
     percentiles = [
-        Figure(f"kl_divergence.p{percent:g}", f"KL divergence, {percent:g} % within", value, unit="nat")
-        for percent, value in found.kl_percentiles.items()
+        Figure("kl_divergence", f"KL divergence, {percent:g} % within", value, unit="nat", statistic=f"p{percent:g}")
+        for percent, value in result.kl_percentiles.items()
     ]
     return [
-        *_perplexity_figures(found.model),
-        _figure("reference_perplexity", "perplexity of the reference", found.reference.perplexity),
-        _figure("perplexity_ratio", "perplexity over the reference's", found.ratio),
-        _figure("kl_divergence", "KL divergence, mean", found.kl, "nat"),
+        *_perplexity_figures(result.model),
+        _figure("reference_perplexity", "perplexity of the reference", result.reference.perplexity),
+        _figure("perplexity_ratio", "perplexity over the reference's", result.ratio),
+        _figure("kl_divergence", "KL divergence, mean", result.kl, "nat"),
         *percentiles,
-        _figure("same_top1", "same top-1 token", found.same_top),
+        _figure("same_top1", "same top-1 token", result.same_top),
     ]
 
 
-def _figure(name: str, words: str, estimate: "Estimate", unit: str = "") -> Figure:
-    return Figure(name, words, estimate.value, estimate.error, unit)
+def _figure(metric: str, words: str, estimate: "Estimate", unit: str = "") -> Figure:
+    return Figure(metric, words, estimate.value, estimate.error, unit)
 
 
-def _show(recorder: Recorder, model: str, subject: str, figures: Sequence[Figure], json: bool) -> None:
-    """Record `figures` of `model` on `subject`, a text or a task, and print them unless records alone are wanted."""
+def _show(recorder: Recorder, title: str, figures: Sequence[Figure], json: bool, **labels: str) -> None:
+    """Record `figures` on a text or a task, which `labels` name, and print them unless `json`."""
     for figure in figures:
-        name = f"{model}.{subject}.{figure.name}"
-        recorder.add(name, figure.value, figure.unit)
+        recorder.add(figure.metric, figure.value, figure.unit, **labels, statistic=figure.statistic)
         if figure.error is not None:
-            recorder.add(f"{name}.error", figure.error, figure.unit)
+            recorder.add(figure.metric, figure.error, figure.unit, **labels, statistic="standard_error")
     if not json:
-        print_table(f"{model} on {subject}", ["what", "value", "± error", "unit"], map(_row, figures))
+        print_table(title, ["what", "value", "± error", "unit"], map(_row, figures))
 
 
 def _row(figure: Figure) -> list[str]:

@@ -8,9 +8,11 @@ from .output import Json, Recorder, markdown_table, print_table, progress
 
 if TYPE_CHECKING:
     from ..formats import WeightFormat
+    from ..records import Origin
 
 DENSITIES = (1.0, 0.5, 0.2, 0.05)
 NEURONS, INPUTS = 256, 4096
+SQNR = "sqnr"
 
 
 def formats(
@@ -29,13 +31,15 @@ def formats(
 
     recorder = Recorder()
     rows = []
-    wanted = [parse_weight(name) for name in names or weight_names()]
+    chosen = [parse_weight(name) for name in names or weight_names()]
     with progress(json) as bar:
-        figures_of = {format: _figures(format) for format in bar.track(wanted, description="quantising")}
+        figures_of = {format: _figures(format) for format in bar.track(chosen, description="quantising")}
     for format, figures in figures_of.items():
-        for name, value, unit, measured in figures:
-            recorder.add(f"{format}.{name}", value, unit, "measured" if measured else "model")
-        rows.append([f"`{format}`" if markdown else str(format), *(_text(name, value) for name, value, *_ in figures)])
+        for metric, density, value, unit in figures:
+            origin: Origin = "measured" if metric == SQNR else "model"
+            recorder.add(metric, value, unit, origin, format=str(format), density=density)
+        name = f"`{format}`" if markdown else str(format)
+        rows.append([name, *(f"{value:.{1 if metric == SQNR else 2}f}" for metric, _, value, _ in figures)])
     columns = ["format", "bits per weight", *(f"× at {density:.0%}" for density in DENSITIES), "SQNR, dB"]
     if json:
         recorder.print_json()
@@ -45,19 +49,14 @@ def formats(
         print_table("Weight formats: bits per weight, times smaller than BF16, SQNR", columns, rows)
 
 
-def _figures(format: "WeightFormat") -> list[tuple[str, float, str, bool]]:
-    """(name, value, unit, measured) of one format."""
+def _figures(format: "WeightFormat") -> list[tuple[str, float, float, str]]:
+    """(metric, density, value, unit) of one format."""
     factors = [
-        (
-            f"compression_at_{density:.0%}",
-            format.compression_factor(None if density == 1 else density, INPUTS),
-            "x",
-            False,
-        )
+        ("compression", density, format.compression_factor(None if density == 1 else density, INPUTS), "x")
         for density in DENSITIES
     ]
-    bits = ("bits_per_weight", format.bits_per_weight(None, INPUTS), "bit", False)
-    return [bits, *factors, ("sqnr", gaussian_sqnr(format), "dB", True)]
+    bits = ("bits_per_weight", 1.0, format.bits_per_weight(None, INPUTS), "bit")
+    return [bits, *factors, (SQNR, 1.0, gaussian_sqnr(format), "dB")]
 
 
 def gaussian_sqnr(format: "WeightFormat") -> float:
@@ -70,7 +69,3 @@ def gaussian_sqnr(format: "WeightFormat") -> float:
 
     weight = torch.from_numpy(np.random.default_rng(0).standard_normal((NEURONS, INPUTS), np.float32))
     return sqnr(weight, dequantize(quantize(weight, format), format))
-
-
-def _text(name: str, value: float) -> str:
-    return f"{value:.1f}" if name == "sqnr" else f"{value:.2f}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .output import Json, Recorder, TextOnly, TrustRemoteCode, hush_transformers
+from .output import Json, Model, Recorder, TextOnly, TrustRemoteCode, hush_transformers
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,7 +20,7 @@ _REPLY = "\N{SYMBOL FOR GROUP SEPARATOR}"  # stands for a reply where a chat tem
 
 
 def generate(
-    model: Annotated[str, typer.Argument(help="A model's folder, a GGUF file, smollm2-135m, or a name on the hub.")],
+    model: Model,
     prompt: Annotated[
         list[str], typer.Argument(help="What the text begins with; more are turns, each after the model's own.")
     ],
@@ -62,14 +62,14 @@ def generate(
     talk = _begin(loaded, kv, smoothing or "none", cache)
     torch.manual_seed(seed)
     streamer = None if json else TextStreamer(loaded.tokenizer, skip_prompt=True, skip_special_tokens=True)
-    recorder = Recorder()
+    recorder = Recorder(model=model)
     try:
         for number, text in enumerate(prompt, 1):
             start = time.perf_counter()
             produced = _turn(loaded, talk, _inputs(loaded, talk, text, chat), tokens, temperature, streamer)
             seconds = time.perf_counter() - start
-            said = loaded.tokenizer.decode(produced, skip_special_tokens=True)
-            _record(recorder, f"turn_{number}." if len(prompt) > 1 else "", said, len(produced), seconds)
+            reply = loaded.tokenizer.decode(produced, skip_special_tokens=True)
+            _record(recorder, number, reply, len(produced), seconds)
             if not json:
                 typer.echo(f"{len(produced)} tokens, {len(produced) / seconds:.1f} a second, prompt included", err=True)
             if cache is not None:
@@ -109,7 +109,7 @@ class _Talk:
 
 
 def _begin(loaded: "LoadedModel", kv: str | None, smoothing: str, path: Path | None) -> _Talk:
-    """With the caches that are wanted, and what the file has if it is there."""
+    """With the caches that were asked for, and what the file has if it is there."""
     from ..formats.kv import parse_kv
     from ..nn.model_kv_cache import default_cache, is_packed, load_kv_cache, set_default_cache
 
@@ -181,18 +181,18 @@ def _turn(
     options = {"max_new_tokens": min(tokens, _room(loaded, ids.shape[1])), "pad_token_id": pad, "streamer": streamer}
     given = {"attention_mask": torch.ones_like(ids), "past_key_values": talk.cache, "return_dict_in_generate": True}
     try:
-        found = loaded.model.generate(ids, **given, **options, **how)
+        output = loaded.model.generate(ids, **given, **options, **how)
     except BaseException:
         if streamer is not None and streamer.token_cache:
             streamer.end()  # it holds the last word back until it is whole
         raise
-    talk.tokens, talk.cache = found.sequences, found.past_key_values
-    produced: Tensor = found.sequences[0, ids.shape[1] :]
+    talk.tokens, talk.cache = output.sequences, output.past_key_values
+    produced: Tensor = output.sequences[0, ids.shape[1] :]
     return produced
 
 
-def _record(recorder: Recorder, prefix: str, text: str, count: int, seconds: float) -> None:
-    recorder.add(f"{prefix}text", text)
-    recorder.add(f"{prefix}tokens", count, "token")
-    recorder.add(f"{prefix}time", seconds, "s")
-    recorder.add(f"{prefix}speed", count / seconds, "token/s")
+def _record(recorder: Recorder, turn: int, text: str, count: int, seconds: float) -> None:
+    recorder.add("text", text, turn=turn)
+    recorder.add("tokens", count, "token", turn=turn)
+    recorder.add("time", seconds, "s", turn=turn)
+    recorder.add("rate", count / seconds, "token/s", turn=turn)

@@ -26,13 +26,13 @@ def inspect(
             ("rows", matrix.rows, "neurons"),
             ("cols", matrix.cols, "inputs"),
             ("density", matrix.density, ""),
-            ("bytes", matrix.nbytes, "B"),
+            ("size", matrix.nbytes, "B"),
             ("padding", matrix.padding_bytes, "B"),
             ("bits_per_weight", matrix.bits_per_weight, "bit"),
             ("compression", matrix.compression_factor, "x"),
         ]
-        for fact, value, unit in facts:
-            recorder.add(f"{name}.{fact}", value, unit)
+        for metric, value, unit in facts:
+            recorder.add(metric, value, unit, matrix=name)
         rows.append([name, *(f"{value:.3f}" if isinstance(value, float) else str(value) for _, value, _ in facts)])
     if json:
         recorder.print_json()

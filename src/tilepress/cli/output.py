@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from io import StringIO
 from typing import TYPE_CHECKING, Annotated
@@ -13,11 +13,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from ..records import Origin, Record, Value, machine, to_json
+from ..records import Label, Labels, Origin, Record, Value, machine, to_json
 
 if TYPE_CHECKING:
     from ..simulate.fitted import Fitted
 
+Model = Annotated[str, typer.Argument(help="A model's folder, a GGUF file, smollm2-135m, or a name on the hub.")]
 TrustRemoteCode = Annotated[
     bool,
     typer.Option("--trust-remote-code", help="Run Python code that comes with the model, with all your rights."),
@@ -34,14 +35,20 @@ Threads = Annotated[
 
 
 class Recorder:
-    """Collects the figures of one command run on this machine."""
+    """Collects the figures of one command run on this machine. `labels` are those of all its figures, `origin` that of
+    figures which have no other."""
 
-    def __init__(self) -> None:
+    def __init__(self, origin: Origin = "measured", /, **labels: Label) -> None:
         self.records: list[Record] = []
+        self._origin, self._labels = origin, labels
         self._command = " ".join(["tilepress", *sys.argv[1:]])
 
-    def add(self, name: str, value: Value, unit: str = "", origin: Origin = "measured") -> None:
-        self.records.append(Record(name, value, unit, origin, machine(), self._command))
+    def add(
+        self, metric: str, value: Value, unit: str = "", origin: Origin | None = None, /, **labels: Label | None
+    ) -> None:
+        """A label that is None is left out."""
+        given = self._labels | {name: label for name, label in labels.items() if label is not None}
+        self.records.append(Record(metric, given, value, unit, origin or self._origin, machine(), self._command))
 
     def print_json(self) -> None:
         print(to_json(self.records))
@@ -60,19 +67,25 @@ def print_table(
     _console(width).print(table)
 
 
-def show_figures(recorder: Recorder, name: str, json: bool) -> None:
-    """All records of a command, those of `name` without it, as a table or for machines."""
+def metric_text(record: Record, known: Collection[str] = ()) -> str:
+    """For people: the metric, and the labels that are not `known` from what stands around."""
+    labels = Labels({name: label for name, label in record.labels.items() if name not in known})
+    return ", ".join(filter(None, [record.metric.replace("_", " "), str(labels)]))
+
+
+def show_figures(recorder: Recorder, title: str, known: Collection[str], json: bool) -> None:
+    """All records of a command as a table, whose title tells the `known` labels, or for machines."""
     if json:
         recorder.print_json()
         return
-    rows = [[one.name.removeprefix(f"{name}."), figure_text(one.value), one.unit] for one in recorder.records]
-    print_table(name, ["what", "value", "unit"], rows)
+    rows = [[metric_text(one, known), figure_text(one.value), one.unit] for one in recorder.records]
+    print_table(title, ["what", "value", "unit"], rows)
 
 
-def show_fitted(recorder: Recorder, name: str, fitted: "Mapping[str, Fitted]", json: bool) -> None:
+def show_fitted(recorder: Recorder, simulator: str, fitted: "Mapping[str, Fitted]", json: bool) -> None:
     """A simulator's fitted parameters, with what each was fitted to."""
     for key, one in fitted.items():
-        recorder.add(f"{name}.fitted.{key}", one.value, one.unit, "model")
+        recorder.add("fitted_parameter", one.value, one.unit, "model", simulator=simulator, parameter=key)
     if json:
         recorder.print_json()
         return

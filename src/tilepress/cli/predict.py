@@ -11,11 +11,12 @@ if TYPE_CHECKING:
     from ..bench.linear import Contestant, Result, Settings
     from ..formats import WeightFormat
     from ..hardware import Machine
+    from ..records import Label
     from ..roofsurface.kernels import Kernel
 
 
 @dataclass(frozen=True)
-class Foretold:
+class Prediction:
     """Seconds that a call takes at least, by the domain that binds it, and those that are to be expected."""
 
     least: float
@@ -38,16 +39,17 @@ def show_predictions(recorder: Recorder, results: "Sequence[Result]", settings: 
         mine = [timing for timing in result.timings if not timing.is_peer]
         for contestant, timing in zip(ours, mine, strict=True):
             kernel = Kernel(timing.kernel, floats_as(contestant.activations, settings.dtype))
-            found = foretell(machine, result, contestant, kernel, calls[contestant, result.batch])
-            if found is None:
+            prediction = predict_call(machine, result, contestant, kernel, calls[contestant, result.batch])
+            if prediction is None:
                 continue
-            name, ratio = f"{timing.name}.{result.shape}.b{result.batch}", timing.seconds / found.expected
-            recorder.add(f"{name}.least_time", found.least * 1e6, "us", "model")
-            recorder.add(f"{name}.predicted_time", found.expected * 1e6, "us", "model")
-            recorder.add(f"{name}.predicted_bound", found.binding, "", "model")
-            recorder.add(f"{name}.over.prediction", ratio, "x")
-            times = (f"{1e6 * one:.1f}" for one in (found.least, found.expected, timing.seconds))
-            rows.append([timing.name, timing.kernel, found.binding, str(result.batch), *times, f"{ratio:.2f}"])
+            ratio = timing.seconds / prediction.expected
+            labels: dict[str, Label] = {**timing.labels, "shape": str(result.shape), "batch": result.batch}
+            recorder.add("least_time", prediction.least * 1e6, "us", "model", **labels)
+            recorder.add("predicted_time", prediction.expected * 1e6, "us", "model", **labels)
+            recorder.add("predicted_bound", prediction.binding, "", "model", **labels)
+            recorder.add("time_over_prediction", ratio, "x", **labels)
+            times = (f"{1e6 * one:.1f}" for one in (prediction.least, prediction.expected, timing.seconds))
+            rows.append([timing.name, timing.kernel, prediction.binding, str(result.batch), *times, f"{ratio:.2f}"])
     if not rows and not quiet:
         print("no prediction: the operations of none of these kernels were counted for these weights and rows\n")
     elif not quiet:
@@ -56,9 +58,9 @@ def show_predictions(recorder: Recorder, results: "Sequence[Result]", settings: 
         print_table(f"{results[0].shape.title}: from counted operations", columns, rows, words=3)
 
 
-def foretell(
+def predict_call(
     machine: "Machine", result: "Result", contestant: "Contestant", kernel: "Kernel", call: float
-) -> Foretold | None:
+) -> Prediction | None:
     """None of what was not counted: other formats, and more rows than the kernel was counted with. `call`: seconds of a
     call with a block of weights for each of the machine's cores."""
     from ..tiles.layout import BLOCK_NEURONS
@@ -66,14 +68,14 @@ def foretell(
     if result.batch > kernel.rows:
         return None
     limited = machine.changed(memory={"bandwidth": result.bandwidth})
-    found = _layer(limited, contestant.format, contestant.density, kernel, result.shape.neurons * result.shape.inputs)
-    if found is None:
+    layer = _layer(limited, contestant.format, contestant.density, kernel, result.shape.neurons * result.shape.inputs)
+    if layer is None:
         return None
     left = max(1 - BLOCK_NEURONS * machine.cores / result.shape.neurons, 0)  # the call has its blocks
-    return replace(found, expected=call + left * found.expected)
+    return replace(layer, expected=call + left * layer.expected)
 
 
-def foretell_decoding(machine: "Machine", model: Any) -> float:
+def predict_decoding(machine: "Machine", model: Any) -> float:
     """Tokens a second that a model of transformers writes at most, one sequence at a time: what its packed layers take
     by counted operations, those that were not counted and all other weights by their bytes."""
     from ..bench.model import bytes_read
@@ -88,23 +90,23 @@ def foretell_decoding(machine: "Machine", model: Any) -> float:
         name = linear_kernel(matrix, dtype=model.dtype, activations=layer.activations)
         kernel = Kernel(name, floats_as(layer.activations, model.dtype))
         density = matrix.density if matrix.sparse else 1.0
-        found = _layer(machine, matrix.format, density, kernel, matrix.rows * matrix.cols)
-        if found is not None:
-            seconds += found.least
+        prediction = _layer(machine, matrix.format, density, kernel, matrix.rows * matrix.cols)
+        if prediction is not None:
+            seconds += prediction.least
             counted += sum(array.nbytes for array in matrix.streams.values())
     return 1 / (seconds + (bytes_read(model) - counted) / machine.memory.bandwidth)
 
 
 def _layer(
     machine: "Machine", format: "WeightFormat", density: float, kernel: "Kernel", weights: int
-) -> Foretold | None:
+) -> Prediction | None:
     """None of what was not counted."""
     from ..hardware.machine import TILE_WEIGHTS
     from ..roofsurface import expected_time, predict
 
     try:
-        found = predict(machine, format, density, kernel).surface
+        bound = predict(machine, format, density, kernel).surface
     except ValueError:
         return None
     tiles = weights / TILE_WEIGHTS
-    return Foretold(tiles / found.rate, found.binding, tiles * expected_time(found, machine.overlap))
+    return Prediction(tiles / bound.rate, bound.binding, tiles * expected_time(bound, machine.overlap))

@@ -11,7 +11,7 @@ from .._extras import need_lab
 from .._files import write_text
 from .output import Json, progress
 
-Page = Annotated[Path | None, typer.Option("--report", help="Also write what was found to this HTML page.")]
+Page = Annotated[Path | None, typer.Option("--report", help="Also write the results to this HTML page.")]
 
 if TYPE_CHECKING:
     from ..records import Record
@@ -41,18 +41,18 @@ def report(
     from ..records import to_json
     from ..report import markdown_report, read_records, sections, write_csv
 
-    found = read_records(records or [])
+    given = read_records(records or [])
     with progress(json) as bar:
         bar.add_task("making the report", total=None)
-        made = sections(found)
+        made = sections(given)
         page = out or (None if markdown or csv or json else Path("report.html"))
         if page:
-            write_text(page, _render(title, found, made))
+            write_text(page, _render(title, given, made))
         if markdown:
             write_text(markdown, markdown_report(title, made))
         files = write_csv(csv, made) if csv else []
     if json:
-        print(to_json(found))
+        print(to_json(given))
         return
     for path in [*(one for one in (page, markdown) if one), *files]:
         print(f"{path}: {path.stat().st_size / 1e3:.0f} kB")
@@ -65,7 +65,7 @@ def check_page(path: Path | None, command: str) -> None:
 
 
 def write_page(path: Path | None, title: str, records: "Sequence[Record]") -> None:
-    """What a command found, as a page of its own, if one is wanted."""
+    """A command's records as a page of their own, if there is a path for it."""
     if path is not None:
         from ..report import sections
 

@@ -15,12 +15,12 @@ MINUTE = 60  # s
 BRIEFLY = {"measured here": "measured", "same study, smaller model": "smaller model"}  # kinds, where room is scarce
 
 
-def print_list(chosen: "Sequence[Item]", kept: "Keeping") -> None:
+def print_list(chosen: "Sequence[Item]", saved: "Keeping") -> None:
     """A table for each paper."""
     for paper in dict.fromkeys(item.paper for item in chosen):
         items = [item for item in chosen if item.paper == paper]
         rows = [
-            [item.name, item.title, BRIEFLY.get(item.kind, item.kind), summary(kept.records(item)), *_sizes(item)]
+            [item.name, item.title, BRIEFLY.get(item.kind, item.kind), summary(saved.records(item)), *_sizes(item)]
             for item in items
         ]
         title = f"{paper}: {len(items)} items, {_seconds_text(sum(item.seconds for item in items))}"
@@ -30,7 +30,7 @@ def print_list(chosen: "Sequence[Item]", kept: "Keeping") -> None:
     print("Times are estimates for a run of all items on two Neoverse-N1 cores with nothing else to do.")
 
 
-def print_details(item: "Item", kept: "Keeping") -> None:
+def print_details(item: "Item", saved: "Keeping") -> None:
     """All that is known of an item before it is run."""
     rows = [[one.row, one.column, one.unit, one.place, _published(one.relation, one.value)] for one in item.published]
     title = f"{item.name}: {item.title} ({item.kind}, {_seconds_text(item.seconds)})"
@@ -40,7 +40,7 @@ def print_details(item: "Item", kept: "Keeping") -> None:
         print(f"{title}\n\n  The paper's text has no value for it.")
     for note in item.notes:
         print(f"  {note}")
-    print(f"  state: {summary(kept.records(item))}")
+    print(f"  state: {summary(saved.records(item))}")
     for name, default in item.options.items():
         print(f"  --set {shlex.quote(f'{name}={default}')}")
     print()
@@ -66,8 +66,8 @@ def summary(records: "Sequence[Reproduction] | None") -> str:
 
     if records is None:
         return "not run"
-    counts = {state: [one for one in records if one.state == state] for state in STATES}
-    parts = [f"{len(found)} {_verb(state, found)}" for state, found in counts.items() if found]
+    by_state = {state: [one for one in records if one.state == state] for state in STATES}
+    parts = [f"{len(cells)} {_verb(state, cells)}" for state, cells in by_state.items() if cells]
     return ", ".join(parts) or "no value to compare with"
 
 

@@ -13,6 +13,7 @@ from .output import Json, Recorder, Threads, print_table
 if TYPE_CHECKING:
     from ..formats import WeightFormat
     from ..hardware import Machine
+    from ..records import Label
     from ..roofsurface import Decompressor, Design, Prediction
     from ..roofsurface.kernels import Kernel
 
@@ -55,24 +56,24 @@ def roofsurface(
 
     Example: tilepress roofsurface --machine spr-hbm --weights mxfp4 --weights bf8 --density 0.2 --plot surface.html
     """
-    found = find_machine(machine, threads, json)
-    name = decompressor or _usual(found)
+    target = find_machine(machine, threads, json)
+    name = decompressor or _usual(target)
     if activations != "auto" and "kernels" not in (name, instead):
         raise ValueError(f"--activations are those of our kernels, and {name} is none: add --decompressor kernels")
     kernels = _kernels(name, weights, density)
-    predictions = [_predict(found, *kernel, name, activations, batch) for kernel in kernels]
-    others = [_predict(found, *kernel, instead, activations, batch) for kernel in kernels] if instead else []
+    predictions = [_predict(target, *kernel, name, activations, batch) for kernel in kernels]
+    alternatives = [_predict(target, *kernel, instead, activations, batch) for kernel in kernels] if instead else []
     if plot:
-        _plot(plot, found, predictions, _decompressor(found, name, *kernels[0], activations, batch))
-    recorder = Recorder()
-    _record(recorder, found, predictions, others)
-    found_designs = _search(recorder, found, kernels, (bandwidth, cores, frequency)) if search else []
+        _plot(plot, target, predictions, _decompressor(target, name, *kernels[0], activations, batch))
+    recorder = Recorder("model", target=target.name)
+    _record(recorder, predictions, alternatives)
+    smallest = _search(recorder, target, kernels, (bandwidth, cores, frequency)) if search else []
     if json:
         recorder.print_json()
     else:
-        _print(found, name, batch, predictions, instead, others)
+        _print(target, name, batch, predictions, instead, alternatives)
         if search:
-            _print_designs(found_designs)
+            _print_designs(smallest)
 
 
 def _usual(machine: "Machine") -> str:
@@ -137,27 +138,25 @@ def _kernel(format: "WeightFormat", density: float, activations: str, batch: int
     sample = pack(torch.ones(16, 256), format, sparse=density < 1)
     dtype = torch.bfloat16 if activations == "bf16" else torch_dtype(Dtype.auto)
     taken = "float" if activations == "bf16" else activations
-    found = Kernel(linear_kernel(sample, batch, dtype, activations=taken), floats_as(taken, dtype))
-    if batch > found.rows:
-        raise ValueError(f"{found.name} was counted with {found.rows} rows of activations, not {batch}")
-    return found
+    kernel = Kernel(linear_kernel(sample, batch, dtype, activations=taken), floats_as(taken, dtype))
+    if batch > kernel.rows:
+        raise ValueError(f"{kernel.name} was counted with {kernel.rows} rows of activations, not {batch}")
+    return kernel
 
 
-def _record(
-    recorder: Recorder, machine: "Machine", predictions: "Sequence[Prediction]", others: "Sequence[Prediction]"
-) -> None:
-    for one, other in zip_longest(predictions, others):
-        name = f"{machine.name}.{one.format}@{100 * one.density:g}%"
+def _record(recorder: Recorder, predictions: "Sequence[Prediction]", alternatives: "Sequence[Prediction]") -> None:
+    for one, other in zip_longest(predictions, alternatives):
+        kernel: dict[str, Label] = {"format": str(one.format), "density": one.density}
         if other:
-            recorder.add(f"{name}.instead", other.flops / one.flops, "x", "model")
+            recorder.add("speedup_instead", other.flops / one.flops, "x", **kernel)
         for domain, demand in one.demands.items():
-            recorder.add(f"{name}.{domain}.demand", demand, "byte" if domain == "memory" else "operation", "model")
-            recorder.add(f"{name}.{domain}.limit", one.surface.limits[domain], "tile/s", "model")
-        recorder.add(f"{name}.bound_by", one.surface.binding, "", "model")
-        recorder.add(f"{name}.headroom", one.surface.headroom, "x", "model")
-        recorder.add(f"{name}.rate", one.flops / 1e12, "TFLOPS", "model")
-        recorder.add(f"{name}.roofline", one.roofline_flops / 1e12, "TFLOPS", "model")
-        recorder.add(f"{name}.weights_read", one.bandwidth / 1e9, "GB/s", "model")
+            recorder.add("demand", demand, "byte" if domain == "memory" else "operation", domain=domain, **kernel)
+            recorder.add("limit", one.surface.limits[domain], "tile/s", domain=domain, **kernel)
+        recorder.add("bound_by", one.surface.binding, **kernel)
+        recorder.add("headroom", one.surface.headroom, "x", **kernel)
+        recorder.add("rate", one.flops / 1e12, "TFLOPS", **kernel)
+        recorder.add("roofline", one.roofline_flops / 1e12, "TFLOPS", **kernel)
+        recorder.add("weights_read", one.bandwidth / 1e9, "GB/s", **kernel)
 
 
 def _print(
@@ -166,7 +165,7 @@ def _print(
     batch: int,
     predictions: "Sequence[Prediction]",
     instead: str | None,
-    others: "Sequence[Prediction]",
+    alternatives: "Sequence[Prediction]",
 ) -> None:
     rows = [
         [
@@ -181,7 +180,7 @@ def _print(
             f"{one.bandwidth / 1e9:.1f}",
             *([f"{other.flops / one.flops:.2f}"] if other else []),
         ]
-        for one, other in zip_longest(predictions, others)
+        for one, other in zip_longest(predictions, alternatives)
     ]
     figures = ["bytes a tile", "vector operations", "TFLOPS", "roofline", "GB/s of weights"]
     columns = ["weights", "density", "bound by", "to leave it", *figures, *([f"× with {instead}"] if instead else [])]
@@ -209,14 +208,14 @@ def _search(
     if any(factor <= 0 for axis in factors for factor in axis or []):
         raise ValueError("bandwidth, cores and frequency are multiplied by numbers above 0")
     bandwidths, cores, frequencies = (axis or [1.0] for axis in factors)
-    found = designs(machine, kernels, Space(bandwidths=bandwidths, cores=cores, frequencies=frequencies))
-    for one in found:
-        name = f"{machine.name}.bandwidth×{one.bandwidth:g}.cores×{one.cores:g}.frequency×{one.frequency:g}"
-        recorder.add(f"{name}.smallest_deca", _engine(one), "", "model")
-    return found
+    smallest = designs(machine, kernels, Space(bandwidths=bandwidths, cores=cores, frequencies=frequencies))
+    for one in smallest:
+        factors_of = {"bandwidth": one.bandwidth, "cores": one.cores, "frequency": one.frequency}
+        recorder.add("smallest_deca", _engine(one), **factors_of)
+    return smallest
 
 
-def _print_designs(found: "Sequence[Design]") -> None:
+def _print_designs(smallest: "Sequence[Design]") -> None:
     from ..simulate.deca.area import area
 
     def row(one: "Design") -> list[str]:
@@ -224,7 +223,7 @@ def _print_designs(found: "Sequence[Design]") -> None:
         return [_engine(one), f"{one.bandwidth:g}", f"{one.cores:g}", f"{one.frequency:g}", size]
 
     columns = ["engine", "× bandwidth", "× cores", "× clock", "mm² a core, 7 nm"]
-    print_table("The smallest DECA that costs none of them 1 %", columns, map(row, found))
+    print_table("The smallest DECA that costs none of them 1 %", columns, map(row, smallest))
 
 
 def _engine(design: "Design") -> str:

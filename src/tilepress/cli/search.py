@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..models.study_model import StudyModel
 
 VALIDATION = ("wikitext2", "ptb")
+BRUTE_FORCE = "brute force"
 
 
 def search(
@@ -65,8 +66,8 @@ def search(
     from ..models.study_model import load_study_model
 
     allowed = Allowed(trust_remote_code, text_only)
-    wanted = AndaSearch(parse_tolerance(tolerance), group)
-    chosen = _recipe(recipe, weights, quantize, (calibration, sequences, length, seed), str(wanted))
+    goal = AndaSearch(parse_tolerance(tolerance), group)
+    chosen = _recipe(recipe, weights, quantize, (calibration, sequences, length, seed), str(goal))
     texts = _texts(validate) if windows else {}
     out.parent.mkdir(parents=True, exist_ok=True)
     hush_transformers()
@@ -78,11 +79,11 @@ def search(
         evaluations = Evaluations(out.with_suffix(".search.json"), _job(subject, chosen, tokens, device))
         judge = Judge(subject.model, subject.types, tokens, group, evaluations, batch)
         track = _searching(bar, judge)
-        precision = find_precision(judge, subject.products, wanted, prove=brute_force, track=track)
+        precision = find_precision(judge, subject.products, goal, prove=brute_force, track=track)
         costs = {name: _costs(subject, text, precision, windows, bar) for name, text in texts.items()}
         gptq = _gptq_seconds(model, chosen, subject, bar, allowed) if time_gptq or _is_gptq(subject) else None
     _write(out, chosen, precision, subject)
-    recorder = Recorder()
+    recorder = Recorder(model=model)
     _record(recorder, precision, subject, costs, gptq)
     if json:
         recorder.print_json()
@@ -132,13 +133,13 @@ def _job(subject: "StudyModel", recipe: "Recipe", windows: Any, device: str) -> 
     from ..models.compress import describe
     from ..models.precision import fingerprint
 
-    wanted, stated = recipe.activations.search, describe([], recipe)
-    assert wanted is not None
+    goal, stated = recipe.activations.search, describe([], recipe)
+    assert goal is not None
     return {
         "files": subject.fingerprint,
         "weights": stated.recipe["weights"],
         "types": subject.types,
-        "group": wanted.group,
+        "group": goal.group,
         "versions": stated.versions,
         "windows": fingerprint(windows),
         "device": device,
@@ -161,26 +162,26 @@ def _searching(bar: "Bar", judge: "Judge") -> "Callable[[Step], None]":
     def show(done: int, total: int) -> None:
         bar.update(task, completed=done, total=total)
 
-    def tell(step: "Step") -> None:
+    def show_step(step: "Step") -> None:
         verdict = "taken" if step.accepted else "not taken"
         bar.update(task, description=f"{step.number}: {list(step.mantissas)} {100 * step.loss:+.2f} % {verdict}")
 
     judge.progress = show
-    return tell
+    return show_step
 
 
 def _texts(names: Sequence[str] | None) -> dict[str, str]:
     """Name → text to check on: those named, or those of the usual ones that are here."""
     from ..models.texts import TextUnavailableError, read_text
 
-    found = {}
+    texts = {}
     for name in names or VALIDATION:
         try:
-            found[name] = read_text(name)
+            texts[name] = read_text(name)
         except TextUnavailableError:
             if names:
                 raise
-    return found
+    return texts
 
 
 def _costs(subject: "StudyModel", text: str, precision: "Precision", windows: int, bar: "Bar") -> "list[Cost]":
@@ -237,40 +238,39 @@ def _record(
     costs: "dict[str, list[Cost]]",
     gptq: float | None,
 ) -> None:
-    found = precision.result
+    search = precision.result
     recorder.add("activations", str(precision.format))
-    recorder.add("within_tolerance", found.within)
-    recorder.add("iterations", len(found.steps))
-    recorder.add("perplexity.fp", found.reference)
-    recorder.add("perplexity", found.perplexity)
-    recorder.add("loss", 100 * found.loss, "%")
-    recorder.add("bops_saving", found.saving, "x", "model")
+    recorder.add("within_tolerance", search.within)
+    recorder.add("iterations", len(search.steps))
+    recorder.add("reference_perplexity", search.reference)
+    recorder.add("perplexity", search.perplexity)
+    recorder.add("loss", 100 * search.loss, "%")
+    recorder.add("bops_saving", search.saving, "x", "model")
     recorder.add("time", precision.seconds, "s")
     for kind, share in zip(("qkv", "o", "u", "d"), subject.products, strict=True):
-        recorder.add(f"share_of_products.{kind}", share / sum(subject.products), "", "model")
+        recorder.add("share_of_products", share / sum(subject.products), "", "model", tensor=kind)
     if gptq is not None:
-        recorder.add("gptq.time", gptq, "s")
+        recorder.add("time", gptq, "s", method="gptq")
     if precision.optimum is not None:
-        recorder.add("brute_force.activations", ",".join(map(str, precision.optimum.mantissas)))
-        recorder.add("brute_force.bops_saving", precision.optimum.saving, "x", "model")
-        recorder.add("brute_force.tried", len(precision.optimum.steps))
-    for step in found.steps:
-        name = f"step.{step.number}"
-        recorder.add(f"{name}.mantissas", ",".join(map(str, step.mantissas)))
-        recorder.add(f"{name}.loss", 100 * step.loss, "%")
-        recorder.add(f"{name}.accepted", step.accepted)
+        recorder.add("activations", ",".join(map(str, precision.optimum.mantissas)), method=BRUTE_FORCE)
+        recorder.add("bops_saving", precision.optimum.saving, "x", "model", method=BRUTE_FORCE)
+        recorder.add("iterations", len(precision.optimum.steps), method=BRUTE_FORCE)
+    for step in search.steps:
+        recorder.add("mantissas", ",".join(map(str, step.mantissas)), step=step.number)
+        recorder.add("loss", 100 * step.loss, "%", step=step.number)
+        recorder.add("accepted", step.accepted, step=step.number)
     for text, rows in costs.items():
         for cost in rows:
-            name = f"{text}.{cost.scheme.name}"
-            recorder.add(f"{name}.perplexity", cost.perplexity.perplexity.value)
-            recorder.add(f"{name}.loss", 100 * cost.loss, "%")
-            recorder.add(f"{name}.bops_saving", cost.saving, "x", "model")
+            labels = {"text": text, "scheme": cost.scheme.name}
+            recorder.add("perplexity", cost.perplexity.perplexity.value, **labels)
+            recorder.add("loss", 100 * cost.loss, "%", **labels)
+            recorder.add("bops_saving", cost.saving, "x", "model", **labels)
 
 
 def _print(out: Path, precision: "Precision", costs: "dict[str, list[Cost]]", gptq: float | None) -> None:
     from ..evaluate.precision import cost_table
 
-    found = precision.result
+    search = precision.result
     rows = [
         [
             str(step.number),
@@ -279,7 +279,7 @@ def _print(out: Path, precision: "Precision", costs: "dict[str, list[Cost]]", gp
             f"{100 * step.loss:+.3f}",
             _verdict(step),
         ]
-        for step in found.steps
+        for step in search.steps
     ]
     columns = ["iteration", "qkv, o, u, d", "perplexity", "loss, %", ""]
     print_table(f"{precision.format} on the calibration text", columns, rows)
@@ -290,8 +290,8 @@ def _print(out: Path, precision: "Precision", costs: "dict[str, list[Cost]]", gp
         best = precision.optimum
         print(f"brute force: {list(best.mantissas)}, {best.saving:.2f} × after {len(best.steps)} combinations")
     beside = "" if gptq is None else f"; GPTQ on the same text: {gptq:.1f} s"
-    print(f"{found.saving:.2f} times fewer bit operations than FP16, {100 * found.loss:+.3f} % perplexity")
-    print(f"time: {precision.seconds:.1f} s for {len(found.steps)} iterations{beside}")
+    print(f"{search.saving:.2f} times fewer bit operations than FP16, {100 * search.loss:+.3f} % perplexity")
+    print(f"time: {precision.seconds:.1f} s for {len(search.steps)} iterations{beside}")
     print(f"written: {', '.join(str(path) for path in _written(out))}")
 
 

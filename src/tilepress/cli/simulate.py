@@ -46,7 +46,7 @@ def deca(
     engine: Annotated[str, typer.Option(help="The engine: deca:wWIDTH:lTABLES.")] = "deca:w32:l8",
     weights: Annotated[str, typer.Option(help="The weight format.")] = "mxfp4",
     density: Annotated[float, typer.Option(help="Share of weights kept; 1 is dense.")] = 1.0,
-    batch: Annotated[int, typer.Option(min=1, help="Rows of activations; more than 16 go in lots.")] = 1,
+    batch: Annotated[int, typer.Option(min=1, help="Rows of activations; more than 16 go 16 at a time.")] = 1,
     cores: Annotated[int | None, typer.Option(min=1, help="Cores, if not the machine's.")] = None,
     bandwidth: Annotated[float | None, typer.Option(help="GB/s of memory, if not the machine's.")] = None,
     latency: Annotated[float | None, typer.Option(help="Cycles from L2 to memory and back; the fitted ones.")] = None,
@@ -77,31 +77,31 @@ def deca(
     Example: tilepress simulate deca --weights bf8 --density 0.05 --timeline tiles.html
     Example: tilepress simulate deca --packed layer.safetensors --cores 8 --bandwidth 100
     """
-    recorder = Recorder()
     if fitted:
-        _fitted(recorder, json)
+        _fitted(json)
         return
     from ..formats import parse_weight
     from ..simulate.deca import Accelerated
 
-    found = _changed(find_machine(machine, quiet=json), cores, bandwidth, latency)
+    target = _changed(find_machine(machine, quiet=json), cores, bandwidth, latency)
     made = _system(system, engine, prefetcher, degree, l2, registers, tepl, flush_every)
     width = min(made.engine.width, 32) if isinstance(made, Accelerated) else 32
-    work = _packed(packed, layer, found, width) if packed else None
+    work = _packed(packed, layer, target, width) if packed else None
     format, density = (work.format, work.density) if work else (parse_weight(weights), density)
-    result = _run(found, made, format, density, batch, parameters, seed, work, json)
-    name = f"{found.name}.{made}.{format}@{100 * density:g}%"
-    _record(recorder, name, result)
-    _record_tiles(recorder, name, result, trace)
+    result = _run(target, made, format, density, batch, parameters, seed, work, json)
+    recorder = Recorder("simulated", target=target.name, system=str(made), format=str(format), density=density)
+    _record(recorder, result)
+    _record_tiles(recorder, result, trace)
     if isinstance(made, Accelerated):
-        _record_cost(recorder, name, made, found)
+        _record_cost(recorder, made, target)
     if model:
-        _next_token(recorder, name, found, made, format, density, batch, model, json)
+        _next_token(recorder, target, made, format, density, batch, model, json)
     if timeline:
         from ..simulate.deca.timeline import write_timeline
 
-        write_timeline(timeline, f"{found.title}: {made}, {format} at {100 * density:g} %", result)
-    show_figures(recorder, name, json)
+        write_timeline(timeline, f"{target.title}: {made}, {format} at {100 * density:g} %", result)
+    title = f"{target.name}, {made}, {format}@{100 * density:g}%"
+    show_figures(recorder, title, ("target", "system", "format", "density"), json)
 
 
 def _changed(machine: "Machine", cores: int | None, bandwidth: float | None, latency: float | None) -> "Machine":
@@ -171,44 +171,41 @@ def _run(
         return simulate(machine, system, format, density, batch, parameters, seed, work)
 
 
-def _record(recorder: Recorder, name: str, result: "Result") -> None:
-    figures = [
-        ("time", result.seconds * 1e3, "ms"),
-        ("rate", result.flops / 1e12, "TFLOPS"),
-        ("cycles_per_tile", result.cycles_per_tile, "cycle"),
-        ("memory", 100 * result.memory, "%"),
-        ("matrix", 100 * result.matrix, "%"),
-        ("decompressor", 100 * result.decompressor, "%"),
-        *((f"stall.{cause}", cycles, "cycle") for cause, cycles in result.stalls.items()),
-        *((f"lines.{who}", count, "line") for who, count in result.lines.items()),
-    ]
-    for what, value, unit in figures:
-        recorder.add(f"{name}.{what}", value, unit, "simulated")
+def _record(recorder: Recorder, result: "Result") -> None:
+    recorder.add("time", result.seconds * 1e3, "ms")
+    recorder.add("rate", result.flops / 1e12, "TFLOPS")
+    recorder.add("cycles_per_tile", result.cycles_per_tile, "cycle")
+    busy = {"memory": result.memory, "matrix": result.matrix, "decompressor": result.decompressor}
+    for part, share in busy.items():
+        recorder.add("busy", 100 * share, "%", part=part)
+    for cause, cycles in result.stalls.items():
+        recorder.add("stall", cycles, "cycle", cause=cause)
+    for requester, count in result.lines.items():
+        recorder.add("lines", count, "line", requester=requester)
 
 
-def _record_tiles(recorder: Recorder, name: str, result: "Result", count: int) -> None:
+def _record_tiles(recorder: Recorder, result: "Result", count: int) -> None:
     """Step by step, as `timeline` draws them."""
     from ..simulate.deca.timeline import steps
 
     for tile in range(min(count, result.trace.issue.shape[1])):
         for step, (first, cycles) in steps(result, 0, tile).items():
-            recorder.add(f"{name}.tile.{tile}.{step}.start", first, "cycle", "simulated")
-            recorder.add(f"{name}.tile.{tile}.{step}.cycles", cycles, "cycle", "simulated")
+            recorder.add("start", first, "cycle", tile=tile, step=step)
+            recorder.add("cycles", cycles, "cycle", tile=tile, step=step)
 
 
-def _record_cost(recorder: Recorder, name: str, system: "Accelerated", machine: "Machine") -> None:
+def _record_cost(recorder: Recorder, system: "Accelerated", machine: "Machine") -> None:
     """Of the engines of all cores, at 7 nm."""
     from ..simulate.deca.area import area, power
 
     total = machine.cores * sum(area(system.engine).values())
-    recorder.add(f"{name}.area", total, "mm2", "model")
+    recorder.add("area", total, "mm2", "model")
     busy = machine.cores * sum(power(system.engine, machine.frequency).values())
-    recorder.add(f"{name}.power", busy, "W", "model")
+    recorder.add("power", busy, "W", "model")
 
 
 def _next_token(
     recorder: Recorder,
-    name: str,
     machine: "Machine",
     system: "System",
     format: "WeightFormat",
@@ -223,15 +220,15 @@ def _next_token(
         raise ValueError(f"no model {model!r}; there are {', '.join(MODELS)}")
     with progress(quiet) as bar:
         bar.add_task("simulating the model", total=None)
-        found = next_token(machine, system, MODELS[model.lower()], format, density, batch)
-    recorder.add(f"{name}.{model}.next_token", found.total * 1e3, "ms", "simulated")
-    recorder.add(f"{name}.{model}.next_token.gemms", found.gemms * 1e3, "ms", "simulated")
+        token = next_token(machine, system, MODELS[model.lower()], format, density, batch)
+    recorder.add("next_token_time", token.total * 1e3, "ms", model=model)
+    recorder.add("next_token_gemm_time", token.gemms * 1e3, "ms", model=model)
 
 
-def _fitted(recorder: Recorder, json: bool) -> None:
+def _fitted(json: bool) -> None:
     from ..simulate.deca import FITTED
 
-    show_fitted(recorder, "deca", FITTED, json)
+    show_fitted(Recorder(), "deca", FITTED, json)
 
 
 app.command()(simulate_unit.unit)

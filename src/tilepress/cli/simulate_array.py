@@ -1,7 +1,6 @@
 """`tilepress simulate array` and `compare`: accelerators for block floating point and their rivals."""
 
-import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +11,7 @@ from .output import Json, Recorder, figure_text, print_table, progress, show_fig
 
 if TYPE_CHECKING:
     from ..hardware import Accelerator
+    from ..records import Label
     from ..simulate.arrays import Result, Task
     from ..simulate.arrays.compare import Figures, Measured, Point, Setting
 
@@ -64,26 +64,27 @@ def array(
 
     Example: tilepress simulate array harmonia --model llama3.2-3b --tokens 8192 --each
     """
-    recorder = Recorder()
     if fitted or list_machines:
-        (_fitted if fitted else _machines)(recorder, json)
+        (_fitted if fitted else _machines)(json)
         return
     from ..hardware import read_accelerator
     from ..simulate.arrays import Task, simulate
     from ..simulate.layers import find_transformer
 
-    found = read_accelerator(machine)
+    design = read_accelerator(machine)
     formats = (acts, weights, kv)
     task = Task(find_transformer(model), stage.value, tokens, batch, *formats, scope.value, head, products_only)
     with progress(json) as bar:
         bar.add_task("simulating", total=None)
-        result = simulate(found, task, order.value if order else None)
-    _say_regrouped(found, task)
-    name = f"{found.name}.{task.model.name}.{stage.value}_{tokens}.batch_{batch}"
-    _record(recorder, name, result)
+        result = simulate(design, task, order.value if order else None)
+    _say_regrouped(design, task)
+    labels = {"design": design.name, "model": task.model.name, "stage": stage.value}
+    recorder = Recorder("simulated", **labels, tokens=tokens, batch=batch)
+    _record(recorder, result)
     if each:
-        _record_each(recorder, name, result)
-    show_figures(recorder, name, json)
+        _record_each(recorder, result)
+    title = f"{design.name}, {task.model.name}, {stage.value} {tokens}, batch {batch}"
+    show_figures(recorder, title, (*labels, "tokens", "batch"), json)
 
 
 def compare(
@@ -121,7 +122,7 @@ def compare(
 
     names = machines or ["anda", "harmonia", "figna", DECA]
     setting = Setting(node, voltage, 1e6 * frequency, 1e9 * bandwidth, area=area)
-    recorder, tasks = Recorder(), _tasks(model, tokens, batch, acts, weights)
+    recorder, tasks = Recorder("simulated"), _tasks(model, tokens, batch, acts, weights)
     losses = _losses(quality) if quality else []
     with progress(json) as bar:
         followed = bar.track(tasks, description="simulating")
@@ -131,21 +132,21 @@ def compare(
         _say_regrouped(read_accelerator(name), tasks[0])
     with progress(json) as bar:
         bar.add_task("simulating formats", total=None, visible=bool(losses))
-        found = points(arrays, losses, tasks[0], setting)
+        candidates = points(arrays, losses, tasks[0], setting)
     _record_figures(recorder, tasks[0].model.name, figures)
-    _record_points(recorder, found)
+    _record_points(recorder, candidates)
     if page:
         from ..report import write_page
         from ..report.designs import design_charts, front_chart
 
         charts = design_charts(tasks[0].model.name, figures)
-        write_page(page, "Designs side by side", [*charts, *([front_chart(found)] if found else [])])
+        write_page(page, "Designs side by side", [*charts, *([front_chart(candidates)] if candidates else [])])
     if json:
         recorder.print_json()
         return
     _print_figures(tasks[0].model.name, figures, setting)
-    if found:
-        _print_points(found)
+    if candidates:
+        _print_points(candidates)
 
 
 def _say_regrouped(machine: "Accelerator", task: "Task") -> None:
@@ -153,93 +154,93 @@ def _say_regrouped(machine: "Accelerator", task: "Task") -> None:
 
     instead = regrouped(task, machine)
     if instead is not None:
-        said = f"computes in groups of {machine.array.group}, so {task.activations} is simulated as {instead}"
-        typer.echo(f"note: {machine.name} {said}", err=True)
+        reason = f"computes in groups of {machine.array.group}, so {task.activations} is simulated as {instead}"
+        typer.echo(f"note: {machine.name} {reason}", err=True)
 
 
 def _tasks(model: str, tokens: str, batch: int, acts: str, weights: str) -> "list[Task]":
     from ..simulate.arrays import Task
     from ..simulate.layers import find_transformer
 
-    found = find_transformer(model)
+    transformer = find_transformer(model)
     lengths = [part.strip() for part in tokens.split(",")]
     if not all(length.isdecimal() for length in lengths):
-        raise ValueError(f"--tokens wants lengths with commas between, 2048,8192 say, not {tokens!r}")
-    return [Task(found, stage.value, int(length), batch, acts, weights) for stage in Stage for length in lengths]
+        raise ValueError(f"--tokens needs lengths with commas between, 2048,8192 say, not {tokens!r}")
+    return [Task(transformer, stage.value, int(length), batch, acts, weights) for stage in Stage for length in lengths]
 
 
 def _losses(path: Path) -> "list[Measured]":
-    """What was lost, from records whose commands say which formats they had."""
+    """What was lost, from records of evaluations; their labels say which formats they had."""
     from ..report.reading import read_records
     from ..simulate.arrays.compare import Measured
 
     try:
-        records = [one for one in read_records([path]) if one.name.endswith(".perplexity")]
-        found = {_formats(one.command): one.value for one in records if isinstance(one.value, float | int)}
-    except (OSError, ValueError, IndexError) as error:
+        records = [one for one in read_records([path]) if one.metric == "perplexity" and "statistic" not in one.labels]
+    except (OSError, ValueError) as error:
         raise ValueError(f"{path} holds no records of `tilepress eval`: {error}") from error
-    plain = found.get(("", "", ""))
+    perplexities = {_formats(one.labels): one.value for one in records if isinstance(one.value, float | int)}
+    plain = perplexities.get(("", "", ""))
     if not plain:
         raise ValueError(f"{path} lacks the perplexity without rounding, which losses are relative to")
-    return [Measured(*formats, 100 * (value / plain - 1)) for formats, value in found.items()]
+    return [Measured(*formats, 100 * (value / plain - 1)) for formats, value in perplexities.items()]
 
 
-def _formats(command: str) -> tuple[str, str, str]:
-    words, options = shlex.split(command), ("--acts", "--kv", "--smoothing")
-    acts, kv, smoothing = (words[words.index(option) + 1] if option in words else "" for option in options)
+def _formats(labels: "Mapping[str, Label]") -> tuple[str, str, str]:
+    acts, kv, smoothing = (str(labels.get(name, "")) for name in ("activations", "kv", "smoothing"))
     return acts, kv, smoothing
 
 
-def _record(recorder: Recorder, name: str, result: "Result") -> None:
-    figures = [
-        ("time", 1e3 * result.seconds, "ms"),
-        ("rate", result.operations / result.seconds / 1e12, "TOPS"),
-        ("utilisation", 100 * result.utilisation, "%"),
-        ("dram", result.dram_bytes / 1e9, "GB"),
-        ("power", 1e3 * result.watts, "mW"),
-        ("energy", 1e3 * result.joules, "mJ"),
-        *((f"energy.{part}", 1e3 * value, "mJ") for part, value in result.energy.items()),
-        ("area", result.mm2, "mm2"),
-        *((f"area.{part}", value, "mm2") for part, value in result.area.items()),
-    ]
-    for what, value, unit in figures:
-        recorder.add(f"{name}.{what}", value, unit, "simulated")
+def _record(recorder: Recorder, result: "Result") -> None:
+    recorder.add("time", 1e3 * result.seconds, "ms")
+    recorder.add("rate", result.operations / result.seconds / 1e12, "TOPS")
+    recorder.add("utilisation", 100 * result.utilisation, "%")
+    recorder.add("dram", result.dram_bytes / 1e9, "GB")
+    recorder.add("power", 1e3 * result.watts, "mW")
+    recorder.add("energy", 1e3 * result.joules, "mJ")
+    for part, joules in result.energy.items():
+        recorder.add("energy", 1e3 * joules, "mJ", part=part)
+    recorder.add("area", result.mm2, "mm2")
+    for part, mm2 in result.area.items():
+        recorder.add("area", mm2, "mm2", part=part)
 
 
-def _record_each(recorder: Recorder, name: str, result: "Result") -> None:
+def _record_each(recorder: Recorder, result: "Result") -> None:
     frequency = result.machine.frequency
     for one in result.products:
-        label = f"{name}.{one.plan.gemm.name} {one.plan.gemm.rows}x{one.plan.gemm.inputs}x{one.plan.gemm.columns}"
-        recorder.add(f"{label}.time", 1e3 * one.cycles / frequency, "ms", "simulated")
-        recorder.add(f"{label}.bound", f"{one.bound} ({one.plan.machine.name}, {one.plan.order})", "", "simulated")
+        gemm = one.plan.gemm
+        label = f"{gemm.name} {gemm.rows}x{gemm.inputs}x{gemm.columns}"
+        recorder.add("time", 1e3 * one.cycles / frequency, "ms", product=label)
+        bound = f"{one.bound} ({one.plan.machine.name}, {one.plan.order})"
+        recorder.add("bound", bound, product=label)
 
 
 def _record_figures(recorder: Recorder, model: str, figures: "Sequence[Figures]") -> None:
     for one in figures:
-        name = f"{one.design}.{model}.{one.stage}_{one.tokens}"
-        recorder.add(f"{name}.time", 1e3 * one.seconds, "ms", "simulated")
-        recorder.add(f"{name}.energy", 1e3 * one.joules, "mJ", "simulated")
-        recorder.add(f"{name}.energy.DRAM", 1e3 * one.dram_joules, "mJ", "simulated")
-        recorder.add(f"{name}.area", one.mm2, "mm2", "simulated")
+        task: dict[str, Label] = {"model": model, "stage": one.stage, "tokens": one.tokens}
+        labels = {"design": one.design, **task}
+        recorder.add("time", 1e3 * one.seconds, "ms", **labels)
+        recorder.add("energy", 1e3 * one.joules, "mJ", **labels)
+        recorder.add("energy", 1e3 * one.dram_joules, "mJ", part="DRAM", **labels)
+        recorder.add("area", one.mm2, "mm2", **labels)
 
 
-def _record_points(recorder: Recorder, found: "Sequence[Point]") -> None:
+def _record_points(recorder: Recorder, candidates: "Sequence[Point]") -> None:
     from ..simulate.arrays.compare import front
 
-    best = front(found)
-    for one in found:
-        name = f"{one.machine}.{one.activations}.kv_{one.kv}"
-        recorder.add(f"{name}.loss", one.loss, "%", "measured")
-        recorder.add(f"{name}.time", 1e3 * one.seconds, "ms", "simulated")
-        recorder.add(f"{name}.energy", 1e3 * one.joules, "mJ", "simulated")
-        recorder.add(f"{name}.area", one.mm2, "mm2", "simulated")
-        recorder.add(f"{name}.on_front", one in best, "", "simulated")
+    best = front(candidates)
+    for one in candidates:
+        labels = {"design": one.machine, "activations": one.activations, "kv": one.kv}
+        recorder.add("loss", one.loss, "%", "measured", **labels)
+        recorder.add("time", 1e3 * one.seconds, "ms", **labels)
+        recorder.add("energy", 1e3 * one.joules, "mJ", **labels)
+        recorder.add("area", one.mm2, "mm2", **labels)
+        recorder.add("on_front", one in best, **labels)
 
 
-def _print_points(found: "Sequence[Point]") -> None:
+def _print_points(candidates: "Sequence[Point]") -> None:
     from ..simulate.arrays.compare import front
 
-    best = front(found)
+    best = front(candidates)
     rows = [
         [
             one.machine,
@@ -251,7 +252,7 @@ def _print_points(found: "Sequence[Point]") -> None:
             figure_text(one.mm2),
             "yes" if one in best else "",
         ]
-        for one in sorted(found, key=lambda one: one.joules)
+        for one in sorted(candidates, key=lambda one: one.joules)
     ]
     columns = ["machine", "activations", "KV cache", "loss %", "ms", "mJ", "mm2", "on the front"]
     print_table("Formats and machines, by energy", columns, rows, words=3)
@@ -275,23 +276,23 @@ def _print_figures(model: str, figures: "Sequence[Figures]", setting: "Setting")
         print(f"  {design}: {note}")
 
 
-def _machines(recorder: Recorder, json: bool) -> None:
+def _machines(json: bool) -> None:
     from ..hardware import accelerator_names, read_accelerator
 
-    found = [read_accelerator(name) for name in accelerator_names()]
-    for one in found:
-        recorder.add(f"{one.name}.title", one.title, "", "model")
+    recorder, designs = Recorder(), [read_accelerator(name) for name in accelerator_names()]
+    for one in designs:
+        recorder.add("title", one.title, "", "model", design=one.name)
     if json:
         recorder.print_json()
         return
     rows = [
         [one.name, one.title, f"{one.array.rows} × {one.array.columns}", f"{one.node:g}", f"{one.frequency / 1e6:g}"]
-        for one in found
+        for one in designs
     ]
     print_table("Accelerators", ["name", "what", "units", "nm", "MHz"], rows, words=2)
 
 
-def _fitted(recorder: Recorder, json: bool) -> None:
+def _fitted(json: bool) -> None:
     from ..simulate.arrays import FITTED
 
-    show_fitted(recorder, "arrays", FITTED, json)
+    show_fitted(Recorder(), "arrays", FITTED, json)

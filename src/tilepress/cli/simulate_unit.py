@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .output import Json, Recorder, print_table, progress
+from ..records import Labels
+from .output import Json, Recorder, metric_text, print_table, progress
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -62,9 +63,10 @@ class Settings:
 
 @dataclass(frozen=True)
 class Outcome:
-    """`equal` is None where there is nothing that would have to be so; `to` says what it was compared with."""
+    """`labels`: what sets the unit apart from another of its name. `equal` is None where there is nothing that would
+    have to be so; `to` says what it was compared with."""
 
-    title: str
+    labels: Labels
     cycles: int
     formula: int
     events: "Events"
@@ -73,7 +75,7 @@ class Outcome:
     total: float | None = None
 
 
-# Which units an option is for; the others are for all.
+# Which units an option is for; options that are not here are for all.
 _OWN: dict[str, tuple[UnitName, ...]] = {
     "mantissa": (UnitName.apu, UnitName.compressor, UnitName.pe, UnitName.converter, UnitName.figna),
     "mode": (UnitName.pe,),
@@ -120,10 +122,10 @@ def unit(
     settings = Settings(mantissa, groups, mode.value, path.value, sums.value, top, seed, _read(data))
     with progress(json) as bar:
         bar.add_task("stepping", total=None)
-        outcome = _UNITS[name](name, settings)
-    recorder = Recorder()
+        outcome = _UNITS[name](name.value, settings)
+    recorder = Recorder("simulated", unit=name.value, **outcome.labels)
     _record(recorder, outcome)
-    _show(recorder, outcome, json)
+    _show(recorder, name, outcome, json)
     if outcome.equal is False:
         raise typer.Exit(1)
 
@@ -143,7 +145,7 @@ def _read(path: Path | None) -> "Tensor | None":
     with np.errstate(over="ignore"):
         halves = torch.from_numpy(values.astype(np.float16))
     if not halves.isfinite().all():
-        raise ValueError(f"{path} has values that FP16 does not hold: finite ones of at most 65504 are wanted")
+        raise ValueError(f"{path} has values that FP16 does not hold: finite ones of at most 65504 are needed")
     return halves
 
 
@@ -196,9 +198,10 @@ def _apu(name: str, settings: Settings) -> Outcome:
     _span(x)
     format = BFP(anda_apu.LANES, mantissa)
     weights, product = _neuron(len(x), anda_apu.LANES, settings.seed, str(format))
-    found = anda_apu.Apu(mantissa, settings.sums).dot(pack_planes(encode(x, format)), weights)
+    dot = anda_apu.Apu(mantissa, settings.sums).dot(pack_planes(encode(x, format)), weights)
     formula = anda_apu.cycles(-(-len(x) // anda_apu.LANES), mantissa)
-    return _dot(f"{name}.m{mantissa}.{settings.sums}", found, formula, product(x), settings.sums == "fp32")
+    labels = Labels(mantissa=mantissa, sums=settings.sums)
+    return _dot(labels, dot, formula, product(x), settings.sums == "fp32")
 
 
 def _pe(name: str, settings: Settings) -> Outcome:
@@ -212,9 +215,10 @@ def _pe(name: str, settings: Settings) -> Outcome:
     _span(x)
     weights, product = _neuron(len(x), pe.PAIRS, settings.seed, str(format))
     pairs = pe.linear_pairs(encode(x, format), weights)
-    found = pe.Pe(settings.sums).dot(pairs)
+    dot = pe.Pe(settings.sums).dot(pairs)
     formula = pe.cycles([pair.mode for pair in pairs])
-    return _dot(f"{name}.{mode}.{settings.sums}", found, formula, product(x), settings.sums == "fp32")
+    labels = Labels(mode=settings.mode, sums=settings.sums)
+    return _dot(labels, dot, formula, product(x), settings.sums == "fp32")
 
 
 def _pe_of_activations(name: str, settings: Settings) -> Outcome:
@@ -233,10 +237,10 @@ def _pe_of_activations(name: str, settings: Settings) -> Outcome:
     mantissa = 8 if settings.mode == "m8m8" else 4
     first, second = encode(rows[0], BFP(pe.PAIRS, settings.mantissa or 8)), encode(rows[1], BFP(pe.PAIRS, mantissa))
     pairs = pe.attention_pairs(first, second)
-    found = pe.Pe(settings.sums).dot(pairs)
+    dot = pe.Pe(settings.sums).dot(pairs)
     formula = pe.cycles([pair.mode for pair in pairs])
-    title, exact = f"{name}.{settings.mode}.{settings.sums}", settings.sums == "fp32"
-    return _dot(title, found, formula, _sum_of_groups(first, second), exact, "formats")
+    labels = Labels(mode=settings.mode, sums=settings.sums)
+    return _dot(labels, dot, formula, _sum_of_groups(first, second), settings.sums == "fp32", "formats")
 
 
 def _sum_of_groups(first: "BFPTensor", second: "BFPTensor") -> float:
@@ -260,15 +264,15 @@ def _rival(name: str, settings: Settings) -> Outcome:
     weights, product = _neuron(len(x), 64, settings.seed, f"bfp:g64:m{mantissa}")
     kind = rivals.Rival(name)
     if kind is rivals.Rival.figna:
-        found = rivals.Figna(mantissa).dot(x, weights)
-        return _dot(f"{name}.m{mantissa}", found, rivals.cycles(kind, len(x)), product(x), True)
-    found = (rivals.FpFp() if kind is rivals.Rival.fp_fp else rivals.FpInt()).dot(x, weights)
-    return _dot(name, found, rivals.cycles(kind, len(x)), 0.0, False)
+        dot = rivals.Figna(mantissa).dot(x, weights)
+        return _dot(Labels(mantissa=mantissa), dot, rivals.cycles(kind, len(x)), product(x), True)
+    dot = (rivals.FpFp() if kind is rivals.Rival.fp_fp else rivals.FpInt()).dot(x, weights)
+    return _dot(Labels(), dot, rivals.cycles(kind, len(x)), 0.0, False)
 
 
-def _dot(title: str, found: "Dot", formula: int, expected: float, exact: bool, to: str = "kernels") -> Outcome:
-    equal = found.total == expected if exact else None
-    return Outcome(title, found.cycles, formula, found.events, equal, to if exact else "", found.total)
+def _dot(labels: Labels, dot: "Dot", formula: int, expected: float, exact: bool, to: str = "kernels") -> Outcome:
+    equal = dot.total == expected if exact else None
+    return Outcome(labels, dot.cycles, formula, dot.events, equal, to if exact else "", dot.total)
 
 
 def _compressor(name: str, settings: Settings) -> Outcome:
@@ -280,13 +284,14 @@ def _compressor(name: str, settings: Settings) -> Outcome:
 
     x, mantissa = settings.data, settings.mantissa or 8
     x = _random(settings, settings.groups * unit.GROUP) if x is None else x
-    found = unit.Compressor(mantissa).compress(x)
-    format, planes = found.planes.format, found.planes.planes
+    compressed = unit.Compressor(mantissa).compress(x)
+    format, planes = compressed.planes.format, compressed.planes.planes
     expected, native = pack_planes(encode(x, format)), pack_natively(x, format)
-    equal = torch.equal(planes, expected.planes) and torch.equal(found.planes.exponent, expected.exponent)
+    equal = torch.equal(planes, expected.planes) and torch.equal(compressed.planes.exponent, expected.exponent)
     equal &= torch.equal(planes.reshape(native.planes.shape), native.planes)
     formula = unit.cycles(expected.exponent.numel(), mantissa)
-    return Outcome(f"{name}.m{mantissa}", found.cycles, formula, found.events, equal, "formats, kernels")
+    labels = Labels(mantissa=mantissa)
+    return Outcome(labels, compressed.cycles, formula, compressed.events, equal, "formats, kernels")
 
 
 def _converter(name: str, settings: Settings) -> Outcome:
@@ -298,13 +303,13 @@ def _converter(name: str, settings: Settings) -> Outcome:
     path, x = unit.Path(settings.path), settings.data
     sides = (8, 32 * settings.groups) if path is unit.Path.channels else (32 * settings.groups, 16)
     x = _random(settings, *sides) if x is None else x
-    found = unit.Converter(settings.mantissa or 8).convert(x, path)
-    ours, theirs = found.values, encode(x, found.values.format, found.values.axis)
+    converted = unit.Converter(settings.mantissa or 8).convert(x, path)
+    ours, theirs = converted.values, encode(x, converted.values.format, converted.values.axis)
     parts = [(ours.sign, theirs.sign), (ours.magnitude, theirs.magnitude), (ours.exponent, theirs.exponent)]
     equal = all(torch.equal(mine, other) for mine, other in parts)
     formula = unit.cycles(x.shape[0], x.shape[1], path)
-    title = f"{name}.{path}.m{ours.format.mantissa}"
-    return Outcome(title, found.cycles, formula, found.events, equal, "formats")
+    labels = Labels(path=settings.path, mantissa=ours.format.mantissa)
+    return Outcome(labels, converted.cycles, formula, converted.events, equal, "formats")
 
 
 def _offsets(name: str, settings: Settings) -> Outcome:
@@ -314,10 +319,10 @@ def _offsets(name: str, settings: Settings) -> Outcome:
     from ..simulate.units import harmonia_offsets as unit
 
     x = _random(settings, unit.WINDOW, 16 * settings.groups) if settings.data is None else settings.data
-    found = unit.OffsetGenerator(settings.top).generate(x)
-    equal = torch.equal(found.values, key_offsets(x, settings.top))
+    offsets = unit.OffsetGenerator(settings.top).generate(x)
+    equal = torch.equal(offsets.values, key_offsets(x, settings.top))
     formula = unit.cycles(x.shape[0], x.shape[1])
-    return Outcome(f"{name}.top{settings.top}", found.cycles, formula, found.events, equal, "kernels")
+    return Outcome(Labels(top=settings.top), offsets.cycles, formula, offsets.events, equal, "kernels")
 
 
 _UNITS: dict[UnitName, Callable[[str, Settings], Outcome]] = {
@@ -333,24 +338,23 @@ _UNITS: dict[UnitName, Callable[[str, Settings], Outcome]] = {
 
 
 def _record(recorder: Recorder, outcome: Outcome) -> None:
-    name = outcome.title
-    recorder.add(f"{name}.cycles", outcome.cycles, "cycle", "simulated")
-    recorder.add(f"{name}.cycles.formula", outcome.formula, "cycle", "model")
+    recorder.add("cycles", outcome.cycles, "cycle")
+    recorder.add("formula_cycles", outcome.formula, "cycle", "model")
     for event, count in vars(outcome.events).items():
         if count:
-            recorder.add(f"{name}.events.{event}", count, "", "simulated")
+            recorder.add("events", count, event=event)
     if outcome.total is not None:
-        recorder.add(f"{name}.total", outcome.total, "", "simulated")
+        recorder.add("total", outcome.total)
     if outcome.equal is not None:
-        recorder.add(f"{name}.equal", outcome.equal, "", "simulated")
+        recorder.add("equal", outcome.equal)
 
 
-def _show(recorder: Recorder, outcome: Outcome, json: bool) -> None:
+def _show(recorder: Recorder, name: str, outcome: Outcome, json: bool) -> None:
     if json:
         recorder.print_json()
         return
-    rows = [[record.name.removeprefix(f"{outcome.title}."), str(record.value)] for record in recorder.records]
-    print_table(outcome.title, ["what", "value"], rows)
+    rows = [[metric_text(one, ("unit", *outcome.labels)), str(one.value)] for one in recorder.records]
+    print_table(", ".join(filter(None, [name, str(outcome.labels)])), ["what", "value"], rows)
     if outcome.equal is not None:
         verdict = "every bit is that of" if outcome.equal else "DIFFERS from"
         print(f"{verdict} {outcome.to}")

@@ -53,7 +53,8 @@ def state(ours: Value, theirs: Published) -> State:
 
 def _record(item: Item, ours: Ours, theirs: Published | None, command: str) -> Reproduction:
     return Reproduction(
-        name=f"{item.name}.{ours.row}.{ours.column}",
+        metric="reproduction",
+        labels={},
         value=ours.value,
         unit=theirs.unit if theirs else ours.unit,
         origin=ours.origin or ORIGINS[item.kind],

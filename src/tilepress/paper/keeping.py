@@ -1,12 +1,11 @@
 """Records of reproductions in a file, each item's as soon as it is finished."""
 
-import json
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .._files import write_text
-from ..records import Reproduction, to_json
+from ..records import Reproduction, from_json, to_json
 from .item import Item
 
 
@@ -40,8 +39,11 @@ def command_of(item: Item, texts: Mapping[str, str]) -> str:
 def _read(path: Path) -> dict[str, list[Reproduction]]:
     found: dict[str, list[Reproduction]] = {}
     try:
-        for fields in json.loads(path.read_text("utf-8")):
-            found.setdefault(fields["item"], []).append(Reproduction(**fields))
-    except (ValueError, TypeError, KeyError) as error:
+        records = from_json(path.read_text("utf-8"), path)
+    except ValueError as error:
         raise ValueError(f"{path} holds no reproductions; give another file to --records ({error})") from error
+    for one in records:
+        if not isinstance(one, Reproduction):
+            raise ValueError(f"{path} holds no reproductions; give another file to --records")
+        found.setdefault(one.item, []).append(one)
     return found

@@ -1,6 +1,7 @@
 """Records and results as tables and plots: pages that need nothing but themselves. Runs nothing."""
 
 from .._extras import need_lab
+from ..records import RecordsError
 
 need_lab(__name__)
 
@@ -9,7 +10,7 @@ from .blocks import Section
 from .charts import Series, line_chart, write_page
 from .export import markdown_report, write_csv
 from .page import render_page
-from .reading import RecordsError, read_records
+from .reading import read_records
 from .reproductions import item_charts
 
 __all__ = [

@@ -4,29 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from ..records import Record, Reproduction
 from .blocks import Section, Sources, Table
+from .catalogue import FAMILIES
 from .comparison import comparison_section
-from .families import (
-    ARRAYS,
-    ATTENTION,
-    COMPRESSED,
-    DEMO,
-    ENGINES,
-    LARGE,
-    LINEAR,
-    MACHINES,
-    MODELS,
-    PACKING,
-    PROMPTS,
-    QUALITY,
-    ROOFS,
-    SCHEMES,
-    SEARCH,
-    STEPS,
-    TILES,
-    UNITS,
-    read,
-    shortened,
-)  # fmt: skip
+from .families import read, shortened
 from .quality import quality_section
 from .roofs import surface_section
 from .searches import search_section
@@ -35,16 +15,11 @@ from .speed import speed_section
 from .studies import SECTIONS, study_sections
 from .summary import summary_section
 
-FAMILIES = (
-    ARRAYS, ATTENTION, COMPRESSED, DEMO, ENGINES, LARGE, LINEAR, MACHINES, MODELS, PACKING, PROMPTS, QUALITY, ROOFS,
-    SCHEMES, SEARCH, STEPS, TILES, UNITS,
-)  # fmt: skip
-
 
 def sections(records: Sequence[Record]) -> list[Section]:
     compared = [one for one in records if isinstance(one, Reproduction)]
     studies = study_sections(compared, _titles() if compared else {})
-    found = [
+    candidates = [
         summary_section(records),
         quality_section(records),
         speed_section(records),
@@ -58,7 +33,7 @@ def sections(records: Sequence[Record]) -> list[Section]:
         comparison_section(compared),
         _rest(records),
     ]
-    return [section for section in found if section is not None]
+    return [section for section in candidates if section is not None]
 
 
 def _titles() -> Mapping[str, str]:
@@ -81,8 +56,8 @@ def _rest(records: Sequence[Record]) -> Section | None:
     blocks = []
     for command in dict.fromkeys(one.command for one in rest):
         here = [one for one in rest if one.command == command]
-        rows = [[one.name, one.value, one.unit, one.origin, one.machine] for one in here]
-        columns = ("name", "value", "unit", "how", "machine")
-        blocks.append(Table(shortened(command) or "no command", columns, rows, Sources.of(here), closed=True))
+        rows = [[one.metric, str(one.labels), one.value, one.unit, one.origin, one.machine] for one in here]
+        columns = ("metric", "labels", "value", "unit", "how", "machine")
+        blocks.append(Table(shortened(command) or "no command", columns, rows, Sources.of(here), words=2, closed=True))
     about = "Records that no section above shows."
     return Section("rest", "Other records", about, blocks) if blocks else None

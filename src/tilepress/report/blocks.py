@@ -17,11 +17,11 @@ class Sources:
 
     @classmethod
     def of(cls, records: Iterable[Record]) -> "Sources":
-        found = list(records)
+        given = list(records)
         return cls(
-            tuple(dict.fromkeys(one.origin for one in found)),
-            tuple(dict.fromkeys(one.machine for one in found)),
-            tuple(dict.fromkeys(one.command for one in found)),
+            tuple(dict.fromkeys(one.origin for one in given)),
+            tuple(dict.fromkeys(one.machine for one in given)),
+            tuple(dict.fromkeys(one.command for one in given)),
         )
 
 
@@ -39,7 +39,7 @@ Cell = Value | Estimate
 @dataclass(frozen=True)
 class Table:
     """The first `words` columns are words, the others figures, with units in their headings. A `closed` one is opened
-    by who wants it."""
+    by a click."""
 
     title: str
     columns: Sequence[str]
@@ -125,7 +125,7 @@ def text(cell: Cell) -> str:
 
 
 def unit_text(unit: str) -> str:
-    return {"x": "×", "us": "µs", "mm2": "mm²", "tokens/s": "token/s"}.get(unit, unit)
+    return {"x": "×", "us": "µs", "mm2": "mm²"}.get(unit, unit)
 
 
 def raw(cell: Cell) -> Value:

@@ -1,12 +1,12 @@
 """Plots as HTML that needs nothing but itself: no server, no network."""
 
-import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .._files import write_text
+from .templating import as_it_is, render
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,7 @@ def line_chart(title: str, x: str, y: str, series: Sequence[Series], *, log_y: b
 def write_page(path: Path, title: str, figures: Sequence[Any]) -> None:
     """One page with all `figures`, written beside and renamed."""
     parts = [figure.to_html(include_plotlyjs=not index, full_html=False) for index, figure in enumerate(figures)]
-    head = f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title></head>'
-    write_text(path, "\n".join([head, "<body>", *parts, "</body></html>\n"]))
+    write_text(path, render("figures.html", title=title, figures=map(as_it_is, parts)))
 
 
 def _trace(series: Series) -> Any:

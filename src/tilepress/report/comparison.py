@@ -43,8 +43,8 @@ def deviation_size(one: Reproduction) -> float | None:
 
 def states(records: Sequence[Reproduction]) -> Mapping[str, int]:
     """State → how many cells are in it."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for one in records:
         if one.state:
-            found[one.state] = found.get(one.state, 0) + 1
-    return found
+            counts[one.state] = counts.get(one.state, 0) + 1
+    return counts

@@ -1,4 +1,4 @@
-"""Designs side by side as plots: what `tilepress simulate compare` found."""
+"""Designs side by side as plots: what `tilepress simulate compare` gives."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,14 +9,14 @@ from .charts import Series, line_chart
 
 def design_charts(model: str, figures: Sequence[Figures]) -> list[Any]:
     """Time and energy by length, for prompts and for next tokens."""
-    found = []
+    charts = []
     for stage in dict.fromkeys(one.stage for one in figures):
         shown = [one for one in figures if one.stage == stage]
         times = _lines(shown, [1e3 * one.seconds for one in shown])
         energies = _lines(shown, [1e3 * one.joules for one in shown])
-        found.append(line_chart(f"{model}, {stage}: time", "tokens", "ms", times, log_y=True))
-        found.append(line_chart(f"{model}, {stage}: energy", "tokens", "mJ", energies, log_y=True))
-    return found
+        charts.append(line_chart(f"{model}, {stage}: time", "tokens", "ms", times, log_y=True))
+        charts.append(line_chart(f"{model}, {stage}: energy", "tokens", "mJ", energies, log_y=True))
+    return charts
 
 
 def front_chart(points: Sequence[Point]) -> Any:
@@ -32,8 +32,8 @@ def front_chart(points: Sequence[Point]) -> Any:
 
 
 def _lines(figures: Sequence[Figures], values: Sequence[float]) -> list[Series]:
-    found = []
+    lines = []
     for design in dict.fromkeys(one.design for one in figures):
         mine = [(one, value) for one, value in zip(figures, values, strict=True) if one.design == design]
-        found.append(Series(design, [one.tokens for one, _ in mine], [value for _, value in mine]))
-    return found
+        lines.append(Series(design, [one.tokens for one, _ in mine], [value for _, value in mine]))
+    return lines

@@ -11,13 +11,13 @@ from ..records import Record
 from ..roofsurface.decompressors import LIBXSMM_COUNTS
 from ..roofsurface.kernels import COUNTS, Counted, activation_classes, isas_of
 from .blocks import number
-from .families import MACHINES, read
+from .catalogue import MACHINES
+from .families import read
 
 LIBXSMM_BITS = 512  # of the vectors that its operations were counted with
 ACTIVATIONS = ("float", "bf16", "int8", "bfp:g32:m7", "bfp:g32:m8")  # a name for each kind that was counted
 COUNTED = {one.isa for one in COUNTS}
-READS = "read_bandwidth.threads_"
-MEASURED = {"cpu.cores", "cpu.frequency", "vector_rate", "matrix_rate", "matrix_rows"}  # and the bandwidth
+MEASURED = {"cpu_cores", "cpu_frequency", "vector_rate", "matrix_rate", "matrix_rows"}  # and the read bandwidth
 
 
 def explorer_data(records: Sequence[Record] = ()) -> dict[str, Any]:
@@ -68,31 +68,29 @@ def machine_data(machine: Machine) -> dict[str, Any]:
 
 def measured_machines(records: Sequence[Record]) -> dict[str, dict[str, Any]]:
     """Machines that `tilepress doctor` said enough of, by what they call themselves."""
-    found: dict[str, dict[str, Record]] = {}
+    machines: dict[str, list[Record]] = {}
     for one in read(MACHINES, records):
-        found.setdefault(one.record.machine, {})[one.what] = one.record
-    features = {one.machine: str(one.value).split() for one in records if one.name == "cpu.features"}
-    return {
-        name: _measured(name, figures, known_core(features.get(name, ())) or {})
-        for name, figures in found.items()
-        if _is_enough(figures)
-    }
+        machines.setdefault(one.record.machine, []).append(one.record)
+    features = {one.machine: str(one.value).split() for one in records if one.metric == "cpu_features"}
+    measured = {}
+    for name, figures in machines.items():
+        reads = [one for one in figures if one.metric == "read_bandwidth" and number(one.value)]
+        if reads and {one.metric for one in figures if number(one.value)} >= MEASURED:
+            core = known_core(features.get(name, ())) or {}
+            fastest = max(reads, key=lambda one: one.labels["threads"])
+            measured[name] = _measured(name, {one.metric: one for one in figures}, fastest, core)
+    return measured
 
 
-def _is_enough(figures: Mapping[str, Record]) -> bool:
-    known = {what for what, record in figures.items() if number(record.value)}
-    return known >= MEASURED and any(what.startswith(READS) for what in known)
-
-
-def _measured(name: str, figures: Mapping[str, Record], core: Mapping[str, Any]) -> dict[str, Any]:
-    rates = {what: number(record.value) or 0.0 for what, record in figures.items()}
-    threads = max(int(what.removeprefix(READS)) for what in figures if what.startswith(READS))
-    isa = str(figures["isa.active"].value) if "isa.active" in figures else ""
-    cycles = 1e9 * rates["cpu.cores"] * rates["cpu.frequency"]
+def _measured(name: str, figures: Mapping[str, Record], reads: Record, core: Mapping[str, Any]) -> dict[str, Any]:
+    """`reads`: the bandwidth that all threads have."""
+    rates = {metric: number(record.value) or 0.0 for metric, record in figures.items()}
+    isa = str(figures["active_isa"].value) if "active_isa" in figures else ""
+    cycles = 1e9 * rates["cpu_cores"] * rates["cpu_frequency"]
     return {
         "title": f"{name}, measured",
         "argument": "here",
-        "bandwidth": 1e9 * rates[f"{READS}{threads}"],
+        "bandwidth": 1e9 * (number(reads.value) or 0.0),
         "cycles": cycles,
         "vectorRate": 1e9 * rates["vector_rate"],
         "matrixRate": 1e9 * rates["matrix_rate"],
@@ -100,10 +98,14 @@ def _measured(name: str, figures: Mapping[str, Record], core: Mapping[str, Any])
         "frontEnd": cycles * core["issue"] if core else None,
         "isas": [one for one in isas_of(isa) if one in COUNTED] if core else [],
         "libxsmm": "avx512_vbmi2" in isas_of(isa),
-        "sources": {what: f"{figures[what].origin}: {figures[what].command}" for what in sorted(MEASURED)}
-        | {"memory": f"measured with {threads} threads: {figures[f'{READS}{threads}'].command}"}
+        "sources": {metric.replace("_", " "): _source(figures[metric]) for metric in sorted(MEASURED)}
+        | {"memory": f"measured with {reads.labels['threads']} threads: {reads.command}"}
         | ({"front end": f"{core['issue']} instructions a cycle: {core['source']}"} if core else {}),
     }
+
+
+def _source(record: Record) -> str:
+    return f"{record.origin}: {record.command}"
 
 
 def format_data(format: WeightFormat) -> dict[str, Any]:

@@ -16,7 +16,7 @@ INK = "@i"  # that of the page's words
 BAR, ROOM, LEGEND = 22, 110, 30  # pixels of a bar, of all around bars, and of a legend below
 SHADES = [[0, "#eef4fa"], [1, "#5b9fd3"]]  # of one hue, all light enough for dark words
 DARK = "#10151a"
-STEEP = 20  # times the median: what is more wants a logarithmic scale
+STEEP = 20  # times the median: what is more needs a logarithmic scale
 MOST = 20.0  # per cent that a plot of losses beyond all use still shows
 
 

@@ -7,18 +7,20 @@ from ..compression.search import FP16_BOPS, Found, Products, Step, bops
 from .charts import Series, line_chart
 
 
-def trace_charts(found: Found, products: Products) -> list[Any]:
+def trace_charts(search: Found, products: Products) -> list[Any]:
     """The bit operations and the loss of every combination tried, in order; accepted ones are filled."""
     whole = FP16_BOPS * sum(products)
-    labels = [_label(step) for step in found.steps]
-    marks = [step.accepted for step in found.steps]
-    numbers = [step.number for step in found.steps]
-    cost = Series("tried", numbers, [100 * step.bops / whole for step in found.steps], labels, marks)
-    best = Series("best so far", numbers, _best(found.steps, whole), dashed=True)
-    loss = Series("tried", numbers, [100 * step.loss for step in found.steps], labels, marks)
-    limit = Series("tolerance", numbers, [100 * found.tolerance] * len(numbers), dashed=True)
-    chosen = 100 * bops(found.mantissas, products) / whole
-    title = f"{_tuple(found.mantissas)}: {chosen:.1f} % of FP16's bit operations, {100 * found.loss:+.2f} % perplexity"
+    labels = [_label(step) for step in search.steps]
+    marks = [step.accepted for step in search.steps]
+    numbers = [step.number for step in search.steps]
+    cost = Series("tried", numbers, [100 * step.bops / whole for step in search.steps], labels, marks)
+    best = Series("best so far", numbers, _best(search.steps, whole), dashed=True)
+    loss = Series("tried", numbers, [100 * step.loss for step in search.steps], labels, marks)
+    limit = Series("tolerance", numbers, [100 * search.tolerance] * len(numbers), dashed=True)
+    chosen = 100 * bops(search.mantissas, products) / whole
+    title = (
+        f"{_tuple(search.mantissas)}: {chosen:.1f} % of FP16's bit operations, {100 * search.loss:+.2f} % perplexity"
+    )
     return [
         line_chart(title, "iteration", "bit operations, % of FP16 activations", [cost, best]),
         line_chart("Loss on the calibration text", "iteration", "loss of perplexity, %", [loss, limit]),

@@ -6,7 +6,8 @@ from typing import Any
 
 from ..records import Record
 from .blocks import Plot, Section, Sources, Table, number
-from .families import COMPRESSED, DEMO, QUALITY, Figure, read, table
+from .catalogue import COMPRESSED, DEMO, QUALITY
+from .families import Figure, read, table
 
 FIRST = ("perplexity", "kl_divergence", "same_top1", "accuracy", "accuracy_normalised")
 
@@ -22,8 +23,8 @@ def quality_section(records: Sequence[Record]) -> Section | None:
 
 def _bought(judged: Sequence[Figure], compressed: Sequence[Figure]) -> Plot | None:
     """Perplexity over size, of models that both are known of."""
-    sizes = {one.words["model"]: one.record for one in compressed if one.what == "size.after" and one.words["model"]}
-    known = [one for one in judged if one.what == "perplexity" and one.words["model"] in sizes]
+    sizes = {one.words["model"]: one.record for one in compressed if one.metric == "size"}
+    known = [one for one in judged if one.metric == "perplexity" and one.words["model"] in sizes]
     points = [one for one in known if not one.is_error and number(one.record.value)]
     if len(points) < 2:
         return None
@@ -38,17 +39,22 @@ def _bought(judged: Sequence[Figure], compressed: Sequence[Figure]) -> Plot | No
         "yaxis": {"title": {"text": "perplexity"}, "type": "log", "dtick": "D2", "tickformat": "~g"},
         "showlegend": len(traces) > 1,
     }
-    note = "Filled and named: what no other is both smaller and nearer than. A pointer shows the names of all."
+    note = "Filled and named: the Pareto front. A pointer shows the names of all."
     return Plot("Perplexity by size", traces, Sources.of(used), layout, note)
 
 
 def _judged(subject: str, figures: Sequence[Figure]) -> Table | None:
     """All models on one text or task, the figures that matter most first."""
     of_it = [one for one in figures if one.words["on"] == subject]
-    here = [replace(one, words={"model": one.words["model"]}) for one in of_it]
-    ordered = sorted(here, key=lambda one: FIRST.index(one.what) if one.what in FIRST else len(FIRST))
-    found = table(QUALITY, ordered)
-    return replace(found, title=f"Quality on {subject}") if found else None
+    here = [replace(one, words={name: word for name, word in one.words.items() if name != "on"}) for one in of_it]
+    result = table(QUALITY, sorted(here, key=_place))
+    return replace(result, title=f"Quality on {subject}") if result else None
+
+
+def _place(figure: Figure) -> int:
+    """Percentiles come after the mean."""
+    is_first = figure.metric in FIRST and (figure.is_error or not figure.label("statistic"))
+    return FIRST.index(figure.metric) if is_first else len(FIRST)
 
 
 def _subjects(figures: Sequence[Figure]) -> list[str]:

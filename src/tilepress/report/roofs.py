@@ -1,62 +1,64 @@
 """Roof-Surfaces that records hold: rates are limits times demands, points are kernels."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ..records import Record, Value
 from ..roofsurface import MATRIX, MEMORY, VECTOR
 from .blocks import Section, Sources, Surface, number
-from .families import ROOFS, Figure, read, table
+from .catalogue import ROOFS
+from .families import Figure, read, table
 
 DOMAINS = (MEMORY, VECTOR, MATRIX)
+Values = dict[tuple[str, str], Value]  # by metric and domain, "" of none
 
 
 def surface_section(records: Sequence[Record]) -> Section | None:
     figures = read(ROOFS, records)
-    found = table(ROOFS, figures)
-    if found is None:
+    kernels = table(ROOFS, figures)
+    if kernels is None:
         return None
     surfaces = []
     for key in dict.fromkeys(_key(one) for one in figures):
         surface = _surface(key, [one for one in figures if _key(one) == key])
         surfaces += [surface] if surface else []
     about = "The slowest of memory, vector and matrix units binds a kernel. TFLOPS count a multiply-add as one."
-    return Section("surface", "Roof-Surface", about, [*surfaces, found])
+    return Section("surface", "Roof-Surface", about, [*surfaces, kernels])
 
 
 def _key(figure: Figure) -> tuple[str, str]:
-    return figure.words["command"], figure.words["machine_name"]
+    return figure.words["command"], figure.words["target"]
 
 
 def _surface(key: tuple[str, str], figures: Sequence[Figure]) -> Surface | None:
     """None where no kernel asks all three domains."""
-    kernels: dict[str, dict[str, Value]] = {}
+    kernels: dict[str, Values] = {}
     for one in figures:
-        kernels.setdefault(one.words["kernel"], {})[one.what] = one.record.value
-    whole = {name: found for name, found in kernels.items() if _is_whole(found)}
+        kernels.setdefault(one.words["kernel"], {})[one.metric, one.label("domain")] = one.record.value
+    whole = {name: values for name, values in kernels.items() if _is_whole(values)}
     if not whole:
         return None
     first = next(iter(whole.values()))
-    rates = {domain: _figure(first, f"{domain}.limit") * _figure(first, f"{domain}.demand") for domain in DOMAINS}
-    flops = 1e12 * _figure(first, "rate") / min(_figure(first, f"{domain}.limit") for domain in DOMAINS)
+    rates = {domain: _figure(first, "limit", domain) * _figure(first, "demand", domain) for domain in DOMAINS}
+    flops = 1e12 * _figure(first, "rate") / min(_figure(first, "limit", domain) for domain in DOMAINS)
     points = [
         {
             "name": name,
-            "x": 1 / _figure(found, "memory.demand"),
-            "y": 1 / _figure(found, "vector.demand"),
-            "z": found["rate"],
-            "bound": found["bound_by"],
+            "x": 1 / _figure(values, "demand", MEMORY),
+            "y": 1 / _figure(values, "demand", VECTOR),
+            "z": values["rate", ""],
+            "bound": values["bound_by", ""],
         }
-        for name, found in whole.items()
+        for name, values in whole.items()
     ]
     return Surface(f"{key[1]}, by {key[0]}", rates, flops, points, Sources.of(one.record for one in figures))
 
 
-def _is_whole(found: Mapping[str, Value]) -> bool:
-    wanted = [f"{domain}.{what}" for domain in DOMAINS for what in ("limit", "demand")]
-    return all((number(found.get(name)) or 0) > 0 for name in (*wanted, "rate")) and "bound_by" in found
+def _is_whole(values: Values) -> bool:
+    needed = [("rate", ""), *((metric, domain) for domain in DOMAINS for metric in ("limit", "demand"))]
+    return all((number(values.get(one)) or 0) > 0 for one in needed) and ("bound_by", "") in values
 
 
-def _figure(found: Mapping[str, Value], name: str) -> float:
-    value = number(found[name])
+def _figure(values: Values, metric: str, domain: str = "") -> float:
+    value = number(values[metric, domain])
     assert value is not None
     return value

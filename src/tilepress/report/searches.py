@@ -5,7 +5,8 @@ from typing import Any
 
 from ..records import Record, Reproduction, Value
 from .blocks import Block, Plot, Section, Sources, number
-from .families import SCHEMES, SEARCH, STEPS, Figure, read, table
+from .catalogue import SCHEMES, SEARCH, STEPS
+from .families import Figure, read, table
 from .plots import MOST
 from .studies import TRACE
 
@@ -24,7 +25,7 @@ def _searched(figures: Sequence[Figure]) -> list[Plot]:
     plots = []
     for command in dict.fromkeys(one.words["command"] for one in figures):
         here = [one for one in figures if one.words["command"] == command]
-        cells = {(int(one.words["step"]), one.what): one.record.value for one in here}
+        cells = {(int(one.words["step"]), one.metric): one.record.value for one in here}
         steps = [
             (step, cells.get((step, "mantissas")), cells.get((step, "loss")), cells.get((step, "accepted")) is True)
             for step in sorted({step for step, _ in cells})
@@ -37,10 +38,10 @@ def _reproduced(records: Sequence[Record]) -> list[Plot]:
     """The paper's figure 9 of our own, whose rows are iterations."""
     cells = [one for one in records if isinstance(one, Reproduction) and one.item == TRACE]
     rows = [row for row in dict.fromkeys(one.row for one in cells) if "iteration " in row]
-    found = {(one.row, one.column): one for one in cells}
+    by_place = {(one.row, one.column): one for one in cells}
     steps = []
     for row in rows:
-        tried, loss = found.get((row, "combination")), found.get((row, "loss"))
+        tried, loss = by_place.get((row, "combination")), by_place.get((row, "loss"))
         if tried and loss:
             steps.append((int(row.rpartition(" ")[2]), tried.value, loss.value, tried.note == "taken"))
     return [_trace(f"{TRACE}: loss of every combination tried", steps, cells)] if steps else []

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from ..records import Record
 from .blocks import Plot, Section, Sources, number
-from .families import ATTENTION, DEMO, LARGE, LINEAR, MACHINES, MODELS, PACKING, PROMPTS, Figure, read, shortened, table
+from .catalogue import ATTENTION, DEMO, LARGE, LINEAR, MACHINES, MODELS, PACKING, PROMPTS
+from .families import Figure, read, shortened, table
 from .plots import bars
 
 ABOUT = "× PEER says how many times as fast as that peer; both ran in turns in one process. ± is a standard deviation."
@@ -13,18 +14,17 @@ ABOUT = "× PEER says how many times as fast as that peer; both ran in turns in 
 
 def speed_section(records: Sequence[Record]) -> Section | None:
     models, linear = read(MODELS, records), read(LINEAR, records)
-    tried = [one for one in read(DEMO, records) if one.what == "decode"]
-    large = [one for one in read(LARGE, records) if one.record.unit in ("tokens/s", "token/s", "x")]
-    found = [
+    tried = [one for one in read(DEMO, records) if one.metric == "decode"]
+    candidates = [
         *_demonstrated(tried),
         *_models(models),
         table(MODELS, models),
-        table(LARGE, large),
+        table(LARGE, read(LARGE, records)),
         *_layers(linear),
         table(LINEAR, linear),
     ]
-    found += [table(family, read(family, records)) for family in (ATTENTION, PROMPTS, PACKING, MACHINES)]
-    blocks = [block for block in found if block is not None]
+    candidates += [table(family, read(family, records)) for family in (ATTENTION, PROMPTS, PACKING, MACHINES)]
+    blocks = [block for block in candidates if block is not None]
     return Section("speed", "Speed", ABOUT, blocks) if blocks else None
 
 
@@ -39,12 +39,12 @@ def _models(figures: Sequence[Figure]) -> list[Plot]:
     plots = []
     for machine, command in dict.fromkeys((one.record.machine, one.record.command) for one in figures):
         run = [one for one in figures if (one.record.machine, one.record.command) == (machine, command)]
-        rates = [one for one in run if one.what == "decode"]
+        rates = [one for one in run if one.metric == "decode"]
         at = next(((one.words["depth"], one.words["batch"]) for one in rates), None)
         here = [one for one in rates if (one.words["depth"], one.words["batch"]) == at]
         if at is None or sum(not one.is_error for one in here) < 2:
             continue
-        ours = {one.words["model"] for one in run if ".over." in one.what}
+        ours = {one.words["model"] for one in run if one.metric == "decode_speedup"}
         title = f"Decoding after {at[0]} tokens, batch {at[1]}: {machine}"
         plots.append(replace(_race(title, here, "model", ours), note=shortened(command)))
     return plots
@@ -67,7 +67,7 @@ def _race(title: str, figures: Sequence[Figure], word: str, ours: set[str]) -> P
 def _layers(figures: Sequence[Figure]) -> list[Plot]:
     """The time of the largest layer with the fewest rows, on each machine."""
     plots = []
-    times = [one for one in figures if one.what == "time" and number(one.record.value) is not None]
+    times = [one for one in figures if one.metric == "time" and number(one.record.value) is not None]
     for machine in dict.fromkeys(one.record.machine for one in times):
         here = [one for one in times if one.record.machine == machine]
         shape = max((one.words["shape"] for one in here), key=_weights)
@@ -75,9 +75,9 @@ def _layers(figures: Sequence[Figure]) -> list[Plot]:
         shown = [one for one in here if (one.words["shape"], one.words["batch"]) == (shape, batch)]
         if len(shown) < 2:
             continue
-        ours = {one.words["name"] for one in figures if one.what.startswith("over.")}
+        ours = {one.words["weights"] for one in figures if one.metric == "speedup"}
         title = f"A layer of {shape.replace('x', '×')}, batch {batch}: {machine}"
-        plots.append(_race(title, shown, "name", ours))
+        plots.append(_race(title, shown, "weights", ours))
     return plots
 
 

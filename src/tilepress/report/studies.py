@@ -47,16 +47,16 @@ def study_sections(records: Sequence[Reproduction], titles: Mapping[str, str]) -
     """Key → section, of items that have something to draw: SECTIONS, then the rest by paper, "studies-deca" say."""
     named = {item for _, _, items in SECTIONS.values() for item in items} | {TRACE}
     rest = [item for item in dict.fromkeys(one.item for one in records) if item not in named]
-    wanted = dict(SECTIONS)
+    planned = dict(SECTIONS)
     for paper in dict.fromkeys([*PAPERS, *(item.partition("/")[0] for item in rest)]):
         items = tuple(item for item in rest if item.startswith(f"{paper}/"))
-        wanted[f"studies-{paper}"] = (f"More of {PAPERS.get(paper, paper)}'s paper", "", items)
-    found = {}
-    for key, (title, about, items) in wanted.items():
+        planned[f"studies-{paper}"] = (f"More of {PAPERS.get(paper, paper)}'s paper", "", items)
+    sections = {}
+    for key, (title, about, items) in planned.items():
         blocks = [block for item in items for block in _item(item, records, titles)]
         if blocks:
-            found[key] = Section(key, title, f"{about} {LEGEND}".lstrip(), blocks)
-    return found
+            sections[key] = Section(key, title, f"{about} {LEGEND}".lstrip(), blocks)
+    return sections
 
 
 def _item(item: str, records: Sequence[Reproduction], titles: Mapping[str, str]) -> list[Plot]:
@@ -64,8 +64,8 @@ def _item(item: str, records: Sequence[Reproduction], titles: Mapping[str, str])
     title = f"{item}: {titles[item]}" if item in titles else item
     units = dict.fromkeys(one.unit for one in cells)
     parts = [part for unit in units for part in _joined([one for one in cells if one.unit == unit])]
-    found = [_plot(_titled(title, part, parts), part[0].unit, part, item in MAPS) for part in parts]
-    return [block for block in found if block is not None]
+    plots = [_plot(_titled(title, part, parts), part[0].unit, part, item in MAPS) for part in parts]
+    return [plot for plot in plots if plot is not None]
 
 
 def _joined(cells: Sequence[Reproduction]) -> list[list[Reproduction]]:
@@ -80,7 +80,7 @@ def _joined(cells: Sequence[Reproduction]) -> list[list[Reproduction]]:
 
 
 def _titled(title: str, part: Sequence[Reproduction], parts: Sequence[Sequence[Reproduction]]) -> str:
-    """With what this plot is of, where the item has others."""
+    """With what this plot is of, where the item has several."""
     if len(parts) == 1:
         return title
     rows, columns = _rows_and_columns(part)
@@ -116,8 +116,8 @@ def _map(
     title: str, unit: str, cells: Sequence[Reproduction], rows: Mapping[str, str], columns: Sequence[str],
     sources: Sources,
 ) -> Plot:  # fmt: skip
-    found = {(one.row, one.column): number(one.value) for one in cells}
-    table = {label: [found.get((row, column)) for column in columns] for row, label in rows.items()}
+    values = {(one.row, one.column): number(one.value) for one in cells}
+    table = {label: [values.get((row, column)) for column in columns] for row, label in rows.items()}
     return heat_map(title, unit, columns, table, sources)
 
 
@@ -137,8 +137,8 @@ def _rows_and_columns(cells: Sequence[Reproduction]) -> tuple[list[str], list[st
 
 def _ending(rows: Iterable[str]) -> str:
     """What comes after the last comma of all rows, if that is the same."""
-    found = {row.rpartition(", ")[2] if ", " in row else "" for row in rows}
-    return found.pop() if len(found) == 1 else ""
+    endings = {row.rpartition(", ")[2] if ", " in row else "" for row in rows}
+    return endings.pop() if len(endings) == 1 else ""
 
 
 def _series(
@@ -157,9 +157,9 @@ def _series(
 
 def _is_scale(columns: Sequence[str]) -> bool:
     """Whether columns are numbers that rise or fall: m4, m5, …; 512 tokens, 1024 tokens, …"""
-    found = [SCALE.fullmatch(column) for column in columns]
+    matches = [SCALE.fullmatch(column) for column in columns]
     try:
-        values = [float(one[1]) for one in found if one]
+        values = [float(match[1]) for match in matches if match]
     except ValueError:
         return False
     return len(values) == len(columns) and values in (sorted(values), sorted(values, reverse=True))

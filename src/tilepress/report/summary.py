@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 
-from ..records import Record, Reproduction, Value
+from ..records import Labels, Record, Reproduction, Value
 from .blocks import Card, Cards, Section, Sources, number, text, unit_text
+from .catalogue import COMPRESSED, DEMO, LARGE, LINEAR, MODELS, QUALITY
 from .comparison import states
-from .families import COMPRESSED, DEMO, LARGE, LINEAR, MODELS, QUALITY, Figure, read
-
-READS = "read_bandwidth."
+from .families import Figure, read
 
 
 def summary_section(records: Sequence[Record]) -> Section | None:
@@ -30,13 +29,13 @@ def _demonstrated(records: Sequence[Record]) -> list[Card]:
     figures = read(DEMO, records)
     of_it: dict[str, dict[str, Value]] = {}
     for one in figures:
-        of_it.setdefault(one.words["model"], {})[one.what] = one.record.value
-    whole = [{"decode", "perplexity", "size"} <= {*found} for found in of_it.values()]
+        of_it.setdefault(one.words["model"], {})[one.metric] = one.record.value
+    whole = [{"decode", "perplexity", "size"} <= {*values} for values in of_it.values()]
     if len(of_it) < 2 or not all(whole):
         return []
     (first, before), *after = of_it.items()
     name, best = max(after, key=lambda pair: number(pair[1]["decode"]) or 0.0)
-    size, was = (f"{(number(found['size']) or 0.0) / 1e6:.0f} MB" for found in (best, before))
+    size, was = (f"{(number(values['size']) or 0.0) / 1e6:.0f} MB" for values in (best, before))
     return [
         Card("Decoding", f"{text(best['decode'])} token/s", f"{name}; {text(before['decode'])} before, {first}"),
         Card("Perplexity", text(best["perplexity"]), f"{name}; {text(before['perplexity'])} before, {first}"),
@@ -46,12 +45,12 @@ def _demonstrated(records: Sequence[Record]) -> list[Card]:
 
 def _quality(records: Sequence[Record]) -> list[Card]:
     """Of the compressed models that were judged, the one nearest to what it came from."""
-    figures = [one for one in read(QUALITY, records) if not one.is_error]
-    near = [one for one in figures if one.what == "kl_divergence" and number(one.record.value) is not None]
+    figures = [one for one in read(QUALITY, records) if "statistic" not in one.record.labels]
+    near = [one for one in figures if one.metric == "kl_divergence" and number(one.record.value) is not None]
     if not near:
         return []
     best = min(near, key=lambda one: number(one.record.value) or 0.0)
-    of_it = {one.what: one.record.value for one in figures if one.words == best.words}
+    of_it = {one.metric: one.record.value for one in figures if one.words == best.words}
     model = best.words["model"]
     detail = f"{model} on {best.words['on']}, the nearest of {len(near)} judged"
     if "perplexity" in of_it and "reference_perplexity" in of_it:
@@ -60,8 +59,8 @@ def _quality(records: Sequence[Record]) -> list[Card]:
 
 
 def _size(model: str, records: Sequence[Record]) -> list[Card]:
-    found = {one.what: number(one.record.value) for one in read(COMPRESSED, records) if one.words["model"] == model}
-    before, after = found.get("size.before"), found.get("size.after")
+    sizes = {one.metric: number(one.record.value) for one in read(COMPRESSED, records) if one.words["model"] == model}
+    before, after = sizes.get("source_size"), sizes.get("size")
     return [Card("Size", f"{after / 1e6:.0f} MB", f"{model}, from {before / 1e6:.0f} MB")] if before and after else []
 
 
@@ -69,16 +68,17 @@ def _gain(records: Sequence[Record]) -> list[Card]:
     """The fastest of ours in decoding on each machine, beside the slowest and the fastest peer."""
     cards = []
     figures = [one for one in [*read(MODELS, records), *read(LARGE, records)] if not one.is_error]
-    ratios = [one for one in figures if one.what.startswith("decode.over.") and number(one.record.value) is not None]
+    ratios = [one for one in figures if one.metric == "decode_speedup" and number(one.record.value) is not None]
     for machine, command in dict.fromkeys((one.record.machine, one.record.command) for one in ratios):
         ours = {str(one.words) for one in ratios if (one.record.machine, one.record.command) == (machine, command)}
-        rates = [one for one in figures if one.what == "decode" and _is_of(one, machine, command)]
+        rates = [one for one in figures if one.metric == "decode" and _is_of(one, machine, command)]
         mine = [one for one in rates if str(one.words) in ours and number(one.record.value) is not None]
         if mine:
             best = max(mine, key=lambda one: number(one.record.value) or 0.0)
             beside = [one for one in ratios if one.words == best.words and _is_of(one, machine, command)]
             figure = f"{text(best.record.value)} {unit_text(best.record.unit)}"
-            cards.append(Card("Decoding", figure, f"{best.words['model']}: {_peers(beside)}; {machine}"))
+            who = ", ".join(best.words[word] for word in ("model", "weights") if word in best.words)
+            cards.append(Card("Decoding", figure, f"{who}: {_peers(beside)}; {machine}"))
     return cards
 
 
@@ -88,9 +88,8 @@ def _is_of(one: Figure, machine: str, command: str) -> bool:
 
 def _peers(ratios: Sequence[Figure]) -> str:
     ordered = sorted(ratios, key=lambda one: number(one.record.value) or 0.0)
-    ends = dict.fromkeys([ordered[-1].what, ordered[0].what])
-    values = {one.what: one.record.value for one in ratios}
-    return ", ".join(f"{_ratio(values[what])} × {what.removeprefix('decode.over.')}" for what in ends)
+    ends = {one.label("peer"): one.record.value for one in (ordered[-1], ordered[0])}
+    return ", ".join(f"{_ratio(value)} × {peer}" for peer, value in ends.items())
 
 
 def _ratio(value: Value) -> str:
@@ -101,27 +100,28 @@ def _bound(records: Sequence[Record]) -> list[Card]:
     """On each machine the layer that comes nearest to the read bandwidth."""
     cards = []
     layers = read(LINEAR, records)
-    reads = {(one.machine, one.command, one.name): one.value for one in records if one.name.startswith(READS)}
-    ours = {one.words["name"] for one in layers if one.what.startswith("over.")}
-    shares = [one for one in layers if one.what == "share_of_read_bandwidth" and number(one.record.value) is not None]
-    for machine in dict.fromkeys(one.record.machine for one in shares if one.words["name"] in ours):
-        here = [one for one in shares if one.record.machine == machine and one.words["name"] in ours]
+    reads = {(one.machine, one.command, one.labels): one.value for one in records if one.metric == "read_bandwidth"}
+    ours = {one.words["weights"] for one in layers if one.metric == "speedup"}
+    shares = [one for one in layers if one.metric == "share_of_read_bandwidth" and number(one.record.value) is not None]
+    for machine in dict.fromkeys(one.record.machine for one in shares if one.words["weights"] in ours):
+        here = [one for one in shares if one.record.machine == machine and one.words["weights"] in ours]
         best = max(here, key=lambda one: number(one.record.value) or 0.0)
         words, figure = best.words, f"{100 * (number(best.record.value) or 0.0):.0f} %"
-        read_at = reads.get((machine, best.record.command, f"{READS}{words['shape']}.b{words['batch']}"))
+        where = Labels({name: best.record.labels[name] for name in ("shape", "batch")})
+        read_at = reads.get((machine, best.record.command, where))
         limit = f"; {text(read_at)} GB/s were read beside it" if read_at is not None else ""
-        layer = f"{words['name']}, {words['shape'].replace('x', '×')}, batch {words['batch']}"
+        layer = f"{words['weights']}, {words['shape'].replace('x', '×')}, batch {words['batch']}"
         same = [one for one in layers if one.words == words and _is_of(one, machine, best.record.command)]
-        binds = [f"; by the model, {one.record.value} binds" for one in same if one.what == "predicted_bound"]
+        binds = [f"; by the model, {one.record.value} binds" for one in same if one.metric == "predicted_bound"]
         cards.append(Card("Of the read bandwidth", figure, f"{layer}{limit}{''.join(binds[:1])}; {machine}"))
     return cards
 
 
 def _papers(records: Sequence[Record]) -> list[Card]:
-    found = states([one for one in records if isinstance(one, Reproduction)])
-    if not found:
+    counts = states([one for one in records if isinstance(one, Reproduction)])
+    if not counts:
         return []
-    matches, deviates, impossible = (found.get(state, 0) for state in ("matches", "deviates", "not possible here"))
+    matches, deviates, impossible = (counts.get(state, 0) for state in ("matches", "deviates", "not possible here"))
     detail = f"{deviates or 'none'} {'deviate' if deviates > 1 else 'deviates'}"
     if impossible:
         detail += f"; {impossible} more are not possible here"

@@ -11,7 +11,8 @@ from tilepress.records import Record, Reproduction, to_json
 from tilepress.report import RecordsError, read_records
 
 NAME = "records.json"
-PLAIN = ("pack.time", 0.25, "s", "measured", "a machine", "tilepress bench pack")
+LABELS = {"format": "int4:g32", "density": 0.5}
+PLAIN = ("pack_time", LABELS, 0.25, "s", "measured", "a machine", "tilepress bench pack")
 COMPARED = ("deca/table2", "row", "column", 1.5, -0.1, "matches", "a note")
 
 

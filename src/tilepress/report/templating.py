@@ -1,0 +1,83 @@
+"""Jinja2 with what templates of a report ask for. Whatever comes from records is escaped."""
+
+import html
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from ..records import Reproduction
+from .blocks import Block, Cell, Table, raw, text, unit_text
+from .comparison import ALONE, COLUMNS, deviation_size, deviation_text
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+LONG = 40  # rows of a table that is closed at first
+PLOTLY_TEMPLATES = ("hovertemplate", "texttemplate")  # what they take from records is escaped in its own place
+
+
+def render(template: str, **values: Any) -> str:
+    return _environment().get_template(template).render(**values)
+
+
+def as_it_is(markup: str) -> Any:
+    """HTML, CSS or a script of our own, or of plotly's, that is not to be escaped."""
+    from markupsafe import Markup
+
+    return Markup(markup)
+
+
+@lru_cache(maxsize=1)
+def _environment() -> "Environment":
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader(__package__),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=lambda value: "" if value is None else value,
+        trim_blocks=True,
+    )
+    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "allow_nan": False}
+    environment.globals.update(COLUMNS=COLUMNS, LONG=LONG)
+    filters = (kind, figure_columns, sort_key, without_markup, paper_name, state_name, deviation_key, deviation_size)
+    environment.filters.update({function.__name__: function for function in (*filters, text, unit_text)})
+    environment.filters["deviation_text"] = deviation_text
+    return environment
+
+
+def kind(block: Block) -> str:
+    """The macro that shows it."""
+    return type(block).__name__.lower()
+
+
+def figure_columns(table: Table) -> list[str]:
+    """Columns to the right, as figures are: those that are not words alone."""
+    columns = list(enumerate(table.columns))[table.words :]
+    return [name for index, name in columns if any(not isinstance(row[index], str | None) for row in table.rows)]
+
+
+def sort_key(cell: Cell) -> str:
+    value = raw(cell)
+    return "" if value is None else f"{value:d}" if isinstance(value, bool) else str(value)
+
+
+def without_markup(value: Any) -> Any:
+    """plotly takes some HTML in texts: here none of them has any."""
+    if isinstance(value, str):
+        return html.escape(value, quote=False)
+    if isinstance(value, dict):
+        return {key: one if key in PLOTLY_TEMPLATES else without_markup(one) for key, one in value.items()}
+    return [without_markup(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def paper_name(one: Reproduction) -> str:
+    return one.item.partition("/")[0]
+
+
+def state_name(one: Reproduction) -> str:
+    return one.state or ALONE
+
+
+def deviation_key(one: Reproduction) -> float | None:
+    """In per cent or points."""
+    return one.deviation if one.deviation is None or one.unit == "%" else 100 * one.deviation
