@@ -1,6 +1,6 @@
 """`make readme`: put the table that `tilepress formats --markdown` prints, the speeds that `make bench` kept, what
-`benchmarks/quality.py` kept and the studies of `tilepress reproduce` into README.md. What was never measured has no
-table."""
+`benchmarks/quality.py` kept and the studies of `tilepress reproduce` into README.md and docs. What was never
+measured has no table."""
 
 import subprocess
 import sys
@@ -15,7 +15,8 @@ from tilepress.records import Label, Labels
 from tilepress.report import read_records
 
 Values = dict[tuple[str, Labels], Any]  # by metric and labels
-README = Path(__file__).parents[1] / "README.md"
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "docs/choose-a-format.md"]
 RESULTS = Path(__file__).parent / "results"
 FORMATS = "<!-- tilepress formats --markdown -->\n"
 ONE_NUMBER, PACKING, SPEEDS = "<!-- one number -->\n", "<!-- packing -->\n", "<!-- speeds -->\n"
@@ -272,7 +273,8 @@ TABLES = {
 }
 
 if __name__ == "__main__":
-    text = README.read_text()
-    for start, table in TABLES.items():
-        text = with_table(text, start, table())
-    README.write_text(text)
+    for page in PAGES:
+        text = page.read_text()
+        for start, table in TABLES.items():
+            text = with_table(text, start, table()) if start in text else text
+        page.write_text(text)

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tilepress._files import write_text
-
 from tilepress.cli.bench import DEFAULT_CONTESTANTS
 from tilepress.records import Record, cpu_model, from_json, to_json
 
