@@ -32,22 +32,22 @@ const Explorer = (() => {
   // What else there might be: label → choice.
   function changes(made) {
     const cores = { cycles: 2, vectorRate: 2, matrixRate: 2, frontEnd: 2 };
-    const found = [
+    const choices = [
       ["twice the memory bandwidth", { ...made, machine: faster(made.machine, { bandwidth: 2 }) }],
       ["twice the cores, or the clock", { ...made, machine: faster(made.machine, cores) }],
       ["half the density", { ...made, density: made.density / 2 }],
       ["twice the batch", { ...made, batch: 2 * made.batch }],
     ];
     if (made.decompressor === "libxsmm" || made.decompressor === "kernels") {
-      found.push(["twice the vector units", { ...made, machine: faster(made.machine, { vectorRate: 2 }) }]);
+      choices.push(["twice the vector units", { ...made, machine: faster(made.machine, { vectorRate: 2 }) }]);
     }
     if (made.decompressor === "deca") {
-      if (made.width < data.tileWeights) found.push([`W = ${2 * made.width}`, { ...made, width: 2 * made.width }]);
-      found.push([`L = ${2 * made.tables}`, { ...made, tables: 2 * made.tables }]);
+      if (made.width < data.tileWeights) choices.push([`W = ${2 * made.width}`, { ...made, width: 2 * made.width }]);
+      choices.push([`L = ${2 * made.tables}`, { ...made, tables: 2 * made.tables }]);
     } else if (made.machine.vectorRate !== null) {
-      found.push(["DECA with the W and L above", { ...made, decompressor: "deca" }]);
+      choices.push(["DECA with the W and L above", { ...made, decompressor: "deca" }]);
     }
-    return found;
+    return choices;
   }
 
   function row(cells) {
@@ -107,8 +107,8 @@ const Explorer = (() => {
 
   // The lowest of what limits a kernel whatever its intensities are: {domain, rate}, or null.
   function flat(limits) {
-    const found = ["matrix", "front end"].filter((domain) => domain in limits);
-    const domain = found.sort((one, other) => limits[one] - limits[other])[0];
+    const candidates = ["matrix", "front end"].filter((domain) => domain in limits);
+    const domain = candidates.sort((one, other) => limits[one] - limits[other])[0];
     return domain === undefined ? null : { domain, rate: limits[domain] };
   }
 
@@ -187,7 +187,7 @@ const Explorer = (() => {
     select.replaceChildren(...pairs.map(([value, text]) => new Option(text, value, false, value === chosen)));
   }
 
-  // A machine of which no cores are known cannot have a DECA beside them, libxsmm's code wants vectors of 512 bits, and
+  // A machine of which no cores are known cannot have a DECA beside them, libxsmm's code needs vectors of 512 bits, and
   // our kernels were counted for some instruction sets.
   function fitDecompressors() {
     const fields = form.elements, machine = data.machines[fields.machine.value];

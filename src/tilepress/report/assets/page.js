@@ -22,14 +22,14 @@ const Page = (() => {
 
   function remember(theme) {
     root.dataset.theme = theme;
-    try { localStorage.setItem("tilepress-theme", theme); } catch (error) { /* not kept where a browser forbids it */ }
+    try { localStorage.setItem("tilepress-theme", theme); } catch (error) { /* not saved where a browser forbids it */ }
     redrawAll();
   }
 
   function recall() {
     try {
-      const kept = localStorage.getItem("tilepress-theme");
-      if (kept === "light" || kept === "dark") root.dataset.theme = kept;
+      const saved = localStorage.getItem("tilepress-theme");
+      if (saved === "light" || saved === "dark") root.dataset.theme = saved;
     } catch (error) { /* as the system has it */ }
   }
 

@@ -12,18 +12,19 @@ const RoofSurface = (() => {
 
   // Probability of each number 0 … count of successes.
   function binomial(count, share) {
-    if (share >= 1) return Array.from({ length: count + 1 }, (_, kept) => (kept === count ? 1 : 0));
+    if (share >= 1) return Array.from({ length: count + 1 }, (_, nonzeros) => (nonzeros === count ? 1 : 0));
     const logs = [0];
     for (let n = 1; n <= count; n++) logs.push(logs[n - 1] + Math.log(n));
-    return logs.map((log, kept) =>
-      Math.exp(logs[count] - log - logs[count - kept] + kept * Math.log(share) + (count - kept) * Math.log1p(-share)),
+    return logs.map((log, nonzeros) =>
+      Math.exp(logs[count] - log - logs[count - nonzeros] + nonzeros * Math.log(share)
+        + (count - nonzeros) * Math.log1p(-share)),
     );
   }
 
   // Expected bubbles of a vector operation of DECA: of its binomially many codes, `lookups` pass in a cycle.
   function bubbles(width, lookups, density) {
     return binomial(width, density).reduce(
-      (sum, chance, kept) => sum + chance * Math.max(Math.ceil(kept / lookups) - 1, 0), 0);
+      (sum, chance, nonzeros) => sum + chance * Math.max(Math.ceil(nonzeros / lookups) - 1, 0), 0);
   }
 
   function lookups(bits, width, tables) {
@@ -72,13 +73,13 @@ const RoofSurface = (() => {
   }
 
   // Domain → what it is asked for one matrix operation.
-  function demands(data, choice, lots) {
+  function demands(data, choice, rowTiles) {
     if (choice.decompressor === "kernels") {
       const asked = Object.entries(kernelDemands(data, choice));
-      return Object.fromEntries(asked.map(([name, demand]) => [name, name === MATRIX ? demand : demand / lots]));
+      return Object.fromEntries(asked.map(([name, demand]) => [name, name === MATRIX ? demand : demand / rowTiles]));
     }
-    const asked = { [MEMORY]: tileBytes(data, choice.format, choice.density) / lots };
-    if (choice.decompressor !== "none") asked[VECTOR] = vectorOperations(data, choice) / lots;
+    const asked = { [MEMORY]: tileBytes(data, choice.format, choice.density) / rowTiles };
+    if (choice.decompressor !== "none") asked[VECTOR] = vectorOperations(data, choice) / rowTiles;
     asked[MATRIX] = 1;
     return asked;
   }
@@ -86,14 +87,14 @@ const RoofSurface = (() => {
   // Domain → what it does a second.
   function rates(choice) {
     const { machine, decompressor } = choice;
-    const found = { [MEMORY]: machine.bandwidth, [MATRIX]: machine.matrixRate };
-    if (decompressor === "deca") found[VECTOR] = machine.cycles;
-    if (decompressor === "kernels") found[FRONT_END] = machine.frontEnd;
+    const perSecond = { [MEMORY]: machine.bandwidth, [MATRIX]: machine.matrixRate };
+    if (decompressor === "deca") perSecond[VECTOR] = machine.cycles;
+    if (decompressor === "kernels") perSecond[FRONT_END] = machine.frontEnd;
     if (decompressor === "libxsmm" || decompressor === "kernels") {
       if (machine.vectorRate === null) throw new Error("nothing is known of this machine's vector units");
-      found[VECTOR] = machine.vectorRate;
+      perSecond[VECTOR] = machine.vectorRate;
     }
-    return found;
+    return perSecond;
   }
 
   function least(limits, without) {
@@ -121,11 +122,11 @@ const RoofSurface = (() => {
   // `choice`: machine and format as `data` has them, density, batch, decompressor (none, libxsmm, kernels, deca), width
   // and tables of a DECA, activations of our kernels.
   function predict(data, choice) {
-    const lots = Math.ceil(choice.batch / choice.machine.rows);
-    const asked = demands(data, choice, lots), speeds = rates(choice), limits = {};
+    const rowTiles = Math.ceil(choice.batch / choice.machine.rows);
+    const asked = demands(data, choice, rowTiles), speeds = rates(choice), limits = {};
     for (const name of Object.keys(asked)) limits[name] = speeds[name] / asked[name];
     const binding = least(limits), runnerUp = least(limits, binding), rate = limits[binding];
-    const each = (data.tileWeights * choice.batch) / lots;
+    const each = (data.tileWeights * choice.batch) / rowTiles;
     const headroom = limits[runnerUp] / rate;
     return {
       demands: asked, rates: speeds, limits, binding, runnerUp, headroom, rate,

@@ -62,12 +62,12 @@ const Surfaces = (() => {
     const [left, right] = [xs[0], xs.at(-1)], [bottom, top] = [ys[0], ys.at(-1)];
     const first = Math.max(left, bottom / slope), last = Math.min(right, top / slope);
     const entry = [first, first * slope], corner = meeting(data) || [last, last * slope];
-    const found = {
+    const corners = {
       memory: [entry, [left, entry[1]], [left, top], [corner[0], top], corner, entry],
       vector: [entry, corner, [right, corner[1]], [right, bottom], [first, bottom], entry],
     };
-    if (over) found[over.domain] = [corner, [corner[0], top], [right, top], [right, corner[1]], corner];
-    return found;
+    if (over) corners[over.domain] = [corner, [corner[0], top], [right, top], [right, corner[1]], corner];
+    return corners;
   }
 
   function span(values) { return [Math.log10(values[0]), Math.log10(values.at(-1))]; }
