@@ -70,7 +70,7 @@ def test_doctor(records, call):
     assert figure.has("read_bandwidth", threads=figure("threads"))
     assert 0.3 < figure("cpu_frequency") < 8 and figure("vector_rate") > figure("cpu_frequency")
     printed = call("doctor").stdout
-    assert "read bandwidth, threads 1" in printed and "chosen kernel, operation pack" in printed
+    assert "read bandwidth, threads 1" in printed and "chosen kernel, pack" in printed
 
 
 def test_doctor_obeys_and_refuses_a_forced_instruction_set():

@@ -16,7 +16,7 @@ def test_deca(call, call_for_records, tmp_path):
     assert figure("area") == pytest.approx(2.68, abs=0.01) and figure("power") > 1
     assert "in the decompressor" in page.read_text()
     done = call("simulate", "deca", "--system", "software", *SMALL)
-    assert done.returncode == 0 and "stall, cause memory" in done.stdout and "spr-hbm, software" in done.stdout
+    assert done.returncode == 0 and "stall, memory" in done.stdout and "spr-hbm, software" in done.stdout
 
 
 def test_tiles_are_recorded_where_the_page_draws_them(call_for_records):

@@ -156,7 +156,7 @@ def linear(
     ] = False,
     sweep: Annotated[bool, typer.Option("--sweep", help="Each contestant dense and at 50, 30, 20 and 10 %.")] = False,
     peers: Annotated[
-        bool, typer.Option("--peers/--no-peers", help="Whether to measure others beside them; a sweep never does.")
+        bool, typer.Option("--peers/--no-peers", help="Whether to measure peers beside them; a sweep never does.")
     ] = True,
     repeats: Annotated[int, typer.Option(min=1, help="Calls at most; the median counts.")] = 50,
     seconds: Annotated[float, typer.Option(min=0.0, help="Time for the calls of one contestant at one batch.")] = 0.25,
@@ -199,7 +199,7 @@ def model(
     ] = None,
     batch: Annotated[list[int] | None, typer.Option(min=1, help="Sequences at once; may be repeated.")] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Runs, for mean and standard deviation.")] = 3,
-    peers: Annotated[bool, typer.Option("--peers/--no-peers", help="Whether to measure others beside them.")] = True,
+    peers: Annotated[bool, typer.Option("--peers/--no-peers", help="Whether to measure peers beside them.")] = True,
     base: Annotated[
         str | None, typer.Option(help="The model that peers run; the first MODEL that is not compressed.")
     ] = None,

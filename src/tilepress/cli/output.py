@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from ..records import Label, Labels, Origin, Record, Value, machine, to_json
+from ..records import Label, Origin, Record, Value, machine, to_json
 
 if TYPE_CHECKING:
     from ..simulate.fitted import Fitted
@@ -68,9 +68,10 @@ def print_table(
 
 
 def metric_text(record: Record, known: Collection[str] = ()) -> str:
-    """For people: the metric, and the labels that are not `known` from what stands around."""
-    labels = Labels({name: label for name, label in record.labels.items() if name not in known})
-    return ", ".join(filter(None, [record.metric.replace("_", " "), str(labels)]))
+    """For people: the metric, and the labels that are not `known` from what stands around; numbers with their names."""
+    labels = {name: label for name, label in record.labels.items() if name not in known}
+    texts = [label if isinstance(label, str) else f"{name} {label}" for name, label in labels.items()]
+    return ", ".join([record.metric.replace("_", " "), *texts])
 
 
 def show_figures(recorder: Recorder, title: str, known: Collection[str], json: bool) -> None:
