@@ -1,4 +1,4 @@
-// What every door checks its arguments with.
+// Argument types and checks that all bindings share.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -35,8 +35,8 @@ void require_size(const Array& array, int64_t size, const char* name) {
 }
 
 template <class Choice>
-Choice pick(const std::string& name, std::initializer_list<std::pair<const char*, Choice>> known) {
-  for (const auto& [text, choice] : known) {
+Choice pick(const std::string& name, std::initializer_list<std::pair<const char*, Choice>> choices) {
+  for (const auto& [text, choice] : choices) {
     if (name == text) return choice;
   }
   throw std::invalid_argument("unknown choice " + name);
@@ -46,10 +46,10 @@ inline FloatType float_type_of(const std::string& type) {
   return pick<FloatType>(type, {{"fp32", FloatType::f32}, {"bf16", FloatType::bf16}, {"fp16", FloatType::f16}});
 }
 
-// Of an argument that is never converted on the way in: a converted copy of an output would be filled and thrown away.
-inline auto as_it_is(const char* name) { return nb::arg(name).noconvert(); }
+// An argument that nanobind must not convert: it would fill a converted copy of an output, and drop it.
+inline auto no_convert(const char* name) { return nb::arg(name).noconvert(); }
 
-// So many threads as are asked for, or as a call may use at most.
+// The number of threads asked for, limited to most_threads().
 inline int check_threads(int threads) {
   require(threads >= 1, "at least one thread is needed");
   return std::min(threads, most_threads());

@@ -1,4 +1,4 @@
-// Python's doors, one file each.
+// What each file of bindings adds to the module.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -13,8 +13,8 @@ void bind_planes(nanobind::module_& m);
 void bind_decoder(nanobind::module_& m);
 void bind_kv_cache(nanobind::module_& m);
 
-// Of (matrix, its bias or None, group, mantissa), with mantissa -1 for activations as they are. Whoever takes it holds
-// `parts` as long as the layer.
+// A layer from the tuple (matrix, bias or None, group, mantissa); mantissa -1: activations are not quantized. The
+// result points into `parts`, which the caller must keep alive.
 LinearLayer linear_layer(nanobind::handle parts);
 
 }  // namespace tilepress

@@ -1,4 +1,4 @@
-// Python's door to whole decoder layers.
+// Bindings of whole decoder layers.
 #include <nanobind/stl/string.h>
 
 #include <vector>
@@ -119,7 +119,7 @@ class PyDecoder {
       nb::gil_scoped_release release;
       decode({bytes(x), bytes(cosine), bytes(sine)}, out.data());
     }
-    return out.give();
+    return out.to_python();
   }
 
   std::vector<TokenCache> places_in(nb::handle memory, int64_t length) const {

@@ -1,4 +1,4 @@
-// Python's door to weight formats.
+// Bindings of weight formats.
 #include "bindings/format.h"
 
 #include <nanobind/stl/shared_ptr.h>
@@ -35,7 +35,8 @@ void set_tables(OwnedFormat& owned, ConstFloats thresholds, ConstBytes codes, Co
       std::ranges::all_of(owned.values, [](float value) { return std::bit_cast<uint32_t>(value) % (1 << 16) == 0; });
 }
 
-// The values of 4-bit codes as integers of the largest unit that makes them so, where they are such, and of eight bits.
+// Values of 4-bit codes as int8 multiples of a unit, the largest power of two for which all are integers; nothing if
+// there is none.
 void set_integers(OwnedFormat& owned) {
   const std::span<const float> values(owned.values.data(), 16);
   for (float unit = 1; unit >= 0x1p-7f; unit /= 2) {
@@ -50,19 +51,19 @@ void set_integers(OwnedFormat& owned) {
   }
 }
 
-// The values of at most 64 codes as fp16, the largest being 1 or more and less than 2, where none is so much smaller
-// that it would lose bits, and one that is sparse has a zero.
+// Values of at most 64 codes as fp16, scaled so that the largest is in [1, 2). Nothing if fp16 would lose bits of a
+// small one, or if 6-bit codes have no zero: sparse tiles need one.
 void set_halves(OwnedFormat& owned) {
   const std::span<const float> values(owned.values.data(), 64);
-  float most = 0, least = std::numeric_limits<float>::infinity();
+  float largest = 0, smallest = std::numeric_limits<float>::infinity();
   for (float value : values) {
     if (!is_finite(value)) return;
-    most = std::max(most, std::abs(value));
-    if (value != 0) least = std::min(least, std::abs(value));
+    largest = std::max(largest, std::abs(value));
+    if (value != 0) smallest = std::min(smallest, std::abs(value));
   }
   const bool has_zero = owned.format.bits < 6 || std::ranges::find(values, 0.0f) != values.end();
-  if (most == 0 || least < most * 0x1p-13f || !has_zero) return;
-  const float unit = std::ldexp(1.0f, std::ilogb(most));
+  if (largest == 0 || smallest < largest * 0x1p-13f || !has_zero) return;
+  const float unit = std::ldexp(1.0f, std::ilogb(largest));
   for (float value : values) owned.halves.push_back(round_to_fp16(value / unit));
   owned.format.half_unit = unit;
 }
@@ -70,8 +71,8 @@ void set_halves(OwnedFormat& owned) {
 SharedFormat make_format(const std::string& rounding, int bits, float low, float high, float max, int emax,
                          bool zero_point, const std::string& scale, int64_t group, int mantissa_bits, int min_exponent,
                          ConstFloats thresholds, ConstBytes codes, ConstFloats values) {
-  const auto made = std::make_shared<OwnedFormat>();
-  OwnedFormat& owned = *made;
+  const auto shared = std::make_shared<OwnedFormat>();
+  OwnedFormat& owned = *shared;
   Format& format = owned.format;
   format.rounding = pick<Rounding>(rounding, {{"integer", Rounding::integer},
                                               {"minifloat", Rounding::minifloat},
@@ -109,7 +110,7 @@ SharedFormat make_format(const std::string& rounding, int bits, float low, float
   format.bf16s = owned.bf16s.data();
   format.integers = owned.integers.empty() ? nullptr : owned.integers.data();
   format.halves = owned.halves.empty() ? nullptr : owned.halves.data();
-  return made;
+  return shared;
 }
 
 }  // namespace

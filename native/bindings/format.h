@@ -1,4 +1,4 @@
-// Weight formats as Python makes them.
+// Weight formats made by Python.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace tilepress {
 
-// A Format with the tables it points to. All matrices of a format share one, so that it stays in caches between layers.
+// A Format and the tables it points to. All matrices of a format share one, so that it stays cached between layers.
 struct OwnedFormat {
   OwnedFormat() = default;
   OwnedFormat(const OwnedFormat&) = delete;

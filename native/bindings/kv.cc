@@ -1,4 +1,4 @@
-// Python's door to KV caches. A thread that waits for a cache has let go of the GIL: whoever has the cache may want it.
+// Bindings of KV caches. A thread that waits for a cache has let go of the GIL: whoever has the cache may want it.
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -86,7 +86,7 @@ nb::object attend_tensors(GrowingKv& cache, nb::handle keys, nb::handle values, 
     nb::gil_scoped_release release;
     cache.attend(step, workers);
   }
-  return out.give();
+  return out.to_python();
 }
 
 Parts save(const GrowingKv& cache) {
@@ -147,9 +147,9 @@ void bind_kind(nb::module_& m, const char* name) {
 void bind_kv_cache(nb::module_& m) {
   using namespace nb::literals;
   nb::class_<GrowingKv>(m, "GrowingKv")
-      .def("append", &append, as_it_is("keys"), as_it_is("values"), as_it_is("kept"), "threads"_a)
-      .def("attend", &attend, as_it_is("keys"), as_it_is("values"), as_it_is("kept"), as_it_is("queries"), "scaling"_a,
-           as_it_is("out"), "threads"_a)
+      .def("append", &append, no_convert("keys"), no_convert("values"), no_convert("kept"), "threads"_a)
+      .def("attend", &attend, no_convert("keys"), no_convert("values"), no_convert("kept"), no_convert("queries"),
+           "scaling"_a, no_convert("out"), "threads"_a)
       .def("attend_tensors", &attend_tensors)
       .def("crop", &GrowingKv::crop, "lengths"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("select", &GrowingKv::select, "sequences"_a, nb::call_guard<nb::gil_scoped_release>())

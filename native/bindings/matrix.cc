@@ -1,4 +1,4 @@
-// Python's door to packed matrices.
+// Bindings of packed matrices.
 #include "dispatch/matrix.h"
 
 #include <nanobind/stl/shared_ptr.h>
@@ -144,20 +144,20 @@ void py_pack_codes(const OwnedFormat& format, int64_t rows, int64_t cols, int op
   pack_codes(shape, source.data(), keep.data(), streams, workers);
 }
 
-// Lets other threads run Python, until it is told to stop.
+// Releases the GIL; `reacquire()` takes it back early.
 class ScopedGilRelease {
  public:
-  ScopedGilRelease() : mine_(PyEval_SaveThread()) {}
-  ~ScopedGilRelease() { stop(); }
+  ScopedGilRelease() : state_(PyEval_SaveThread()) {}
+  ~ScopedGilRelease() { reacquire(); }
   ScopedGilRelease(const ScopedGilRelease&) = delete;
   ScopedGilRelease& operator=(const ScopedGilRelease&) = delete;
 
-  void stop() {
-    if (mine_) PyEval_RestoreThread(std::exchange(mine_, nullptr));
+  void reacquire() {
+    if (state_) PyEval_RestoreThread(std::exchange(state_, nullptr));
   }
 
  private:
-  PyThreadState* mine_;
+  PyThreadState* state_;
 };
 
 // A bias as kernels take it: float32 as it lies, halves converted.
@@ -231,14 +231,14 @@ class PackedArrays {
     const Rounded rounded = check_rounded(group, mantissa);
     NewTensor y(tensor, shape_.rows);
     nb::object result;
-    ScopedGilRelease others;
-    Aside give([&] {
-      others.stop();  // for as long as the last threads take
-      result = y.give();
+    ScopedGilRelease release;
+    Deferred make_result([&] {  // while the last workers finish
+      release.reacquire();
+      result = y.to_python();
     });
     multiply({static_cast<const uint8_t*>(tensor.data), real, batch, rounded.precision_of(real)}, rounded, "",
              {y.data(), real, shift.floats()}, workers);
-    give.finish();
+    make_result.finish();
     return result;
   }
 
@@ -331,23 +331,24 @@ LinearLayer linear_layer(nb::handle handle) {
 
 void bind_matrices(nb::module_& m) {
   using namespace nb::literals;
-  m.def("count_nonzeros", &py_count_nonzeros, "format"_a, "rows"_a, "cols"_a, as_it_is("data"), "type"_a,
-        as_it_is("keep"), "threads"_a, as_it_is("counts"));
+  m.def("count_nonzeros", &py_count_nonzeros, "format"_a, "rows"_a, "cols"_a, no_convert("data"), "type"_a,
+        no_convert("keep"), "threads"_a, no_convert("counts"));
   m.def("pack_weights", &py_pack_weights, "format"_a, "rows"_a, "cols"_a, "operand_bits"_a, "sparse"_a,
-        as_it_is("data"), "type"_a, as_it_is("keep"), "scales_given"_a, as_it_is("codes"), as_it_is("mask"),
-        as_it_is("offsets"), as_it_is("scales"), as_it_is("zeros"), "threads"_a);
-  m.def("pack_codes", &py_pack_codes, "format"_a, "rows"_a, "cols"_a, "operand_bits"_a, "sparse"_a, as_it_is("source"),
-        as_it_is("keep"), as_it_is("codes"), as_it_is("mask"), as_it_is("offsets"), "threads"_a);
+        no_convert("data"), "type"_a, no_convert("keep"), "scales_given"_a, no_convert("codes"), no_convert("mask"),
+        no_convert("offsets"), no_convert("scales"), no_convert("zeros"), "threads"_a);
+  m.def("pack_codes", &py_pack_codes, "format"_a, "rows"_a, "cols"_a, "operand_bits"_a, "sparse"_a,
+        no_convert("source"), no_convert("keep"), no_convert("codes"), no_convert("mask"), no_convert("offsets"),
+        "threads"_a);
 
   m.def("use_tensor_type", &use_tensor_type, "type"_a);
   nb::class_<PackedArrays>(m, "Matrix")
       .def(nb::init<SharedFormat, int64_t, int64_t, int, bool, Bytes, Bytes, ConstOffsets, Bytes, Bytes>(), "format"_a,
-           "rows"_a, "cols"_a, "operand_bits"_a, "sparse"_a, as_it_is("codes"), as_it_is("mask"), as_it_is("offsets"),
-           as_it_is("scales"), as_it_is("zeros"))
-      .def("unpack_codes", &PackedArrays::unpack_codes, as_it_is("to"), as_it_is("keep"), "threads"_a)
-      .def("unpack_weights", &PackedArrays::unpack_weights, as_it_is("to"), "threads"_a)
+           "rows"_a, "cols"_a, "operand_bits"_a, "sparse"_a, no_convert("codes"), no_convert("mask"),
+           no_convert("offsets"), no_convert("scales"), no_convert("zeros"))
+      .def("unpack_codes", &PackedArrays::unpack_codes, no_convert("to"), no_convert("keep"), "threads"_a)
+      .def("unpack_weights", &PackedArrays::unpack_weights, no_convert("to"), "threads"_a)
       .def("linear", &PackedArrays::linear, "x"_a, "bias"_a.none(), "group"_a, "mantissa"_a, "threads"_a)
-      .def("linear_into", &PackedArrays::linear_into, as_it_is("x"), "type"_a, as_it_is("bias"), as_it_is("y"),
+      .def("linear_into", &PackedArrays::linear_into, no_convert("x"), "type"_a, no_convert("bias"), no_convert("y"),
            "group"_a, "mantissa"_a, "way"_a, "threads"_a)
       .def("float_way", &PackedArrays::float_variant_of)
       .def("integer_way", &PackedArrays::integer_variant_of);

@@ -1,4 +1,4 @@
-// Python's doors: check every argument, let go of the interpreter, forward.
+// The Python module. Bindings check every argument, release the GIL and forward.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -45,7 +45,7 @@ std::vector<std::tuple<std::string, std::string, std::string, bool>> py_register
 NB_MODULE(_native, m) {
   using namespace tilepress;
   using namespace nb::literals;
-  nb::set_leak_warnings(false);  // formats and matrices live in caches until the interpreter ends; that is no mistake
+  nb::set_leak_warnings(false);  // formats and matrices are cached until the interpreter ends
   m.doc() = "Kernels of tilepress behind argument checks; the package's own modules are the way in.";
 
   m.def("supported_isas", &py_supported_isas);
@@ -66,5 +66,5 @@ NB_MODULE(_native, m) {
   m.def("keep_freed_memory", &keep_freed_memory);
   m.def("thread_runtime", &thread_runtime);
   m.def("most_threads", &most_threads);
-  m.def("read_bandwidth", &py_read_bandwidth, as_it_is("data"), "in_parts"_a, "threads"_a);
+  m.def("read_bandwidth", &py_read_bandwidth, no_convert("data"), "in_parts"_a, "threads"_a);
 }

@@ -1,4 +1,4 @@
-// Python's door to bit planes.
+// Bindings of bit planes.
 #include "dispatch/planes.h"
 
 #include <nanobind/stl/string.h>
@@ -26,11 +26,11 @@ PlanesShape check_planes(int64_t rows, int64_t cols, int mantissa, Bytes planes,
 std::tuple<int64_t, int64_t> pack(int64_t rows, int64_t cols, int mantissa, ConstBytes values, const std::string& type,
                                   Bytes planes, Bytes exponents, int threads) {
   const PlanesShape shape = check_planes(rows, cols, mantissa, planes, exponents);
-  const FloatType real = float_type_of(type);
-  require_size(values, rows * cols * (real == FloatType::f32 ? 4 : 2), "values");
+  const FloatType float_type = float_type_of(type);
+  require_size(values, rows * cols * (float_type == FloatType::f32 ? 4 : 2), "values");
   const int workers = check_threads(threads);
   nb::gil_scoped_release release;
-  const Saturated saturated = pack_planes(shape, values.data(), real, {planes.data(), exponents.data()}, workers);
+  const Saturated saturated = pack_planes(shape, values.data(), float_type, {planes.data(), exponents.data()}, workers);
   return {saturated.all, saturated.not_finite};
 }
 
@@ -46,10 +46,10 @@ int64_t unpack(int64_t rows, int64_t cols, int mantissa, Bytes planes, Bytes exp
 
 void bind_planes(nb::module_& m) {
   using namespace nb::literals;
-  m.def("pack_planes", &pack, "rows"_a, "cols"_a, "mantissa"_a, as_it_is("values"), "type"_a, as_it_is("planes"),
-        as_it_is("exponents"), "threads"_a);
-  m.def("unpack_planes", &unpack, "rows"_a, "cols"_a, "mantissa"_a, as_it_is("planes"), as_it_is("exponents"),
-        as_it_is("values"), "threads"_a);
+  m.def("pack_planes", &pack, "rows"_a, "cols"_a, "mantissa"_a, no_convert("values"), "type"_a, no_convert("planes"),
+        no_convert("exponents"), "threads"_a);
+  m.def("unpack_planes", &unpack, "rows"_a, "cols"_a, "mantissa"_a, no_convert("planes"), no_convert("exponents"),
+        no_convert("values"), "threads"_a);
 }
 
 }  // namespace tilepress

@@ -9,7 +9,7 @@
 
 namespace tilepress {
 
-// What follows has the layout that DLPack 1.3 gives it.
+// DLManagedTensorVersioned and DLPackExchangeAPI of DLPack 1.3.
 struct NewTensor::Managed {
   uint32_t major, minor;
   void* context;
@@ -22,10 +22,10 @@ struct Exchange {
   using Managed = NewTensor::Managed;
 
   uint32_t major, minor;
-  void* older;
+  void* previous;
   void *allocate, *from_python;
   int (*to_python)(Managed*, void** object);
-  int (*view)(void* object, Tensor* out);
+  int (*view_of)(void* object, Tensor* out);
 };
 
 namespace {
@@ -36,18 +36,18 @@ const Exchange* exchange = nullptr;
 PyTypeObject* tensor_type = nullptr;
 PyObject* is_negated = nullptr;  // torch.Tensor.is_neg: DLPack does not say
 
-// Memory of results, of each power of two up to a mebibyte at most one block that the next result of its size takes:
-// when weights have put its books out of the caches, the system takes microseconds to find one.
-class KeptBlocks {
+// Recycles memory of results: one spare block for each power of two up to 1 MiB. With caches full of weights, malloc
+// takes microseconds.
+class BlockCache {
  public:
-  void* take(size_t bytes) {
+  void* allocate(size_t bytes) {
     const size_t size = std::bit_ceil(bytes);
     if (size > kLargest) return operator new(bytes);
-    void* kept = spare(size).exchange(nullptr, std::memory_order_acquire);
-    return kept ? kept : operator new(size);
+    void* block = spare(size).exchange(nullptr, std::memory_order_acquire);
+    return block ? block : operator new(size);
   }
 
-  void give_back(void* memory, size_t bytes) {
+  void release(void* memory, size_t bytes) {
     const size_t size = std::bit_ceil(bytes);
     operator delete(size > kLargest ? memory : spare(size).exchange(memory, std::memory_order_acq_rel));
   }
@@ -60,7 +60,7 @@ class KeptBlocks {
   std::atomic<void*> spare_[std::countr_zero(kLargest) + 1] = {};
 };
 
-constinit KeptBlocks kept_blocks;
+constinit BlockCache block_cache;
 
 bool is_of(const Tensor& tensor, nb::dlpack::dtype_code code, int bits) {
   return tensor.dtype == nb::dlpack::dtype{static_cast<uint8_t>(code), static_cast<uint8_t>(bits), 1};
@@ -72,12 +72,12 @@ bool is_float(const Tensor& tensor) {
 }
 
 bool is_negative_view(nb::handle tensor) {
-  const nb::object found = nb::steal(PyObject_CallOneArg(is_negated, tensor.ptr()));
-  if (!found.is_valid()) throw nb::python_error();
-  return found.ptr() == Py_True;
+  const nb::object result = nb::steal(PyObject_CallOneArg(is_negated, tensor.ptr()));
+  if (!result.is_valid()) throw nb::python_error();
+  return result.ptr() == Py_True;
 }
 
-bool is_in_order(const Tensor& tensor) {
+bool is_contiguous(const Tensor& tensor) {
   int64_t stride = 1;
   for (int32_t i = tensor.ndim - 1; tensor.strides && i >= 0; --i) {
     if (tensor.shape[i] != 1 && tensor.strides[i] != stride) return false;
@@ -93,27 +93,28 @@ bool use_tensor_type(nb::handle type) {
   if (!PyType_Check(type.ptr()) || !nb::hasattr(type, kAttribute)) return false;
   const nb::object capsule = type.attr(kAttribute);
   if (!PyCapsule_IsValid(capsule.ptr(), kName)) return false;
-  const auto* found = static_cast<const Exchange*>(PyCapsule_GetPointer(capsule.ptr(), kName));
-  if (found->major != 1) return false;
-  exchange = found;
+  const auto* api = static_cast<const Exchange*>(PyCapsule_GetPointer(capsule.ptr(), kName));
+  if (api->major != 1) return false;
+  exchange = api;
   tensor_type = reinterpret_cast<PyTypeObject*>(type.inc_ref().ptr());
   is_negated = nb::object(type.attr("is_neg")).release().ptr();
   return true;
 }
 
-bool view_tensor(nb::handle tensor, Tensor& to) {
+bool view_tensor(nb::handle tensor, Tensor& view) {
   if (!exchange || Py_TYPE(tensor.ptr()) != tensor_type) return false;
-  if (exchange->view(tensor.ptr(), &to)) {
+  if (exchange->view_of(tensor.ptr(), &view)) {
     PyErr_Clear();
     return false;
   }
-  to.data = static_cast<uint8_t*>(to.data) + to.byte_offset;
-  to.byte_offset = 0;
-  return to.data && to.device.device_type == kCpu && is_float(to) && is_in_order(to) && !is_negative_view(tensor);
+  view.data = static_cast<uint8_t*>(view.data) + view.byte_offset;
+  view.byte_offset = 0;
+  return view.data && view.device.device_type == kCpu && is_float(view) && is_contiguous(view) &&
+         !is_negative_view(tensor);
 }
 
-bool view_values(nb::handle tensor, FloatType type, int64_t count, Tensor& to) {
-  return view_tensor(tensor, to) && float_type_of(to) == type && count_of(to) == count;
+bool view_values(nb::handle tensor, FloatType type, int64_t count, Tensor& view) {
+  return view_tensor(tensor, view) && float_type_of(view) == type && count_of(view) == count;
 }
 
 int64_t count_of(const Tensor& tensor) {
@@ -125,33 +126,33 @@ FloatType float_type_of(const Tensor& tensor) {
   return is_of(tensor, nb::dlpack::dtype_code::Bfloat, 16) ? FloatType::bf16 : FloatType::f16;
 }
 
-// One piece of memory: what manages it, extents and strides, and the values, at a multiple of a line.
+// One allocation: the managed struct, shape and strides, then the values, aligned to a cache line.
 NewTensor::NewTensor(const Tensor& like, int64_t last) {
   constexpr size_t kLine = 64;
   struct Owned : Managed {
     void* memory;
     size_t bytes;
   };
-  const size_t extents = static_cast<size_t>(like.ndim), head = sizeof(Owned) + 2 * extents * sizeof(int64_t);
+  const size_t dims = static_cast<size_t>(like.ndim), head = sizeof(Owned) + 2 * dims * sizeof(int64_t);
   const size_t begin = (head + kLine - 1) / kLine * kLine;
   size_t bytes = like.dtype.bits / 8 * static_cast<size_t>(last);
-  for (size_t i = 0; i + 1 < extents; ++i) bytes *= static_cast<size_t>(like.shape[i]);
+  for (size_t i = 0; i + 1 < dims; ++i) bytes *= static_cast<size_t>(like.shape[i]);
   bytes += begin + kLine;
-  void* memory = kept_blocks.take(bytes);
+  void* memory = block_cache.allocate(bytes);
   uint8_t* lines = static_cast<uint8_t*>(memory) + (kLine - reinterpret_cast<uintptr_t>(memory) % kLine) % kLine;
   auto* shape = reinterpret_cast<int64_t*>(lines + sizeof(Owned));
-  std::copy(like.shape, like.shape + extents, shape);
-  shape[extents - 1] = last;
+  std::copy(like.shape, like.shape + dims, shape);
+  shape[dims - 1] = last;
   int64_t stride = 1;
-  for (size_t i = extents; i-- > 0; stride *= shape[i]) shape[extents + i] = stride;
+  for (size_t i = dims; i-- > 0; stride *= shape[i]) shape[dims + i] = stride;
   const auto free = [](Managed* managed) {
     const auto* owned = static_cast<Owned*>(managed);
-    kept_blocks.give_back(owned->memory, owned->bytes);
+    block_cache.release(owned->memory, owned->bytes);
   };
   managed_ = new (lines) Owned{{1, 0, nullptr, free, 0, like}, memory, bytes};
   managed_->tensor.data = lines + begin;
   managed_->tensor.shape = shape;
-  managed_->tensor.strides = shape + extents;
+  managed_->tensor.strides = shape + dims;
 }
 
 NewTensor::~NewTensor() {
@@ -160,7 +161,7 @@ NewTensor::~NewTensor() {
 
 uint8_t* NewTensor::data() const { return static_cast<uint8_t*>(managed_->tensor.data); }
 
-nb::object NewTensor::give() {
+nb::object NewTensor::to_python() {
   void* object = nullptr;
   if (exchange->to_python(managed_, &object)) throw nb::python_error();
   managed_ = nullptr;

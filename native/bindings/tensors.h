@@ -1,6 +1,6 @@
-// Torch's tensors read and made without a word of Python, by the functions that its type hands out for that: DLPack's
-// C exchange API. A layer is called so often, and with caches so full of weights, that asking a tensor for its type,
-// shape and address in Python takes a tenth of a small layer's time.
+// Torch tensors, read and made through DLPack's C exchange API, which torch.Tensor offers. No Python code runs: with
+// caches full of weights, asking a tensor for its type, shape and address in Python takes a tenth of the time of a
+// small layer.
 #pragma once
 
 #include "bindings/arguments.h"
@@ -9,21 +9,23 @@ namespace tilepress {
 
 using Tensor = nb::dlpack::dltensor;
 
-// Takes torch.Tensor; false where it hands nothing out, as those of old versions.
+// Sets torch.Tensor as the type to exchange; false if it lacks the API, as in old versions.
 bool use_tensor_type(nb::handle type);
 
-// Whether it is a plain tensor, no subclass, of floats on the CPU, row after row, that are what its memory says: not
-// those of a view that negates them. `to` is then what it holds, for as long as it lives.
-bool view_tensor(nb::handle tensor, Tensor& to);
+// True for a plain torch.Tensor (no subclass) on the CPU, of float32, bf16 or fp16, contiguous, and not a lazily
+// negated view. `view` then points to its memory, and is valid as long as the tensor.
+bool view_tensor(nb::handle tensor, Tensor& view);
 
-// The same of so many values of a type.
-bool view_values(nb::handle tensor, FloatType type, int64_t count, Tensor& to);
+// The same for a tensor of `count` values of `type`.
+bool view_values(nb::handle tensor, FloatType type, int64_t count, Tensor& view);
 
-int64_t count_of(const Tensor& tensor);  // values
+// Number of values.
+int64_t count_of(const Tensor& tensor);
 
 FloatType float_type_of(const Tensor& tensor);
 
-// One as `like`, in memory of its own, but for its last extent. `like` has been viewed, so there is a type.
+// A new tensor of the type and shape of `like`, except that its last dimension is `last`. Owns its memory until
+// to_python(). `like` comes from view_tensor.
 class NewTensor {
  public:
   NewTensor(const Tensor& like, int64_t last);
@@ -32,7 +34,7 @@ class NewTensor {
   NewTensor& operator=(const NewTensor&) = delete;
 
   uint8_t* data() const;
-  nb::object give();  // to Python; nothing is left here
+  nb::object to_python();  // hands the memory over
 
  private:
   struct Managed;

@@ -81,7 +81,7 @@ IntegerRows::IntegerRows(const MatrixShape& shape, const Activations& x, const I
       cut_(cut),
       unit_(unit),
       placing_(placing),
-      waiting_(placing == Placing::nine_bit_lines ? (x.batch + kNineBitRows - 1) / kNineBitRows : x.batch),
+      pending_(placing == Placing::nine_bit_lines ? (x.batch + kNineBitRows - 1) / kNineBitRows : x.batch),
       addends_(placing == Placing::rows && format.mantissa == kMostAdded && x.batch <= kMostAddedRows),
       limbs_(addends_ ? kMaxLimbs : limbs_of(format.mantissa)),
       bits_(format.mantissa ? 1 + format.mantissa : 8),
@@ -110,11 +110,11 @@ IntegerRows::IntegerRows(const MatrixShape& shape, const Activations& x, const I
     values_ = reused_memory<int8_t>(0, bytes);
     starts_ = reinterpret_cast<float*>(values_ + starts);
   }
-  if (placing == Placing::nine_bit_lines) lines_ = reused_memory<int8_t>(1, waiting_ * kNineBitLines * stride_);
+  if (placing == Placing::nine_bit_lines) lines_ = reused_memory<int8_t>(1, pending_ * kNineBitLines * stride_);
 }
 
 // One row, or those of a set of five lines.
-void IntegerRows::make_ready(int64_t item) {
+void IntegerRows::prepare(int64_t item) {
   if (placing_ != Placing::nine_bit_lines) return convert(item);
   const int64_t first = item * kNineBitRows, end = std::min(first + kNineBitRows, given_.batch);
   for (int64_t row = first; row < end; ++row) convert(row);
@@ -130,7 +130,7 @@ void IntegerRows::convert(int64_t row) {
 }
 
 void IntegerRows::finish() {
-  waiting_ = 0;
+  pending_ = 0;
   if (!good()) throw std::invalid_argument("activations must be finite");
 }
 
@@ -257,12 +257,12 @@ F32Rows::F32Rows(const MatrixShape& shape, const Activations& x, int64_t k_panel
     : FloatRows(shape, x, x.batch), k_panel_(k_panel) {
   x_ = reinterpret_cast<const float*>(x.data);
   if (x.type == FloatType::f32 && stride_ == shape.cols && !k_panel) return;
-  waiting_ = x.batch;
+  pending_ = x.batch;
   const int64_t step = k_panel ? k_panel : stride_;
   x_ = own_ = reused_memory<float>(0, x.batch * ((shape.cols + step - 1) / step * step));
 }
 
-void F32Rows::make_ready(int64_t row) {
+void F32Rows::prepare(int64_t row) {
   const int64_t step = k_panel_ ? k_panel_ : stride_;
   for (int64_t at = 0; at < shape_.cols; at += step) {
     const int64_t count = std::min(step, shape_.cols - at);
@@ -276,12 +276,12 @@ Bf16Rows::Bf16Rows(const MatrixShape& shape, const Activations& x, Layout layout
     : FloatRows(shape, x, x.batch * parts_of(x.precision)), layout_(layout), parts_(parts_of(x.precision)) {
   x_ = reinterpret_cast<const uint16_t*>(x.data);
   if (layout != row_panels && x.type == FloatType::bf16 && stride_ == shape.cols) return;
-  waiting_ = x.batch;
+  pending_ = x.batch;
   const int64_t count = (batch_ + kTileRows - 1) / kTileRows * kTileRows * stride_;
   x_ = own_ = layout == rows ? reused_memory<uint16_t>(0, count) : in_turn_.take_turn(count);
 }
 
-void Bf16Rows::make_ready(int64_t row) {
+void Bf16Rows::prepare(int64_t row) {
   const int64_t count = shape_.cols;
   if (given_.type == FloatType::bf16)
     return place(row, reinterpret_cast<const uint16_t*>(given_.data) + row * count, count);
@@ -315,11 +315,11 @@ HalfRows::HalfRows(const MatrixShape& shape, const Activations& x, int exponent,
       exponent_(exponent),
       unit_(unit),
       units_(reused_memory<float>(0, batch_ * groups())) {
-  waiting_ = x.batch;
+  pending_ = x.batch;
   x_ = own_ = reused_memory<uint16_t>(0, batch_ * stride_);
 }
 
-void HalfRows::make_ready(int64_t row) {
+void HalfRows::prepare(int64_t row) {
   const uint8_t* given = given_.data + row * shape_.cols * bytes_of(given_.type);
   const HalfInput in = {given, given_.type, shape_.cols, exponent_, unit_};
   if (!choose<ops::quantize_f16_fp>()(in, {own_ + row * stride_, stride_, units_ + row * groups()})) bad_rows_.add(row);

@@ -42,10 +42,10 @@ class AlternatingRowPanels {
   }
 
   // A line of each tile: where every thread has a row to convert, that row's.
-  void take_next(int64_t worker) const {
+  void prefetch_next(int64_t worker) const {
     const auto* next = reinterpret_cast<const uint8_t*>(next_);
     for (int64_t at = worker % kTileRows * kVectorBytes; next && at < bytes_; at += kTileRows * kVectorBytes) {
-      take_line(next + at);
+      prefetch_for_write(next + at);
     }
   }
 
@@ -111,7 +111,7 @@ class BadRows {
   std::atomic<bool> any_{false};
 };
 
-// All kinds of activations below are converted by make_ready(rows, threads) or by parallel_after: nothing else may be
+// All kinds of activations below are converted by prepare(rows, threads) or by parallel_after: nothing else may be
 // asked of them before but where they will lie.
 
 // Activations as integers. Units are what 1 stands for in a dot product with the weights' integers, which are of `unit`
@@ -121,13 +121,13 @@ class IntegerRows {
   IntegerRows(const MatrixShape& shape, const Activations& x, const IntegerFormat& format, const Cut& cut, float unit,
               Placing placing);
 
-  int64_t waiting() const { return waiting_; }
-  void make_ready(int64_t item);
+  int64_t pending() const { return pending_; }
+  void prepare(int64_t item);
   // False where the call will throw; `nearest` ones are multiplied all the same, but for `bad_rows`.
   bool good() const { return format_.nearest || !bad_rows_.any(); }
   const std::vector<int64_t>& bad_rows() const { return bad_rows_.rows(); }
-  void take_next(int64_t worker) const {
-    words_ ? words_in_turn_.take_next(worker) : values_in_turn_.take_next(worker);
+  void prefetch_next(int64_t worker) const {
+    words_ ? words_in_turn_.prefetch_next(worker) : values_in_turn_.prefetch_next(worker);
   }
   void finish();  // throws std::invalid_argument where one was not finite, unless they are `nearest`
 
@@ -159,7 +159,7 @@ class IntegerRows {
   Cut cut_;
   float unit_;
   Placing placing_;
-  int64_t waiting_;
+  int64_t pending_;
   BadRows bad_rows_;
   std::atomic<bool> three_{false};
   bool addends_;  // instead of limbs
@@ -179,10 +179,10 @@ class IntegerRows {
 template <class Number>
 class FloatRows {
  public:
-  int64_t waiting() const { return waiting_; }
+  int64_t pending() const { return pending_; }
   static bool good() { return true; }
-  static void take_next(int64_t) {}
-  void finish() { waiting_ = 0; }
+  static void prefetch_next(int64_t) {}
+  void finish() { pending_ = 0; }
 
   FloatActivations<Number> view(int64_t row, int64_t batch, int64_t first) const {
     return {x_ + row * stride_ + first, stride_, batch};
@@ -195,7 +195,7 @@ class FloatRows {
 
   MatrixShape shape_;
   Activations given_;
-  int64_t waiting_ = 0;
+  int64_t pending_ = 0;
   Number* own_ = nullptr;
   const Number* x_ = nullptr;
   int64_t stride_, batch_;
@@ -206,7 +206,7 @@ class FloatRows {
 class F32Rows : public FloatRows<float> {
  public:
   F32Rows(const MatrixShape& shape, const Activations& x, int64_t k_panel);
-  void make_ready(int64_t row);
+  void prepare(int64_t row);
 
   FloatActivations<float> view(int64_t row, int64_t batch, int64_t first) const {
     if (!k_panel_) return FloatRows::view(row, batch, first);
@@ -224,8 +224,8 @@ class Bf16Rows : public FloatRows<uint16_t> {
   // Row after row; in row panels of tiles (kernels.h); or that unless tiles can be loaded from rows as they were given.
   enum Layout { rows, row_panels, row_panels_or_given };
   Bf16Rows(const MatrixShape& shape, const Activations& x, Layout layout);
-  void make_ready(int64_t row);
-  void take_next(int64_t worker) const { in_turn_.take_next(worker); }
+  void prepare(int64_t row);
+  void prefetch_next(int64_t worker) const { in_turn_.prefetch_next(worker); }
 
   int parts() const { return parts_; }
   // In row panels, or as given: `row` is the first of a row panel, `first` the first input of a tile.
@@ -244,7 +244,7 @@ class Bf16Rows : public FloatRows<uint16_t> {
 class HalfRows : public FloatRows<uint16_t> {
  public:
   HalfRows(const MatrixShape& shape, const Activations& x, int exponent, float unit);
-  void make_ready(int64_t row);
+  void prepare(int64_t row);
   const std::vector<int64_t>& bad_rows() const { return bad_rows_.rows(); }
 
   HalfActivations view(int64_t row, int64_t batch, int64_t first) const {

@@ -225,7 +225,7 @@ void decode_token(const std::vector<const DecoderLayer*>& layers, const TokenInp
   const Token token = {floats_of(first.type, inputs.cosines, first.head_dim),
                        floats_of(first.type, inputs.sines, first.head_dim), threads};
   std::vector<float> state = floats_of(first.type, inputs.hidden, first.hidden());
-  with_crew(threads, [&] {
+  with_standby_workers(threads, [&] {
     for (size_t i = 0; i < layers.size(); ++i) decode_layer(*layers[i], token, caches[i], state);
   });
   store_values(first.type, state.data(), first.hidden(), out);

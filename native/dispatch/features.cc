@@ -17,7 +17,7 @@
 namespace tilepress {
 namespace {
 
-// Whether the processor has every feature named.
+// Whether the processor has all of these features.
 bool has_all(std::initializer_list<std::string_view> names);
 
 }  // namespace
@@ -32,8 +32,7 @@ struct Feature {
   unsigned long bit;
 };
 
-// Bit numbers of the kernel's interface (uapi/asm/hwcap.h), which never change; headers may be older than the
-// kernel.
+// Bit numbers of Linux (uapi/asm/hwcap.h), which never change. Installed headers may be older than the kernel.
 constexpr Feature kFeatures[] = {
     {"asimd", AT_HWCAP, 1},    {"fphp", AT_HWCAP, 9},   {"asimdhp", AT_HWCAP, 10},
     {"asimddp", AT_HWCAP, 20}, {"sve", AT_HWCAP, 22},   {"sve2", AT_HWCAP2, 1},
@@ -64,7 +63,7 @@ Registers cpuid(uint32_t leaf, uint32_t subleaf) {
   return r;
 }
 
-// Which register states the operating system saves; zero where it saves none by XSAVE.
+// Register states that the operating system saves (XCR0); 0 without XSAVE.
 uint64_t enabled_states() {
   if (!(cpuid(1, 0).ecx >> 27 & 1)) return 0;
   uint32_t low, high;
@@ -110,7 +109,7 @@ bool has(const Feature& feature) {
   return cpuid(feature.leaf, feature.subleaf).*feature.word >> feature.bit & 1;
 }
 
-// Linux lets a process use tile registers only after it asks.
+// Linux lets a process use tile registers only after a request.
 bool amx_granted() {
   constexpr long kRequestPermission = 0x1023, kTileData = 18;
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
@@ -163,19 +162,20 @@ bool cpu_has(Isa isa) { return isa == Isa::portable; }
 #endif
 
 std::vector<std::string> cpu_features() {
-  std::vector<std::string> found;
+  std::vector<std::string> features;
   for (const Feature& feature : kFeatures) {
-    if (has(feature)) found.emplace_back(feature.name);
+    if (has(feature)) features.emplace_back(feature.name);
   }
-  return found;
+  return features;
 }
 
 namespace {
 
 bool has_all(std::initializer_list<std::string_view> names) {
-  const std::vector<std::string> found = cpu_features();
-  return std::all_of(names.begin(), names.end(),
-                     [&](std::string_view name) { return std::find(found.begin(), found.end(), name) != found.end(); });
+  const std::vector<std::string> features = cpu_features();
+  return std::all_of(names.begin(), names.end(), [&](std::string_view name) {
+    return std::find(features.begin(), features.end(), name) != features.end();
+  });
 }
 
 }  // namespace

@@ -1,11 +1,11 @@
-// What the processor says of itself; one implementation a processor family.
+// CPU features; one implementation per processor family.
 #pragma once
 
 #include "dispatch/isa.h"
 
 namespace tilepress {
 
-// Whether the processor and the operating system run everything that kernels for `isa` may use.
+// Whether the processor and the operating system support everything that kernels for `isa` use.
 bool cpu_has(Isa isa);
 
 }  // namespace tilepress

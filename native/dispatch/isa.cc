@@ -30,16 +30,16 @@ std::string listing(const std::vector<Isa>& isas) {
   return text;
 }
 
-// -1: none, and not yet known.
-std::atomic<int> forced_now{-1}, without_force{-1};
+std::atomic<int> forced{-1};       // -1: none
+std::atomic<int> default_isa{-1};  // -1: not known yet
 
-Isa supported_isa(const std::string& said, std::string_view name) {
+Isa supported_isa(const std::string& request, std::string_view name) {
   const std::vector<Isa>& supported = supported_isas();
   for (Isa isa : supported) {
     if (isa_name(isa) == name) return isa;
   }
   const bool known = std::any_of(kNames.begin(), kNames.end(), [&](auto& entry) { return entry.second == name; });
-  throw std::invalid_argument(said +
+  throw std::invalid_argument(request +
                               (known ? " is not supported by this machine" : " is not an instruction set we know") +
                               "; those that work here: " + listing(supported));
 }
@@ -54,35 +54,33 @@ std::string_view isa_name(Isa isa) {
 }
 
 const std::vector<Isa>& supported_isas() {
-  static const std::vector<Isa> found = [] {
+  static const std::vector<Isa> supported = [] {
     std::vector<Isa> isas = {Isa::portable};
     for (const auto& [isa, name] : kNames) {
       if (isa != Isa::portable && cpu_has(isa)) isas.push_back(isa);
     }
     return isas;
   }();
-  return found;
+  return supported;
 }
 
 Isa active_isa() {
-  const int forced = forced_now.load(std::memory_order_relaxed);
-  if (forced >= 0) return static_cast<Isa>(forced);
-  const int found = without_force.load(std::memory_order_relaxed);
-  if (found >= 0) return static_cast<Isa>(found);
-  const char* wanted = std::getenv("TILEPRESS_ISA");
-  const Isa isa =
-      wanted && *wanted ? supported_isa("TILEPRESS_ISA=" + std::string(wanted), wanted) : supported_isas().back();
-  without_force = static_cast<int>(isa);
+  if (const int isa = forced.load(std::memory_order_relaxed); isa >= 0) return static_cast<Isa>(isa);
+  if (const int isa = default_isa.load(std::memory_order_relaxed); isa >= 0) return static_cast<Isa>(isa);
+  const char* requested = std::getenv("TILEPRESS_ISA");
+  const Isa isa = requested && *requested ? supported_isa("TILEPRESS_ISA=" + std::string(requested), requested)
+                                          : supported_isas().back();
+  default_isa = static_cast<int>(isa);
   return isa;
 }
 
 std::string force_isa(const std::string& name) {
-  const int wanted = name.empty() ? -1 : static_cast<int>(supported_isa(name, name));
-  const int before = forced_now.exchange(wanted);
+  const int requested = name.empty() ? -1 : static_cast<int>(supported_isa(name, name));
+  const int before = forced.exchange(requested);
   return before < 0 ? "" : std::string(isa_name(static_cast<Isa>(before)));
 }
 
-// Supported sets are all of one family, so their order in the enumeration decides.
+// Supported sets are of one family, so the order of the enumeration decides.
 bool permitted(Isa isa, Isa active) {
   const std::vector<Isa>& supported = supported_isas();
   return isa <= active && std::find(supported.begin(), supported.end(), isa) != supported.end();

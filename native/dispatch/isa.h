@@ -1,4 +1,4 @@
-// Which instruction sets there are, which this machine has, and which one is in force.
+// Instruction sets: those that this machine supports, and the active one.
 #pragma once
 
 #include <string>
@@ -14,18 +14,18 @@ std::string_view isa_name(Isa isa);
 // Instruction sets that this machine and this build can run, ascending.
 const std::vector<Isa>& supported_isas();
 
-// CPU features found, by the names that Linux gives them, whether or not a kernel uses them.
+// CPU features, by their Linux names, whether or not a kernel uses them.
 std::vector<std::string> cpu_features();
 
-// The instruction set in force: the one that was forced last; else TILEPRESS_ISA, as it was when first asked for; else
-// the highest supported one. Throws std::invalid_argument, with the list of those that work here, when that one is
-// unknown or unsupported.
+// The active instruction set: the one forced last, else the environment variable TILEPRESS_ISA (read once), else the
+// highest that is supported. Throws std::invalid_argument, with a list of the supported ones, for one that is not.
 Isa active_isa();
 
-// Forces the set of that name, or none if it has none, and returns the one that was forced before. Throws as above.
+// Forces the instruction set of that name; an empty name ends that. Returns the name that was forced before. Throws as
+// active_isa does.
 std::string force_isa(const std::string& name);
 
-// Whether code for `isa` may run while `active` is in force.
+// Whether kernels for `isa` may run while `active` is the active set.
 bool permitted(Isa isa, Isa active);
 
 }  // namespace tilepress

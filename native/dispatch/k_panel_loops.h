@@ -157,7 +157,7 @@ class KPanelLoops {
     for (int64_t row = 0; row < batch_; row += kMostRows) {
       const int64_t rows = std::min(kMostRows, batch_ - row);
       if (blocks < threads_ && k_panels_ > 1) {
-        make_ready(x_, threads_);
+        prepare(x_, threads_);
         for (const LinearProblem& problem : problems_) run_split(problem, row, rows);
       } else {
         run_shared(rows < kManyRows ? 1 : std::clamp<int64_t>(blocks / threads_, 1, kMostBlocks), row, rows);

@@ -103,7 +103,7 @@ class F32Weights {
 
 void linear_f32_decoded(const PackedWeights& weights, const Activations& x, const Outputs& outputs, int threads) {
   F32Rows rows(weights.shape, x, kF32KPanel);
-  make_ready(rows, threads);
+  prepare(rows, threads);
   F32Weights decoded(rows);
   const Epilogue epilogue;
   const auto store = [&](int64_t block, int64_t row, int64_t batch, float* accumulators) {
@@ -181,7 +181,7 @@ class Bf16Tiles {
 
 void linear_bf16_tiles(const PackedWeights& weights, const Activations& x, const Outputs& outputs, int threads) {
   Bf16Rows rows(weights.shape, x, Bf16Rows::row_panels);
-  make_ready(rows, threads);
+  prepare(rows, threads);
   Bf16Tiles tiles(weights, rows);
   const Epilogue epilogue;
   const auto store = [&](int64_t block, int64_t row, int64_t batch, float* accumulators) {

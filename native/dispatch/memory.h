@@ -1,4 +1,4 @@
-// Memory as caches see it.
+// Cache lines.
 #pragma once
 
 #include <cstddef>
@@ -8,11 +8,10 @@
 
 namespace tilepress {
 
-// Bytes that go from core to core together: a line, and the one beside it that is fetched with it.
+// Bytes that move between cores together: a cache line and its neighbour, which is fetched with it.
 inline constexpr std::size_t kLinePair = 128;
 
-// A vector whose first element begins a line: a row of a tile is one line then, not parts of two, and belongs to one
-// thread at a time.
+// For vectors that start at a cache line: a row of a tile is one whole line then, and no two threads share it.
 template <class T>
 struct LineAllocator {
   using value_type = T;
@@ -28,10 +27,12 @@ struct LineAllocator {
   bool operator==(const LineAllocator&) const { return true; }
 };
 
-// Takes the line from all caches that have a copy of it, as writing to it would, without waiting for it.
-inline void take_line([[maybe_unused]] const void* line) {
+// Starts to fetch a line for writing: other caches drop their copies of it.
+inline void prefetch_for_write([[maybe_unused]] const void* line) {
 #if defined(__x86_64__)
-  __asm__ volatile("prefetchw %0" : : "m"(*static_cast<const uint8_t*>(line)));  // the builtin asks for a copy only
+  __asm__ volatile("prefetchw %0"
+                   :
+                   : "m"(*static_cast<const uint8_t*>(line)));  // __builtin_prefetch would fetch a shared copy
 #endif
 }
 

@@ -24,11 +24,11 @@ inline void pause() {
 #endif
 }
 
-// Waits until the counter is no longer `old`: awake for a moment, since the next call often follows at once, then
-// asleep, so that other thread pools have the cores.
+// Waits until the counter is no longer `old`. Spins for a moment, since the next call often follows at once; then
+// sleeps, so that other thread pools can use the core.
 uint32_t wait_for_change(const std::atomic<uint32_t>& counter, uint32_t old) {
-  constexpr auto kAwake = std::chrono::microseconds(50);
-  const auto until = std::chrono::steady_clock::now() + kAwake;
+  constexpr auto kSpin = std::chrono::microseconds(50);
+  const auto until = std::chrono::steady_clock::now() + kSpin;
   do {
     for (int i = 0; i < 16; ++i) {
       const uint32_t now = counter.load(std::memory_order_acquire);
@@ -40,27 +40,28 @@ uint32_t wait_for_change(const std::atomic<uint32_t>& counter, uint32_t old) {
   return counter.load(std::memory_order_acquire);
 }
 
+// Threads of our own.
 class Pool {
  public:
-  // Returns false if another call has the pool.
-  bool run(int workers, void (*job)(void*, Member), void* context) {
-    std::unique_lock<std::mutex> mine(busy_, std::try_to_lock);
-    if (!mine) return false;
+  // Returns false if another call uses the pool.
+  bool run(int workers, void (*job)(void*, Worker), void* context) {
+    std::unique_lock<std::mutex> lock(busy_, std::try_to_lock);
+    if (!lock) return false;
     while (static_cast<int>(threads_.size()) < workers - 1 && start()) continue;
     workers = std::min(workers, static_cast<int>(threads_.size()) + 1);
     job_ = job;
     context_ = context;
     workers_ = workers;
     left_.store(workers - 1, std::memory_order_relaxed);
-    for (int worker = 1; worker < workers; ++worker) threads_[static_cast<size_t>(worker) - 1].wake();
+    for (int id = 1; id < workers; ++id) threads_[static_cast<size_t>(id) - 1].wake();
     job(context, {0, workers});
-    Aside::do_now();
+    Deferred::run_pending();
     while (uint32_t left = left_.load(std::memory_order_acquire)) wait_for_change(left_, left);
     return true;
   }
 
  private:
-  struct Worker {
+  struct Thread {
     std::atomic<uint32_t> calls{0};
 
     void wake() {
@@ -69,13 +70,12 @@ class Pool {
     }
   };
 
-  // Detached: they sleep until the process ends, and hold nothing that must be given back. False where the system has
-  // no more threads.
+  // Starts a detached thread: it sleeps until the process ends, and owns nothing. False if the system refuses one.
   bool start() {
-    const int worker = static_cast<int>(threads_.size()) + 1;
-    Worker& mine = threads_.emplace_back();
+    const int id = static_cast<int>(threads_.size()) + 1;
+    Thread& thread = threads_.emplace_back();
     try {
-      std::thread([this, worker, &mine] { serve(worker, mine); }).detach();
+      std::thread([this, id, &thread] { serve(id, thread); }).detach();
     } catch (const std::system_error&) {
       threads_.pop_back();
       return false;
@@ -83,91 +83,90 @@ class Pool {
     return true;
   }
 
-  [[noreturn]] void serve(int worker, const Worker& mine) {
+  [[noreturn]] void serve(int id, const Thread& thread) {
     for (uint32_t seen = 0;;) {
-      seen = wait_for_change(mine.calls, seen);
-      job_(context_, {worker, workers_});
+      seen = wait_for_change(thread.calls, seen);
+      job_(context_, {id, workers_});
       if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) left_.notify_one();
     }
   }
 
   std::mutex busy_;
-  std::deque<Worker> threads_;  // whose elements never move
+  std::deque<Thread> threads_;  // its elements never move
   std::atomic<uint32_t> left_{0};
-  void (*job_)(void*, Member) = nullptr;
+  void (*job_)(void*, Worker) = nullptr;
   void* context_ = nullptr;
   int workers_ = 0;
 };
 
-// Threads that stand by while one of them, the caller, has jobs for them. They are not counted on: who comes while a
-// job is open takes part, and the caller waits for those who did.
-class Crew {
+// Workers that spin while one thread, the caller, posts jobs. A worker that arrives while a job is open joins it; the
+// caller waits only for those that joined.
+class StandbyWorkers {
  public:
-  // The caller's, from any depth of its calls; null where it has none.
-  static thread_local Crew* mine;
+  // Those of the calling thread; null if it has none.
+  static thread_local StandbyWorkers* current;
 
-  void run(int workers, void (*job)(void*, Member), void* context) {
+  void run(int workers, void (*job)(void*, Worker), void* context) {
     job_ = job;
     context_ = context;
     workers_ = workers;
-    state_.fetch_add(1);  // opens it
+    state_.fetch_add(1);  // opens the job
     job(context, {0, 1});
-    Aside::do_now();
-    state_.fetch_add(1);  // closes it
-    while (inside_.load() > 0) pause();
+    Deferred::run_pending();
+    state_.fetch_add(1);  // closes the job
+    while (joined_.load() > 0) pause();
   }
 
   void dismiss() { dismissed_.store(true, std::memory_order_release); }
 
-  void stand_by(int worker) {
+  void stand_by(int id) {
     while (!dismissed_.load(std::memory_order_acquire)) {
       const uint32_t state = wait_for_job();
-      if (is_open(state)) take_part(state, worker);
+      if (is_open(state)) join(state, id);
     }
   }
 
  private:
   static bool is_open(uint32_t state) { return state % 2 == 1; }
 
-  // Where threads outnumber cores, the one with work needs this one's.
+  // Yields after a while: if there are more threads than cores, one with work needs this core.
   uint32_t wait_for_job() const {
-    constexpr int kAwake = 4096;
+    constexpr int kSpins = 4096;
     for (int i = 0; !dismissed_.load(std::memory_order_acquire); ++i) {
       const uint32_t state = state_.load();
       if (is_open(state)) return state;
-      i < kAwake ? pause() : std::this_thread::yield();
+      i < kSpins ? pause() : std::this_thread::yield();
     }
     return 0;
   }
 
-  // Either the caller sees that this one is inside, or this one that the job is closed: both orders are sequentially
-  // consistent. Having done its part, it waits until the job is closed, so as not to take part twice.
-  void take_part(uint32_t state, int worker) {
-    inside_.fetch_add(1);
-    if (state_.load() == state && worker < workers_) job_(context_, {worker, 1});
-    inside_.fetch_sub(1);
+  // Sequentially consistent: either the caller sees that this worker has joined, or the worker sees that the job is
+  // closed. Afterwards it waits until the job is closed, so that it does not join twice.
+  void join(uint32_t state, int id) {
+    joined_.fetch_add(1);
+    if (state_.load() == state && id < workers_) job_(context_, {id, 1});
+    joined_.fetch_sub(1);
     while (state_.load() == state) pause();
   }
 
   alignas(kLinePair) std::atomic<uint32_t> state_{0};  // odd while a job is open
-  void (*job_)(void*, Member) = nullptr;
+  void (*job_)(void*, Worker) = nullptr;
   void* context_ = nullptr;
   int workers_ = 0;
   std::atomic<bool> dismissed_{false};
-  alignas(kLinePair) std::atomic<int> inside_{0};
+  alignas(kLinePair) std::atomic<int> joined_{0};
 };
 
-thread_local Crew* Crew::mine = nullptr;
+thread_local StandbyWorkers* StandbyWorkers::current = nullptr;
 
-// The entry points of GNU's OpenMP runtime, which compilers call and which therefore never change.
+// Entry points of GNU's OpenMP runtime. Compiled programs call them, so they never change.
 struct OpenMp {
   void (*parallel)(void (*run)(void*), void* data, unsigned threads, unsigned flags) = nullptr;
   int (*thread_number)() = nullptr;
   int (*threads)() = nullptr;
 };
 
-// The library of that name that somebody has loaded into this process already, whatever follows the name; null where
-// there is none.
+// The library that is loaded into this process already and whose path contains `name`; null if there is none.
 void* loaded_library(const char* name) {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
@@ -178,38 +177,38 @@ void* loaded_library(const char* name) {
   return nullptr;
 }
 
-// The runtime that torch computes with, under whatever name: there may be several in a process, one for each package
-// that brings its own, and threads of another would fight torch's for cores. Symbols of a library are looked up in
-// those that it was linked with too. Without torch, any.
+// The runtime that torch uses: a process may have several, one for each package that brings its own, and threads of
+// another would compete with torch's for cores. dlsym also searches the libraries that libtorch_cpu was linked with.
+// Without torch, any libgomp.
 OpenMp find_open_mp() {
   for (const char* name : {"/libtorch_cpu.so", "/libgomp"}) {
     void* library = loaded_library(name);
     if (!library) continue;
-    OpenMp found;
-    found.parallel = reinterpret_cast<decltype(found.parallel)>(dlsym(library, "GOMP_parallel"));
-    found.thread_number = reinterpret_cast<decltype(found.thread_number)>(dlsym(library, "omp_get_thread_num"));
-    found.threads = reinterpret_cast<decltype(found.threads)>(dlsym(library, "omp_get_num_threads"));
-    if (found.parallel && found.thread_number && found.threads) return found;
+    OpenMp runtime;
+    runtime.parallel = reinterpret_cast<decltype(runtime.parallel)>(dlsym(library, "GOMP_parallel"));
+    runtime.thread_number = reinterpret_cast<decltype(runtime.thread_number)>(dlsym(library, "omp_get_thread_num"));
+    runtime.threads = reinterpret_cast<decltype(runtime.threads)>(dlsym(library, "omp_get_num_threads"));
+    if (runtime.parallel && runtime.thread_number && runtime.threads) return runtime;
   }
   return {};
 }
 
-// Null where there is none, and in a forked child, where the runtime's threads are gone and it does not know.
+// Null if there is none, and in a forked child: the runtime's threads are gone there, and it does not know.
 const OpenMp* open_mp() {
-  static const OpenMp found = find_open_mp();
+  static const OpenMp runtime = find_open_mp();
   static const pid_t owner = getpid();
-  return found.parallel && owner == getpid() ? &found : nullptr;
+  return runtime.parallel && owner == getpid() ? &runtime : nullptr;
 }
 
 struct Team {
-  void (*run)(void*, Member);
+  void (*run)(void*, Worker);
   void* context;
   const OpenMp& runtime;
 };
 
-thread_local Aside* to_do_aside = nullptr;
+thread_local Deferred* deferred = nullptr;
 
-// Never destroyed, since its threads outlive every destructor; and one a process, since a fork copies no threads.
+// Never destroyed, since its threads outlive every destructor. A new one after a fork, which copies no threads.
 Pool& pool() {
   static std::mutex making;
   static Pool* current = nullptr;
@@ -229,70 +228,70 @@ int most_threads() {
   return most;
 }
 
-void run_on_workers(int workers, void (*run)(void* context, Member member), void* context) {
+void run_on_workers(int workers, void (*run)(void* context, Worker worker), void* context) {
   workers = std::min(workers, most_threads());
   if (workers <= 1) return run(context, {0, 1});
-  if (Crew::mine) return Crew::mine->run(workers, run, context);
-  if (const OpenMp* shared = open_mp()) {
-    Team team = {run, context, *shared};
-    const auto member = [](void* data) {
-      const Team& mine = *static_cast<Team*>(data);
-      const Member member = {mine.runtime.thread_number(), mine.runtime.threads()};
-      mine.run(mine.context, member);
-      if (member.worker == 0) Aside::do_now();
+  if (StandbyWorkers::current) return StandbyWorkers::current->run(workers, run, context);
+  if (const OpenMp* runtime = open_mp()) {
+    Team team = {run, context, *runtime};
+    const auto run_worker = [](void* data) {
+      const Team& team = *static_cast<Team*>(data);
+      const Worker worker = {team.runtime.thread_number(), team.runtime.threads()};
+      team.run(team.context, worker);
+      if (worker.id == 0) Deferred::run_pending();
     };
-    return shared->parallel(member, &team, static_cast<unsigned>(workers), 0);
+    return runtime->parallel(run_worker, &team, static_cast<unsigned>(workers), 0);
   }
   if (!pool().run(workers, run, context)) run(context, {0, 1});
 }
 
-Aside::Aside(std::function<void()> todo) : todo_(std::move(todo)) { to_do_aside = this; }
+Deferred::Deferred(std::function<void()> work) : work_(std::move(work)) { deferred = this; }
 
-Aside::~Aside() { to_do_aside = nullptr; }
+Deferred::~Deferred() { deferred = nullptr; }
 
-void Aside::do_now() {
-  Aside* mine = std::exchange(to_do_aside, nullptr);
-  if (!mine) return;
+void Deferred::run_pending() {
+  Deferred* pending = std::exchange(deferred, nullptr);
+  if (!pending) return;
   try {
-    mine->todo_();
+    pending->work_();
   } catch (...) {
-    mine->thrown_ = std::current_exception();
+    pending->thrown_ = std::current_exception();
   }
 }
 
-void Aside::finish() {
-  do_now();
+void Deferred::finish() {
+  run_pending();
   if (thrown_) std::rethrow_exception(thrown_);
 }
 
-void wait_a_little(int64_t times) {
-  constexpr int64_t kAwake = 4096;
-  times < kAwake ? pause() : std::this_thread::yield();
+void spin_or_yield(int64_t turn) {
+  constexpr int64_t kSpins = 4096;
+  turn < kSpins ? pause() : std::this_thread::yield();
 }
 
 std::string thread_runtime() {
-  const OpenMp* shared = open_mp();
-  Dl_info where{};
-  if (!shared || !dladdr(reinterpret_cast<void*>(shared->parallel), &where)) return "";
-  return where.dli_fname;
+  const OpenMp* runtime = open_mp();
+  Dl_info info{};
+  if (!runtime || !dladdr(reinterpret_cast<void*>(runtime->parallel), &info)) return "";
+  return info.dli_fname;
 }
 
-void run_with_crew(int workers, void (*run)(void* context), void* context) {
-  if (workers <= 1 || Crew::mine) return run(context);
-  struct Roles {
-    Crew crew;
+void run_with_standby_workers(int workers, void (*run)(void* context), void* context) {
+  if (workers <= 1 || StandbyWorkers::current) return run(context);
+  struct Context {
+    StandbyWorkers standby;
     void (*run)(void*);
     void* context;
-  } roles{{}, run, context};
-  const auto role = [](void* data, Member member) {
-    Roles& all = *static_cast<Roles*>(data);
-    if (member.worker > 0) return all.crew.stand_by(member.worker);
-    Crew::mine = &all.crew;
-    all.run(all.context);
-    Crew::mine = nullptr;
-    all.crew.dismiss();
+  } shared{{}, run, context};
+  const auto run_worker = [](void* data, Worker worker) {
+    Context& shared = *static_cast<Context*>(data);
+    if (worker.id > 0) return shared.standby.stand_by(worker.id);
+    StandbyWorkers::current = &shared.standby;
+    shared.run(shared.context);
+    StandbyWorkers::current = nullptr;
+    shared.standby.dismiss();
   };
-  run_on_workers(workers, role, &roles);
+  run_on_workers(workers, run_worker, &shared);
 }
 
 }  // namespace tilepress

@@ -1,4 +1,4 @@
-// Threads belong here: kernels have none.
+// The thread pool: kernels start no threads of their own.
 #pragma once
 
 #include <algorithm>
@@ -13,112 +13,114 @@
 
 namespace tilepress {
 
-// One of the threads that do a job: `worker` is its number, and those below `sure` all come.
-struct Member {
-  int worker, sure;
+// One of the threads that run a job. Worker 0 is the caller.
+struct Worker {
+  int id;
+  int guaranteed;  // workers with an id below this take part for certain
 };
 
-// The most threads that one call uses, whatever it is asked for: more than a machine gains from, and few enough for a
-// process to have. libgomp ends the process where the system refuses it a thread.
+// The most threads that one call uses, however many it asks for: more than a machine gains from, and few enough for a
+// process to have. libgomp ends the process if the system refuses it a thread.
 int most_threads();
 
-// Calls run(context, member) on up to `workers` threads, this one among them as worker 0, each with another number
-// below `workers`, and returns when all are done. The threads are those of the OpenMP runtime that torch has loaded,
-// where there is one: its threads stay awake for a while after each of torch's own operations, and threads of ours
-// beside them would wait for cores. Elsewhere they come from a pool of our own.
-void run_on_workers(int workers, void (*run)(void* context, Member member), void* context);
+// Calls run(context, worker) on up to `workers` threads, the caller among them, each with its own id below `workers`.
+// Returns when all are done.
+//
+// The threads are those of the OpenMP runtime that torch has loaded, if there is one: they spin for a while after each
+// of torch's operations, and threads of our own would compete with them for cores. Otherwise they are those of a pool
+// of our own.
+void run_on_workers(int workers, void (*run)(void* context, Worker worker), void* context);
 
-// What this thread does aside, once: when it has nothing left to do in run_on_workers but to wait for others.
-class Aside {
+// Work that the calling thread does once, as soon as it would only wait for other workers in run_on_workers.
+class Deferred {
  public:
-  explicit Aside(std::function<void()> todo);
-  ~Aside();
-  Aside(const Aside&) = delete;
-  Aside& operator=(const Aside&) = delete;
+  explicit Deferred(std::function<void()> work);
+  ~Deferred();
+  Deferred(const Deferred&) = delete;
+  Deferred& operator=(const Deferred&) = delete;
 
-  void finish();         // does it now if there was no wait; throws what it threw
-  static void do_now();  // this thread's, if it has one to do
+  void finish();              // does the work now if it is not done yet; rethrows what it threw
+  static void run_pending();  // this thread's, if it has any
 
  private:
-  std::function<void()> todo_;
+  std::function<void()> work_;
   std::exception_ptr thrown_;
 };
 
-// The file of the runtime whose threads those are; empty where they are our own.
+// Path of the OpenMP runtime whose threads are used; empty if they are our own.
 std::string thread_runtime();
 
-// Calls run(context) on this thread with up to `workers - 1` others standing by, awake: until it returns, they take
-// part in whatever this thread gives to run_on_workers, each as soon as it can. So many short jobs in a row cost little
-// more than their work, and a thread that has no core at the moment holds up nobody. A job may therefore be run by
-// fewer than `workers`, by this thread at the least. `run` must not throw.
-void run_with_crew(int workers, void (*run)(void* context), void* context);
+// Calls run(context) on this thread while up to `workers - 1` others stand by, spinning. Until it returns, every
+// run_on_workers of this thread is served by them: a job is posted, and each worker joins it as soon as it can. So a
+// sequence of short jobs costs little more than its work, and a worker that has no core at the moment delays nobody. A
+// job may get fewer than `workers` threads; only the caller is guaranteed. `run` must not throw.
+void run_with_standby_workers(int workers, void (*run)(void* context), void* context);
 
 // The same for any callable, which may throw.
 template <class Work>
-void with_crew(int workers, const Work& work) {
+void with_standby_workers(int workers, const Work& work) {
   struct Context {
     const Work& work;
     std::exception_ptr thrown;
   } context{work, nullptr};
   const auto run = [](void* opaque) {
-    Context& mine = *static_cast<Context*>(opaque);
+    Context& context = *static_cast<Context*>(opaque);
     try {
-      mine.work();
+      context.work();
     } catch (...) {
-      mine.thrown = std::current_exception();
+      context.thrown = std::current_exception();
     }
   };
-  run_with_crew(workers, run, &context);
+  run_with_standby_workers(workers, run, &context);
   if (context.thrown) std::rethrow_exception(context.thrown);
 }
 
-// A number that many threads count up, with nothing else beside it.
-struct alignas(kLinePair) SharedCount {
-  int64_t up(std::memory_order order = std::memory_order_relaxed) { return value.fetch_add(1, order); }
+// A counter that many threads increment, alone in its cache lines.
+struct alignas(kLinePair) SharedCounter {
+  int64_t increment(std::memory_order order = std::memory_order_relaxed) { return value.fetch_add(1, order); }
 
   std::atomic<int64_t> value{0};
 };
 
-// Numbers from 0 on, as one of many threads takes them. At first one that is sure to come has its own: asking for it,
-// when all others ask too, would take a microsecond.
-class Numbers {
+// Tickets 0, 1, 2 … that the workers of a job draw. The first ticket of a guaranteed worker is its id, without touching
+// the counter: when all workers start at once, contention for it costs a microsecond.
+class Tickets {
  public:
-  Numbers(SharedCount& shared, Member member)
-      : shared_(shared), sure_(member.sure), own_(member.worker < member.sure ? member.worker : -1) {}
+  Tickets(SharedCounter& shared, Worker worker)
+      : shared_(shared), guaranteed_(worker.guaranteed), reserved_(worker.id < worker.guaranteed ? worker.id : -1) {}
 
-  // Whether the next may be below `end`.
+  // Whether the next ticket may be below `end`.
   bool more_below(int64_t end) const {
-    return (own_ >= 0 ? own_ : sure_ + shared_.value.load(std::memory_order_relaxed)) < end;
+    return (reserved_ >= 0 ? reserved_ : guaranteed_ + shared_.value.load(std::memory_order_relaxed)) < end;
   }
-  int64_t next() { return own_ >= 0 ? std::exchange(own_, -1) : sure_ + shared_.up(); }
+  int64_t next() { return reserved_ >= 0 ? std::exchange(reserved_, -1) : guaranteed_ + shared_.increment(); }
 
  private:
-  SharedCount& shared_;
-  int64_t sure_, own_;
+  SharedCounter& shared_;
+  int64_t guaranteed_, reserved_;
 };
 
-// Items below `count`, handed out in runs: to every thread two thirds of its even share of what is left, then again so
-// of what is left then. Long at first, so that a thread reads on where it left off; short at the end, so that all end
-// together, though some may be half as fast again as others.
-struct Runs {
-  Runs(int64_t count, int threads) : count(count), threads(std::max(threads, 1)) {}
+// Items below `count` in chunks of decreasing length, as OpenMP's schedule(guided). In each round every thread gets two
+// thirds of an even share of what is left. Long chunks first, so that a thread reads memory in sequence; short ones
+// last, so that all threads end together, even if some are half as fast again as others.
+struct GuidedSchedule {
+  GuidedSchedule(int64_t count, int threads) : count(count), threads(std::max(threads, 1)) {}
 
-  // The first item of the run of that number, which `end` ends; `count` when none is left. It follows from the number,
-  // so that threads that come at once disturb each other once only; each try to take what another has just taken would
-  // cost a microsecond where they are many.
-  int64_t at(int64_t number, int64_t& end) const {
+  // First item of a chunk, which `end` ends; `count` if there is no such chunk. It is computed from the ticket alone: a
+  // thread touches shared memory once per chunk, and there is no compare-and-swap loop for many threads to contend for.
+  int64_t chunk(int64_t ticket, int64_t& end) const {
     int64_t first = 0, length = length_from(0);
-    for (; number >= threads && first < count; number -= threads) {
+    for (; ticket >= threads && first < count; ticket -= threads) {
       first += threads * length;
       length = length_from(first);
     }
-    first = std::min(first + number * length, count);
+    first = std::min(first + ticket * length, count);
     end = std::min(first + length, count);
     return first;
   }
 
-  // How many there are.
-  int64_t runs() const {
+  // Number of chunks.
+  int64_t chunks() const {
     int64_t all = 0;
     for (int64_t first = 0; first < count;) {
       const int64_t length = length_from(first);
@@ -129,93 +131,100 @@ struct Runs {
   }
 
   const int64_t count, threads;
-  SharedCount taken;
+  SharedCounter tickets;
 
  private:
   int64_t length_from(int64_t first) const {
-    return std::max<int64_t>(1, (4 * (count - first) + 3 * threads) / (6 * threads));  // to the nearest
+    return std::max<int64_t>(1, (4 * (count - first) + 3 * threads) / (6 * threads));  // rounded to nearest
   }
 };
 
-// Calls work(worker, item) for every item below `count` from at most `threads` threads. More threads than items is no
-// mistake: OpenMP ends those that a smaller team does not want and has to start them anew for the next. `work` must not
-// throw.
+// Calls work(worker id, item) for every item below `count` on at most `threads` threads. `work` must not throw.
+// `threads` may exceed `count`, and should not vary between calls: OpenMP ends the threads that a smaller team does not
+// need, and starts them again for the next.
 template <class Work>
 void parallel_for(int64_t count, int threads, const Work& work) {
-  struct Context : Runs {
-    Context(int64_t count, int threads, const Work& work) : Runs(count, threads), work(work) {}
+  struct Context : GuidedSchedule {
+    Context(int64_t count, int threads, const Work& work) : GuidedSchedule(count, threads), work(work) {}
     const Work& work;
   } context(count, threads, work);
-  const auto run = [](void* opaque, Member member) {
-    Context& mine = *static_cast<Context*>(opaque);
-    Numbers numbers(mine.taken, member);
+  const auto run = [](void* opaque, Worker worker) {
+    Context& context = *static_cast<Context*>(opaque);
+    Tickets tickets(context.tickets, worker);
     int64_t end = 0;
-    for (int64_t first; (first = mine.at(numbers.next(), end)) < mine.count;) {
-      for (int64_t item = first; item < end; ++item) mine.work(member.worker, item);
+    for (int64_t first; (first = context.chunk(tickets.next(), end)) < context.count;) {
+      for (int64_t item = first; item < end; ++item) context.work(worker.id, item);
     }
   };
   run_on_workers(count > 1 ? threads : 1, run, &context);
 }
 
-// A moment's wait for another thread; after many, its core is left to others.
-void wait_a_little(int64_t times);
+// One turn of a spin loop; after many turns, it yields the core.
+void spin_or_yield(int64_t turn);
 
-// Calls work(worker, first item, end) for every run, after first.make_ready(item) for every item below first.waiting(),
-// by the same threads, and not at all unless first.good() then; in the end first.finish(), which may throw.
-//   ask.before(first item, end, portion): asks memory for a portion of what a thread's first run of work needs; called
-//   while it waits for others, with portions from 0 on, until it returns false
-//   ask.after(worker, threads): asks for what every thread needs of what is ready now
-//   first.take_next(worker): called by threads that are done before half of all are
-template <class First, class Prefetch, class Work>
-void parallel_after(First& first, int64_t count, int threads, const Prefetch& ask, const Work& work) {
-  struct Context : Runs {
-    Context(First& first, int64_t count, int threads, const Prefetch& ask, const Work& work)
-        : Runs(count, threads), first(first), waiting(first.waiting()), ask(ask), work(work) {}
+// Two stages as one job: all workers prepare the inputs, then work on chunks of items below `count`.
+//
+// Inputs:
+//   pending()              number of inputs to prepare
+//   prepare(input)         called once for each of them
+//   good()                 asked when all are prepared; if false, no work is done
+//   prefetch_next(worker)  called by workers that finish among the first half
+//   finish()               called last, by the caller; may throw
+// Prefetch:
+//   before(first, end, portion)  prefetches a portion of what a worker's first chunk reads; called while the worker
+//                                waits for others, with portions 0, 1, …, until it returns false
+//   after(worker, threads)       prefetches what every worker reads of the prepared inputs
+// work(worker, first, end): the items of a chunk; must not throw
+template <class Inputs, class Prefetch, class Work>
+void parallel_after(Inputs& inputs, int64_t count, int threads, const Prefetch& prefetch, const Work& work) {
+  struct Context : GuidedSchedule {
+    Context(Inputs& inputs, int64_t count, int threads, const Prefetch& prefetch, const Work& work)
+        : GuidedSchedule(count, threads), inputs(inputs), pending(inputs.pending()), prefetch(prefetch), work(work) {}
 
-    void make_all_ready(Member member, int64_t item, int64_t end) {
+    void prepare_all(Worker worker, int64_t item, int64_t end) {
       int64_t portion = 0;
-      bool more = item < this->count && ask.before(item, end, portion++);
-      // Where not every thread has one to make, those who come first do.
-      Numbers numbers(begun, {member.worker, waiting < member.sure ? 0 : member.sure});
-      while (numbers.more_below(waiting)) {
-        const int64_t at = numbers.next();
-        if (at >= waiting) break;
-        first.make_ready(at);
-        ready.up(std::memory_order_release);
+      bool more = item < this->count && prefetch.before(item, end, portion++);
+      // If there are fewer inputs than workers, those that come first prepare them.
+      Tickets next(begun, {worker.id, pending < worker.guaranteed ? 0 : worker.guaranteed});
+      while (next.more_below(pending)) {
+        const int64_t input = next.next();
+        if (input >= pending) break;
+        inputs.prepare(input);
+        prepared.increment(std::memory_order_release);
       }
-      for (int64_t times = 0; ready.value.load(std::memory_order_acquire) < waiting;) {
-        more ? more = ask.before(item, end, portion++), void() : wait_a_little(times++);
+      for (int64_t turn = 0; prepared.value.load(std::memory_order_acquire) < pending;) {
+        more ? more = prefetch.before(item, end, portion++), void() : spin_or_yield(turn++);
       }
     }
 
-    First& first;
-    const int64_t waiting;
-    const Prefetch& ask;
+    Inputs& inputs;
+    const int64_t pending;
+    const Prefetch& prefetch;
     const Work& work;
-    SharedCount begun, ready;
-  } context(first, count, threads, ask, work);
-  const auto run = [](void* opaque, Member member) {
-    Context& mine = *static_cast<Context*>(opaque);
-    Numbers numbers(mine.taken, member);
-    int64_t end = 0, number = numbers.next(), item = mine.at(number, end);
-    if (mine.waiting) mine.make_all_ready(member, item, end);
-    if (item >= mine.count || !mine.first.good()) return;
-    mine.ask.after(member.worker, mine.threads);
-    for (; item < mine.count; number = numbers.next(), item = mine.at(number, end)) {
-      mine.work(member.worker, item, end);
+    SharedCounter begun, prepared;
+  } context(inputs, count, threads, prefetch, work);
+  const auto run = [](void* opaque, Worker worker) {
+    Context& context = *static_cast<Context*>(opaque);
+    Tickets tickets(context.tickets, worker);
+    int64_t end = 0, ticket = tickets.next(), item = context.chunk(ticket, end);
+    if (context.pending) context.prepare_all(worker, item, end);
+    if (item >= context.count || !context.inputs.good()) return;
+    context.prefetch.after(worker.id, context.threads);
+    for (; item < context.count; ticket = tickets.next(), item = context.chunk(ticket, end)) {
+      context.work(worker.id, item, end);
     }
-    const int64_t done_before = number - mine.runs();
-    if (mine.waiting && done_before < mine.threads / 2) mine.first.take_next(member.worker);
+    const int64_t finished_before = ticket - context.chunks();  // workers that were done earlier
+    if (context.pending && finished_before < context.threads / 2) context.inputs.prefetch_next(worker.id);
   };
-  run_on_workers(count > 1 || context.waiting > 1 ? threads : 1, run, &context);
-  first.finish();
+  run_on_workers(count > 1 || context.pending > 1 ? threads : 1, run, &context);
+  inputs.finish();
 }
 
-// The first part alone.
-template <class First>
-void make_ready(First& first, int threads) {
-  parallel_for(first.waiting(), threads, [&](int, int64_t item) { first.make_ready(item); });
-  first.finish();
+// The first stage alone.
+template <class Inputs>
+void prepare(Inputs& inputs, int threads) {
+  parallel_for(inputs.pending(), threads, [&](int, int64_t input) { inputs.prepare(input); });
+  inputs.finish();
 }
 
 }  // namespace tilepress

@@ -6,22 +6,22 @@
 namespace tilepress {
 namespace {
 
-// Groups that a thread takes at a time: eight fields end with a byte.
-constexpr int64_t kRowPanel = 64;
+// Groups per work item: a multiple of 8, so that its fields are whole bytes.
+constexpr int64_t kChunkGroups = 64;
 
 constexpr int kFieldBits = 5;
 
-// Rows that are whole groups are one long row.
+// Rows of whole groups are treated as one long row.
 PlanesShape joined(const PlanesShape& shape) {
   if (shape.cols % kPlaneValues) return shape;
   return {1, shape.rows * shape.cols, shape.mantissa};
 }
 
-// Groups of a row panel that lie in one row, all full, or one that is not.
+// Consecutive groups of a chunk: full groups of one row, or one group that is not full.
 struct Run {
-  int64_t group, count;  // first of the row panel
-  int64_t value;         // its first of the tensor
-  int64_t values;        // in all its groups
+  int64_t group, count;  // the first group, counted from the chunk's first, and the number of groups
+  int64_t value;         // index of the first value in the tensor
+  int64_t values;        // number of values
 };
 
 template <class Work>
@@ -37,7 +37,7 @@ void for_runs(const PlanesShape& shape, int64_t begin, int64_t end, const Work& 
   }
 }
 
-// Eight fields to five bytes and back; a stream's last fields may be fewer.
+// Fields of five bits as a stream of bytes, eight fields in five bytes; the last may be fewer.
 void pack_fields(const uint8_t* fields, int64_t count, uint8_t* to) {
   for (int64_t i = 0; i < count; i += 8, to += kFieldBits) {
     const int64_t here = std::min<int64_t>(8, count - i);
@@ -56,7 +56,7 @@ void unpack_fields(const uint8_t* from, int64_t count, uint8_t* fields) {
   }
 }
 
-// A group as fp16 numbers that are finite.
+// A group as finite fp16 values.
 Saturated saturate(const uint8_t* values, FloatType type, uint16_t* halves) {
   float floats[kPlaneValues];
   load_row({values, type, nullptr}, 0, kPlaneValues, floats);
@@ -76,15 +76,15 @@ class Packing {
 
   Saturated run(int threads) {
     const int64_t groups = shape_.groups();
-    parallel_for((groups + kRowPanel - 1) / kRowPanel, threads, [&](int, int64_t row_panel) {
-      pack_row_panel(row_panel * kRowPanel, std::min((row_panel + 1) * kRowPanel, groups));
+    parallel_for((groups + kChunkGroups - 1) / kChunkGroups, threads, [&](int, int64_t chunk) {
+      pack_chunk(chunk * kChunkGroups, std::min((chunk + 1) * kChunkGroups, groups));
     });
     return {all_, not_finite_};
   }
 
  private:
-  void pack_row_panel(int64_t begin, int64_t end) {
-    uint8_t fields[kRowPanel];
+  void pack_chunk(int64_t begin, int64_t end) {
+    uint8_t fields[kChunkGroups];
     for_runs(shape_, begin, end, [&](const Run& run) {
       alignas(64) uint8_t padded[kPlaneValues * sizeof(float)] = {};
       const uint8_t* from = values_ + run.value * bytes_of(type_);
@@ -123,13 +123,13 @@ Saturated pack_planes(const PlanesShape& shape, const uint8_t* values, FloatType
   return Packing(shape, values, type, to).run(threads);
 }
 
-int64_t unpack_planes(const PlanesShape& given, const Planes& from, uint16_t* halves, int threads) {
+int64_t unpack_planes(const PlanesShape& tensor_shape, const Planes& from, uint16_t* halves, int threads) {
   const auto kernel = choose<ops::unpack_f16_planes>();
-  const PlanesShape shape = joined(given);
+  const PlanesShape shape = joined(tensor_shape);
   std::atomic<int64_t> bad{0};
-  parallel_for((shape.groups() + kRowPanel - 1) / kRowPanel, threads, [&](int, int64_t row_panel) {
-    const int64_t begin = row_panel * kRowPanel, end = std::min(begin + kRowPanel, shape.groups());
-    uint8_t fields[kRowPanel];
+  parallel_for((shape.groups() + kChunkGroups - 1) / kChunkGroups, threads, [&](int, int64_t chunk) {
+    const int64_t begin = chunk * kChunkGroups, end = std::min(begin + kChunkGroups, shape.groups());
+    uint8_t fields[kChunkGroups];
     unpack_fields(from.fields + begin / 8 * kFieldBits, end - begin, fields);
     bad += std::count_if(fields, fields + (end - begin), [](uint8_t field) { return field > kMaxField; });
     for_runs(shape, begin, end, [&](const Run& run) {

@@ -1,11 +1,11 @@
-// Tensors as bit planes: the loops over groups, with their threads.
+// Tensors as bit planes: loops over groups, with threads.
 #pragma once
 
 #include "dispatch/matrix.h"
 
 namespace tilepress {
 
-// [rows, cols] in groups of kPlaneValues along a row, the last of a row perhaps not full.
+// A tensor [rows, cols] in groups of kPlaneValues along the row; the last group of a row may be partial.
 struct PlanesShape {
   int64_t rows, cols;
   int mantissa;
@@ -17,20 +17,20 @@ struct PlanesShape {
   int64_t field_bytes() const { return (groups() * 5 + 7) / 8; }
 };
 
-// Planes, group after group, and their fields as a stream of five bits each.
+// Planes, group after group, and the groups' exponent fields as a stream of five bits each.
 struct Planes {
   uint8_t* planes;
   uint8_t* fields;
 };
 
-// How many values were not finite, and how many of them or of those too large for fp16 were saturated: infinities and
-// large values to ±65504, NaN to 0.
+// Numbers of values: `all` that were saturated (infinities and values too large for fp16 to ±65504, NaN to 0), and
+// those among them that were not finite.
 struct Saturated {
   int64_t all, not_finite;
 };
 Saturated pack_planes(const PlanesShape& shape, const uint8_t* values, FloatType type, const Planes& to, int threads);
 
-// Values [rows, cols] as fp16. Returns how many fields are above kMaxField: if any, the planes are damaged.
+// Values [rows, cols] as fp16. Returns the number of fields above kMaxField; if it is not 0, the planes are corrupt.
 int64_t unpack_planes(const PlanesShape& shape, const Planes& from, uint16_t* halves, int threads);
 
 }  // namespace tilepress

@@ -7,7 +7,7 @@
 #include <tuple>
 #include <vector>
 
-// Where the linker gathers what TILEPRESS_KERNEL registers.
+// Bounds of the section in which the linker gathers what TILEPRESS_KERNEL registers.
 extern "C" {
 [[gnu::visibility("hidden")]] extern const tilepress::KernelEntry* const __start_tilepress_kernels[];
 [[gnu::visibility("hidden")]] extern const tilepress::KernelEntry* const __stop_tilepress_kernels[];
@@ -16,7 +16,7 @@ extern "C" {
 namespace tilepress {
 namespace {
 
-// A path from native/ on, however the compiler was called.
+// The part of a path below native/, however the compiler was called.
 std::string_view from_native(std::string_view path) {
   constexpr std::string_view kRoot = "native/";
   const size_t at = path.rfind(kRoot);
@@ -29,7 +29,7 @@ Kernel kernel_of(const KernelEntry& entry) {
   return kernel;
 }
 
-std::vector<Kernel> gathered() {
+std::vector<Kernel> sorted_kernels() {
   std::vector<Kernel> kernels;
   for (auto entry = __start_tilepress_kernels; entry != __stop_tilepress_kernels; ++entry) {
     kernels.push_back(kernel_of(**entry));
@@ -43,7 +43,7 @@ std::vector<Kernel> gathered() {
 }  // namespace
 
 std::span<const Kernel> kernels() {
-  static const std::vector<Kernel> all = gathered();
+  static const std::vector<Kernel> all = sorted_kernels();
   return all;
 }
 

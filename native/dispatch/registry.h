@@ -1,4 +1,4 @@
-// All kernels of this build, and the choice among those of an operation.
+// All kernels of this build, and the choice of one for an operation.
 #pragma once
 
 #include <atomic>
@@ -11,19 +11,19 @@ namespace tilepress {
 
 struct Kernel {
   std::string_view operation;
-  std::string_view source;  // its file, from native/ on
+  std::string_view source;  // path of its file below native/
   Isa isa;
   bool emulator;  // of a matrix unit, for tests
   void (*function)();
 };
 
-// By operation; of one operation, the one to prefer comes first.
+// Sorted by operation; within an operation, the preferred kernel comes first.
 std::span<const Kernel> kernels();
 
-// The first kernel of the operation that the instruction set in force permits; null where there is none.
+// The preferred kernel of the operation that the active instruction set permits; null if there is none.
 const Kernel* find(std::string_view operation);
 
-// The same, of an operation that has a portable kernel, as nearly all have. Throws std::invalid_argument where not.
+// The same; throws std::invalid_argument if there is none. Nearly all operations have a portable kernel.
 const Kernel& choose(std::string_view operation);
 
 template <class Operation>
@@ -31,19 +31,18 @@ using KernelOf = typename Operation::Function*;
 
 inline constexpr Kernel kNoKernel = {};
 
-// An operation's kernel for each instruction set in force, once it was looked for: where weights have put everything
-// else out of the caches, a call should look at little memory.
+// Results of find() for each active instruction set. With caches full of weights, a call should touch little memory.
 template <class Operation>
-inline constinit std::atomic<const Kernel*> known_kernels[kIsas] = {};
+inline constinit std::atomic<const Kernel*> found_kernels[kIsas] = {};
 
 template <class Operation>
 const Kernel* find() {
-  std::atomic<const Kernel*>& known = known_kernels<Operation>[static_cast<int>(active_isa())];
-  const Kernel* kernel = known.load(std::memory_order_relaxed);
+  std::atomic<const Kernel*>& cached = found_kernels<Operation>[static_cast<int>(active_isa())];
+  const Kernel* kernel = cached.load(std::memory_order_relaxed);
   if (!kernel) {
     kernel = find(Operation::kName);
     if (!kernel) kernel = &kNoKernel;
-    known.store(kernel, std::memory_order_relaxed);
+    cached.store(kernel, std::memory_order_relaxed);
   }
   return kernel == &kNoKernel ? nullptr : kernel;
 }
@@ -54,7 +53,7 @@ KernelOf<Operation> choose() {
   return reinterpret_cast<KernelOf<Operation>>((kernel ? *kernel : choose(Operation::kName)).function);
 }
 
-// Whether the machine has a matrix unit for the operation, not only an emulator.
+// Whether the operation runs on a matrix unit, not on its emulator.
 template <class Operation>
 bool on_matrix_unit() {
   const Kernel* kernel = find<Operation>();

@@ -115,8 +115,8 @@ void share_pool(double seconds, int threads) {
     const int64_t count = below(random, 200);
     std::atomic<int64_t> sum{0};
     const auto add = [&] { parallel_for(count, 1 + below(random, 6), [&](int, int64_t item) { sum += item; }); };
-    const bool crew = below(random, 2);
-    crew ? with_crew(3, add) : add();
+    const bool standby = below(random, 2);
+    standby ? with_standby_workers(3, add) : add();
     expect(sum == count * (count - 1) / 2, "a job's items were not done once each");
   });
 }
