@@ -53,7 +53,7 @@ class Int8Tiles {
 void linear_int8_tiles(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding,
                        const Cut& cut, const Outputs& outputs, int threads) {
   IntegerRows rows(weights.shape, x, rounding, cut, weight_unit(weights.format), Placing::int8_tiles);
-  make_ready(rows, threads);
+  prepare(rows, threads);
   Int8Tiles tiles(rows, cut, x.batch);
   const Epilogue epilogue;
   const auto store = [&](int64_t block, int64_t row, int64_t batch, float* accumulators) {
@@ -71,7 +71,7 @@ bool bf16_serves(const PackedWeights& weights, const IntegerFormat& rounding, co
 
 // Whether a matrix unit can be served with int8: its kernels take two limbs at most.
 bool int8_serves(const IntegerFormat& rounding, const Cut& cut) {
-  return tiles_take(cut.segment) && limbs_of(rounding.mantissa) <= 2;
+  return tiles_accept(cut.segment) && limbs_of(rounding.mantissa) <= 2;
 }
 
 void linear_bf16_groups(const PackedWeights& weights, const Activations& x, const IntegerFormat& rounding,
@@ -83,7 +83,7 @@ void linear_bf16_groups(const PackedWeights& weights, const Activations& x, cons
     epilogue(weights.shape, outputs, block, row, batch, accumulators, rows.scales(row));
   };
   if (!decoded_first && GroupLoops(layer, x.batch, store).run(threads)) return;
-  make_ready(rows, threads);
+  prepare(rows, threads);
   GroupTiles tiles(layer, x.batch);
   TileLoops(weights, tiles, threads, store).run();
 }

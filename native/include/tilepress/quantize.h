@@ -1,4 +1,6 @@
-// Operations of quantize/: numbers to codes and back.
+// Operations of quantize/: numbers to codes, and back.
+//
+// Kernels work on one row; loops over rows, and all memory, are the caller's.
 #pragma once
 
 #include <cstddef>
@@ -9,31 +11,40 @@
 
 namespace tilepress {
 
-// Scales and zero points of one neuron; entry g lies at g * kBlockNeurons.
+// --- Weights ---------------------------------------------------------------------------------------------------------
+
+// Scales and zero points of one neuron; those of group g are at index g · kBlockNeurons.
 struct GroupScales {
-  void* scales;
-  uint8_t* zeros;
-  bool given;  // use the scales (and zeros) that are there instead of setting them
-  bool whole;  // zero points that are set must be codes
+  void* scales;    // in format.scale
+  uint8_t* zeros;  // null if the format has none
+  bool given;      // scales and zeros are inputs; otherwise they are computed and stored
+  bool whole;      // computed zero points must be whole codes, as sparse weights need them
 };
 
-// Codes of one row [cols], uint8_t or (16-bit formats) uint16_t.
+// row [cols] to codes [cols]: uint8_t, or uint16_t for 16-bit formats.
 TILEPRESS_OPERATION(quantize_any_f32, void(const Format&, const float* row, int64_t cols, GroupScales, void* codes));
 
-// The inverse: float32 values of a row of codes; `keep` is null (all) or one 0/1 byte a code.
+// The inverse. `keep` [cols]: 0 or 1 for each code, a dropped one is 0; null: all are kept.
 TILEPRESS_OPERATION(dequantize_f32_any,
                     void(const Format&, const void* codes, const uint8_t* keep, int64_t cols, GroupScales, float* row));
 
-// Integers of more than eight bits, the sign among them, are cut in limbs that int8 holds, the most significant first:
-// x = limbs[0], or 128 * limbs[0] + limbs[1], and so on. All but the first are from 0 to 127. Those of nine bits can
-// also be cut in **addends**, x = limbs[0] + limbs[1], whose products need no sums of their own; 255 is too large for
-// that, so a group that has it is negated, and its unit too, and if it has -255 as well there is a third addend.
+// --- Activations -----------------------------------------------------------------------------------------------------
+// A row [count] of `type` to integers or fp16, padded with zeros to `padded` values. Outputs go to pieces of kPiece
+// values that are `piece_stride` values apart: one after another (rows), or each in its row tile (row panels). A
+// segment is what shares every scale, a multiple of 16 inputs. If a kernel reports a value that it cannot represent,
+// its outputs are undefined.
+
+inline constexpr int kPiece = 64;      // int8 values
+inline constexpr int kWordPiece = 32;  // bf16 values
+
+// Integers of more than eight bits (including the sign) as int8 limbs, most significant first:
+//   x = limbs[0], or 128 · limbs[0] + limbs[1], …     all but the first are 0 … 127
+// Nine bits can also be addends, x = limbs[0] + limbs[1], whose dot products need no shift. 255 does not fit two
+// addends: a group that has it is negated, with its unit, and one that also has -255 uses a third addend.
 inline constexpr int kLimbBits = 7, kMaxLimbs = 3;
 constexpr int limbs_of(int mantissa) { return mantissa > 2 * kLimbBits ? 3 : mantissa > kLimbBits ? 2 : 1; }
 
-// A row of activations to int8 with one scale. `values` come in pieces of kPiece that lie `piece_stride` apart, with
-// zeros behind the last up to `padded`, whole pieces. Of each segment, a multiple of 16 inputs, the sum of its values.
-// Returns false, with the outputs meaningless, where one is not finite.
+// To int8 with one scale per row. False if a value is not finite.
 struct Int8Input {
   const uint8_t* x;
   FloatType type;
@@ -42,56 +53,47 @@ struct Int8Input {
 struct Int8Output {
   int8_t* values;
   int64_t padded, piece_stride;
-  int32_t* sums;
+  int32_t* sums;  // of each segment
   float* scale;
 };
-inline constexpr int kPiece = 64;
 TILEPRESS_OPERATION(quantize_i8_fp, bool(const Int8Input&, const Int8Output&));
 
-// A row of activations to block floating point; `segment`, a multiple of 16 inputs, divides `group`. Weights' integers
-// are of `unit` each. `nearest`: rounded so, from float32, and not cut off after a rounding to FP16.
+// To block floating point. Rounded to fp16 and truncated; or, if `nearest`, rounded to nearest from float32.
 struct BfpInput {
   const uint8_t* x;
   FloatType type;
-  int64_t count, group, segment;
-  int mantissa;
-  bool addends;  // with a mantissa of 8
+  int64_t count, group, segment;  // segment divides group
+  int mantissa;                   // bits of magnitude
+  bool addends;                   // instead of limbs, for a mantissa of 8
   bool nearest = false;
-  float unit = 1;
+  float unit = 1;  // what 1 stands for in the weights' integers
 };
-
-// Values in limbs_of(mantissa) limbs, or in kMaxLimbs addends, in pieces of kPiece that lie `piece_stride` apart,
-// with zeros behind the last up to `padded`, whole pieces. Or, where there is room for `words` and the mantissa has at
-// most eight bits, what they stand for as bf16, in pieces of kWordPiece. Of each segment, the sum of its values, and
-// what 1 stands for in a dot product with weights' integers.
 struct BfpOutput {
-  int8_t* limbs[kMaxLimbs];
-  uint16_t* words;
+  int8_t* limbs[kMaxLimbs];  // limbs_of(mantissa) limbs, or kMaxLimbs addends
+  uint16_t* words;           // if not null, instead of limbs: the values as bf16, for a mantissa of at most 8
   int64_t padded, piece_stride;
-  int32_t* sums;
-  float* units;
+  int32_t* sums;  // of each segment
+  float* units;   // of each segment: what 1 stands for in a dot product with the weights' integers
 };
-inline constexpr int kWordPiece = 32;
-// Returns how many limbs or addends are not all zero; 0, with the outputs meaningless, where one is not finite or,
-// with `nearest`, not below kMostNearest.
+// Returns how many limbs or addends are not all zero; 0 if a value is not finite or, with `nearest`, not below
+// kMostNearest.
 inline constexpr float kMostNearest = 0x1p96f;
 TILEPRESS_OPERATION(quantize_bfp_fp, int(const BfpInput&, const BfpOutput&));
 
-// A row of activations to fp16, the largest of each kHalfGroup being 2^exponent or more and less than twice that; and
-// what 1 stands for in a product with weights' fp16, of `unit` each.
+// To fp16. Each group of kHalfGroup is scaled by a power of two so that its largest magnitude is in
+// [2^exponent, 2^(exponent + 1)). False if a value is not below kMostNearest.
 struct HalfInput {
   const uint8_t* x;
   FloatType type;
   int64_t count;
   int exponent;
-  float unit;
+  float unit;  // what 1 stands for in the weights' fp16
 };
 struct HalfOutput {
   uint16_t* values;
-  int64_t padded;  // to groups, with zeros
-  float* units;
+  int64_t padded;  // whole groups
+  float* units;    // of each group: what 1 stands for in a product with a weight's fp16
 };
-// Returns false, with the outputs meaningless, where one is not below kMostNearest.
 TILEPRESS_OPERATION(quantize_f16_fp, bool(const HalfInput&, const HalfOutput&));
 
 }  // namespace tilepress
