@@ -124,5 +124,5 @@ def test_of_counted_kernels_the_one_that_runs_here_is_known(count):
     dtype = torch.bfloat16 if active_isa() == "amx" or activations == "bf16" else torch.float32
     taken = "float" if activations == "bf16" else activations
     runs = linear_kernel(matrix, count.rows, dtype, activations=taken)
-    found = kernel_on(active_isa(), format, 0.5 if count.sparse else 1, floats_as(taken, dtype), count.rows)
-    assert found.name == runs
+    result = kernel_on(active_isa(), format, 0.5 if count.sparse else 1, floats_as(taken, dtype), count.rows)
+    assert result.name == runs

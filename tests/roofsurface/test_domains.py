@@ -13,12 +13,12 @@ positive = st.floats(1e-3, 1e6)
 def test_the_slowest_of_any_number_of_domains_binds(pairs):
     rates = {f"domain {n}": rate for n, (rate, _) in enumerate(pairs)}
     demands = {f"domain {n}": demand for n, (_, demand) in enumerate(pairs)}
-    found = bound(rates, demands)
-    assert found.rate == min(rate / demand for rate, demand in pairs)
-    assert all(found.rate <= limit for limit in found.limits.values())
+    result = bound(rates, demands)
+    assert result.rate == min(rate / demand for rate, demand in pairs)
+    assert all(result.rate <= limit for limit in result.limits.values())
     if len(pairs) > 1:
-        relieved = bound(rates | {found.binding: rates[found.binding] * found.headroom * 1.01}, demands)
-        assert relieved.rate == pytest.approx(found.limits[found.runner_up], rel=1e-9)
+        relieved = bound(rates | {result.binding: rates[result.binding] * result.headroom * 1.01}, demands)
+        assert relieved.rate == pytest.approx(result.limits[result.runner_up], rel=1e-9)
 
 
 def test_what_asks_nothing_is_not_limited():
@@ -43,6 +43,6 @@ def test_the_diagram_parts_the_regions_as_the_surface_does(bytes, operations):
     lines = bord(RATES)
     assert lines.slope == RATES[MEMORY] / RATES[VECTOR]
     assert lines.right == RATES[MATRIX] / RATES[MEMORY] and lines.top == RATES[MATRIX] / RATES[VECTOR]
-    found = bound(RATES, {MEMORY: bytes, VECTOR: operations, MATRIX: 1.0})
-    if found.headroom > 1 + 1e-9:
-        assert lines.region(1 / bytes, 1 / operations) == found.binding
+    result = bound(RATES, {MEMORY: bytes, VECTOR: operations, MATRIX: 1.0})
+    if result.headroom > 1 + 1e-9:
+        assert lines.region(1 / bytes, 1 / operations) == result.binding

@@ -37,8 +37,8 @@ def test_rows_beyond_one_matrix_operation():
 
 
 def test_following_the_advice_leaves_the_region():
-    found = predict(HBM, MXFP4, 1.0, Libxsmm(), 16)
-    assert found.surface.binding == "vector" and "2.18× the vector rate or 89.6 vector operations" in found.advice
+    result = predict(HBM, MXFP4, 1.0, Libxsmm(), 16)
+    assert result.surface.binding == "vector" and "2.18× the vector rate or 89.6 vector operations" in result.advice
     assert binding(HBM, MXFP4, 1.0, Libxsmm(faster=2.19)) == "memory"
     assert binding(HBM, MXFP4, 1.0, Libxsmm(faster=2.17)) == "vector"
 
@@ -66,11 +66,11 @@ def test_the_search_finds_the_papers_engine():
 
 def test_each_variant_of_a_machine_has_its_smallest_engine():
     space = Space(bandwidths=(0.25, 1, 4), cores=(1, 2))
-    found = {(one.bandwidth, one.cores): one.engine for one in designs(HBM, KERNELS, space)}
-    assert len(found) == 6 and found[1, 1] == Deca(32, 8)
-    slow, fast = found[0.25, 1], found[4, 1]
+    result = {(one.bandwidth, one.cores): one.engine for one in designs(HBM, KERNELS, space)}
+    assert len(result) == 6 and result[1, 1] == Deca(32, 8)
+    slow, fast = result[0.25, 1], result[4, 1]
     assert slow.width * slow.tables < 32 * 8 and (fast is None or fast.width * fast.tables > 32 * 8)
-    for (bandwidth, cores), engine in found.items():
+    for (bandwidth, cores), engine in result.items():
         machine = HBM.changed(cores=56 * cores, memory={"bandwidth": 850e9 * bandwidth})
         assert engine == smallest(machine, KERNELS)
 

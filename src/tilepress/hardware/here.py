@@ -72,5 +72,5 @@ def _chain() -> Callable[[int, int, int], int]:
 
 @cache
 def _cores() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "cores.yaml").read_text("utf-8"))
-    return found
+    cores: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "cores.yaml").read_text("utf-8"))
+    return cores

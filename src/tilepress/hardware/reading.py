@@ -75,14 +75,14 @@ def write_machine(path: Path, machine: Machine) -> None:
 
 def _mapping(path: Path) -> dict[str, Any]:
     try:
-        found = yaml.load(_checked_text(path), _Loader)
+        fields = yaml.load(_checked_text(path), _Loader)
     except (OSError, UnreadableError) as error:
         raise MachineError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise MachineError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(found, dict):
+    if not isinstance(fields, dict):
         raise MachineError(f"{path} holds no mapping of fields; `tilepress roofsurface --help` says what a machine is")
-    return found
+    return fields
 
 
 def _checked_text(path: Path) -> str:

@@ -4,7 +4,7 @@ An experiment is a function that yields `Ours`, cell after cell. Its first argum
 takes long with; its keyword-only arguments, typed and with defaults, are the options that `reproduce --set` takes, and
 one whose default is a dataclass stands for its fields (`options.py` has those that many studies share):
 
-    def figure_5(track: Track, *, subject: StudyModel = SUBJECT, windows: int = 4) -> Iterator[Ours]: ...
+    def figure_5(track: Track, *, subject: Subject = SUBJECT, windows: int = 4) -> Iterator[Ours]: ...
 
 It imports what it needs inside, so that listing items is quick, and raises `NotPossible` where this machine cannot run
 it.

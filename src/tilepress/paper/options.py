@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class StudyModel:
+class Subject:
     """A model; `weights`: a format that they are compressed to first, "" to leave them as they come; where it runs, and
     how many windows at once."""
 
@@ -43,18 +43,18 @@ class Learned(Sampled):
     steps: int = 8
 
 
-SUBJECT, CHECKED, SAMPLED, LEARNED = StudyModel(), Checked(), Sampled(), Learned()
+SUBJECT, CHECKED, SAMPLED, LEARNED = Subject(), Checked(), Sampled(), Learned()
 SHORT = Checked(tokens=128)  # of studies with many settings
 
 
-def activation_study(subject: StudyModel, quantize: str, text: str, *sizes: Checked | Sampled) -> "ActivationStudy":
+def activation_study(subject: Subject, quantize: str, text: str, *sizes: Checked | Sampled) -> "ActivationStudy":
     """A study of activations with these options."""
     from .studies.activations import Sizes, load_study
 
     return load_study(subject.model, subject.weights, quantize, text, subject.device, Sizes(**_joined(subject, sizes)))
 
 
-def kv_study(subject: StudyModel, text: str, *sizes: Checked | Sampled, **more: int) -> "KvStudy":
+def kv_study(subject: Subject, text: str, *sizes: Checked | Sampled, **more: int) -> "KvStudy":
     """A study of KV caches with these options; `more` of its sizes by name."""
     from .studies.kv_cache import Sizes, load_kv_study
 
@@ -62,5 +62,5 @@ def kv_study(subject: StudyModel, text: str, *sizes: Checked | Sampled, **more: 
     return load_kv_study(subject.model, subject.weights, text, subject.device, all_sizes)
 
 
-def _joined(subject: StudyModel, sizes: Iterable[Checked | Sampled]) -> dict[str, int]:
+def _joined(subject: Subject, sizes: Iterable[Checked | Sampled]) -> dict[str, int]:
     return {name: value for one in sizes for name, value in asdict(one).items()} | {"batch": subject.batch}

@@ -3,11 +3,11 @@
 from .bord import Bord, bord
 from .decompressors import Deca, Decompressor, Libxsmm, Nothing, bubbles, parse_decompressor, tile_bytes
 from .domains import FRONT_END, MATRIX, MEMORY, VECTOR, Bound, bound, bounds
-from .model import Prediction, expected_time, lots, predict
+from .model import Prediction, expected_time, predict, row_tiles
 from .search import Design, Space, Swept, designs, smallest, sweep
 
 __all__ = [
     "FRONT_END", "MATRIX", "MEMORY", "VECTOR", "Bord", "Bound", "Deca", "Decompressor", "Design", "Libxsmm", "Nothing",
-    "Prediction", "Space", "Swept", "bord", "bound", "bounds", "bubbles", "designs", "expected_time", "lots",
-    "parse_decompressor", "predict", "smallest", "sweep", "tile_bytes",
+    "Prediction", "Space", "Swept", "bord", "bound", "bounds", "bubbles", "designs", "expected_time",
+    "parse_decompressor", "predict", "row_tiles", "smallest", "sweep", "tile_bytes",
 ]  # fmt: skip

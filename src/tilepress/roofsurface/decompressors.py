@@ -138,8 +138,8 @@ class Deca:
 @lru_cache(maxsize=4096)
 def bubbles(width: int, lookups: int, density: float) -> float:
     """Expected bubbles of a vector operation (section 6.2): of its binomially many codes, `lookups` pass in a cycle."""
-    kept = np.arange(width + 1)
-    waits = np.maximum(-(-kept // lookups) - 1, 0)
+    nonzeros = np.arange(width + 1)
+    waits = np.maximum(-(-nonzeros // lookups) - 1, 0)
     return float((_binomial(width, density) * waits).sum())
 
 
@@ -148,9 +148,9 @@ def _binomial(count: int, share: float) -> NDArray[np.float64]:
     if share >= 1:
         return np.asarray(np.eye(1, count + 1, count)[0])
     logs = np.array([math.lgamma(n + 1) for n in range(count + 1)])
-    kept = np.arange(count + 1)
+    successes = np.arange(count + 1)
     chances: NDArray[np.float64] = (
-        logs[count] - logs - logs[::-1] + kept * math.log(share) + (count - kept) * math.log1p(-share)
+        logs[count] - logs - logs[::-1] + successes * math.log(share) + (count - successes) * math.log1p(-share)
     )
     return np.asarray(np.exp(chances))
 

@@ -35,8 +35,8 @@ class Bound:
     @property
     def runner_up(self) -> str | None:
         """The domain that would bind were it not for the one that does."""
-        others = [domain for domain in self.limits if domain != self.binding]
-        return min(others, key=lambda domain: self.limits[domain]) if others else None
+        rest = [domain for domain in self.limits if domain != self.binding]
+        return min(rest, key=lambda domain: self.limits[domain]) if rest else None
 
     @property
     def headroom(self) -> float:
@@ -62,6 +62,6 @@ def bounds(
     rates: Mapping[str, Number], demands: Mapping[str, Number]
 ) -> tuple[NDArray[np.float64], NDArray[np.intp], list[str]]:
     """Rates of many kernels or machines at once, the index of what binds each, and the domains that it points into."""
-    found = limits(rates, demands)
-    stacked = np.stack(np.broadcast_arrays(*found.values()))
-    return stacked.min(0), stacked.argmin(0), list(found)
+    allowed = limits(rates, demands)
+    stacked = np.stack(np.broadcast_arrays(*allowed.values()))
+    return stacked.min(0), stacked.argmin(0), list(allowed)

@@ -117,7 +117,7 @@ COUNTS = (
 @dataclass(frozen=True)
 class Kernel:
     """A kernel of ours as a decompressor. `name`: operation/instruction set, as `kernels.linear_kernel` gives it;
-    `activations`: as `kernels.linear` wants them, or bf16 for floats that are that."""
+    `activations`: as `kernels.linear` takes them, or bf16 for floats that are that."""
 
     name: str
     activations: str = "float"
@@ -136,9 +136,9 @@ class Kernel:
             for count in COUNTS:
                 if (count.kernel, count.weights, count.sparse, count.activations) == (self.name, weights, sparse, one):
                     return count
-        wanted = _words(weights, sparse, classes[0])
+        asked = _words(weights, sparse, classes[0])
         raise ValueError(
-            f"{self.name} was not counted for {wanted}; there are {self._listing()}. Count it as docs/kernels.md "
+            f"{self.name} was not counted for {asked}; there are {self._listing()}. Count it as docs/kernels.md "
             "says, or ask for another decompressor: none (the least that any takes), libxsmm or deca"
         )
 
@@ -150,29 +150,29 @@ class Kernel:
         return asked if count.matrix is None else {**asked, MATRIX: count.matrix}
 
     def rates(self, machine: Machine) -> dict[str, float]:
-        found = {MEMORY: machine.memory.bandwidth, VECTOR: machine.vector_rate}
+        rates = {MEMORY: machine.memory.bandwidth, VECTOR: machine.vector_rate}
         if machine.issue is not None:
-            found[FRONT_END] = machine.cycles_per_second * machine.issue
-        return found if machine.matrix is None else {**found, MATRIX: machine.matrix_rate}
+            rates[FRONT_END] = machine.cycles_per_second * machine.issue
+        return rates if machine.matrix is None else {**rates, MATRIX: machine.matrix_rate}
 
     def _listing(self) -> str:
-        found = dict.fromkeys(
+        counted = dict.fromkeys(
             _words(one.weights, one.sparse, one.activations) for one in COUNTS if one.kernel == self.name
         )
-        return ", ".join(found) or "none of this kernel"
+        return ", ".join(counted) or "none of this kernel"
 
 
 def kernel_on(isa: str, format: WeightFormat, density: float, activations: str, batch: int) -> Kernel:
     """The kernel that runs `batch` rows where `isa` is the best instruction set, of those that were counted with as
     many. Of several it is the one that asks least of the vector units, as dispatch has it."""
-    wanted, classes = (str(format), density < 1), activation_classes(activations)
+    matrix, classes = (str(format), density < 1), activation_classes(activations)
     here = [one for one in COUNTS if one.isa in isas_of(isa) and one.activations in classes]
-    alike = [one for one in here if (one.weights, one.sparse) == wanted]
+    alike = [one for one in here if (one.weights, one.sparse) == matrix]
     fitting = [one for one in alike if one.rows == batch]
     if not fitting:
         rows = sorted({one.rows for one in alike})
-        others = f", only {' and '.join(map(str, rows))}" if rows else ""
-        raise ValueError(f"nobody has counted {batch} rows of {_words(*wanted, classes[0])} on {isa}{others}")
+        counted = f", only {' and '.join(map(str, rows))}" if rows else ""
+        raise ValueError(f"nobody has counted {batch} rows of {_words(*matrix, classes[0])} on {isa}{counted}")
     return Kernel(min(fitting, key=lambda one: one.operations).kernel, activations)
 
 

@@ -58,8 +58,9 @@ def expected_time(surface: Bound, overlap: float) -> float:
     return max(memory, core) + (1 - overlap) * min(memory, core)
 
 
-def lots(batch: int, machine: Machine) -> int:
-    """Matrix operations that a weight tile takes part in: one for each lot of rows that the machine takes at once."""
+def row_tiles(batch: int, machine: Machine) -> int:
+    """Matrix operations that a weight tile takes part in: one for each row tile, all rows that the machine
+    takes at once."""
     if batch < 1:
         raise ValueError(f"a batch has at least one row, not {batch}")
     return -(-batch // (machine.matrix.rows if machine.matrix else 1))
@@ -77,7 +78,7 @@ def predict(
     """Equation 2, with the roofline beside it. Above 16 rows a weight tile serves several matrix operations (12.2), if
     its decompressed form is kept for them (`reuse`)."""
     check_density(density)
-    several = lots(batch, machine)
+    several = row_tiles(batch, machine)
     demands = _per_operation(decompressor.demands(format, density), several if reuse else 1)
     rates = decompressor.rates(machine)
     surface, roofline = bound(rates, demands), bound(rates, {name: demands[name] for name in ROOFLINE & demands.keys()})

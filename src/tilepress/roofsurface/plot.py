@@ -57,12 +57,12 @@ def _span(axis: np.ndarray) -> list[float]:
 
 def _labels(kernels: Sequence[Prediction]) -> dict[tuple[float, float], str]:
     """Names at their places, those together that would lie on one another."""
-    found: dict[tuple[float, float], str] = {}
+    labels: dict[tuple[float, float], str] = {}
     for one in kernels:
         place = (ai_xm(one), ai_xv(one))
-        near = next((other for other in found if np.allclose(place, other, rtol=SAME)), None)
-        found[near or place] = f"{found[near]}, {_name(one)}" if near else _name(one)
-    return found
+        near = next((other for other in labels if np.allclose(place, other, rtol=SAME)), None)
+        labels[near or place] = f"{labels[near]}, {_name(one)}" if near else _name(one)
+    return labels
 
 
 def _axes(rates: Mapping[str, float], kernels: Sequence[Prediction]) -> tuple[np.ndarray, np.ndarray]:

@@ -37,20 +37,20 @@ class Space:
 @dataclass(frozen=True)
 class Swept:
     """Axes [engine, bandwidth, cores, frequency, kernel], in matrix operations a second: what each point gives, what
-    its engines alone would (`vector`), and what memory and matrix units would without them (`others`). `binding` is an
-    index into `domains`."""
+    its engines alone would (`vector`), and what memory and matrix units would (`without_engines`). `binding` indexes
+    `domains`."""
 
     engines: Sequence[Deca]
     rates: NDArray[np.float64]
     binding: NDArray[np.intp]
     domains: Sequence[str]
     vector: NDArray[np.float64]
-    others: NDArray[np.float64]
+    without_engines: NDArray[np.float64]
 
     @property
     def leaves_vector(self) -> NDArray[np.bool_]:
         """[engine, bandwidth, cores, frequency]: whether the engine costs no kernel more than NEGLIGIBLE."""
-        return np.asarray((self.vector * (1 + NEGLIGIBLE) >= self.others).all(-1))
+        return np.asarray((self.vector * (1 + NEGLIGIBLE) >= self.without_engines).all(-1))
 
 
 def sweep(machine: Machine, kernels: Sequence[Kernel], space: Space) -> Swept:
@@ -76,9 +76,9 @@ def sweep(machine: Machine, kernels: Sequence[Kernel], space: Space) -> Swept:
     asked = {
         domain: np.array([[one[domain] for one in row] for row in demands])[:, None, None, None, :] for domain in rates
     }
-    others = bounds(*({domain: one[domain] for domain in (MEMORY, MATRIX)} for one in (rates, asked)))[0]
-    found, binding, domains = bounds(rates, asked)
-    return Swept(engines, found, binding, domains, limits(rates, asked)[VECTOR], others)
+    without_engines = bounds(*({domain: one[domain] for domain in (MEMORY, MATRIX)} for one in (rates, asked)))[0]
+    achieved, binding, domains = bounds(rates, asked)
+    return Swept(engines, achieved, binding, domains, limits(rates, asked)[VECTOR], without_engines)
 
 
 @dataclass(frozen=True)
@@ -97,12 +97,12 @@ def designs(machine: Machine, kernels: Sequence[Kernel], space: Space) -> list[D
     swept = sweep(machine, kernels, space)
     is_enough = swept.leaves_vector
     variants = product(enumerate(space.bandwidths), enumerate(space.cores), enumerate(space.frequencies))
-    found = []
+    chosen = []
     for (b, bandwidth), (c, cores), (f, frequency) in variants:
         enough = [engine for e, engine in enumerate(swept.engines) if is_enough[e, b, c, f]]
         engine = min(enough, key=lambda one: (one.tables, one.width), default=None)
-        found.append(Design(bandwidth, cores, frequency, engine))
-    return found
+        chosen.append(Design(bandwidth, cores, frequency, engine))
+    return chosen
 
 
 def smallest(machine: Machine, kernels: Sequence[Kernel], space: Space | None = None) -> Deca | None:

@@ -23,15 +23,15 @@ def test_arrays_share_technology_and_area():
 
 def test_four_designs_on_prompt_and_next_token():
     tasks = [Task(MODEL, stage, tokens) for stage in ("prefill", "decode") for tokens in (256, 1024)]
-    found = {(one.design, one.stage, one.tokens): one for one in compare(DESIGNS, tasks)}
-    assert len(found) == 16
+    result = {(one.design, one.stage, one.tokens): one for one in compare(DESIGNS, tasks)}
+    assert len(result) == 16
     for design in DESIGNS:
         for stage in ("prefill", "decode"):
-            short, long = found[design, stage, 256], found[design, stage, 1024]
+            short, long = result[design, stage, 256], result[design, stage, 1024]
             assert short.seconds < long.seconds and 0 < short.dram_joules < short.joules < long.joules
-        assert found[design, "decode", 256].seconds < found[design, "prefill", 256].seconds
-        assert bool(found[design, "decode", 256].partly) == (design == "deca")
-    assert found["harmonia", "decode", 1024].dram_joules < found["anda", "decode", 1024].dram_joules
+        assert result[design, "decode", 256].seconds < result[design, "prefill", 256].seconds
+        assert bool(result[design, "decode", 256].partly) == (design == "deca")
+    assert result["harmonia", "decode", 1024].dram_joules < result["anda", "decode", 1024].dram_joules
 
 
 def test_a_slower_memory_slows_decoding_on_the_cpu():
@@ -56,15 +56,15 @@ def test_points_join_losses_with_costs():
         Measured("int8", "", "", 0.4),
         Measured("bfp:g32:m8", "bfp4", "online", 2.0),
     ]
-    found = points(["fp-fp", "anda", "tender", "harmonia"], losses, Task(MODEL, tokens=256))
-    assert [(one.machine, one.activations, one.kv) for one in found] == [
+    result = points(["fp-fp", "anda", "tender", "harmonia"], losses, Task(MODEL, tokens=256))
+    assert [(one.machine, one.activations, one.kv) for one in result] == [
         ("fp-fp", "fp16", "fp16"),
         ("anda", "bfp:g64:m8", "fp16"),
         ("anda", "bfp:g64:m5", "fp16"),
         ("tender", "int8", "fp16"),
         ("harmonia", "bfp:g32:m8", "bfp4+online"),
     ]
-    assert found[2].seconds < found[1].seconds and found[2].joules < found[1].joules
+    assert result[2].seconds < result[1].seconds and result[2].joules < result[1].joules
 
 
 def point(loss, seconds, joules=1.0, mm2=1.0):

@@ -26,9 +26,9 @@ def test_prefill_counts_every_product_once():
 
 
 def test_decoding_has_one_row_and_reads_the_whole_cache():
-    found = products(Task(LLAMA, "decode", tokens=500, batch=3), ANDA)
-    assert found["q"].rows == 3 and found["scores"].rows == 1
-    assert found["scores"].columns == 500 and found["scores"].count == 32 * 32 * 3
+    by_name = products(Task(LLAMA, "decode", tokens=500, batch=3), ANDA)
+    assert by_name["q"].rows == 3 and by_name["scores"].rows == 1
+    assert by_name["scores"].columns == 500 and by_name["scores"].count == 32 * 32 * 3
 
 
 def test_heads_that_share_keys_come_together():
@@ -37,25 +37,25 @@ def test_heads_that_share_keys_come_together():
 
 
 def test_a_tuple_gives_each_tensor_type_its_mantissa():
-    found = products(Task(LLAMA, activations="anda:9,7,6,5"), ANDA)
-    assert [found[name].activations.mantissa for name in ("q", "v", "o", "gate", "up", "down")] == [9, 9, 7, 6, 6, 5]
-    assert found["up"].outputs == 1 + 5 + 5 / 64 and found["q"].outputs == 16 and found["gate"].outputs == 0
+    by_name = products(Task(LLAMA, activations="anda:9,7,6,5"), ANDA)
+    assert [by_name[name].activations.mantissa for name in ("q", "v", "o", "gate", "up", "down")] == [9, 9, 7, 6, 6, 5]
+    assert by_name["up"].outputs == 1 + 5 + 5 / 64 and by_name["q"].outputs == 16 and by_name["gate"].outputs == 0
 
 
 def test_harmonia_keeps_first_and_last_tokens_at_eight_bits():
-    found = products(Task(LLAMA, tokens=4096), HARMONIA)
-    wide, narrow = found["scores (first and last tokens)"], found["scores"]
+    by_name = products(Task(LLAMA, tokens=4096), HARMONIA)
+    wide, narrow = by_name["scores (first and last tokens)"], by_name["scores"]
     assert (wide.columns, wide.other.mantissa) == (96, 8) and (narrow.columns, narrow.other.mantissa) == (4000, 4)
     bits = (96 * wide.other.bits + 4000 * narrow.other.bits) / 4096
     assert 16 / bits == pytest.approx(3.05, abs=0.01)  # section III-B
-    assert found["k"].outputs == found["v"].outputs == pytest.approx(bits) and found["q"].outputs == 9 + 5 / 32
+    assert by_name["k"].outputs == by_name["v"].outputs == pytest.approx(bits) and by_name["q"].outputs == 9 + 5 / 32
 
 
 def test_long_values_are_summed_in_chunks_and_written_once():
     task = Task(LLAMA, tokens=10_000)
-    found = [one for one in gemms(task, ANDA) if one.name == "values"]
-    assert sum(one.inputs * one.count for one in found) == 10_000 * 32 * 32
-    written = sum(one.rows * one.columns * one.count * one.outputs for one in found)
+    values = [one for one in gemms(task, ANDA) if one.name == "values"]
+    assert sum(one.inputs * one.count for one in values) == 10_000 * 32 * 32
+    written = sum(one.rows * one.columns * one.count * one.outputs for one in values)
     assert written == pytest.approx(10_000 * 4096 * 32 * 16)
 
 
@@ -102,8 +102,8 @@ def test_tokens_and_sequences_are_positive(sizes):
 
 def test_equal_areas():
     room = 10 * unit_area(FP)
-    found = fitted_to_area(FP, room)
-    assert 8 <= found.units <= 10
+    machine = fitted_to_area(FP, room)
+    assert 8 <= machine.units <= 10
     with pytest.raises(ValueError, match=r"no unit of fp-fp .* fits"):
         fitted_to_area(FP, 1e-9)
 

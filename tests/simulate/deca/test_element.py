@@ -52,9 +52,9 @@ def test_integers_in_their_own_tiles():
 
 def test_values_that_bf16_does_not_hold_are_rounded_first():
     matrix = pack(weights()[0], "nf4:g64")
-    found, exact = whole(matrix).float(), unpack(matrix)
-    assert not torch.equal(found, exact.to(torch.bfloat16).float())
-    assert ((found - exact).abs() <= 2 * 2.0**-8 * 1.01 * exact.abs()).all()  # two roundings
+    result, exact = whole(matrix).float(), unpack(matrix)
+    assert not torch.equal(result, exact.to(torch.bfloat16).float())
+    assert ((result - exact).abs() <= 2 * 2.0**-8 * 1.01 * exact.abs()).all()  # two roundings
     with pytest.raises(ValueError, match="codes of up to 8 bits, or bf16, not fp16"):
         ProcessingElement(pack(weights()[0], "fp16"))
 

@@ -112,10 +112,10 @@ def test_a_prefetch_hides_the_latency():
 
 def test_prefetches_wait_for_room_in_line_and_are_dropped_beyond_it():
     lines, cycles, ahead = np.full((1, 30), 2), np.full((1, 30), 4), np.maximum(np.arange(30) - 12, 0)
-    found = [engine.run(plan(lines, cycles, ahead, latency=60, misses=6, queue=more)) for more in (0, 8, 1000)]
-    assert [one.dropped > 0 for one in found] == [True, True, False]
-    assert found[0].prefetched < found[1].prefetched < found[2].prefetched == 56
-    assert all(one.demanded + one.prefetched == 60 for one in found)
+    result = [engine.run(plan(lines, cycles, ahead, latency=60, misses=6, queue=more)) for more in (0, 8, 1000)]
+    assert [one.dropped > 0 for one in result] == [True, True, False]
+    assert result[0].prefetched < result[1].prefetched < result[2].prefetched == 56
+    assert all(one.demanded + one.prefetched == 60 for one in result)
 
 
 def test_a_new_page_makes_a_prefetch_late_and_a_demand_later():

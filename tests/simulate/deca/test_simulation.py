@@ -45,8 +45,8 @@ def without_latencies(machine, deca, density, tiles):
 @pytest.mark.parametrize("deca", [Deca(8, 4), Deca(32, 8), Deca(64, 64)])
 def test_without_latencies_it_is_the_analytic_model(density, deca):
     expected = predict(HBM, BF8, density, deca).surface.rate
-    found = 8 * 1500 / (engine.run(without_latencies(HBM, deca, density, 1500)).cycles / HBM.frequency)
-    assert found == pytest.approx(expected, rel=0.03) and found < 1.005 * expected
+    result = 8 * 1500 / (engine.run(without_latencies(HBM, deca, density, 1500)).cycles / HBM.frequency)
+    assert result == pytest.approx(expected, rel=0.03) and result < 1.005 * expected
 
 
 @pytest.mark.parametrize("density, tiles", [(1.0, 150), (0.2, 300), (0.05, 600)])
@@ -107,13 +107,13 @@ def test_squashed_calls_cost_time_and_lose_nothing():
 
 
 def test_shares_and_lines_add_up():
-    found = simulate(HBM, Accelerated(), MXFP4, weights=SMALL)
-    assert found.lines["demanded"] + found.lines["prefetched"] == found.plan.lines.sum()
-    assert found.plan.lines.sum() * 64 == pytest.approx(8 * 600 * 272, rel=1e-3)
-    assert found.memory == pytest.approx(272 * 8 * 600 / found.seconds / HBM.memory.bandwidth)
-    assert found.matrix == pytest.approx(16 / found.cycles_per_tile) and 0 < found.decompressor < 1
-    idle = sum(found.stalls.values()) + 17
-    assert idle == pytest.approx(found.cycles_per_tile, rel=0.05)
+    result = simulate(HBM, Accelerated(), MXFP4, weights=SMALL)
+    assert result.lines["demanded"] + result.lines["prefetched"] == result.plan.lines.sum()
+    assert result.plan.lines.sum() * 64 == pytest.approx(8 * 600 * 272, rel=1e-3)
+    assert result.memory == pytest.approx(272 * 8 * 600 / result.seconds / HBM.memory.bandwidth)
+    assert result.matrix == pytest.approx(16 / result.cycles_per_tile) and 0 < result.decompressor < 1
+    idle = sum(result.stalls.values()) + 17
+    assert idle == pytest.approx(result.cycles_per_tile, rel=0.05)
 
 
 def test_more_and_wider_vector_units_help_less_than_deca():
@@ -126,18 +126,18 @@ def test_a_packed_matrix_brings_its_own_bitmasks():
     weight = torch.randn(512, 256, generator=generator)
     mask = torch.rand(512, 256, generator=generator) < torch.linspace(0.1, 0.9, 512)[:, None]
     work = packed_workload(pack(weight, "bf8", mask=mask), cores=8)
-    assert work.kept.sum() == mask.sum() and work.kept.shape == (8, 32, 16)
-    assert work.kept[0, :8].sum() == mask[:16].sum() and work.kept[1, :8].sum() == mask[16:32].sum()
-    found = simulate(HBM, Accelerated(), BF8, work=work)
-    assert found.plan.cycles.sum() == np.maximum(-(-work.kept // 8), 1).sum()
+    assert work.nonzeros.sum() == mask.sum() and work.nonzeros.shape == (8, 32, 16)
+    assert work.nonzeros[0, :8].sum() == mask[:16].sum() and work.nonzeros[1, :8].sum() == mask[16:32].sum()
+    result = simulate(HBM, Accelerated(), BF8, work=work)
+    assert result.plan.cycles.sum() == np.maximum(-(-work.nonzeros // 8), 1).sum()
     with pytest.raises(ValueError, match="does not give each of 64 cores"):
         packed_workload(pack(weight, "bf8"), cores=64)
 
 
 def test_random_windows_follow_the_density():
     work = random_workload(BF8, 0.3, 500, 4)
-    assert work.kept.mean() == pytest.approx(9.6, abs=0.05)
-    assert work.lines.sum() * 512 == pytest.approx(work.kept.sum() * 8 + 2000 * 512, rel=0.001)
+    assert work.nonzeros.mean() == pytest.approx(9.6, abs=0.05)
+    assert work.lines.sum() * 512 == pytest.approx(work.nonzeros.sum() * 8 + 2000 * 512, rel=0.001)
     assert work.windows(64).shape == (4, 500, 8) and random_workload(BF8, 1.0, 5, 4).windows(8).shape == (4, 5, 64)
     with pytest.raises(ValueError, match="32 weights at a time, not 8"):
         work.windows(8)
@@ -145,9 +145,9 @@ def test_random_windows_follow_the_density():
 
 def test_the_l2_prefetcher_stops_at_a_page():
     ends = np.arange(1, 41)[None] * 4  # tiles of four lines, 16 a page
-    found = page_triggers(ends, 8)[0]
-    assert (found[[0, 1, 16, 17, 32, 33]] == -1).all()
-    assert found[2] == 1 and found[5] == 3 and found[18] == 17 and found[20] == 18
+    result = page_triggers(ends, 8)[0]
+    assert (result[[0, 1, 16, 17, 32, 33]] == -1).all()
+    assert result[2] == 1 and result[5] == 3 and result[18] == 17 and result[20] == 18
 
 
 def test_each_loader_turns_its_own_pages():

@@ -6,9 +6,9 @@ from tilepress.simulate.deca.timeline import STEPS, steps
 
 def test_steps_follow_each_other():
     machine = read_machine("spr-hbm").changed(cores=2)
-    found = simulate(machine, Accelerated(), parse_weight("bf8"), 0.2, weights=2 * 512 * 50)
+    result = simulate(machine, Accelerated(), parse_weight("bf8"), 0.2, weights=2 * 512 * 50)
     for tile in range(50):
-        spans = steps(found, 1, tile)
+        spans = steps(result, 1, tile)
         assert list(spans) == list(STEPS) and all(length >= 0 for _, length in spans.values())
         ends = [first + length for first, length in spans.values()]
         starts = [first for first, _ in spans.values()]

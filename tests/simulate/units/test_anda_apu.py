@@ -27,19 +27,19 @@ def run(row, weights, mantissa, intermediate="fp32"):
 def test_the_kernels_bits(inputs, group, mantissa):
     x, (matrix, rows) = spread(2, inputs, seed=mantissa), neurons(2, inputs, group)
     expected = kernels.linear(x.float(), matrix, activations=f"bfp:g64:m{mantissa}")
-    found = [[run(row, weights, mantissa).total for weights in rows] for row in x]
-    assert found == expected.tolist()
+    result = [[run(row, weights, mantissa).total for weights in rows] for row in x]
+    assert result == expected.tolist()
 
 
 @settings(max_examples=60, deadline=None)
 @given(x=halves(st.integers(1, 150)), mantissa=st.sampled_from(MANTISSAS), seed=st.integers(0, 99))
 def test_any_values(x, mantissa, seed):
     matrix, (weights,) = neurons(1, len(x), 64, seed)
-    found, groups = run(x, weights, mantissa), -(-len(x) // 64)
-    assert found.total == kernels.linear(x.float(), matrix, activations=f"bfp:g64:m{mantissa}").item()
-    assert found.output == kernels.linear(x, matrix, activations=f"bfp:g64:m{mantissa}").item()
-    assert found.cycles == anda_apu.cycles(groups, mantissa)
-    assert found.events == apu_events(groups, mantissa)
+    result, groups = run(x, weights, mantissa), -(-len(x) // 64)
+    assert result.total == kernels.linear(x.float(), matrix, activations=f"bfp:g64:m{mantissa}").item()
+    assert result.output == kernels.linear(x, matrix, activations=f"bfp:g64:m{mantissa}").item()
+    assert result.cycles == anda_apu.cycles(groups, mantissa)
+    assert result.events == apu_events(groups, mantissa)
 
 
 @pytest.mark.parametrize("mantissa", MANTISSAS)

@@ -19,16 +19,16 @@ MANTISSAS = range(1, 17)
 
 def check(x, mantissa, lanes=16):
     """Planes, exponents, cycles and events of one tensor."""
-    found, format = Compressor(mantissa, lanes).compress(x), BFP(64, mantissa)
+    result, format = Compressor(mantissa, lanes).compress(x), BFP(64, mantissa)
     expected = pack_planes(encode(x, format))
-    assert torch.equal(found.planes.planes, expected.planes)
-    assert torch.equal(found.planes.exponent, expected.exponent)
+    assert torch.equal(result.planes.planes, expected.planes)
+    assert torch.equal(result.planes.exponent, expected.exponent)
     native = kernels.pack_planes(x, format)
-    assert torch.equal(native.planes, found.planes.planes.reshape(native.planes.shape))
+    assert torch.equal(native.planes, result.planes.planes.reshape(native.planes.shape))
     groups = expected.exponent.numel()
     if groups:
-        assert found.cycles == anda_compressor.cycles(groups, mantissa, lanes)
-        assert found.events == compressor_events(groups, mantissa)
+        assert result.cycles == anda_compressor.cycles(groups, mantissa, lanes)
+        assert result.events == compressor_events(groups, mantissa)
 
 
 @pytest.mark.parametrize("mantissa", MANTISSAS)

@@ -72,7 +72,7 @@ def test_the_native_caches_bits(name, tokens, top):
     if tokens > 1:
         native.append(keys[None, None, :-1].float(), values[None, None, :-1].float())
     last = (x[None, None, -1:].float() for x in (query, keys, values))
-    found, modes = on_units(query, keys, values, format, top)
-    assert torch.equal(native.attend(*last, SCALING)[0, 0, 0], found)
+    result, modes = on_units(query, keys, values, format, top)
+    assert torch.equal(native.attend(*last, SCALING)[0, 0, 0], result)
     assert (Mode.m8m4 in modes) == (format.mantissa <= 4) or tokens < 97
     assert (Mode.m8m8 in modes) == (format.high > 4)

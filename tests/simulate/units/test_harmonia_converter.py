@@ -27,10 +27,10 @@ def test_every_half(mantissa, path):
 @settings(max_examples=50, deadline=None)
 @given(x=halves(st.integers(1, 70), st.integers(1, 70)), mantissa=st.integers(1, 8), path=st.sampled_from(list(Path)))
 def test_any_values(x, mantissa, path):
-    found = Converter(mantissa).convert(x, path)
-    assert same(found.values, encode(x, BFP(32, mantissa), AXES[path]))
-    assert found.cycles == harmonia_converter.cycles(*x.shape, path)
-    assert found.events == converter_events(*x.shape, path)
+    result = Converter(mantissa).convert(x, path)
+    assert same(result.values, encode(x, BFP(32, mantissa), AXES[path]))
+    assert result.cycles == harmonia_converter.cycles(*x.shape, path)
+    assert result.events == converter_events(*x.shape, path)
 
 
 @pytest.mark.parametrize(

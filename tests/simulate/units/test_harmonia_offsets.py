@@ -16,12 +16,12 @@ from tilepress.simulate.units.harmonia_offsets import OffsetGenerator, subtract
 @settings(max_examples=50, deadline=None)
 @given(keys=halves(st.integers(1, 32), st.integers(1, 40)), top=st.integers(0, 5))
 def test_any_keys(keys, top):
-    found = OffsetGenerator(top).generate(keys)
-    assert torch.equal(found.values, reference.key_offsets(keys, top))
-    assert found.cycles == harmonia_offsets.cycles(*keys.shape)
-    assert found.events == offset_events(*keys.shape, top)
+    result = OffsetGenerator(top).generate(keys)
+    assert torch.equal(result.values, reference.key_offsets(keys, top))
+    assert result.cycles == harmonia_offsets.cycles(*keys.shape)
+    assert result.events == offset_events(*keys.shape, top)
     smooth = reference._as_halves(keys) - reference.key_offsets(keys, top)
-    ours, theirs = (encode(x, BFP(32, 8)) for x in (subtract(keys, found.values), smooth))
+    ours, theirs = (encode(x, BFP(32, 8)) for x in (subtract(keys, result.values), smooth))
     assert torch.equal(ours.magnitude, theirs.magnitude) and torch.equal(ours.exponent, theirs.exponent)
 
 

@@ -45,10 +45,10 @@ def test_weights_as_the_kernel_has_them(mantissa, inputs, group):
 def test_any_values_with_weights(x, seed):
     matrix, (weights,) = neurons(1, len(x), 32, seed)
     pairs = linear_pairs(encode(x, BFP(32, 8)), weights)
-    found = Pe().dot(pairs)
-    assert found.total == kernels.linear(x.float(), matrix, activations="bfp:g32:m8").item()
-    assert found.output == kernels.linear(x, matrix, activations="bfp:g32:m8").item()
-    assert_counted(found, pairs)
+    result = Pe().dot(pairs)
+    assert result.total == kernels.linear(x.float(), matrix, activations="bfp:g32:m8").item()
+    assert result.output == kernels.linear(x, matrix, activations="bfp:g32:m8").item()
+    assert_counted(result, pairs)
 
 
 @settings(max_examples=50, deadline=None)
@@ -57,9 +57,9 @@ def test_any_values_with_each_other(x, mantissa):
     first, second = encode(x[0], BFP(32, 8)), encode(x[1], BFP(32, mantissa))
     pairs = attention_pairs(first, second)
     assert pairs[0].mode is (Mode.m8m4 if mantissa <= 4 else Mode.m8m8)
-    found = Pe().dot(pairs)
-    assert found.total == by_groups(first, second)
-    assert_counted(found, pairs)
+    result = Pe().dot(pairs)
+    assert result.total == by_groups(first, second)
+    assert_counted(result, pairs)
 
 
 @settings(max_examples=30, deadline=None)
@@ -72,9 +72,9 @@ def test_modes_change_from_group_to_group(x, wide):
     mixed = attention_pairs(first, type(second)(second.format, (160,), 0, second.sign, magnitude, second.exponent))
     narrow = [narrowed(pair) for pair in mixed]
     assert all(pair.mode is Mode.m8m4 for pair, keep in zip(narrow, wide, strict=True) if not keep)
-    found = Pe().dot(narrow)
-    assert found.total == Pe().dot(mixed).total
-    assert_counted(found, narrow)
+    result = Pe().dot(narrow)
+    assert result.total == Pe().dot(mixed).total
+    assert_counted(result, narrow)
 
 
 @pytest.mark.parametrize("mode, right", [(Mode.m8w4, -8), (Mode.m8m4, 15), (Mode.m8m4, -15), (Mode.m8m8, 255)])
@@ -104,9 +104,9 @@ def test_128_products_take_four_cycles_and_64_of_wide_ones():
 def test_rounds(modes, expected):
     ones = np.ones(32, np.int64)
     pairs = [Pair({"4": Mode.m8m4, "8": Mode.m8m8}[mode], ones, ones, 0) for mode in modes]
-    found = Pe().dot(pairs)
-    assert found.total == 32 * len(pairs) and found.cycles == expected
-    assert_counted(found, pairs)
+    result = Pe().dot(pairs)
+    assert result.total == 32 * len(pairs) and result.cycles == expected
+    assert_counted(result, pairs)
 
 
 def test_sums_in_halves():

@@ -26,14 +26,14 @@ def test_figna_is_block_floating_point_with_a_long_mantissa(group, mantissa):
 @given(x=halves(st.integers(1, 150)), seed=st.integers(0, 9))
 def test_any_values(x, seed):
     matrix, (weights,) = neurons(1, len(x), 64, seed)
-    found = {Rival.fp_fp: FpFp().dot(x, weights), Rival.fp_int: FpInt().dot(x, weights)}
-    found[Rival.figna] = Figna().dot(x, weights)
-    for unit, dot in found.items():
+    result = {Rival.fp_fp: FpFp().dot(x, weights), Rival.fp_int: FpInt().dot(x, weights)}
+    result[Rival.figna] = Figna().dot(x, weights)
+    for unit, dot in result.items():
         assert dot.cycles == rivals.cycles(unit, len(x)) and dot.events == rival_events(unit, len(x), 64)
-    assert found[Rival.figna].total == kernels.linear(x.float(), matrix, activations="bfp:g64:m14").item()
-    assert found[Rival.fp_int].total == in_order(x, weights)
+    assert result[Rival.figna].total == kernels.linear(x.float(), matrix, activations="bfp:g64:m14").item()
+    assert result[Rival.fp_int].total == in_order(x, weights)
     scaled = unpack(matrix)[0].half()
-    assert found[Rival.fp_fp].total == float(float_sum(x.numpy().astype(np.float64) * scaled.numpy()))
+    assert result[Rival.fp_fp].total == float(float_sum(x.numpy().astype(np.float64) * scaled.numpy()))
 
 
 def float_sum(products):

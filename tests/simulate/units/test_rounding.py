@@ -27,8 +27,8 @@ def test_nearest_is_a_cast(value):
     for width, type in ((FP16, np.float16), (FP32, np.float32)):
         with np.errstate(over="ignore", under="ignore"):
             expected = float(type(value))
-        found = nearest(Fraction(value), width)
-        assert found == expected and (not value or math.copysign(1, found) == math.copysign(1, expected))
+        result = nearest(Fraction(value), width)
+        assert result == expected and (not value or math.copysign(1, result) == math.copysign(1, expected))
 
 
 @given(singles, singles, singles)

@@ -12,7 +12,7 @@ from ...formats.kv import parse_kv
 from ...hardware import Accelerator, Machine, read_accelerator, read_machine
 from ...hardware.machine import TILE_WEIGHTS
 from ...hardware.technology import area_scale, energy_scale
-from ...roofsurface import lots
+from ...roofsurface import row_tiles
 from ..deca import Accelerated
 from ..deca import area as engine_costs
 from ..deca import simulate as simulate_gemm
@@ -93,7 +93,7 @@ def _cpu(task: Task, setting: Setting) -> Figures:
 
 def _cpu_linear(task: Task, machine: Machine) -> tuple[float, float]:
     """Seconds, and bits of weights that are read: once for every 16 rows (docs/deca.md says why)."""
-    format, model, passes = parse_weight(task.weights), task.model, lots(task.rows, machine)
+    format, model, passes = parse_weight(task.weights), task.model, row_tiles(task.rows, machine)
     one = simulate_gemm(machine, Accelerated(), format, 1.0, weights=WEIGHTS)
     weights = model.layers * sum(model.products) + model.vocabulary * model.hidden * task.head
     tiles = weights / TILE_WEIGHTS * passes
@@ -168,14 +168,14 @@ OWN_FORMATS = {"figna": "bfp:g64:m14", "figna-m11": "bfp:g64:m11", "figna-m8": "
 
 def points(names: Sequence[str], losses: Iterable[Measured], task: Task, setting: Setting | None = None) -> list[Point]:
     """Machines on `task`, with every format that a loss was measured of and that they take."""
-    shared, found = setting or Setting(), []
+    shared, points = setting or Setting(), []
     measured = list(losses)
     for name in names:
         machine = shared_array(read_accelerator(name), shared)
         for one in measured:
             if takes(machine, one.activations, one.kv):
-                found.append(_point(machine, one, task))
-    return found
+                points.append(_point(machine, one, task))
+    return points
 
 
 def _point(machine: Accelerator, measured: Measured, task: Task) -> Point:

@@ -1,4 +1,4 @@
-"""Everything that the simulation of arrays is told beyond the papers' text: what was fitted, and to what."""
+"""Constants of the simulation of arrays beyond the papers' text: what was fitted, and to what."""
 
 from ..fitted import Fitted
 

@@ -161,14 +161,14 @@ def _orders(machine: Accelerator, order: Order | None) -> tuple[Order, ...]:
 
 
 def fitting(
-    side: Literal["activations", "weights"], machine: Accelerator, gemm: Gemm, wanted: int, least: int, needed: int
+    side: Literal["activations", "weights"], machine: Accelerator, gemm: Gemm, target: int, least: int, needed: int
 ) -> int:
-    """Rows or columns of a tile: as near to `wanted` as whole passes of the array come, or fewer passes until two tiles
+    """Rows or columns of a tile: as near to `target` as whole passes of the array come, or fewer passes until two tiles
     fit the buffer, but one."""
     operand = gemm.activations if side == "activations" else gemm.other
     capacity = getattr(machine.buffers, side)
     column = gemm.inputs * operand.bits / 8
-    passes = max(round(wanted / least), 1)
+    passes = max(round(target / least), 1)
     while passes > 1 and 2 * passes * least * column > capacity:
         passes -= 1
     size = min(passes * least, needed)

@@ -85,8 +85,8 @@ class Result:
 
 def simulate(machine: Accelerator, task: Task, order: Order | None = None) -> Result:
     """One product after the other; those that the array cannot do go to the FP16 array beside it."""
-    found = [_product(_for(machine, one), one, order) for one in gemms(task, machine)]
-    return Result(machine, found, area(machine, attention=task.scope != "linear"))
+    products = [_product(_for(machine, one), one, order) for one in gemms(task, machine)]
+    return Result(machine, products, area(machine, attention=task.scope != "linear"))
 
 
 def _for(machine: Accelerator, gemm: Gemm) -> Accelerator:

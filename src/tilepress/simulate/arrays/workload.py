@@ -91,12 +91,12 @@ class Task:
 
 def gemms(task: Task, machine: Accelerator) -> list[Gemm]:
     """Those of one layer, each as often as the model has layers, and of the head."""
-    found: list[Gemm] = []
+    products: list[Gemm] = []
     if task.scope != "attention":
-        found += [_linear(task, machine, one) for one in task.model.projections]
+        products += [_linear(task, machine, one) for one in task.model.projections]
     if task.scope != "linear":
-        found += _attention(task, machine)
-    whole = [replace(one, count=one.count * task.model.layers) for one in found]
+        products += _attention(task, machine)
+    whole = [replace(one, count=one.count * task.model.layers) for one in products]
     if task.head and task.scope != "attention":
         whole.append(_linear(task, machine, Projection("head", "qkv", task.model.vocabulary, task.model.hidden)))
     return [replace(one, hidden=task.products_only) for one in whole]

@@ -109,9 +109,9 @@ class ProcessingElement:
         """[16, inputs of a tile], zeros past the edge."""
         inputs = self.matrix.layout.tile_inputs
         part = whole[block * BLOCK_NEURONS : (block + 1) * BLOCK_NEURONS, tile * inputs : (tile + 1) * inputs]
-        found = torch.zeros(BLOCK_NEURONS, inputs, dtype=whole.dtype)
-        found[: part.shape[0], : part.shape[1]] = part
-        return found
+        padded = torch.zeros(BLOCK_NEURONS, inputs, dtype=whole.dtype)
+        padded[: part.shape[0], : part.shape[1]] = part
+        return padded
 
 
 def fill_tables(element: Element) -> Floats:

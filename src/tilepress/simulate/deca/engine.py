@@ -7,7 +7,7 @@ number, by which it is sorted: cycle, core, whether it is a prefetch, tile. When
 them comes up again when the oldest lines on their way arrive.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -37,27 +37,6 @@ def _inlined(function: _Function) -> _Function:
 
 # What follows are numpy's records, which compiled code gets by reference: each field is an integer. Not named tuples:
 # numba's cache on disk cannot be read any more when a class that it names is gone.
-
-
-class _Costs:
-    """What a plan says of all tiles alike."""
-
-    line_time: int
-    ports: int
-    send: int
-    hit: int
-    latency: int
-    leaves: int
-    misses: int
-    queue: int
-    switch: int
-    depth: int
-    back: int
-    matrix: int
-    serial: int
-    store: int
-    flush_every: int
-    flush_time: int
 
 
 class _Tile:
@@ -103,9 +82,11 @@ class _Memory:
     dropped: int
 
 
-def _records(kind: type, integer: type, shape: tuple[int, ...], fields: Mapping[str, int | Ints]) -> NDArray[Any]:
-    """Zero, but for `fields`."""
-    records = np.zeros(shape, [(name, integer) for name in kind.__annotations__])
+def _records(
+    names: Iterable[str], integer: type, shape: tuple[int, ...], fields: Mapping[str, int | Ints]
+) -> NDArray[Any]:
+    """With fields called `names`, zero but for `fields`."""
+    records = np.zeros(shape, [(name, integer) for name in names])
     for name, value in fields.items():
         records[name] = value
     return records
@@ -117,18 +98,16 @@ def run(plan: Plan) -> Trace:
         raise ValueError(f"at most {MOST_CORES} cores with {MOST_TILES} tiles each, not {cores} with {tiles}")
     if longest(plan) >= 1 << (63 - _TIME_SHIFT):
         raise ValueError("this would take more cycles than can be counted: fewer tiles, or a faster memory")
-    all_tiles = _records(_Tile, np.int32, (cores, tiles), {**_given(_Tile, plan), "arrive": -1})
-    all_cores = _records(_Core, np.int64, (cores,), {"flushed": -1, "up_again": -1})
-    costs = _records(_Costs, np.int64, (1,), _given(_Costs, plan))
-    memory = _records(_Memory, np.int64, (1,), {})
+    given = {name: getattr(plan, name) for name in Plan.__annotations__}
+    of_tiles = {name: given.pop(name) for name in ("lines", "cycles", "trigger", "walk")}
+    all_tiles = _records(_Tile.__annotations__, np.int32, (cores, tiles), {**of_tiles, "arrive": -1})
+    all_cores = _records(_Core.__annotations__, np.int64, (cores,), {"flushed": -1, "up_again": -1})
+    memory = _records(_Memory.__annotations__, np.int64, (1,), {})
+    costs = _records(given, np.int64, (1,), given)
     issue, start, done, product = times = np.empty((4, cores, tiles), np.int64)
     _run(costs, all_tiles, all_cores, memory, times)
     demanded, prefetched, dropped = (int(memory[0][name]) for name in ("demanded", "prefetched", "dropped"))
     return Trace(issue, all_tiles["arrive"].astype(np.int64), start, done, product, demanded, prefetched, dropped)
-
-
-def _given(kind: type, plan: Plan) -> dict[str, int | Ints]:
-    return {name: getattr(plan, name) for name in kind.__annotations__ if hasattr(plan, name)}
 
 
 def longest(plan: Plan) -> int:
@@ -143,8 +122,8 @@ def longest(plan: Plan) -> int:
 def _run(
     all_costs: NDArray[Any], tiles: NDArray[Any], cores: NDArray[Any], memories: NDArray[Any], times: Ints
 ) -> None:
-    """_Costs [1], _Tile [cores, tiles], _Core [cores], _Memory [1]; `times` [4, cores, tiles]: cycles at which a tile
-    is issued, starts and is done, and its product ends."""
+    """What the plan says of all tiles alike [1], _Tile [cores, tiles], _Core [cores], _Memory [1]; `times` [4, cores,
+    tiles]: cycles at which a tile is issued, starts and is done, and its product ends."""
     costs, memory = all_costs[0], memories[0]
     issue, start, done, product = times[0], times[1], times[2], times[3]
     heap = np.empty(1024, np.int64)
@@ -184,7 +163,7 @@ def _run(
 
 
 @_inlined
-def _line_up(costs: _Costs, tiles: NDArray[Any], state: _Core, memory: _Memory, now: int, core: int, tile: int) -> None:
+def _line_up(costs: Plan, tiles: NDArray[Any], state: _Core, memory: _Memory, now: int, core: int, tile: int) -> None:
     """Let a tile's prefetch wait, or drop it where there is no room."""
     _retire(tiles, state, now, core)
     one = tiles[core, tile]
@@ -202,7 +181,7 @@ def _line_up(costs: _Costs, tiles: NDArray[Any], state: _Core, memory: _Memory, 
 
 @_inlined
 def _send_waiting(
-    costs: _Costs, tiles: NDArray[Any], state: _Core, memory: _Memory, now: int, core: int
+    costs: Plan, tiles: NDArray[Any], state: _Core, memory: _Memory, now: int, core: int
 ) -> tuple[int, int]:
     """Ask for the lines of waiting prefetches, in order, for as long as there is room for them on their way. Where some
     still wait, when they come up again and the first of them; else 0 and -1."""
@@ -240,7 +219,7 @@ def _retire(tiles: NDArray[Any], state: _Core, now: int, core: int) -> int:
 
 
 @_inlined
-def _demand(costs: _Costs, tile: _Tile, state: _Core, memory: _Memory, now: int) -> bool:
+def _demand(costs: Plan, tile: _Tile, state: _Core, memory: _Memory, now: int) -> bool:
     """Ask for a tile's own lines, if nobody has; whether a prefetch of them waited, which it does no more."""
     if tile.arrive >= 0:
         return False
@@ -254,7 +233,7 @@ def _demand(costs: _Costs, tile: _Tile, state: _Core, memory: _Memory, now: int)
 
 
 @_inlined
-def _flush(costs: _Costs, state: _Core, now: int, tile: int) -> bool:
+def _flush(costs: Plan, state: _Core, now: int, tile: int) -> bool:
     """Whether the tile is squashed as it is issued; the core then holds until it issues it again."""
     every = costs.flush_every
     if not every or tile % every != every - 1 or state.flushed == tile:
@@ -264,7 +243,7 @@ def _flush(costs: _Costs, state: _Core, now: int, tile: int) -> bool:
 
 
 @_inlined
-def _go_through(costs: _Costs, tile: _Tile, state: _Core, now: int) -> tuple[int, int, int, int, int]:
+def _go_through(costs: Plan, tile: _Tile, state: _Core, now: int) -> tuple[int, int, int, int, int]:
     """From issue to product: its start, when it is done, the end of its product, when prefetches that it sets off
     leave, and when its port is free."""
     there = max(now, tile.arrive)
@@ -289,7 +268,7 @@ def _event(now: int, core: int, tile: int) -> int:
 
 
 @_inlined
-def _request(costs: _Costs, memory: _Memory, now: int, lines: int, latency: int) -> int:
+def _request(costs: Plan, memory: _Memory, now: int, lines: int, latency: int) -> int:
     """The cycle in which the lines have arrived, at once where there are none; memory is busy with them."""
     if not lines:
         return now

@@ -4,17 +4,18 @@ Beside its GeMMs a layer takes a fixed time (norms, rotation, attention's small 
 other), more for each sequence of the batch, and attention reads keys and values of every query head. The constants of
 these three are fitted to table 1.
 
-More than 16 rows are several lots. The paper does not say how a GeMM goes through them, and contradicts itself: section
-12.2 has a tile decompressed once for all lots, but in table 6 compressed weights take about four times as long with 64
-rows as with 16, and uncompressed ones half of that. So here a compressed GeMM runs once for each lot, and an
-uncompressed one reads its tiles again from the last level of cache. This reading was chosen with table 6 in sight.
+More than 16 rows are several row tiles. The paper does not say how a GeMM goes through them, and contradicts itself:
+section 12.2 has a tile decompressed once for all of them, but in table 6 compressed weights take about four times as
+long with 64 rows as with 16, and uncompressed ones half of that. So here a compressed GeMM runs once for each row tile,
+and an uncompressed one reads its tiles again from the last level of cache. This reading was chosen with table 6 in
+sight.
 """
 
 from dataclasses import dataclass
 
 from ...formats import WeightFormat
 from ...hardware import Machine
-from ...roofsurface import lots
+from ...roofsurface import row_tiles
 from ..layers import TRANSFORMERS, Transformer
 from .parameters import fitted
 from .simulation import WEIGHTS, simulate
@@ -52,11 +53,11 @@ def next_token(
     """`tokens` in each sequence's cache: 192 is the mean while 128 are written after 128. A GeMM of `weights` weights
     is simulated for all."""
     first = simulate(machine, system, format, density, weights=weights).cycles_per_tile
-    others = lots(batch, machine) - 1
+    further = row_tiles(batch, machine) - 1
     again = first
-    if others and isinstance(system, Baseline):
+    if further and isinstance(system, Baseline):
         again = simulate(_from_cache(machine), system, format, density, weights=weights).cycles_per_tile
-    gemms = model.tiles / machine.cores * (first + others * again) / machine.frequency
+    gemms = model.tiles / machine.cores * (first + further * again) / machine.frequency
     return NextToken(gemms, other_time(model, batch, tokens))
 
 

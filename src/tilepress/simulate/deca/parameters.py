@@ -1,4 +1,4 @@
-"""Everything that the simulation of DECA is told: what was fitted, and to what, and what is structure."""
+"""Constants of the simulation of DECA: what was fitted, and to what, and what is structure."""
 
 from ...roofsurface.decompressors import LIBXSMM_COUNTS
 from ..fitted import Fitted

@@ -35,7 +35,7 @@ class Plan:
 
     `trigger`: the tile that sets off the prefetch of this one, -1 where none does; `leaves` says when. Before that the
     tile's address is translated, which takes `walk` cycles where it is in a page that is new; a tile that asks for its
-    lines itself has them so much later. A core has no more than `misses` lines on their way by prefetches: others wait
+    lines itself has them so much later. A core has no more than `misses` lines on their way by prefetches: more wait
     in line for them, `queue` lines at most, and beyond those are dropped. A tile that is issued while its prefetch
     waits asks itself.
 

@@ -7,7 +7,7 @@ import numpy as np
 from ...formats import WeightFormat, parse_weight
 from ...hardware import Machine
 from ...hardware.machine import TILE_WEIGHTS
-from ...roofsurface import lots
+from ...roofsurface import row_tiles
 from . import engine
 from .plan import Plan, Trace
 from .systems import Accelerated, Baseline, System
@@ -47,7 +47,7 @@ def simulate(
     seed: int = 0,
     work: Workload | None = None,
 ) -> Result:
-    """A GeMM of `weights` weights, random bitmasks if sparse, or of `work`. Up to 16 rows, or one lot of more."""
+    """A GeMM of `weights` weights, random bitmasks if sparse, or of `work`. Up to 16 rows, or one row tile of more."""
     if work is None:
         tiles = -(-weights // (TILE_WEIGHTS * machine.cores))
         width = system.engine.width if isinstance(system, Accelerated) else 32
@@ -63,7 +63,7 @@ def _result(machine: Machine, system: System, work: Workload, plan: Plan, trace:
     seconds = cycles / machine.frequency
     return Result(
         seconds=seconds,
-        flops=TILE_WEIGHTS * batch / lots(batch, machine) * tiles / seconds,
+        flops=TILE_WEIGHTS * batch / row_tiles(batch, machine) * tiles / seconds,
         cycles_per_tile=cycles / work.tiles,
         memory=work.bits / 8 / seconds / machine.memory.bandwidth,
         matrix=plan.matrix * work.tiles / cycles,

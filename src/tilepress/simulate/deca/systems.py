@@ -121,7 +121,7 @@ class Accelerated:
         return str(self.engine)
 
     def cycles(self, work: Workload) -> Ints:
-        """[cores, tiles]: a vector operation takes a cycle for each lot of codes that the tables look up at once."""
+        """[cores, tiles]: a vector operation takes a cycle for each set of codes that the tables look up at once."""
         windows = work.windows(self.engine.width)
         lookups = self.engine.lookups(work.format.element.bits)
         cycles = np.maximum(-(-windows // lookups), 1).sum(-1)

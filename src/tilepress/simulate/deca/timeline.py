@@ -37,10 +37,10 @@ def figure(title: str, result: Result, tiles: int, core: int) -> Any:
     import plotly.graph_objects as go
 
     shown = range(min(tiles, result.trace.issue.shape[1]))
-    found = [steps(result, core, tile) for tile in shown]
+    rows = [steps(result, core, tile) for tile in shown]
     made = go.Figure()
     for name, colour in STEPS.items():
-        bases, lengths = [one[name][0] for one in found], [one[name][1] for one in found]
+        bases, lengths = [one[name][0] for one in rows], [one[name][1] for one in rows]
         made.add_bar(y=list(shown), x=lengths, base=bases, orientation="h", name=name, marker_color=colour)
     made.update_layout(title=title, barmode="overlay", template="plotly_white", legend={"orientation": "h"})
     made.update_xaxes(title="cycle").update_yaxes(title="tile of core 0", autorange="reversed")

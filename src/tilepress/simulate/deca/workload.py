@@ -19,21 +19,21 @@ Ints = NDArray[np.signedinteger]
 
 @dataclass(frozen=True)
 class Workload:
-    """`kept` [cores, tiles, parts]: codes in each of the equal parts that a tile is cut into, the whole tile if it is
-    dense. Every core has as many tiles."""
+    """`nonzeros` [cores, tiles, parts]: codes in each of the equal parts that a tile is cut into, the whole tile if it
+    is dense. Every core has as many tiles."""
 
     format: WeightFormat
     density: float
-    kept: Ints
+    nonzeros: Ints
 
     @property
     def cores(self) -> int:
-        return int(self.kept.shape[0])
+        return int(self.nonzeros.shape[0])
 
     @property
     def tiles(self) -> int:
         """Of each core."""
-        return int(self.kept.shape[1])
+        return int(self.nonzeros.shape[1])
 
     @property
     def sparse(self) -> bool:
@@ -41,11 +41,11 @@ class Workload:
 
     def windows(self, width: int) -> Ints:
         """[cores, tiles, operations]: codes that each vector operation of `width` weights takes in."""
-        parts = self.kept.shape[2]
+        parts = self.nonzeros.shape[2]
         if TILE_WEIGHTS // width == parts:
-            return self.kept
+            return self.nonzeros
         if TILE_WEIGHTS // width < parts:
-            return np.asarray(self.kept.reshape(self.cores, self.tiles, TILE_WEIGHTS // width, -1).sum(-1))
+            return np.asarray(self.nonzeros.reshape(self.cores, self.tiles, TILE_WEIGHTS // width, -1).sum(-1))
         if self.sparse:
             raise ValueError(f"bitmasks were counted {TILE_WEIGHTS // parts} weights at a time, not {width}")
         return np.full((self.cores, self.tiles, TILE_WEIGHTS // width), width)
@@ -53,7 +53,7 @@ class Workload:
     @cached_property
     def code_ends(self) -> Ints:
         """[cores, tiles]: lines of codes that a core has begun when a tile is done."""
-        bits = np.cumsum(self.kept.sum(-1) * self.format.element.bits, axis=1)
+        bits = np.cumsum(self.nonzeros.sum(-1) * self.format.element.bits, axis=1)
         return -(-bits // LINE_BITS)
 
     @cached_property
@@ -74,7 +74,7 @@ class Workload:
     @property
     def bits(self) -> float:
         """All that is stored."""
-        return float(self.kept.sum()) * self.format.element.bits + self.cores * self.tiles * (
+        return float(self.nonzeros.sum()) * self.format.element.bits + self.cores * self.tiles * (
             TILE_WEIGHTS * self.sparse + self._group_bits
         )
 
@@ -118,9 +118,9 @@ def packed_workload(matrix: PackedMatrix, cores: int, width: int = 32) -> Worklo
     tiles = keep.numpy()[: blocks * BLOCK_NEURONS].reshape(blocks, BLOCK_NEURONS, -1, 32).transpose(0, 2, 1, 3)
     ordered = np.empty((*tiles.shape[:2], TILE_WEIGHTS), bool)
     ordered[..., element_order(16).ravel()] = tiles.reshape(*tiles.shape[:2], -1)
-    kept = ordered.reshape(*tiles.shape[:2], -1, width).sum(-1)
-    shared = kept.reshape(blocks // cores, cores, *kept.shape[1:]).swapaxes(0, 1)
-    return Workload(matrix.format, matrix.density, shared.reshape(cores, -1, kept.shape[-1]).astype(np.int64))
+    nonzeros = ordered.reshape(*tiles.shape[:2], -1, width).sum(-1)
+    shared = nonzeros.reshape(blocks // cores, cores, *nonzeros.shape[1:]).swapaxes(0, 1)
+    return Workload(matrix.format, matrix.density, shared.reshape(cores, -1, nonzeros.shape[-1]).astype(np.int64))
 
 
 def _new_lines(bits: float, tiles: int) -> Ints:

@@ -43,10 +43,10 @@ class Weights:
         least, most = int(self.integers.min()), int(self.integers.max())
         if least < -(1 << WEIGHT_BITS - 1) or most >= 1 << WEIGHT_BITS - 1:
             raise ValueError(f"weights are integers of {WEIGHT_BITS} bits, -8 to 7, not {least} to {most}")
-        wanted = -(-len(self.integers) // self.group)
-        if tuple(self.scales.shape) != (wanted,):
+        groups = -(-len(self.integers) // self.group)
+        if tuple(self.scales.shape) != (groups,):
             raise ValueError(
-                f"{len(self.integers)} weights in groups of {self.group} want {wanted} scales, not "
+                f"{len(self.integers)} weights in groups of {self.group} want {groups} scales, not "
                 f"{list(self.scales.shape)}"
             )
 

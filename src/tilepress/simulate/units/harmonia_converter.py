@@ -1,7 +1,7 @@
 """Harmonia's converter: FP16 results of the array become block floating point, eight values a cycle.
 
 The array is 8 rows, of tokens, and 16 columns, of channels. A column's eight results come in one cycle, column after
-column. Two ways lead from there to groups of 32:
+column. Two paths lead from there to groups of 32:
 
 - channels of a token: each row has a comparator that keeps the largest exponent of 32 results in turn; then the
   aligner takes one value of each row a cycle.
@@ -129,11 +129,11 @@ class Converter(Counted):
 
     def _result(self, x: Tensor, padded: tuple[int, int], path: Path) -> BFPTensor:
         axis = 1 if path is Path.channels else 0
-        kept = x.shape[1 - axis]
+        lines_in = x.shape[1 - axis]
 
         def grouped(values: Integers) -> Tensor:
             lines = values.reshape(padded) if axis else values.reshape(padded).T
-            return torch.from_numpy(np.ascontiguousarray(lines[:kept].reshape(kept, -1, GROUP)))
+            return torch.from_numpy(np.ascontiguousarray(lines[:lines_in].reshape(lines_in, -1, GROUP)))
 
         sign, magnitude, exponent = map(grouped, (self._fields.sign, self._magnitude, self._exponent))
         return BFPTensor(

@@ -64,14 +64,14 @@ class OffsetGenerator(Counted):
         rows, columns = (-(-size // side) * side for size, side in zip(bits.shape, (ROWS, COLUMNS), strict=True))
         padded = np.zeros((rows, columns), np.int64)
         padded[: bits.shape[0], : bits.shape[1]] = bits
-        kept = np.zeros(columns, np.int64)
+        extremes = np.zeros(columns, np.int64)
         for first in range(0, rows, ROWS):
             for channel in range(columns):
                 self.cycles += 1
-                found = self._tree(padded[first : first + ROWS, channel])
-                kept[channel] = self._larger(kept[channel : channel + 1], found)[0]
+                largest = self._tree(padded[first : first + ROWS, channel])
+                extremes[channel] = self._larger(extremes[channel : channel + 1], largest)[0]
                 self._count(register_bits=HALF_BITS)
-        return kept[: bits.shape[1]]
+        return extremes[: bits.shape[1]]
 
     def _tree(self, values: Integers) -> Integers:
         while len(values) > 1:

@@ -79,20 +79,20 @@ def groups_per_round(mode: Mode) -> int:
 
 def rounds(modes: Sequence[Mode]) -> list[tuple[Mode, int]]:
     """How groups, each in its mode, fall into rounds: the mode of each, and how many groups it has."""
-    found = []
+    in_rounds = []
     for mode, run in groupby(modes):
         count, most = len(list(run)), groups_per_round(mode)
-        found += [(mode, min(most, count - first)) for first in range(0, count, most)]
-    return found
+        in_rounds += [(mode, min(most, count - first)) for first in range(0, count, most)]
+    return in_rounds
 
 
 def cycles(modes: Sequence[Mode]) -> int:
     """From the operands of one group after another, each in its mode, to their sum."""
     if not modes:
         raise ValueError("a dot product wants at least one group")
-    found = rounds(modes)
-    mode, groups = found[-1]
-    return ROUND * len(found) + groups * sums_per_group(mode) + TAIL
+    in_rounds = rounds(modes)
+    mode, groups = in_rounds[-1]
+    return ROUND * len(in_rounds) + groups * sums_per_group(mode) + TAIL
 
 
 def linear_pairs(activations: BFPTensor, weights: Weights) -> list[Pair]:

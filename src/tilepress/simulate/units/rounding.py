@@ -14,9 +14,9 @@ Intermediate = Literal["fp32", "fp16"]  # what a group's sum becomes before it i
 
 @dataclass(frozen=True)
 class Width:
-    """`digits` of significand, hidden bit included; the exponent of the smallest normal number; the largest number."""
+    """`bits` of significand, hidden bit included; the exponent of the smallest normal number; the largest number."""
 
-    digits: int
+    bits: int
     least: int
     largest: float
 
@@ -29,7 +29,7 @@ WIDTHS: dict[Intermediate, Width] = {"fp32": FP32, "fp16": FP16}
 def nearest(value: Fraction, width: Width) -> float:
     """`value` in `width`; infinite where it rounds past the largest."""
     exponent = value.numerator.bit_length() - value.denominator.bit_length()
-    unit = Fraction(2) ** (max(exponent, width.least) - width.digits + 1)
+    unit = Fraction(2) ** (max(exponent, width.least) - width.bits + 1)
     rounded = round(value / unit) * unit
     size = math.inf if abs(rounded) > width.largest else float(abs(rounded))
     return -size if value < 0 else size
@@ -44,5 +44,5 @@ def multiply_add(a: float, b: float, c: float) -> float:
 
 def convert(integer: int, power: int, width: Width) -> float:
     """integer · 2^power in `width`, at most its largest number."""
-    found = nearest(integer * Fraction(2) ** power, width)
-    return max(-width.largest, min(found, width.largest))
+    rounded = nearest(integer * Fraction(2) ** power, width)
+    return max(-width.largest, min(rounded, width.largest))

@@ -7,7 +7,7 @@ from ....compression.search import bops_saving
 from ....formats import TENSOR_TYPES
 from ...item import Ours, Track
 from ...notes import ABSENT, HERE
-from ...options import CHECKED, SAMPLED, SUBJECT, Checked, Sampled, StudyModel, activation_study
+from ...options import CHECKED, SAMPLED, SUBJECT, Checked, Sampled, Subject, activation_study
 from ...published import read_paper
 from .mantissas import tuple_text
 
@@ -29,7 +29,7 @@ def search_time(
     """The search and GPTQ, timed one after the other on this CPU and the same text."""
     from ...studies.activations import Sizes, gptq_seconds
 
-    study = activation_study(StudyModel(model, batch=batch), "rtn", text, sampled)
+    study = activation_study(Subject(model, batch=batch), "rtn", text, sampled)
     search = study.search_seconds(tolerance, track)
     (gptq,) = [gptq_seconds(model, text, Sizes(**asdict(sampled))) for _ in track(range(1), "GPTQ")]
     yield Ours(model, "search", search, "s")
@@ -41,7 +41,7 @@ def search_time(
 def figure9(
     track: Track,
     *,
-    subject: StudyModel = SUBJECT,
+    subject: Subject = SUBJECT,
     text: str = "wikitext2",
     tolerance: float = 0.01,
     quantize: str = "rtn",
@@ -65,7 +65,7 @@ def figure9(
 def figure14(
     track: Track,
     *,
-    subject: StudyModel = SUBJECT,
+    subject: Subject = SUBJECT,
     texts: str = "wikitext2 ptb",
     quantize: str = "rtn",
     sampled: Sampled = SAMPLED,
@@ -83,7 +83,7 @@ def figure14(
 def table_2(
     track: Track,
     *,
-    subject: StudyModel = SUBJECT,
+    subject: Subject = SUBJECT,
     texts: str = "wikitext2 ptb",
     quantize: str = "rtn",
     checked: Checked = CHECKED,
@@ -107,7 +107,7 @@ def table_2(
 def figure18(
     track: Track,
     *,
-    subject: StudyModel = SUBJECT,
+    subject: Subject = SUBJECT,
     text: str = "wikitext2",
     quantize: str = "rtn",
     sampled: Sampled = SAMPLED,

@@ -12,7 +12,7 @@ from ....formats import TENSOR_TYPES, Anda
 from ....formats.bfp import GROUPS
 from ...item import Ours, Track
 from ...notes import ABSENT, HERE
-from ...options import CHECKED, SHORT, SUBJECT, Checked, StudyModel, activation_study
+from ...options import CHECKED, SHORT, SUBJECT, Checked, Subject, activation_study
 from ...published import read_paper
 
 PAPER = read_paper("anda")
@@ -26,7 +26,7 @@ SENSITIVE = "most sensitive type"
 def figure5(
     track: Track,
     *,
-    subject: StudyModel = SUBJECT,
+    subject: Subject = SUBJECT,
     text: str = "wikitext2",
     quantize: str = "rtn",
     checked: Checked = SHORT,
@@ -41,7 +41,7 @@ def figure5(
 def figure6(
     track: Track,
     *,
-    subject: StudyModel = SUBJECT,
+    subject: Subject = SUBJECT,
     text: str = "wikitext2",
     quantize: str = "rtn",
     checked: Checked = CHECKED,
@@ -61,7 +61,7 @@ def figure6(
 def figure7(
     track: Track,
     *,
-    subject: StudyModel = SUBJECT,
+    subject: Subject = SUBJECT,
     text: str = "wikitext2",
     quantize: str = "rtn",
     checked: Checked = SHORT,

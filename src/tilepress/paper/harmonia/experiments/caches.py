@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ...item import Ours, Track
 from ...notes import HERE
-from ...options import CHECKED, LEARNED, SUBJECT, Checked, Learned, StudyModel, kv_study
+from ...options import CHECKED, LEARNED, SUBJECT, Checked, Learned, Subject, kv_study
 from ...published import read_paper
 from .settings import ACTIVATIONS, TEXTS, WIDE, cache, cache_named, figures
 
@@ -16,7 +16,7 @@ RECOVERED = "share of the naive loss recovered"
 def ablation(
     track: Track,
     *,
-    subject: StudyModel = SUBJECT,
+    subject: Subject = SUBJECT,
     text: str = "wikitext2",
     activations: str = ACTIVATIONS,
     bits: int = 4,
@@ -47,7 +47,7 @@ def ablation(
 def offsets(
     track: Track,
     *,
-    subject: StudyModel = SUBJECT,
+    subject: Subject = SUBJECT,
     text: str = "wikitext2",
     format: str = "bfp4",
     checked: Checked = CHECKED,
@@ -63,7 +63,7 @@ def offsets(
 def rotation(
     track: Track,
     *,
-    subject: StudyModel = SUBJECT,
+    subject: Subject = SUBJECT,
     text: str = "wikitext2",
     format: str = "bfp4",
     checked: Checked = CHECKED,
@@ -86,7 +86,7 @@ def rotation(
 def context(
     track: Track,
     *,
-    subject: StudyModel = SUBJECT,
+    subject: Subject = SUBJECT,
     text: str = "wikitext2",
     caches: str = FORMATS,
     contexts: str = "512 1024",
@@ -104,7 +104,7 @@ def context(
 def retrieval(
     track: Track,
     *,
-    subject: StudyModel = SUBJECT,
+    subject: Subject = SUBJECT,
     text: str = "wikitext2",
     caches: str = "bfp8 bfp:m4 bfp4 bfp4/hybrid",
     contexts: str = "256",

@@ -6,7 +6,7 @@ from ....formats import BFP
 from ....formats.bfp import GROUPS
 from ...item import Ours, Track
 from ...notes import ABSENT, HERE
-from ...options import CHECKED, SHORT, SUBJECT, Checked, StudyModel, kv_study
+from ...options import CHECKED, SHORT, SUBJECT, Checked, Subject, kv_study
 from ...published import read_paper
 from .settings import ACTIVATIONS, FIGURE, WIDE, cache, figures
 
@@ -15,11 +15,7 @@ GAIN = "gain of relative accuracy"
 
 
 def figure4(
-    track: Track,
-    *,
-    subject: StudyModel = SUBJECT,
-    text: str = "wikitext2",
-    checked: Checked = SHORT,
+    track: Track, *, subject: Subject = SUBJECT, text: str = "wikitext2", checked: Checked = SHORT
 ) -> Iterator[Ours]:
     """Group size by mantissa, for the activations of linear layers and of attention alike."""
     from ....evaluate.kv_studies import Everywhere
@@ -35,7 +31,7 @@ def figure4(
 def figure5(
     track: Track,
     *,
-    subject: StudyModel = SUBJECT,
+    subject: Subject = SUBJECT,
     text: str = "wikitext2",
     activations: str = ACTIVATIONS,
     checked: Checked = CHECKED,
@@ -52,7 +48,7 @@ def figure5(
 def figure8(
     track: Track,
     *,
-    subject: StudyModel = SUBJECT,
+    subject: Subject = SUBJECT,
     text: str = "wikitext2",
     activations: str = ACTIVATIONS,
     checked: Checked = CHECKED,

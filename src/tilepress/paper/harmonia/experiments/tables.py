@@ -7,12 +7,12 @@ from typing import Any
 from ....formats.kv import PRESETS
 from ...item import Ours, Track
 from ...notes import ABSENT
-from ...options import CHECKED, LEARNED, Checked, Learned, StudyModel, kv_study
+from ...options import CHECKED, LEARNED, Checked, Learned, Subject, kv_study
 from ...published import read_paper
 from .settings import ACTIVATIONS, PERPLEXITY, TEXTS, cache
 
 PAPER = read_paper("harmonia")
-QUANTIZED = StudyModel(weights="int4:g128")
+QUANTIZED = Subject(weights="int4:g128")
 REDUCTION = "reduction"
 METHODS = ("Omniquant", "Anda-m4", "Anda-m6", "Anda-m8", "Harmonia, KV BFP8", "Harmonia, KV BFP4")
 CLAIMS = {
@@ -25,7 +25,7 @@ CLAIMS = {
 def table_1(
     track: Track,
     *,
-    subject: StudyModel = QUANTIZED,
+    subject: Subject = QUANTIZED,
     text: str = "wikitext2",
     checked: Checked = CHECKED,
     learned: Learned = LEARNED,

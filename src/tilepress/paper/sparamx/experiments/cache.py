@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...item import Ours, Track
 from ...notes import ABSENT
-from ...options import CHECKED, SUBJECT, Checked, StudyModel, kv_study
+from ...options import CHECKED, SUBJECT, Checked, Subject, kv_study
 from ...published import read_paper
 from .settings import FEW_LAYERS, FIGURE, GAIN, LLAMA, Decoding, joined, named, numbers
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 EMBEDDED = SUBJECT.model
 PAPER = read_paper("sparamx")
-MANY = StudyModel(batch=8)
+MANY = Subject(batch=8)
 LEVELS = "0 30 50 70"  # % of keys, and of values, that are zero
 CHOSEN = (30, 50)  # by the paper
 
@@ -41,7 +41,7 @@ def _cache(keys: int, values: int, number: str = "") -> Any:
 def figure14(
     track: Track,
     *,
-    subject: StudyModel = MANY,
+    subject: Subject = MANY,
     task: str = "piqa",
     number: str = "bfp8",
     levels: str = "0 30 50",
@@ -76,7 +76,7 @@ def _perplexities(study: "KvStudy", model: str, number: str, levels: str, track:
 def figure17(
     track: Track,
     *,
-    subject: StudyModel = SUBJECT,
+    subject: Subject = SUBJECT,
     text: str = "wikitext2",
     levels: str = LEVELS,
     checked: Checked = CHECKED,
@@ -90,7 +90,7 @@ def figure17(
 def figure18(
     track: Track,
     *,
-    subject: StudyModel = SUBJECT,
+    subject: Subject = SUBJECT,
     text: str = "wikitext2",
     number: str = "bfp8",
     levels: str = LEVELS,

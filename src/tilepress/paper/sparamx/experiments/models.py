@@ -126,12 +126,7 @@ OVER_STOCK, OVER_AVX = "sparse over stock", "AMX over AVX"
 
 
 def figure_12(
-    track: Track,
-    *,
-    model: str = LLAMA,
-    weights: str = SPARSE,
-    batches: str = "1 8 32",
-    decoding: Decoding = BATCHED,
+    track: Track, *, model: str = LLAMA, weights: str = SPARSE, batches: str = "1 8 32", decoding: Decoding = BATCHED
 ) -> Iterator[Ours]:
     """Throughput by batch: stock, dense and sparse kernels, with the matrix unit and without."""
     from .speed_study import RandomModel, kernel_note, kernel_sets, stock, unit_note
