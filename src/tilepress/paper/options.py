@@ -21,6 +21,14 @@ class Subject:
 
 
 @dataclass(frozen=True)
+class Studied(Subject):
+    """And a text; `quantize`: how weights that are compressed first are quantised."""
+
+    text: str = "wikitext2"
+    quantize: str = "rtn"
+
+
+@dataclass(frozen=True)
 class Checked:
     """Windows of so many tokens of the text, to judge on."""
 
@@ -43,7 +51,8 @@ class Learned(Sampled):
     steps: int = 8
 
 
-SUBJECT, CHECKED, SAMPLED, LEARNED = Subject(), Checked(), Sampled(), Learned()
+SUBJECT, STUDIED = Subject(), Studied()
+CHECKED, SAMPLED, LEARNED = Checked(), Sampled(), Learned()
 SHORT = Checked(tokens=128)  # of studies with many settings
 
 

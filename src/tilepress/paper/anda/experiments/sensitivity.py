@@ -12,7 +12,7 @@ from ....formats import TENSOR_TYPES, Anda
 from ....formats.bfp import GROUPS
 from ...item import Ours, Track
 from ...notes import ABSENT, HERE
-from ...options import CHECKED, SHORT, SUBJECT, Checked, Subject, activation_study
+from ...options import CHECKED, SHORT, STUDIED, Checked, Studied, activation_study
 from ...published import read_paper
 
 PAPER = read_paper("anda")
@@ -23,59 +23,38 @@ REMOVED = "mantissa bits removed within 1 %"
 SENSITIVE = "most sensitive type"
 
 
-def figure5(
-    track: Track,
-    *,
-    subject: Subject = SUBJECT,
-    text: str = "wikitext2",
-    quantize: str = "rtn",
-    checked: Checked = SHORT,
-) -> Iterator[Ours]:
+def figure5(track: Track, *, studied: Studied = STUDIED, checked: Checked = SHORT) -> Iterator[Ours]:
     """Loss by group size and mantissa."""
-    study = activation_study(subject, quantize, text, checked)
+    study = activation_study(studied, studied.quantize, studied.text, checked)
     formats = [Anda(uniform(bits), group) for group in GROUPS for bits in SWEEP]
     for format, loss in zip(formats, study.losses(formats, track, "formats"), strict=True):
-        yield Ours(f"{subject.model}, g{format.group}", f"m{format.mantissas[0]}", loss, "%")
+        yield Ours(f"{studied.model}, g{format.group}", f"m{format.mantissas[0]}", loss, "%")
 
 
-def figure6(
-    track: Track,
-    *,
-    subject: Subject = SUBJECT,
-    text: str = "wikitext2",
-    quantize: str = "rtn",
-    checked: Checked = CHECKED,
-) -> Iterator[Ours]:
+def figure6(track: Track, *, studied: Studied = STUDIED, checked: Checked = CHECKED) -> Iterator[Ours]:
     """Loss by mantissa, and how many bits can go for 1 %."""
-    study = activation_study(subject, quantize, text, checked)
+    study = activation_study(studied, studied.quantize, studied.text, checked)
     sweep = range(1, REST_BITS + 1)
     losses = dict(zip(sweep, study.losses([Anda(uniform(bits)) for bits in sweep], track, "mantissas"), strict=True))
     for bits, loss in losses.items():
-        yield Ours(subject.model, f"m{bits}", loss, "%")
+        yield Ours(studied.model, f"m{bits}", loss, "%")
     enough = [bits for bits in sweep if all(losses[more] <= 1 for more in sweep if more >= bits)]
     note = f"of FP16's {SIGNIFICAND}, the hidden bit included"
-    yield Ours(subject.model, REMOVED, SIGNIFICAND - min(enough) if enough else None, "bit", note)
+    yield Ours(studied.model, REMOVED, SIGNIFICAND - min(enough) if enough else None, "bit", note)
     yield from PAPER.absent("fig6", ABSENT)
 
 
-def figure7(
-    track: Track,
-    *,
-    subject: Subject = SUBJECT,
-    text: str = "wikitext2",
-    quantize: str = "rtn",
-    checked: Checked = SHORT,
-) -> Iterator[Ours]:
+def figure7(track: Track, *, studied: Studied = STUDIED, checked: Checked = SHORT) -> Iterator[Ours]:
     """Loss by the mantissa of one tensor type, the others at 13 bits."""
-    study = activation_study(subject, quantize, text, checked)
+    study = activation_study(studied, studied.quantize, studied.text, checked)
     points = [(place, bits) for place in range(len(TENSOR_TYPES)) for bits in SWEEP]
     formats = [Anda(_alone(place, bits)) for place, bits in points]
     worst: dict[str, float] = {}
     for (place, bits), loss in zip(points, study.losses(formats, track, "formats"), strict=True):
-        yield Ours(f"{subject.model}, {TENSOR_TYPES[place]}", f"m{bits}", loss, "%")
+        yield Ours(f"{studied.model}, {TENSOR_TYPES[place]}", f"m{bits}", loss, "%")
         if bits == SWEEP[0]:
             worst[TENSOR_TYPES[place]] = loss
-    yield Ours(subject.model, SENSITIVE, max(worst, key=worst.__getitem__), "", f"at {SWEEP[0]} bits")
+    yield Ours(studied.model, SENSITIVE, max(worst, key=worst.__getitem__), "", f"at {SWEEP[0]} bits")
     yield from PAPER.absent("fig7", ABSENT)
 
 

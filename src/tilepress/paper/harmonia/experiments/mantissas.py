@@ -1,6 +1,7 @@
 """Mantissas of all activations and of the cache: figures 4, 5 and 8."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from ....formats import BFP
 from ....formats.bfp import GROUPS
@@ -28,38 +29,39 @@ def figure4(
     yield from PAPER.absent("fig4", ABSENT)
 
 
-def figure5(
-    track: Track,
-    *,
-    subject: Subject = SUBJECT,
-    text: str = "wikitext2",
-    activations: str = ACTIVATIONS,
-    checked: Checked = CHECKED,
-) -> Iterator[Ours]:
+@dataclass(frozen=True)
+class Rounded(Subject):
+    """A model and a text; `activations`: the format of all but those in the cache."""
+
+    text: str = "wikitext2"
+    activations: str = ACTIVATIONS
+
+
+ROUNDED = Rounded()
+
+
+def figure5(track: Track, *, subject: Rounded = ROUNDED, checked: Checked = CHECKED) -> Iterator[Ours]:
     """The mantissa of the cache, all tokens alike."""
-    study = kv_study(subject, text, checked)
+    study = kv_study(subject, subject.text, checked)
     bits = range(8, 0, -1)
-    divergences = study.judge([cache(f"bfp:m{one}", activations=activations) for one in bits], track, "mantissas")
+    divergences = study.judge(
+        [cache(f"bfp:m{one}", activations=subject.activations) for one in bits], track, "mantissas"
+    )
     for one, divergence in zip(bits, divergences, strict=True):
         yield from figures(subject.model, divergence, f"m{one}")
     yield from PAPER.absent("fig5", ABSENT)
 
 
-def figure8(
-    track: Track,
-    *,
-    subject: Subject = SUBJECT,
-    text: str = "wikitext2",
-    activations: str = ACTIVATIONS,
-    checked: Checked = CHECKED,
-) -> Iterator[Ours]:
+def figure8(track: Track, *, subject: Rounded = ROUNDED, checked: Checked = CHECKED) -> Iterator[Ours]:
     """Without and with 8 bits for the first 32 and the last 64 tokens."""
-    study = kv_study(subject, text, checked)
+    study = kv_study(subject, subject.text, checked)
     bits = (6, 5, 4, 3, 2)
-    caches = [cache(f"bfp:m{one}{wide}", activations=activations) for one in bits for wide in ("", WIDE)]
+    caches = [cache(f"bfp:m{one}{wide}", activations=subject.activations) for one in bits for wide in ("", WIDE)]
     divergences = dict(zip(caches, study.judge(caches, track, "caches"), strict=True))
     for one in bits:
-        without, with_ = (divergences[cache(f"bfp:m{one}{wide}", activations=activations)] for wide in ("", WIDE))
+        without, with_ = (
+            divergences[cache(f"bfp:m{one}{wide}", activations=subject.activations)] for wide in ("", WIDE)
+        )
         yield from figures(f"{subject.model}, without", without, f"m{one}")
         yield from figures(f"{subject.model}, with", with_, f"m{one}")
         gain = 100 * (without.ratio.value / with_.ratio.value - 1)
