@@ -1,11 +1,15 @@
-// Row panels of activations times one block, its groups' scales applied to their sums, which stay in registers over the
-// K-panel. Sums<rows>, those of a row panel, brings
-//   Sums(from [rows, 16]); store(to)
+// Row panels of activations × one block, with scales applied per group. Accumulators stay in registers over the
+// K-panel.
+//
+// Sums<rows>, the accumulators of a row panel, provides
+//   Sums(from [rows, 16]), store(to)
 //   add(products [rows, 16], scales [16])
-// Tiles, the block's,
-//   reach(tile): as WholeTiles has it; at(tile): where it lies
-// and Scales, the K-panel's,
-//   next(index) [16]: called once for each group; until_break(): as group_pipeline.h has it; take_break(next index)
+// Tiles, those of the block:
+//   prepare(tile)         see WholeTiles in group_pipeline.h
+//   at(tile)              address
+// Scales, those of the K-panel:
+//   next(index)           [16] floats; called once per group
+//   until_break(), on_break(next index)   see group_pipeline.h
 #pragma once
 
 #include "matrix_unit/group_pipeline.h"
@@ -13,30 +17,30 @@
 namespace tilepress {
 namespace {
 
-// Tiles that were all decoded beforehand.
-class ReadyTiles {
+// Tiles decoded before.
+class PredecodedTiles {
  public:
-  explicit ReadyTiles(const uint16_t* tiles) : tiles_(tiles) {}
-  void reach(int64_t) {}
+  explicit PredecodedTiles(const uint16_t* tiles) : tiles_(tiles) {}
+  void prepare(int64_t) {}
   const uint16_t* at(int64_t tile) const { return tiles_ + tile * (kMaxTileBytes / 2); }
 
  private:
   const uint16_t* tiles_;
 };
 
-// Scales that are all floats beforehand.
-class ReadyScales {
+// Scales converted to float32 before.
+class PreloadedScales {
  public:
-  explicit ReadyScales(const float* scales) : scales_(scales) {}
+  explicit PreloadedScales(const float* scales) : scales_(scales) {}
   const float* next(int64_t index) const { return scales_ + index * kBlockNeurons; }
   static int64_t until_break() { return kNoBreak; }
-  static void take_break(int64_t) {}
+  static void on_break(int64_t) {}
 
  private:
   const float* scales_;
 };
 
-// How many of the weights' groups a K-panel meets, and the first of them.
+// The groups of weights that a K-panel overlaps.
 struct KPanelGroups {
   explicit KPanelGroups(const KPanel& weights) {
     first = weights.first / weights.format->group;
@@ -45,7 +49,7 @@ struct KPanelGroups {
   int64_t first, count;
 };
 
-// One row panel, as group_pipeline.h takes it. Groups is WholeTiles or SingleTiles.
+// A RowPanel of group_pipeline.h. Groups: WholeTiles or SingleTiles.
 template <class Sums, class Tiles, class Scales, class Groups>
 class Bf16RowPanel {
  public:
@@ -71,16 +75,16 @@ class Bf16RowPanel {
   const uint16_t* x(int64_t tile) const { return x_ + tile * tile_stride_; }
   int64_t x_stride() const { return x_stride_; }
   const uint16_t* weights(int64_t tile) const { return weights_.at(tile); }
-  [[gnu::always_inline]] void reach(int64_t tile) { weights_.reach(tile); }
+  [[gnu::always_inline]] void prepare(int64_t tile) { weights_.prepare(tile); }
   [[gnu::always_inline]] void add(const float* products) { sums_.add(products, scales_.next(scale_.next())); }
   int64_t until_break() const { return scales_.until_break(); }
-  [[gnu::always_inline]] void take_break() { scales_.take_break(scale_.now()); }
+  [[gnu::always_inline]] void on_break() { scales_.on_break(scale_.current()); }
   void store(float* to) const { sums_.store(to); }
 
  private:
   Tiles& weights_;
   Sums sums_;
-  ScaleOf scale_;
+  ScaleIndex scale_;
   Scales& scales_;
   const uint16_t* x_;
   int64_t tile_stride_, x_stride_, rows_;

@@ -1,5 +1,8 @@
-// Packed weights to rows of bf16. A Source gives codes, or rows, and Values make them what they stand for; one that is
-// sparse fills what was dropped with a code that stands for zero.
+// Packed weights to rows of bf16, eight inputs at a time. A Source reads codes, and its Values (bf16_values_avx512.h)
+// convert them. A Source provides
+//   accepts(weights)     dense ones
+//   next(values, rows)   the four rows of the next eight inputs, as two RowPairs
+//   consumed()           non-zeros so far; -1 if the block has fewer; 0 if dense
 #pragma once
 
 #include "linear/bf16_values_avx512.h"
@@ -9,7 +12,7 @@
 namespace tilepress {
 namespace {
 
-// Calls work(group, begin, end) for each group of the K-panel's first `inputs` inputs; the last takes what is left.
+// Calls work(group, begin, end) for each group of the first `inputs` inputs; padding belongs to the last group.
 template <class Work>
 [[gnu::always_inline]] inline void for_groups(const KPanel& weights, int64_t inputs, const Work& work) {
   const int64_t size = weights.format->group;
@@ -20,13 +23,10 @@ template <class Work>
   }
 }
 
-// Sources: next(values, rows) gives the four rows of the next eight inputs; taken(), the codes of a sparse K-panel so
-// far, -1 where its block has not so many.
-
-// Dense 4-bit codes, two lines in a vector. Only what Values::rows ignores or masks stands above the codes.
+// Dense 4-bit codes, two lines per vector. Values must ignore the bits above a code.
 class Dense4 {
  public:
-  static bool takes(const KPanel& weights) { return !weights.mask && weights.format->bits == 4; }
+  static bool accepts(const KPanel& weights) { return !weights.mask && weights.format->bits == 4; }
   Dense4(const KPanel& weights, uint8_t*) : at_(weights.packed) {}
 
   template <class Values>
@@ -49,10 +49,10 @@ class Dense4 {
   const uint8_t* at_;
 };
 
-// The same in 16-bit tiles.
+// The same for 16-bit tiles.
 class DenseNibbles {
  public:
-  static bool takes(const KPanel& weights) {
+  static bool accepts(const KPanel& weights) {
     return !weights.mask && weights.format->bits == 4 && weights.operand_bits == 16 && !weights.zeros;
   }
   DenseNibbles(const KPanel& weights, uint8_t*) : at_(weights.packed) {}
@@ -72,10 +72,10 @@ class DenseNibbles {
   const uint8_t* at_;
 };
 
-// Dense codes, a byte each: 8-bit ones where they lie, others unpacked beforehand.
+// Dense codes, one byte each: 8-bit codes in place, others after unpack_dense_bytes.
 class DenseBytes {
  public:
-  static bool takes(const KPanel& weights) { return !weights.mask && weights.format->bits <= 8; }
+  static bool accepts(const KPanel& weights) { return !weights.mask && weights.format->bits <= 8; }
   DenseBytes(const KPanel& weights, uint8_t* scratch) : at_(weights.format->bits == 8 ? weights.packed : scratch) {}
 
   template <class Values>
@@ -91,10 +91,11 @@ class DenseBytes {
   const uint8_t* at_;
 };
 
-// Kept codes become words of bf16 before they are expanded, in 16-bit tiles.
+// Codes for NonzerosAhead (nonzeros_avx512.h) that convert non-zeros to bf16 words before they are expanded, for 16-bit
+// tiles.
 
-// 4-bit codes. A byte is widened to two words, of which the second has its upper half; what stands above a code's four
-// bits does not count in a WordTable.
+// 4-bit codes. A byte is widened to two words, the second with its upper half; a WordTable ignores the bits above a
+// code.
 class NibbleWords {
  public:
   using Code = uint16_t;
@@ -113,41 +114,41 @@ class NibbleWords {
   WordTable table_;
 };
 
-// Other codes of at most eight bits, by their Values.
+// Other codes of at most eight bits, converted by Values.
 template <class Values>
 class ValueWords {
  public:
   using Code = uint16_t;
   static constexpr int kStep = 64;
 
-  explicit ValueWords(const KPanel& weights) : whole_(weights.format->bits == 8), fields_(weights), values_(weights) {}
+  explicit ValueWords(const KPanel& weights) : bytes_(weights.format->bits == 8), fields_(weights), values_(weights) {}
 
   [[gnu::always_inline]] void unpack(const uint8_t* in, uint16_t* out) const {
-    const RowPair rows = values_.rows(whole_ ? _mm512_loadu_si512(in) : fields_.line(in));
+    const RowPair rows = values_.rows(bytes_ ? _mm512_loadu_si512(in) : fields_.line(in));
     _mm512_storeu_si512(out, rows.first);
     _mm512_storeu_si512(out + kVectorBytes / 2, rows.second);
   }
 
  private:
-  bool whole_;
+  bool bytes_;
   Fields<0> fields_;
   Values values_;
 };
 
 #if defined(__AVX512BF16__)
-// Halves.
-struct HalfWords {
+// fp16.
+struct Fp16ToWords {
   using Code = uint16_t;
   static constexpr int kStep = kVectorBytes / 2;
 
-  explicit HalfWords(const KPanel&) {}
+  explicit Fp16ToWords(const KPanel&) {}
   [[gnu::always_inline]] static void unpack(const uint8_t* in, uint16_t* out) {
     _mm512_storeu_si512(out, Fp16Words::row(_mm512_loadu_si512(in)));
   }
 };
 #endif
 
-// Sparse codes, looked up where they are.
+// Sparse codes: expanded, then looked up.
 template <class Nonzeros>
 class SparseCodes {
  public:
@@ -168,7 +169,7 @@ class SparseCodes {
   const uint8_t* mask_;
 };
 
-// Sparse words of bf16, which are rows already: in 16-bit tiles.
+// Sparse bf16 words, which are rows once expanded; 16-bit tiles.
 template <class Nonzeros>
 class SparseRows {
  public:
@@ -190,9 +191,10 @@ class SparseRows {
   const uint8_t* mask_;
 };
 
+// Dense 16-bit codes.
 class DenseWords {
  public:
-  static bool takes(const KPanel& weights) { return !weights.mask && weights.format->bits == 16; }
+  static bool accepts(const KPanel& weights) { return !weights.mask && weights.format->bits == 16; }
   DenseWords(const KPanel& weights, uint8_t*) : at_(weights.packed) {}
 
   template <class Values>
@@ -209,67 +211,67 @@ class DenseWords {
   const uint8_t* at_;
 };
 
-// Calls work<Source, Values>() with the first pair that takes the weights; false where none does. These are for codes
-// of at most six bits.
+// Calls work<Source, Values>() with the first pair that supports the weights; false if none does. This one: codes of at
+// most six bits.
 template <class Work>
-bool with_small_rows(const KPanel& weights, const Work& work) {
+bool with_small_source(const KPanel& weights, const Work& work) {
   const auto values = [&]<class Source>() {
-    if (SmallWords::takes(weights)) return work.template operator()<Source, SmallWords>(), true;
-    if (Small::takes(weights)) return work.template operator()<Source, Small>(), true;
-    if (ZeroPoints::takes(weights)) return work.template operator()<Source, ZeroPoints>(), true;
+    if (SmallWords::accepts(weights)) return work.template operator()<Source, SmallWords>(), true;
+    if (SmallCodes::accepts(weights)) return work.template operator()<Source, SmallCodes>(), true;
+    if (ZeroPoints::accepts(weights)) return work.template operator()<Source, ZeroPoints>(), true;
     return false;
   };
   const int bits = weights.format->bits;
   if (bits > 6) return false;
   if (weights.mask && weights.operand_bits == 16 && !weights.zeros) {
     if (bits == 4) return work.template operator()<SparseRows<NonzerosAhead<NibbleWords>>, LookedUpWords>(), true;
-    return work.template operator()<SparseRows<NonzerosAhead<ValueWords<Small>>>, Bf16Words>(), true;
+    return work.template operator()<SparseRows<NonzerosAhead<ValueWords<SmallCodes>>>, Bf16Words>(), true;
   }
   if (weights.mask && bits == 4) return values.template operator()<SparseCodes<NonzerosAhead<Fields<4>>>>();
   if (weights.mask) return values.template operator()<SparseCodes<NonzerosAhead<Fields<0>>>>();
-  if (DenseNibbles::takes(weights)) return work.template operator()<DenseNibbles, WordTable>(), true;
-  if (Dense4::takes(weights)) return values.template operator()<Dense4>();
+  if (DenseNibbles::accepts(weights)) return work.template operator()<DenseNibbles, WordTable>(), true;
+  if (Dense4::accepts(weights)) return values.template operator()<Dense4>();
   return values.template operator()<DenseBytes>();
 }
 
-// The same for halves.
+// The same for fp16.
 template <class Work>
-bool with_half_rows([[maybe_unused]] const KPanel& weights, [[maybe_unused]] const Work& work) {
+bool with_fp16_source([[maybe_unused]] const KPanel& weights, [[maybe_unused]] const Work& work) {
 #if defined(__AVX512BF16__)
-  if (DenseWords::takes(weights)) return work.template operator()<DenseWords, Fp16Words>(), true;
-  return work.template operator()<SparseRows<NonzerosAhead<HalfWords>>, Bf16Words>(), true;
+  if (DenseWords::accepts(weights)) return work.template operator()<DenseWords, Fp16Words>(), true;
+  return work.template operator()<SparseRows<NonzerosAhead<Fp16ToWords>>, Bf16Words>(), true;
 #else
   return false;
 #endif
 }
 
-// The same for any. `ahead`: sparse codes of seven and eight bits are looked up before they are expanded, which is
-// better for rows that are multiplied at once, and worse for tiles of half the weights.
+// The same for all weights. `ahead`: look up sparse codes of seven and eight bits before they are expanded, which is
+// faster for rows that are multiplied at once, but slower for tiles at a density of 50 %.
 template <bool ahead, class Work>
-bool with_rows(const KPanel& weights, const Work& work) {
+bool with_source(const KPanel& weights, const Work& work) {
   const auto values = [&]<class Source>() {
-    if (Signed::takes(weights)) return work.template operator()<Source, Signed>(), true;
-    if (Large::takes(weights)) return work.template operator()<Source, Large>(), true;
+    if (SignedCodes::accepts(weights)) return work.template operator()<Source, SignedCodes>(), true;
+    if (LargeCodes::accepts(weights)) return work.template operator()<Source, LargeCodes>(), true;
     return false;
   };
-  if (weights.format->rounding == Rounding::fp16) return with_half_rows(weights, work);
-  if (DenseWords::takes(weights)) return work.template operator()<DenseWords, Bf16Words>(), true;
-  if (with_small_rows(weights, work)) return true;
-  if (DenseBytes::takes(weights)) return values.template operator()<DenseBytes>();
+  if (weights.format->rounding == Rounding::fp16) return with_fp16_source(weights, work);
+  if (DenseWords::accepts(weights)) return work.template operator()<DenseWords, Bf16Words>(), true;
+  if (with_small_source(weights, work)) return true;
+  if (DenseBytes::accepts(weights)) return values.template operator()<DenseBytes>();
   if (weights.format->bits == 16)
-    return work.template operator()<SparseRows<WholeNonzeros<uint16_t>>, Bf16Words>(), true;
+    return work.template operator()<SparseRows<InPlaceNonzeros<uint16_t>>, Bf16Words>(), true;
   if constexpr (ahead) {
     if (weights.operand_bits == 16 && !weights.zeros) {
-      if (!Signed::takes(weights))
-        return work.template operator()<SparseRows<NonzerosAhead<ValueWords<Large>>>, Bf16Words>(), true;
-      return work.template operator()<SparseRows<NonzerosAhead<ValueWords<Signed>>>, Bf16Words>(), true;
+      if (!SignedCodes::accepts(weights))
+        return work.template operator()<SparseRows<NonzerosAhead<ValueWords<LargeCodes>>>, Bf16Words>(), true;
+      return work.template operator()<SparseRows<NonzerosAhead<ValueWords<SignedCodes>>>, Bf16Words>(), true;
     }
   }
-  if (weights.format->bits == 8) return values.template operator()<SparseCodes<WholeNonzeros<uint8_t>>>();
+  if (weights.format->bits == 8) return values.template operator()<SparseCodes<InPlaceNonzeros<uint8_t>>>();
   return values.template operator()<SparseCodes<NonzerosAhead<Fields<0>>>>();
 }
 
-// Dense codes of other than 4, 8 and 16 bits to where DenseBytes looks for them.
+// Unpacks dense codes of 1–3 and 5–7 bits to `scratch`, where DenseBytes reads them.
 inline void unpack_dense_bytes(const KPanel& weights, uint8_t* scratch) {
   const int bits = weights.format->bits, count = tile_codes(weights.operand_bits);
   if (weights.mask || bits == 4 || bits >= 8) return;

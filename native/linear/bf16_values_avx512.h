@@ -1,7 +1,14 @@
-// Codes to values in bf16, as `vdpbf16ps` and AMX take them: one vector, a row, holds two inputs of 16 neurons.
+// Codes to bf16 values in the order of vdpbf16ps and AMX: a row is one vector, two inputs of 16 neurons.
 //
-// Codes come 64 at a time: four inputs of 16 neurons, in the order of the tile. They are looked up as words, or as
-// bytes, low and high halves apart, where 64 entries cost one instruction and 128 one a little longer.
+// A line is 64 codes, four inputs of 16 neurons in the order of the tile. Codes are looked up as words (vpermw), or as
+// low and high bytes apart: vpermb has 64 entries, vpermi2b 128.
+//
+// Values of bytes (SmallCodes, SmallWords, ZeroPoints, SignedCodes, LargeCodes) provide
+//   accepts(weights)    whether they support the weights
+//   begin_group(group)  called at the start of each group
+//   rows(codes)         the two rows of a line
+//   dropped()           code (or codes) that stand for zero, for the places of dropped weights
+// Values of words (16-bit tiles) provide begin_group(group) and row(words).
 #pragma once
 
 #include "linear/decode_bf16.h"
@@ -16,11 +23,11 @@ struct RowPair {
   __m512i first, second;  // inputs 0 and 1, inputs 2 and 3
 };
 
-// The bytes of 64 codes in the order in which interleaving two halves (`vpunpck`, within 128 bits) gives whole rows.
+// Order of the bytes of 64 codes in which interleaving low and high bytes (vpunpck, within 128 bits) gives whole rows.
 struct InterleavingOrder {
   constexpr explicit InterleavingOrder(int operand_bits) : places() {
     for (int i = 0; i < 64; ++i) {
-      const int second = i % 16 / 8, place = i / 16 * 8 + i % 8;  // which row, and where in it: 2 * neuron + input
+      const int second = i % 16 / 8, place = i / 16 * 8 + i % 8;  // the row, and the place in it: 2 * neuron + input
       const int in_bytes = 4 * (place / 2) + 2 * second + place % 2;
       places[i] = static_cast<uint8_t>(operand_bits == 8 ? in_bytes : 32 * second + place);
     }
@@ -34,7 +41,7 @@ inline __m512i interleaving_order(int operand_bits) {
   return _mm512_load_si512(operand_bits == 8 ? kOrderOf8.places : kOrderOf16.places);
 }
 
-// Low and high bytes of 64 values.
+// Low and high bytes of 64 values, for vpermb.
 struct ByteTable {
   explicit ByteTable(const uint16_t* values) {
     const auto* from = reinterpret_cast<const __m512i*>(values);
@@ -45,19 +52,19 @@ struct ByteTable {
         _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(upper_one)), _mm512_cvtepi16_epi8(upper_two), 1);
   }
 
-  // The first `count` entries again and again.
+  // Repeats the first `count` entries, a power of two, over the table: bits above a code are ignored then.
   void repeat(int count) {
     alignas(64) uint8_t places[64];
     for (int i = 0; i < 64; ++i) places[i] = static_cast<uint8_t>(i & (count - 1));
-    const __m512i again = _mm512_load_si512(places);
-    low = _mm512_permutexvar_epi8(again, low);
-    high = _mm512_permutexvar_epi8(again, high);
+    const __m512i order = _mm512_load_si512(places);
+    low = _mm512_permutexvar_epi8(order, low);
+    high = _mm512_permutexvar_epi8(order, high);
   }
 
   __m512i low, high;
 };
 
-// A code that stands for zero; -1 where there is none.
+// A code that stands for zero; -1 if there is none.
 inline int zero_code(const Format& format) {
   for (int code = 0; code < 1 << format.bits; ++code) {
     if (format.values[code] == 0.0f) return code;
@@ -78,17 +85,17 @@ class Values {
   __m512i order_, dropped_ = _mm512_setzero_si512();
 };
 
-// Codes of at most six bits; whatever lies above them in a byte is ignored where all codes are kept.
-class Small : public Values {
+// Codes of at most six bits. Dense weights may have anything in the bits above a code.
+class SmallCodes : public Values {
  public:
-  static bool takes(const KPanel& weights) {
+  static bool accepts(const KPanel& weights) {
     const Format& format = *weights.format;
     return format.bits <= 6 && !weights.zeros && (!weights.mask || format.bits < 6 || zero_code(format) >= 0);
   }
 
-  explicit Small(const KPanel& weights) : Values(weights) {
+  explicit SmallCodes(const KPanel& weights) : Values(weights) {
     const int bits = weights.format->bits;
-    const bool room = weights.mask && bits < 6;  // past the last code, where values are 0
+    const bool room = weights.mask && bits < 6;  // the entry after the last code is 0
     ByteTable table(weights.format->bf16s);
     if (!room) table.repeat(1 << bits);
     low_ = table.low;
@@ -105,7 +112,7 @@ class Small : public Values {
   __m512i low_, high_;
 };
 
-// For `vpshufb`: the first two bytes of each lane, or the last two, a word each.
+// For vpshufb: widens the first two bytes of each 32-bit lane, or the last two, to words.
 struct ToWords {
   constexpr explicit ToWords(int first) : places() {
     for (int i = 0; i < 64; ++i) places[i] = static_cast<uint8_t>(i % 2 ? 0x80 : i % 16 / 4 * 4 + first + i % 4 / 2);
@@ -114,12 +121,11 @@ struct ToWords {
 };
 constexpr ToWords kFirstToWords(0), kLastToWords(2);
 
-// Codes of at most five bits in 8-bit tiles, looked up as words, 32 at a time: only the lowest five bits of a word
-// count. The fifth bit is not of a 4-bit code, and one that the table repeats itself over, unless it means a dropped
-// code.
+// Codes of at most five bits in 8-bit tiles, looked up as words by vpermw, which uses the lowest five bits of a word.
+// For dense 4-bit codes the table is repeated, so that the fifth bit is ignored; for sparse ones it means "dropped".
 class SmallWords {
  public:
-  static bool takes(const KPanel& weights) {
+  static bool accepts(const KPanel& weights) {
     const Format& format = *weights.format;
     const bool fits = format.bits < 5 || (format.bits == 5 && (!weights.mask || zero_code(format) >= 0));
     return fits && !weights.zeros && weights.operand_bits == 8;
@@ -127,7 +133,7 @@ class SmallWords {
 
   explicit SmallWords(const KPanel& weights) {
     const int bits = weights.format->bits;
-    const bool room = weights.mask && bits < 5;  // past the last code, where values are 0
+    const bool room = weights.mask && bits < 5;  // the entry after the last code is 0
     table_ = _mm512_loadu_si512(weights.format->bf16s);
     if (bits == 4 && !weights.mask) table_ = _mm512_broadcast_i64x4(_mm512_castsi512_si256(table_));
     if (weights.mask) dropped_ = _mm512_set1_epi8(static_cast<char>(room ? 1 << bits : zero_code(*weights.format)));
@@ -149,11 +155,11 @@ class SmallWords {
   __m512i table_, dropped_ = _mm512_setzero_si512();
 };
 
-// Unsigned codes of at most four bits, looked up as floats, of which a lane's lowest four bits choose one, less the
-// zero point of the lane's neuron: eight bits and a sign, which bf16 holds.
+// Unsigned codes of at most four bits with zero points: looked up as float32 by vpermps, which uses the lowest four
+// bits of a lane, minus the neuron's zero point. The difference has eight bits and a sign, which bf16 represents.
 class ZeroPoints {
  public:
-  static bool takes(const KPanel& weights) {
+  static bool accepts(const KPanel& weights) {
     return weights.zeros && weights.format->bits <= 4 && weights.operand_bits == 8;
   }
 
@@ -180,7 +186,7 @@ class ZeroPoints {
     return _mm512_castps_si512(_mm512_sub_ps(_mm512_permutexvar_ps(codes, table_), zero_));
   }
 
-  // Two inputs of each neuron, as bf16: the upper halves of floats whose lower halves are empty.
+  // Two inputs of each neuron as bf16: the upper halves of floats whose lower halves are 0.
   [[gnu::always_inline]] __m512i row(__m512i first, __m512i second) const {
     return _mm512_or_si512(_mm512_srli_epi32(value(first), 16), value(second));
   }
@@ -191,15 +197,15 @@ class ZeroPoints {
   __m512i dropped_ = _mm512_setzero_si512();
 };
 
-// Eight-bit codes whose highest bit is the sign, as minifloats have it: a table of 128 magnitudes.
-class Signed : public Values {
+// 8-bit minifloats, whose highest bit is the sign: a table of 128 magnitudes.
+class SignedCodes : public Values {
  public:
-  static bool takes(const KPanel& weights) {
+  static bool accepts(const KPanel& weights) {
     const Format& format = *weights.format;
     return format.bits == 8 && format.rounding == Rounding::minifloat && format.values[0] == 0.0f;
   }
 
-  explicit Signed(const KPanel& weights) : Values(weights) {
+  explicit SignedCodes(const KPanel& weights) : Values(weights) {
     for (int i = 0; i < 2; ++i) {
       const ByteTable table(weights.format->bf16s + 64 * i);
       low_[i] = table.low;
@@ -220,14 +226,14 @@ class Signed : public Values {
 };
 
 // Any codes of seven or eight bits.
-class Large : public Values {
+class LargeCodes : public Values {
  public:
-  static bool takes(const KPanel& weights) {
+  static bool accepts(const KPanel& weights) {
     const Format& format = *weights.format;
     return format.bits >= 7 && format.bits <= 8 && !weights.zeros && (!weights.mask || zero_code(format) >= 0);
   }
 
-  explicit Large(const KPanel& weights) : Values(weights) {
+  explicit LargeCodes(const KPanel& weights) : Values(weights) {
     for (int i = 0; i < 4; ++i) {
       const ByteTable table(weights.format->bf16s + 64 * i);
       low_[i] = table.low;
@@ -251,15 +257,15 @@ class Large : public Values {
   __m512i low_[4], high_[4];
 };
 
-// 4-bit codes in 16-bit tiles, where a word a code is already a row: looked up as words, 32 at a time. Only the lowest
-// five bits of a word count, and the fifth, which is not of the code, is one that the table repeats itself over.
+// 4-bit codes in 16-bit tiles, where one word per code is a row already. Looked up by vpermw, which uses the lowest
+// five bits of a word; the table is repeated, so that the fifth is ignored.
 class WordTable {
  public:
   static constexpr bool kNoNegativeZero = true;
 
   explicit WordTable(const KPanel& weights) {
-    const __m256i once = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weights.format->bf16s));
-    const __m512i table = _mm512_broadcast_i64x4(once);
+    const __m256i values = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weights.format->bf16s));
+    const __m512i table = _mm512_broadcast_i64x4(values);
     table_ = _mm512_maskz_mov_epi16(_mm512_test_epi16_mask(table, _mm512_set1_epi16(0x7fff)), table);
   }
   void begin_group(int64_t) {}
@@ -269,6 +275,7 @@ class WordTable {
   __m512i table_;
 };
 
+// Words without a table.
 struct PlainWords {
   explicit PlainWords(const KPanel&) {}
   void begin_group(int64_t) {}
@@ -279,13 +286,13 @@ struct Bf16Words : PlainWords {
   static __m512i row(__m512i codes) { return codes; }
 };
 
-// None of them is -0.
+// bf16 words that a WordTable has looked up: none is -0.
 struct LookedUpWords : PlainWords {
   using PlainWords::PlainWords;
   static constexpr bool kNoNegativeZero = true;
 };
 
-// Halves have to be rounded, which is left to machines that do it at once.
+// fp16 has to be rounded to bf16: only where one instruction does it.
 #if defined(__AVX512BF16__)
 struct Fp16Words : PlainWords {
   using PlainWords::PlainWords;

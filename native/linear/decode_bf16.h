@@ -1,5 +1,4 @@
-// A K-panel of packed weights to bf16 tiles, any format, one code at a time: the way that takes everything. Simd is
-// what unpack_block.h asks for.
+// Decodes a K-panel to bf16 tiles one code at a time; supports every format. Simd: see unpack_block.h.
 #pragma once
 
 #include "pack/unpack_block.h"
@@ -8,7 +7,7 @@
 namespace tilepress {
 namespace {
 
-constexpr int kTileElements = kBlockNeurons * tile_inputs(16);  // of a bf16 tile
+constexpr int kTileElements = kBlockNeurons * tile_inputs(16);  // per bf16 tile
 
 inline float value_of(const Format& format, uint32_t code) {
   if (format.rounding == Rounding::bf16) return bf16_to_float(static_cast<uint16_t>(code));
@@ -16,23 +15,23 @@ inline float value_of(const Format& format, uint32_t code) {
   return format.values[code];
 }
 
-// One tile of codes, in the order of its operands, to one bf16 tile (16-bit operands) or two.
+// One tile of codes to one bf16 tile, if it has 16-bit operands, or two.
 template <class Code>
 void tile_to_bf16(const KPanel& weights, int64_t tile, const Code* codes, const uint8_t* keep, bool scaled,
                   uint16_t* out) {
   const Format& format = *weights.format;
   const int inputs = tile_inputs(weights.operand_bits);
   for (int input = 0; input < inputs; ++input) {
-    const int64_t in_k_panel = tile * inputs + input, group = (weights.first + in_k_panel) / format.group;
+    const int64_t at_input = tile * inputs + input, group = (weights.first + at_input) / format.group;
     for (int neuron = 0; neuron < kBlockNeurons; ++neuron) {
       const int from = element_index(neuron, input, weights.operand_bits);
       const int to = input / 32 * kTileElements + element_index(neuron, input % 32, 16);
       const int64_t at = group * kBlockNeurons + neuron;
       float value = value_of(format, codes[from]);
-      if (weights.zeros && in_k_panel < weights.inputs)
+      if (weights.zeros && at_input < weights.inputs)
         value -= static_cast<float>(weights.zeros[at]) * zero_step(format);
-      if (scaled && in_k_panel < weights.inputs) value *= load_scale(format.scale, weights.scales, at);
-      out[to] = in_k_panel < weights.inputs && (!keep || keep[from]) ? round_to_bf16(value) : uint16_t{0};
+      if (scaled && at_input < weights.inputs) value *= load_scale(format.scale, weights.scales, at);
+      out[to] = at_input < weights.inputs && (!keep || keep[from]) ? round_to_bf16(value) : uint16_t{0};
     }
   }
 }

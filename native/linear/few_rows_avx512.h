@@ -1,8 +1,7 @@
-// Weights decoded to rows of bf16 pairs in registers and multiplied at once, for a few rows of activations. A group's
-// products are summed before its scale is applied.
-// Products brings
-//   Number, of activations
-//   add(sums, pair, x): adds the products of four inputs to two sums
+// For a few rows of activations: weights are decoded to bf16 in registers and multiplied at once. Scales are applied to
+// the sums of a group. Products provides
+//   Number              type of the activations
+//   add(sums, pair, x)  sums[0], sums[1] += products of four inputs
 #pragma once
 
 #include "linear/bf16_rows_avx512.h"
@@ -10,14 +9,14 @@
 namespace tilepress {
 namespace {
 
-// Sums of several rows of activations; of few more than one for each, so that products need not wait for one another.
+// Accumulators of several rows; with few rows, several chains for each, to hide the latency of multiply-add.
 template <int rows>
 struct FewSums {
   static constexpr int kChains = rows == 1 ? 4 : 2;
-  __m512 of[rows][kChains];
+  __m512 sums[rows][kChains];
 
   void clear() {
-    for (auto& row : of) {
+    for (auto& row : sums) {
       for (auto& sum : row) sum = _mm512_setzero_ps();
     }
   }
@@ -27,21 +26,22 @@ struct FewSums {
                                   int64_t stride) {
     for (int i = 0; i < rows; ++i, x += stride) {
       for (int line = 0; line < kStepLines; ++line) {
-        products.add(of[i] + 2 * line % kChains, pairs[line], x + kLineInputs * line);
+        products.add(sums[i] + 2 * line % kChains, pairs[line], x + kLineInputs * line);
       }
     }
   }
 
   __m512 total(int row) const {
-    __m512 sum = _mm512_add_ps(of[row][0], of[row][1]);
-    if constexpr (kChains == 4) sum = _mm512_add_ps(sum, _mm512_add_ps(of[row][2], of[row][3]));
+    __m512 sum = _mm512_add_ps(sums[row][0], sums[row][1]);
+    if constexpr (kChains == 4) sum = _mm512_add_ps(sum, _mm512_add_ps(sums[row][2], sums[row][3]));
     return sum;
   }
 };
 
 template <class Source, class Values, ScaleType type, int rows, class Products>
-int64_t multiply_few(const Products& products, const KPanel& weights,
-                     const FloatActivations<typename Products::Number>& x, uint8_t* scratch, int64_t row, float* out) {
+int64_t multiply_few_rows(const Products& products, const KPanel& weights,
+                          const FloatActivations<typename Products::Number>& x, uint8_t* scratch, int64_t row,
+                          float* out) {
   Source source(weights, scratch);
   Values values(weights);
   __m512 accumulators[rows];
@@ -66,19 +66,19 @@ int64_t multiply_few(const Products& products, const KPanel& weights,
   return source.consumed();
 }
 
-// So many rows at a time, for which there are registers, then half as many and so on. Returns what Source::taken does.
+// `rows` rows at a time, as registers allow, then half as many, and so on. Returns Source::consumed().
 template <int rows, class Source, class Values, class Products>
-int64_t multiply_by(const Products& products, const KPanel& weights,
-                    const FloatActivations<typename Products::Number>& x, uint8_t* scratch, float* out, int64_t row = 0,
-                    int64_t consumed = 0) {
+int64_t multiply_row_batches(const Products& products, const KPanel& weights,
+                             const FloatActivations<typename Products::Number>& x, uint8_t* scratch, float* out,
+                             int64_t row = 0, int64_t consumed = 0) {
   for (; row + rows <= x.batch; row += rows) {
     with_scale_type(*weights.format, [&]<ScaleType type>() {
       consumed =
-          multiply_few<Source, Values, type, rows>(products, weights, x, scratch, row, out + row * kBlockNeurons);
+          multiply_few_rows<Source, Values, type, rows>(products, weights, x, scratch, row, out + row * kBlockNeurons);
     });
   }
   if constexpr (rows == 1) return consumed;
-  return multiply_by<(rows + 1) / 2, Source, Values>(products, weights, x, scratch, out, row, consumed);
+  return multiply_row_batches<(rows + 1) / 2, Source, Values>(products, weights, x, scratch, out, row, consumed);
 }
 
 }  // namespace

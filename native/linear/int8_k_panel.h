@@ -1,11 +1,12 @@
-// y = x · Wᵀ for one block of 16 neurons over a K-panel of inputs, integer activations and integer weights. Integer dot
-// products over each segment of inputs are exact; then, segment after segment,
-//   sum = fma(float(dot) [* unit], scale, sum)     rounded once (units are powers of two), on every instruction set
-//   alike.
-// This is the way that takes any weights: decode the whole K-panel to int8 operands, then multiply. Simd brings what
-// unpack_block.h asks for, and
-//   dot(operands, x, rows, sums): for each of 16 neurons, sums += the products of its operands in `rows` tile rows (a
-//   multiple of 4) with the 4 * rows activations x.
+// Integer activations × integer weights for one block over a K-panel. Dot products over a segment are exact integers;
+// then, segment after segment,
+//   sum = fma(float(dot) · unit, scale, sum)
+// which rounds once, since units are powers of two: results are bit-exact on every instruction set.
+//
+// This header supports all weights: decode the whole K-panel to int8 operands, then multiply. Simd provides what
+// unpack_block.h needs, and
+//   dot(operands, x, rows, sums)   sums [16] += dot products of 4 · rows inputs: operands [rows, 16, 4], x [rows, 4];
+//                                  rows is a multiple of 4
 #pragma once
 
 #include "pack/unpack_block.h"
@@ -14,16 +15,19 @@
 namespace tilepress {
 namespace {
 
-// Whether operands of a kind meet zero points: what is known beforehand need not be compiled.
-enum class MeetsZeroPoints { never, sometimes, always };
+// Whether a decoder's weights have zero points, known at compile time or not.
+enum class HasZeroPoints { never, sometimes, always };
 
-constexpr int kStepRows = 4;                // tile rows that hold 16 inputs, the least that a segment can have
-constexpr int kStepInputs = 4 * kStepRows;  // inputs of a step
+// A step is the smallest segment: 16 inputs, four rows of a tile.
+constexpr int kStepRows = 4;
+constexpr int kStepInputs = 4 * kStepRows;
 constexpr int kTileInputs = tile_inputs(8);
 
-// One segment of a K-panel: its inputs, and where its weights' scales lie.
+// One segment of a K-panel.
 struct Segment {
-  int64_t index, begin, end, group;
+  int64_t index;       // in the K-panel
+  int64_t begin, end;  // inputs, from the K-panel's first
+  int64_t group;       // of the block's scales and zero points
 };
 
 template <class Work>
@@ -37,11 +41,11 @@ template <class Work>
   }
 }
 
-// Quarters of a line of 64 codes.
+// Quarters of a line of 64 codes: as bytes, and as pairs of bytes.
 using Sixteen [[gnu::vector_size(16)]] = uint8_t;
 using EightPairs [[gnu::vector_size(16)]] = uint16_t;
 
-// Calls work(part of a line) for `count` bytes, whole lines at a time.
+// Calls work(address) for each `part` bytes of `count` codes, rounded up to whole lines.
 template <class Work>
 [[gnu::always_inline]] inline void for_parts(uint8_t* codes, int64_t count, int part, const Work& work) {
   for (int64_t line = 0; line < count; line += kLineCodes) {
@@ -49,7 +53,7 @@ template <class Work>
   }
 }
 
-// 4-bit codes to the integers that they stand for. Whole lines.
+// Replaces 4-bit codes by the integers they stand for. Whole lines.
 inline void look_up_integers(const Format& format, uint8_t* codes, int64_t count) {
   const auto table = load<Sixteen>(format.integers);
   for_parts(codes, count, sizeof(Sixteen), [&](uint8_t* at) __attribute__((always_inline)) {
@@ -58,7 +62,7 @@ inline void look_up_integers(const Format& format, uint8_t* codes, int64_t count
   });
 }
 
-// Lines of 16-bit tiles, two rows with two inputs of each neuron, to those of 8-bit tiles, one row with four.
+// Reorders lines of 16-bit tiles (two rows, two inputs per neuron) to lines of 8-bit tiles (one row, four inputs).
 inline void pairs_to_fours(uint8_t* operands, int64_t count) {
   const EightPairs first = {0, 8, 1, 9, 2, 10, 3, 11}, second = {4, 12, 5, 13, 6, 14, 7, 15};
   for (int64_t i = 0; i < count; i += kLineCodes) {
@@ -72,28 +76,28 @@ inline void pairs_to_fours(uint8_t* operands, int64_t count) {
   }
 }
 
-// Codes to the int8 operands that stand for them: looked up, or sign-extended, and 8-bit unsigned ones less 128. Whole
-// lines.
+// Replaces codes by int8 operands: looked up; or sign-extended; or, if unsigned 8-bit, minus 128. Whole lines.
 inline void to_operands(const Format& format, uint8_t* codes, int64_t count) {
   if (format.integers) return look_up_integers(format, codes, count);
   if (format.zero_point ? format.bits < 8 : format.bits == 8) return;
   const uint8_t flip = static_cast<uint8_t>(1 << (format.bits - 1));
-  const uint8_t less = format.zero_point ? 0 : flip;
+  const uint8_t offset = format.zero_point ? 0 : flip;
   for_parts(codes, count, kSimdBytes, [&](uint8_t* at) __attribute__((always_inline)) {
-    const Bytes operands = (load<Bytes>(at) ^ flip) - less;
+    const Bytes operands = (load<Bytes>(at) ^ flip) - offset;
     std::memcpy(at, &operands, sizeof(operands));
   });
 }
 
-// What 8-bit unsigned codes and their zero points are lowered by, so that they fit int8.
-inline int lowered(const Format& format) { return format.zero_point && format.bits == 8 ? 128 : 0; }
+// Subtracted from unsigned 8-bit codes, and their zero points, so that they fit int8.
+inline int code_offset(const Format& format) { return format.zero_point && format.bits == 8 ? 128 : 0; }
 
-// What a dot product of operands, times 2^zero_shift, is too large by, for each unit of the sum of x.
+// Zero point of a neuron, in the offset of its operands: dot product of weights = (dot product of operands) ·
+// 2^zero_shift - zero_of · (sum of x).
 inline int32_t zero_of(const KPanel& weights, int64_t group, int neuron) {
-  return weights.zeros ? weights.zeros[group * kBlockNeurons + neuron] - lowered(*weights.format) : 0;
+  return weights.zeros ? weights.zeros[group * kBlockNeurons + neuron] - code_offset(*weights.format) : 0;
 }
 
-// The 16 scales of a group, as floats.
+// The 16 scales of a group as float32.
 inline void load_scales(const KPanel& weights, int64_t group, float* scales) {
   if (weights.format->scale == ScaleType::fp32) {
     std::memcpy(scales, static_cast<const float*>(weights.scales) + group * kBlockNeurons,
@@ -105,13 +109,13 @@ inline void load_scales(const KPanel& weights, int64_t group, float* scales) {
   }
 }
 
-// Where in the scratch memory of a call its parts lie.
+// Part of `scratch` for decoded operands; the non-zeros are before it.
 inline uint8_t* operands_in(const KPanel& weights, uint8_t* scratch) {
   return scratch + (weights.tiles + 1) * kMaxTileBytes;
 }
 
-// The zero points of a group as operands of a tile row, four inputs of each neuron. Where there is a mask they are
-// codes.
+// Zero points of a group, as a tile row of operands: four inputs of each neuron. For sparse weights, whose zero points
+// are whole codes.
 inline ByteVector zero_operands(const KPanel& weights, int64_t group) {
   const int shift = zero_shift(*weights.format);
   uint32_t fours[kBlockNeurons];
@@ -123,8 +127,8 @@ inline ByteVector zero_operands(const KPanel& weights, int64_t group) {
   return operands;
 }
 
-// A dropped weight is zero, and its operand therefore the zero point of its group.
-inline void drop_to_zero_points(const KPanel& weights, int64_t tile, const uint8_t* keep, uint8_t* operands) {
+// Sets the operands of dropped weights, which are zero, to the zero point of their group.
+inline void fill_zero_points(const KPanel& weights, int64_t tile, const uint8_t* keep, uint8_t* operands) {
   int64_t last = -1;
   ByteVector zeros{};
   for (int row = 0; row < kBlockNeurons; ++row, keep += kVectorBytes, operands += kVectorBytes) {
@@ -136,8 +140,8 @@ inline void drop_to_zero_points(const KPanel& weights, int64_t tile, const uint8
   }
 }
 
-// The non-zeros of the K-panel, a byte each, and how many; -1 if the block has not so many. Streams can be read from
-// every eighth code on, where a byte begins: so up to kNonzerosBefore stand before them.
+// The non-zeros of a K-panel, one byte each; count is -1 if the block has fewer. Every eighth code of a bit stream
+// starts at a byte, so up to kNonzerosBefore codes of the previous K-panel are unpacked in front of them.
 constexpr int kNonzerosBefore = 7;
 struct Nonzeros {
   const uint8_t* codes;
@@ -155,7 +159,8 @@ Nonzeros unpack_nonzeros(const KPanel& weights, uint8_t* scratch) {
   return {scratch + before, count};
 }
 
-// Those of sparse weights in the order of their tiles. What was dropped is 0, which a looked-up code need not be.
+// Operands of sparse weights in the order of their tiles. Codes are looked up before they are expanded: what is dropped
+// is 0 then, which code 0 need not stand for.
 template <class Simd>
 int64_t expand_operands(const KPanel& weights, uint8_t* operands, uint8_t* scratch) {
   const Format& format = *weights.format;
@@ -164,18 +169,18 @@ int64_t expand_operands(const KPanel& weights, uint8_t* operands, uint8_t* scrat
   if (nonzeros.count < 0) return -1;
   if (format.integers) look_up_integers(format, scratch, nonzeros.count + kNonzerosBefore);
   const uint8_t* from = nonzeros.codes;
-  const bool shifted = format.zero_point;
+  const bool zero_points = format.zero_point;
   alignas(64) uint8_t keep[kMaxTileBytes];
   for (int64_t tile = 0; tile < weights.tiles; ++tile) {
     uint8_t* to = operands + tile * count;
-    from += Simd::expand(from, weights.mask + tile * mask_bytes, count, to, shifted ? keep : nullptr);
+    from += Simd::expand(from, weights.mask + tile * mask_bytes, count, to, zero_points ? keep : nullptr);
     if (!format.integers) to_operands(format, to, count);
-    if (shifted) drop_to_zero_points(weights, tile, keep, to);
+    if (zero_points) fill_zero_points(weights, tile, keep, to);
   }
   return nonzeros.count;
 }
 
-// All operands of the K-panel, as 8-bit tiles have them; returns the codes taken, or -1.
+// All operands of the K-panel, in the order of 8-bit tiles. Returns what linear kernels return.
 template <class Simd>
 int64_t decode_operands(const KPanel& weights, uint8_t* operands, uint8_t* scratch) {
   const Format& format = *weights.format;
@@ -195,10 +200,10 @@ int64_t decode_operands(const KPanel& weights, uint8_t* operands, uint8_t* scrat
   return consumed;
 }
 
-// Adds a segment's dot products to the K-panel's sums. In 32 bits: a segment has at most 2048 inputs of eight bits, or
-// 128 of more, and codes times 2^zero_shift, as zero points, have eight.
-inline void finish(const KPanel& weights, const IntegerActivations& x, const Segment& segment, int64_t row,
-                   const int32_t* dots, float* sums) {
+// Adds a segment's dot products, scaled, to the K-panel's sums. int32 suffices: a segment has at most 2048 inputs of
+// eight bits, or 128 of more, and codes · 2^zero_shift have eight bits, as zero points.
+inline void add_segment(const KPanel& weights, const IntegerActivations& x, const Segment& segment, int64_t row,
+                        const int32_t* dots, float* sums) {
   const int64_t at = row * x.segment_stride + segment.index;
   const int shift = zero_shift(*weights.format);
   for (int neuron = 0; neuron < kBlockNeurons; ++neuron) {
@@ -221,13 +226,13 @@ void multiply_row(const KPanel& weights, const IntegerActivations& x, const int8
       Simd::dot(from, line + x.stride + segment.begin, rows, dots);
       for (int32_t& dot : dots) dot *= kNineBitFactor;
       Simd::dot(from, line + segment.begin, rows, dots);
-      return finish(weights, x, segment, row, dots, sums);
+      return add_segment(weights, x, segment, row, dots, sums);
     }
     for (int limb = 0; limb < x.limb_count; ++limb) {
       for (int32_t& dot : dots) dot *= 1 << x.limb_bits;
       Simd::dot(from, x.limbs[limb] + row * x.stride + segment.begin, rows, dots);
     }
-    finish(weights, x, segment, row, dots, sums);
+    add_segment(weights, x, segment, row, dots, sums);
   });
   for (int neuron = 0; neuron < kBlockNeurons; ++neuron) out[neuron] += sums[neuron];
 }

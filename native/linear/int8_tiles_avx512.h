@@ -1,4 +1,6 @@
-// Packed integers to tiles of int8 operands, one after another.
+// Decoders of packed integers to int8 tiles, one tile after another:
+//   Decoder(weights, scratch); next(tile); consumed()
+//   kHigh: operands are 4-bit codes in the upper half of a byte; kHasZeroPoints
 #pragma once
 
 #include "linear/int8_epilogue_avx512.h"
@@ -7,33 +9,33 @@
 namespace tilepress {
 namespace {
 
-// What makes a code its operand: (code ^ flip) - less, as to_operands has it.
+// operand = (code ^ flip) - offset, as in to_operands.
 struct ToOperand {
   explicit ToOperand(const Format& format) {
     const int sign = 1 << (format.bits - 1);
     const bool flips = format.zero_point ? format.bits == 8 : format.bits < 8;
     flip = _mm512_set1_epi8(static_cast<char>(flips ? sign : 0));
-    less = _mm512_set1_epi8(static_cast<char>(flips && !format.zero_point ? sign : 0));
+    offset = _mm512_set1_epi8(static_cast<char>(flips && !format.zero_point ? sign : 0));
   }
 
-  __m512i operator()(__m512i codes) const { return _mm512_sub_epi8(_mm512_xor_si512(codes, flip), less); }
+  __m512i operator()(__m512i codes) const { return _mm512_sub_epi8(_mm512_xor_si512(codes, flip), offset); }
 
-  __m512i flip, less;
+  __m512i flip, offset;
 };
 
-// Operands of 4-bit codes are better sixteen times as large, in the upper halves of bytes. Unsigned ones are in steps
-// of a zero point then. Signed ones are too large: a sixteenth of a bf16 or fp16 scale is a float32, even of the
-// smallest, whose last place is 2^-137 or more.
-inline bool takes_high(const KPanel& weights) {
+// 4-bit codes are cheaper to decode to the upper half of a byte, 16 times too large. Unsigned ones are then in steps of
+// zero points; for signed ones the scale is divided by 16, which is exact in float32 for bf16 and fp16 scales, whose
+// last place is at least 2^-137.
+inline bool uses_high_nibbles(const KPanel& weights) {
   return weights.format->bits == 4 && !weights.zeros && has_half_scales(*weights.format);
 }
 
-// Sparse codes go straight to their places. `zero_points`: what was dropped has its group's.
+// Sparse codes, expanded straight into the tile. `zero_points`: dropped weights get the zero point of their group.
 template <class Nonzeros, bool zero_points>
 class SparseTiles {
  public:
-  static constexpr bool kHigh = std::is_same_v<Nonzeros, NonzerosAhead<HighFields>>;
-  static constexpr MeetsZeroPoints kMeetsZeroPoints = zero_points ? MeetsZeroPoints::always : MeetsZeroPoints::never;
+  static constexpr bool kHigh = std::is_same_v<Nonzeros, NonzerosAhead<HighNibbleFields>>;
+  static constexpr HasZeroPoints kHasZeroPoints = zero_points ? HasZeroPoints::always : HasZeroPoints::never;
 
   SparseTiles(const KPanel& weights, uint8_t* scratch)
       : weights_(weights), to_operand_(*weights.format), nonzeros_(weights, scratch), mask_(weights.mask) {
@@ -45,7 +47,7 @@ class SparseTiles {
   }
 
   [[gnu::noinline]] void next(int8_t* tile) {
-    Nonzeros nonzeros = nonzeros_;  // copies, that stores of bytes cannot be thought to change
+    Nonzeros nonzeros = nonzeros_;  // local copies: byte stores may alias members
     const ToOperand to_operand = to_operand_;
     const uint8_t* mask = mask_;
     for (int row = 0; row < kTileRows;
@@ -55,9 +57,9 @@ class SparseTiles {
         left_ -= kRows * kRowInputs;
       }
       nonzeros.template next<kRows, zero_points>(
-          mask, others_, [&](int line, __m512i codes) __attribute__((always_inline)) {
-            constexpr bool kAsTheyAre = kHigh || (Nonzeros::kBits == 8 && !zero_points);
-            _mm512_storeu_si512(tile + line * kVectorBytes, kAsTheyAre ? codes : to_operand(codes));
+          mask, fill_, [&](int line, __m512i codes) __attribute__((always_inline)) {
+            constexpr bool kNoConversion = kHigh || (Nonzeros::kBits == 8 && !zero_points);
+            _mm512_storeu_si512(tile + line * kVectorBytes, kNoConversion ? codes : to_operand(codes));
           });
     }
     prefetch_ahead(mask);
@@ -69,12 +71,12 @@ class SparseTiles {
   int64_t consumed() const { return nonzeros_.consumed(); }
 
  private:
-  static constexpr int kRowInputs = 4, kRows = 4;  // groups have whole steps of so many rows
+  static constexpr int kRowInputs = 4, kRows = 4;  // groups are whole multiples of kRows rows
 
-  // What pads the last tile is in the last group.
+  // Padding of the last tile belongs to the last group.
   void begin_group() {
     if (group_ >= last_) group_ = last_, left_ = std::numeric_limits<int64_t>::max();
-    others_ = kHigh ? zero_bytes(weights_, group_) : dropped(weights_, group_);
+    fill_ = kHigh ? zero_bytes(weights_, group_) : dropped(weights_, group_);
   }
 
   const KPanel& weights_;
@@ -82,19 +84,20 @@ class SparseTiles {
   Nonzeros nonzeros_;
   const uint8_t* mask_;
   int64_t group_, last_, left_;
-  __m512i others_;
+  __m512i fill_;
 };
 
+// Dense 4-bit codes.
 class NibbleTiles {
  public:
   static constexpr bool kHigh = false;
-  static constexpr MeetsZeroPoints kMeetsZeroPoints = MeetsZeroPoints::sometimes;
+  static constexpr HasZeroPoints kHasZeroPoints = HasZeroPoints::sometimes;
 
   NibbleTiles(const KPanel& weights, uint8_t*) : to_operand_(*weights.format), at_(weights.packed) {}
 
   [[gnu::noinline]] void next(int8_t* tile) {
     const __m512i low = _mm512_set1_epi8(15);
-    const ToOperand to_operand = to_operand_;  // copies, that stores of bytes cannot be thought to change
+    const ToOperand to_operand = to_operand_;  // local copies: byte stores may alias members
     const uint8_t* at = at_;
     for (int row = 0; row < kTileRows; row += 2, at += kVectorBytes, tile += 2 * kVectorBytes) {
       const __m512i pairs = _mm512_loadu_si512(at);
@@ -112,21 +115,21 @@ class NibbleTiles {
   const uint8_t* at_;
 };
 
-// Dense 4-bit codes in the upper halves of bytes.
+// Dense 4-bit codes, in the upper half of a byte.
 class HighNibbles {
  public:
   static constexpr bool kHigh = true;
-  static constexpr MeetsZeroPoints kMeetsZeroPoints = MeetsZeroPoints::never;
+  static constexpr HasZeroPoints kHasZeroPoints = HasZeroPoints::never;
 
   HighNibbles(const KPanel& weights, uint8_t*) : at_(weights.packed) {}
 
   [[gnu::always_inline]] void next(int8_t* tile) {
-    const __m512i high = _mm512_set1_epi8(static_cast<char>(0xf0)), raise = _mm512_set1_epi64(kRaise);
+    const __m512i high = _mm512_set1_epi8(static_cast<char>(0xf0)), to_high = _mm512_set1_epi64(kToHigh);
     const uint8_t* at = at_;
     for (int row = 0; row < kTileRows; row += 2, at += kVectorBytes, tile += 2 * kVectorBytes) {
       const __m512i pairs = _mm512_loadu_si512(at);
       prefetch_ahead(at);
-      _mm512_storeu_si512(tile, _mm512_gf2p8affine_epi64_epi8(pairs, raise, 0));
+      _mm512_storeu_si512(tile, _mm512_gf2p8affine_epi64_epi8(pairs, to_high, 0));
       _mm512_storeu_si512(tile + kVectorBytes, _mm512_and_si512(pairs, high));
     }
     at_ = at;
@@ -135,17 +138,17 @@ class HighNibbles {
   int64_t consumed() const { return 0; }
 
  private:
-  // The bits of a byte, as a matrix of bits makes them of another's: the upper four are its lower ones.
-  static constexpr int64_t kRaise = 0x01020408;
+  // Bit matrix of a shift left by four, for gf2p8affineqb.
+  static constexpr int64_t kToHigh = 0x01020408;
 
   const uint8_t* at_;
 };
 
-// Any other dense codes, by fields.
+// Dense codes of other widths.
 class FieldTiles {
  public:
   static constexpr bool kHigh = false;
-  static constexpr MeetsZeroPoints kMeetsZeroPoints = MeetsZeroPoints::sometimes;
+  static constexpr HasZeroPoints kHasZeroPoints = HasZeroPoints::sometimes;
 
   FieldTiles(const KPanel& weights, uint8_t*) : weights_(weights), at_(weights.packed) {}
 
@@ -165,7 +168,7 @@ class FieldTiles {
   const uint8_t* at_;
 };
 
-// Calls work<Decoder>() with the type of decoder that takes the weights.
+// Calls work<Decoder>() with a decoder that supports the weights.
 template <class Work>
 void with_int8_decoder(const KPanel& weights, const Work& work) {
   if (weights.mask) {

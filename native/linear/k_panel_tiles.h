@@ -1,5 +1,4 @@
-// The tiles of a K-panel, one after the other, as codes or what they are looked up as. Simd brings what unpack_block.h
-// asks for.
+// The tiles of a K-panel, one after another, as codes or as looked-up values. Simd provides what unpack_block.h needs.
 #pragma once
 
 #include "pack/unpack_block.h"
@@ -8,25 +7,25 @@
 namespace tilepress {
 namespace {
 
-// How a tile lies in memory, `pack` inputs of a neuron side by side in a lane, and what is done to its values.
+// Layout of a tile, with `pack` consecutive inputs of a neuron in a lane, and what is applied to its values.
 template <class CodeType, int inputs_a_lane, bool with_scale, bool with_zero>
 struct Kind {
   using Code = CodeType;
   static constexpr int pack = inputs_a_lane;
   static constexpr bool scaled = with_scale, zero_point = with_zero;
-  static constexpr int inputs = pack * kBlockNeurons;  // of a tile, as are
+  static constexpr int inputs = pack * kBlockNeurons;  // per tile
   static constexpr int codes = inputs * kBlockNeurons;
   static constexpr int code_bits = 8 * sizeof(Code);
   using Lanes = std::conditional_t<pack * sizeof(Code) == 4, Words, Halves>;
   using KeepLanes = std::conditional_t<pack == 4, Words, Halves>;
 };
 
-// A tile's codes and, where some are dropped and must be masked, keep bytes; else null.
+// A tile's codes, and keep bytes if dropped ones must be masked; otherwise null.
 struct Tile {
   const uint8_t *codes, *keep;
 };
 
-// How many codes the K-panel has, or -1 where they would be more than the block has left.
+// Number of non-zeros of the K-panel; -1 if the block has fewer left.
 template <class Kind>
 int64_t nonzero_codes(const KPanel& k_panel) {
   if (!k_panel.mask) return 0;
@@ -34,10 +33,10 @@ int64_t nonzero_codes(const KPanel& k_panel) {
   return k_panel.consumed + count > k_panel.limit ? -1 : count;
 }
 
-// A dense tile's 4-bit codes to what they stand for.
+// Looks up the 4-bit codes of a dense tile.
 template <class Table>
-void look_up_lines(const Table& table_there, int lines, const uint8_t* in, uint16_t* values) {
-  const Table table = table_there;
+void look_up_lines(const Table& shared_table, int lines, const uint8_t* in, uint16_t* values) {
+  const Table table = shared_table;  // a local copy: stores may alias it
   for (int line = 0; line < lines; line += 2, values += 2 * kLineCodes) {
     for (int at = 0; at < kVectorBytes; at += kSimdBytes, in += kSimdBytes) {
       const auto pairs = load<Bytes>(in);
@@ -47,7 +46,7 @@ void look_up_lines(const Table& table_there, int lines, const uint8_t* in, uint1
   }
 }
 
-// A K-panel's tiles, one after the other; codes, or what `Values` looks up before all else.
+// Reads a K-panel's tiles. If Values has look_up(codes, values), codes are looked up right after they are unpacked.
 template <class Simd, class Kind, class Values>
 class Tiles {
  public:
@@ -60,7 +59,7 @@ class Tiles {
     if (mask_) unpack_nonzeros(k_panel.consumed, nonzeros, scratch);
   }
 
-  // What the next tile takes, if the K-panel is sparse.
+  // Non-zeros of the next tile, if the K-panel is sparse.
   const typename Kind::Code* nonzeros() const { return nonzeros_; }
 
   Tile next() {
@@ -90,8 +89,7 @@ class Tiles {
   using Code = typename Kind::Code;
   static constexpr bool kLooksUp = requires(const Values& values) { values.look_up(Bytes{}, nullptr); };
 
-  // Codes of 8 and 16 bits are taken from where they lie. Of others the K-panel's need not start on a byte, but every
-  // eighth code does.
+  // Codes of 8 and 16 bits are read in place. Others need not start at a byte, but every eighth code does.
   void unpack_nonzeros(int64_t consumed, int64_t count, uint8_t* scratch) {
     if (bits_ >= 8) {
       nonzeros_ = reinterpret_cast<const Code*>(packed_) + consumed;

@@ -1,4 +1,4 @@
-// The scales of sixteen neurons at once.
+// Scales of 16 neurons at once.
 #pragma once
 
 #include <immintrin.h>
@@ -8,7 +8,7 @@
 namespace tilepress {
 namespace {
 
-// The sixteen scales of a group. `type` is known where this is inlined.
+// The 16 scales of a group as float32.
 template <ScaleType type>
 [[gnu::always_inline]] inline __m512 scales_of(const void* scales, int64_t group) {
   const int64_t at = group * kBlockNeurons;
@@ -20,15 +20,15 @@ template <ScaleType type>
     if constexpr (type == ScaleType::fp16) return _mm512_cvtph_ps(halves);
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
   }
-  // E8M0: exponents, but for the least one, which is a subnormal number, and the largest, which is none.
+  // E8M0: float32 exponents, except that code 0 is the subnormal 2^-127 and code 255 is NaN.
   const auto* from = reinterpret_cast<const __m128i*>(static_cast<const uint8_t*>(scales) + at);
   const __m512i codes = _mm512_cvtepu8_epi32(_mm_loadu_si128(from)), powers = _mm512_slli_epi32(codes, 23);
-  const __m512i least = _mm512_max_epu32(powers, _mm512_set1_epi32(1 << 22));
-  const __mmask16 none = _mm512_cmpeq_epi32_mask(codes, _mm512_set1_epi32(255));
-  return _mm512_castsi512_ps(_mm512_mask_mov_epi32(least, none, _mm512_set1_epi32(0x7fc00000)));
+  const __m512i scales_or_inf = _mm512_max_epu32(powers, _mm512_set1_epi32(1 << 22));
+  const __mmask16 is_nan = _mm512_cmpeq_epi32_mask(codes, _mm512_set1_epi32(255));
+  return _mm512_castsi512_ps(_mm512_mask_mov_epi32(scales_or_inf, is_nan, _mm512_set1_epi32(0x7fc00000)));
 }
 
-// Calls work<type>() with the type of the format's scales.
+// Calls work<type>() with the format's type of scales.
 template <class Work>
 void with_scale_type(const Format& format, const Work& work) {
   switch (format.scale) {

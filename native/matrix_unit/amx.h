@@ -1,5 +1,5 @@
-// The tile registers of AMX as tile_registers.h wants them. By assembly: the compiler's own functions take the numbers
-// of registers only as literals.
+// AMX as a Unit of tile_registers.h. Inline assembly, since the compiler's intrinsics accept tile numbers only as
+// literals, not as template arguments.
 #pragma once
 
 #include "matrix_unit/tile_registers.h"
@@ -8,7 +8,8 @@ namespace tilepress {
 namespace {
 
 struct AmxUnit {
-  // Sums and activations have `rows` rows, the latter of `row_bytes`; weights have a row for each four bytes of those.
+  // Accumulators and activations have `rows` rows; activations have `row_bytes` per row, weights one row for each four
+  // of those bytes.
   void begin(int rows, int row_bytes) { begin(rows, row_bytes, rows); }
   void begin(int rows, int row_bytes, int next_rows) {
     struct alignas(64) {

@@ -1,3 +1,4 @@
+// Per-group accumulation on AMX (linear/bf16_groups.h).
 #pragma once
 
 #include "linear/bf16_groups.h"
@@ -8,31 +9,31 @@ namespace tilepress {
 namespace {
 
 template <int rows>
-class VectorSums {
+class GroupSums {
  public:
-  [[gnu::always_inline]] explicit VectorSums(const float* from) {
+  [[gnu::always_inline]] explicit GroupSums(const float* from) {
 #pragma GCC unroll 16
-    for (int row = 0; row < rows; ++row) of_[row] = _mm512_loadu_ps(from + row * kBlockNeurons);
+    for (int row = 0; row < rows; ++row) sums_[row] = _mm512_loadu_ps(from + row * kBlockNeurons);
   }
 
   [[gnu::always_inline]] void store(float* to) const {
 #pragma GCC unroll 16
-    for (int row = 0; row < rows; ++row) _mm512_storeu_ps(to + row * kBlockNeurons, of_[row]);
+    for (int row = 0; row < rows; ++row) _mm512_storeu_ps(to + row * kBlockNeurons, sums_[row]);
   }
 
   [[gnu::always_inline]] void add(const float* products, const float* scales) {
-    const __m512 by = _mm512_loadu_ps(scales);
+    const __m512 scale = _mm512_loadu_ps(scales);
 #pragma GCC unroll 16
     for (int row = 0; row < rows; ++row) {
-      of_[row] = _mm512_fmadd_ps(_mm512_load_ps(products + row * kBlockNeurons), by, of_[row]);
+      sums_[row] = _mm512_fmadd_ps(_mm512_load_ps(products + row * kBlockNeurons), scale, sums_[row]);
     }
   }
 
  private:
-  __m512 of_[rows];
+  __m512 sums_[rows];
 };
 
-// The K-panel's scales as floats, all of them.
+// All scales of the K-panel as float32, in `scratch`.
 inline const float* group_scales(const KPanel& weights, uint8_t* scratch) {
   auto* scales = reinterpret_cast<float*>(scratch);
   const KPanelGroups groups(weights);
@@ -46,7 +47,7 @@ inline const float* group_scales(const KPanel& weights, uint8_t* scratch) {
 
 template <class Tiles, class Scales>
 void multiply_groups(const GroupProduct& product, Tiles& tiles, Scales& scales) {
-  GroupMultiplier<Bf16Unit, VectorSums, Tiles, Scales>(product, tiles, scales).run();
+  GroupMultiplier<Bf16Unit, GroupSums, Tiles, Scales>(product, tiles, scales).run();
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ struct Bf16Products {
   }
 };
 
-// What no Source takes, and what must meet its scales before it is summed, is decoded to tiles first; then it is bf16.
+// For weights that no Source supports, or that must be scaled before they are summed: decodes them to bf16 tiles first.
 int64_t multiply_decoded(const KPanel& weights, const FloatActivations<uint16_t>& x, float* out, uint8_t* scratch) {
   auto* tiles = reinterpret_cast<uint16_t*>(scratch + (weights.tiles + 1) * kMaxTileBytes);
   const int64_t consumed = decode_any<Vbmi2>(weights, scales_first(*weights.format), tiles, scratch);
@@ -31,7 +31,7 @@ int64_t multiply_decoded(const KPanel& weights, const FloatActivations<uint16_t>
   decoded.operand_bits = 16;
   decoded.mask = nullptr;
   decoded.packed = reinterpret_cast<uint8_t*>(tiles);
-  multiply_by<4, DenseWords, Bf16Words>(Bf16Products(), decoded, x, scratch, out);
+  multiply_row_batches<4, DenseWords, Bf16Words>(Bf16Products(), decoded, x, scratch, out);
   return consumed;
 }
 
@@ -39,8 +39,8 @@ int64_t linear_f32_bf16_any(const KPanel& weights, const FloatActivations<uint16
   if (scales_first(*weights.format)) return multiply_decoded(weights, x, out, scratch);
   unpack_dense_bytes(weights, scratch);
   int64_t consumed = 0;
-  const bool done = with_rows<true>(weights, [&]<class Source, class Values>() {
-    consumed = multiply_by<4, Source, Values>(Bf16Products(), weights, x, scratch, out);
+  const bool done = with_source<true>(weights, [&]<class Source, class Values>() {
+    consumed = multiply_row_batches<4, Source, Values>(Bf16Products(), weights, x, scratch, out);
   });
   return done ? consumed : multiply_decoded(weights, x, out, scratch);
 }

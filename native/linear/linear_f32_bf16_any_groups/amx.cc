@@ -1,4 +1,4 @@
-// Every tile of weights is decoded into a small buffer while the matrix unit multiplies those before.
+// Each tile is decoded into a small ring buffer while the matrix unit multiplies those before it.
 #include "linear/bf16_tiles_avx512.h"
 #include "matrix_unit/amx_groups.h"
 
@@ -6,11 +6,11 @@ namespace tilepress {
 namespace {
 
 template <class Decoder>
-class DecodedTiles {
+class StreamedTiles {
  public:
-  DecodedTiles(Decoder& decoder, int64_t count) : decoder_(decoder), count_(count) {}
+  StreamedTiles(Decoder& decoder, int64_t count) : decoder_(decoder), count_(count) {}
 
-  [[gnu::always_inline]] void reach(int64_t tile) {
+  [[gnu::always_inline]] void prepare(int64_t tile) {
     if (tile < count_) decoder_.next(buffers_[tile & (kBuffers - 1)]);
   }
   const uint16_t* at(int64_t tile) const { return buffers_[tile & (kBuffers - 1)]; }
@@ -22,11 +22,11 @@ class DecodedTiles {
   alignas(64) uint16_t buffers_[kBuffers][kMaxTileBytes / 2];
 };
 
-// The K-panel's scales as floats, some groups at a time, and those of as many groups more asked for: they lie far from
-// the codes, and waiting for all of a block's beforehand took up to 7 % of its time.
-class ScalesAhead {
+// The K-panel's scales as float32, kAtOnce groups at a time, while the next kAtOnce are prefetched: they are far from
+// the codes, and loading all of a block's scales first cost up to 7 % of its time.
+class StreamedScales {
  public:
-  explicit ScalesAhead(const KPanel& weights) : weights_(weights), groups_(weights) { take_break(0); }
+  explicit StreamedScales(const KPanel& weights) : weights_(weights), groups_(weights) { on_break(0); }
 
   [[gnu::always_inline]] const float* next(int64_t index) {
     --left_;
@@ -34,7 +34,7 @@ class ScalesAhead {
   }
   int64_t until_break() const { return left_; }
 
-  [[gnu::noinline]] void take_break(int64_t index) {
+  [[gnu::noinline]] void on_break(int64_t index) {
     first_ = index;
     left_ = kAtOnce;
     const int64_t count = least(left_, groups_.count - index), from = groups_.first + index;
@@ -61,15 +61,15 @@ class ScalesAhead {
   alignas(64) float scales_[kAtOnce * kBlockNeurons];
 };
 
-// Codes of more than six bits are left to other ways: their scales are few beside them.
+// Supports codes of at most six bits. With wider ones, scales are too small a part for this to pay.
 bool linear_f32_bf16_any_groups(const GroupProduct& product, int64_t* consumed, uint8_t* scratch) {
   const KPanel& weights = *product.weights;
   unpack_dense_bytes(weights, scratch);
-  return with_small_rows(weights, [&]<class Source, class Values>() {
+  return with_small_source(weights, [&]<class Source, class Values>() {
     using Decoder = TileDecoder<Source, Values, ScaleType::none>;
     Decoder decoder(weights, scratch);
-    DecodedTiles<Decoder> tiles(decoder, product.count);
-    ScalesAhead scales(weights);
+    StreamedTiles<Decoder> tiles(decoder, product.count);
+    StreamedScales scales(weights);
     multiply_groups(product, tiles, scales);
     *consumed = decoder.consumed();
   });

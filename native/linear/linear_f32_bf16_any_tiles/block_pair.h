@@ -1,7 +1,9 @@
-// Blocks, one or two at a time, times one or two row panels of activations: every tile of weights is decoded into a
-// small buffer while the matrix unit multiplies the one before, so that neither memory nor the unit waits for the
-// other. Unit is that of bf16_row_panels.h; Decoder brings next(tile), and may bring holds(): in the end, whether what
-// it gave was right.
+// One or two blocks × one or two row panels of activations. Each tile is decoded into a small buffer while the matrix
+// unit multiplies the one before, so that neither memory nor the unit waits for the other.
+//
+// Unit: see bf16_row_panels.h. A Decoder provides
+//   next(tile)          decodes the next tile
+//   assumption_held()   optional; false at the end if its tiles were wrong
 #pragma once
 
 #include "linear/bf16_row_panels.h"
@@ -15,7 +17,7 @@ void begin_blocks(Unit& unit, const Bf16Blocks& all) {
   unit.begin(least(rows, kTileRows), kVectorBytes, rows > kTileRows ? rows - kTileRows : rows);
 }
 
-// One block, from `index` on, or two.
+// Block `index`, and the next one unless `two` is null.
 template <class Unit, class Decoder>
 class PairMultiplier {
  public:
@@ -30,7 +32,7 @@ class PairMultiplier {
                 {all.out + index * sums, all.out + (index + 1) * sums}};
   }
 
-  // False, with nothing added, where a decoder was wrong.
+  // False, with nothing added, if a decoder's assumption did not hold.
   bool run() {
     if (all_.x.rows > kTileRows) return two_ ? run_with<true, true>() : run_with<true, false>();
     return two_ ? run_with<false, true>() : run_with<false, false>();
@@ -39,32 +41,32 @@ class PairMultiplier {
  private:
   static constexpr int kTile = kMaxTileBytes / 2;  // values
 
-  template <bool row_panels, bool blocks>
+  template <bool two_row_panels, bool two_blocks>
   bool run_with() {
-    clear_sums<Unit, row_panels, blocks>(unit_);
-    decode<blocks>(0);
+    clear_sums<Unit, two_row_panels, two_blocks>(unit_);
+    decode<two_blocks>(0);
     const uint16_t* x = all_.x.first;
     const int64_t count = all_.tiles, next = all_.x.row_panel_stride, step = all_.x.tile_stride;
     const int64_t stride = all_.x.row_stride * int64_t{sizeof *x};
     for (int64_t tile = 0; tile < count; ++tile, x += step) {
-      if (tile + 1 < count) decode<blocks>(tile + 1);
+      if (tile + 1 < count) decode<two_blocks>(tile + 1);
       const auto& buffer = buffers_[tile % 2];
-      add_tiles<Unit, row_panels, blocks>(unit_, x, x + next, buffer[0], buffer[1], stride);
+      add_tiles<Unit, two_row_panels, two_blocks>(unit_, x, x + next, buffer[0], buffer[1], stride);
     }
-    if constexpr (requires { one_.holds(); }) {
-      if (!one_.holds() || (blocks && !two_->holds())) return false;
+    if constexpr (requires { one_.assumption_held(); }) {
+      if (!one_.assumption_held() || (two_blocks && !two_->assumption_held())) return false;
     }
     add_row_panel<Unit, 0>(unit_, product_, 0, 0);
-    if constexpr (blocks) add_row_panel<Unit, 1>(unit_, product_, 1, 0);
-    if constexpr (row_panels) add_row_panel<Unit, 2>(unit_, product_, 0, 1);
-    if constexpr (row_panels && blocks) add_row_panel<Unit, 3>(unit_, product_, 1, 1);
+    if constexpr (two_blocks) add_row_panel<Unit, 1>(unit_, product_, 1, 0);
+    if constexpr (two_row_panels) add_row_panel<Unit, 2>(unit_, product_, 0, 1);
+    if constexpr (two_row_panels && two_blocks) add_row_panel<Unit, 3>(unit_, product_, 1, 1);
     return true;
   }
 
-  template <bool blocks>
+  template <bool two_blocks>
   [[gnu::always_inline]] void decode(int64_t tile) {
     one_.next(buffers_[tile % 2][0]);
-    if constexpr (blocks) two_->next(buffers_[tile % 2][1]);
+    if constexpr (two_blocks) two_->next(buffers_[tile % 2][1]);
   }
 
   Unit& unit_;
@@ -75,7 +77,7 @@ class PairMultiplier {
   alignas(64) uint16_t buffers_[2][2][kTile];
 };
 
-// Calls work(index, whether two go together) for all blocks, until it returns false.
+// Calls work(index, two) for all blocks, `two` if block index + 1 goes with it; stops if work returns false.
 template <class Work>
 bool for_pairs(int64_t count, bool in_pairs, const Work& work) {
   for (int64_t index = 0; index < count;) {

@@ -6,10 +6,10 @@
 namespace tilepress {
 namespace {
 
-// Tiles that were all decoded beforehand, handed out one by one.
-class ReadyTiles {
+// Tiles decoded before, copied out one by one.
+class PredecodedTiles {
  public:
-  explicit ReadyTiles(const uint16_t* tiles) : at_(tiles) {}
+  explicit PredecodedTiles(const uint16_t* tiles) : at_(tiles) {}
   void next(uint16_t* tile) {
     std::memcpy(tile, at_, kMaxTileBytes);
     at_ += kMaxTileBytes / 2;
@@ -19,7 +19,7 @@ class ReadyTiles {
   const uint16_t* at_;
 };
 
-// `scratch` has room for the non-zeros and the tiles of both blocks.
+// `scratch`: non-zeros, then the tiles of both blocks.
 bool linear_f32_bf16_any_tiles(const Bf16Blocks& all, int64_t* consumed, uint8_t* scratch) {
   Bf16Unit unit;
   begin_blocks(unit, all);
@@ -32,8 +32,8 @@ bool linear_f32_bf16_any_tiles(const Bf16Blocks& all, int64_t* consumed, uint8_t
       consumed[index + block] = decode_any<Scalar>(k_panel, all.scaled, tiles[block], scratch);
       if (consumed[index + block] < 0) return true;
     }
-    ReadyTiles one(tiles[0]), two(tiles[1]);
-    return PairMultiplier<Bf16Unit, ReadyTiles>(unit, all, index, one, both ? &two : nullptr).run();
+    PredecodedTiles one(tiles[0]), two(tiles[1]);
+    return PairMultiplier<Bf16Unit, PredecodedTiles>(unit, all, index, one, both ? &two : nullptr).run();
   });
   return true;
 }

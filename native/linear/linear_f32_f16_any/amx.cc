@@ -1,6 +1,6 @@
-// Weights that fp16 holds, as fp16 in registers, multiplied at once with activations of fp16: 32 products take one
-// place where `vdpbf16ps` takes four. Sums of fp16 are those of a tile's 32 inputs, of at most sixteen products each;
-// numbers that are subnormal count, and cost nothing.
+// For weights that fp16 represents exactly: decoded to fp16 in registers and multiplied at once with fp16 activations,
+// at four times the rate of vdpbf16ps. fp16 sums cover one tile's 32 inputs, at most 16 products each; subnormals are
+// kept, at no cost.
 #include "linear/bf16_rows_avx512.h"
 #include "tilepress/linear.h"
 
@@ -10,8 +10,8 @@ namespace {
 constexpr int kTileInputs = tile_inputs(16);
 static_assert(kTileInputs == kHalfGroup && kStepInputs == 8);
 
-// Values make vectors of fp16 of a line of 64 codes; kScaled: which may have scales. As interleaving leaves them, a
-// vector has inputs 0 and 1 of eight neurons in its lower half and 2 and 3 of the same in its upper one.
+// Values (see bf16_values_avx512.h) that give vectors of fp16; kScaled: the format may have scales. Interleaved ones
+// have inputs 0 and 1 of eight neurons in the lower half of a vector, and inputs 2 and 3 of the same in the upper half.
 struct Interleaved {
   static constexpr bool kScaled = true;
   static void begin_group(int64_t) {}
@@ -22,7 +22,7 @@ struct Interleaved {
   }
 };
 
-// Codes with as many bits of exponent as fp16: they are its upper bytes.
+// E5M2: codes are the upper bytes of fp16.
 struct UpperBytes : Interleaved {
   static constexpr bool kScaled = false;
   explicit UpperBytes(const KPanel&) {}
@@ -30,26 +30,25 @@ struct UpperBytes : Interleaved {
   static RowPair rows(__m512i codes) { return interleave(_mm512_setzero_si512(), codes); }
 };
 
-// Codes with one bit less: the last is the first of the lower byte.
+// E4M3: one bit of exponent less, so the last bit of a code is the first of the lower byte.
 struct ShiftedBytes : Interleaved {
   explicit ShiftedBytes(const KPanel&) {}
   static __m512i dropped() { return _mm512_setzero_si512(); }
 
   static RowPair rows(__m512i codes) {
-    // From its lowest byte on, a byte for each bit of a result from the highest on: which bits of a code make it.
+    // Bit matrices for gf2p8affineqb: from the lowest byte on, one byte for each bit of the result from the highest on.
     constexpr int64_t kUpper = 0x02'04'08'10'20'40'00'80, kLower = 0x01;
     const __m512i upper = _mm512_gf2p8affine_epi64_epi8(codes, _mm512_set1_epi64(kUpper), 0);
     return interleave(_mm512_gf2p8affine_epi64_epi8(codes, _mm512_set1_epi64(kLower), 0), upper);
   }
 };
 
-// Codes of at most six bits, looked up, low and high bytes apart; whatever lies above them is ignored where all are
-// kept.
+// Codes of at most six bits, looked up, low and high bytes apart. Dense weights may have anything in the bits above.
 class HalfTable : public Interleaved {
  public:
   explicit HalfTable(const KPanel& weights) : table_(weights.format->halves) {
     const Format& format = *weights.format;
-    const bool room = weights.mask && format.bits < 6;  // past the last code, where values are 0
+    const bool room = weights.mask && format.bits < 6;  // the entry after the last code is 0
     if (!room) table_.repeat(1 << format.bits);
     if (weights.mask) dropped_ = _mm512_set1_epi8(static_cast<char>(room ? 1 << format.bits : zero_code(format)));
   }
@@ -64,7 +63,7 @@ class HalfTable : public Interleaved {
   __m512i dropped_ = _mm512_setzero_si512();
 };
 
-// Codes that are fp16: a vector has two inputs of all neurons.
+// fp16 codes: a vector has two inputs of all neurons.
 struct HalfCodes {
   static constexpr bool kScaled = false;
   explicit HalfCodes(const KPanel&) {}
@@ -87,13 +86,13 @@ __m512i pair_at(const uint16_t* x) {
   return std::bit_cast<__m256h>(half ? _mm512_extracti64x4_epi64(bits, 1) : _mm512_castsi512_si256(bits));
 }
 
-// Sums of a tile for several rows of activations, two vectors each.
+// fp16 sums of a tile for several rows of activations, two vectors each.
 template <class Values, int rows>
 struct TileSums {
   static constexpr bool kInterleaved = std::is_base_of_v<Interleaved, Values>;
 
   TileSums() {
-    for (auto& row : of) row[0] = row[1] = _mm512_setzero_ph();
+    for (auto& row : half_sums) row[0] = row[1] = _mm512_setzero_ph();
   }
 
   [[gnu::always_inline]] void add(const RowPair* pairs, const uint16_t* x, int64_t stride) {
@@ -101,27 +100,28 @@ struct TileSums {
       for (int line = 0; line < kStepLines; ++line) {
         const __m512i first = pair_at(x + kLineInputs * line), second = pair_at(x + kLineInputs * line + 2);
         const __m512i both = _mm512_mask_mov_epi32(first, 0xff00, second);
-        add_product(of[i][0], pairs[line].first, kInterleaved ? both : first);
-        add_product(of[i][1], pairs[line].second, kInterleaved ? both : second);
+        add_product(half_sums[i][0], pairs[line].first, kInterleaved ? both : first);
+        add_product(half_sums[i][1], pairs[line].second, kInterleaved ? both : second);
       }
     }
   }
 
-  // Adds what they stand for, a float for each input of a pair.
+  // sums [rows, 2 vectors] += fp16 sums · unit: two floats per neuron, one for each input of a pair.
   [[gnu::always_inline]] void add_to(__m512 (*sums)[2], const float* units, int64_t unit_stride) const {
     for (int i = 0; i < rows; ++i) {
       const __m512 unit = _mm512_set1_ps(units[i * unit_stride]);
-      const __m512h whole = _mm512_add_ph(of[i][0], of[i][1]);  // of rows
+      const __m512h whole = _mm512_add_ph(half_sums[i][0], half_sums[i][1]);  // if not interleaved
       for (int part = 0; part < 2; ++part) {
-        const __m256h halves =
-            kInterleaved ? _mm256_add_ph(half_of(of[i][part], 0), half_of(of[i][part], 1)) : half_of(whole, part);
+        const __m256h halves = kInterleaved
+                                   ? _mm256_add_ph(half_of(half_sums[i][part], 0), half_of(half_sums[i][part], 1))
+                                   : half_of(whole, part);
         sums[i][part] = _mm512_fmadd_ps(_mm512_cvtph_ps(std::bit_cast<__m256i>(halves)), unit, sums[i][part]);
       }
     }
   }
 
-  // Sums of pairs, in the order of neurons.
-  [[gnu::always_inline]] static __m512 in_order(const __m512* sums) {
+  // Adds the two floats of each neuron, and puts neurons in order.
+  [[gnu::always_inline]] static __m512 sum_pairs(const __m512* sums) {
     constexpr int kFirst = 0x88, kSecond = 0xdd;
     const __m512 pairs =
         _mm512_add_ps(_mm512_shuffle_ps(sums[0], sums[1], kFirst), _mm512_shuffle_ps(sums[0], sums[1], kSecond));
@@ -130,7 +130,7 @@ struct TileSums {
     return _mm512_permutexvar_ps(order, pairs);
   }
 
-  __m512h of[rows][2];
+  __m512h half_sums[rows][2];
 };
 
 template <class Source, class Values, ScaleType type, int rows>
@@ -146,17 +146,17 @@ int64_t multiply_rows(const KPanel& weights, const HalfActivations& x, uint8_t* 
     __m512 sums[rows][2];
     for (auto& sum : sums) sum[0] = sum[1] = _mm512_setzero_ps();
     for (int64_t input = begin; input < end; input += kTileInputs) {
-      Sums of_tile;
+      Sums tile_sums;
 #pragma GCC unroll 4
       for (int step = 0; step < kTileInputs; step += kStepInputs) {
         RowPair pairs[kStepLines];
         source.next(values, pairs);
-        of_tile.add(pairs, from + input + step, x.stride);
+        tile_sums.add(pairs, from + input + step, x.stride);
       }
-      of_tile.add_to(sums, units + input / kTileInputs, x.unit_stride);
+      tile_sums.add_to(sums, units + input / kTileInputs, x.unit_stride);
     }
     const __m512 scales = scales_of<type>(weights.scales, group);
-    for (int i = 0; i < rows; ++i) accumulators[i] = _mm512_fmadd_ps(Sums::in_order(sums[i]), scales, accumulators[i]);
+    for (int i = 0; i < rows; ++i) accumulators[i] = _mm512_fmadd_ps(Sums::sum_pairs(sums[i]), scales, accumulators[i]);
   });
   for (int i = 0; i < rows; ++i) {
     float* at = out + i * kBlockNeurons;
@@ -168,7 +168,7 @@ int64_t multiply_rows(const KPanel& weights, const HalfActivations& x, uint8_t* 
 template <class Source, class Values>
 int64_t multiply_all(const KPanel& weights, const HalfActivations& x, uint8_t* scratch, float* out) {
   int64_t row = 0, consumed = 0;
-  const auto take = [&]<int rows>() {
+  const auto run = [&]<int rows>() {
     for (; row + rows <= x.batch; row += rows) {
       const auto multiply = [&]<ScaleType type>() {
         consumed = multiply_rows<Source, Values, type, rows>(weights, x, scratch, row, out + row * kBlockNeurons);
@@ -180,17 +180,17 @@ int64_t multiply_all(const KPanel& weights, const HalfActivations& x, uint8_t* s
       }
     }
   };
-  take.template operator()<2>();
-  take.template operator()<1>();
+  run.template operator()<2>();
+  run.template operator()<1>();
   return consumed;
 }
 
-// Calls work<Source, Values>() with what takes the weights.
+// Calls work<Source, Values>() with those that support the weights.
 template <class Work>
 int64_t with_halves(const KPanel& weights, const Work& work) {
   const Format& format = *weights.format;
   if (format.bits == 16) {
-    if (weights.mask) return work.template operator()<SparseRows<WholeNonzeros<uint16_t>>, HalfCodes>();
+    if (weights.mask) return work.template operator()<SparseRows<InPlaceNonzeros<uint16_t>>, HalfCodes>();
     return work.template operator()<DenseWords, HalfCodes>();
   }
   const auto of_bytes = [&]<class Source>() {
@@ -198,7 +198,7 @@ int64_t with_halves(const KPanel& weights, const Work& work) {
     return work.template operator()<Source, ShiftedBytes>();
   };
   if (format.bits == 8) {
-    if (weights.mask) return of_bytes.template operator()<SparseCodes<WholeNonzeros<uint8_t>>>();
+    if (weights.mask) return of_bytes.template operator()<SparseCodes<InPlaceNonzeros<uint8_t>>>();
     return of_bytes.template operator()<DenseBytes>();
   }
   if (weights.mask && format.bits == 4)

@@ -1,6 +1,6 @@
-// Weights that fp16 holds, as fp16 in registers, multiplied at once with activations of fp16: eight products an
-// instruction where float32 has four, and an 8-bit float is an fp16 after one instruction or two. Sums of fp16 are
-// those of a tile's 32 inputs, of at most sixteen products each.
+// For weights that fp16 represents exactly: decoded to fp16 in registers and multiplied at once with fp16 activations:
+// eight products per instruction where float32 has four, and an 8-bit float becomes fp16 in one or two instructions.
+// fp16 sums cover one tile's 32 inputs, at most 16 products each.
 #include <arm_neon.h>
 
 #include "linear/k_panel_tiles.h"
@@ -13,15 +13,15 @@ namespace {
 constexpr int kTileInputs = tile_inputs(16);
 static_assert(kTileInputs == kHalfGroup);
 
-// Values bring Code, what a tile has, and at(codes): two inputs of each of eight neurons. Those that look_up have codes
-// of at most six bits looked up before all else.
+// Values provide Code, the type of a tile's elements, and at(codes): two inputs of eight neurons. Those with look_up()
+// have their codes, of at most six bits, looked up when they are unpacked (k_panel_tiles.h).
 
 struct ByteCodes {
   using Code = uint8_t;
   static bool drops_to_zero() { return true; }
 };
 
-// Codes with as many bits of exponent as fp16: they are its upper bytes.
+// E5M2: codes are the upper bytes of fp16.
 struct UpperBytes : ByteCodes {
   [[gnu::always_inline]] static float16x8x2_t at(const uint8_t* codes) {
     const uint8x16_t bytes = vld1q_u8(codes);
@@ -29,8 +29,7 @@ struct UpperBytes : ByteCodes {
   }
 };
 
-// Codes with one bit less: shifted with its sign, a code leaves a copy of that where fp16 has the highest bit of its
-// exponent.
+// E4M3: one bit of exponent less. A signed shift leaves a copy of the sign in the highest bit of fp16's exponent.
 struct ShiftedBytes : ByteCodes {
   [[gnu::always_inline]] static float16x8x2_t at(const uint8_t* codes) {
     const int8x16_t bytes = vreinterpretq_s8_u8(vld1q_u8(codes));
@@ -51,7 +50,7 @@ struct HalfCodes {
   }
 };
 
-// Low and high bytes of what codes of at most four bits stand for, or of at most six.
+// Low and high bytes of the values of codes of at most four bits; below, of at most six.
 struct FewHalves : HalfCodes {
   explicit FewHalves(const Format& format) : planes_(vld2q_u8(reinterpret_cast<const uint8_t*>(format.halves))) {}
 
@@ -83,34 +82,34 @@ struct ManyHalves : HalfCodes {
   uint8x16x4_t low_, high_;
 };
 
-// Sums of a group, a float for each input of a pair.
+// Sums of a group: two floats per neuron, one for each input of a pair.
 template <int rows>
 struct GroupSums {
   static constexpr int kVectors = 2 * kBlockNeurons / 4;
 
   GroupSums() {
-    for (auto& row : of) {
+    for (auto& row : sums) {
       for (auto& sum : row) sum = vdupq_n_f32(0);
     }
   }
 
-  // out [rows, 16] += sums of pairs * scales
+  // out [rows, 16] += sums of pairs · scales
   void add_to(float* out, const float* scales) const {
     for (int row = 0; row < rows; ++row) {
       for (int i = 0; i < kVectors; i += 2, out += 4) {
-        const float32x4_t pairs = vpaddq_f32(of[row][i], of[row][i + 1]);
+        const float32x4_t pairs = vpaddq_f32(sums[row][i], sums[row][i + 1]);
         vst1q_f32(out, vfmaq_f32(vld1q_f32(out), pairs, vld1q_f32(scales + 2 * i)));
       }
     }
   }
 
-  float32x4_t of[rows][kVectors];
+  float32x4_t sums[rows][kVectors];
 };
 
-// A tile's products with some rows of activations, from its first input on, in `units` of their own.
+// sums += x · tile. `x` and `units` point to the tile's first input and group.
 template <class Values, int rows>
 [[gnu::always_inline]] inline void add_tile(const uint8_t* codes, const uint16_t* x, int64_t stride, const float* units,
-                                            int64_t unit_stride, GroupSums<rows>& sums) {
+                                            int64_t unit_stride, GroupSums<rows>& group) {
   constexpr int kBytes = 16 * sizeof(typename Values::Code);
   float16x8_t halves[rows][2][4] = {};
 #pragma GCC unroll 16
@@ -137,21 +136,21 @@ template <class Values, int rows>
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
       const float16x8_t sum = vaddq_f16(halves[row][0][i], halves[row][1][i]);
-      float32x4_t *first = &sums.of[row][2 * i], *second = first + 1;
+      float32x4_t *first = &group.sums[row][2 * i], *second = first + 1;
       *first = vfmaq_n_f32(*first, vcvt_f32_f16(vget_low_f16(sum)), unit);
       *second = vfmaq_n_f32(*second, vcvt_high_f32_f16(sum), unit);
     }
   }
 }
 
-// Groups of whole tiles; a row's scale may serve a last one that is not.
+// Groups are whole tiles, except the last of a row with one scale.
 template <class Values, int rows>
 int64_t multiply_rows(const KPanel& k_panel, const Values& values, const HalfActivations& x, int64_t row,
                       uint8_t* scratch, float* out) {
-  using Lying = Kind<typename Values::Code, 2, false, false>;
-  const int64_t nonzeros = nonzero_codes<Lying>(k_panel), group = k_panel.format->group;
+  using Layout = Kind<typename Values::Code, 2, false, false>;
+  const int64_t nonzeros = nonzero_codes<Layout>(k_panel), group = k_panel.format->group;
   if (nonzeros < 0) return nonzeros;
-  Tiles<Neon, Lying, Values> tiles(k_panel, values, nonzeros, scratch);
+  Tiles<Neon, Layout, Values> tiles(k_panel, values, nonzeros, scratch);
   const uint16_t* from = x.x + row * x.stride;
   const float* units = x.units + row * x.unit_stride;
   for (int64_t tile = 0; tile < k_panel.tiles;) {

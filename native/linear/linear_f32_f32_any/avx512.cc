@@ -1,7 +1,6 @@
-// A few rows of activations meet sparse weights as they are kept, decoded and expanded to lanes of 32 bits: without
-// VBMI2 AVX-512 expands nothing narrower, and to look up where 16-bit codes go takes longer than all of this. A row of
-// a tile has `pack` inputs of each neuron side by side, so it is `pack` vectors of sixteen places, with sums of their
-// own; in the end a neuron's are added up.
+// For a few rows, sparse weights are decoded and then expanded as 32-bit lanes: AVX-512 without VBMI2 expands nothing
+// narrower, and expanding 16-bit codes by table look-ups takes longer. A tile row has `pack` consecutive inputs of each
+// neuron, so it is `pack` vectors of 16 places, with accumulators of their own that are added up at the end.
 #include "linear/f32_lookups_avx512.h"
 #include "pack/unpack_avx2.h"
 #include "simd/prefetch_avx512.h"
@@ -9,8 +8,7 @@
 namespace tilepress {
 namespace {
 
-// Calls work(part, its places, its first non-zero) for each vector of a row of a tile. `nonzeros` moves on to the next
-// row.
+// Calls work(part, mask bits, first non-zero) for each vector of a tile row, and advances `nonzeros` to the next row.
 template <int pack, class Code, class Work>
 [[gnu::always_inline]] inline void for_vectors(const uint8_t* mask, const Code*& nonzeros, const Work& work) {
   prefetch_ahead(mask);
@@ -19,14 +17,14 @@ template <int pack, class Code, class Work>
   std::memcpy(&places, mask, 2 * pack);
 #pragma GCC unroll 4
   for (int part = 0; part < pack; ++part) {
-    uint16_t own;
-    std::memcpy(&own, mask + 2 * part, sizeof(own));
-    work(part, static_cast<__mmask16>(own), nonzeros + nonzeros_before(places, part));
+    uint16_t bits;
+    std::memcpy(&bits, mask + 2 * part, sizeof(bits));
+    work(part, static_cast<__mmask16>(bits), nonzeros + nonzeros_before(places, part));
   }
   nonzeros += _mm_popcnt_u64(places);
 }
 
-// The values of sixteen codes, in whichever width they are made of.
+// Values of 16 codes.
 template <class Code, class Values>
 [[gnu::always_inline]] inline Floats values_at(const Values& values, const Code* codes) {
   const auto* from = reinterpret_cast<const __m128i*>(codes);
@@ -34,7 +32,7 @@ template <class Code, class Values>
   return values(widen(load<Halves>(codes)), 0);
 }
 
-// `pack` activations, one for each input, for every neuron.
+// `pack` activations, repeated for every neuron.
 template <int pack>
 [[gnu::always_inline]] inline Floats for_neurons(const float* x) {
   if constexpr (pack == 4) return _mm512_broadcast_f32x4(_mm_loadu_ps(x));
@@ -43,22 +41,22 @@ template <int pack>
   return _mm512_castpd_ps(_mm512_set1_pd(two));
 }
 
-// Places of every other lane of two vectors.
-struct EveryOther {
-  constexpr EveryOther() : lanes() {
+// Indices of the even lanes of two vectors.
+struct EvenLanes {
+  constexpr EvenLanes() : lanes() {
     for (int lane = 0; lane < kLanes; ++lane) lanes[lane] = 2 * lane;
   }
   alignas(64) int32_t lanes[kLanes];
 };
-constexpr EveryOther kEveryOther;
+constexpr EvenLanes kEvenLanes;
 
-// Of each two lanes side by side, in both vectors, the sum.
+// Sums of adjacent lanes of both vectors.
 [[gnu::always_inline]] inline Floats sum_neighbours(Floats a, Floats b) {
-  const SignedWords even = load<SignedWords>(kEveryOther.lanes);
+  const SignedWords even = load<SignedWords>(kEvenLanes.lanes);
   return __builtin_shuffle(a, b, even) + __builtin_shuffle(a, b, even + 1);
 }
 
-// The sums of sixteen neurons, from those of the vectors of a row.
+// Sums of 16 neurons, from the vectors of a tile row.
 [[gnu::always_inline]] inline Floats sum_inputs(const Floats (&vectors)[2]) {
   return sum_neighbours(vectors[0], vectors[1]);
 }
@@ -66,14 +64,14 @@ constexpr EveryOther kEveryOther;
   return sum_neighbours(sum_neighbours(vectors[0], vectors[1]), sum_neighbours(vectors[2], vectors[3]));
 }
 
-// out [rows, 16] += the products of inputs `first` to `end` of a K-panel, all in one group, with so many rows of x.
+// out [rows, 16] += x · weights over inputs first … end, all of one group.
 template <class Kind, int rows, class Values>
-[[gnu::noinline]] void multiply_nonzeros(const Values& values_there, const typename Kind::Code*& nonzeros_there,
+[[gnu::noinline]] void multiply_nonzeros(const Values& shared_values, const typename Kind::Code*& position,
                                          const uint8_t* mask, int64_t first, int64_t end, const Group& group,
                                          const FewRows<rows>& x, float* out) {
   using Code = typename Kind::Code;
-  const Values values = values_there;
-  const Code* nonzeros = nonzeros_there;
+  const Values values = shared_values;  // local copies: stores may alias them
+  const Code* nonzeros = position;
   Floats sums[rows][Kind::pack] = {};
 #pragma GCC unroll 1
   for (int64_t input = first; input < end; input += Kind::pack) {
@@ -86,7 +84,7 @@ template <class Kind, int rows, class Values>
     };
     for_vectors<Kind::pack>(mask + 2 * input, nonzeros, add);
   }
-  nonzeros_there = nonzeros;
+  position = nonzeros;
 #pragma GCC unroll 4
   for (int row = 0; row < rows; ++row) {
     if (row == x.count) break;
@@ -96,7 +94,7 @@ template <class Kind, int rows, class Values>
   }
 }
 
-struct Expanding : Lookups {
+struct ExpandingLookups : Lookups {
   static constexpr int kFewSparseRows = 4;
 
   template <class Kind, class Values>
@@ -124,7 +122,7 @@ struct Expanding : Lookups {
 };
 
 int64_t linear_f32_f32_any(const KPanel& k_panel, const FloatActivations<float>& x, float* out, uint8_t* scratch) {
-  return linear_k_panel<Expanding>(k_panel, x, out, scratch);
+  return linear_k_panel<ExpandingLookups>(k_panel, x, out, scratch);
 }
 
 TILEPRESS_KERNEL(linear_f32_f32_any);

@@ -4,7 +4,7 @@
 namespace tilepress {
 namespace {
 
-// Products of rows that are bf16 and activations that are not.
+// Products of bf16 weights and float32 activations.
 struct FloatProducts {
   using Number = float;
 
@@ -22,15 +22,15 @@ struct FloatProducts {
   }
 };
 
-// So many rows are better multiplied four by four, with weights decoded again for each, than with floats in memory.
+// Up to this many rows, it is faster to decode the weights again for every four rows than to decode them to memory.
 constexpr int kFewRows = 8;
 
 int64_t linear_f32_f32_any(const KPanel& k_panel, const FloatActivations<float>& x, float* out, uint8_t* scratch) {
   const bool few = x.batch <= kFewRows && k_panel.format->in_bf16 && !scales_first(*k_panel.format);
   int64_t consumed = 0;
   if (few) unpack_dense_bytes(k_panel, scratch);
-  const bool done = few && with_rows<true>(k_panel, [&]<class Source, class Values>() {
-                      consumed = multiply_by<4, Source, Values>(FloatProducts(), k_panel, x, scratch, out);
+  const bool done = few && with_source<true>(k_panel, [&]<class Source, class Values>() {
+                      consumed = multiply_row_batches<4, Source, Values>(FloatProducts(), k_panel, x, scratch, out);
                     });
   return done ? consumed : linear_k_panel<Lookups>(k_panel, x, out, scratch);
 }

@@ -1,7 +1,6 @@
-// Dense signed 4-bit codes in groups of 32 inputs, with one scale in bf16 each: what decoding mostly meets, so that
-// nothing is left to be found out in the loop. Sums start at a float's bits (see neon_dotprod.cc) whose last place is
-// a sixteenth of the group's unit: one subtraction then gives the sum as a float, in its unit, whatever its sign. The
-// start is loaded anew for every sum, which a vector pipe has no part in.
+// int4:g32 with bf16 scales, the most common format of decoding, for one row: everything is known at compile time. Sums
+// are anchored (neon_lines.h) at a float whose last place is 1/16 of the group's unit: one subtraction gives the sum as
+// a float in its unit.
 #pragma once
 
 #include "linear/linear_f32_i8_int/neon_rows.h"
@@ -10,9 +9,9 @@ namespace tilepress {
 namespace {
 
 constexpr int kGroupInputs = 32;
-constexpr int kNear = 1024, kFar = 8192;  // bytes to prefetch into the first and the second cache
+constexpr int kL1Ahead = 1024, kL2Ahead = 8192;  // bytes to prefetch ahead
 
-inline bool in_groups(const KPanel& weights, const IntegerActivations& x) {
+inline bool is_int4_g32(const KPanel& weights, const IntegerActivations& x) {
   const Format& format = *weights.format;
   return !weights.mask && !weights.zeros && format.bits == 4 && format.scale == ScaleType::bf16 &&
          format.group == kGroupInputs && x.segment == kGroupInputs && weights.inputs % kGroupInputs == 0 &&
@@ -30,10 +29,10 @@ template <int addends>
     const float* start = x.starts + 4 * (row * x.segment_stride + group);
     int32x4_t sums[kQuarters] = {load_start<0>(start, group), load_start<1>(start, group), load_start<2>(start, group),
                                  load_start<3>(start, group)};
-    __builtin_prefetch(halves + kNear / 2);
+    __builtin_prefetch(halves + kL1Ahead / 2);
     for (int line = 0; line < 4; ++line) {
-      __builtin_prefetch(packed + kNear + line * kVectorBytes);
-      __builtin_prefetch(packed + kFar + line * kVectorBytes, 0, 2);
+      __builtin_prefetch(packed + kL1Ahead + line * kVectorBytes);
+      __builtin_prefetch(packed + kL2Ahead + line * kVectorBytes, 0, 2);
     }
     const auto four_inputs = [&]<int lane>(const int8x16_t(&operands)[kQuarters], const int8x16_t(&lanes)[addends]) {
       for (const int8x16_t& each : lanes) {
@@ -63,23 +62,23 @@ template <int addends>
                                           vzip2q_u16(zero, second)};
     for (int i = 0; i < kQuarters; ++i) {
       const float32x4_t value = vsubq_f32(vreinterpretq_f32_s32(sums[i]), vld1q_f32(start));
-      accumulators.of[i] = vfmaq_f32(accumulators.of[i], value, vreinterpretq_f32_u16(scales[i]));
+      accumulators.totals[i] = vfmaq_f32(accumulators.totals[i], value, vreinterpretq_f32_u16(scales[i]));
     }
   }
   accumulators.add_to(out);
 }
 
-// Scheduled before registers are allotted, as the rest is not: with one addend there are some to spare.
-[[gnu::optimize("schedule-insns")]] void multiply_one(const KPanel& weights, const IntegerActivations& x, int64_t row,
-                                                      float* out) {
+// With one addend there are registers to spare, so that scheduling before register allocation pays.
+[[gnu::optimize("schedule-insns")]] void multiply_one_addend(const KPanel& weights, const IntegerActivations& x,
+                                                             int64_t row, float* out) {
   multiply_groups<1>(weights, x, row, out);
 }
-void multiply_two(const KPanel& weights, const IntegerActivations& x, int64_t row, float* out) {
+void multiply_two_addends(const KPanel& weights, const IntegerActivations& x, int64_t row, float* out) {
   multiply_groups<2>(weights, x, row, out);
 }
 
-inline void multiply_in_groups(const KPanel& weights, const IntegerActivations& x, int64_t row, float* out) {
-  x.limb_count == 2 ? multiply_two(weights, x, row, out) : multiply_one(weights, x, row, out);
+inline void multiply_int4_g32(const KPanel& weights, const IntegerActivations& x, int64_t row, float* out) {
+  x.limb_count == 2 ? multiply_two_addends(weights, x, row, out) : multiply_one_addend(weights, x, row, out);
 }
 
 }  // namespace

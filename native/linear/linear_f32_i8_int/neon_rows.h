@@ -1,4 +1,4 @@
-// What the NEON kernels share: scales, sums over segments, and how dense 4-bit codes are taken apart.
+// Shared by the NEON kernels: scales, zero points, accumulators of a K-panel, and dense 4-bit codes.
 #pragma once
 
 #include <arm_neon.h>
@@ -11,10 +11,10 @@
 namespace tilepress {
 namespace {
 
-constexpr int kQuarters = 4;  // vectors of four neurons in a block
+constexpr int kQuarters = 4;  // vectors of four neurons per block
 
-// Four floats that sums start at, loaded rather than copied, which a vector pipe would have a part in: `sum` and
-// `group` are there to be told apart by.
+// The start of four sums, loaded anew for each: copying a register would take a slot of a vector pipe. `sum` and
+// `group` only keep the compiler from merging the loads.
 template <int sum>
 [[gnu::always_inline]] inline int32x4_t load_start(const float* start, int64_t group) {
   int32x4_t loaded;
@@ -22,7 +22,7 @@ template <int sum>
   return loaded;
 }
 
-// The sixteen scales of a group, four at a time.
+// The 16 scales of a group; quarter(i) gives four as float32.
 struct Bf16Scales {
   Bf16Scales(const KPanel& weights, int64_t group) {
     const auto* at = static_cast<const uint16_t*>(weights.scales) + group * kBlockNeurons;
@@ -30,7 +30,7 @@ struct Bf16Scales {
     halves[1] = vld1q_u16(at + 8);
   }
 
-  // Zipped with zeros rather than shifted: shifts have one vector pipe only.
+  // Zipped with zeros, not shifted: only one vector pipe shifts.
   float32x4_t quarter(int index) const {
     const uint16x8_t zero = vdupq_n_u16(0), eight = halves[index / 2];
     return vreinterpretq_f32_u16(index % 2 ? vzip2q_u16(zero, eight) : vzip1q_u16(zero, eight));
@@ -39,7 +39,7 @@ struct Bf16Scales {
   uint16x8_t halves[2];
 };
 
-// Powers of two: exponents, but for the least one, which is a subnormal number, and the largest, which is none.
+// E8M0: float32 exponents, except that code 0 is the subnormal 2^-127 and code 255 is NaN.
 struct PowerScales {
   PowerScales(const KPanel& weights, int64_t group) {
     const uint8x16_t zero = vdupq_n_u8(0);
@@ -52,8 +52,8 @@ struct PowerScales {
     const uint16x8_t zero = vdupq_n_u16(0), eight = halves[index / 2];
     const uint16x8_t words = index % 2 ? vzip2q_u16(zero, eight) : vzip1q_u16(zero, eight);
     const uint32x4_t power = vshrq_n_u32(vreinterpretq_u32_u16(words), 1), infinity = vdupq_n_u32(0x7f800000);
-    const uint32x4_t none = vshrq_n_u32(vceqq_u32(power, infinity), 9);  // the bits of a mantissa
-    return vreinterpretq_f32_u32(vorrq_u32(vmaxq_u32(power, vdupq_n_u32(1 << 22)), none));
+    const uint32x4_t nan = vshrq_n_u32(vceqq_u32(power, infinity), 9);  // all bits of the mantissa
+    return vreinterpretq_f32_u32(vorrq_u32(vmaxq_u32(power, vdupq_n_u32(1 << 22)), nan));
   }
 
   uint16x8_t halves[2];
@@ -79,8 +79,10 @@ struct OtherScales {
   float all[kBlockNeurons];
 };
 
-// The sixteen zero points of a group, four at a time. How a segment's sums become floats beside them:
-//   Zeros(weights, group); quarter(index); value(sums, row, quarter of sums, its zero points, sum of x)
+// Zero points of a group, and how a segment's sums become floats with them:
+//   Zeros(weights, group)
+//   quarter(index)                              zero points of four neurons
+//   value(sums, row, quarter, zeros, sum of x)  float of (sum - zero point · sum of x)
 struct ZeroBytes {
   ZeroBytes(const KPanel& weights, int64_t group) {
     const uint8x16_t bytes = vld1q_u8(weights.zeros + group * kBlockNeurons);
@@ -100,19 +102,19 @@ struct IntegerZeros : ZeroBytes {
   IntegerZeros(const KPanel& weights, int64_t group)
       : ZeroBytes(weights, group),
         shift(vdupq_n_s32(zero_shift(*weights.format))),
-        lower(vdupq_n_s32(lowered(*weights.format))) {}
+        offset(vdupq_n_s32(code_offset(*weights.format))) {}
 
-  int32x4_t quarter(int index) const { return vsubq_s32(vreinterpretq_s32_u32(wide(index)), lower); }
+  int32x4_t quarter(int index) const { return vsubq_s32(vreinterpretq_s32_u32(wide(index)), offset); }
 
   template <class Sums>
   float32x4_t value(const Sums& sums, int row, int quarter, int32x4_t zero, int32_t sum) const {
-    return Sums::to_float(vmlsq_n_s32(vshlq_s32(sums.whole(row, quarter), shift), zero, sum));
+    return Sums::to_float(vmlsq_n_s32(vshlq_s32(sums.combine_limbs(row, quarter), shift), zero, sum));
   }
 
-  int32x4_t shift, lower;
+  int32x4_t shift, offset;
 };
 
-// For sums that are floats of steps already. All are below 2^24, so nothing is rounded.
+// For anchored sums in steps of zero points. All terms are below 2^24, so nothing is rounded.
 struct FloatZeros : ZeroBytes {
   using ZeroBytes::ZeroBytes;
 
@@ -138,7 +140,7 @@ template <bool zero_points, class Sums>
 using ZerosFor =
     std::conditional_t<!zero_points, NoZeros, std::conditional_t<Sums::kAnchored, FloatZeros, IntegerZeros>>;
 
-// work<0>(), work<1>(), …: for arrays that are to stay in registers, where compilers unroll loops too late for that.
+// work<0>(), work<1>(), …: keeps arrays in registers; compilers unroll loops too late for that.
 template <int count, class Work>
 [[gnu::always_inline]] inline void unrolled(const Work& work) {
   [&]<int... i>(std::integer_sequence<int, i...>) __attribute__((always_inline)) {
@@ -146,10 +148,10 @@ template <int count, class Work>
   }(std::make_integer_sequence<int, count>());
 }
 
-// Of some rows and quarters of a block, from quarter `first` on.
+// Accumulators of a K-panel: `rows` rows, and `quarters` quarters of a block from `first` on.
 template <int rows, int quarters = kQuarters, int first = 0>
 struct Totals {
-  float32x4_t of[rows * quarters] = {};
+  float32x4_t totals[rows * quarters] = {};
 
   template <bool zero_points, bool units, class Scales, class Sums>
   [[gnu::always_inline]] void add(const KPanel& weights, const IntegerActivations& x, const Segment& segment,
@@ -161,34 +163,41 @@ struct Totals {
       const int64_t at = (first_row + kRow) * x.segment_stride + segment.index;
       float32x4_t value = zeros.value(sums, kRow, kQuarter, zeros.quarter(first + kQuarter), x.sums[at]);
       if constexpr (units) value = vmulq_n_f32(value, x.units[at]);
-      of[i] = vfmaq_f32(of[i], value, scales.quarter(first + kQuarter));
+      totals[i] = vfmaq_f32(totals[i], value, scales.quarter(first + kQuarter));
     });
   }
 
-  // Of the first `count` rows.
+  // Adds the first `count` rows to `out`.
   [[gnu::always_inline]] void add_to(float* out, int64_t count = rows) const {
     unrolled<rows * quarters>([&]<int i>() __attribute__((always_inline)) {
       float* at = out + i / quarters * kBlockNeurons + 4 * (first + i % quarters);
-      if (i / quarters < count) vst1q_f32(at, vaddq_f32(vld1q_f32(at), of[i]));
+      if (i / quarters < count) vst1q_f32(at, vaddq_f32(vld1q_f32(at), totals[i]));
     });
   }
 };
 
-// Codes that ask nothing of their format, and have a vector of each line for each quarter of a block.
-struct AsTheyAre {
+// Codes: how operands of dense weights are read, a step of 16 inputs at a time.
+//   kBytes, kQuarterBytes     bytes per step, and from one quarter of a block to the next
+//   kShift                    operands are 2^kShift times too large (log2 of a step of zero points if signed_codes)
+//   kCached                   operands are in a cache: no prefetch
+//   kZeroPoints, kAnchors     whether there are zero points; whether sums may be anchored
+//   step(packed, x, sums)
+
+// Codes that need nothing of their format.
+struct PlainCodes {
   static constexpr int kQuarterBytes = 16;
-  explicit AsTheyAre(const Format&) {}
+  explicit PlainCodes(const Format&) {}
 };
 
-// Sixteen inputs of dense 4-bit codes are two vectors of 64 bytes, two tile rows in each. Signed ones are left in the
-// high half of a byte, sixteen times too large; the segment's end puts that right. Unsigned ones are to become sixteen
-// times as large there, in steps of a zero point.
-template <bool negative>
-struct Dense4 : AsTheyAre {
-  static constexpr int kBytes = 2 * kVectorBytes, kShift = negative ? 4 : -4;
-  static constexpr bool kNear = false;
-  static constexpr bool kZeroPoints = !negative, kAnchors = true;
-  using AsTheyAre::AsTheyAre;
+// Dense 4-bit codes: 16 inputs are two vectors of 64 bytes, with two tile rows each. Signed codes stay in the high half
+// of a byte, 16 times too large, which the end of the segment corrects. Sums of unsigned codes become 16 times larger
+// there, in steps of zero points.
+template <bool signed_codes>
+struct Dense4 : PlainCodes {
+  static constexpr int kBytes = 2 * kVectorBytes, kShift = signed_codes ? 4 : -4;
+  static constexpr bool kCached = false;
+  static constexpr bool kZeroPoints = !signed_codes, kAnchors = true;
+  using PlainCodes::PlainCodes;
 
   template <class Sums, class X>
   [[gnu::always_inline]] static void step(const uint8_t* packed, const X& x, Sums& sums) {
@@ -202,10 +211,10 @@ struct Dense4 : AsTheyAre {
   }
 
   static int8x16_t low(uint8x16_t pairs) {
-    return vreinterpretq_s8_u8(negative ? vshlq_n_u8(pairs, 4) : vandq_u8(pairs, vdupq_n_u8(15)));
+    return vreinterpretq_s8_u8(signed_codes ? vshlq_n_u8(pairs, 4) : vandq_u8(pairs, vdupq_n_u8(15)));
   }
   static int8x16_t high(uint8x16_t pairs) {
-    return vreinterpretq_s8_u8(negative ? vandq_u8(pairs, vdupq_n_u8(0xf0)) : vshrq_n_u8(pairs, 4));
+    return vreinterpretq_s8_u8(signed_codes ? vandq_u8(pairs, vdupq_n_u8(0xf0)) : vshrq_n_u8(pairs, 4));
   }
 };
 

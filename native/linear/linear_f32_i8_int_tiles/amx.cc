@@ -1,4 +1,4 @@
-// Every tile of weights is decoded into a small buffer while the matrix unit multiplies those before.
+// Each tile is decoded into a small ring buffer while the matrix unit multiplies those before it.
 #include "linear/int8_row_panels.h"
 #include "linear/int8_tiles_avx512.h"
 #include "matrix_unit/amx_int8.h"
@@ -7,18 +7,18 @@ namespace tilepress {
 namespace {
 
 template <class Decoder, class Unit>
-class DecodedTiles {
+class StreamedTiles {
  public:
-  static constexpr bool kReady = false;
+  static constexpr bool kPredecoded = false;
   static constexpr bool kStepped = std::is_same_v<Unit, SteppedUnit>;
-  static constexpr int kTimes = Decoder::kHigh && !kStepped ? 16 : 1;
-  static constexpr MeetsZeroPoints kMeetsZeroPoints = kStepped ? MeetsZeroPoints::always : Decoder::kMeetsZeroPoints;
+  static constexpr int kFactor = Decoder::kHigh && !kStepped ? 16 : 1;
+  static constexpr HasZeroPoints kHasZeroPoints = kStepped ? HasZeroPoints::always : Decoder::kHasZeroPoints;
 
-  DecodedTiles(const IntegerProduct& product, Decoder& one, Decoder& two)
+  StreamedTiles(const IntegerProduct& product, Decoder& one, Decoder& two)
       : one_(one), two_(two), count_(product.weights[0]->tiles) {}
 
   template <bool both>
-  [[gnu::always_inline]] void reach(int64_t tile) {
+  [[gnu::always_inline]] void prepare(int64_t tile) {
     if (tile >= count_) return;
     one_.next(buffers_[tile & (kBuffers - 1)][0]);
     if constexpr (both) two_.next(buffers_[tile & (kBuffers - 1)][1]);
@@ -35,7 +35,7 @@ class DecodedTiles {
 void linear_f32_i8_int_tiles(const IntegerBlocks& all, int64_t* consumed, uint8_t* scratch) {
   const KPanel& any = all.blocks[0];
   const auto run_as = [&]<class Decoder, class Unit>() {
-    using Tiles = DecodedTiles<Decoder, Unit>;
+    using Tiles = StreamedTiles<Decoder, Unit>;
     using Multiplier = Int8Multiplier<Unit, Tiles>;
     Unit unit;
     Multiplier::begin(unit, all.x);
@@ -49,12 +49,12 @@ void linear_f32_i8_int_tiles(const IntegerBlocks& all, int64_t* consumed, uint8_
     });
     unit.end();
   };
-  using HighNonzeros = NonzerosAhead<HighFields>;
-  if (SteppedUnit::takes(any, all.x)) {
+  using HighNonzeros = NonzerosAhead<HighNibbleFields>;
+  if (SteppedUnit::accepts(any, all.x)) {
     return any.mask ? run_as.template operator()<SparseTiles<HighNonzeros, true>, SteppedUnit>()
                     : run_as.template operator()<HighNibbles, SteppedUnit>();
   }
-  if (takes_high(any)) {
+  if (uses_high_nibbles(any)) {
     return any.mask ? run_as.template operator()<SparseTiles<HighNonzeros, false>, Int8Unit>()
                     : run_as.template operator()<HighNibbles, Int8Unit>();
   }

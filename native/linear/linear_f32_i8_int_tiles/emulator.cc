@@ -5,18 +5,18 @@
 namespace tilepress {
 namespace {
 
-// Decoded all at once here; `scratch` has room for the non-zeros and the tiles of both blocks.
+// Decodes whole K-panels. `scratch`: non-zeros, then the tiles of each block.
 void linear_f32_i8_int_tiles(const IntegerBlocks& all, int64_t* consumed, uint8_t* scratch) {
   for_products(all, [&](const IntegerProduct& product, int64_t index) {
-    IntegerProduct ready = product;
+    IntegerProduct predecoded = product;
     for (int block = 0; block < 2 && product.weights[block]; ++block) {
       const KPanel& k_panel = *product.weights[block];
       uint8_t* tiles = scratch + (1 + block) * k_panel_scratch_bytes(k_panel.tiles);
       consumed[index + block] = decode_operands<Scalar>(k_panel, tiles, scratch);
       if (consumed[index + block] < 0) return;
-      ready.tiles[block] = reinterpret_cast<int8_t*>(tiles);
+      predecoded.tiles[block] = reinterpret_cast<int8_t*>(tiles);
     }
-    multiply_ready_tiles<Int8Unit>(ready);
+    multiply_predecoded<Int8Unit>(predecoded);
   });
 }
 

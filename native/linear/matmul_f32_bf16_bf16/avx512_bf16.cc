@@ -1,5 +1,5 @@
-// The same products without a matrix unit: eight rows of activations share each row of weights, or the last four. Rows
-// that a row panel lacks are multiplied too, whatever they are, as row panels and sums have room for them.
+// Without a matrix unit: eight rows of activations, or the last four, share each row of weights. Missing rows of a
+// partial row panel are multiplied too: row panels and `out` have room for them.
 #include <immintrin.h>
 
 #include <bit>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kRowsAtOnce = 8, kLastRows = 4;
 
-// Rows from `row` on, all of one row panel.
+// `rows` rows from `row` on, all of one row panel.
 template <int rows>
 void multiply_rows(const Bf16Product& product, int block, int64_t row) {
   constexpr int kRow = kVectorBytes / 2;

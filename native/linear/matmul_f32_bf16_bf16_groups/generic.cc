@@ -5,8 +5,8 @@ namespace tilepress {
 namespace {
 
 void matmul_f32_bf16_bf16_groups(const GroupProduct& product, uint8_t* scratch) {
-  ReadyTiles tiles(product.tiles);
-  ReadyScales scales(group_scales(*product.weights, scratch));
+  PredecodedTiles tiles(product.tiles);
+  PreloadedScales scales(group_scales(*product.weights, scratch));
   multiply_groups(product, tiles, scales);
 }
 

@@ -5,7 +5,7 @@
 namespace tilepress {
 namespace {
 
-void matmul_f32_i8_i8(const IntegerProduct& product) { multiply_ready_tiles<Int8Unit>(product); }
+void matmul_f32_i8_i8(const IntegerProduct& product) { multiply_predecoded<Int8Unit>(product); }
 
 TILEPRESS_KERNEL(matmul_f32_i8_i8);
 

@@ -1,3 +1,4 @@
+// Per-group accumulation on the emulator (linear/bf16_groups.h).
 #pragma once
 
 #include "linear/bf16_groups.h"
@@ -7,22 +8,22 @@ namespace tilepress {
 namespace {
 
 template <int rows>
-class PlainSums {
+class GroupSums {
  public:
-  explicit PlainSums(const float* from) { __builtin_memcpy(of_, from, sizeof(of_)); }
-  void store(float* to) const { __builtin_memcpy(to, of_, sizeof(of_)); }
+  explicit GroupSums(const float* from) { __builtin_memcpy(sums_, from, sizeof(sums_)); }
+  void store(float* to) const { __builtin_memcpy(to, sums_, sizeof(sums_)); }
 
   void add(const float* products, const float* scales) {
     for (int i = 0; i < rows * kBlockNeurons; ++i) {
-      of_[i] = __builtin_fmaf(products[i], scales[i % kBlockNeurons], of_[i]);
+      sums_[i] = __builtin_fmaf(products[i], scales[i % kBlockNeurons], sums_[i]);
     }
   }
 
  private:
-  float of_[rows * kBlockNeurons];
+  float sums_[rows * kBlockNeurons];
 };
 
-// The K-panel's scales as floats.
+// All scales of the K-panel as float32, in `scratch`.
 inline const float* group_scales(const KPanel& weights, uint8_t* scratch) {
   auto* scales = reinterpret_cast<float*>(scratch);
   const KPanelGroups groups(weights);
@@ -34,7 +35,7 @@ inline const float* group_scales(const KPanel& weights, uint8_t* scratch) {
 
 template <class Tiles, class Scales>
 void multiply_groups(const GroupProduct& product, Tiles& tiles, Scales& scales) {
-  GroupMultiplier<Bf16Unit, PlainSums, Tiles, Scales>(product, tiles, scales).run();
+  GroupMultiplier<Bf16Unit, GroupSums, Tiles, Scales>(product, tiles, scales).run();
 }
 
 }  // namespace

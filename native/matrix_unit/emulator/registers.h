@@ -1,4 +1,4 @@
-// A matrix unit in plain C++, so that the code that drives one runs on any machine.
+// A matrix unit emulated in portable C++, so that tests of the code that drives one run on any machine.
 #pragma once
 
 #include "matrix_unit/tile_registers.h"
@@ -8,8 +8,8 @@ namespace tilepress {
 namespace {
 
 template <class Operand, class Sum>
-struct PlainUnit {
-  static constexpr int kPack = 4 / static_cast<int>(sizeof(Operand));  // operands of a neuron side by side
+struct EmulatedUnit {
+  static constexpr int kPack = 4 / static_cast<int>(sizeof(Operand));  // consecutive operands of one neuron
 
   void begin(int rows, int row_bytes) { begin(rows, row_bytes, rows); }
   void begin(int rows, int row_bytes, int next_rows) {
@@ -24,7 +24,7 @@ struct PlainUnit {
     for (Sum& sum : sums_[tile]) sum = 0;
   }
 
-  // Weights have as many rows as the inputs of an activation tile ask for.
+  // A weight tile has as many rows as an activation tile has inputs ÷ kPack.
   template <int tile>
   void load(const void* from, int64_t stride = kVectorBytes) {
     const int rows = tile < 6 ? rows_of(tile) : inputs_ / kPack;
