@@ -99,13 +99,26 @@ def test_the_kernels_page_names_its_files_in_order():
     page = Page(ROOT / "docs/add-a-kernel.md").text
     steps = [
         "kernels/reference.py",
-        "include/tilepress/kernels.h",
-        "`native/kernels/<operation>/`",
-        "dispatch/registry.h",
+        "include/tilepress/linear.h",
+        "`native/<area>/<operation>/<isa>.cc`",
+        "matrix_unit/tile_registers.h",
+        "dispatch/features.cc",
+        "`native/dispatch`",
+        "`native/bindings`",
+        "tests/kernels/test_naming.py",
+        "tests/kernels/test_linear.py",
+        "roofsurface/kernels.py",
     ]
-    steps += ["dispatch/registry.cc", "bindings/matrix.cc", "tests/kernels/test_linear.py", "roofsurface/kernels.py"]
     places = [page.index(step) for step in steps]
     assert places == sorted(places)
+
+
+def test_the_kernels_page_shows_code_that_is_there():
+    excerpts = [block for block in Page(ROOT / "docs/add-a-kernel.md").blocks if block.language == "cpp"]
+    assert len(excerpts) >= 3
+    for block in excerpts:
+        code = "\n".join(block.lines[1:])
+        assert block.file and code in (ROOT / block.file).read_text(), f"{block.file} has no longer what the page shows"
 
 
 def test_the_reference_of_kernels_names_every_operation():
