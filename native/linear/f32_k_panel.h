@@ -1,17 +1,17 @@
 // y = x · Wᵀ for one block of 16 neurons over a K-panel of inputs, float32 activations and weights of any format; and
-// the weights alone. Tile by tile, weights become float32: for a few rows of activations in registers, and a group's
-// scale is applied to its sums; for more once, with their scales, and are multiplied with every row while they are in
-// the nearest cache. Simd brings what unpack_block.h asks for, and
-//   to_floats(halves): fp16 to float32, subnormals, infinities and NaN included;
+// the weights alone. Weights are decoded to float32 tile by tile. For a few rows of activations they stay in registers,
+// and a group's scale is applied to its accumulators. For more rows they are decoded once, with their scales, and
+// multiplied with every row while they are in the L1 cache. Simd brings what unpack_block.h asks for, and
 //   SmallTable: like Table of values.h, for codes of at most four bits;
 //   look_up_words(low [16], high [16], codes, values), where bytes can be looked up: a vector of codes below 16;
-//   multiply_sparse<Kind>(values, K-panel, x, kept, out), where sparse weights need not become tiles: for up to
+//   multiply_sparse<Kind>(values, K-panel, x, nonzeros, out), where sparse weights need not become tiles: for up to
 //   kFewSparseRows rows of activations.
 #pragma once
 
 #include "linear/f32_rows.h"
 #include "linear/f32_values.h"
 #include "linear/k_panel_tiles.h"
+#include "quantize/scales.h"
 
 namespace tilepress {
 namespace {
@@ -25,7 +25,7 @@ constexpr int kRowsAtOnce = 4;
 constexpr int kRowsAtOnce = 2;
 #endif
 constexpr int kChains = 8;           // independent sums at least, to hide the latency of an addition
-constexpr int kDecodedAtOnce = 256;  // inputs; their weights, and a few rows of them, fit the nearest cache
+constexpr int kDecodedAtOnce = 256;  // inputs; their weights, and a few rows of them, fit the L1 cache
 
 // The scales and zero points of one group of the block, and where in its row it ends.
 struct alignas(64) Group {
@@ -47,8 +47,8 @@ inline void load_group(const KPanel& k_panel, int64_t group, float unit, Group& 
 
 // The codes of `pack` inputs of one vector of neurons, from element `at` of a tile on; and where they were dropped.
 template <class Kind>
-struct Lanes {
-  [[gnu::always_inline]] Lanes(const Tile& tile, int at, bool masked)
+struct LaneCodes {
+  [[gnu::always_inline]] LaneCodes(const Tile& tile, int at, bool masked)
       : codes(load<typename Kind::Lanes>(tile.codes + at * static_cast<int>(sizeof(typename Kind::Code)))) {
     if (masked) keep = widen(load<typename Kind::KeepLanes>(tile.keep + at));
   }
@@ -59,28 +59,28 @@ struct Lanes {
     Floats weight = values(codes, i * Kind::code_bits);
     if constexpr (Kind::zero_point) weight -= zero;
     if constexpr (masked) {
-      const SignedWords all = reinterpret_cast<SignedWords>(keep << (31 - 8 * i)) >> 31;
-      weight = std::bit_cast<Floats>(std::bit_cast<SignedWords>(weight) & all);
+      const Int32s all = reinterpret_cast<Int32s>(keep << (31 - 8 * i)) >> 31;
+      weight = std::bit_cast<Floats>(std::bit_cast<Int32s>(weight) & all);
     }
     return weight;
   }
 
   typename Kind::Lanes codes;
-  Words keep = {};
+  Uint32s keep = {};
 };
 
 // Inputs `first` to `end` of a tile, all in one group, as weights [inputs, 16]. Copies of what is constant stay in
-// registers: for all the compiler knows, storing weights could change the originals.
+// registers: stored weights may alias the originals.
 template <class Kind, bool masked, class Values>
 [[gnu::noinline]] void decode_inputs(const Values& values_there, const Tile& tile_there, int first, int end,
                                      const Group& group, float* weights) {
   const Values values = values_there;
   const Tile tile = tile_there;
-  for (int part = 0; part < kParts; ++part) {
+  for (int part = 0; part < kBlockVectors; ++part) {
     const int neuron = part * kLanes;
     const Floats scale = load<Floats>(group.scales + neuron), zero = load<Floats>(group.zeros + neuron);
     for (int input = first; input < end; input += Kind::pack) {
-      const Lanes<Kind> lanes(tile, input * kBlockNeurons + neuron * Kind::pack, masked);
+      const LaneCodes<Kind> lanes(tile, input * kBlockNeurons + neuron * Kind::pack, masked);
       for (int i = 0; i < Kind::pack; ++i) {
         Floats weight = lanes.template weights<masked>(values, i, zero);
         if constexpr (Kind::scaled) weight *= scale;
@@ -90,7 +90,7 @@ template <class Kind, bool masked, class Values>
   }
 }
 
-// Where some rows of activations are, and how many of them there are: what lacks is the last again.
+// Pointers to `rows` rows of activations, of which `count` are there; the others repeat the last.
 template <int rows>
 struct FewRows {
   FewRows(const FloatActivations<float>& x, int64_t first) : count(static_cast<int>(x.batch)) {
@@ -100,31 +100,31 @@ struct FewRows {
   int count;
 };
 
-// out [rows, 16] += their products with inputs `first` to `end` of a tile, all in one group. Few rows have several sums
-// each, of every so many inputs.
+// out [rows, 16] += their products with inputs `first` to `end` of a tile, all in one group. Few rows have several
+// accumulators each, which take inputs in turn.
 template <class Kind, bool masked, int rows, class Values>
 [[gnu::noinline]] void multiply_inputs(const Values& values_there, const Tile& tile_there, int first, int end,
                                        const Group& group, const FewRows<rows>& x, float* out) {
-  constexpr int kTurns = most(1, kChains / (rows * kParts)), kStep = most(Kind::pack, kTurns);
+  constexpr int kTurns = most(1, kChains / (rows * kBlockVectors)), kStep = most(Kind::pack, kTurns);
   const Values values = values_there;
   const Tile tile = tile_there;
-  Floats zeros[kParts], sums[kTurns][rows][kParts] = {};
-  for (int part = 0; part < kParts; ++part) zeros[part] = load<Floats>(group.zeros + part * kLanes);
+  Floats zeros[kBlockVectors], sums[kTurns][rows][kBlockVectors] = {};
+  for (int part = 0; part < kBlockVectors; ++part) zeros[part] = load<Floats>(group.zeros + part * kLanes);
 #pragma GCC unroll 1
   for (int input = first; input < end; input += kStep) {
 #pragma GCC unroll 8
     for (int step = 0; step < kStep; step += Kind::pack) {
       const int at = (input + step) * kBlockNeurons;
 #pragma GCC unroll 4
-      for (int part = 0; part < kParts; ++part) {
-        const Lanes<Kind> lanes(tile, at + part * kLanes * Kind::pack, masked);
+      for (int part = 0; part < kBlockVectors; ++part) {
+        const LaneCodes<Kind> lanes(tile, at + part * kLanes * Kind::pack, masked);
 #pragma GCC unroll 4
         for (int i = 0; i < Kind::pack; ++i) {
           const Floats weight = lanes.template weights<masked>(values, i, zeros[part]);
 #pragma GCC unroll 8
           for (int row = 0; row < rows; ++row) {
             Floats& sum = sums[(step + i) % kTurns][row][part];
-            sum = fused(weight, x.of[row][input + step + i], sum);
+            sum = fma(weight, x.of[row][input + step + i], sum);
           }
         }
       }
@@ -134,12 +134,12 @@ template <class Kind, bool masked, int rows, class Values>
   for (int row = 0; row < rows; ++row) {
     if (row == x.count) break;
 #pragma GCC unroll 4
-    for (int part = 0; part < kParts; ++part) {
+    for (int part = 0; part < kBlockVectors; ++part) {
       float* to = out + row * kBlockNeurons + part * kLanes;
       Floats sum = sums[0][row][part];
       for (int turn = 1; turn < kTurns; ++turn) sum += sums[turn][row][part];
       const Floats before = load<Floats>(to);
-      store(Kind::scaled ? fused(sum, load<Floats>(group.scales + part * kLanes), before) : sum + before, to);
+      store(Kind::scaled ? fma(sum, load<Floats>(group.scales + part * kLanes), before) : sum + before, to);
     }
   }
 }
@@ -331,16 +331,16 @@ struct Settled {
       case Rounding::minifloat:
         if (format.bits <= 4) return look_up();
         if (k_panel.operand_bits == 16) {
-          if (Minifloats<Simd, 8, 3>::fit(format)) return settle_known<Minifloats<Simd, 8, 3>>();
-          if (Minifloats<Simd, 8, 2>::fit(format)) return settle_known<Minifloats<Simd, 8, 2>>();
+          if (Minifloats<8, 3>::fit(format)) return settle_known<Minifloats<8, 3>>();
+          if (Minifloats<8, 2>::fit(format)) return settle_known<Minifloats<8, 2>>();
         }
-        return Minifloats<Simd>::fit(format) ? settle_pack(Minifloats<Simd>(format)) : look_up();
+        return Minifloats<>::fit(format) ? settle_pack(Minifloats<>(format)) : look_up();
       case Rounding::table:
         return look_up();
       case Rounding::bf16:
         return settle_scale<uint16_t, 2, false>(Bf16());
       case Rounding::fp16:
-        return settle_scale<uint16_t, 2, false>(Fp16<Simd>());
+        return settle_scale<uint16_t, 2, false>(Fp16());
     }
     return -1;
   }

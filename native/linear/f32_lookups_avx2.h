@@ -40,10 +40,6 @@ struct Lookups : Avx2 {
     _mm256_storeu_si256(to, _mm256_permute2x128_si256(even, odd, 0x20));
     _mm256_storeu_si256(to + 1, _mm256_permute2x128_si256(even, odd, 0x31));
   }
-
-  [[gnu::always_inline]] static Floats to_floats(Halves halves) {
-    return _mm256_cvtph_ps(std::bit_cast<__m128i>(halves));
-  }
 };
 
 }  // namespace

@@ -25,10 +25,6 @@ struct Avx512Table : AnyTable {
 
 struct Lookups : Unpack {
   using SmallTable = Avx512Table;
-
-  [[gnu::always_inline]] static Floats to_floats(Halves halves) {
-    return _mm512_cvtph_ps(std::bit_cast<__m256i>(halves));
-  }
 };
 
 }  // namespace

@@ -16,14 +16,14 @@ struct NeonTable : AnyTable {
     planes = vld4q_u8(bytes);
   }
 
-  [[gnu::always_inline]] Floats operator()(Words lanes, int at) const {
+  [[gnu::always_inline]] Floats operator()(Uint32s lanes, int at) const {
     const auto codes = std::bit_cast<uint8x16_t>(lanes);
     const uint16x8_t low = pairs(planes.val[0], planes.val[1], codes, at & 8);
     const uint16x8_t high = pairs(planes.val[2], planes.val[3], codes, at & 8);
     return std::bit_cast<Floats>(at & 16 ? vtrn2q_u16(low, high) : vtrn1q_u16(low, high));
   }
 
-  [[gnu::always_inline]] Floats operator()(Halves lanes, int at) const {
+  [[gnu::always_inline]] Floats operator()(Uint16s lanes, int at) const {
     const auto codes = vcombine_u8(std::bit_cast<uint8x8_t>(lanes), vdup_n_u8(0));
     const uint16x8_t low = pairs(planes.val[0], planes.val[1], codes, at);
     const uint16x8_t high = pairs(planes.val[2], planes.val[3], codes, at);
@@ -48,10 +48,6 @@ struct Lookups : Neon {
     const uint8x16_t lows = vqtbl1q_u8(vld1q_u8(low), indices), highs = vqtbl1q_u8(vld1q_u8(high), indices);
     vst1q_u16(values, vreinterpretq_u16_u8(vzip1q_u8(lows, highs)));
     vst1q_u16(values + 8, vreinterpretq_u16_u8(vzip2q_u8(lows, highs)));
-  }
-
-  [[gnu::always_inline]] static Floats to_floats(Halves halves) {
-    return vcvt_f32_f16(std::bit_cast<float16x4_t>(halves));
   }
 };
 

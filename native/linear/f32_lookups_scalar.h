@@ -9,8 +9,6 @@ namespace {
 
 struct Lookups : Scalar {
   using SmallTable = Table;
-
-  [[gnu::always_inline]] static Floats to_floats(Halves halves) { return fp16_lanes_to_floats(halves); }
 };
 
 }  // namespace

@@ -6,7 +6,7 @@
 
 #include <type_traits>
 
-#include "simd/lanes.h"
+#include "simd/simd.h"
 
 namespace tilepress {
 namespace {
@@ -17,9 +17,9 @@ struct Integers {
 
   template <class Lanes>
   [[gnu::always_inline]] Floats operator()(Lanes lanes, int at) const {
-    using Extended = std::conditional_t<is_signed, SignedWords, Words>;
+    using Extended = std::conditional_t<is_signed, Int32s, Uint32s>;
     const Extended extended = reinterpret_cast<Extended>(widen(lanes) << (unused - at)) >> unused;
-    return __builtin_convertvector(reinterpret_cast<SignedWords>(extended), Floats);
+    return int_to_floats(reinterpret_cast<Int32s>(extended));
   }
 
   static float unit() { return 1; }
@@ -35,11 +35,11 @@ inline int finite_magnitudes(const Format& format) {
   return count;
 }
 
-// At most eight bits with at most five of exponent, so fp16 once the fields are in its places, but for a power of two.
+// At most eight bits with at most five of exponent: fp16 times a power of two, once the fields are in its places.
 // Shifted to the top and, with its sign, down again, a code leaves copies of the sign where fp16 has more exponent.
 // What lies beside a code is masked away there. Some have their bits and those of their mantissa known beforehand;
 // shifts of any number take twice as long.
-template <class Simd, int known_bits = 0, int known_mantissa = 0>
+template <int known_bits = 0, int known_mantissa = 0>
 struct Minifloats {
   static bool fit(const Format& format) {
     if (known_bits) return format.bits == known_bits && format.mantissa_bits == known_mantissa;
@@ -57,16 +57,16 @@ struct Minifloats {
   bool covers(const uint8_t* codes, int count) const {
     const auto magnitude = static_cast<int8_t>((1 << (bits() - 1)) - 1);
     if (!down() || largest_ == magnitude) return true;
-    SignedBytes found = {};
-    for (int i = 0; i < count; i += kSimdBytes) found |= (load<SignedBytes>(codes + i) & magnitude) > largest_;
-    return !most_of(std::bit_cast<Words>(found))[0];
+    SignedBytes beyond = {};
+    for (int i = 0; i < count; i += kSimdBytes) beyond |= (load<SignedBytes>(codes + i) & magnitude) > largest_;
+    return !reduce_max(std::bit_cast<Uint32s>(beyond));
   }
 
   template <class Lanes>
   [[gnu::always_inline]] Floats operator()(Lanes lanes, int at) const {
     const auto fields = static_cast<uint16_t>(0x8000 | ((1 << (bits() - 1)) - 1) << (10 - mantissa()));
-    const auto top = reinterpret_cast<SignedHalves>(at_top(lanes, at));
-    return Simd::to_floats(reinterpret_cast<Halves>(top >> down()) & fields);
+    const auto top = reinterpret_cast<Int16s>(at_top(lanes, at));
+    return fp16_to_floats(reinterpret_cast<Uint16s>(top >> down()) & fields);
   }
 
   float unit() const { return unit_; }
@@ -78,8 +78,8 @@ struct Minifloats {
   [[gnu::always_inline]] int down() const { return mantissa() + 6 - bits(); }
 
   // The code at bit `at` to the top of sixteen bits, whatever it has below.
-  [[gnu::always_inline]] Halves at_top(Halves lanes, int at) const { return lanes << (16 - bits() - at); }
-  [[gnu::always_inline]] Halves at_top(Words lanes, int at) const { return narrow(lanes, at) << (16 - bits()); }
+  [[gnu::always_inline]] Uint16s at_top(Uint16s lanes, int at) const { return lanes << (16 - bits() - at); }
+  [[gnu::always_inline]] Uint16s at_top(Uint32s lanes, int at) const { return narrow(lanes, at) << (16 - bits()); }
 
   int bits_, mantissa_;
   float unit_;
@@ -87,7 +87,7 @@ struct Minifloats {
 };
 
 struct Bf16 {
-  [[gnu::always_inline]] Floats operator()(Words lanes, int at) const {
+  [[gnu::always_inline]] Floats operator()(Uint32s lanes, int at) const {
     return std::bit_cast<Floats>(at ? lanes & 0xffff0000 : lanes << 16);
   }
   static float unit() { return 1; }
@@ -121,9 +121,8 @@ class Bf16Table : public Bf16 {
   alignas(16) uint8_t low_[16], high_[16];
 };
 
-template <class Simd>
 struct Fp16 {
-  [[gnu::always_inline]] Floats operator()(Words lanes, int at) const { return Simd::to_floats(narrow(lanes, at)); }
+  [[gnu::always_inline]] Floats operator()(Uint32s lanes, int at) const { return fp16_to_floats(narrow(lanes, at)); }
   static float unit() { return 1; }
   static constexpr bool drops_to_zero() { return true; }
 };
@@ -143,10 +142,10 @@ struct Table : AnyTable {
 
   template <class Lanes>
   [[gnu::always_inline]] Floats operator()(Lanes lanes, int at) const {
-    const Words codes = widen(lanes) >> at & 255;
-    Floats found;
-    for (int lane = 0; lane < kLanes; ++lane) found[lane] = values[codes[lane]];
-    return found;
+    const Uint32s codes = widen(lanes) >> at & 255;
+    Floats looked_up;
+    for (int lane = 0; lane < kLanes; ++lane) looked_up[lane] = values[codes[lane]];
+    return looked_up;
   }
 
   const float* values;

@@ -135,7 +135,7 @@ inline void fill_zero_points(const KPanel& weights, int64_t tile, const uint8_t*
     const int64_t input = least<int64_t>(tile * kTileInputs + 4 * row, weights.inputs - 1);
     const int64_t group = (weights.first + input) / weights.format->group;
     if (group != last) zeros = zero_operands(weights, last = group);
-    const ByteVector nonzeros = load_bytes(operands), filled = load_bytes(keep) != 0 ? nonzeros : zeros;
+    const ByteVector nonzeros = load<ByteVector>(operands), filled = load<ByteVector>(keep) != 0 ? nonzeros : zeros;
     std::memcpy(operands, &filled, sizeof(filled));
   }
 }

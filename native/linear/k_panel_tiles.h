@@ -2,7 +2,8 @@
 #pragma once
 
 #include "pack/unpack_block.h"
-#include "simd/lanes.h"
+#include "simd/simd.h"
+#include "tilepress/linear.h"
 
 namespace tilepress {
 namespace {
@@ -16,8 +17,8 @@ struct Kind {
   static constexpr int inputs = pack * kBlockNeurons;  // per tile
   static constexpr int codes = inputs * kBlockNeurons;
   static constexpr int code_bits = 8 * sizeof(Code);
-  using Lanes = std::conditional_t<pack * sizeof(Code) == 4, Words, Halves>;
-  using KeepLanes = std::conditional_t<pack == 4, Words, Halves>;
+  using Lanes = std::conditional_t<pack * sizeof(Code) == 4, Uint32s, Uint16s>;
+  using KeepLanes = std::conditional_t<pack == 4, Uint32s, Uint16s>;
 };
 
 // A tile's codes, and keep bytes if dropped ones must be masked; otherwise null.

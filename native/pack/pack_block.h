@@ -1,18 +1,18 @@
-// One block of codes into the bytes that layout.py describes. Everything is in a nameless namespace, so that each
-// instruction set gets its own copy, compiled with its own flags. Simd brings
-//   compact(codes, keep, count, kept, mask): the non-zeros side by side, and the keep bytes as mask bits; returns how
-//   many are kept. It may write one vector past the last.
+// One block of codes into the bytes that layout.py describes. Simd brings
+//   compact(codes, keep, count, nonzeros, mask): the non-zeros side by side, and the keep bytes as mask bits; returns
+//   how many non-zeros there are. It may write one vector past the last.
 #pragma once
 
 #include <cstring>
 
-#include "simd/byte_vector.h"
+#include "simd/simd.h"
+#include "tilepress/pack.h"
 
 namespace tilepress {
 namespace {
 
-// A tile's codes (or keep bytes) from rows to index order. `unit` is the bytes one neuron has in one tile
-// row; every tile has kBlockNeurons rows.
+// A tile's codes (or keep bytes) from rows to index order. `unit`: bytes of one neuron in one tile row; every tile has
+// kBlockNeurons rows.
 template <size_t unit>
 void to_tile(const uint8_t* rows, int64_t stride, int64_t tile, uint8_t* out) {
   for (int neuron = 0; neuron < kBlockNeurons; ++neuron) {
@@ -37,9 +37,9 @@ void pack_fields(int bits, int lines, const uint8_t* codes, uint8_t* out) {
     for (int line = 0; line < lines; line += per_byte, out += kVectorBytes) {
       ByteVector all = {};
       for (int part = 0; part < per_byte; ++part) {
-        all |= (load_bytes(codes + (line + part) * kLineCodes) >> field.shift & mask) << part * field.width;
+        all |= (load<ByteVector>(codes + (line + part) * kLineCodes) >> field.shift & mask) << part * field.width;
       }
-      std::memcpy(out, &all, sizeof(all));
+      store(all, out);
     }
   }
 }
@@ -59,7 +59,7 @@ void pack_dense(const BlockShape& shape, const void* codes, uint8_t* packed) {
   }
 }
 
-// Eight codes of `bits` bits, one a byte, to 8 * bits bits, by closing the gaps pair by pair.
+// Eight codes of `bits` bits, one per byte, to 8 * bits bits, by closing the gaps pair by pair.
 inline uint64_t squeeze(uint64_t codes, int bits) {
   codes = (codes & 0x00ff00ff00ff00ff) | (codes & 0xff00ff00ff00ff00) >> (8 - bits);
   codes = (codes & 0x0000ffff0000ffff) | (codes & 0xffff0000ffff0000) >> (16 - 2 * bits);
@@ -84,7 +84,7 @@ int64_t pack_stream(int, const uint16_t* codes, int64_t count, uint8_t* out) {
   return count * static_cast<int64_t>(sizeof(*codes));
 }
 
-// Kept codes wait in a small buffer until eight of them make whole bytes.
+// Non-zeros wait in a small buffer until eight of them make whole bytes.
 template <class Simd, class Code>
 void pack_sparse(const BlockShape& shape, const void* codes, const uint8_t* keep, uint8_t* packed, uint8_t* mask) {
   constexpr size_t kSlack = kSlackBytes / sizeof(Code), kTile = kMaxTileBytes / sizeof(Code);

@@ -1,34 +1,26 @@
 // Bit planes of many groups. Simd brings
-//   to_halves(floats, halves): 64 float32 to fp16, the nearest, overflowing to infinity;
 //   pack<mantissa>(halves, planes): the planes of 64 fp16; returns their field;
 //   unpack<mantissa>(planes, unit, halves): the inverse, where 1 stands for `unit`.
-// Truncation leaves planes out and changes none that stay, so magnitudes are made with 16 bits whatever the mantissa.
+// A shorter mantissa is the first planes of a longer one, so magnitudes always have 16 bits.
 #pragma once
 
-#include <cstring>
 #include <utility>
 
-#include "quantize/scales.h"
+#include "quantize/block_floats.h"
+#include "tilepress/pack.h"
 
 namespace tilepress {
 namespace {
 
-// What the last of `mantissa` bits stands for under a field: 2^(max(field, 1) - 15 - (mantissa - 1)).
-inline float unit_of_field(int field, int mantissa) {
-  return std::bit_cast<float>(static_cast<uint32_t>(most(field, 1) - 15 - (mantissa - 1) + 127) << 23);
-}
-
-template <class Simd>
-const uint16_t* as_halves(FloatType type, const void* values, int64_t group, uint16_t* halves) {
-  const int64_t at = group * kPlaneValues;
-  if (type == FloatType::f16) return static_cast<const uint16_t*>(values) + at;
-  if (type == FloatType::f32) {
-    Simd::to_halves(static_cast<const float*>(values) + at, halves);
-    return halves;
-  }
-  float floats[kPlaneValues];
-  for (int i = 0; i < kPlaneValues; ++i) floats[i] = bf16_to_float(static_cast<const uint16_t*>(values)[at + i]);
-  Simd::to_halves(floats, halves);
+// The fp16 of a group: as given, or the nearest in `halves`.
+inline const uint16_t* as_halves(FloatType type, const void* values, int64_t group, uint16_t* halves) {
+  const int64_t first = group * kPlaneValues;
+  if (type == FloatType::f16) return static_cast<const uint16_t*>(values) + first;
+  with_float_type(type, [&]<FloatType known>() {
+    for (int i = 0; i < kPlaneValues; i += kLanes) {
+      store(to_fp16(load_floats<known>(values, first + i, kLanes)), halves + i);
+    }
+  });
   return halves;
 }
 
@@ -36,7 +28,7 @@ template <class Simd, int mantissa>
 void pack_groups(FloatType type, const void* values, int64_t groups, uint8_t* planes, uint8_t* fields) {
   alignas(64) uint16_t halves[kPlaneValues];
   for (int64_t group = 0; group < groups; ++group, planes += (1 + mantissa) * kPlaneBytes) {
-    fields[group] = Simd::template pack<mantissa>(as_halves<Simd>(type, values, group, halves), planes);
+    fields[group] = Simd::template pack<mantissa>(as_halves(type, values, group, halves), planes);
   }
 }
 
@@ -47,7 +39,7 @@ void unpack_groups(const uint8_t* planes, const uint8_t* fields, int64_t groups,
   }
 }
 
-// Every mantissa has its own instance, so that planes which are not asked for are not computed.
+// One instance per mantissa, so that no plane is computed that is not stored.
 template <class Simd>
 void pack_planes_with(FloatType type, const void* values, int64_t groups, int mantissa, uint8_t* planes,
                       uint8_t* fields) {

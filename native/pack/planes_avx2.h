@@ -8,10 +8,8 @@
 namespace tilepress {
 namespace {
 
-constexpr int kRound = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
-
 // 64 bytes.
-struct Bytes {
+struct ByteGroup {
   __m256i of[2];
 };
 

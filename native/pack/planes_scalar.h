@@ -6,12 +6,6 @@
 namespace tilepress {
 namespace {
 
-uint16_t to_half(float x) {
-  const uint32_t bits = std::bit_cast<uint32_t>(x);
-  const bool overflows = (bits & 0x7fffffff) >= std::bit_cast<uint32_t>(65520.0f);
-  return overflows ? static_cast<uint16_t>((bits >> 16 & 0x8000) | 0x7c00) : float_to_fp16(x);
-}
-
 // Eight bytes of eight bits: bit i of byte j to bit j of byte i. Halves, quarters and eighths change places.
 uint64_t transpose(uint64_t x) {
   const auto swap = [&](int by, uint64_t mask) {

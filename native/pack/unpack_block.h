@@ -1,17 +1,14 @@
 // The bytes of one block back to codes. Simd brings
-//   unpack_stream(bits, in, count, codes): a bit stream to one code a byte; may read kSlackBytes past the stream and
+//   unpack_stream(bits, in, count, codes): a bit stream to one code per byte; may read kSlackBytes past the stream and
 //   write as many past the last code.
-//   expand(kept, mask, count, codes, keep): non-zeros to their places, 0 between them, and mask bits to 0/1 bytes
+//   expand(nonzeros, mask, count, codes, keep): non-zeros to their places, 0 between them, and mask bits to 0/1 bytes
 //   unless `keep` is null; returns how many codes it took, and may read one vector past the last.
 #pragma once
 
-#if defined(__aarch64__)
-#include <arm_neon.h>
-#endif
-
 #include <cstring>
 
-#include "simd/byte_vector.h"
+#include "simd/simd.h"
+#include "tilepress/pack.h"
 
 namespace tilepress {
 namespace {
@@ -28,7 +25,7 @@ const uint8_t* unpack_field(int shift, int lines, const uint8_t* in, uint8_t* co
         uint8_t* to = codes + part * kLineCodes + at;
         Bytes bits = all >> part * width & mask;
         if (shift) bits = bits << shift | load<Bytes>(to);
-        std::memcpy(to, &bits, sizeof(bits));
+        store(bits, to);
       }
     }
   }
@@ -43,8 +40,7 @@ inline void unpack_fields(int bits, int lines, const uint8_t* in, uint8_t* codes
   if (bits & 1) unpack_field<1>(shift, lines, in, codes);
 }
 
-// Set bits in `bytes` bytes, a multiple of 64. By the adding of ever wider neighbours, which every instruction set does
-// for a whole vector at once, where there is no instruction for it.
+// Set bits in `bytes` bytes, a multiple of 64. Without an instruction for it, by adding ever wider neighbours.
 int64_t count_bits(const uint8_t* mask, int64_t bytes) {
   int64_t count = 0;
   for (int64_t i = 0; i < bytes; i += kVectorBytes) {
@@ -59,7 +55,7 @@ int64_t count_bits(const uint8_t* mask, int64_t bytes) {
       count += __builtin_popcountll(places);
     }
 #else
-    ByteVector ones = load_bytes(mask + i);
+    ByteVector ones = load<ByteVector>(mask + i);
     ones -= ones >> 1 & 0x55;
     ones = (ones & 0x33) + (ones >> 2 & 0x33);
     ones = (ones + (ones >> 4)) & 0x0f;

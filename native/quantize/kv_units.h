@@ -1,63 +1,60 @@
-// A token's key and values as integers under shared exponents, and both cut to fewer bits, as kv.h lays them out.
+// Keys and values of one token as integers under shared exponents, and both cut to fewer bits, as kv.h lays them out.
 #pragma once
 
 #include "quantize/block_floats.h"
-#include "simd/lanes.h"
+#include "simd/simd.h"
 #include "tilepress/kv.h"
 
 namespace tilepress {
 namespace {
 
-// A number of each of sixteen lanes.
+// One number for each of sixteen lanes of a unit.
 struct Sixteen {
-  static_assert(kParts * kLanes == kKvLanes);
+  static_assert(kBlockVectors * kLanes == kKvLanes);
 
   template <class Part>
   [[gnu::always_inline]] static Sixteen of(const Part& part) {
     Sixteen made;
 #pragma GCC unroll 4
-    for (int i = 0; i < kParts; ++i) made.parts[i] = part(i);
+    for (int i = 0; i < kBlockVectors; ++i) made.parts[i] = part(i);
     return made;
   }
   [[gnu::always_inline]] static Sixteen words(const void* from) {
-    return of([&](int i) { return load<Words>(static_cast<const uint8_t*>(from) + i * kSimdBytes); });
+    return of([&](int i) { return load<Uint32s>(static_cast<const uint8_t*>(from) + i * kSimdBytes); });
   }
   [[gnu::always_inline]] static Sixteen halves(const uint16_t* from) {
-    return of([&](int i) { return widen(load<Halves>(from + i * kLanes)); });
+    return of([&](int i) { return widen(load<Uint16s>(from + i * kLanes)); });
   }
   [[gnu::always_inline]] static Sixteen bytes(const uint8_t* from) {
-    return of([&](int i) { return widen(load<Quarters>(from + i * kLanes)); });
+    return of([&](int i) { return widen(load<Uint8s>(from + i * kLanes)); });
   }
   [[gnu::always_inline]] void store_words(void* to) const { std::memcpy(to, parts, sizeof parts); }
-  [[gnu::always_inline]] void store_bytes(uint8_t* to) const {
-    SignedWords lanes[kParts];  // a byte's bits as if it were signed
-    for (int i = 0; i < kParts; ++i) lanes[i] = std::bit_cast<SignedWords>(parts[i] << 24) >> 24;
-    tilepress::store_bytes(lanes, reinterpret_cast<int8_t*>(to));
-  }
+  [[gnu::always_inline]] void store_bytes(uint8_t* to) const { store_uint8x16(parts, to); }
 
-  Words parts[kParts];
+  Uint32s parts[kBlockVectors];
 };
 
-[[gnu::always_inline]] inline Words either(Words a, Words b) { return a | b; }
-[[gnu::always_inline]] inline Words fields_of(Words halves) { return halves >> 10 & 31; }
-[[gnu::always_inline]] inline Words negative_if(Words signs, Words magnitudes) { return (magnitudes ^ signs) - signs; }
-[[gnu::always_inline]] inline uint32_t kept_bits(int bits) { return ~0u << (8 - bits); }
+[[gnu::always_inline]] inline Uint32s fields_of(Uint32s halves) { return halves >> 10 & 31; }
+[[gnu::always_inline]] inline Uint32s negative_if(Uint32s signs, Uint32s magnitudes) {
+  return (magnitudes ^ signs) - signs;
+}
+[[gnu::always_inline]] inline uint32_t mask_of(int bits) { return ~0u << (8 - bits); }
 
-// The 8-bit integers that FP16 numbers are under exponents, which are no less than theirs, cut to the bits of `kept`.
-[[gnu::always_inline]] inline Words integers_of(Words halves, Words exponents, uint32_t kept) {
-  const Words none = {}, fields = fields_of(halves);
-  const Words significands = (halves & 1023) | ((fields != none) & 1024);
-  const Words steps = larger(exponents, none + 1) - larger(fields, none + 1);
-  const Words shifts = (steps < none + 12 ? steps : none + 12) + 3;  // 15 leaves nothing
-  return negative_if(-(halves >> 15), significands >> shifts & kept);
+// FP16 numbers as 8-bit integers under shared exponents, which are no less than theirs, cut to the bits of `mask`.
+[[gnu::always_inline]] inline Uint32s integers_of(Uint32s halves, Uint32s exponents, uint32_t mask) {
+  const Uint32s fields = fields_of(halves), one = splat<Uint32s>(1u);
+  const Uint32s significands = (halves & 1023) | ((fields != 0) & 1024);
+  const Uint32s steps = max(exponents, one) - max(fields, one);
+  const Uint32s shifts = min(steps, splat<Uint32s>(12u)) + 3;  // 15 leaves nothing
+  return negative_if(-(halves >> 15), significands >> shifts & mask);
 }
 
-[[gnu::always_inline]] inline Words truncated(Words integers, uint32_t kept) {
-  const Words signs = -(integers >> 31);
-  return negative_if(signs, negative_if(signs, integers) & kept);
+[[gnu::always_inline]] inline Uint32s truncated(Uint32s integers, uint32_t mask) {
+  const Uint32s signs = -(integers >> 31);
+  return negative_if(signs, negative_if(signs, integers) & mask);
 }
 
-// A token's values of a unit: one of each lane.
+// One token's values in a unit: one per lane.
 struct Column {
   explicit Column(int64_t token)
       : row(64 * (token / 4 & 3)), shift(8 * (token % 4) + (token / 4 & 4)), sign(8 * (token % 4) + token / 4) {}
@@ -66,12 +63,12 @@ struct Column {
     const Sixteen codes = Sixteen::words(unit.codes + row), signs = Sixteen::words(unit.codes + 256);
     const Sixteen lows = unit.lows ? Sixteen::words(unit.lows + row) : Sixteen{};
     return Sixteen::of([&](int i) {
-      const Words high = (codes.parts[i] >> shift & 15) - (signs.parts[i] >> sign & 1) * 16;
+      const Uint32s high = (codes.parts[i] >> shift & 15) - (signs.parts[i] >> sign & 1) * 16;
       return high * 16 + (lows.parts[i] >> shift & 15);
     });
   }
 
-  // Where there are no lows values must be multiples of 16.
+  // Without lows, values must be multiples of 16.
   [[gnu::always_inline]] void set(const KvUnits& unit, const Sixteen& values) const {
     put(unit.codes + row, 15u << shift, [&](int i) { return values.parts[i] >> 4 << shift; });
     put(unit.codes + 256, 1u << sign, [&](int i) { return values.parts[i] >> 31 << sign; });
@@ -88,7 +85,7 @@ struct Column {
   }
 };
 
-// A lane's 32 values: those of rows 0 to 3, and those of rows 4 to 7, which share their bytes.
+// One lane's 32 values: rows 0 to 3 in low nibbles, rows 4 to 7 in high ones.
 struct Lane {
   Sixteen low, high;
 
@@ -102,24 +99,24 @@ struct Lane {
     const Sixteen highs = Sixteen::bytes(codes), rest = Sixteen::bytes(lows), sign = Sixteen::bytes(signs);
     const auto values = [&](uint32_t half) {
       return Sixteen::of([&](int i) {
-        const Words negative = sign.parts[i] >> (rows(i) + half) & 1;
+        const Uint32s negative = sign.parts[i] >> (rows(i) + half) & 1;
         return ((highs.parts[i] >> half & 15) - negative * 16) * 16 + (rest.parts[i] >> half & 15);
       });
     };
     return {values(0), values(4)};
   }
 
-  // Where there are no lows values must be multiples of 16.
+  // Without lows, values must be multiples of 16.
   [[gnu::always_inline]] void set(const KvUnits& unit, int lane) const {
     uint8_t codes[16], lows[16];
     Sixteen::of([&](int i) { return (low.parts[i] >> 4 & 15) | (high.parts[i] & 0xf0); }).store_bytes(codes);
     Sixteen::of([&](int i) { return (low.parts[i] & 15) | (high.parts[i] & 15) << 4; }).store_bytes(lows);
-    Words signs = {};
+    Uint32s signs = {};
 #pragma GCC unroll 4
-    for (int i = 0; i < kParts; ++i) {
+    for (int i = 0; i < kBlockVectors; ++i) {
       signs |= low.parts[i] >> 31 << rows(i) | high.parts[i] >> 31 << (rows(i) + 4);
     }
-    if constexpr (kLanes > 4) signs = joined<kLanes / 2, 4>(signs, either);
+    signs = reduce_lanes<4>(signs, bit_or<Uint32s>);
     for (int row = 0; row < 4; ++row) {
       std::memcpy(unit.codes + 64 * row + 4 * lane, codes + 4 * row, 4);
       if (unit.lows) std::memcpy(unit.lows + 64 * row + 4 * lane, lows + 4 * row, 4);
@@ -128,16 +125,16 @@ struct Lane {
   }
 
  private:
-  // Of each lane of a part, the row that its value is of.
+  // The row of each value of one vector.
   struct Rows {
     constexpr Rows() : of() {
       for (uint32_t i = 0; i < kKvLanes; ++i) of[i] = i / 4;
     }
     alignas(kSimdBytes) uint32_t of[kKvLanes];
   };
-  [[gnu::always_inline]] static Words rows(int part) {
+  [[gnu::always_inline]] static Uint32s rows(int part) {
     static constexpr Rows kRows;
-    return load<Words>(kRows.of + part * kLanes);
+    return load<Uint32s>(kRows.of + part * kLanes);
   }
 };
 
@@ -188,7 +185,7 @@ struct Exponents {
   }
 };
 
-// Units of a key's groups of channels follow each other, and a token is a lane of each.
+// Units of one key's channel groups follow each other; a token is one lane of each.
 inline KvUnits units_of_token(const KvUnits& keys, int64_t channels, int place) {
   return keys.unit(place / kKvLanes * (channels / kKvGroup));
 }

@@ -3,6 +3,7 @@
 #include <initializer_list>
 
 #include "quantize/block_floats.h"
+#include "tilepress/kv.h"
 
 namespace tilepress {
 namespace {

@@ -8,12 +8,12 @@
 namespace tilepress {
 namespace {
 
-// Floats are ordered as integers are once the bits of negative ones are turned over, and those compilers vectorise.
+// Floats are ordered as integers are once the bits of negative ones are flipped, and compilers vectorise integers.
 float max_f32(const float* scores, int64_t count) {
-  const auto turned = [](int32_t bits) { return bits ^ (bits >> 31 & 0x7fffffff); };
-  int32_t largest = turned(std::bit_cast<int32_t>(-std::numeric_limits<float>::infinity()));
-  for (int64_t i = 0; i < count; ++i) largest = most(largest, turned(std::bit_cast<int32_t>(scores[i])));
-  return std::bit_cast<float>(turned(largest));
+  const auto flipped = [](int32_t bits) { return bits ^ (bits >> 31 & 0x7fffffff); };
+  int32_t largest = flipped(std::bit_cast<int32_t>(-std::numeric_limits<float>::infinity()));
+  for (int64_t i = 0; i < count; ++i) largest = most(largest, flipped(std::bit_cast<int32_t>(scores[i])));
+  return std::bit_cast<float>(flipped(largest));
 }
 
 TILEPRESS_KERNEL(max_f32);

@@ -28,8 +28,9 @@ template <int pack, class Code, class Work>
 template <class Code, class Values>
 [[gnu::always_inline]] inline Floats values_at(const Values& values, const Code* codes) {
   const auto* from = reinterpret_cast<const __m128i*>(codes);
-  if constexpr (sizeof(Code) == 1) return values(std::bit_cast<Halves>(_mm256_cvtepu8_epi16(_mm_loadu_si128(from))), 0);
-  return values(widen(load<Halves>(codes)), 0);
+  if constexpr (sizeof(Code) == 1)
+    return values(std::bit_cast<Uint16s>(_mm256_cvtepu8_epi16(_mm_loadu_si128(from))), 0);
+  return values(widen(load<Uint16s>(codes)), 0);
 }
 
 // `pack` activations, repeated for every neuron.
@@ -52,7 +53,7 @@ constexpr EvenLanes kEvenLanes;
 
 // Sums of adjacent lanes of both vectors.
 [[gnu::always_inline]] inline Floats sum_neighbours(Floats a, Floats b) {
-  const SignedWords even = load<SignedWords>(kEvenLanes.lanes);
+  const Int32s even = load<Int32s>(kEvenLanes.lanes);
   return __builtin_shuffle(a, b, even) + __builtin_shuffle(a, b, even + 1);
 }
 
@@ -79,7 +80,7 @@ template <class Kind, int rows, class Values>
       const Floats weights = _mm512_maskz_expand_ps(places, values_at(values, codes));
 #pragma GCC unroll 4
       for (int row = 0; row < rows; ++row) {
-        sums[row][part] = fused(weights, for_neurons<Kind::pack>(x.of[row] + input), sums[row][part]);
+        sums[row][part] = fma(weights, for_neurons<Kind::pack>(x.of[row] + input), sums[row][part]);
       }
     };
     for_vectors<Kind::pack>(mask + 2 * input, nonzeros, add);
@@ -90,7 +91,7 @@ template <class Kind, int rows, class Values>
     if (row == x.count) break;
     float* to = out + row * kBlockNeurons;
     const Floats sum = sum_inputs(sums[row]), before = load<Floats>(to);
-    store(Kind::scaled ? fused(sum, load<Floats>(group.scales), before) : sum + before, to);
+    store(Kind::scaled ? fma(sum, load<Floats>(group.scales), before) : sum + before, to);
   }
 }
 

@@ -5,7 +5,7 @@ namespace {
 
 __m256i load(const uint16_t* halves) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(halves)); }
 
-void store_top_bits(const Bytes& bytes, uint8_t* plane) {
+void store_top_bits(const ByteGroup& bytes, uint8_t* plane) {
   for (int i = 0; i < 2; ++i) {
     const int bits = _mm256_movemask_epi8(bytes.of[i]);
     std::memcpy(plane + 4 * i, &bits, sizeof(bits));
@@ -21,8 +21,8 @@ int largest_field(const uint16_t* halves) {
   return (0xffff - _mm_extract_epi16(least, 0)) >> 11;
 }
 
-Bytes high_bytes(const uint16_t* halves) {
-  Bytes bytes;
+ByteGroup high_bytes(const uint16_t* halves) {
+  ByteGroup bytes;
   for (int i = 0; i < 2; ++i) {
     const __m256i first = _mm256_srli_epi16(load(halves + 32 * i), 8);
     const __m256i second = _mm256_srli_epi16(load(halves + 32 * i + 16), 8);
@@ -54,23 +54,16 @@ void magnitude_bytes(const uint16_t* halves, __m256 per_unit, __m256i& high, __m
 }
 
 struct Avx2Pack {
-  static void to_halves(const float* floats, uint16_t* halves) {
-    for (int i = 0; i < kPlaneValues; i += 8) {
-      const __m128i eight = _mm256_cvtps_ph(_mm256_loadu_ps(floats + i), kRound);
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(halves + i), eight);
-    }
-  }
-
   template <int mantissa>
   static uint8_t pack(const uint16_t* halves, uint8_t* planes) {
     store_top_bits(high_bytes(halves), planes);
     const int field = largest_field(halves);
     const __m256 per_unit = _mm256_set1_ps(1.0f / unit_of_field(field, kMaxMantissa));
-    Bytes high, low;
+    ByteGroup high, low;
     for (int i = 0; i < 2; ++i) magnitude_bytes(halves + 32 * i, per_unit, high.of[i], low.of[i]);
 #pragma GCC unroll 16
     for (int plane = 0; plane < mantissa; ++plane) {
-      Bytes& from = plane < 8 ? high : low;
+      ByteGroup& from = plane < 8 ? high : low;
       store_top_bits(from, planes + (1 + plane) * kPlaneBytes);
       for (__m256i& bytes : from.of) bytes = _mm256_add_epi8(bytes, bytes);
     }

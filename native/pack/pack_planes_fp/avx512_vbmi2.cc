@@ -29,14 +29,6 @@ __m512i magnitudes_under(__m512i exponent, __m512i halves) {
 }
 
 struct Avx512Pack {
-  static void to_halves(const float* floats, uint16_t* halves) {
-    for (int i = 0; i < kPlaneValues; i += 16) {
-      const __m256i sixteen =
-          _mm512_cvtps_ph(_mm512_loadu_ps(floats + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(halves + i), sixteen);
-    }
-  }
-
   template <int mantissa>
   static uint8_t pack(const uint16_t* halves, uint8_t* planes) {
     const Words values = {_mm512_loadu_si512(halves), _mm512_loadu_si512(halves + 32)};

@@ -35,13 +35,6 @@ namespace {
 }
 
 struct NeonPack {
-  static void to_halves(const float* floats, uint16_t* halves) {
-    for (int i = 0; i < kPlaneValues; i += 8) {
-      const float16x4_t first = vcvt_f16_f32(vld1q_f32(floats + i));
-      vst1q_u16(halves + i, vreinterpretq_u16_f16(vcvt_high_f16_f32(first, vld1q_f32(floats + i + 4))));
-    }
-  }
-
   template <int mantissa>
   static uint8_t pack(const uint16_t* halves, uint8_t* planes) {
     Vectors vectors;

@@ -11,10 +11,6 @@ uint32_t magnitude_under(int exponent, uint16_t half) {
 }
 
 struct ScalarPack {
-  static void to_halves(const float* floats, uint16_t* halves) {
-    for (int i = 0; i < kPlaneValues; ++i) halves[i] = to_half(floats[i]);
-  }
-
   template <int mantissa>
   static uint8_t pack(const uint16_t* halves, uint8_t* planes) {
     int field = 0;

@@ -4,10 +4,10 @@ namespace tilepress {
 namespace {
 
 // The bit of each byte where a plane has a one.
-Bytes load_plane(const uint8_t* plane, int bit) {
+ByteGroup load_plane(const uint8_t* plane, int bit) {
   const __m256i places = _mm256_set_epi64x(0x0303030303030303, 0x0202020202020202, 0x0101010101010101, 0);
   const __m256i own = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201));
-  Bytes bytes;
+  ByteGroup bytes;
   for (int i = 0; i < 2; ++i) {
     int bits;
     std::memcpy(&bits, plane + 4 * i, sizeof(bits));
@@ -19,7 +19,7 @@ Bytes load_plane(const uint8_t* plane, int bit) {
 
 void store_eight(__m128i magnitudes, __m256 unit, __m128i signs, uint16_t* halves) {
   const __m256 floats = _mm256_cvtepi32_ps(_mm256_cvtepu16_epi32(magnitudes));
-  const __m128i eight = _mm256_cvtps_ph(_mm256_mul_ps(floats, unit), kRound);
+  const __m128i eight = std::bit_cast<__m128i>(to_fp16(_mm256_mul_ps(floats, unit)));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(halves), _mm_or_si128(eight, signs));
 }
 
@@ -27,14 +27,14 @@ struct Avx2Unpack {
   template <int mantissa>
   static void unpack(const uint8_t* planes, float unit, uint16_t* halves) {
     const __m256i zero = _mm256_setzero_si256();
-    Bytes high = {{zero, zero}}, low = {{zero, zero}};
+    ByteGroup high = {{zero, zero}}, low = {{zero, zero}};
 #pragma GCC unroll 16
     for (int plane = 0; plane < mantissa; ++plane) {
-      const Bytes ones = load_plane(planes + (1 + plane) * kPlaneBytes, 0x80 >> plane % 8);
-      Bytes& to = plane < 8 ? high : low;
+      const ByteGroup ones = load_plane(planes + (1 + plane) * kPlaneBytes, 0x80 >> plane % 8);
+      ByteGroup& to = plane < 8 ? high : low;
       for (int i = 0; i < 2; ++i) to.of[i] = _mm256_or_si256(to.of[i], ones.of[i]);
     }
-    const Bytes signs = load_plane(planes, 0x80);
+    const ByteGroup signs = load_plane(planes, 0x80);
     const __m256 units = _mm256_set1_ps(unit);
     for (int i = 0; i < 2; ++i, halves += 32) {
       const __m256i words[2] = {_mm256_unpacklo_epi8(low.of[i], high.of[i]),

@@ -16,7 +16,7 @@ uint64_t load_word(const uint8_t* planes) {
 
 __m256i to_fp16(__m256i magnitudes, __m512 unit) {
   const __m512 floats = _mm512_cvtepi32_ps(_mm512_cvtepu16_epi32(magnitudes));
-  return _mm512_cvtps_ph(_mm512_mul_ps(floats, unit), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  return std::bit_cast<__m256i>(to_fp16(_mm512_mul_ps(floats, unit)));
 }
 
 __m512i to_fp16(__m512i magnitudes, __m512 unit) {

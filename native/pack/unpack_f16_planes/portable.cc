@@ -18,7 +18,7 @@ struct ScalarUnpack {
       for (int i = 0; i < 8; ++i) {
         const auto magnitude = static_cast<float>((high >> 8 * i & 0xff) << 8 | (low >> 8 * i & 0xff));
         const uint16_t sign = static_cast<uint16_t>((words[0][byte] >> i & 1) << 15);
-        halves[8 * byte + i] = sign | to_half(magnitude * unit);
+        halves[8 * byte + i] = sign | round_to_fp16(magnitude * unit);
       }
     }
   }

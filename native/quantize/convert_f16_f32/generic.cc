@@ -1,5 +1,6 @@
 // Compiled for: portable avx2 avx512
 #include "quantize/block_floats.h"
+#include "tilepress/kv.h"
 
 namespace tilepress {
 namespace {
@@ -10,8 +11,8 @@ void convert_f16_f32(const float* values, const float* offsets, int64_t count, u
     return;
   }
   for (int64_t i = 0; i < count; ++i) {
-    const uint32_t sign = std::bit_cast<uint32_t>(values[i]) & 0x80000000;
-    halves[i] = float_to_fp16(std::bit_cast<float>(to_fp16(values[i]) | sign) - offsets[i]);
+    const uint32_t bits = std::bit_cast<uint32_t>(values[i]), sign = bits & 0x80000000;
+    halves[i] = float_to_fp16(std::bit_cast<float>(round_magnitudes(bits ^ sign) | sign) - offsets[i]);
   }
 }
 

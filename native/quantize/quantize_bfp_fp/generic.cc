@@ -1,36 +1,28 @@
 // Compiled for: portable avx2 avx512
-// A row of activations as block floating point, what formats/bfp_reference.py makes of it, straight to its places.
-#include "simd/lanes.h"
+// One row of activations to block floating point as formats/bfp_reference.py does it, straight to its place in a row
+// panel.
+#include "quantize/block_floats.h"
+#include "tilepress/quantize.h"
 
 namespace tilepress {
 namespace {
 
-// Bits of magnitudes rounded to FP16, nearest even, saturating: adding a power of two that has no place for more bits
-// than FP16 keeps makes the addition do the rounding.
-[[gnu::always_inline]] inline Words to_fp16(Words magnitudes) {
-  constexpr uint32_t kMax = std::bit_cast<uint32_t>(65504.0f), kLeastNormal = std::bit_cast<uint32_t>(0x1p-14f);
-  const Words finite = magnitudes < kMax ? magnitudes : Words{} + kMax;
-  const Words power = larger(finite, Words{} + kLeastNormal) & 0x7f800000;
-  const Floats anchor = std::bit_cast<Floats>(power + (13u << 23));
-  return std::bit_cast<Words>((std::bit_cast<Floats>(finite) + anchor) - anchor);
-}
-
 // What 1 stands for, as bits, and its inverse: a power of two such that the highest bit of the largest magnitude counts
 // 2^(mantissa - 1).
-[[gnu::always_inline]] inline Words unit_of(Words largest, int mantissa) {
+[[gnu::always_inline]] inline Uint32s unit_of(Uint32s largest, int mantissa) {
   return (largest & 0x7f800000) - (static_cast<uint32_t>(mantissa - 1) << 23);
 }
-[[gnu::always_inline]] inline Floats inverse_of(Words unit) { return std::bit_cast<Floats>((254u << 23) - unit); }
+[[gnu::always_inline]] inline Floats inverse_of(Uint32s unit) { return std::bit_cast<Floats>((254u << 23) - unit); }
 
 // The same where values are the nearest: the largest may be rounded to the next power of two, and what is below 2^-100
 // keeps fewer bits.
-[[gnu::always_inline]] inline Words nearest_unit_of(Words largest, int mantissa) {
+[[gnu::always_inline]] inline Uint32s nearest_unit_of(Uint32s largest, int mantissa) {
   constexpr uint32_t kLeast = std::bit_cast<uint32_t>(0x1p-100f);
-  return unit_of(larger(largest + (1u << (23 - mantissa)), Words{} + kLeast), mantissa);
+  return unit_of(max(largest + (1u << (23 - mantissa)), splat<Uint32s>(kLeast)), mantissa);
 }
 
 // A limb of `count`, the highest of which is the first and signed.
-[[gnu::always_inline]] inline SignedWords limb_of(SignedWords values, int limb, int count) {
+[[gnu::always_inline]] inline Int32s limb_of(Int32s values, int limb, int count) {
   return values >> (kLimbBits * (count - 1 - limb)) & (limb ? (1 << kLimbBits) - 1 : -1);
 }
 
@@ -41,61 +33,60 @@ struct Group {
 
   // `largest` of all magnitudes so far, as bits: what is not finite is largest.
   template <FloatType type>
-  [[gnu::always_inline]] void set(const BfpInput& in, int64_t first, Words& largest) {
-    constexpr uint32_t kLeastNormal = std::bit_cast<uint32_t>(0x1p-14f);
-    Words halves[kVectors], most_half = {};
+  [[gnu::always_inline]] void set(const BfpInput& in, int64_t first, Uint32s& largest) {
+    Uint32s halves[kVectors], most_half = {};
 #pragma GCC unroll 8
     for (int i = 0; i < kVectors; ++i) {
       const int64_t at = first + i * kLanes;
-      const Words bits = std::bit_cast<Words>(activations_at<type>(in.x, at, in.count - at));
-      const Words magnitudes = bits & 0x7fffffff;
-      largest = larger(largest, magnitudes);
-      halves[i] = to_fp16(magnitudes);
-      most_half = larger(most_half, halves[i]);
-      values[i] = std::bit_cast<SignedWords>(bits) >> 31;
+      const Floats floats = load_floats<type>(in.x, at, in.count - at);
+      largest = max(largest, magnitude_bits(floats));
+      halves[i] = round_magnitudes(magnitude_bits(floats));
+      most_half = max(most_half, halves[i]);
+      values[i] = std::bit_cast<Int32s>(floats) >> 31;
     }
-    const Floats per_unit = set_unit(unit_of(larger(most_of(most_half), Words{} + kLeastNormal), in.mantissa));
+    const Floats per_unit =
+        set_unit(unit_of(max(max_of_lanes(most_half), splat<Uint32s>(kLeastNormalFp16)), in.mantissa));
 #pragma GCC unroll 8
     for (int i = 0; i < kVectors; ++i) {
       const Floats magnitudes = std::bit_cast<Floats>(halves[i]) * per_unit;
-      values[i] = (__builtin_convertvector(magnitudes, SignedWords) ^ values[i]) - values[i];
+      values[i] = (truncate_int(magnitudes) ^ values[i]) - values[i];
     }
   }
 
   // The nearest instead, of at most 20 bits, without a detour by FP16.
   template <FloatType type>
-  [[gnu::always_inline]] void set_nearest(const BfpInput& in, int64_t first, Words& largest) {
+  [[gnu::always_inline]] void set_nearest(const BfpInput& in, int64_t first, Uint32s& largest) {
     Floats floats[kVectors];
-    Words mine = {};
+    Uint32s mine = {};
 #pragma GCC unroll 8
     for (int i = 0; i < kVectors; ++i) {
       const int64_t at = first + i * kLanes;
-      floats[i] = activations_at<type>(in.x, at, in.count - at);
-      mine = larger(mine, std::bit_cast<Words>(floats[i]) & 0x7fffffff);
+      floats[i] = load_floats<type>(in.x, at, in.count - at);
+      mine = max(mine, magnitude_bits(floats[i]));
     }
-    largest = larger(largest, mine);
-    const Floats per_unit = set_unit(nearest_unit_of(most_of(mine), in.mantissa));
+    largest = max(largest, mine);
+    const Floats per_unit = set_unit(nearest_unit_of(max_of_lanes(mine), in.mantissa));
 #pragma GCC unroll 8
     for (int i = 0; i < kVectors; ++i) {
-      values[i] = nearest(floats[i] * per_unit);
+      values[i] = nearest_int(floats[i] * per_unit);
     }
   }
 
   // Negates values of nine bits of which one is 255 and none -255.
   [[gnu::always_inline]] void avoid_255() {
-    SignedWords most_values = values[0], least_values = values[0];
+    Int32s most_values = values[0], least_values = values[0];
     for (int i = 1; i < kVectors; ++i) {
-      most_values = larger(most_values, values[i]);
-      least_values = values[i] < least_values ? values[i] : least_values;
+      most_values = max(most_values, values[i]);
+      least_values = min(least_values, values[i]);
     }
-    if (most_of(most_values)[0] < 255 || most_of(-least_values)[0] == 255) return;
+    if (reduce_max(most_values) < 255 || reduce_max(-least_values) == 255) return;
     for (int i = 0; i < kVectors; ++i) values[i] = -values[i];
     unit = -unit;
   }
 
   // Of each segment, the sum of its values and what 1 stands for.
   [[gnu::always_inline]] void sum(const BfpInput& in, const BfpOutput& out, int64_t first) const {
-    SignedWords sums = {};
+    Int32s sums = {};
     if (in.segment == group) {
 #pragma GCC unroll 8
       for (int i = 0; i < kVectors; ++i) sums += values[i];
@@ -104,23 +95,22 @@ struct Group {
     for (int64_t i = 0; i < least<int64_t>(group, in.count - first); i += in.segment) {
       for (int64_t j = i; j < i + in.segment; j += kLanes) sums += values[j / kLanes];
       set_segment(in, out, (first + i) / in.segment, sums);
-      sums = SignedWords{};
+      sums = Int32s{};
     }
   }
 
-  SignedWords values[kVectors];
+  Int32s values[kVectors];
   Floats unit;
 
  private:
   // Returns its inverse.
-  [[gnu::always_inline]] Floats set_unit(Words bits) {
+  [[gnu::always_inline]] Floats set_unit(Uint32s bits) {
     unit = std::bit_cast<Floats>(bits);
     return inverse_of(bits);
   }
 
-  [[gnu::always_inline]] void set_segment(const BfpInput& in, const BfpOutput& out, int64_t at,
-                                          SignedWords sums) const {
-    out.sums[at] = sum_of(sums)[0];
+  [[gnu::always_inline]] void set_segment(const BfpInput& in, const BfpOutput& out, int64_t at, Int32s sums) const {
+    out.sums[at] = reduce_sum(sums);
     out.units[at] = unit[0] * in.unit;
   }
 };
@@ -128,33 +118,31 @@ struct Group {
 // Sixteen values each from here on.
 
 // Values of nine bits, of which none is 255 unless one is -255, as a sum; `three` has bits where it takes three.
-[[gnu::always_inline]] inline void write_addends(const SignedWords* values, int8_t* const* to, int64_t place,
-                                                 SignedWords& three) {
-  SignedWords addends[3][kParts];
-  for (int part = 0; part < kParts; ++part) {
-    const SignedWords half = values[part] >> 1, is_most = values[part] == 255;  // -1 where it is
+[[gnu::always_inline]] inline void write_addends(const Int32s* values, int8_t* const* to, int64_t place,
+                                                 Int32s& three) {
+  Int32s addends[3][kBlockVectors];
+  for (int part = 0; part < kBlockVectors; ++part) {
+    const Int32s half = values[part] >> 1, is_most = values[part] == 255;  // -1 where it is
     addends[0][part] = half;
     addends[1][part] = values[part] - half + is_most;
     addends[2][part] = -is_most;
     three |= is_most;
   }
-  for (int i = 0; i < 3; ++i) store_bytes(addends[i], to[i] + place);
+  for (int i = 0; i < 3; ++i) store_int8x16(addends[i], to[i] + place);
 }
 
-[[gnu::always_inline]] inline void write_limbs(const SignedWords* values, int count, int8_t* const* to, int64_t place) {
+[[gnu::always_inline]] inline void write_limbs(const Int32s* values, int count, int8_t* const* to, int64_t place) {
   for (int limb = 0; limb < count; ++limb) {
-    SignedWords limbs[kParts];
-    for (int part = 0; part < kParts; ++part) limbs[part] = limb_of(values[part], limb, count);
-    store_bytes(limbs, to[limb] + place);
+    Int32s limbs[kBlockVectors];
+    for (int part = 0; part < kBlockVectors; ++part) limbs[part] = limb_of(values[part], limb, count);
+    store_int8x16(limbs, to[limb] + place);
   }
 }
 
 // Values of at most nine bits times what 1 stands for, a power of two: bf16 holds that.
-[[gnu::always_inline]] inline void write_words(const SignedWords* values, Floats unit, uint16_t* words) {
-  for (int part = 0; part < kParts; ++part) {
-    const Floats floats = __builtin_convertvector(values[part], Floats) * unit;
-    const Halves halves = narrow(std::bit_cast<Words>(floats), 16);
-    std::memcpy(words + part * kLanes, &halves, sizeof halves);
+[[gnu::always_inline]] inline void write_words(const Int32s* values, Floats unit, uint16_t* words) {
+  for (int part = 0; part < kBlockVectors; ++part) {
+    store(narrow(std::bit_cast<Uint32s>(int_to_floats(values[part]) * unit), 16), words + part * kLanes);
   }
 }
 
@@ -162,48 +150,47 @@ struct Group {
 // group. Returns how many values those were.
 template <FloatType type>
 [[gnu::always_inline]] inline int64_t set_nearest_pairs(const BfpInput& in, const BfpOutput& out, int limbs,
-                                                        Words& largest) {
+                                                        Uint32s& largest) {
   constexpr int kVectors = kPiece / kLanes, kHalf = kVectors / 2;
-  const SignedWords first_lane = {}, second_lane = first_lane + 1;
   int64_t at = 0;
   for (; at + kPiece <= in.count; at += kPiece) {
     Floats floats[kVectors];
-    Words most_bits[2] = {};
+    Uint32s most_bits[2] = {};
 #pragma GCC unroll 16
     for (int i = 0; i < kVectors; ++i) {
-      floats[i] = activations_at<type>(in.x, at + i * kLanes, kLanes);
-      most_bits[i / kHalf] = larger(most_bits[i / kHalf], std::bit_cast<Words>(floats[i]) & 0x7fffffff);
+      floats[i] = load_floats<type>(in.x, at + i * kLanes, kLanes);
+      most_bits[i / kHalf] = max(most_bits[i / kHalf], magnitude_bits(floats[i]));
     }
-    largest = larger(largest, larger(most_bits[0], most_bits[1]));
-    const Words both = joined_in_turn(most_bits[0], most_bits[1], larger<Words>);
-    const Words unit = nearest_unit_of(both, in.mantissa);
+    largest = max(largest, max(most_bits[0], most_bits[1]));
+    const Uint32s both = reduce_pair(most_bits[0], most_bits[1], max<Uint32s>);
+    const Uint32s unit = nearest_unit_of(both, in.mantissa);
     const Floats inverse = inverse_of(unit);
-    const Floats per_unit[] = {__builtin_shuffle(inverse, first_lane), __builtin_shuffle(inverse, second_lane)};
-    SignedWords values[kVectors], sums[2] = {};
+    const Floats per_unit[] = {broadcast_lane<0>(inverse), broadcast_lane<1>(inverse)};
+    Int32s values[kVectors], sums[2] = {};
 #pragma GCC unroll 16
     for (int i = 0; i < kVectors; ++i) {
-      values[i] = nearest(floats[i] * per_unit[i / kHalf]);
+      values[i] = nearest_int(floats[i] * per_unit[i / kHalf]);
       sums[i / kHalf] += values[i];
     }
-    store_two(joined_in_turn(sums[0], sums[1], added), out.sums + at / in.segment);
-    store_two(std::bit_cast<Floats>(unit) * in.unit, out.units + at / in.segment);
+    store<2>(reduce_pair(sums[0], sums[1], add<Int32s>), out.sums + at / in.segment);
+    store<2>(std::bit_cast<Floats>(unit) * in.unit, out.units + at / in.segment);
     for (int limb = 0; limb < limbs; ++limb) {
-      SignedWords places[kVectors];
+      Int32s places[kVectors];
 #pragma GCC unroll 16
       for (int i = 0; i < kVectors; ++i) places[i] = limb_of(values[i], limb, limbs);
-      store_piece(places, out.limbs[limb] + at / kPiece * out.piece_stride);
+      store_int8x64(places, out.limbs[limb] + at / kPiece * out.piece_stride);
     }
   }
   return at;
 }
 
-// By value: stores of bytes could be thought to change what is referred to.
+// Arguments by value: stores of bytes may alias what a reference refers to.
 template <FloatType type, int group, bool nearest>
 inline int quantize_groups(BfpInput in, BfpOutput out) {
   constexpr uint32_t kTooLarge = nearest ? std::bit_cast<uint32_t>(kMostNearest) : 0x7f800000;
   const int limbs = limbs_of(in.mantissa);
-  Words largest = {};
-  SignedWords three = {};
+  Uint32s largest = {};
+  Int32s three = {};
   int64_t first = 0;
   if constexpr (nearest) {
     if (in.segment == group && !out.words && !in.addends) first = set_nearest_pairs<type>(in, out, limbs, largest);
@@ -220,7 +207,7 @@ inline int quantize_groups(BfpInput in, BfpOutput out) {
 #pragma GCC unroll 2
     for (int part = 0; part < group / kBlockNeurons; ++part) {
       const int64_t at = first + part * kBlockNeurons, place = at / kPiece * out.piece_stride + at % kPiece;
-      const SignedWords* values = all.values + part * kParts;
+      const Int32s* values = all.values + part * kBlockVectors;
       if (at >= out.padded) break;
       if (out.words) {
         write_words(values, all.unit, out.words + at / kWordPiece * out.piece_stride + at % kWordPiece);
@@ -231,8 +218,8 @@ inline int quantize_groups(BfpInput in, BfpOutput out) {
       }
     }
   }
-  if (most_of(largest)[0] >= kTooLarge) return 0;
-  return in.addends ? 2 + (most_of(-three)[0] > 0) : limbs;
+  if (reduce_max(largest) >= kTooLarge) return 0;
+  return in.addends ? 2 + (reduce_max(-three) > 0) : limbs;
 }
 
 template <FloatType type>

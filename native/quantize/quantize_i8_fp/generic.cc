@@ -1,108 +1,104 @@
 // Compiled for: portable avx2 avx512
-// A row of activations as int8, what formats/reference.py makes of int8:row, straight to its places.
+// One row of activations to int8 as formats/reference.py does it (int8:row), straight to its place in a row panel.
 #include <limits>
 
 #include "quantize/scales.h"
-#include "simd/lanes.h"
+#include "simd/simd.h"
+#include "tilepress/quantize.h"
 
 namespace tilepress {
 namespace {
 
-// The largest magnitude, as bits: those of floats of one sign are in order, and what is not finite is largest. So are
-// the bits of halves, twice as many of which are looked at at once.
+// The bits of the largest magnitude; what is not finite is largest. Those of bf16 and fp16 are ordered alike, and a
+// vector holds twice as many.
 template <FloatType type>
 inline uint32_t largest_of(const Int8Input& in) {
-  using Half [[gnu::vector_size(kSimdBytes)]] = uint16_t;
-  constexpr int kHalves = kSimdBytes / 2;
-  Words largest = {};
+  Uint32s largest = {};
   int64_t at = 0;
   if constexpr (type != FloatType::f32) {
-    Half largest_half = {};
+    constexpr int kHalves = 2 * kLanes;
+    Vector<uint16_t> largest_halves = {};
     for (; at + kHalves <= in.count; at += kHalves) {
-      largest_half = larger(largest_half, load<Half>(in.x + 2 * at) & 0x7fff);
+      largest_halves = max(largest_halves, load<Vector<uint16_t>>(in.x + 2 * at) & 0x7fff);
     }
     alignas(kSimdBytes) uint16_t halves[kHalves];
-    std::memcpy(halves, &largest_half, sizeof halves);
+    store(largest_halves, halves);
     for (int i = 0; i < kHalves; i += kLanes) {
-      largest = larger(largest, std::bit_cast<Words>(activations_at<type>(halves, i, kLanes)));
+      largest = max(largest, std::bit_cast<Uint32s>(load_floats<type>(halves + i)));
     }
   }
-  for (; at < in.count; at += kLanes) {
-    const Words magnitude = std::bit_cast<Words>(activations_at<type>(in.x, at, in.count - at)) & 0x7fffffff;
-    largest = larger(largest, magnitude);
-  }
-  return most_of(largest)[0];
+  for (; at < in.count; at += kLanes)
+    largest = max(largest, magnitude_bits(load_floats<type>(in.x, at, in.count - at)));
+  return reduce_max(largest);
 }
 
 constexpr float kMostInt8 = 127;
 
-// x / scale, rounded as a division is: two threads of a core share one divider, which takes six times as long. The
-// product with 1 / scale, in two floats, is less than one unit of its last place from the quotient; correcting it by
-// what it leaves of x makes it the nearest (Markstein's theorem).
+// x / scale, rounded as a division is, by products: a division takes six times as long, and two threads of a core share
+// one divider. x times 1 / scale, in two floats, is less than one unit in the last place from the quotient; corrected
+// by its remainder it is the nearest (Markstein's theorem).
 class ByProducts {
  public:
-  // Whether what is left of x cannot be lost, wherever that matters: quotients below 1/2 are rounded to 0.
-  static bool serves(float scale) { return kFused && scale > 0x1p-64f && scale < 0x1p64f; }
+  // Whether no remainder underflows where it matters: quotients below 1/2 are rounded to 0.
+  static bool serves(float scale) { return kHasFma && scale > 0x1p-64f && scale < 0x1p64f; }
 
   explicit ByProducts(float scale)
-      : minus_scale_(Floats{} - scale),
-        inverse_(Floats{} + 1.0f / scale),
-        rest_(fused(inverse_, minus_scale_, Floats{} + 1.0f) * inverse_) {}
+      : minus_scale_(splat<Floats>(-scale)),
+        inverse_(splat<Floats>(1.0f / scale)),
+        rest_(fma(inverse_, minus_scale_, splat<Floats>(1.0f)) * inverse_) {}
 
   [[gnu::always_inline]] Floats operator()(Floats x) const {
-    const Floats near = fused(x, inverse_, x * rest_);
-    return fused(fused(near, minus_scale_, x), inverse_, near);
+    const Floats near = fma(x, inverse_, x * rest_);
+    return fma(fma(near, minus_scale_, x), inverse_, near);
   }
 
  private:
   Floats minus_scale_, inverse_, rest_;
 };
 
-// The same for any scale. One that was rounded far down gives more than an int8 holds.
+// The same for any scale. A scale that was rounded far down gives more than int8 holds.
 class ByDivision {
  public:
-  explicit ByDivision(float scale) : scale_(Floats{} + scale) {}
+  explicit ByDivision(float scale) : scale_(splat<Floats>(scale)) {}
 
   [[gnu::always_inline]] Floats operator()(Floats x) const {
-    const Floats low = Floats{} - 128.0f, high = Floats{} + kMostInt8, quotient = x / scale_;
-    const Floats raised = quotient < low ? low : quotient;
-    return raised > high ? high : raised;
+    return min(max(x / scale_, splat<Floats>(-128.0f)), splat<Floats>(kMostInt8));
   }
 
  private:
   Floats scale_;
 };
 
-// By value: stores of bytes could be thought to change what is referred to.
+// Arguments by value: stores of bytes may alias what a reference refers to.
 template <FloatType type, class Quotients>
 inline void quantize_by(Quotients quotients, Int8Input in, Int8Output out) {
-  constexpr int kStep = kParts * kLanes;
+  constexpr int kStep = 16;
   const auto values_at = [&](int64_t first, int64_t count) __attribute__((always_inline)) {
-    return nearest(quotients(activations_at<type>(in.x, first, count)));
+    return nearest_int(quotients(load_floats<type>(in.x, first, count)));
   };
-  SignedWords sums = {};
+  Int32s sums = {};
   int32_t* sum = out.sums;
   int64_t at = 0, left = in.segment;
   // After `count` more values, up to `next`.
   const auto end_segment = [&](int64_t count, int64_t next) __attribute__((always_inline)) {
     left -= count;
     if (left && next < in.count) return;
-    *sum++ = sum_of(sums)[0];
-    sums = SignedWords{};
+    *sum++ = reduce_sum(sums);
+    sums = Int32s{};
     left = in.segment;
   };
   const bool halves = in.segment == kPiece / 2;
   for (; (halves || in.segment % kPiece == 0) && at + kPiece <= in.count; at += kPiece) {
     constexpr int kVectors = kPiece / kLanes;
-    SignedWords values[kVectors], half_sums[2] = {};
+    Int32s values[kVectors], half_sums[2] = {};
 #pragma GCC unroll 16
     for (int i = 0; i < kVectors; ++i) {
       values[i] = values_at(at + i * kLanes, kLanes);
       half_sums[2 * i / kVectors] += values[i];
     }
-    store_piece(values, out.values + at / kPiece * out.piece_stride);
+    store_int8x64(values, out.values + at / kPiece * out.piece_stride);
     if (halves) {
-      store_two(joined_in_turn(half_sums[0], half_sums[1], added), sum);
+      store<2>(reduce_pair(half_sums[0], half_sums[1], add<Int32s>), sum);
       sum += 2;
       continue;
     }
@@ -113,14 +109,14 @@ inline void quantize_by(Quotients quotients, Int8Input in, Int8Output out) {
     int8_t* piece = out.values + at / kPiece * out.piece_stride;
 #pragma GCC unroll 1
     for (int step = 0; step < kPiece; step += kStep) {
-      SignedWords values[kParts];
+      Int32s values[kBlockVectors];
 #pragma GCC unroll 4
-      for (int part = 0; part < kParts; ++part) {
+      for (int part = 0; part < kBlockVectors; ++part) {
         const int64_t first = at + step + part * kLanes;
         values[part] = values_at(first, in.count - first);
         sums += values[part];
       }
-      store_bytes(values, piece + step);
+      store_int8x16(values, piece + step);
       if (at + step < in.count) end_segment(kStep, at + step + kStep);
     }
   }

@@ -7,18 +7,18 @@ namespace {
 void quantize_key_bfp(const KvUnits& keys, int64_t channels, const KvToken& token, const uint16_t* key) {
   const KvUnits mine = units_of_token(keys, channels, token.place);
   const int lane = token.place % kKvLanes;
-  const uint32_t kept = kept_bits(token.bits);
+  const uint32_t mask = mask_of(token.bits);
   for (int64_t group = 0; group < channels / kKvGroup; ++group, key += kKvGroup) {
     const KvUnits unit = mine.unit(group);
     const Sixteen low = Sixteen::halves(key), high = Sixteen::halves(key + kKvLanes);
-    Words largest = {};
+    Uint32s largest = {};
 #pragma GCC unroll 4
-    for (int i = 0; i < kParts; ++i) {
-      largest = larger(largest, larger(low.parts[i] & 0x7fff, high.parts[i] & 0x7fff));
+    for (int i = 0; i < kBlockVectors; ++i) {
+      largest = max(largest, max(low.parts[i] & 0x7fff, high.parts[i] & 0x7fff));
     }
-    const Words exponents = fields_of(most_of(largest));
+    const Uint32s exponents = fields_of(max_of_lanes(largest));
     const auto rounded = [&](const Sixteen& halves) {
-      return Sixteen::of([&](int i) { return integers_of(halves.parts[i], exponents, kept); });
+      return Sixteen::of([&](int i) { return integers_of(halves.parts[i], exponents, mask); });
     };
     Exponents::set_one(lane, exponents[0], unit.exponents);
     Lane{rounded(low), rounded(high)}.set(unit, lane);

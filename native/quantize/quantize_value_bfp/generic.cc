@@ -11,12 +11,12 @@ struct OpenUnit {
   Sixteen exponents;
 
   [[gnu::always_inline]] Sixteen integers(int64_t token) const {
-    const uint32_t kept = kept_bits(token >= open.begin && token < open.end ? open.fewer : open.bits);
-    const Sixteen its = Sixteen::halves(halves + token * open.stride);
-    return Sixteen::of([&](int i) { return integers_of(its.parts[i], exponents.parts[i], kept); });
+    const uint32_t mask = mask_of(token >= open.begin && token < open.end ? open.fewer : open.bits);
+    const Sixteen own = Sixteen::halves(halves + token * open.stride);
+    return Sixteen::of([&](int i) { return integers_of(own.parts[i], exponents.parts[i], mask); });
   }
 
-  // All of them anew, two rows at a time, which share their bytes.
+  // All tokens again, two rows at a time, which share their bytes.
   [[gnu::always_inline]] void round(const KvUnits& unit) const {
     Sixteen signs = {};
     for (int64_t row = 0; row < 4; ++row) {
@@ -46,12 +46,12 @@ void quantize_value_bfp(const KvUnits& values, int64_t channels, const KvOpenVal
     const KvUnits unit = values.unit(at);
     const uint16_t* halves = open.halves + at * kKvLanes;
     const Sixteen before = Exponents::get(unit.exponents), mine = Sixteen::halves(halves + last * open.stride);
-    const auto shared = [&](int i) { return larger(before.parts[i], fields_of(mine.parts[i])); };
+    const auto shared = [&](int i) { return max(before.parts[i], fields_of(mine.parts[i])); };
     const OpenUnit group = {open, halves, Sixteen::of(shared)};
-    Words rises = {};
+    Uint32s rises = {};
 #pragma GCC unroll 4
-    for (int i = 0; i < kParts; ++i) rises |= before.parts[i] ^ group.exponents.parts[i];
-    if (joined(rises, either)[0]) {
+    for (int i = 0; i < kBlockVectors; ++i) rises |= before.parts[i] ^ group.exponents.parts[i];
+    if (reduce_lanes(rises, bit_or<Uint32s>)[0]) {
       Exponents::set(group.exponents, unit.exponents);
       group.round(unit);
     } else {
