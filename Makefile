@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(shell find native src -name '*.cc' -o -name '*.h' -o -name '__init__.py')
+SOURCES := pyproject.toml constraints.txt CMakeLists.txt native/isas.cmake $(shell find native src -name '*.cc' -o -name '*.h' -o -name '__init__.py')
 NATIVE := $(shell find native -name '*.cc' -o -name '*.h')
 # In .venv, so that what is compiled once serves every later build: tools of another place would compile all anew.
 BUILD_TOOLS := cmake nanobind ninja scikit-build-core
