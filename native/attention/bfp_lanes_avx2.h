@@ -1,15 +1,15 @@
-// What scores and mixes of block floating point share on AVX2.
+// Shared by score_f32_bfp_bfp and mix_f32_u8_bfp on AVX2.
 #pragma once
 
 #include <immintrin.h>
 
-#include "attention/bfp_block.h"
+#include "attention/bfp_page.h"
 
 namespace tilepress {
 namespace {
 
-// Eight lanes at a time, by products of unsigned with signed bytes. Codes have five bits, so that sums of eight
-// products fit 16 bits: four of two each, added up before they are made wider.
+// Eight lanes at a time, by products of unsigned and signed bytes. Codes have five bits, so eight products fit 16 bits:
+// four pair sums are added before they are widened.
 struct Avx2Lanes {
   // sums += codes(r) · bytes(i, r) over all rows r of a unit, for each i
   template <int count, class Codes, class Bytes, class Product>
@@ -32,8 +32,8 @@ struct Avx2Lanes {
   }
 
   static __m256i negative(__m256i signs, int r) {
-    const __m256i place = _mm256_set1_epi8(static_cast<char>(1 << r));
-    return _mm256_cmpeq_epi8(_mm256_and_si256(signs, place), place);
+    const __m256i bit = _mm256_set1_epi8(static_cast<char>(1 << r));
+    return _mm256_cmpeq_epi8(_mm256_and_si256(signs, bit), bit);
   }
 
   static __m256i four(const void* from) {

@@ -1,13 +1,13 @@
-// What scores and mixes of block floating point share on AVX-512.
+// Shared by score_f32_bfp_bfp and mix_f32_u8_bfp on AVX-512.
 #pragma once
 
-#include "attention/bfp_block.h"
+#include "attention/bfp_page.h"
 #include "attention/lane_units_avx512.h"
 
 namespace tilepress {
 namespace {
 
-// All sixteen lanes at a time, by products of unsigned with signed bytes.
+// Sixteen lanes at a time, by products of unsigned and signed bytes.
 struct Avx512Lanes {
   static __m512i load(const uint8_t* from) { return _mm512_loadu_si512(from); }
 
@@ -16,7 +16,7 @@ struct Avx512Lanes {
     return _mm512_and_si512(r < 4 ? both : _mm512_srli_epi16(both, 4), _mm512_set1_epi8(15));
   }
 
-  // Four bytes of a row, for every lane.
+  // Four bytes of a row, broadcast to every lane.
   static __m512i four(const void* from) {
     int32_t bytes;
     __builtin_memcpy(&bytes, from, 4);

@@ -1,7 +1,7 @@
-// What scores and mixes of block floating point share in plain C++.
+// Shared by score_f32_bfp_bfp and mix_f32_u8_bfp in plain C++.
 #pragma once
 
-#include "attention/bfp_block.h"
+#include "attention/bfp_page.h"
 
 namespace tilepress {
 namespace {
@@ -18,9 +18,9 @@ struct ScalarLanes {
     for (int i = 0; i < 4 * kKvLanes; ++i) bytes[i] = static_cast<int8_t>(lows[(row & 3) * 64 + i] >> (row & 4) & 15);
   }
 
-  // sums [vectors, 16] += the unit's values · those of each vector, which lie `stride` apart
+  // sums [vectors, 16] += unit · vectors, which are `stride` apart
   template <int vectors, class Byte>
-  static void dot(const KvBlock& unit, const Byte* x, int64_t stride, int32_t (*sums)[kKvLanes]) {
+  static void dot(const ConstKvUnits& unit, const Byte* x, int64_t stride, int32_t (*sums)[kKvLanes]) {
     for (int part = 0; part < (unit.lows ? 2 : 1); ++part) {
       const int32_t factor = part || !unit.lows ? 1 : 16;
       for (int r = 0; r < kKvRows; ++r) {
@@ -40,7 +40,7 @@ struct ScalarLanes {
     }
   }
 
-  static void add(const int32_t* sums, const KvBlock& of, float unit, float* out) {
+  static void add(const int32_t* sums, const ConstKvUnits& of, float unit, float* out) {
     float units[kKvLanes];
     lane_units(of.exponents, of.lows != nullptr, units);
     for (int lane = 0; lane < kKvLanes; ++lane) out[lane] += static_cast<float>(sums[lane]) * (units[lane] * unit);

@@ -1,15 +1,17 @@
-// Scores and outputs of many rows on a matrix unit, to the bit those of attend_f32_bfp_bfp. Integers of nine bits are
-// 16 * high + low, and bf16 holds both; all sums of a group are exact. Tiles brings
-//   highs(codes, to), lows(lows, to): a unit's values as a tile of weights
+// Scores and outputs of many rows on a matrix unit: the same bits as score_f32_bfp_bfp and mix_f32_u8_bfp. Nine-bit
+// integers are 16 * high + low, and bf16 holds both; all sums of a group are exact.
+//
+// Tiles has
+//   highs(codes, to), lows(lows, to): a unit's values as a right operand
 //   units(exponents, to [16]): what 1 stands for in each lane
-//   weights(values, units, rows, to): a block's weights, with their units, as a tile of activations
-// and Sums, those of a row panel, which has 16 rows or fewer,
-//   Sums(from, stride, rows), from null: 0; store(to, stride, rows, factor)
+//   weights(values, units, rows, to): a page's softmax weights times their units as a left operand
+// Sums, the accumulators of a row panel of up to 16 rows, has
+//   Sums(from, stride, rows), zeros if from is null; store(to, stride, rows, factor)
 //   add(products [16, 16], units [16])
 #pragma once
 
 #include "matrix_unit/group_pipeline.h"
-#include "tilepress/kv.h"
+#include "tilepress/kv_bfp.h"
 
 namespace tilepress {
 namespace {
@@ -17,14 +19,15 @@ namespace {
 constexpr int64_t kTileWords = kMaxTileBytes / 2;
 
 template <class Tiles>
-[[gnu::always_inline]] inline void decode_unit(const KvBlock& block, int64_t index, KvTileUnit& to) {
-  Tiles::highs(block.codes + index * kKvUnitCodes, to.highs);
-  if (block.lows) Tiles::lows(block.lows + index * kKvUnitLows, to.lows);
-  Tiles::units(block.exponents + index * kKvUnitExponents, to.units);
-  to.has_lows = block.lows;
+[[gnu::always_inline]] inline void decode_unit(const ConstKvUnits& units, int64_t index, KvTileUnit& to) {
+  const ConstKvUnits unit = units.unit(index);
+  Tiles::highs(unit.codes, to.highs);
+  if (unit.lows) Tiles::lows(unit.lows, to.lows);
+  Tiles::units(unit.exponents, to.units);
+  to.has_lows = unit.lows;
 }
 
-// One row panel with units that share its sums, as group_pipeline.h takes it.
+// One row panel and the units that share its accumulators, as group_pipeline.h takes them.
 template <class Sums>
 class AttendRowPanel {
  public:
@@ -65,12 +68,12 @@ class AttentionOnTiles {
  public:
   AttentionOnTiles(int64_t channels, uint8_t* scratch) : channels_(channels) {
     units_ = reinterpret_cast<KvTileUnit*>(scratch);
-    weights_ = reinterpret_cast<uint16_t*>(units_ + most(channels / kKvGroup, kKvTileBlocks));
+    weights_ = reinterpret_cast<uint16_t*>(units_ + most(channels / kKvGroup, kKvTilePages));
     unit_.begin(kTileRows, kVectorBytes);
   }
   ~AttentionOnTiles() { unit_.end(); }
 
-  void score(const KvBlock& keys, const KvQueryTiles& queries, float scaling, float* scores) {
+  void score(const ConstKvUnits& keys, const KvQueryTiles& queries, float scaling, float* scores) {
     const int64_t groups = channels_ / kKvGroup;
     for (int64_t half = 0; half < 2; ++half, scores += kKvLanes) {
       for (int64_t i = 0; i < groups; ++i) decode_unit<Tiles>(keys, half * groups + i, units_[i]);
@@ -83,11 +86,11 @@ class AttentionOnTiles {
     }
   }
 
-  void mix(const KvBlock* values, int64_t count, const KvWeights& weights, float* out) {
+  void mix(const ConstKvUnits* values, int64_t count, const KvWeights& weights, float* out) {
     for (int64_t row = 0; row < weights.rows; row += kTileRows) {
       for (int64_t i = 0; i < count; ++i) {
-        const int64_t at = row * kKvSegmentBlocks + i;
-        Tiles::weights(weights.values + at * kKvTokens, weights.units + at,
+        const int64_t at = row * kKvSegmentPages + i;
+        Tiles::weights(weights.values + at * kKvPageTokens, weights.units + at,
                        least<int64_t>(weights.rows - row, kTileRows),
                        weights_ + (row / kTileRows * count + i) * kTileWords);
       }
@@ -112,7 +115,7 @@ class AttentionOnTiles {
   Unit unit_;
   int64_t channels_;
   KvTileUnit* units_;
-  uint16_t* weights_;  // [row panels, blocks, 16, 32]
+  uint16_t* weights_;  // [row panels, pages, 16, 32]
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Tiles and sums of attention in vectors of 512 bits.
+// Tiles and accumulators of attention for AMX, by AVX-512.
 #pragma once
 
 #include "attention/bfp_tiles.h"
@@ -9,7 +9,7 @@ namespace tilepress {
 namespace {
 
 struct VectorTiles {
-  // Five bits of a value, in which the sign counts -16, are an index of a table.
+  // The five bits of a high, sign included, index a table.
   static void highs(const uint8_t* codes, uint16_t* to) {
     const __m512i table = table_of<true>(), signs = load(codes + 256), sign = _mm512_set1_epi8(16);
     in_rows(codes, table, to, [&](__m512i nibbles, int row) {
@@ -26,7 +26,7 @@ struct VectorTiles {
   static void units(const uint8_t* exponents, float* to) { _mm512_storeu_ps(to, lane_units(exponents, true)); }
 
   static void weights(const uint8_t* values, const float* units, int64_t rows, uint16_t* to) {
-    for (int64_t row = 0; row < kTileRows; ++row, values += kKvSegment, units += kKvSegmentBlocks, to += kKvGroup) {
+    for (int64_t row = 0; row < kTileRows; ++row, values += kKvSegment, units += kKvSegmentPages, to += kKvGroup) {
       __m512i both = _mm512_setzero_si512();
       if (row < rows) {
         const __m512 unit = _mm512_set1_ps(*units);
@@ -43,7 +43,7 @@ struct VectorTiles {
  private:
   static __m512i load(const void* from) { return _mm512_loadu_si512(from); }
 
-  // What 16 * high stands for of each index, or a low: of either 32.
+  // bf16 of 16 * high, or of a low, for each of 32 indices.
   struct Table {
     constexpr explicit Table(bool highs) : of() {
       for (int i = 0; i < 32; ++i) {
@@ -59,7 +59,7 @@ struct VectorTiles {
     return load(kTable.of);
   }
 
-  // Bytes 4 * lane and the next, or the two after them, as words.
+  // Bytes 4 * lane + first and the one after it, as words.
   struct Pairs {
     constexpr explicit Pairs(int first) : of() {
       for (int i = 0; i < 64; ++i) of[i] = i % 2 ? 0x80 : static_cast<uint8_t>(i / 4 * 4 % 16 + first + i % 4 / 2);

@@ -3,12 +3,12 @@
 #include <immintrin.h>
 
 #include "quantize/scales.h"
-#include "tilepress/kv.h"
+#include "tilepress/kv_bfp.h"
 
 namespace tilepress {
 namespace {
 
-// What 1 stands for in each lane: of nine bits, or of the upper five.
+// What 1 stands for in each lane; wide: values of nine bits, otherwise of the upper five.
 [[gnu::always_inline]] inline __m512 lane_units(const uint8_t* exponents, bool wide) {
   const __m128i nibbles = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(exponents));
   const __m128i both = _mm_unpacklo_epi64(nibbles, _mm_srli_epi16(nibbles, 4));

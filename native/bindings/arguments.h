@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "dispatch/checks.h"
 #include "dispatch/parallel.h"
 #include "tilepress/format.h"
 
@@ -23,10 +24,6 @@ using Floats = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using ConstFloats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Offsets = nb::ndarray<int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using ConstOffsets = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
-inline void require(bool condition, const std::string& message) {
-  if (!condition) throw std::invalid_argument(message);
-}
 
 template <class Array>
 void require_size(const Array& array, int64_t size, const char* name) {

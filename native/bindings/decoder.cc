@@ -6,15 +6,15 @@
 #include "bindings/arguments.h"
 #include "bindings/bindings.h"
 #include "bindings/tensors.h"
-#include "dispatch/kv_growing.h"
+#include "dispatch/kv_store.h"
 
 namespace tilepress {
 namespace {
 
-// A decoder layer of packed matrices, kept for as many tokens as come, with the tensors and matrices that it reads.
+// A decoder layer of packed matrices. Holds references to the tensors and matrices that it reads.
 class PyDecoderLayer {
  public:
-  // Norms' weights are plain tensors of `type`. `linears`: q, k, v, o, gate, up, down, each as linear_layer takes it.
+  // Norms' weights are plain tensors of `type`. `linears`: q, k, v, o, gate, up, down, as linear_layer takes them.
   PyDecoderLayer(const std::string& type, int64_t heads, int64_t kv_heads, int64_t head_dim, float epsilon,
                  float scaling, const nb::object& input_norm, const nb::object& post_norm, const nb::list& linears)
       : norms_{input_norm, post_norm},
@@ -61,7 +61,7 @@ class PyDecoderLayer {
   }
 
   nb::object norms_[2];
-  nb::tuple linears_;  // so that the matrices stay, whatever becomes of the list
+  nb::tuple linears_;  // a copy: the list may change
   DecoderLayer layer_;
 };
 
@@ -80,24 +80,24 @@ class PyDecoder {
   }
   PyDecoder(const PyDecoder&) = delete;
 
-  // What the layers make of a token's hidden states, as a new tensor; None, with nothing done, where these, cosines or
-  // sines are no plain tensors that fit.
-  // `memory`: keys and values of all layers, [layers, 2, 1, kv_heads, room, head_dim], `length` tokens of them there.
+  // Runs all layers on a token's hidden states; a new tensor. None, with nothing done, if hidden states, cosines or
+  // sines are not plain tensors that fit. `memory`: keys and values of all layers, [layers, 2, 1, kv_heads, room,
+  // head_dim], with `length` tokens.
   nb::object decode(nb::handle hidden, nb::handle cosines, nb::handle sines, nb::handle memory, int64_t length,
                     int threads) const {
-    const std::vector<TokenCache> places = places_in(memory, length);
+    const std::vector<TokenCache> caches = caches_in(memory, length);
     return run(hidden, cosines, sines, [&](const TokenInputs& token, uint8_t* out) {
-      decode_token(plain_, token, places, out, check_threads(threads));
+      decode_token(plain_, token, caches, out, check_threads(threads));
     });
   }
 
-  // `caches`: of each layer a packed one of one sequence, which holds `length` tokens.
-  nb::object decode_packed(nb::handle hidden, nb::handle cosines, nb::handle sines, const nb::list& caches,
+  // `stores`: one packed store per layer, of one sequence with `length` tokens.
+  nb::object decode_packed(nb::handle hidden, nb::handle cosines, nb::handle sines, const nb::list& stores,
                            int64_t length, int threads) const {
-    const nb::tuple held(caches);  // other threads may change the list
+    const nb::tuple held(stores);  // a copy: other threads may change the list
     require(held.size() == plain_.size(), "every layer has a cache");
-    std::vector<GrowingKv*> packed;
-    for (nb::handle one : held) packed.push_back(&check_cache(nb::cast<GrowingKv&>(one), *plain_[packed.size()]));
+    std::vector<KvStore*> packed;
+    for (nb::handle one : held) packed.push_back(&check_store(nb::cast<KvStore&>(one), *plain_[packed.size()]));
     return run(hidden, cosines, sines, [&](const TokenInputs& token, uint8_t* out) {
       decode_token_packed(plain_, token, packed, length, out, check_threads(threads));
     });
@@ -122,7 +122,7 @@ class PyDecoder {
     return out.to_python();
   }
 
-  std::vector<TokenCache> places_in(nb::handle memory, int64_t length) const {
+  std::vector<TokenCache> caches_in(nb::handle memory, int64_t length) const {
     Tensor all;
     const DecoderLayer& first = *plain_.front();
     require(view_tensor(memory, all) && all.ndim == 6 && float_type_of(all) == first.type,
@@ -134,43 +134,42 @@ class PyDecoder {
     require(length >= 0 && length < shape[4], "there is no room for another token");
     const int64_t bytes = shape[3] * shape[4] * shape[5] * (first.type == FloatType::f32 ? 4 : 2);
     auto* at = static_cast<uint8_t*>(all.data);
-    std::vector<TokenCache> places;
+    std::vector<TokenCache> caches;
     for (const DecoderLayer* layer : plain_) {
       require(layer->kv_heads == shape[3], "the cache is another model's, or of several sequences");
-      places.push_back({at, at + bytes, length, shape[4], nullptr});
+      caches.push_back({at, at + bytes, length, shape[4], nullptr});
       at += 2 * bytes;
     }
-    return places;
+    return caches;
   }
 
-  static GrowingKv& check_cache(GrowingKv& cache, const DecoderLayer& layer) {
-    const KvSizes& sizes = cache.sizes();
+  static KvStore& check_store(KvStore& store, const DecoderLayer& layer) {
+    const KvSizes& sizes = store.sizes();
     require(sizes.batch == 1 && sizes.heads == layer.kv_heads && sizes.channels == layer.head_dim,
             "a packed cache is another model's, or of several sequences");
-    return cache;
+    return store;
   }
 
-  nb::tuple layers_;  // so that they stay, whatever becomes of the list
+  nb::tuple layers_;  // a copy: the list may change
   std::vector<const DecoderLayer*> plain_;
 };
 
-// Dicts of a model that nobody is to change while its native twin is used, looked into before every token. By then its
-// weights have driven everything else out of the caches, and what takes time is waiting for one dict after the other:
-// so all are asked for first.
+// Dicts of a model that must not change while its native decoder is used; checked before every token. By then the
+// model's weights have evicted the dicts from the CPU's caches: all are prefetched first, then read.
 class PyWatch {
  public:
-  // `same`: (dict, key, object), which the dict is to have under that key; `lacking`: (dict, key) without the key;
-  // `empty`: dicts.
+  // `same`: (dict, key, object) that the dict must have under that key; `lacking`: (dict, key) that it must not have;
+  // `empty`: dicts that must be empty.
   PyWatch(const nb::list& same, const nb::list& lacking, const nb::list& empty) {
-    for (nb::handle place : same) same_.push_back({dict_of(part(place, 0)), part(place, 1), part(place, 2)});
-    for (nb::handle place : lacking) lacking_.push_back({dict_of(part(place, 0)), part(place, 1), nullptr});
+    for (nb::handle entry : same) same_.push_back({dict_of(part(entry, 0)), part(entry, 1), part(entry, 2)});
+    for (nb::handle entry : lacking) lacking_.push_back({dict_of(part(entry, 0)), part(entry, 1), nullptr});
     for (nb::handle dict : empty) empty_.push_back(dict_of(dict.ptr()));
     for_all([](PyObject* one) { Py_XINCREF(one); });
   }
   PyWatch(const PyWatch&) = delete;
   ~PyWatch() { clear(); }
 
-  // Python's collector of cycles: dicts lead to the model, and the model to this.
+  // For Python's garbage collector: dicts lead to the model, and the model to this.
   static int traverse(PyObject* self, visitproc visit, void* arg) {
     Py_VISIT(Py_TYPE(self));
     if (!nb::inst_ready(self)) return 0;
@@ -196,19 +195,19 @@ class PyWatch {
   }
 
  private:
-  struct Place {
-    PyObject *dict, *key, *value;  // value: null where there is to be none
+  struct Entry {
+    PyObject *dict, *key, *value;  // value null: the key must be missing
   };
 
   template <class Each>
   void for_all(const Each& each) const {
-    for (const auto& places : {&same_, &lacking_}) {
-      for (const Place& place : *places) each(place.dict), each(place.key), each(place.value);
+    for (const auto& entries : {&same_, &lacking_}) {
+      for (const Entry& entry : *entries) each(entry.dict), each(entry.key), each(entry.value);
     }
     for (PyObject* dict : empty_) each(dict);
   }
 
-  // What is let go may run anything, this object's own functions too.
+  // Releasing an object may run any code, this object's own functions too: the members are empty by then.
   void clear() {
     std::vector<PyObject*> held;
     for_all([&](PyObject* one) { held.push_back(one); });
@@ -216,31 +215,31 @@ class PyWatch {
     for (PyObject* one : held) Py_XDECREF(one);
   }
 
-  static PyObject* part(nb::handle place, int index) {
-    require(PyTuple_Check(place.ptr()) && index < PyTuple_GET_SIZE(place.ptr()), "a place is a dict, a key, an object");
-    return PyTuple_GET_ITEM(place.ptr(), index);
+  static PyObject* part(nb::handle entry, int index) {
+    require(PyTuple_Check(entry.ptr()) && index < PyTuple_GET_SIZE(entry.ptr()), "a place is a dict, a key, an object");
+    return PyTuple_GET_ITEM(entry.ptr(), index);
   }
 
-  static PyObject* dict_of(PyObject* found) {
-    require(PyDict_Check(found), "only dicts are watched");
-    return found;
+  static PyObject* dict_of(PyObject* object) {
+    require(PyDict_Check(object), "only dicts are watched");
+    return object;
   }
 
-  static bool all_hold(const std::vector<Place>& places) {
-    for (const Place& place : places) __builtin_prefetch(place.dict);
-    for (const Place& place : places) {
-      const auto* keys = reinterpret_cast<const char*>(reinterpret_cast<PyDictObject*>(place.dict)->ma_keys);
+  static bool all_hold(const std::vector<Entry>& entries) {
+    for (const Entry& entry : entries) __builtin_prefetch(entry.dict);
+    for (const Entry& entry : entries) {
+      const auto* keys = reinterpret_cast<const char*>(reinterpret_cast<PyDictObject*>(entry.dict)->ma_keys);
       for (int line = 0; line < 6; ++line) __builtin_prefetch(keys + line * kVectorBytes);
     }
-    for (const Place& place : places) {
-      PyObject* found = PyDict_GetItemWithError(place.dict, place.key);
-      if (!found && PyErr_Occurred()) throw nb::python_error();
-      if (found != place.value) return false;
+    for (const Entry& entry : entries) {
+      PyObject* value = PyDict_GetItemWithError(entry.dict, entry.key);
+      if (!value && PyErr_Occurred()) throw nb::python_error();
+      if (value != entry.value) return false;
     }
     return true;
   }
 
-  std::vector<Place> same_, lacking_;
+  std::vector<Entry> same_, lacking_;
   std::vector<PyObject*> empty_;
 };
 

@@ -60,7 +60,7 @@ NB_MODULE(_native, m) {
   bind_matrices(m);
   bind_planes(m);
   bind_decoder(m);
-  bind_kv_cache(m);
+  bind_kv_stores(m);
   m.def("advise_huge_pages",
         [](ConstBytes data) { advise_huge_pages(data.data(), static_cast<int64_t>(data.size())); });
   m.def("keep_freed_memory", &keep_freed_memory);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "dispatch/checks.h"
 #include "dispatch/parallel.h"
 #include "dispatch/registry.h"
 #include "tilepress/attention.h"
@@ -15,15 +16,13 @@
 namespace tilepress {
 namespace {
 
-size_t size(int64_t count) { return static_cast<size_t>(count); }
-
 std::vector<float> floats_of(FloatType type, const uint8_t* values, int64_t count) {
   std::vector<float> floats(size(count));
   load_row({values, type, nullptr}, 0, count, floats.data());
   return floats;
 }
 
-// Values of the model's own type.
+// Numbers of the model's type.
 class Values {
  public:
   Values(FloatType type, int64_t count) : type_(type), count_(count), bytes_(size(count * bytes_of(type))) {}
@@ -41,7 +40,7 @@ class Values {
   std::vector<uint8_t> bytes_;
 };
 
-// As a model of that type would have them.
+// Rounds to the model's type.
 void round_to(FloatType type, std::vector<float>& floats) {
   if (type == FloatType::f32) return;
   Values rounded(type, static_cast<int64_t>(floats.size()));
@@ -49,7 +48,7 @@ void round_to(FloatType type, std::vector<float>& floats) {
   floats = rounded.floats();
 }
 
-// What is the same for all layers.
+// The same for all layers.
 struct Token {
   std::vector<float> cosines, sines;
   int threads;
@@ -105,7 +104,7 @@ void normalise(const DecoderLayer& layer, const std::vector<float>& hidden, cons
   out = normal;
 }
 
-// Each head's first half against its second.
+// Rotary embedding: the first half of each head with the second.
 void rotate(int64_t head_dim, const std::vector<float>& cosines, const std::vector<float>& sines,
             std::vector<float>& heads) {
   const size_t half = size(head_dim / 2);
@@ -118,43 +117,43 @@ void rotate(int64_t head_dim, const std::vector<float>& cosines, const std::vect
   }
 }
 
-// Tokens that are attended to at once: so many that there are enough pieces for all threads, and few to put together. A
-// matter of how many tokens there are alone, since it decides how sums are rounded.
-int64_t tokens_at_once(int64_t count) {
-  constexpr int64_t kLeast = 128, kMostPieces = 32;
-  return std::max(kLeast, (count + kMostPieces - 1) / kMostPieces);
+// Tokens per segment of the context: enough segments for all threads, and few to reduce. It depends on the number of
+// tokens alone, since it decides how sums are rounded.
+int64_t segment_tokens(int64_t count) {
+  constexpr int64_t kLeast = 128, kMostSegments = 32;
+  return std::max(kLeast, (count + kMostSegments - 1) / kMostSegments);
 }
 
-// Pieces of attention [pieces, size + 2] of one head, as kernels leave them, put together.
-void join_pieces(const float* pieces, int64_t count, int64_t stride, int64_t size, float* out) {
-  float largest = pieces[size], total = 0;
-  for (int64_t i = 1; i < count; ++i) largest = std::max(largest, pieces[i * stride + size]);
-  std::fill(out, out + size, 0.0f);
-  for (int64_t i = 0; i < count; ++i, pieces += stride) {
-    const float factor = std::exp(pieces[size] - largest);
-    total += pieces[size + 1] * factor;
-    for (int64_t j = 0; j < size; ++j) out[j] += pieces[j] * factor;
+// Output of one head from its partial outputs [segments, dim + 2], as attend_f32_f32_fp leaves them.
+void reduce_segments(const float* partials, int64_t count, int64_t stride, int64_t dim, float* out) {
+  float largest = partials[dim], total = 0;
+  for (int64_t i = 1; i < count; ++i) largest = std::max(largest, partials[i * stride + dim]);
+  std::fill(out, out + dim, 0.0f);
+  for (int64_t i = 0; i < count; ++i, partials += stride) {
+    const float factor = std::exp(partials[dim] - largest);
+    total += partials[dim + 1] * factor;
+    for (int64_t j = 0; j < dim; ++j) out[j] += partials[j] * factor;
   }
-  for (int64_t j = 0; j < size; ++j) out[j] /= total;
+  for (int64_t j = 0; j < dim; ++j) out[j] /= total;
 }
 
 void attend_heads(const DecoderLayer& layer, const std::vector<float>& queries, const TokenCache& cache,
                   std::vector<float>& out, int threads) {
   const auto attend = choose<ops::attend_f32_f32_fp>();
   const int64_t dim = layer.head_dim, bytes = dim * bytes_of(layer.type), length = cache.length + 1;
-  const int64_t shared = layer.heads / layer.kv_heads, most = tokens_at_once(length);
-  const int64_t pieces = (length + most - 1) / most, stride = layer.heads * (dim + 2);
-  std::vector<float> parts(size(pieces * stride));
-  parallel_for(layer.kv_heads * pieces, threads, [&](int, int64_t item) {
+  const int64_t shared = layer.heads / layer.kv_heads, most = segment_tokens(length);
+  const int64_t segments = (length + most - 1) / most, stride = layer.heads * (dim + 2);
+  std::vector<float> partials(size(segments * stride));
+  parallel_for(layer.kv_heads * segments, threads, [&](int, int64_t item) {
     static thread_local std::vector<float> weights;
-    const int64_t head = item / pieces, piece = item % pieces, first = piece * most;
+    const int64_t head = item / segments, segment = item % segments, first = segment * most;
     const int64_t at = (head * cache.room + first) * bytes, count = std::min(most, length - first);
     if (weights.size() < size(shared * count)) weights.resize(size(shared * count));
     attend({queries.data() + head * shared * dim, shared, cache.keys + at, cache.values + at, layer.type, count, dim},
-           weights.data(), parts.data() + piece * stride + head * shared * (dim + 2));
+           weights.data(), partials.data() + segment * stride + head * shared * (dim + 2));
   });
   for (int64_t head = 0; head < layer.heads; ++head) {
-    join_pieces(parts.data() + head * (dim + 2), pieces, stride, dim, out.data() + head * dim);
+    reduce_segments(partials.data() + head * (dim + 2), segments, stride, dim, out.data() + head * dim);
   }
 }
 
@@ -174,10 +173,10 @@ void attention(const DecoderLayer& layer, Values& x, const Token& token, const T
   rotate(dim, token.cosines, token.sines, queries);
   rotate(dim, token.cosines, token.sines, keys);
   round_to(layer.type, queries);
-  if (cache.packed) {
+  if (cache.store) {
     round_to(layer.type, keys);
     const std::vector<float> values = v.floats();
-    cache.packed->attend(
+    cache.store->attend(
         {keys.data(), values.data(), nullptr, 1, queries.data(), layer.heads, layer.scaling, mixed.data()}, threads);
   } else {
     append(layer, cache, keys, cache.keys);
@@ -232,21 +231,21 @@ void decode_token(const std::vector<const DecoderLayer*>& layers, const TokenInp
 }
 
 void decode_token_packed(const std::vector<const DecoderLayer*>& layers, const TokenInputs& inputs,
-                         const std::vector<GrowingKv*>& caches, int64_t length, uint8_t* out, int threads) {
-  const std::vector<GrowingKv::Lock> locks = lock_all(caches);
-  std::vector<TokenCache> places;
-  for (GrowingKv* cache : caches) {
-    if (cache->length(0) != length) {
-      throw std::runtime_error("the cache holds " + std::to_string(cache->length(0)) + " tokens, not " +
+                         const std::vector<KvStore*>& stores, int64_t length, uint8_t* out, int threads) {
+  const std::vector<KvStore::Lock> locks = lock_all(stores);
+  std::vector<TokenCache> caches;
+  for (KvStore* store : stores) {
+    if (store->length(0) != length) {
+      throw std::runtime_error("the cache holds " + std::to_string(store->length(0)) + " tokens, not " +
                                std::to_string(length) +
                                ": another thread uses it; give each thread a cache of its own");
     }
-    places.push_back({nullptr, nullptr, 0, 0, cache});
+    caches.push_back({nullptr, nullptr, 0, 0, store});
   }
   try {
-    decode_token(layers, inputs, places, out, threads);
+    decode_token(layers, inputs, caches, out, threads);
   } catch (...) {
-    for (GrowingKv* cache : caches) cache->crop({length});
+    for (KvStore* store : stores) store->crop({length});
     throw;
   }
 }

@@ -1,10 +1,10 @@
-// The decoder layers of a Llama-like model for one token: norms, rotation, attention over the cache and the gated
-// feed-forward network around seven packed linear layers each, in one call.
+// The decoder layers of a Llama-like model, for one token, in one call: norms, rotary embedding, attention over the
+// cache and the gated feed-forward network, around seven packed linear layers each.
 #pragma once
 
 #include <vector>
 
-#include "dispatch/kv_growing.h"
+#include "dispatch/kv_store.h"
 #include "dispatch/linear.h"
 
 namespace tilepress {
@@ -12,11 +12,11 @@ namespace tilepress {
 struct LinearLayer {
   PackedWeights weights;
   const float* bias;  // may be null
-  bool integers;      // activations are rounded as `rounding` says; otherwise taken as they are
+  bool integers;      // activations are rounded by `rounding`; otherwise taken as they are
   IntegerFormat rounding;
 };
 
-// Numbers of the model (`type`): hidden states, norms' weights [hidden], rotations, cache.
+// `type` is that of hidden states, norms' weights [hidden], cosines and sines, and cache.
 struct DecoderLayer {
   FloatType type;
   int64_t heads, kv_heads, head_dim;
@@ -28,29 +28,29 @@ struct DecoderLayer {
   int64_t inner() const { return gate.weights.shape.rows; }
 };
 
-// keys and values [kv_heads, room, head_dim], the first `length` of each head's filled; there is room for one more. Or,
-// where it is not null, a packed cache of one sequence.
+// Keys and values of one layer [kv_heads, room, head_dim], with `length` tokens; length < room. Or a packed store of
+// one sequence.
 struct TokenCache {
   uint8_t *keys, *values;
   int64_t length, room;
-  GrowingKv* packed = nullptr;
+  KvStore* store = nullptr;  // in place of the others
 };
 
-// A token's states [hidden], and cosines and sines [head_dim] of its position, halves rotated against each other.
+// A token's hidden states [hidden], and cosines and sines [head_dim] of its position.
 struct TokenInputs {
   const uint8_t *hidden, *cosines, *sines;
 };
 
-// out [hidden] = what the layers, one after another, make of the token; its keys and values are added to the caches,
-// one a layer. All layers are of one type and one size of hidden states and heads. Throws std::invalid_argument where
-// integers are wanted and an activation is not finite; what the caches hold up to their lengths is never changed, but
-// packed ones may have become a token longer.
+// Runs all layers; out [hidden] are the last one's hidden states. Appends the token's keys and values to the caches,
+// one per layer. All layers have one type, hidden size and head size. Throws std::invalid_argument if an activation
+// that is to be rounded is not finite; tokens before this one stay as they were, but packed stores may have become one
+// longer.
 void decode_token(const std::vector<const DecoderLayer*>& layers, const TokenInputs& token,
                   const std::vector<TokenCache>& caches, uint8_t* out, int threads);
 
-// The same with packed caches of one sequence and `length` tokens each, locked for the whole token: all of them have it
-// in the end or, where this throws, none. Throws std::runtime_error where one has another length.
+// The same with packed stores of one sequence and `length` tokens each, locked for the whole call. If it throws, no
+// store has the token. Throws std::runtime_error if a store has another length.
 void decode_token_packed(const std::vector<const DecoderLayer*>& layers, const TokenInputs& token,
-                         const std::vector<GrowingKv*>& caches, int64_t length, uint8_t* out, int threads);
+                         const std::vector<KvStore*>& stores, int64_t length, uint8_t* out, int threads);
 
 }  // namespace tilepress

@@ -1,4 +1,4 @@
-// Queries of the heads that share keys and values, as integers.
+// Queries of the query heads that share a KV head, rounded to integers, as kernels take them.
 #pragma once
 
 #include <algorithm>
@@ -6,20 +6,21 @@
 
 #include "dispatch/nine_bits.h"
 #include "dispatch/registry.h"
-#include "tilepress/kv.h"
+#include "tilepress/kv_bfp.h"
 
 namespace tilepress {
 
-// Rows of some tokens, token after token.
+// Rows of consecutive tokens, token after token.
 struct QueryRows {
   const float* first;
-  int64_t of_token, stride;  // rows of a token, and from one to the next
+  int64_t of_token, stride;  // rows of a token, and their distance
   int64_t tokens, token_stride;
 
   int64_t count() const { return tokens * of_token; }
   const float* row(int64_t index) const { return first + index / of_token * token_stride + index % of_token * stride; }
 };
 
+// For score_f32_bfp_bfp.
 class Queries {
  public:
   void set(const QueryRows& queries, int64_t channels) {
@@ -42,7 +43,7 @@ class Queries {
   KvQueries view() const { return {bytes_.data(), sums_.data(), units_.data(), rows_}; }
 
  private:
-  // A set's rows, in two limbs of each value.
+  // A set's rows, two int8 limbs per value.
   struct Limbs {
     std::vector<int8_t> values;
     std::vector<int32_t> sums;  // of one row, as are units
@@ -67,7 +68,7 @@ class Queries {
     }
   };
 
-  // A group of a set, which is the one `at` of all.
+  // A group of a set, number `at` of all.
   void set_group(Limbs& limbs, int64_t rows, int64_t group, int64_t at) {
     int32_t values[kKvSet * kKvGroup] = {};
     int8_t* bytes = bytes_.data() + at * kKvVectors * kKvGroup;
@@ -92,7 +93,7 @@ class Queries {
   int64_t rows_ = 0;
 };
 
-// The same for matrix units.
+// For score_f32_bf16_bfp.
 class QueryTiles {
  public:
   void set(const QueryRows& queries, int64_t channels) {
@@ -115,7 +116,7 @@ class QueryTiles {
 
  private:
   std::vector<uint16_t> tiles_;
-  std::vector<int32_t> sums_;  // of no use here
+  std::vector<int32_t> sums_;  // unused
   std::vector<float> units_;
   int64_t rows_ = 0;
 };

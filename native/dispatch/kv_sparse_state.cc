@@ -1,20 +1,15 @@
-// A sparse cache as arrays of bytes, and other caches of its sequences.
+// A sparse store as arrays of bytes, and stores of some of its sequences.
 #include <algorithm>
+#include <bit>
 #include <cstring>
-#include <stdexcept>
 
-#include "dispatch/kv_sparse.h"
+#include "dispatch/checks.h"
+#include "dispatch/kv_sparse_store.h"
 
 namespace tilepress {
 namespace {
 
-size_t size(int64_t count) { return static_cast<size_t>(count); }
-
-void require(bool condition, const std::string& message) {
-  if (!condition) throw std::invalid_argument(message);
-}
-
-// Exponents of all ones are infinities and NaN.
+// Infinities and NaN have all exponent bits set.
 bool all_finite(const uint16_t* halves, int64_t count, FloatType type) {
   const int infinite = type == FloatType::bf16 ? 0x7f80 : 0x7c00;
   bool bad = false;
@@ -24,70 +19,70 @@ bool all_finite(const uint16_t* halves, int64_t count, FloatType type) {
 
 }  // namespace
 
-std::vector<std::pair<std::string, int64_t>> SparseKvCache::part_sizes() const {
-  const int64_t slots = sizes_.batch * live().blocks;
-  return {{"masks", slots * 4 * mask_count()},
-          {"values", slots * 2 * (room(0) + room(1))},
+std::vector<std::pair<std::string, int64_t>> SparseKvStore::array_sizes() const {
+  const int64_t pages = sizes_.batch * live_pages().pages;
+  return {{"masks", pages * 4 * mask_count()},
+          {"values", pages * 2 * (closed_size(0) + closed_size(1))},
           {"open", static_cast<int64_t>(open_.size())}};
 }
 
-void SparseKvCache::move_part(const std::string& part, uint8_t* bytes, bool save) {
-  const auto move = [save](void* mine, uint8_t* theirs, int64_t count) {
+void SparseKvStore::copy_array(const std::string& name, uint8_t* bytes, bool save) {
+  const auto copy = [save](void* mine, uint8_t* theirs, int64_t count) {
     if (count) save ? std::memcpy(theirs, mine, size(count)) : std::memcpy(mine, theirs, size(count));
   };
-  if (part == "open") return move(open_.data(), bytes, open_.size());
-  const Span k_panel = live();
-  const int64_t count = part == "masks" ? 4 * mask_count() : 2 * (room(0) + room(1));
+  if (name == "open") return copy(open_.data(), bytes, open_.size());
+  const Span live = live_pages();
+  const int64_t count = name == "masks" ? 4 * mask_count() : 2 * (closed_size(0) + closed_size(1));
   for (int64_t sequence = 0; sequence < sizes_.batch; ++sequence) {
-    for (int64_t block = k_panel.first; block < k_panel.first + k_panel.blocks; ++block, bytes += count) {
-      const Slot at = slot(sequence, block);
-      part == "masks" ? move(at.masks, bytes, count) : move(at.values, bytes, count);
+    for (int64_t page = live.first; page < live.end(); ++page, bytes += count) {
+      const Page closed = closed_page(sequence, page);
+      name == "masks" ? copy(closed.masks, bytes, count) : copy(closed.values, bytes, count);
     }
   }
 }
 
-std::unique_ptr<SparseKvCache> SparseKvCache::load(const SparseKvShape& shape, const std::vector<int64_t>& lengths,
-                                                   const KvParts& parts) {
-  auto cache = std::make_unique<SparseKvCache>(shape, total_bytes(parts));
-  cache->take_lengths(lengths, parts, "masks", shape.batch * 4 * cache->mask_count());
-  cache->take_parts(parts);
-  require(all_finite(cache->open_.as<uint16_t>(), cache->open_.size() / 2, shape.type),
+std::unique_ptr<SparseKvStore> SparseKvStore::load(const SparseKvConfig& config, const std::vector<int64_t>& lengths,
+                                                   const KvArrays& arrays) {
+  auto store = std::make_unique<SparseKvStore>(config, total_bytes(arrays));
+  store->take_lengths(lengths, arrays, "masks", config.batch * 4 * store->mask_count());
+  store->take_arrays(arrays);
+  require(all_finite(store->open_.as<uint16_t>(), store->open_.size() / 2, config.type),
           "open has values that are not finite");
-  const int64_t first = cache->live().first;
-  for (int64_t sequence = 0; sequence < shape.batch; ++sequence) {
-    const int64_t full = cache->length(sequence) / kSparseTokens;
-    for (int64_t block = first; block < full; ++block) cache->set_starts(sequence, block);
+  const int64_t first = store->live_pages().first;
+  for (int64_t sequence = 0; sequence < config.batch; ++sequence) {
+    const int64_t full = store->length(sequence) / kSparseTokens;
+    for (int64_t page = first; page < full; ++page) store->set_starts(sequence, page);
   }
-  return cache;
+  return store;
 }
 
-// Finds where the values of each head begin, from its masks, which must not ask for more than there are.
-void SparseKvCache::set_starts(int64_t sequence, int64_t block) {
-  const Slot at = slot(sequence, block);
+// Computes the starts of a page from its masks, which must not have more bits than there are values.
+void SparseKvStore::set_starts(int64_t sequence, int64_t page) {
+  const Page closed = closed_page(sequence, page);
   for (int part = 0; part < 2; ++part) {
-    int64_t next = part ? room(0) : 0;
+    int64_t next = part ? closed_size(0) : 0;
     for (int64_t head = 0; head < sizes_.heads; ++head) {
-      const uint32_t* masks = at.masks + (head * 2 + part) * sizes_.channels;
-      at.starts[head * 2 + part] = static_cast<uint32_t>(next);
+      const uint32_t* masks = closed.masks + (head * 2 + part) * sizes_.channels;
+      closed.starts[head * 2 + part] = static_cast<uint32_t>(next);
       for (int64_t i = 0; i < sizes_.channels; ++i) next += std::popcount(masks[i]);
     }
-    require(next <= room(0) + (part ? room(1) : 0), "masks ask for more values than a block has");
+    require(next <= closed_size(0) + (part ? closed_size(1) : 0), "masks ask for more values than a block has");
   }
-  require(all_finite(at.values, room(0) + room(1), type_), "values are not finite");
+  require(all_finite(closed.values, closed_size(0) + closed_size(1), type_), "values are not finite");
 }
 
-std::unique_ptr<GrowingKv> SparseKvCache::copy_of(const std::vector<int64_t>& sequences) const {
-  auto chosen = std::make_unique<SparseKvCache>(SparseKvShape{sizes_of(sequences), type_});
+std::unique_ptr<KvStore> SparseKvStore::copy_of(const std::vector<int64_t>& sequences) const {
+  auto chosen = std::make_unique<SparseKvStore>(SparseKvConfig{sizes_of(sequences), type_});
   chosen->take_lengths(*this, sequences);
   for (int64_t to = 0; to < chosen->sizes_.batch; ++to) chosen->copy_sequence(to, *this, sequences[size(to)]);
   return chosen;
 }
 
-void SparseKvCache::copy_sequence(int64_t to, const SparseKvCache& other, int64_t from) {
-  std::memcpy(open(to, 0, 0), other.open(from, 0, 0), size(2 * part_values() * 2));
-  const Span k_panel = other.live();
-  for (int64_t block = k_panel.first; block < k_panel.first + k_panel.blocks; ++block) {
-    std::memcpy(slot(to, block).masks, other.slot(from, block).masks, size(slot_bytes()));
+void SparseKvStore::copy_sequence(int64_t to, const SparseKvStore& other, int64_t from) {
+  std::memcpy(open_page(to, 0, 0), other.open_page(from, 0, 0), size(2 * open_size() * 2));
+  const Span live = other.live_pages();
+  for (int64_t page = live.first; page < live.end(); ++page) {
+    std::memcpy(closed_page(to, page).masks, other.closed_page(from, page).masks, size(page_bytes()));
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include "quantize/scales.h"
 #include "simd/simd.h"
+#include "tilepress/kv_bfp.h"
 
 namespace tilepress {
 namespace {

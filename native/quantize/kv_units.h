@@ -3,7 +3,7 @@
 
 #include "quantize/block_floats.h"
 #include "simd/simd.h"
-#include "tilepress/kv.h"
+#include "tilepress/kv_bfp.h"
 
 namespace tilepress {
 namespace {

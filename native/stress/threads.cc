@@ -1,5 +1,5 @@
-// Threads that share what may be shared: caches that all change, weights that all read, the thread pool, a decoder.
-// For the sanitizers, which report races and bad accesses; it fails by itself where a result is wrong.
+// Threads that share what may be shared: KV stores that all change, weights that all read, the thread pool, a decoder.
+// For the sanitizers, which report races and bad accesses; it also fails if a result is wrong.
 //
 //   tilepress_stress SECONDS THREADS
 #include <atomic>
@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "dispatch/decoder.h"
-#include "dispatch/kv_cache.h"
-#include "dispatch/kv_sparse.h"
+#include "dispatch/kv_bfp_store.h"
+#include "dispatch/kv_sparse_store.h"
 #include "dispatch/parallel.h"
 
 namespace tilepress {
@@ -59,54 +59,54 @@ void repeat(const std::string& name, double seconds, int threads, const Work& wo
 
 constexpr int64_t kHeads = 2, kChannels = 32, kQueryHeads = 4;
 
-void attend(GrowingKv& cache, Random& random, bool queries) {
-  const int64_t count = below(random, 4) ? 1 : 1 + below(random, 40), batch = cache.sizes().batch;
+void attend(KvStore& store, Random& random, bool queries) {
+  const int64_t count = below(random, 4) ? 1 : 1 + below(random, 40), batch = store.sizes().batch;
   const int64_t size = batch * kHeads * count * kChannels, query_size = size / kHeads * kQueryHeads;
   const std::vector<float> keys = normal_floats(size, random), values = normal_floats(size, random);
-  const std::vector<float> asked = normal_floats(query_size, random);
-  std::vector<float> out(asked.size());
-  cache.attend(
-      {keys.data(), values.data(), nullptr, count, queries ? asked.data() : nullptr, kQueryHeads, 0.125f, out.data()},
-      1 + below(random, 3));
+  const std::vector<float> query_values = normal_floats(query_size, random);
+  std::vector<float> out(query_values.size());
+  store.attend({keys.data(), values.data(), nullptr, count, queries ? query_values.data() : nullptr, kQueryHeads,
+                0.125f, out.data()},
+               1 + below(random, 3));
   for (float value : out) expect(is_finite(value), "attention is not finite");
 }
 
-void crop(GrowingKv& cache, Random& random) {
-  std::vector<int64_t> lengths = cache.lengths();
+void crop(KvStore& store, Random& random) {
+  std::vector<int64_t> lengths = store.lengths();
   for (int64_t& length : lengths) length = std::max<int64_t>(length - below(random, 300), 0);
   try {
-    cache.crop(lengths);
+    store.crop(lengths);
   } catch (const std::invalid_argument&) {  // tokens that left the window
   }
 }
 
-void use_cache(GrowingKv& cache, Random& random) {
+void use_store(KvStore& store, Random& random) {
   switch (below(random, 8)) {
     case 0:
-      return crop(cache, random);
+      return crop(store, random);
     case 1:
-      return expect(cache.select({1, 0, 1})->lengths().size() == 3, "sequences of a selection");
+      return expect(store.select({1, 0, 1})->lengths().size() == 3, "sequences of a selection");
     case 2:
-      return expect(total_bytes(cache.save()) > 0, "a saved cache is empty");
+      return expect(total_bytes(store.save()) > 0, "a saved cache is empty");
     case 3:
-      return expect(cache.allocated() > 0, "a cache has no memory");
+      return expect(store.allocated() > 0, "a cache has no memory");
     default:
-      return attend(cache, random, below(random, 2));
+      return attend(store, random, below(random, 2));
   }
 }
 
-void share_caches(double seconds, int threads) {
+void share_stores(double seconds, int threads) {
   const KvSizes plain = {2, kHeads, kChannels, 0, 0, 0}, window = {2, kHeads, kChannels, 40, 0, 0};
   const KvSizes sparse = {2, kHeads, kChannels, 0, 30, 50};
-  std::vector<std::pair<std::string, std::unique_ptr<GrowingKv>>> caches;
-  caches.emplace_back("bfp4", std::make_unique<KvCache>(KvShape{plain, 4, 8, 32, 64, 0}));
-  caches.emplace_back("bfp4, offsets", std::make_unique<KvCache>(KvShape{plain, 4, 4, 0, 0, 4}));
-  caches.emplace_back("bfp8, window", std::make_unique<KvCache>(KvShape{window, 8, 8, 0, 0, 0}));
-  caches.emplace_back("bfp8, sparse", std::make_unique<KvCache>(KvShape{sparse, 8, 8, 0, 0, 0}));
-  caches.emplace_back("sparse", std::make_unique<SparseKvCache>(SparseKvShape{sparse, FloatType::f16}));
-  for (const auto& [name, cache] : caches) {
-    repeat("cache " + name, seconds / static_cast<double>(caches.size()), threads,
-           [&](Random& random) { use_cache(*cache, random); });
+  std::vector<std::pair<std::string, std::unique_ptr<KvStore>>> stores;
+  stores.emplace_back("bfp4", std::make_unique<BfpKvStore>(BfpKvConfig{plain, 4, 8, 32, 64, 0}));
+  stores.emplace_back("bfp4, offsets", std::make_unique<BfpKvStore>(BfpKvConfig{plain, 4, 4, 0, 0, 4}));
+  stores.emplace_back("bfp8, window", std::make_unique<BfpKvStore>(BfpKvConfig{window, 8, 8, 0, 0, 0}));
+  stores.emplace_back("bfp8, sparse", std::make_unique<BfpKvStore>(BfpKvConfig{sparse, 8, 8, 0, 0, 0}));
+  stores.emplace_back("sparse", std::make_unique<SparseKvStore>(SparseKvConfig{sparse, FloatType::f16}));
+  for (const auto& [name, store] : stores) {
+    repeat("cache " + name, seconds / static_cast<double>(stores.size()), threads,
+           [&](Random& random) { use_store(*store, random); });
   }
 }
 
@@ -169,7 +169,7 @@ void share_weights(double seconds, int threads) {
   }
 }
 
-// Two layers, each with a cache: all threads add tokens, and now and then one takes some away.
+// Two layers, each with a store: all threads append tokens, and now and then one crops both.
 class SharedDecoder {
  public:
   void use(Random& random) {
@@ -179,22 +179,22 @@ class SharedDecoder {
     const auto bytes = [](const std::vector<float>& floats) { return reinterpret_cast<const uint8_t*>(floats.data()); };
     try {
       decode_token_packed({&layers_[0], &layers_[1]}, {bytes(hidden), bytes(turn), bytes(turn)}, both(),
-                          caches_[0].lengths()[0], reinterpret_cast<uint8_t*>(out.data()), 1 + below(random, 3));
+                          stores_[0].lengths()[0], reinterpret_cast<uint8_t*>(out.data()), 1 + below(random, 3));
     } catch (const std::runtime_error&) {  // another thread added a token first
     }
   }
 
-  void check() const { expect(caches_[0].lengths() == caches_[1].lengths(), "layers have different tokens"); }
+  void check() const { expect(stores_[0].lengths() == stores_[1].lengths(), "layers have different tokens"); }
 
  private:
   static constexpr int64_t kHidden = kHeads * kChannels, kInner = 96;
 
-  std::vector<GrowingKv*> both() { return {&caches_[0], &caches_[1]}; }
+  std::vector<KvStore*> both() { return {&stores_[0], &stores_[1]}; }
 
   void shorten(Random& random) {
     const auto locks = lock_all(both());
-    const int64_t left = std::max<int64_t>(caches_[0].length(0) - below(random, 60), 0);
-    for (GrowingKv* cache : both()) cache->crop({left});
+    const int64_t left = std::max<int64_t>(stores_[0].length(0) - below(random, 60), 0);
+    for (KvStore* store : both()) store->crop({left});
   }
 
   DecoderLayer layer() const {
@@ -208,8 +208,8 @@ class SharedDecoder {
   Matrix square_{kHidden, kHidden, random_}, up_{kInner, kHidden, random_}, down_{kHidden, kInner, random_};
   std::vector<float> ones_ = std::vector<float>(kHidden, 1.0f);
   DecoderLayer layers_[2] = {layer(), layer()};
-  KvCache caches_[2] = {KvCache(KvShape{{1, kHeads, kChannels, 0, 0, 0}, 4, 8, 32, 64, 0}),
-                        KvCache(KvShape{{1, kHeads, kChannels, 0, 0, 0}, 8, 8, 0, 0, 0})};
+  BfpKvStore stores_[2] = {BfpKvStore(BfpKvConfig{{1, kHeads, kChannels, 0, 0, 0}, 4, 8, 32, 64, 0}),
+                           BfpKvStore(BfpKvConfig{{1, kHeads, kChannels, 0, 0, 0}, 8, 8, 0, 0, 0})};
 };
 
 void share_decoder(double seconds, int threads) {
@@ -225,7 +225,7 @@ int main(int count, char** arguments) {
   if (count != 3) return std::fprintf(stderr, "usage: %s SECONDS THREADS\n", arguments[0]), 2;
   const double seconds = std::atof(arguments[1]);
   const int threads = std::atoi(arguments[2]);
-  tilepress::share_caches(seconds * 0.7, threads);
+  tilepress::share_stores(seconds * 0.7, threads);
   tilepress::share_pool(seconds * 0.1, threads);
   tilepress::share_weights(seconds * 0.1, threads);
   tilepress::share_decoder(seconds * 0.1, threads);

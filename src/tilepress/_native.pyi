@@ -177,7 +177,7 @@ class Decoder:
         self, hidden: Tensor, cosines: Tensor, sines: Tensor, memory: Tensor, length: int, threads: int, /
     ) -> Tensor | None: ...
     def decode_packed(
-        self, hidden: Tensor, cosines: Tensor, sines: Tensor, caches: list[GrowingKv], length: int, threads: int, /
+        self, hidden: Tensor, cosines: Tensor, sines: Tensor, caches: list[KvStore], length: int, threads: int, /
     ) -> Tensor | None: ...
 
 class GrowingKv:

@@ -7,7 +7,7 @@
 namespace tilepress {
 namespace {
 
-// Eight values at a time, by `pdep`: it puts the low bits of a word where a mask has bits.
+// Eight values at a time, by `pdep`, which deposits low bits where a mask has ones.
 struct Avx2 {
   template <int bits>
   static void expand(uint64_t mask, const uint8_t* stream, int64_t at, uint8_t* to) {
@@ -24,7 +24,7 @@ struct Avx2 {
   }
 };
 
-void expand_bfp_sparse(const ThinUnits& units, uint8_t* codes, uint8_t* lows) {
+void expand_bfp_sparse(const SparseBfpUnits& units, uint8_t* codes, uint8_t* lows) {
   expand_units<Avx2>(units, codes, lows);
 }
 

@@ -5,17 +5,17 @@
 namespace tilepress {
 namespace {
 
-// Eight fields are `bits` bytes, which go to one 64-bit lane, and a shift for each byte of the lane does the rest.
+// Eight fields are `bits` bytes: these go to one 64-bit lane, and a multishift extracts each field to its byte.
 template <int bits>
 struct Fields {
-  constexpr Fields() : places(), shifts() {
+  constexpr Fields() : sources(), shifts() {
     for (int i = 0; i < 64; ++i) {
-      places[i] = static_cast<uint8_t>(i / 8 * bits + i % 8);
+      sources[i] = static_cast<uint8_t>(i / 8 * bits + i % 8);
       shifts[i] = static_cast<uint8_t>(i % 8 * bits);
     }
   }
 
-  alignas(64) uint8_t places[64], shifts[64];
+  alignas(64) uint8_t sources[64], shifts[64];
 };
 
 struct Avx512 {
@@ -23,7 +23,7 @@ struct Avx512 {
   static void expand(uint64_t mask, const uint8_t* stream, int64_t at, uint8_t* to) {
     static constexpr Fields<bits> kFields;
     const int64_t bit = at * bits;
-    const __m512i bytes = _mm512_permutexvar_epi8(_mm512_load_si512(kFields.places), load(stream + bit / 8));
+    const __m512i bytes = _mm512_permutexvar_epi8(_mm512_load_si512(kFields.sources), load(stream + bit / 8));
     const __m512i shifts =
         _mm512_add_epi8(_mm512_load_si512(kFields.shifts), _mm512_set1_epi8(static_cast<char>(bit % 8)));
     const __m512i fields =
@@ -35,7 +35,7 @@ struct Avx512 {
   static __m512i load(const uint8_t* from) { return _mm512_loadu_si512(from); }
 };
 
-void expand_bfp_sparse(const ThinUnits& units, uint8_t* codes, uint8_t* lows) {
+void expand_bfp_sparse(const SparseBfpUnits& units, uint8_t* codes, uint8_t* lows) {
   expand_units<Avx512>(units, codes, lows);
 }
 

@@ -1,7 +1,7 @@
-// Units from masks and streams, rows of which `Simd` expands.
+// Units from masks and bit streams; `Simd` expands one row.
 #pragma once
 
-#include "tilepress/kv_thin.h"
+#include "tilepress/kv_sparse_bfp.h"
 
 namespace tilepress {
 namespace {
@@ -25,7 +25,7 @@ inline void pack_signs(const Rows& rows, uint8_t* to) {
   }
 }
 
-// Rows of one unit; gives the value after its last.
+// Expands the rows of one unit; returns the index after its last value.
 template <class Simd, int bits>
 int64_t expand_rows(const uint64_t* masks, const uint8_t* stream, int64_t at, Rows& rows) {
   for (int r = 0; r < kKvRows; ++r) {
@@ -36,16 +36,16 @@ int64_t expand_rows(const uint64_t* masks, const uint8_t* stream, int64_t at, Ro
 }
 
 template <class Simd>
-void expand_units(const ThinUnits& units, uint8_t* codes, uint8_t* lows) {
+void expand_units(const SparseBfpUnits& units, uint8_t* codes, uint8_t* lows) {
   int64_t at = units.first;
   for (int64_t unit = 0; unit < units.count; ++unit, codes += kKvUnitCodes) {
     const uint64_t* masks = units.masks + unit * kKvRows;
     Rows rows;
-    const int64_t next = expand_rows<Simd, kThinHighBits>(masks, units.highs, at, rows);
+    const int64_t next = expand_rows<Simd, kSparseHighBits>(masks, units.highs, at, rows);
     pack_nibbles(rows, codes);
     pack_signs(rows, codes + kKvUnitLows);
     if (units.lows) {
-      expand_rows<Simd, kThinLowBits>(masks, units.lows, at, rows);
+      expand_rows<Simd, kSparseLowBits>(masks, units.lows, at, rows);
       pack_nibbles(rows, lows + unit * kKvUnitLows);
     }
     at = next;

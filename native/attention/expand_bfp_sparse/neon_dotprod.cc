@@ -8,7 +8,7 @@
 namespace tilepress {
 namespace {
 
-// Where the two bytes lie that hold each of eight fields, and by how much they are to be shifted.
+// Indices of the two bytes that hold each of eight fields, and the shift that extracts it.
 template <int bits>
 struct Fields {
   constexpr Fields() : bytes(), shifts() {
@@ -43,7 +43,7 @@ struct Neon {
   }
 };
 
-void expand_bfp_sparse(const ThinUnits& units, uint8_t* codes, uint8_t* lows) {
+void expand_bfp_sparse(const SparseBfpUnits& units, uint8_t* codes, uint8_t* lows) {
   expand_units<Neon>(units, codes, lows);
 }
 

@@ -14,7 +14,7 @@ struct Plain {
   }
 };
 
-void expand_bfp_sparse(const ThinUnits& units, uint8_t* codes, uint8_t* lows) {
+void expand_bfp_sparse(const SparseBfpUnits& units, uint8_t* codes, uint8_t* lows) {
   expand_units<Plain>(units, codes, lows);
 }
 

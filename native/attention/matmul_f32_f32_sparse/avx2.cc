@@ -6,7 +6,7 @@
 namespace tilepress {
 namespace {
 
-// Eight lanes at a time, from two shuffles.
+// Eight lanes at a time, by two shuffles.
 struct Avx2Unit {
   template <FloatType type, int rows>
   static const uint16_t* multiply(const OneUnit& unit, const float* factors, int64_t factor_stride, float* out,

@@ -5,7 +5,7 @@
 namespace tilepress {
 namespace {
 
-// Where each byte comes from when first halves of pairs are to come before second ones.
+// Source of each byte when pairs are split: first halves, then second halves.
 struct Apart {
   uint8_t bytes[64];
 };
@@ -21,8 +21,7 @@ constexpr Apart make_apart() {
 
 constexpr Apart kApart = make_apart();
 
-// All sixteen lanes at a time: a vector's stored values are expanded by its mask. What is past them in the register is
-// not used.
+// Sixteen lanes at a time: a vector's stored values are expanded by its mask; later values in the register are ignored.
 struct Avx512Unit {
   template <FloatType type, int rows>
   static const uint16_t* multiply(const OneUnit& unit, const float* factors, int64_t factor_stride, float* out,
@@ -51,7 +50,7 @@ struct Avx512Unit {
   }
 
  private:
-  // The first and the second of each lane's two halves.
+  // The first and the second half of each lane as floats.
   template <FloatType type>
   static void split(__m512i pairs, __m512& evens, __m512& odds) {
     if constexpr (type == FloatType::bf16) {

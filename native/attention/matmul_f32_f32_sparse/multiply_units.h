@@ -1,5 +1,5 @@
-// Units of halves with masks times rows of floats, as `Unit` multiplies one by up to four rows: it gives the place
-// after its last value.
+// Sparse units × rows of floats. `Unit` multiplies one unit by up to four rows and returns the pointer after its last
+// value.
 #pragma once
 
 #include "tilepress/kv_sparse.h"
@@ -7,7 +7,7 @@
 namespace tilepress {
 namespace {
 
-// A unit's own masks and values.
+// Masks and values of one unit.
 struct OneUnit {
   const uint32_t* masks;
   const uint16_t* values;

@@ -12,11 +12,11 @@ struct PlainUnit {
     const uint16_t* next = unit.values;
     for (int64_t vector = 0; vector < unit.vectors; ++vector, factors += 2) {
       for (uint32_t left = unit.masks[vector]; left; left &= left - 1) {
-        const int place = __builtin_ctz(left);
+        const int bit = __builtin_ctz(left);
         const float value = type == FloatType::bf16 ? bf16_to_float(*next) : fp16_to_float(*next);
         ++next;
         for (int row = 0; row < rows; ++row) {
-          sums[row][place / 2] += value * factors[row * factor_stride + (place & 1)];
+          sums[row][bit / 2] += value * factors[row * factor_stride + (bit & 1)];
         }
       }
     }

@@ -4,7 +4,7 @@
 namespace tilepress {
 namespace {
 
-void mix_f32_bf16_bfp(const KvBlock* values, int64_t count, int64_t channels, const KvWeights& weights, float* out,
+void mix_f32_bf16_bfp(const ConstKvUnits* values, int64_t count, int64_t channels, const KvWeights& weights, float* out,
                       uint8_t* scratch) {
   TileAttention(channels, scratch).mix(values, count, weights, out);
 }

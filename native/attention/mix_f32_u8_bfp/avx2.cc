@@ -5,11 +5,11 @@ namespace {
 
 struct Avx2Mix : Avx2Lanes {
   template <int rows>
-  static void mix(const KvBlock& first, int64_t units, const KvWeights& p, float* out, int64_t stride) {
+  static void mix(const ConstKvUnits& first, int64_t units, const KvWeights& p, float* out, int64_t stride) {
     const auto bytes = [&](int row, int r) { return four(p.values + row * kKvSegment + 4 * r); };
     const auto product = [](__m256i codes, __m256i weights) { return _mm256_maddubs_epi16(weights, codes); };
     for (int64_t at = 0; at < units; ++at, out += stride) {
-      const KvBlock unit = unit_of(first, at);
+      const ConstKvUnits unit = first.unit(at);
       prefetch(unit.codes, kKvUnitCodes, unit.exponents, units);
       float of_lanes[kKvLanes];
       lane_units(unit.exponents, unit.lows != nullptr, of_lanes);
@@ -28,7 +28,7 @@ struct Avx2Mix : Avx2Lanes {
         }
         for (int row = 0; row < rows; ++row) {
           float* to = out + row * kKvLanes + 8 * half;
-          const float of_row = p.units[row * kKvSegmentBlocks];
+          const float of_row = p.units[row * kKvSegmentPages];
           _mm256_storeu_ps(to, added(_mm256_loadu_ps(to), sums[row], of_lanes + 8 * half, of_row));
         }
       }
@@ -36,8 +36,8 @@ struct Avx2Mix : Avx2Lanes {
   }
 };
 
-void mix_f32_u8_bfp(const KvBlock& values, int64_t channels, const KvWeights& weights, float* out) {
-  mix_block<Avx2Mix>(values, channels, weights, out);
+void mix_f32_u8_bfp(const ConstKvUnits& values, int64_t channels, const KvWeights& weights, float* out) {
+  mix_page<Avx2Mix>(values, channels, weights, out);
 }
 
 TILEPRESS_KERNEL(mix_f32_u8_bfp);

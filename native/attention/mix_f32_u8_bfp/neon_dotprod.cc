@@ -3,7 +3,7 @@
 namespace tilepress {
 namespace {
 
-// Codes raised by 16, so that they have no sign.
+// Codes raised by 16 to be unsigned.
 template <int count>
 inline void add_raised(const uint8_t* from, const uint8x16_t* x, const uint8x16_t* y, uint32x4_t* sums) {
   const uint8x16_t signs = vld1q_u8(from + 256);
@@ -19,27 +19,27 @@ inline void add_raised(const uint8_t* from, const uint8x16_t* x, const uint8x16_
 
 struct NeonMix {
   template <int rows>
-  static void mix(const KvBlock& first, int64_t units, const KvWeights& p, float* out, int64_t stride) {
+  static void mix(const ConstKvUnits& first, int64_t units, const KvWeights& p, float* out, int64_t stride) {
     first.lows ? mix_as<rows, true>(first, units, p, out, stride) : mix_as<rows, false>(first, units, p, out, stride);
   }
 
  private:
-  // Weights are not negative, so that values are multiplied without signs, in one go. Products of a unit are all
-  // computed before any is scaled: what waits for each other is far apart then.
+  // Weights are not negative, so unsigned products do. All products of a unit are computed before any is scaled, which
+  // keeps dependent instructions apart.
   template <int rows, bool wide>
-  static void mix_as(const KvBlock& first, int64_t count, const KvWeights& p, float* out, int64_t stride) {
+  static void mix_as(const ConstKvUnits& first, int64_t count, const KvWeights& p, float* out, int64_t stride) {
     uint8x16_t x[rows], y[rows];
-    uint32x4_t start[rows];  // which makes up for raising them
+    uint32x4_t start[rows];  // corrects for raising the codes
     float32x4_t of_rows = vdupq_n_f32(0);
     const uint32_t anchor = wide ? 0 : std::bit_cast<uint32_t>(kAnchor);
     for (int row = 0; row < rows; ++row) {
       x[row] = vld1q_u8(p.values + row * kKvSegment);
       y[row] = vld1q_u8(p.values + row * kKvSegment + 16);
-      start[row] = vdupq_n_u32(anchor - static_cast<uint32_t>(16 * p.sums[row * kKvSegmentBlocks]));
-      of_rows[row] = p.units[row * kKvSegmentBlocks];
+      start[row] = vdupq_n_u32(anchor - static_cast<uint32_t>(16 * p.sums[row * kKvSegmentPages]));
+      of_rows[row] = p.units[row * kKvSegmentPages];
     }
     for (int64_t at = 0; at < count; ++at, out += stride) {
-      const KvBlock unit = unit_of(first, at);
+      const ConstKvUnits unit = first.unit(at);
       prefetch(unit.codes, kKvUnitCodes, unit.exponents, count);
       uint32x4_t products[kPieces][rows];
       for (int piece = 0; piece < kPieces; ++piece) {
@@ -58,7 +58,8 @@ struct NeonMix {
   }
 
   template <int rows>
-  static void add_products(const KvBlock& unit, const uint32x4_t (*products)[rows], float32x4_t of_rows, float* out) {
+  static void add_products(const ConstKvUnits& unit, const uint32x4_t (*products)[rows], float32x4_t of_rows,
+                           float* out) {
     float units[kKvLanes];
     lane_units_of(unit, units);
     for (int piece = 0; piece < kPieces; ++piece, out += 4) {
@@ -72,8 +73,8 @@ struct NeonMix {
   }
 };
 
-void mix_f32_u8_bfp(const KvBlock& values, int64_t channels, const KvWeights& weights, float* out) {
-  mix_block<NeonMix>(values, channels, weights, out);
+void mix_f32_u8_bfp(const ConstKvUnits& values, int64_t channels, const KvWeights& weights, float* out) {
+  mix_page<NeonMix>(values, channels, weights, out);
 }
 
 TILEPRESS_KERNEL(mix_f32_u8_bfp);

@@ -4,10 +4,10 @@
 namespace tilepress {
 namespace {
 
-void score_f32_bf16_bfp(const KvBlock* keys, int64_t count, int64_t channels, const KvQueryTiles& queries,
+void score_f32_bf16_bfp(const ConstKvUnits* keys, int64_t count, int64_t channels, const KvQueryTiles& queries,
                         float scaling, float* scores, uint8_t* scratch) {
   TileAttention attention(channels, scratch);
-  for (int64_t i = 0; i < count; ++i) attention.score(keys[i], queries, scaling, scores + i * kKvTokens);
+  for (int64_t i = 0; i < count; ++i) attention.score(keys[i], queries, scaling, scores + i * kKvPageTokens);
 }
 
 TILEPRESS_KERNEL(score_f32_bf16_bfp);

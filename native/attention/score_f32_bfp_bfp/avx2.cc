@@ -4,14 +4,14 @@ namespace tilepress {
 namespace {
 
 struct Avx2Score : Avx2Lanes {
-  // Keys are raised by 16, for which sums begin below 0.
+  // Codes are raised by 16 to be unsigned; sums start at -16 * the sum of queries.
   template <int rows>
-  static void score(const KvBlock& first, int64_t groups, const KvQueries& queries, float scaling, float* scores) {
+  static void score(const ConstKvUnits& first, int64_t groups, const KvQueries& queries, float scaling, float* scores) {
     for (int half = 0; half < 2; ++half) {
       __m256 accumulators[rows];
       for (int row = 0; row < rows; ++row) accumulators[row] = _mm256_setzero_ps();
       for (int64_t group = 0; group < groups; ++group) {
-        const KvBlock unit = unit_of(first, group);
+        const ConstKvUnits unit = first.unit(group);
         prefetch(unit.codes + 160 * half, kKvUnitCodes / 2, unit.exponents, 2 * groups);
         add_group<rows>(unit, half, queries_from(queries, group), accumulators);
       }
@@ -24,7 +24,7 @@ struct Avx2Score : Avx2Lanes {
 
  private:
   template <int rows>
-  static void add_group(const KvBlock& unit, int half, const KvQueries& q, __m256* accumulators) {
+  static void add_group(const ConstKvUnits& unit, int half, const KvQueries& q, __m256* accumulators) {
     __m256i sums[rows + 1];
     for (int i = 0; i <= rows; ++i) sums[i] = _mm256_set1_epi32(-16 * q.sums[i]);
     const __m256i signs = load(unit.codes + 256 + 32 * half);
@@ -49,8 +49,9 @@ struct Avx2Score : Avx2Lanes {
   }
 };
 
-void score_f32_bfp_bfp(const KvBlock& keys, int64_t channels, const KvQueries& queries, float scaling, float* scores) {
-  score_block<Avx2Score>(keys, channels, queries, scaling, scores);
+void score_f32_bfp_bfp(const ConstKvUnits& keys, int64_t channels, const KvQueries& queries, float scaling,
+                       float* scores) {
+  score_page<Avx2Score>(keys, channels, queries, scaling, scores);
 }
 
 TILEPRESS_KERNEL(score_f32_bfp_bfp);

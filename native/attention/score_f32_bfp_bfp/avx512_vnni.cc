@@ -4,13 +4,13 @@ namespace tilepress {
 namespace {
 
 struct Avx512Score : Avx512Lanes {
-  // Keys are raised by 16, for which sums begin below 0.
+  // Codes are raised by 16 to be unsigned; sums start at -16 * the sum of queries.
   template <int rows>
-  static void score(const KvBlock& first, int64_t groups, const KvQueries& queries, float scaling, float* scores) {
+  static void score(const ConstKvUnits& first, int64_t groups, const KvQueries& queries, float scaling, float* scores) {
     __m512 accumulators[rows];
     for (int row = 0; row < rows; ++row) accumulators[row] = _mm512_setzero_ps();
     for (int64_t group = 0; group < groups; ++group) {
-      const KvBlock unit = unit_of(first, group);
+      const ConstKvUnits unit = first.unit(group);
       const KvQueries q = queries_from(queries, group);
       prefetch(unit.codes, kKvUnitCodes, unit.exponents, 2 * groups);
       __m512i sums[rows + 1];
@@ -49,8 +49,9 @@ struct Avx512Score : Avx512Lanes {
   }
 };
 
-void score_f32_bfp_bfp(const KvBlock& keys, int64_t channels, const KvQueries& queries, float scaling, float* scores) {
-  score_block<Avx512Score>(keys, channels, queries, scaling, scores);
+void score_f32_bfp_bfp(const ConstKvUnits& keys, int64_t channels, const KvQueries& queries, float scaling,
+                       float* scores) {
+  score_page<Avx512Score>(keys, channels, queries, scaling, scores);
 }
 
 TILEPRESS_KERNEL(score_f32_bfp_bfp);

@@ -16,12 +16,12 @@ inline void add_signed(const uint8_t* from, const int8x16_t* x, const int8x16_t*
 
 struct NeonScore {
   template <int rows>
-  static void score(const KvBlock& first, int64_t groups, const KvQueries& queries, float scaling, float* scores) {
-    constexpr int64_t kPass = 8;  // groups whose units are kept
+  static void score(const ConstKvUnits& first, int64_t groups, const KvQueries& queries, float scaling, float* scores) {
+    constexpr int64_t kPass = 8;  // groups whose lane units are decoded at once
     for (int64_t at = 0; at < groups; at += kPass) {
       const int64_t count = least(kPass, groups - at);
       const bool is_last = at + count == groups;
-      const KvBlock units = unit_of(first, at);
+      const ConstKvUnits units = first.unit(at);
       const KvQueries q = queries_from(queries, at);
       const auto pass = units.lows ? score_pass<rows, true> : score_pass<rows, false>;
       pass(units, count, 2 * groups, q, at == 0, is_last ? scaling : 1.0f, scores);
@@ -30,13 +30,13 @@ struct NeonScore {
 
  private:
   template <int rows, bool wide>
-  static void score_pass(const KvBlock& first, int64_t groups, int64_t of_block, const KvQueries& queries,
+  static void score_pass(const ConstKvUnits& first, int64_t groups, int64_t page_units, const KvQueries& queries,
                          bool is_first, float scaling, float* scores) {
     float units[8 * kKvLanes];
-    for (int64_t group = 0; group < groups; ++group) lane_units_of(unit_of(first, group), units + group * kKvLanes);
+    for (int64_t group = 0; group < groups; ++group) lane_units_of(first.unit(group), units + group * kKvLanes);
     const int64_t quarter = groups * kKvUnitCodes / kPieces;
     for (int piece = 0; piece < kPieces; ++piece, scores += 4) {
-      prefetch(first.codes + piece * quarter, quarter, first.exponents, of_block);
+      prefetch(first.codes + piece * quarter, quarter, first.exponents, page_units);
       float32x4_t accumulators[rows];
       for (int row = 0; row < rows; ++row) {
         accumulators[row] = is_first ? vdupq_n_f32(0) : vld1q_f32(scores + row * kKvSegment);
@@ -79,8 +79,9 @@ struct NeonScore {
   }
 };
 
-void score_f32_bfp_bfp(const KvBlock& keys, int64_t channels, const KvQueries& queries, float scaling, float* scores) {
-  score_block<NeonScore>(keys, channels, queries, scaling, scores);
+void score_f32_bfp_bfp(const ConstKvUnits& keys, int64_t channels, const KvQueries& queries, float scaling,
+                       float* scores) {
+  score_page<NeonScore>(keys, channels, queries, scaling, scores);
 }
 
 TILEPRESS_KERNEL(score_f32_bfp_bfp);

@@ -5,12 +5,12 @@ namespace {
 
 struct ScalarScore : ScalarLanes {
   template <int rows>
-  static void score(const KvBlock& first, int64_t groups, const KvQueries& queries, float scaling, float* scores) {
+  static void score(const ConstKvUnits& first, int64_t groups, const KvQueries& queries, float scaling, float* scores) {
     for (int row = 0; row < rows; ++row) {
       for (int lane = 0; lane < kKvLanes; ++lane) scores[row * kKvSegment + lane] = 0;
     }
     for (int64_t group = 0; group < groups; ++group) {
-      const KvBlock unit = unit_of(first, group);
+      const ConstKvUnits unit = first.unit(group);
       const KvQueries q = queries_from(queries, group);
       int32_t sums[rows + 1][kKvLanes] = {};
       dot<rows + 1>(unit, q.bytes, kKvGroup, sums);
@@ -25,8 +25,9 @@ struct ScalarScore : ScalarLanes {
   }
 };
 
-void score_f32_bfp_bfp(const KvBlock& keys, int64_t channels, const KvQueries& queries, float scaling, float* scores) {
-  score_block<ScalarScore>(keys, channels, queries, scaling, scores);
+void score_f32_bfp_bfp(const ConstKvUnits& keys, int64_t channels, const KvQueries& queries, float scaling,
+                       float* scores) {
+  score_page<ScalarScore>(keys, channels, queries, scaling, scores);
 }
 
 TILEPRESS_KERNEL(score_f32_bfp_bfp);

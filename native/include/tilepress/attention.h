@@ -1,4 +1,4 @@
-// Operations of attention/ on keys and values that are not packed.
+// Attention over keys and values that are not packed.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace tilepress {
 
-// Some tokens of a head of keys and values [count, head_dim], and one token's queries of the heads that share it.
+// Some tokens of one KV head, keys and values [count, head_dim], and one token's queries of the heads that share it.
 struct HeadTokens {
   const float* queries;  // [heads, head_dim], scaled
   int64_t heads;
@@ -17,8 +17,9 @@ struct HeadTokens {
   FloatType type;
   int64_t count, head_dim;
 };
-// Attention to these tokens alone: of each head the sum of values times their weights, e to the power of how much less
-// a score is than the largest one; and behind it, that score and the sum of weights. `weights` holds heads * count; out
-// [heads, head_dim + 2].
+
+// Attention over these tokens alone. out [heads, head_dim + 2]: Σ e^(score - largest) * value, then the largest score
+// and Σ e^(score - largest). `weights` is scratch for heads * count floats.
 TILEPRESS_OPERATION(attend_f32_f32_fp, void(const HeadTokens&, float* weights, float* out));
+
 }  // namespace tilepress

@@ -1,12 +1,12 @@
-// Keys and values as halves of which the smallest are left out: where their bits lie, and the kernel on them. No other
-// place knows.
+// Keys and values as bf16 or fp16 halves without the smallest ones: their byte layout, and the kernel on them. No other
+// file knows the layout.
 //
-// A unit is 16 lanes of values that are summed over, an even number of each: of keys 16 tokens by all channels, of
-// values 16 channels by 32 tokens. It is a row of vectors of 32 values, two of each lane, lane after lane, as dot
-// products take them. A vector has a mask of 32 bits, one for each value, lowest first; those whose bit is set are
+// A unit is 16 lanes of values that are summed over, an even number in each lane. A unit of keys is 16 tokens by all
+// channels, a unit of values 16 channels by 32 tokens. It is a sequence of vectors of 32 values, two of each lane, lane
+// after lane, as dot products take them. Each vector has a 32-bit mask, lowest bit first; values whose bit is set are
 // stored, vector after vector and unit after unit.
 //
-// A block is 32 tokens of a head: two units of keys, and channels / 16 of values.
+// A page is 32 tokens of a head: two units of keys, and channels / 16 of values.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,14 @@
 namespace tilepress {
 
 inline constexpr int kSparseLanes = 16, kSparseVector = 32;
-inline constexpr int64_t kSparseTokens = 32;  // of a block
+inline constexpr int64_t kSparseTokens = 32;  // of a page
 inline constexpr int64_t kSparseSlack = 64;   // bytes that may be read past the last value
 
-// Of a unit with so many values in each lane.
+// Vectors of a unit with `depth` values in each lane.
 constexpr int64_t sparse_vectors(int64_t depth) { return depth / 2; }
 
-// Place of a value in its unit.
-constexpr int64_t sparse_place(int64_t lane, int64_t depth) {
+// Index of a value in its dense unit.
+constexpr int64_t sparse_offset(int64_t lane, int64_t depth) {
   return depth / 2 * kSparseVector + lane * 2 + (depth & 1);
 }
 
@@ -34,7 +34,7 @@ struct SparseUnits {
   const uint16_t* values;
   FloatType type;
   int64_t count, depth;
-  int64_t ahead;  // bytes from here to where the next units are about to be wanted; need not be exact
+  int64_t ahead;  // prefetch distance in bytes, about as far as the units of the next page
 };
 
 // What lanes are multiplied with: value d of row r is at r * stride + d.

@@ -1,7 +1,7 @@
-// Tiles and sums of attention in plain C++.
+// Tiles and accumulators of attention in plain C++.
 #pragma once
 
-#include "attention/bfp_block.h"
+#include "attention/bfp_page.h"
 #include "attention/bfp_tiles.h"
 #include "matrix_unit/emulator/bf16.h"
 
@@ -13,7 +13,7 @@ uint16_t exact_bf16(float value) { return static_cast<uint16_t>(std::bit_cast<ui
 struct PlainTiles {
   static void highs(const uint8_t* codes, uint16_t* to) {
     for (int i = 0; i < kKvLanes * kKvGroup; ++i) {
-      const Place at(i);
+      const Location at(i);
       const int sign = codes[256 + at.lane * 4 + at.byte % 4] >> at.row & 1;
       to[at.word] = exact_bf16(static_cast<float>(16 * ((codes[at.byte] >> at.shift & 15) - 16 * sign)));
     }
@@ -21,7 +21,7 @@ struct PlainTiles {
 
   static void lows(const uint8_t* lows, uint16_t* to) {
     for (int i = 0; i < kKvLanes * kKvGroup; ++i) {
-      const Place at(i);
+      const Location at(i);
       to[at.word] = exact_bf16(static_cast<float>(lows[at.byte] >> at.shift & 15));
     }
   }
@@ -32,16 +32,16 @@ struct PlainTiles {
     __builtin_memset(to, 0, kMaxTileBytes);
     for (int64_t row = 0; row < rows; ++row) {
       for (int i = 0; i < kKvGroup; ++i) {
-        const float value = static_cast<float>(values[row * kKvSegment + i]) * units[row * kKvSegmentBlocks];
+        const float value = static_cast<float>(values[row * kKvSegment + i]) * units[row * kKvSegmentPages];
         to[row * kKvGroup + i] = exact_bf16(value);
       }
     }
   }
 
  private:
-  // Where value i / 16 of lane i % 16 lies in a unit, and in a tile, of which a row has two of each lane.
-  struct Place {
-    explicit Place(int i) : lane(i % kKvLanes), row(i / kKvLanes / 4), shift(row & 4) {
+  // Where value i / 16 of lane i % 16 is in a unit, and in a tile, whose rows have two values of each lane.
+  struct Location {
+    explicit Location(int i) : lane(i % kKvLanes), row(i / kKvLanes / 4), shift(row & 4) {
       const int depth = i / kKvLanes;
       byte = (row & 3) * 64 + 4 * lane + depth % 4;
       word = depth / 2 * 2 * kKvLanes + 2 * lane + depth % 2;

@@ -5,8 +5,8 @@ namespace tilepress {
 namespace {
 
 void quantize_key_bfp(const KvUnits& keys, int64_t channels, const KvToken& token, const uint16_t* key) {
-  const KvUnits mine = units_of_token(keys, channels, token.place);
-  const int lane = token.place % kKvLanes;
+  const KvUnits mine = units_of_token(keys, channels, token.slot);
+  const int lane = token.slot % kKvLanes;
   const uint32_t mask = mask_of(token.bits);
   for (int64_t group = 0; group < channels / kKvGroup; ++group, key += kKvGroup) {
     const KvUnits unit = mine.unit(group);

@@ -5,14 +5,14 @@ namespace tilepress {
 namespace {
 
 void truncate_key_bfp(const KvUnits& keys, int64_t channels, const KvToken& token) {
-  const KvUnits mine = units_of_token(keys, channels, token.place);
+  const KvUnits mine = units_of_token(keys, channels, token.slot);
   const uint32_t mask = mask_of(token.bits);
   const auto cut = [&](const Sixteen& values) {
     return Sixteen::of([&](int i) { return truncated(values.parts[i], mask); });
   };
   for (int64_t group = 0; group < channels / kKvGroup; ++group) {
-    const Lane before = Lane::get(mine.unit(group), token.place % kKvLanes);
-    Lane{cut(before.low), cut(before.high)}.set(mine.unit(group), token.place % kKvLanes);
+    const Lane before = Lane::get(mine.unit(group), token.slot % kKvLanes);
+    Lane{cut(before.low), cut(before.high)}.set(mine.unit(group), token.slot % kKvLanes);
   }
 }
 

@@ -5,7 +5,7 @@ namespace tilepress {
 namespace {
 
 void truncate_value_bfp(const KvUnits& values, int64_t channels, const KvToken& token) {
-  const Column column(token.place);
+  const Column column(token.slot);
   const uint32_t mask = mask_of(token.bits);
   for (int64_t at = 0; at < kv_units(channels); ++at) {
     const Sixteen before = column.get(values.unit(at));

@@ -25,9 +25,9 @@ class KvStore:
     a store: each call is done as a whole before the next begins.
     """
 
-    kind: type[_native.KvCache] | type[_native.SparseKvCache]
+    kind: type[_native.BfpKvStore] | type[_native.SparseKvStore]
     number: tuple[Any, ...]  # arguments of a native store after its sizes
-    native: _native.GrowingKv
+    native: _native.KvStore
 
     def __init__(self, batch: int, heads: int, channels: int, window: int | None, sparsity: tuple[int, int]) -> None:
         self._batch, self.heads, self.channels = batch, heads, channels
@@ -150,7 +150,7 @@ class BfpKvStore(KvStore):
             a window.
     """
 
-    kind = _native.KvCache
+    kind = _native.BfpKvStore
 
     def __init__(
         self,
@@ -179,7 +179,7 @@ class SparseKvStore(KvStore):
         window: see `BfpKvStore`.
     """
 
-    kind = _native.SparseKvCache
+    kind = _native.SparseKvStore
 
     def __init__(self, format: KvFormat, batch: int, heads: int, channels: int, *, window: int | None = None) -> None:
         check_lanes(format, channels)
