@@ -51,33 +51,39 @@ int64_t BfpKvStore::leaving(int64_t length) const {
 }
 
 void BfpKvStore::append_key(int64_t sequence, int64_t head, int64_t length, const float* key) {
-  static thread_local std::vector<uint16_t> halves;
-  static thread_local std::vector<float> earlier;
-  const int64_t channels = sizes_.channels, index = head_index(sequence, head), old = leaving(length);
-  const auto page_of = [&](int64_t token, int64_t tokens) {
-    return units(sequence, head, token / kKvPageTokens, tokens, 0);
-  };
+  const int64_t old = leaving(length);
   if (old >= 0) {
-    choose<ops::truncate_key_bfp>()(page_of(old, length), channels, {slot_of(old), config_.mantissa});
+    const KvUnits page = units(sequence, head, old / kKvPageTokens, length, 0);
+    choose<ops::truncate_key_bfp>()(page, sizes_.channels, {slot_of(old), config_.mantissa});
   }
-  if (length % kKvPageTokens == 0) begin_page(page_of(length, length + 1), unit_count() / 2);
-  halves.resize(size(channels));
-  float* offsets = config_.smoothed ? offsets_.as<float>() + index * channels : nullptr;
-  KernelOf<ops::convert_f16_f32> const round = choose<ops::convert_f16_f32>();
-  const auto set = [&](int64_t token, const float* from) {
-    round(from, offsets, channels, halves.data());
-    const KvToken place = {slot_of(token), bits_of(token, length + 1)};
-    choose<ops::quantize_key_bfp>()(page_of(token, length + 1), channels, place, halves.data());
-  };
-  if (smooth_[size(sequence)] || length >= kKvPageTokens) return set(length, key);
-  // Offsets change with each of the first tokens, and with them all keys before it.
-  uint16_t* first = first_keys_.as<uint16_t>() + index * kKvPageTokens * channels;
-  round(key, nullptr, channels, first + length * channels);
-  set_offsets(first, length + 1, offsets);
+  if (length % kKvPageTokens == 0) {
+    begin_page(units(sequence, head, length / kKvPageTokens, length + 1, 0), unit_count() / 2);
+  }
+  const bool final_offsets = smooth_[size(sequence)] || length >= kKvPageTokens;
+  final_offsets ? set_key(sequence, head, length, length + 1, key) : append_first_key(sequence, head, length, key);
+}
+
+// Rounds a token's key, less its offsets, in a head of `length` tokens.
+void BfpKvStore::set_key(int64_t sequence, int64_t head, int64_t token, int64_t length, const float* key) {
+  static thread_local std::vector<uint16_t> halves;
+  halves.resize(size(sizes_.channels));
+  choose<ops::convert_f16_f32>()(key, offsets(sequence, head), sizes_.channels, halves.data());
+  const KvUnits page = units(sequence, head, token / kKvPageTokens, length, 0);
+  const KvToken slot = {slot_of(token), bits_of(token, length)};
+  choose<ops::quantize_key_bfp>()(page, sizes_.channels, slot, halves.data());
+}
+
+// Offsets change with each of the first tokens, and with them all keys before it.
+void BfpKvStore::append_first_key(int64_t sequence, int64_t head, int64_t length, const float* key) {
+  static thread_local std::vector<float> earlier;
+  const int64_t channels = sizes_.channels;
+  uint16_t* first = first_keys_.as<uint16_t>() + head_index(sequence, head) * kKvPageTokens * channels;
+  choose<ops::convert_f16_f32>()(key, nullptr, channels, first + length * channels);
+  set_offsets(first, length + 1, offsets(sequence, head));
   earlier.resize(size(channels));
   for (int64_t token = 0; token <= length; ++token, first += channels) {
     std::transform(first, first + channels, earlier.begin(), fp16_to_float);
-    set(token, earlier.data());
+    set_key(sequence, head, token, length + 1, earlier.data());
   }
 }
 

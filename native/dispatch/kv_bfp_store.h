@@ -78,6 +78,10 @@ class BfpKvStore : public KvStore {
     return open_values_.as<uint16_t>() + head_index(sequence, head) * kKvPageTokens * sizes_.channels;
   }
 
+  float* offsets(int64_t sequence, int64_t head) const {  // null: none
+    return config_.smoothed ? offsets_.as<float>() + head_index(sequence, head) * sizes_.channels : nullptr;
+  }
+
   // The last tokens that will be truncated as others come.
   int64_t truncated_later() const { return config_.high > config_.mantissa ? config_.local : 0; }
   // The first page after the initial ones that has lows.
@@ -94,6 +98,8 @@ class BfpKvStore : public KvStore {
   void settle(const KvStep& step);
   void begin_page(const KvUnits& units, int64_t count);
   int64_t leaving(int64_t length) const;
+  void set_key(int64_t sequence, int64_t head, int64_t token, int64_t length, const float* key);
+  void append_first_key(int64_t sequence, int64_t head, int64_t length, const float* key);
   void set_value(int64_t sequence, int64_t head, int64_t token, int64_t length, const KvChannels& which);
   void set_offsets(const uint16_t* keys, int64_t count, float* offsets) const;
   void shorten_head(int64_t sequence, int64_t head, int64_t length);
