@@ -9,6 +9,7 @@ namespace tilepress {
 
 void bind_formats(nanobind::module_& m);
 void bind_matrices(nanobind::module_& m);
+void bind_row_limits(nanobind::module_& m);
 void bind_planes(nanobind::module_& m);
 void bind_decoder(nanobind::module_& m);
 void bind_kv_stores(nanobind::module_& m);

@@ -3,6 +3,8 @@
 
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <utility>
@@ -12,8 +14,8 @@
 #include "bindings/bindings.h"
 #include "bindings/format.h"
 #include "bindings/tensors.h"
-#include "dispatch/linear.h"
 #include "dispatch/parallel.h"
+#include "dispatch/variants.h"
 
 namespace tilepress {
 namespace {
@@ -243,7 +245,7 @@ class PackedArrays {
   }
 
   // The same for arrays of bytes: x [batch, cols] and y [batch, rows] of `type`, bias [rows] or empty. `variant` is one
-  // of those of dispatch/linear.h; the one that fits best if empty.
+  // of those of dispatch/variants.h; chosen by their row limits if empty.
   void linear_into(ConstBytes x, const std::string& type, ConstFloats bias, Bytes y, int64_t group, int mantissa,
                    const std::string& variant, int threads) const {
     const FloatType real = float_type_of(type);
@@ -260,12 +262,22 @@ class PackedArrays {
   }
 
   std::string float_variant_of(int64_t batch, const std::string& type) const {
-    return std::string(float_variant(weights(), batch, float_type_of(type)));
+    return std::string(float_variant(weights(), batch, float_type_of(type)).operation);
   }
 
   std::string integer_variant_of(int64_t batch, int64_t group, int mantissa) const {
-    return std::string(integer_variant(weights(), batch, check_rounding(group, mantissa)));
+    return std::string(integer_variant(weights(), batch, check_rounding(group, mantissa)).operation);
   }
+
+  // Operations that may be chosen for these weights, in the order in which they are tried.
+  std::vector<std::string_view> float_candidates_of(const std::string& type) const {
+    return float_candidates(weights(), float_type_of(type));
+  }
+  std::vector<std::string_view> integer_candidates_of(int64_t group, int mantissa) const {
+    return integer_candidates(weights(), check_rounding(group, mantissa));
+  }
+
+  std::string weight_class() const { return class_name(class_of(weights())); }
 
   PackedWeights weights() const { return {shape_, format_->format, streams_, half_exponent_}; }
   IntegerFormat check_rounding(int64_t group, int mantissa) const {
@@ -295,12 +307,14 @@ class PackedArrays {
   void multiply(const Activations& x, const Rounded& rounded, std::string_view variant, const Outputs& outputs,
                 int threads) const {
     if (!rounded.integers) {
-      tilepress::linear_float(weights(), x, variant.empty() ? float_variant(weights(), x.batch, x.precision) : variant,
+      tilepress::linear_float(weights(), x,
+                              variant.empty() ? float_variant(weights(), x.batch, x.precision) : float_variant(variant),
                               outputs, threads);
     } else {
-      tilepress::linear_integer(weights(), x, rounded.format,
-                                variant.empty() ? integer_variant(weights(), x.batch, rounded.format) : variant,
-                                outputs, threads);
+      tilepress::linear_integer(
+          weights(), x, rounded.format,
+          variant.empty() ? integer_variant(weights(), x.batch, rounded.format) : integer_variant(variant), outputs,
+          threads);
     }
   }
 
@@ -351,7 +365,10 @@ void bind_matrices(nb::module_& m) {
       .def("linear_into", &PackedArrays::linear_into, no_convert("x"), "type"_a, no_convert("bias"), no_convert("y"),
            "group"_a, "mantissa"_a, "way"_a, "threads"_a)
       .def("float_way", &PackedArrays::float_variant_of)
-      .def("integer_way", &PackedArrays::integer_variant_of);
+      .def("integer_way", &PackedArrays::integer_variant_of)
+      .def("float_candidates", &PackedArrays::float_candidates_of)
+      .def("integer_candidates", &PackedArrays::integer_candidates_of)
+      .def_prop_ro("weight_class", &PackedArrays::weight_class);
 }
 
 }  // namespace tilepress

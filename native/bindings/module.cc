@@ -58,6 +58,7 @@ NB_MODULE(_native, m) {
 
   bind_formats(m);
   bind_matrices(m);
+  bind_row_limits(m);
   bind_planes(m);
   bind_decoder(m);
   bind_kv_stores(m);

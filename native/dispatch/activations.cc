@@ -13,11 +13,11 @@ namespace tilepress {
 namespace {
 
 constexpr int64_t kIntegerKPanel = 2048;
-constexpr int kMostAdded = 8;  // the mantissa whose values are better cut in addends
-// Of more rows some group is likely to have both 255 and -255, and with it all rows three addends.
+constexpr int kMostAdded = 8;  // the mantissa whose values are faster as addends
+// With more rows some group is likely to have both 255 and -255, which makes three addends of all rows.
 constexpr int64_t kMostAddedRows = 8;
 
-// Whether the kernel that multiplies rows asks for the `starts` of kernels.h.
+// Whether the kernel reads `starts` (tilepress/linear.h).
 bool starts_serve() {
   const Isa isa = find<ops::linear_f32_i8_int>()->isa;
   return isa == Isa::neon_dotprod || isa == Isa::neon_i8mm;
@@ -64,7 +64,7 @@ const float* float_row(const MatrixShape& shape, const Activations& x, int64_t r
 
 }  // namespace
 
-Cut cut_inputs(const MatrixShape& shape, const Format& weights, int64_t group) {
+KSplit split_inputs(const MatrixShape& shape, const Format& weights, int64_t group) {
   const int64_t own = weights.group >= shape.cols       ? kIntegerKPanel
                       : weights.group <= kIntegerKPanel ? weights.group
                                                         : std::gcd(weights.group, kIntegerKPanel);
@@ -73,12 +73,12 @@ Cut cut_inputs(const MatrixShape& shape, const Format& weights, int64_t group) {
   return {segment, (kIntegerKPanel + step - 1) / step * step};
 }
 
-IntegerRows::IntegerRows(const MatrixShape& shape, const Activations& x, const IntegerFormat& format, const Cut& cut,
-                         float unit, Placing placing)
+IntegerRows::IntegerRows(const MatrixShape& shape, const Activations& x, const IntegerFormat& format,
+                         const KSplit& split, float unit, Placing placing)
     : shape_(shape),
       given_(x),
       format_(format),
-      cut_(cut),
+      split_(split),
       unit_(unit),
       placing_(placing),
       pending_(placing == Placing::nine_bit_lines ? (x.batch + kNineBitRows - 1) / kNineBitRows : x.batch),
@@ -86,7 +86,7 @@ IntegerRows::IntegerRows(const MatrixShape& shape, const Activations& x, const I
       limbs_(addends_ ? kMaxLimbs : limbs_of(format.mantissa)),
       bits_(format.mantissa ? 1 + format.mantissa : 8),
       stride_((shape.cols + kKPanelStep - 1) / kKPanelStep * kKPanelStep),
-      segments_((shape.cols + cut.segment - 1) / cut.segment),
+      segments_((shape.cols + split.segment - 1) / split.segment),
       limb_size_(placing == Placing::int8_tiles || placing == Placing::bf16_tiles
                      ? (x.batch + kTileRows - 1) / kTileRows * kTileRows * stride_
                      : x.batch * stride_),
@@ -105,7 +105,7 @@ IntegerRows::IntegerRows(const MatrixShape& shape, const Activations& x, const I
   } else if (placing != Placing::rows || !starts_serve()) {
     values_ = reused_memory<int8_t>(0, limbs_ * limb_size_);
   } else {
-    // One after the other, so that they do not want the same places of a cache through which weights are passing.
+    // One after the other, so that they do not share cache sets while weights stream through.
     const int64_t starts = limbs_ * limb_size_, bytes = starts + 4 * x.batch * segments_ * int64_t{sizeof(float)};
     values_ = reused_memory<int8_t>(0, bytes);
     starts_ = reinterpret_cast<float*>(values_ + starts);
@@ -189,7 +189,7 @@ int IntegerRows::convert_int8(int64_t row) {
   static thread_local std::vector<int8_t> before_words;
   const bool as_words = placing_ == Placing::bf16_tiles;
   if (as_words) before_words.resize(size(stride_));
-  const Int8Input in = {given(row), given_.type, shape_.cols, cut_.segment};
+  const Int8Input in = {given(row), given_.type, shape_.cols, split_.segment};
   int8_t* to = as_words ? before_words.data() : places(row)[0];
   const Int8Output out = {to, stride_, as_words ? kPiece : piece_stride(), sums_ + row * segments_, scales_ + row};
   if (!choose<ops::quantize_i8_fp>()(in, out)) return 0;
@@ -209,7 +209,7 @@ void IntegerRows::place_words(const int8_t* values, int64_t row) {
 
 int IntegerRows::convert_bfp(int64_t row) {
   const bool as_words = placing_ == Placing::bf16_tiles;
-  const BfpInput in = {given(row),       given_.type, shape_.cols,     format_.group, cut_.segment,
+  const BfpInput in = {given(row),       given_.type, shape_.cols,     format_.group, split_.segment,
                        format_.mantissa, addends_,    format_.nearest, unit_};
   const std::array<int8_t*, kMaxLimbs> limbs = as_words ? std::array<int8_t*, kMaxLimbs>{} : places(row);
   return choose<ops::quantize_bfp_fp>()(in, {{limbs[0], limbs[1], limbs[2]},
@@ -221,11 +221,11 @@ int IntegerRows::convert_bfp(int64_t row) {
 }
 
 IntegerActivations IntegerRows::view(int64_t row, int64_t batch, int64_t first) const {
-  const int64_t segment = row * segments_ + first / cut_.segment;
+  const int64_t segment = row * segments_ + first / split_.segment;
   const float* units = units_ ? units_ + segment : nullptr;
   if (lines_) {
     const int8_t* from = lines_ + row / kNineBitRows * kNineBitLines * stride_ + first;
-    return {{from}, 1, 0, true, bits_, stride_, batch, cut_.segment, sums_ + segment, units, nullptr, segments_};
+    return {{from}, 1, 0, true, bits_, stride_, batch, split_.segment, sums_ + segment, units, nullptr, segments_};
   }
   const bool tiled = placing_ == Placing::int8_tiles;
   const int8_t* from =
@@ -240,7 +240,7 @@ IntegerActivations IntegerRows::view(int64_t row, int64_t batch, int64_t first) 
           bits_,
           stride_,
           batch,
-          cut_.segment,
+          split_.segment,
           sums_ + segment,
           units,
           starts_ ? starts_ + 4 * segment : nullptr,

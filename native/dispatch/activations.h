@@ -1,4 +1,4 @@
-// Activations made ready for a kernel: converted, padded to whole tiles, cut in segments.
+// Activations prepared for a kernel: converted, padded to whole tiles, divided in segments.
 #pragma once
 
 #include <array>
@@ -11,23 +11,23 @@
 
 namespace tilepress {
 
-// Memory for one call's activations, kept by the calling thread for its next: new memory would cost more to touch than
-// the activations to convert. What is more than kMaxReused is given back by the next call that needs less. Nothing else
-// may be asked for under the same number during the call; 2 and 3 are those of AlternatingRowPanels.
+// Memory for one call's activations, which the calling thread reuses in its next: touching new memory costs more than
+// converting activations. More than kMaxReused is freed by the next call that needs less. One use per number and call;
+// 2 and 3 are those of AlternatingRowPanels.
 template <class T>
 T* reused_memory(int number, int64_t count) {
   constexpr size_t kMaxReused = size_t{64} << 20;  // bytes
   static thread_local LineVector<T> memory[4];
   LineVector<T>& mine = memory[number];
-  const size_t wanted = static_cast<size_t>(count);
-  if (mine.size() > wanted && mine.size() * sizeof(T) > kMaxReused) LineVector<T>().swap(mine);
-  if (mine.size() < wanted) mine.resize(wanted);
+  const size_t needed = static_cast<size_t>(count);
+  if (mine.size() > needed && mine.size() * sizeof(T) > kMaxReused) LineVector<T>().swap(mine);
+  if (mine.size() < needed) mine.resize(needed);
   return mine.data();
 }
 
-// Memory of rows in row panels of tiles, which one thread each converts and all read. It takes long to write to a line
-// of which all threads' caches have a copy, and longest when all do so at once. So there are two memories, used in
-// turn, and threads that are done before others take the lines of the next call's from those caches.
+// Memory of row panels, each row of which one thread converts and all read. Writing to a cache line that all threads'
+// caches share is slow. So there are two buffers, used in turn, and threads that are done early prefetch the next
+// call's for writing.
 template <class T>
 class AlternatingRowPanels {
  public:
@@ -67,27 +67,26 @@ inline Activations rows_of(const Activations& x, int64_t cols, int64_t row, int6
   return {x.data + row * cols * bytes_of(x.type), x.type, batch, x.precision};
 }
 
-// How integer weights meet integer activations: `segment` inputs share every scale; sums begin anew every `K-panel`
-// inputs, so that K-panels can go to different threads. Both are part of the result's definition
+// How inputs are divided where integer weights meet integer activations: `segment` inputs share every scale; a new sum
+// begins every `k_panel` inputs, so that K-panels can go to different threads. Both are part of the result's definition
 // (kernels/reference.py).
-struct Cut {
+struct KSplit {
   int64_t segment, k_panel;
 };
 
-// `group` is that of the activations' block floating point, 0 where a scale serves a whole row.
-Cut cut_inputs(const MatrixShape& shape, const Format& weights, int64_t group);
+// `group`: of the activations' block floating point, 0 for one scale per row.
+KSplit split_inputs(const MatrixShape& shape, const Format& weights, int64_t group);
 
-// How activations become integers: int8 with a scale a row (mantissa 0), or BFP(group, mantissa); `nearest` as BfpInput
-// has it.
+// How activations become integers: int8 with one scale per row (mantissa 0), or BFP(group, mantissa); `nearest` as in
+// BfpInput.
 struct IntegerFormat {
   int64_t group;
   int mantissa;
   bool nearest = false;
 };
 
-// For floats that integer weights are to be multiplied with: as many bits as a dot product of a group has room for,
-// 32 * 255 * 2^18 being below 2^31, in three limbs. Of bf16, which has eight bits, two limbs' fourteen: the result
-// will have eight too.
+// Floats for integer weights, as int8 limbs. Three limbs, 18 bits: a group's dot product, 32 * 255 * 2^18, stays below
+// 2^31. bf16 has eight bits, and so has its result: two limbs, 14 bits.
 constexpr IntegerFormat float_limbs(FloatType type) { return {32, type == FloatType::bf16 ? 14 : 18, true}; }
 
 // How activations lie: row after row, four rows of nine bits in five lines (kernels.h), or in row panels of tiles, of
@@ -114,12 +113,12 @@ class BadRows {
 // All kinds of activations below are converted by prepare(rows, threads) or by parallel_after: nothing else may be
 // asked of them before but where they will lie.
 
-// Activations as integers. Units are what 1 stands for in a dot product with the weights' integers, which are of `unit`
-// each; bf16 tiles have weights' values, so that it is 1 there.
+// Activations as integers. A unit is what 1 stands for in a dot product with the weights' integers, times their `unit`;
+// bf16 tiles hold weights' values, so that theirs is 1.
 class IntegerRows {
  public:
-  IntegerRows(const MatrixShape& shape, const Activations& x, const IntegerFormat& format, const Cut& cut, float unit,
-              Placing placing);
+  IntegerRows(const MatrixShape& shape, const Activations& x, const IntegerFormat& format, const KSplit& split,
+              float unit, Placing placing);
 
   int64_t pending() const { return pending_; }
   void prepare(int64_t item);
@@ -156,7 +155,7 @@ class IntegerRows {
   MatrixShape shape_;
   Activations given_;
   IntegerFormat format_;
-  Cut cut_;
+  KSplit split_;
   float unit_;
   Placing placing_;
   int64_t pending_;

@@ -1,9 +1,8 @@
-#include <stdexcept>
-
 #include "dispatch/k_panel_loops.h"
 #include "dispatch/registry.h"
 
 namespace tilepress {
+
 void store_values(FloatType type, const float* values, int64_t count, uint8_t* to) {
   auto* halves = reinterpret_cast<uint16_t*>(to);
   if (type == FloatType::f32) {
@@ -23,14 +22,6 @@ void Epilogue::operator()(const MatrixShape& shape, const Outputs& outputs, int6
   const int64_t neurons = std::min(blocks * kBlockNeurons, shape.rows - first);
   kernel_({accumulators, block_stride, rows, scales, outputs.bias ? outputs.bias + first : nullptr, neurons,
            outputs.type, outputs.y + (row * shape.rows + first) * bytes, shape.rows * bytes});
-}
-
-void refuse_variant(const std::string& activations, std::initializer_list<std::string_view> variants,
-                    std::string_view variant) {
-  std::string known;
-  for (std::string_view name : variants) known += (known.empty() ? "" : ", ") + std::string(name);
-  throw std::invalid_argument(activations + " activations are multiplied by " + known + "; not " +
-                              std::string(variant));
 }
 
 }  // namespace tilepress

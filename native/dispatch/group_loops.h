@@ -8,8 +8,8 @@
 
 namespace tilepress {
 
-// What both ways multiply. Rows is Bf16Rows or IntegerRows; `group` inputs share every scale; sums of `K-panel` inputs
-// are added up apart.
+// What both operations below multiply. Rows is Bf16Rows or IntegerRows; `group` inputs share every scale; each K-panel
+// of `k_panel` inputs has its own sum.
 template <class Rows>
 struct GroupedLayer {
   const PackedWeights& weights;

@@ -9,8 +9,8 @@ namespace {
 
 std::atomic<bool>& state() {
   static std::atomic<bool> invariant = [] {
-    const char* wanted = std::getenv("TILEPRESS_BATCH_INVARIANT");
-    return wanted && *wanted && std::string_view(wanted) != "0";
+    const char* value = std::getenv("TILEPRESS_BATCH_INVARIANT");
+    return value && *value && std::string_view(value) != "0";
   }();
   return invariant;
 }
@@ -19,6 +19,6 @@ std::atomic<bool>& state() {
 
 bool batch_invariant() { return state().load(std::memory_order_relaxed); }
 
-bool set_batch_invariant(bool wanted) { return state().exchange(wanted); }
+bool set_batch_invariant(bool invariant) { return state().exchange(invariant); }
 
 }  // namespace tilepress

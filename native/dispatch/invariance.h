@@ -7,6 +7,6 @@ namespace tilepress {
 bool batch_invariant();
 
 // Returns what held before.
-bool set_batch_invariant(bool wanted);
+bool set_batch_invariant(bool invariant);
 
 }  // namespace tilepress

@@ -2,9 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <initializer_list>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "dispatch/linear.h"
@@ -60,8 +57,8 @@ inline KPanel k_panel_of(const PackedWeights& weights, int64_t block, int64_t fi
           limit,           groups.scales,      groups.zeros};
 }
 
-// Asks for a portion of what is read of the items from `item` to `item_end`, `step` blocks each, of each stream its
-// part; false where that is more than a thread should ask for beforehand.
+// Prefetches a portion of what the items from `item` to `item_end` read, `step` blocks each; false where a thread has
+// prefetched enough.
 inline bool prefetch_blocks(const PackedWeights& weights, int64_t step, int64_t item, int64_t item_end,
                             int64_t portion) {
   constexpr int64_t kPortion = 1024, kMost = 128 * 1024;  // bytes of codes
@@ -85,9 +82,8 @@ inline bool prefetch_blocks(const PackedWeights& weights, int64_t step, int64_t 
   return true;
 }
 
-// What parallel_after's threads ask memory for where `step` blocks are an item: their blocks of weights, and the
-// activations that others have just made ready, all of them, as waiting for one tile after the other would take longer,
-// and each thread from another line on, so that not all want the same at once.
+// What parallel_after's threads prefetch where `step` blocks are an item: their blocks of weights, and all activations
+// that others have just prepared. Each thread starts at another line, so that not all read the same at once.
 struct BlockPrefetch {
   BlockPrefetch(const PackedWeights& weights, int64_t step, const void* activations, int64_t bytes)
       : weights(weights), step(step), activations(activations), bytes(bytes) {}
@@ -111,10 +107,10 @@ struct BlockPrefetch {
   }
 };
 
-// So many blocks a kernel that takes several does at a time: a call costs as much as some tiles of weights.
+// Blocks per kernel call, of kernels that take several: amortises call overhead.
 inline constexpr int64_t kBlocksAtOnce = 8;
 
-// y = totals * scale(row) + bias of the neurons of some blocks, in the type that is asked for.
+// y = totals * scale(row) + bias of the neurons of some blocks, in the outputs' type.
 class Epilogue {
  public:
   Epilogue();
@@ -125,17 +121,12 @@ class Epilogue {
   KernelOf<ops::epilogue_fp_f32> kernel_;
 };
 
-// Throws std::invalid_argument with the ways that there are.
-[[noreturn]] void refuse_variant(const std::string& activations, std::initializer_list<std::string_view> variants,
-                                 std::string_view variant);
-
-// Multiplies every block of every task's matrix with every K-panel of `K-panel` inputs and `batch` rows of activations,
-// adding up K-panels in order.
+// Multiplies every block of every problem's matrix with `batch` rows of activations, K-panel by K-panel of `k_panel`
+// inputs, and adds K-panels in order. Rows are the activations, which are prepared first.
 //   multiply(weights, row, rows, totals, scratch): what a linear kernel does, for activations from `row` on
-//   store(task, block, row, rows, totals)
-// Rows are the activations, which are converted first.
-// A thread takes several blocks at a time through one K-panel after another where there are many rows, so that those of
-// the K-panel stay in its cache. Where there are fewer blocks than threads, K-panels too are shared out.
+//   store(problem, block, row, rows, totals)
+// Many rows: a thread takes several blocks through each K-panel, whose activations stay in its cache. Fewer blocks than
+// threads: K-panels are shared out too.
 template <class Rows, class Multiply, class Store>
 class KPanelLoops {
  public:
@@ -171,7 +162,7 @@ class KPanelLoops {
 
   int64_t cols() const { return problems_.front().weights.shape.cols; }
 
-  // `together` blocks of one task are an item; this makes it one of that task's.
+  // An item is `together` blocks of one problem. Makes `item` an index within its problem.
   const LinearProblem& problem_of(int64_t& item, int64_t together) const {
     const LinearProblem* problem = problems_.data();
     for (; item >= items_of(*problem, together); ++problem) item -= items_of(*problem, together);

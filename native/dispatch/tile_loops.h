@@ -28,15 +28,15 @@ inline int64_t bf16_tile_bytes(int64_t inputs) {
 }
 
 // Tiles is how a kind of operands is decoded and multiplied:
-//   rows(): of activations; K-panel(): inputs, a multiple of kKPanelStep; tile_bytes(inputs): of a block's tiles
-//   sums_k_panel(): inputs, whole K-panels of them, whose sum is added up apart; 0 where that is all the same
-//   decode(block, tiles, scratch): fills in `tiles` and `scales` and returns as DecodeBf16 does
-//   multiply(first, second or null, row, rows): adds the products of `rows` rows from `row` on, whole row panels but
-//   the last
-// Few rows wait for memory: two blocks at a time, decoded into the first cache. Many rows wait for the matrix unit, and
-// for activations from farther caches, which more blocks at a time read less often. So that there are still several
-// items for each thread, where there are few blocks rows are cut in parts, and blocks decoded anew for each.
+//   rows(): of activations; k_panel(): inputs, a multiple of kKPanelStep; tile_bytes(inputs): of a block's tiles
+//   sums_k_panel(): inputs, whole K-panels, with a sum of their own; 0 where sums are not defined to the bit
+//   decode(block, tiles, scratch): sets `tiles` and `scales`, returns as DecodeBf16 does
+//   multiply(first, second or null, row, rows): adds products of `rows` rows from `row` on, whole row panels but the
+//   last
 //   store(block, row, rows, totals): totals [rows, 16] of one block
+// Few rows are bound by memory: two blocks at a time, decoded into the first cache. Many rows are bound by the matrix
+// unit and by reading activations from farther caches, which more blocks at a time do less often. Where blocks are too
+// few for all threads, rows are divided in parts, and blocks decoded again for each.
 template <class Tiles, class Store>
 class TileLoops {
  public:
@@ -65,14 +65,14 @@ class TileLoops {
   static constexpr int64_t kFewBlocks = 4, kMostBlocks = 8;
   static constexpr int64_t kRowsAtOnce = 64, kLeastPart = 2 * kRowsAtOnce, kMostPart = 1024;
 
-  // As many as leave each thread an item at the least, and more than kFewBlocks only if it has kItems then.
+  // As many as leave each thread an item, and more than kFewBlocks only where each has kItems then.
   int64_t many_together() const {
     const int64_t blocks = weights_.shape.blocks(), even = blocks / threads_ / 2 * 2;
     return std::clamp<int64_t>(even, 2, blocks >= kItems * kMostBlocks * threads_ ? kMostBlocks : kFewBlocks);
   }
 
   int64_t rows_of_part() const {
-    const int64_t wanted = threads_ > 1 ? kItems * threads_ : 1, parts = (wanted + items_ - 1) / items_;
+    const int64_t items = threads_ > 1 ? kItems * threads_ : 1, parts = (items + items_ - 1) / items_;
     const int64_t rows = (tiles_.rows() + parts - 1) / parts;
     return std::clamp((rows + kRowsAtOnce - 1) / kRowsAtOnce * kRowsAtOnce, kLeastPart, kMostPart);
   }
