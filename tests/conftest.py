@@ -7,6 +7,7 @@ import pytest
 # Threads of OpenMP that wait by spinning take two thirds of the time of tests that share their cores with anything
 # else. Read when torch is imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ["TILEPRESS_TUNING"] = "off"  # not what this machine's user has measured
 
 from tilepress import _native, kernels
 from tilepress.bench import bandwidth

@@ -18,6 +18,13 @@ from pathlib import Path
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)  # a folder that cannot be synced, or may not be read
 
 
+def cache_folder() -> Path:
+    """TILEPRESS_CACHE, or `tilepress` in the user's cache folder; it need not exist."""
+    if folder := os.environ.get("TILEPRESS_CACHE"):
+        return Path(folder)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tilepress"
+
+
 def write_text(path: Path, text: str) -> None:
     """Replace the file `path`, or make it, in UTF-8: whole or not at all."""
     with replacing(path) as made:

@@ -201,7 +201,7 @@ def call_times(
     the activations, starting the threads, and what Python takes."""
     with torch_threads(settings.threads) as threads:
         weight = torch.randn(BLOCK_NEURONS * threads, shape.inputs, generator=torch.Generator().manual_seed(0))
-        packed = [_packed(weight, contestant, settings.threads) for contestant in contestants]
+        packed = [pack_contestant(weight, contestant, settings.threads) for contestant in contestants]
         entrants = [_entrant(c, cycle([one]), settings) for c, one in zip(contestants, packed, strict=True)]
         seconds_of: dict[tuple[Contestant, int], float] = {}
         for batch in settings.batches:
@@ -243,12 +243,12 @@ def _ours(
     for contestant in contestants:
         if contestant.weights not in turns:
             step(f"{weight.shape[0]}x{weight.shape[1]}, weights {contestant.weights}")
-            turns[contestant.weights] = _copies(_packed(weight, contestant, settings.threads), allowance)
+            turns[contestant.weights] = copies_in_turn(pack_contestant(weight, contestant, settings.threads), allowance)
         entrants.append(_entrant(contestant, turns[contestant.weights], settings))
     return entrants
 
 
-def _packed(weight: Tensor, contestant: Contestant, threads: int | None) -> PackedMatrix:
+def pack_contestant(weight: Tensor, contestant: Contestant, threads: int | None) -> PackedMatrix:
     """Of standard normal weights the largest magnitudes are kept: those beyond the quantile that the density gives."""
     if contestant.density == 1:
         return pack(weight, contestant.format, threads=threads)
@@ -256,7 +256,7 @@ def _packed(weight: Tensor, contestant: Contestant, threads: int | None) -> Pack
     return pack(weight, contestant.format, mask=weight.abs() > threshold, threads=threads)
 
 
-def _copies(first: PackedMatrix, allowance: int) -> Iterator[PackedMatrix]:
+def copies_in_turn(first: PackedMatrix, allowance: int) -> Iterator[PackedMatrix]:
     return cycle([_copy(first) for _ in range(copies_of(first.nbytes, allowance))])
 
 

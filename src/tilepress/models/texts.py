@@ -8,7 +8,7 @@ import os
 from difflib import get_close_matches
 from pathlib import Path
 
-from .embedded import cache_folder
+from .._files import cache_folder
 
 FILES = {"wikitext2": "wikitext2-test.txt", "wikitext2-train": "wikitext2-train.txt", "ptb": "ptb-valid.txt"}
 PYDOC = "pydoc"

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from .. import _native
+from ..kernels import tuning
 from ..kernels.linear import READS_TENSORS, native_rounding
 from ..tiles.native import REAL_NAMES
 from .linear import PackedLinear
@@ -261,6 +262,7 @@ class _Part:
 
     @property
     def native(self) -> tuple[_native.Matrix, Tensor | None, int, int]:
+        tuning.load()
         return self.matrix.native, self.floats, *native_rounding(self.activations)
 
 

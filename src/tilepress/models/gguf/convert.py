@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 
-from ..._files import apply_umask, workspace
+from ..._files import apply_umask, cache_folder, workspace
 from ..checksums import SUMS, read_sums, write_sums
-from ..embedded import ModelUnavailableError, cache_folder, digest_of, known_digest
+from ..embedded import ModelUnavailableError, digest_of, known_digest
 from .check import check_gguf, check_loaded
 from .limits import check_gguf_metadata
 from .parts import merge_parts, parts_of

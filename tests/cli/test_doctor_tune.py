@@ -1,0 +1,46 @@
+"""`tilepress doctor --tune`: this machine's row limits, measured, stored and forgotten again."""
+
+import json
+from functools import partial
+
+import pytest
+
+from tilepress import _native
+from tilepress.bench import tuning as measuring
+from tilepress.kernels import tuning
+
+
+@pytest.fixture
+def tune(call, tmp_path, monkeypatch):
+    """Runs `tilepress doctor` with a cache folder of its own; tuning takes small matrices and few batches."""
+    monkeypatch.setenv("TILEPRESS_CACHE", str(tmp_path))
+    monkeypatch.delenv("TILEPRESS_TUNING")
+    small = partial(measuring.TuningRun, size=64, batches=(1, 4), repeats=1, formats=("int4:g32",))
+    monkeypatch.setattr(measuring, "TuningRun", small)
+    tuning.load.cache_clear()
+    yield partial(call, "doctor")
+    tuning.reset()
+    tuning.load.cache_clear()
+
+
+def test_limits_are_stored_shown_and_removed(tune, tmp_path):
+    assert "row_limits" in (plain := tune().stdout) and "built-in" in plain
+    done = tune("--tune", "--threads", 1)
+    assert done.returncode == 0 and "limits measured" in done.stdout
+    (stored,) = (tmp_path / "tuning").iterdir()
+    table = json.loads(stored.read_text())
+    assert table["threads"] == 1 and table["isa"] == _native.active_isa()
+    assert {weights for _, weights, _, _ in table["limits"]} == {"dense integer", "sparse integer"}
+    assert stored.name in tune().stdout
+    assert "built-in" in tune("--reset-tuning").stdout and not stored.exists()
+
+
+def test_limits_as_records(tune):
+    records = json.loads(tune("--tune", "--json").stdout)
+    assert records and {record["unit"] for record in records} == {"rows"}
+    assert all(0 <= record["value"] <= 16 for record in records)
+
+
+def test_tune_and_reset_exclude_each_other(tune):
+    done = tune("--tune", "--reset-tuning")
+    assert done.returncode and "--tune and --reset-tuning exclude each other" in done.stderr
