@@ -149,8 +149,8 @@ void bind_kv_stores(nb::module_& m) {
   using namespace nb::literals;
   nb::class_<KvStore>(m, "KvStore")
       .def("append", &append, no_convert("keys"), no_convert("values"), no_convert("kept"), "threads"_a)
-      .def("attend", &attend, no_convert("keys"), no_convert("values"), no_convert("kept"), no_convert("queries"), "scaling"_a,
-           no_convert("out"), "threads"_a)
+      .def("attend", &attend, no_convert("keys"), no_convert("values"), no_convert("kept"), no_convert("queries"),
+           "scaling"_a, no_convert("out"), "threads"_a)
       .def("attend_tensors", &attend_tensors)
       .def("crop", &KvStore::crop, "lengths"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("select", &KvStore::select, "sequences"_a, nb::call_guard<nb::gil_scoped_release>())
