@@ -54,7 +54,7 @@ class AttendRowPanel {
   }
   [[gnu::always_inline]] void add(const float* products) { sums_.add(products, units_[added_++].units); }
   static int64_t until_break() { return kNoBreak; }
-  static void take_break() {}
+  static void on_break() {}
 
  private:
   const uint16_t* x_;
