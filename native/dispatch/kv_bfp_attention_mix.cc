@@ -116,7 +116,7 @@ void BfpAttentionMix::append_values(int64_t part) {
     const WaveToken token = plan_.token(head, i);
     if (token.stored) {
       const float* value = plan_.step.values + plan_.input(token);
-      store_.append_value(head / plan_.heads, head % plan_.heads, token.length - 1, value, which);
+      store_.append_value(token.sequence, token.kv_head, token.length - 1, value, which);
     }
     if (plan_.rows && token.stored) {
       plan_.for_mutable_spans(token, [&](const SegmentSpan& span) {

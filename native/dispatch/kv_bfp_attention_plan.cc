@@ -79,11 +79,11 @@ void BfpAttentionPlan::allocate(int64_t all_rows) {
 }
 
 WaveToken BfpAttentionPlan::token(int64_t head, int64_t index) const {
-  const int64_t sequence = head / heads, in_step = first + index;
-  if (!step.stored) return {head, in_step, lengths_[size(sequence)] + index + 1, true};
+  const int64_t sequence = head / heads, kv_head = head - sequence * heads, in_step = first + index;
+  if (!step.stored) return {head, sequence, kv_head, in_step, lengths_[size(sequence)] + index + 1, true};
   const uint8_t* stored = step.stored + sequence * step.count;
   const auto count = std::count_if(stored + first, stored + in_step + 1, std::identity());
-  return {head, in_step, lengths_[size(sequence)] + count, stored[in_step] != 0};
+  return {head, sequence, kv_head, in_step, lengths_[size(sequence)] + count, stored[in_step] != 0};
 }
 
 AttentionJob BfpAttentionPlan::job(int64_t index) const {
@@ -101,11 +101,11 @@ SegmentSpan BfpAttentionPlan::span(const WaveToken& token, int64_t segment, int6
 }
 
 SegmentSpan BfpAttentionPlan::immutable_span(const WaveToken& token, int64_t segment) const {
-  return span(token, segment, 0, immutable_pages(token.head));
+  return span(token, segment, 0, immutable_pages(token.sequence));
 }
 
 SegmentSpan BfpAttentionPlan::mutable_span(const WaveToken& token, int64_t segment) const {
-  return span(token, segment, immutable_pages(token.head), kAllPages);
+  return span(token, segment, immutable_pages(token.sequence), kAllPages);
 }
 
 SoftmaxWeights BfpAttentionPlan::weights(int64_t item) const {

@@ -18,12 +18,12 @@ namespace tilepress {
 
 // A token of the wave, for one head.
 struct WaveToken {
-  int64_t head;
+  int64_t head, sequence, kv_head;
   int64_t index;   // in the step
   int64_t length;  // tokens of its sequence up to it
   bool stored;     // false: padding
 
-  WaveToken after(int64_t tokens) const { return {head, index + tokens, length + tokens, stored}; }
+  WaveToken after(int64_t tokens) const { return {head, sequence, kv_head, index + tokens, length + tokens, stored}; }
 };
 
 // Tokens of a segment that a query sees, from `first` to `last`, and the pages they are in.
@@ -71,7 +71,7 @@ class BfpAttentionPlan {
   // Calls work(span) for each segment with mutable pages.
   template <class Work>
   void for_mutable_spans(const WaveToken& token, const Work& work) const {
-    const int64_t begin = std::max(immutable_pages(token.head) / kKvSegmentPages, first_segment);
+    const int64_t begin = std::max(immutable_pages(token.sequence) / kKvSegmentPages, first_segment);
     for (int64_t segment = begin; segment < end_segment(token); ++segment) work(mutable_span(token, segment));
   }
 
@@ -92,7 +92,7 @@ class BfpAttentionPlan {
   int64_t output(const WaveToken& token) const { return (token.head * rows * step.count + token.index) * channels; }
 
   KvUnits page(const WaveToken& token, int64_t page, int part) const {
-    return store.units(token.head / heads, token.head % heads, page, token.length, part);
+    return store.units(token.sequence, token.kv_head, page, token.length, part);
   }
   // Calls work(pages, first page, count) for runs of pages as tile kernels take them, from a unit of each page on. A
   // sparse page is a run of its own: the next one overwrites it.
@@ -102,7 +102,7 @@ class BfpAttentionPlan {
     for (int64_t begin = span.first_page, count; begin < span.last_page; begin += count) {
       for (count = 0; count < std::min(kKvTilePages, span.last_page - begin);) {
         pages[count] = page(token, begin + count, part).unit(unit);
-        if (store.is_sparse(token.head / heads, begin + count++)) break;
+        if (store.is_sparse(token.sequence, begin + count++)) break;
       }
       work(pages, begin, count);
     }
@@ -129,8 +129,8 @@ class BfpAttentionPlan {
  private:
   static int64_t segments_of(int64_t tokens) { return (tokens + kKvSegment - 1) / kKvSegment; }
 
-  int64_t immutable_pages(int64_t head) const {
-    return store.immutable_pages(lengths_[static_cast<size_t>(head / heads)]);
+  int64_t immutable_pages(int64_t sequence) const {
+    return store.immutable_pages(lengths_[static_cast<size_t>(sequence)]);
   }
   SegmentSpan span(const WaveToken& token, int64_t segment, int64_t first_page, int64_t last_page) const;
   void allocate(int64_t all_rows);

@@ -44,7 +44,7 @@ void BfpAttentionScore::append_keys(int64_t head) {
     const WaveToken token = plan_.token(head, i);
     if (!token.stored) continue;
     const float* key = plan_.step.keys + plan_.input(token);
-    store_.append_key(head / plan_.heads, head % plan_.heads, token.length - 1, key);
+    store_.append_key(token.sequence, token.kv_head, token.length - 1, key);
     if (!plan_.rows) continue;
     const KvQueries rounded = queries(token);
     plan_.for_mutable_spans(token, [&](const SegmentSpan& span) {
@@ -73,10 +73,9 @@ void BfpAttentionScore::score(int64_t index) {
 }
 
 void BfpAttentionScore::score_pages(const WaveToken& token, const SegmentSpan& span, const KvQueries& queries) {
-  const int64_t item = plan_.item(token, span.segment);
-  for (int64_t page = span.first_page; page < span.last_page; ++page) {
-    score_(plan_.page(token, page, 0), plan_.channels, queries, plan_.step.scaling,
-           plan_.scores(item, span.segment, page * kKvPageTokens));
+  float* scores = plan_.scores(plan_.item(token, span.segment), span.segment, span.first_page * kKvPageTokens);
+  for (int64_t page = span.first_page; page < span.last_page; ++page, scores += kKvPageTokens) {
+    score_(plan_.page(token, page, 0), plan_.channels, queries, plan_.step.scaling, scores);
   }
 }
 
