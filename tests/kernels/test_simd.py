@@ -50,9 +50,14 @@ def test_a_header_lists_what_it_defines(header):
 
 @pytest.mark.skipif(not shutil.which(COMPILER[0]), reason=f"there is no compiler {COMPILER[0]}")
 @pytest.mark.parametrize("contraction", ["off", "fast"])
-@pytest.mark.parametrize("isa", SETS)
-def test_every_operation_gives_what_plain_loops_give(isa, contraction, tmp_path):
-    options = [*flags()["KERNEL_FLAGS"], *flags().get(f"FLAGS_{isa}", []), f"-ffp-contract={contraction}", "-std=c++20"]
+@pytest.mark.parametrize("compiled_for", SETS)
+def test_every_operation_gives_what_plain_loops_give(compiled_for, contraction, tmp_path):
+    options = [
+        *flags()["KERNEL_FLAGS"],
+        *flags().get(f"FLAGS_{compiled_for}", []),
+        f"-ffp-contract={contraction}",
+        "-std=c++20",
+    ]
     includes = [f"-I{NATIVE}", f"-I{NATIVE / 'include'}"]
     program = tmp_path / "simd_test"
     source = SIMD / "simd_test.cc"
