@@ -12,15 +12,19 @@
 namespace tilepress {
 namespace {
 
+template <FloatType type>
+void to_halves(const void* values, int64_t first, uint16_t* halves) {
+  for (int i = 0; i < kPlaneValues; i += kLanes) {
+    store(to_fp16(load_floats<type>(static_cast<const Stored<type>*>(values) + first + i)), halves + i);
+  }
+}
+
 // The fp16 of a group: as given, or the nearest in `halves`.
 inline const uint16_t* as_halves(FloatType type, const void* values, int64_t group, uint16_t* halves) {
   const int64_t first = group * kPlaneValues;
   if (type == FloatType::f16) return static_cast<const uint16_t*>(values) + first;
-  with_float_type(type, [&]<FloatType known>() {
-    for (int i = 0; i < kPlaneValues; i += kLanes) {
-      store(to_fp16(load_floats<known>(values, first + i, kLanes)), halves + i);
-    }
-  });
+  type == FloatType::f32 ? to_halves<FloatType::f32>(values, first, halves)
+                         : to_halves<FloatType::bf16>(values, first, halves);
   return halves;
 }
 
