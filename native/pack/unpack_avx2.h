@@ -8,7 +8,7 @@
 namespace tilepress {
 namespace {
 
-// How many of 64 places are kept before those sixteen. Counted from the first on each time, so that no count waits for
+// Non-zeros of 64 places before those sixteen. Counted from the first on each time, so that no count waits for
 // another.
 [[gnu::always_inline]] inline int64_t nonzeros_before(uint64_t places, int sixteen) {
   return _mm_popcnt_u64(places & ((uint64_t{1} << 16 * sixteen) - 1));
@@ -69,7 +69,7 @@ struct Avx2 {
     }
   }
 
-  // Of sixteen places, each one's rank among those that two bytes of a mask keep, or something negative.
+  // Of sixteen places, each one's rank among the set bits of two bytes of a mask, or something negative.
   static __m128i ranks_of(const uint8_t* mask) {
     return _mm_add_epi8(load(kWideShuffles.first[mask[0]]), load(kWideShuffles.second[mask[1]]));
   }

@@ -26,7 +26,7 @@ constexpr StreamTables kStreamTables[9] = {StreamTables(0), StreamTables(1), Str
                                            StreamTables(3), StreamTables(4), StreamTables(5),
                                            StreamTables(6), StreamTables(7), StreamTables(8)};
 
-// 64 codes, a byte each.
+// 64 codes, one per byte.
 [[gnu::always_inline]] inline __m512i unpack_line(const StreamTables& tables, const uint8_t* in) {
   const __m512i places = _mm512_load_si512(tables.places), shifts = _mm512_load_si512(tables.shifts);
   const __m512i lanes = _mm512_permutexvar_epi8(places, _mm512_loadu_si512(in));
@@ -35,7 +35,7 @@ constexpr StreamTables kStreamTables[9] = {StreamTables(0), StreamTables(1), Str
 
 struct Vbmi2 {
   static void unpack_stream(int bits, const uint8_t* in, int64_t count, uint8_t* codes) {
-    const StreamTables tables = kStreamTables[bits];  // a copy, that stores of bytes cannot be thought to change
+    const StreamTables tables = kStreamTables[bits];  // a copy: stores of bytes cannot alias it
     for (int64_t i = 0; i < count; i += 64, in += 8 * bits) _mm512_storeu_si512(codes + i, unpack_line(tables, in));
   }
 

@@ -8,8 +8,8 @@
 namespace tilepress {
 namespace {
 
-// Expanding 64 codes: how many are kept before each part of them comes from one multiplication, so that look-ups need
-// not wait for each other.
+// Expanding 64 codes: one multiplication counts the non-zeros before each part of them, so that look-ups need not wait
+// for each other.
 struct Places {
   explicit Places(const uint8_t* mask) {
     std::memcpy(&bits, mask, 8);

@@ -7,9 +7,8 @@
 namespace tilepress {
 namespace {
 
-// A core asks memory for more at a time if it is told early what comes: into the second cache from afar, since the
-// first can wait for few lines at a time, and into the first from near. Always inlined: a call of a function that does
-// nothing but prefetch is one that gcc leaves out.
+// Prefetches keep more lines in flight: from afar into L2, since L1 can wait for few lines at a time, and from near
+// into L1. Always inlined: gcc drops calls of a function that does nothing but prefetch.
 constexpr int kFar = 8192, kNear = 1024;  // bytes
 [[gnu::always_inline]] inline void prefetch_near(const void* from) {
   _mm_prefetch(static_cast<const char*>(from) + kNear, _MM_HINT_T0);

@@ -8,7 +8,7 @@
 namespace tilepress {
 namespace {
 
-// As generic.cc has it, to the bit. The last factor, a power of two, is added to the exponents.
+// exp of simd/math.h to the bit, for -40 <= x <= 0. The last factor, a power of two, is added to the exponents.
 inline __m512 exponentials(__m512 x) {
   const __m512 whole = _mm512_set1_ps(0x1.8p23f);
   x = _mm512_max_ps(x, _mm512_set1_ps(-40.0f));

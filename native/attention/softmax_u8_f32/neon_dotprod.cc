@@ -10,8 +10,8 @@ namespace {
 
 constexpr int kVectors = kKvGroup / 4, kAbreast = 4;
 
-// As generic.cc has it, to the bit, of vectors abreast: each operation waits for the one before. The last factor, a
-// power of two, is added to the exponents.
+// exp of simd/math.h to the bit, for -40 <= x <= 0, of vectors abreast: each operation waits for the one before. The
+// last factor, a power of two, is added to the exponents.
 inline void exponentials(float32x4_t* x) {
   const float32x4_t halves = vdupq_n_f32(0x1.8p23f);
   float32x4_t rounded[kAbreast], r[kAbreast], sums[kAbreast];

@@ -1,6 +1,5 @@
 // Compiled for: portable avx2 avx512
-// Group scales and codes of one row; the C++ twin of formats/reference.py, operation for operation in
-// float32.
+// Group scales and codes of one row: what formats/reference.py does, operation for operation in float32.
 #include <algorithm>
 #include <bit>
 #include <cmath>
