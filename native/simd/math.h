@@ -30,7 +30,7 @@ TILEPRESS_INLINE Floats exp(Floats x) {
 }
 
 template <class Sum>
-TILEPRESS_INLINE float exp_and_sum(float* x, int64_t count, float less, const Sum& sum_of) {
+inline float exp_and_sum(float* x, int64_t count, float less, const Sum& sum_of) {
   Floats sums = {};
   int64_t at = 0;
   for (; at + kLanes <= count; at += kLanes) {

@@ -16,6 +16,7 @@ inline Uint32s weights_of(Floats x) {
 
 inline void weigh_group(const float* scores, float largest, uint8_t* values, int32_t* sum, float* unit) {
   Uint32s weights[kVectors], most_bits = {};
+#pragma GCC unroll 8
   for (int i = 0; i < kVectors; ++i) {
     weights[i] = weights_of(load<Floats>(scores + i * kLanes) - largest);
     most_bits = max(most_bits, weights[i]);
@@ -23,6 +24,7 @@ inline void weigh_group(const float* scores, float largest, uint8_t* values, int
   *unit = unit_of(reduce_max(most_bits), 8);
   const float per_unit = 1.0f / *unit;
   Int32s sums = {};
+#pragma GCC unroll 8
   for (int i = 0; i < kVectors; ++i) {
     const Int32s whole = truncate_int(std::bit_cast<Floats>(weights[i]) * per_unit);
     weights[i] = std::bit_cast<Uint32s>(whole);
