@@ -2,7 +2,7 @@
 // Weights of a softmax as block floating point.
 #include "quantize/block_floats.h"
 #include "simd/math.h"
-#include "tilepress/kv.h"
+#include "tilepress/kv_bfp.h"
 
 namespace tilepress {
 namespace {

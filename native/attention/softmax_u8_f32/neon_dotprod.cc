@@ -3,7 +3,7 @@
 #include <initializer_list>
 
 #include "quantize/block_floats.h"
-#include "tilepress/kv.h"
+#include "tilepress/kv_bfp.h"
 
 namespace tilepress {
 namespace {

@@ -1,6 +1,6 @@
 // Compiled for: portable avx2 avx512
 #include "quantize/block_floats.h"
-#include "tilepress/kv.h"
+#include "tilepress/kv_bfp.h"
 
 namespace tilepress {
 namespace {
