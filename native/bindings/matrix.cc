@@ -184,7 +184,7 @@ class Bias {
   std::vector<float> converted_;
 };
 
-// A packed matrix whose arrays have been checked, kept for as many calls as come.
+// A packed matrix whose arrays have been checked once, for any number of calls.
 class PackedArrays {
  public:
   PackedArrays(SharedFormat format, int64_t rows, int64_t cols, int operand_bits, bool sparse, Bytes codes, Bytes mask,

@@ -10,7 +10,7 @@
 
 namespace tilepress {
 
-// One worker's memory, kept from call to call.
+// One worker's memory, reused from call to call.
 struct LinearScratch {
   // Cleared.
   float* accumulators_for(int64_t count) {

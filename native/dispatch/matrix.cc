@@ -32,7 +32,7 @@ struct Scratch {
 
   std::vector<uint8_t> codes, keep;
   std::vector<float> row;
-  std::vector<uint8_t> kernel;  // only unpacking wants it
+  std::vector<uint8_t> kernel;  // only unpacking needs it
 };
 
 // Scratch for each worker, made by the worker that first needs it.

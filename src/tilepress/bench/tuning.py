@@ -137,4 +137,4 @@ def _is_lost(operation: str, active: Sequence[str], times: Times) -> bool:
 
 
 def _call(turn: Iterator[PackedMatrix], x: torch.Tensor, activations: str, operation: str) -> None:
-    kernels.linear(x, next(turn), activations=activations, way=operation)
+    kernels.linear(x, next(turn), activations=activations, variant=operation)

@@ -13,9 +13,9 @@ from ..formats import BFP, FormatError, Integer, parse
 from ..tiles import PackedMatrix, unpack
 from ..tiles.native import REAL_NAMES, raw_bytes
 from ..tiles.packing import thread_count
-from . import tuning
 from .dispatch import chosen
 from .reference import limb_bits
+from .tuning import load as load_tuning
 
 INTEGER_VARIANTS = (
     "linear_f32_i8_int",
@@ -65,7 +65,7 @@ def linear(
         variant: the operation to use, one of FLOAT_VARIANTS or INTEGER_VARIANTS; chosen by batch and machine if empty.
         threads: as many as torch uses if not given.
     """
-    tuning.load()
+    load_tuning()
     workers = torch.get_num_threads() if threads is None else thread_count(threads)
     options = (matrix, native_rounding(activations), variant, workers)
     if torch.is_grad_enabled() and (x.requires_grad or (bias is not None and bias.requires_grad)):
@@ -133,7 +133,7 @@ def linear_kernel(
     matrix: PackedMatrix, batch: int = 1, dtype: torch.dtype = torch.float32, *, activations: str = "float"
 ) -> str:
     """The kernel that `linear` would run now for `batch` rows of type `dtype`, as operation/instruction set."""
-    tuning.load()
+    load_tuning()
     group, mantissa = native_rounding(activations)
     if mantissa < 0:
         operation = matrix.native.float_way(batch, REAL_NAMES[torch.bfloat16 if mantissa == BF16 else dtype])

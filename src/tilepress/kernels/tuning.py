@@ -11,12 +11,13 @@ import os
 import warnings
 from collections.abc import Iterable
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from .. import __version__, _native
+from .. import _native
 from .._files import cache_folder, write_text
 from ..records import cpu_model
 
@@ -81,7 +82,7 @@ def _folder() -> Path:
 
 
 def _key(isa: str, threads: int) -> dict[str, Any]:
-    return {"cpu": cpu_model(), "isa": isa, "threads": threads, "version": __version__}
+    return {"cpu": cpu_model(), "isa": isa, "threads": threads, "version": version("tilepress")}
 
 
 def _load(path: Path, isa: str, threads: int) -> None:
