@@ -363,9 +363,9 @@ void bind_matrices(nb::module_& m) {
       .def("unpack_weights", &PackedArrays::unpack_weights, no_convert("to"), "threads"_a)
       .def("linear", &PackedArrays::linear, "x"_a, "bias"_a.none(), "group"_a, "mantissa"_a, "threads"_a)
       .def("linear_into", &PackedArrays::linear_into, no_convert("x"), "type"_a, no_convert("bias"), no_convert("y"),
-           "group"_a, "mantissa"_a, "way"_a, "threads"_a)
-      .def("float_way", &PackedArrays::float_variant_of)
-      .def("integer_way", &PackedArrays::integer_variant_of)
+           "group"_a, "mantissa"_a, "variant"_a, "threads"_a)
+      .def("float_variant", &PackedArrays::float_variant_of)
+      .def("integer_variant", &PackedArrays::integer_variant_of)
       .def("float_candidates", &PackedArrays::float_candidates_of)
       .def("integer_candidates", &PackedArrays::integer_candidates_of)
       .def_prop_ro("weight_class", &PackedArrays::weight_class);

@@ -54,6 +54,6 @@ def test_all_classes_of_weights_are_measured(isa):
 @pytest.mark.parametrize("format", tuning.FORMATS)
 def test_variants_are_timed_whatever_limits_are_in_force(format, monkeypatch):
     ran = []
-    monkeypatch.setattr(kernels, "linear", lambda x, packed, activations, way: ran.append((x.shape[0], way)))
+    monkeypatch.setattr(kernels, "linear", lambda x, packed, activations, variant: ran.append((x.shape[0], variant)))
     measure_limits(1, TuningRun(size=32, batches=(1,), repeats=1, formats=[format]))
-    assert len({way for _, way in ran}) >= 2 and {batch for batch, _ in ran} == {1}
+    assert len({variant for _, variant in ran}) >= 2 and {batch for batch, _ in ran} == {1}

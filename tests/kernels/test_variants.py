@@ -149,10 +149,10 @@ def test_limits_decide(isa, limits):
     limits(("linear_f32_i8_int", "dense integer", "float32", 7), ("linear_f32_f32_any", "dense integer", "float32", 9))
     expected = ["linear_f32_i8_int"] * 7 + ["linear_f32_f32_any"] * 2 + ["matmul_f32_f32_f32"]
     assert [chosen(packed, batch) for batch in range(1, 11)] == expected
-    assert torch.equal(kernels.linear(x, packed), kernels.linear(x, packed, way="linear_f32_i8_int"))
+    assert torch.equal(kernels.linear(x, packed), kernels.linear(x, packed, variant="linear_f32_i8_int"))
     limits(("linear_f32_i8_int", "dense integer", "float32", 0), ("linear_f32_f32_any", "dense integer", "float32", 0))
     assert chosen(packed, 1) == "matmul_f32_f32_f32"
-    assert torch.equal(kernels.linear(x, packed), kernels.linear(x, packed, way="matmul_f32_f32_f32"))
+    assert torch.equal(kernels.linear(x, packed), kernels.linear(x, packed, variant="matmul_f32_f32_f32"))
     limits()
     assert chosen(packed, 1) == ("linear_f32_f32_any" if isa == "portable" else "linear_f32_i8_int")
     assert _native.row_limits(isa, False) == _native.row_limits(isa, True)

@@ -136,9 +136,9 @@ def linear_kernel(
     load_tuning()
     group, mantissa = native_rounding(activations)
     if mantissa < 0:
-        operation = matrix.native.float_way(batch, REAL_NAMES[torch.bfloat16 if mantissa == BF16 else dtype])
+        operation = matrix.native.float_variant(batch, REAL_NAMES[torch.bfloat16 if mantissa == BF16 else dtype])
     else:
-        operation = matrix.native.integer_way(batch, group, mantissa)
+        operation = matrix.native.integer_variant(batch, group, mantissa)
     return f"{operation}/{chosen(operation)}"
 
 
