@@ -65,12 +65,15 @@ def test_version_and_unknown_commands():
 def test_doctor(records, call):
     figure = records("doctor")
     assert figure("cpu_model") and figure("active_isa") in figure("supported_isas").split()
-    assert figure("chosen_kernel", operation="pack") in figure("registered_kernels", operation="pack").split()
+    assert (
+        figure("chosen_kernel", operation="pack_tiles_codes")
+        in figure("registered_kernels", operation="pack_tiles_codes").split()
+    )
     assert figure("read_bandwidth", threads=1) > 0.1 and figure("version", package="tilepress")
     assert figure.has("read_bandwidth", threads=figure("threads"))
     assert 0.3 < figure("cpu_frequency") < 8 and figure("vector_rate") > figure("cpu_frequency")
     printed = call("doctor").stdout
-    assert "read bandwidth, threads 1" in printed and "chosen kernel, pack" in printed
+    assert "read bandwidth, threads 1" in printed and "chosen kernel, pack_tiles_codes" in printed
 
 
 def test_doctor_obeys_and_refuses_a_forced_instruction_set():

@@ -24,7 +24,7 @@ def tune(call, tmp_path, monkeypatch):
 
 
 def test_limits_are_stored_shown_and_removed(tune, tmp_path):
-    assert "row_limits" in (plain := tune().stdout) and "built-in" in plain
+    assert "row limits" in (plain := tune().stdout) and "built-in" in plain
     done = tune("--tune", "--threads", 1)
     assert done.returncode == 0 and "limits measured" in done.stdout
     (stored,) = (tmp_path / "tuning").iterdir()

@@ -104,7 +104,7 @@ def planes(
             rates = measure_planes(mantissa, megabytes * 1000**2, repeats, threads)
             for metric, value, unit in rates.figures:
                 recorder.add(metric, value, unit, format=str(rates.format))
-            recorder.add("kernel", f"pack_planes/{rates.isa}", format=str(rates.format))
+            recorder.add("kernel", f"pack_planes_fp/{rates.isa}", format=str(rates.format))
             rows.append([str(rates.format), rates.isa, *(f"{value:.2f}" for _, value, _ in rates.figures)])
     if json:
         recorder.print_json()

@@ -29,7 +29,7 @@ def doctor(
 
     TILEPRESS_ISA in the environment forces an instruction set; TILEPRESS_TUNING=off ignores what --tune has stored.
 
-    Example: tilepress doctor --machine this.yaml, or tilepress doctor --tune
+    Example: tilepress doctor --machine this.yaml
     """
     if tune and reset_tuning:
         raise ValueError("--tune and --reset-tuning exclude each other")

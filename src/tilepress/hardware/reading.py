@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from .._bounded import UnreadableError, read_bounded_text
 from .._files import write_text
-from ..validation import problems
+from .._validation import problems
 from .accelerator import Accelerator
 from .machine import Machine, MachineError
 

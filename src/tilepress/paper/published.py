@@ -31,7 +31,7 @@ from pydantic import (
 )  # fmt: skip
 
 from .._bounded import UnreadableError, read_bounded_text
-from ..validation import problems
+from .._validation import problems
 from .item import Experiment, Item, Kind, Ours, Published, Relation
 
 _LARGEST = 256_000  # bytes of a file, which has 20,000
