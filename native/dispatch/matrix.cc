@@ -182,15 +182,25 @@ void count_nonzeros(const MatrixShape& shape, const Weights& weights, int thread
   });
 }
 
+namespace {
+
+// Calls work(scratch of the worker, block, changed) for every block; throws where one set `changed`.
+template <class Work>
+void for_blocks(const MatrixShape& shape, int threads, const Work& work) {
+  Workers workers(shape, threads);
+  std::atomic<bool> changed{false};
+  parallel_for(shape.blocks(), threads, [&](int worker, int64_t block) { work(workers[worker], block, changed); });
+  require_unchanged(changed);
+}
+
+}  // namespace
+
 int64_t pack_weights(const MatrixShape& shape, const Format& format, const Weights& weights, bool scales_given,
                      const Streams& streams, int threads) {
   const auto quantize = choose<ops::quantize_any_f32>();
   const auto pack = choose<ops::pack_tiles_codes>();
-  Workers workers(shape, threads);
   std::atomic<int64_t> bad{0};
-  std::atomic<bool> changed{false};
-  parallel_for(shape.blocks(), threads, [&](int worker, int64_t block) {
-    Scratch& mine = workers[worker];
+  for_blocks(shape, threads, [&](Scratch& mine, int64_t block, std::atomic<bool>& changed) {
     float* row = mine.row.data();
     for (int neuron = 0; neuron < rows_in(shape, block); ++neuron) {
       const int64_t at = (block * kBlockNeurons + neuron) * shape.cols;
@@ -203,7 +213,6 @@ int64_t pack_weights(const MatrixShape& shape, const Format& format, const Weigh
     }
     pack_scratch(shape, streams, pack, block, mine, changed);
   });
-  require_unchanged(changed);
   return bad;
 }
 
@@ -211,10 +220,7 @@ void pack_codes(const MatrixShape& shape, const uint8_t* codes, const uint8_t* k
                 int threads) {
   const auto pack = choose<ops::pack_tiles_codes>();
   const int64_t bytes = code_bytes(shape.bits);
-  Workers workers(shape, threads);
-  std::atomic<bool> changed{false};
-  parallel_for(shape.blocks(), threads, [&](int worker, int64_t block) {
-    Scratch& mine = workers[worker];
+  for_blocks(shape, threads, [&](Scratch& mine, int64_t block, std::atomic<bool>& changed) {
     for (int neuron = 0; neuron < rows_in(shape, block); ++neuron) {
       const int64_t at = (block * kBlockNeurons + neuron) * shape.cols;
       const int64_t to = neuron * shape.padded_cols();
@@ -224,16 +230,12 @@ void pack_codes(const MatrixShape& shape, const uint8_t* codes, const uint8_t* k
     }
     pack_scratch(shape, streams, pack, block, mine, changed);
   });
-  require_unchanged(changed);
 }
 
 void unpack_codes(const MatrixShape& shape, const Streams& streams, uint8_t* codes, uint8_t* keep, int threads) {
   const auto unpack = choose<ops::unpack_codes_tiles>();
   const int64_t bytes = code_bytes(shape.bits);
-  Workers workers(shape, threads);
-  std::atomic<bool> changed{false};
-  parallel_for(shape.blocks(), threads, [&](int worker, int64_t block) {
-    Scratch& mine = workers[worker];
+  for_blocks(shape, threads, [&](Scratch& mine, int64_t block, std::atomic<bool>& changed) {
     unpack_scratch(shape, streams, unpack, block, mine, changed);
     for (int neuron = 0; neuron < rows_in(shape, block); ++neuron) {
       const int64_t at = (block * kBlockNeurons + neuron) * shape.cols;
@@ -242,17 +244,13 @@ void unpack_codes(const MatrixShape& shape, const Streams& streams, uint8_t* cod
       if (keep) std::memcpy(keep + at, mine.keep.data() + from, static_cast<size_t>(shape.cols));
     }
   });
-  require_unchanged(changed);
 }
 
 void unpack_weights(const MatrixShape& shape, const Format& format, const Streams& streams, float* weights,
                     int threads) {
   const auto unpack = choose<ops::unpack_codes_tiles>();
   const auto dequantize = choose<ops::dequantize_f32_any>();
-  Workers workers(shape, threads);
-  std::atomic<bool> changed{false};
-  parallel_for(shape.blocks(), threads, [&](int worker, int64_t block) {
-    Scratch& mine = workers[worker];
+  for_blocks(shape, threads, [&](Scratch& mine, int64_t block, std::atomic<bool>& changed) {
     unpack_scratch(shape, streams, unpack, block, mine, changed);
     for (int neuron = 0; neuron < rows_in(shape, block); ++neuron) {
       const int64_t from = neuron * shape.padded_cols();
@@ -262,7 +260,6 @@ void unpack_weights(const MatrixShape& shape, const Format& format, const Stream
                  weights + (block * kBlockNeurons + neuron) * shape.cols);
     }
   });
-  require_unchanged(changed);
 }
 
 void advise_huge_pages(const uint8_t* data, int64_t size) {

@@ -45,10 +45,5 @@ inline const float* group_scales(const KPanel& weights, uint8_t* scratch) {
   return scales;
 }
 
-template <class Tiles, class Scales>
-void multiply_groups(const GroupProduct& product, Tiles& tiles, Scales& scales) {
-  GroupMultiplier<Bf16Unit, GroupSums, Tiles, Scales>(product, tiles, scales).run();
-}
-
 }  // namespace
 }  // namespace tilepress

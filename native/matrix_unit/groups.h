@@ -6,3 +6,14 @@
 #else
 #include "matrix_unit/emulator/groups.h"
 #endif
+
+namespace tilepress {
+namespace {
+
+template <class Tiles, class Scales>
+void multiply_groups(const GroupProduct& product, Tiles& tiles, Scales& scales) {
+  GroupMultiplier<Bf16Unit, GroupSums, Tiles, Scales>(product, tiles, scales).run();
+}
+
+}  // namespace
+}  // namespace tilepress

@@ -1,6 +1,6 @@
 // Each tile is decoded into a small ring buffer while the matrix unit multiplies those before it.
 #include "linear/bf16_tiles_avx512.h"
-#include "matrix_unit/amx_groups.h"
+#include "matrix_unit/groups.h"
 
 namespace tilepress {
 namespace {

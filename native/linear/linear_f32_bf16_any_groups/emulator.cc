@@ -1,5 +1,5 @@
 #include "linear/decode_bf16.h"
-#include "matrix_unit/emulator/groups.h"
+#include "matrix_unit/groups.h"
 #include "pack/unpack_scalar.h"
 
 namespace tilepress {
