@@ -77,7 +77,9 @@ def test_emulators_say_so():
         "linear/linear_f32_bf16_any_tiles/emulator.cc" in emulators
         and "linear/matmul_f32_i8_i8/generic.cc" in emulators
     )
-    assert all("emulator" in Path(NATIVE / source).read_text() for source in emulators)
+    for_tests = {source for source in emulators if Path(source).stem == "emulator"}
+    for source in emulators - for_tests:
+        assert "emulator" in (NATIVE / source).read_text().splitlines()[0]
 
 
 def test_kernels_keep_their_names_from_the_linker():
