@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from .. import _native
+from .._bounded import MB, read_bounded_text
 from .._files import cache_folder, write_text
 from ..records import cpu_model
 
@@ -26,7 +27,6 @@ Limit = tuple[str, str, str, int]  # operation, class of weights, activations, r
 VARIABLE = "TILEPRESS_TUNING"
 BUILT_IN = "built-in"
 REMOVAL = "tilepress doctor --reset-tuning"
-_MOST_BYTES = 1 << 20
 
 _files: dict[str, Path] = {}  # instruction set → the file whose limits are in force
 
@@ -99,13 +99,7 @@ def _load(path: Path, isa: str, threads: int) -> None:
 
 
 def _read(path: Path, key: dict[str, Any]) -> list[Limit]:
-    if not path.is_file():
-        raise ValueError("it is no file")
-    with open(path, "rb") as file:
-        text = file.read(_MOST_BYTES + 1)
-    if len(text) > _MOST_BYTES:
-        raise ValueError(f"it has more than {_MOST_BYTES} bytes")
-    table = json.loads(text)
+    table = json.loads(read_bounded_text(path, MB))
     if not isinstance(table, dict) or table.keys() != {*key, "limits"} or not isinstance(table["limits"], list):
         raise ValueError("it is no table of row limits")
     if any(table[name] != value for name, value in key.items()):

@@ -37,7 +37,7 @@ def command_of(item: Item, texts: Mapping[str, str]) -> str:
 
 
 def _read(path: Path) -> dict[str, list[Reproduction]]:
-    found: dict[str, list[Reproduction]] = {}
+    by_item: dict[str, list[Reproduction]] = {}
     try:
         records = from_json(path.read_text("utf-8"), path)
     except ValueError as error:
@@ -45,5 +45,5 @@ def _read(path: Path) -> dict[str, list[Reproduction]]:
     for one in records:
         if not isinstance(one, Reproduction):
             raise ValueError(f"{path} holds no reproductions; give another file to --records")
-        found.setdefault(one.item, []).append(one)
-    return found
+        by_item.setdefault(one.item, []).append(one)
+    return by_item
