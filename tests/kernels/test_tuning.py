@@ -123,7 +123,7 @@ def test_limits_out_of_range_are_not_stored(cache):
         (None, {"limits": [[*LIMIT[:3], 2**70]]}, "incompatible function arguments"),
         (None, {"limits": [["system", *LIMIT[1:]]]}, "no operation with a row limit: system"),
         (None, {"limits": [[LIMIT[0], "\0" * 10_000, *LIMIT[2:]]]}, "no weights with a row limit"),
-        (" " * (1 << 20) + "{}", {}, "it has more than 1048576 bytes"),
+        (" " * (1 << 20) + "{}", {}, "it is larger than 1 MB"),
     ],
 )
 def test_damaged_files_are_ignored_with_one_warning_that_says_what_to_do(cache, content, changes, reason):
@@ -142,6 +142,6 @@ def test_damaged_files_are_ignored_with_one_warning_that_says_what_to_do(cache, 
 def test_a_pipe_in_the_place_of_the_file_blocks_nobody(cache):
     stored().parent.mkdir()
     os.mkfifo(stored())
-    with pytest.warns(RuntimeWarning, match="it is no file"):
+    with pytest.warns(RuntimeWarning, match="it is not an ordinary file"):
         tuning.load()
     assert is_built_in()
