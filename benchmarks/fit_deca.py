@@ -15,6 +15,7 @@ from tilepress.paper import find, run
 from tilepress.paper.deca.experiments.schemes import speed
 from tilepress.paper.deca.experiments.tables import MISSES
 from tilepress.simulate.deca import FITTED
+from tilepress.simulate.deca.parameters import TABLE_1
 
 WEIGHTS = 56 * 512 * 1500
 VALUES = {
@@ -53,7 +54,7 @@ def main(names: list[str]) -> None:
         sys.exit(f"not fitted here: {', '.join(sorted(unknown))}; there are {', '.join(VALUES)}")
     for name in names or VALUES:
         constant = FITTED[name]
-        items = ["deca/table1"] if "table 1" in constant.fitted_to else ["deca/table4", "deca/table5"]
+        items = ["deca/table1"] if TABLE_1 in constant.cells else ["deca/table4", "deca/table5"]
         for value in VALUES[name]:
             FITTED[name] = replace(constant, value=value)
             mark = "  <- in use" if value == constant.value else ""

@@ -16,7 +16,7 @@ from rich.table import Table
 from ..records import Label, Origin, Record, Value, machine, to_json
 
 if TYPE_CHECKING:
-    from ..simulate.fitted import Fitted
+    from ..evidence import Cells, Choice, Fitted
 
 Model = Annotated[str, typer.Argument(help="A model's folder, a GGUF file, smollm2-135m, or a name on the hub.")]
 TrustRemoteCode = Annotated[
@@ -83,15 +83,23 @@ def show_figures(recorder: Recorder, title: str, known: Collection[str], json: b
     print_table(title, ["what", "value", "unit"], rows)
 
 
-def show_fitted(recorder: Recorder, simulator: str, fitted: "Mapping[str, Fitted]", json: bool) -> None:
-    """A simulator's fitted parameters, with what each was fitted to."""
+def show_declared(
+    recorder: Recorder, simulator: str, fitted: "Mapping[str, Fitted]", choices: "Mapping[str, Choice]", json: bool
+) -> None:
+    """What of a simulator was fitted to which cells of the papers, and what was chosen with which in sight."""
     for key, one in fitted.items():
         recorder.add("fitted_parameter", one.value, one.unit, "model", simulator=simulator, parameter=key)
     if json:
         recorder.print_json()
         return
-    rows = [[key, one.fitted_to, f"{one.value:g}", one.unit] for key, one in fitted.items()]
+    rows = [[key, _cells(one.cells, one.why), f"{one.value:g}", one.unit] for key, one in fitted.items()]
     print_table("Fitted parameters", ["parameter", "fitted to", "value", "unit"], rows, words=2)
+    chosen = [[key, one.what, _cells(one.cells)] for key, one in choices.items()]
+    print_table("Choices", ["choice", "what", "with these cells in sight"], chosen, words=3)
+
+
+def _cells(cells: "Sequence[Cells]", why: str = "") -> str:
+    return "; ".join([*map(str, cells), *filter(None, [why])])
 
 
 def figure_text(value: Value) -> str:

@@ -8,7 +8,7 @@ import typer
 
 from . import simulate_array, simulate_unit
 from .machines import MachineName, find_machine
-from .output import Json, Recorder, progress, show_figures, show_fitted
+from .output import Json, Recorder, progress, show_declared, show_figures
 
 if TYPE_CHECKING:
     from ..formats import WeightFormat
@@ -65,7 +65,9 @@ def deca(
     model: Annotated[str | None, typer.Option(help="Also the next token of llama2-70b or opt-66b.")] = None,
     timeline: Annotated[Path | None, typer.Option(help="Write the first tiles of a core to this page.")] = None,
     trace: Annotated[int, typer.Option(min=0, help="Also record when this many first tiles of a core were where.")] = 0,
-    fitted: Annotated[bool, typer.Option("--fitted", help="Only list what was fitted, and to what.")] = False,
+    fitted: Annotated[
+        bool, typer.Option("--fitted", help="Only list what was fitted, and what was chosen with which cells in sight.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Simulate a GeMM with compressed weights: DECA beside each core, software that decompresses, or neither.
@@ -226,9 +228,9 @@ def _next_token(
 
 
 def _fitted(json: bool) -> None:
-    from ..simulate.deca import FITTED
+    from ..simulate.deca import CHOICES, FITTED
 
-    show_fitted(Recorder(), "deca", FITTED, json)
+    show_declared(Recorder(), "deca", FITTED, CHOICES, json)
 
 
 app.command()(simulate_unit.unit)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .output import Json, Recorder, figure_text, print_table, progress, show_figures, show_fitted
+from .output import Json, Recorder, figure_text, print_table, progress, show_declared, show_figures
 
 if TYPE_CHECKING:
     from ..hardware import Accelerator
@@ -54,7 +54,9 @@ def array(
     order: Annotated[Order | None, typer.Option(help="Of tiles, instead of the machine's own.")] = None,
     each: Annotated[bool, typer.Option("--each", help="Show every product, and what bounds it.")] = False,
     list_machines: Annotated[bool, typer.Option("--list", help="Only list machines.")] = False,
-    fitted: Annotated[bool, typer.Option("--fitted", help="Only list what was fitted, and to what.")] = False,
+    fitted: Annotated[
+        bool, typer.Option("--fitted", help="Only list what was fitted, and what was chosen with which cells in sight.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Simulate a model's matrix products on an accelerator: time, energy and area, by part.
@@ -293,6 +295,6 @@ def _machines(json: bool) -> None:
 
 
 def _fitted(json: bool) -> None:
-    from ..simulate.arrays import FITTED
+    from ..simulate.arrays import CHOICES, FITTED
 
-    show_fitted(Recorder(), "arrays", FITTED, json)
+    show_declared(Recorder(), "arrays", FITTED, CHOICES, json)

@@ -25,7 +25,7 @@ def explorer_data(records: Sequence[Record] = ()) -> dict[str, Any]:
     known = {name: machine_data(read_machine(name)) for name in machine_names()}
     return {
         "tileWeights": TILE_WEIGHTS,
-        "libxsmm": {_kind(*key): count.operations for key, count in LIBXSMM_COUNTS.items()},
+        "libxsmm": {_kind(*key): count.value for key, count in LIBXSMM_COUNTS.items()},
         "kernels": [kernel_data(one) for one in COUNTS],
         "activations": {one: activation_classes(one) for one in ACTIVATIONS},
         "machines": {**measured_machines(records), **known},

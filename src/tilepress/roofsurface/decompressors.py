@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ..evidence import Cells, Fitted
 from ..formats import WeightFormat
 from ..hardware import Machine
 from ..hardware.machine import TILE_WEIGHTS
@@ -48,22 +49,20 @@ class Nothing:
         return {MEMORY: machine.memory.bandwidth, MATRIX: machine.matrix_rate}
 
 
-@dataclass(frozen=True)
-class Count:
-    """Vector operations a tile, and what says so."""
-
-    operations: float
-    source: str
+def _count(operations: float, *cells: Cells, why: str = "") -> Fitted:
+    return Fitted(operations, "operation", cells, why)
 
 
 # By bits of a code and whether there is a bitmask. The paper prints none of them; they are read off its results, and so
 # hold the bubbles that its footnote 1 speaks of. Of sparse 4-bit weights it has no kernel: what is here is an estimate.
-LIBXSMM_COUNTS: Mapping[tuple[int, bool], Count] = {
-    (16, True): Count(100, "DECA, table 2: 23.0 TFLOPS in three cells of the R-S row"),
-    (8, True): Count(142, "DECA, table 2: 16.1 TFLOPS in five cells of the R-S row; table 4 agrees in three rows"),
-    (8, False): Count(114, "DECA, table 4, density 100 %: AVX 50 % and MEM 74 % of the software-only system"),
-    (4, False): Count(195, "DECA, table 2: 11.5 and 10.6 TFLOPS in the R-S and Real rows, its two cells of 4 bits"),
-    (4, True): Count(223, "estimated from tables 2 and 4: dense 4-bit, and the 28 by which sparse 8-bit exceeds dense"),
+LIBXSMM_COUNTS: Mapping[tuple[int, bool], Fitted] = {
+    (16, True): _count(100, *(Cells("deca/table2", "R-S", f"Q16_{percent}%") for percent in (20, 10, 5))),
+    (8, True): _count(142, *(Cells("deca/table2", "R-S", f"Q8_{percent}%") for percent in (50, 30, 20, 10, 5))),
+    (8, False): _count(
+        114, Cells("deca/table4", "100%", "software, AVX"), Cells("deca/table4", "100%", "software, MEM")
+    ),
+    (4, False): _count(195, Cells("deca/table2", "R-S", "Q4"), Cells("deca/table2", "Real", "Q4")),
+    (4, True): _count(223, why="estimated: dense 4-bit, and the 28 by which sparse 8-bit exceeds dense"),
 }
 
 
@@ -92,7 +91,7 @@ class Libxsmm:
                 f"nobody has counted libxsmm's operations for {sparse}{format}: it has dense and sparse 8- and 4-bit "
                 "and sparse 16-bit weights; a deca decompressor takes every format"
             )
-        return count.operations
+        return count.value
 
     def rates(self, machine: Machine) -> GeneralRates:
         rates = {MEMORY: machine.memory.bandwidth, VECTOR: self.faster * machine.vector_rate}

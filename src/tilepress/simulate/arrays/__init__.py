@@ -1,7 +1,7 @@
 """Accelerators for block floating point and their rivals: arrays of units, simulated to the cycle."""
 
-from .parameters import FITTED
+from .parameters import CHOICES, FITTED
 from .simulation import Product, Result, simulate
 from .workload import Gemm, Task
 
-__all__ = ["FITTED", "Gemm", "Product", "Result", "Task", "simulate"]
+__all__ = ["CHOICES", "FITTED", "Gemm", "Product", "Result", "Task", "simulate"]

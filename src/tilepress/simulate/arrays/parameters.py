@@ -1,18 +1,63 @@
-"""Constants of the simulation of arrays beyond the papers' text: what was fitted, and to what."""
+"""Constants of the simulation of arrays beyond the papers' text: what was fitted, and what was chosen with which cells
+in sight."""
 
-from ..fitted import Fitted
+from ...evidence import Cells, Choice, Fitted
 
-# The whole list. Held out: Anda's speed-ups, units and breakdown, Harmonia's areas and energies.
+_AREA_EFFICIENCY = Cells("anda/fig16", "average of models, *", "area efficiency")
+_ENERGY_EFFICIENCY = Cells("anda/fig16", "average of models, *", "energy efficiency")
+_BUFFERS = "* Buffer"
+
+# The whole list.
 FITTED: dict[str, Fitted] = {
-    "logic_area": Fitted(0.75, "", "Anda, table III, areas of the MXU and in total"),
-    "logic_energy": Fitted(1.9, "", "Anda, table III, powers of the MXU and in total"),
-    "fma_area": Fitted(2.07, "", "Anda, section V-D, area efficiency over speed-up at 0.1 % and at 1 %"),
-    "sram_density": Fitted(0.79, "mm2/MiB", "Anda, table III, areas of both buffers (16 nm)"),
-    "sram_bank": Fitted(32768, "byte", "Anda, table III, powers of both buffers: the power of two that comes nearest"),
-    "tile": Fitted(64, "", "Anda, section V-D, energy efficiency at 0.1 % and at 1 %: rows and columns kept on chip"),
-    "auxiliary_share": Fitted(
-        0.5, "", "Harmonia, section V-D, least speed-ups of joint execution and of the sweep: FP16 area beside an array"
+    "logic_area": Fitted(
+        0.75, "", (Cells("anda/table3", "MXU", "area"), Cells("anda/table3", "Total", "area")), "clock, wires, control"
     ),
+    "logic_energy": Fitted(
+        1.9, "", (Cells("anda/table3", "MXU", "power"), Cells("anda/table3", "Total", "power")), "clock, wires, control"
+    ),
+    "fma_area": Fitted(2.07, "", (_AREA_EFFICIENCY,), "the baseline's area over Anda's: efficiency over speed-up"),
+    "sram_density": Fitted(0.79, "mm2/MiB", (Cells("anda/table3", _BUFFERS, "area"),), "at 16 nm"),
+    "sram_bank": Fitted(
+        32768, "byte", (Cells("anda/table3", _BUFFERS, "power"),), "the power of two that comes nearest"
+    ),
+    "tile": Fitted(64, "", (_ENERGY_EFFICIENCY,), "rows and columns kept on chip"),
+    "auxiliary_share": Fitted(
+        0.5,
+        "",
+        (Cells("harmonia/fig16-joint", "least average", "speed-up"), Cells("harmonia/fig19", "*", "least speed-up")),
+        "FP16 area beside an array that does not attend",
+    ),
+}
+
+CHOICES: dict[str, Choice] = {
+    "anda_group_cycles": Choice(
+        "a group takes m + 1 cycles: 16/(m + 1) gives the printed speed-ups where 16/m does not",
+        (Cells("anda/fig16", "average of models, *", "speed-up"), Cells("anda/fig18-speed", "*", "speed-up")),
+    ),
+    "figna_variants": Choice(
+        "FIGNA-M11 and -M8 are 16/11 and 16/8 as fast as the baseline",
+        (Cells("anda/fig16", "average of models, *", "speed-up over FIGNA's variant"),),
+    ),
+    "harmonia_columns": Choice(
+        "a PE is two columns to its buffers and holds 128 pairs",
+        (Cells("harmonia/synthesis", "Harmonia", "power"), Cells("harmonia/fig17", "M8W4", "largest area efficiency")),
+    ),
+    "harmonia_buffers": Choice(
+        "buffers of 1 MiB each: the paper does not say, and its area agrees",
+        (Cells("harmonia/synthesis", "Harmonia", "area"),),
+    ),
+    "harmonia_rate": Choice(
+        "32 products a PE and cycle, from its GOPS/W and its power",
+        (Cells("harmonia/synthesis", "Harmonia", "M8*"), Cells("harmonia/fig17", "M8M8 over M8W4")),
+    ),
+    "ifpu_registers": Choice(
+        "what its units hold, after their area and power were seen", (Cells("anda/fig15", "over ifpu"),)
+    ),
+    "figna_structure": Choice(
+        "lanes, registers and what happens once a group, with the unit's area and power over FIGNA's in sight",
+        (Cells("anda/fig15", "over figna"), Cells("anda/fig15", "? bits over figna")),
+    ),
+    "energy_saved": Choice("column-major order, read with the saved energies in sight", (Cells("anda/fig17"),)),
 }
 
 

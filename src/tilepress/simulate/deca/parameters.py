@@ -1,34 +1,61 @@
-"""Constants of the simulation of DECA: what was fitted, and to what, and what is structure."""
+"""Constants of the simulation of DECA: what was fitted, what was chosen with which cells in sight, and structure."""
 
+from ...evidence import Cells, Choice, Fitted
 from ...roofsurface.decompressors import LIBXSMM_COUNTS
-from ..fitted import Fitted
 
 
 def _libxsmm() -> dict[str, Fitted]:
     """The operations of libxsmm's sequences, whose home is `roofsurface.decompressors`."""
     return {
-        f"libxsmm_operations_{bits}_bit{'_sparse' if sparse else ''}": Fitted(count.operations, "", count.source)
+        f"libxsmm_operations_{bits}_bit{'_sparse' if sparse else ''}": count
         for (bits, sparse), count in LIBXSMM_COUNTS.items()
     }
 
 
-# The whole list. Table 6 and all speed-ups are held out: nothing here was set by them.
+TABLE_1, TABLE_3, TABLE_5 = Cells("deca/table1"), Cells("deca/table3"), Cells("deca/table5")
+
+# The whole list.
 FITTED: dict[str, Fitted] = {
     **_libxsmm(),
-    "instructions_per_vector_operation": Fitted(2.7, "", "section 4.2: 40 to 80 % of six commit slots are in use"),
-    "memory_latency": Fitted(143, "cycle", "table 5, TFLOPS without weight prefetching, with degree 1 and default L2"),
-    "page_walk": Fitted(50, "cycle", "table 5, TFLOPS, misses and prefetches with degree 1"),
-    "memory_share": Fitted(0.94, "", "MEM of DECA in table 4 at 100, 50 and 20 %; table 5, TFLOPS with degree 5"),
-    "one_way": Fitted(3, "cycle", "MEM, TMUL and DECA of DECA in table 4 at 5 %"),
-    "tile_switch": Fitted(1, "cycle", "the DECA column of table 4, all four rows"),
-    "software_memory_share": Fitted(0.76, "", "MEM, TMUL and AVX of software-only in table 4 at 100 %"),
-    "software_vector_share": Fitted(0.91, "", "AVX of software-only in table 4 at 50, 20 and 5 %"),
-    "l2_prefetch_lines": Fitted(8, "line", "table 5, TFLOPS, misses and prefetches of the default L2 prefetcher"),
-    "other_layer_time": Fitted(0.236e-3, "s", "table 1, all twelve cells: what a layer takes beside its GeMMs"),
-    "other_sequence_time": Fitted(1.4e-6, "s", "table 1, all twelve cells: more for each sequence of the batch"),
-    "attention_rate": Fitted(
-        730e9, "B/s", "table 1, all twelve cells: keys and values of all query heads that it reads"
+    "instructions_per_vector_operation": Fitted(2.7, "", (), "section 4.2: 40 to 80 % of six commit slots are in use"),
+    "memory_latency": Fitted(
+        143,
+        "cycle",
+        tuple(Cells("deca/table5", row, "performance") for row in ("none", "default L2", "DECA, degree 1")),
     ),
+    "page_walk": Fitted(50, "cycle", (Cells("deca/table5", "DECA, degree 1"),)),
+    "memory_share": Fitted(
+        0.94,
+        "",
+        (
+            *(Cells("deca/table4", row, "DECA, MEM") for row in ("100%", "50%", "20%")),
+            Cells("deca/table5", "DECA, degree 5", "performance"),
+        ),
+    ),
+    "one_way": Fitted(3, "cycle", (Cells("deca/table4", "5%", "DECA, *"),)),
+    "tile_switch": Fitted(1, "cycle", (Cells("deca/table4", "*", "DECA, DECA"),)),
+    "software_memory_share": Fitted(0.76, "", (Cells("deca/table4", "100%", "software, *"),)),
+    "software_vector_share": Fitted(
+        0.91, "", tuple(Cells("deca/table4", row, "software, AVX") for row in ("50%", "20%", "5%"))
+    ),
+    "l2_prefetch_lines": Fitted(8, "line", (Cells("deca/table5", "default L2"),)),
+    "other_layer_time": Fitted(0.236e-3, "s", (TABLE_1,), "what a layer takes beside its GeMMs"),
+    "other_sequence_time": Fitted(1.4e-6, "s", (TABLE_1,), "more for each sequence of the batch"),
+    "attention_rate": Fitted(730e9, "B/s", (TABLE_1,), "keys and values of all query heads that it reads"),
+}
+
+CHOICES: dict[str, Choice] = {
+    "table_4_whole": Choice("constants were fitted row by row with the whole table in sight", (Cells("deca/table4"),)),
+    "prefetchers": Choice("a prefetcher for each loader, triggers, page walks and a queue of prefetches", (TABLE_5,)),
+    "row_tiles": Choice(
+        "with 64 rows a compressed GeMM runs four times, an uncompressed one reads its tiles again from cache",
+        (Cells("deca/table6", "*", "N=64, *"),),
+    ),
+    "attention_heads": Choice(
+        "attention costs what all query heads read, noticed when OPT-66B was up to 96 % off",
+        (Cells("deca/table6", "OPT-66B, *"),),
+    ),
+    "area_and_power": Choice("the rule for ports, the crossbar's layout, 22 nm interpolated, six bits", (TABLE_3,)),
 }
 
 
