@@ -7,12 +7,12 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src/tilepress"
 
-# Earlier packages of its own stream that a package may import. Everything may use `records` and private modules, the
-# compiled one among them.
+# Earlier packages of its own stream that a package may import. Everything may use `records`,
+# `evidence` and private modules, the compiled one among them.
 SHARED = ["formats", "tiles"]
 WEIGHTS = [*SHARED, "compression", "kernels", "nn", "models", "evaluate", "bench"]
 HARDWARE = [*SHARED, "hardware", "roofsurface", "simulate", "rtl"]
-EVERYWHERE = {"records"}
+EVERYWHERE = {"records", "evidence"}
 
 
 def allowed(package: str) -> set[str]:

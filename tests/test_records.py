@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from tilepress.records import Record, RecordsError, Reproduction, from_json, machine, to_json
+from tilepress.records import Record, RecordsError, Reproduction, Tally, from_json, machine, tally, to_json
 
 LABELS = {"format": "int4:g32", "density": 0.5, "batch": 1}
 
@@ -33,11 +33,22 @@ def test_figures_that_json_cannot_hold_become_null():
 
 
 def test_reproductions_have_the_agreed_keys_after_those_of_records():
-    compared = ("deca/table2", "row", "column", 1.5, -0.5, "deviates", "a note")
+    compared = ("deca/table2", "row", "column", 1.5, -0.5, "deviates", "held-out", "a note")
     one = Reproduction("reproduction", {}, 0.75, "x", "simulated", "a machine", "c", *compared)
     (fields,) = json.loads(to_json([one]))
-    assert list(fields)[7:] == ["item", "row", "column", "paper", "deviation", "state", "note"]
+    assert list(fields)[7:] == ["item", "row", "column", "paper", "deviation", "state", "evidence", "note"]
     assert from_json(to_json([one, record(0.25)]), "text") == [one, record(0.25)]
+
+
+def test_cells_are_counted_by_their_evidence():
+    def cell(evidence, state):
+        return Reproduction("reproduction", {}, 1, "x", "simulated", "", "", "a/b", "r", "c", 1, 0.0, state, evidence)
+
+    assert tally([]) == {"held-out": Tally()}
+    cells = [cell("fitted", "matches"), cell("held-out", "deviates"), cell("held-out", "matches"), cell(None, None)]
+    of_kind = tally([*cells, cell("fitted", "not possible here")])
+    assert list(of_kind.items()) == [("held-out", Tally(1, 1)), ("fitted", Tally(1, 0, 1))]
+    assert str(of_kind["held-out"]) == "1 of 2 match" and of_kind["fitted"].compared == 1
 
 
 def test_records_are_equal_and_hashed_by_their_labels_whatever_their_order():

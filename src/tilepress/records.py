@@ -7,10 +7,13 @@ import platform
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any, Literal, NoReturn, get_args
+
+from .evidence import KINDS, Evidence
 
 Origin = Literal["measured", "model", "simulated", "paper"]
 Value = str | int | float | bool | None
@@ -78,7 +81,8 @@ class Reproduction(Record):
     The metric is "reproduction"; `item`, `row` and `column` stand in the place of labels.
 
     `deviation`: ours over theirs, less one; in a figure of unit % ours less theirs, in points. `state`: None where
-    there is nothing to compare. `note`: why it is not possible here, or what else must be known.
+    there is nothing to compare. `evidence`: what a match is worth, a prediction ("held-out") or less; None where the
+    paper prints nothing. `note`: why it is not possible here, or what else must be known.
     """
 
     item: str
@@ -87,7 +91,32 @@ class Reproduction(Record):
     paper: Value
     deviation: float | None
     state: State | None
+    evidence: Evidence | None
     note: str = ""
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Of cells with one kind of evidence: how many match, deviate, and are not possible here."""
+
+    matches: int = 0
+    deviates: int = 0
+    impossible: int = 0
+
+    @property
+    def compared(self) -> int:
+        return self.matches + self.deviates
+
+    def __str__(self) -> str:
+        """Of those that were compared."""
+        return f"{self.matches} of {self.compared} match"
+
+
+def tally(records: Iterable[Reproduction]) -> dict[Evidence, Tally]:
+    """What there is of each kind of evidence, held-out cells first, even where there are none."""
+    counts = Counter((one.evidence, one.state) for one in records if one.evidence and one.state)
+    tallies = {kind: Tally(*(counts[kind, state] for state in get_args(State))) for kind in KINDS}
+    return {kind: one for kind, one in tallies.items() if kind == KINDS[0] or one != Tally()}
 
 
 PLAIN = tuple(field.name for field in fields(Record))
@@ -164,6 +193,8 @@ def _expected(name: str, value: Any) -> str | None:
         return None if value in get_args(Origin) else f"one of {', '.join(get_args(Origin))}"
     if name == "state":
         return None if value in (None, *get_args(State)) else f"null or one of {', '.join(get_args(State))}"
+    if name == "evidence":
+        return None if value in (None, *KINDS) else f"null or one of {', '.join(KINDS)}"
     if name == "deviation":
         return None if value is None or _is_number(value) else "a number or null"
     return None if isinstance(value, str | int | float | None) else "a text, a number, a truth or null"

@@ -7,7 +7,7 @@ import pytest
 from tilepress.paper import Item, NotPossible, Ours, Published, registry
 
 KEYS = {"metric", "labels", "value", "unit", "origin", "machine", "command"}
-ADDED = {"item", "row", "column", "paper", "deviation", "state", "note"}
+ADDED = {"item", "row", "column", "paper", "deviation", "state", "evidence", "note"}
 PUBLISHED = [Published("r", column, value, "ms", "table 1") for column, value in (("a", 1.0), ("b", 2.0))]
 
 
@@ -46,9 +46,9 @@ def runs(monkeypatch, tmp_path):
 def test_a_table_for_people(call, runs):
     done = call("reproduce", "mine/good", "mine/impossible")
     assert done.returncode == 0
-    assert "1 matches, 1 deviates (by up to -47.5 %)" in done.stdout
+    assert "held-out 1 of 2 match; furthest by -47.5 %" in done.stdout
     assert "it wants an H200" in done.stdout and "mind the gap" in done.stdout
-    assert "2 items: 1 matches, 1 deviates (by up to -47.5 %), 2 not possible here" in done.stdout
+    assert "2 items: held-out 1 of 2 match, 2 not possible here; furthest by -47.5 %" in done.stdout
 
 
 def test_records_for_machines(call, runs):
@@ -103,12 +103,13 @@ def test_an_interrupt_loses_nothing(call, runs, monkeypatch):
 
 def test_a_run_goes_on_where_it_stopped(call, runs, tmp_path):
     path = tmp_path / "records.json"
-    assert "not run" in call("reproduce", "--list", "--records", path).stdout
+    assert "held-out" in call("reproduce", "--list", "--records", path).stdout
     call("reproduce", "mine/good", "--records", path)
     call("reproduce", "mine/good", "mine/impossible", "--records", path)
     assert runs == ["good 2", "impossible"]
     listing = call("reproduce", "--list", "--records", path).stdout
-    assert "1 matches, 1 deviates" in " ".join(listing.split()) and "2 not possible here" in " ".join(listing.split())
+    assert "1 of 2 match" in " ".join(listing.split()) and "2 not possible here" in " ".join(listing.split())
+    assert "Of 2 items that were run: held-out 1 of 2 match, 2 not possible here" in listing
     path.write_text("[1")
     assert "holds no reproductions" in call("reproduce", "mine/good", "--records", path).stderr
     assert path.read_text() == "[1"

@@ -11,12 +11,12 @@ items:
   table1:
     - place: table 1
       unit: ms
-      rounding: 0.5
-      columns: {time: {}, share: {unit: "%", within: 2}, word: {unit: "", relation: "="}}
+      follows: table 6
+      columns: {time: {}, share: {unit: "%"}, saved: {unit: "%", quantity: saving}, word: {unit: "", relation: "="}}
       rows:
-        first: [2, 97.5, fast]
-        second: [100.0, null, "[7, 7]"]
-        none: [0, null, null]
+        first: [2, 97.5, 54, fast]
+        second: [100.0, null, null, "[7, 7]"]
+        none: [0, null, null, null]
 inputs:
   sizes:
     - {place: section 1, relation: ">", columns: [bytes], rows: {cache: [64]}}
@@ -36,12 +36,13 @@ def written(tmp_path):
 def test_cells_of_a_table(written):
     paper = read_paper(written(TABLE))
     assert paper.items["table1"] == [
-        Published("first", "time", 2, "ms", "table 1", 0.25),
-        Published("first", "share", 97.5, "%", "table 1", 2),
-        Published("first", "word", "fast", "", "table 1"),
-        Published("second", "time", 100.0, "ms", "table 1", 0.1),
-        Published("second", "word", "[7, 7]", "", "table 1"),
-        Published("none", "time", 0, "ms", "table 1", 0.1),
+        Published("first", "time", 2, "ms", "table 1", "ratio", "=", "table 6"),
+        Published("first", "share", 97.5, "%", "table 1", "share", "=", "table 6"),
+        Published("first", "saved", 54, "%", "table 1", "saving", "=", "table 6"),
+        Published("first", "word", "fast", "", "table 1", "ratio", "=", "table 6"),
+        Published("second", "time", 100.0, "ms", "table 1", "ratio", "=", "table 6"),
+        Published("second", "word", "[7, 7]", "", "table 1", "ratio", "=", "table 6"),
+        Published("none", "time", 0, "ms", "table 1", "ratio", "=", "table 6"),
     ]
     assert paper.inputs["sizes"] == [Published("cache", "bytes", 64, "", "section 1", relation=">")]
 
@@ -52,6 +53,7 @@ def test_values_keep_their_types(written):
     assert {cell: type(value) for cell, value in paper.values("table1").items()} == {
         ("first", "time"): int,
         ("first", "share"): float,
+        ("first", "saved"): int,
         ("first", "word"): str,
         ("second", "time"): float,
         ("second", "word"): str,
@@ -62,7 +64,7 @@ def test_values_keep_their_types(written):
 def test_an_item_has_the_papers_name(written):
     folder = written(TABLE)
     item = read_paper(folder).item("table1", "a table", "exact", lambda track: [])
-    assert item.name == f"{folder.name}/table1" and len(item.published) == 6
+    assert item.name == f"{folder.name}/table1" and len(item.published) == 7
     with pytest.raises(KeyError, match="table9"):
         read_paper(folder).item("table9", "no table", "exact", lambda track: [])
 
@@ -70,15 +72,15 @@ def test_an_item_has_the_papers_name(written):
 @pytest.mark.parametrize(
     "old, new, message",
     [
-        ("[2, 97.5, fast]", "[2, 97.5]", r"items.table1.0: row 'first' has 2 values for 3 columns"),
-        ("[2, 97.5, fast]", "[2, yes, fast]", r"items.table1.0.rows.first.1"),
+        ("[2, 97.5, 54, fast]", "[2, 97.5]", r"items.table1.0: row 'first' has 2 values for 4 columns"),
+        ("[2, 97.5, 54, fast]", "[2, yes, 54, fast]", r"items.table1.0.rows.first.1"),
         (
             "place: table 1",
             "where: table 1",
             r"items.table1.0.place: is missing; items.table1.0.where: there is no such",
         ),
         ("place: table 1", 'place: ""', r"items.table1.0.place: String should have at least 1 character"),
-        ("within: 2", "within: 0", r"items.table1.0.columns.share.within: Input should be greater than 0"),
+        ("quantity: saving", "quantity: savings", r"items.table1.0.columns.saved.quantity: Input should be 'ratio'"),
         ('relation: "="', 'relation: "!"', r"items.table1.0.columns.word.relation: Input should be '=', '<' or '>'"),
         ("rows:\n        first", "rows: [\n        first", "is not YAML"),
         (TABLE, "items", "the file: Input should be a valid dictionary"),

@@ -133,19 +133,18 @@ def arrays():
     return records("tilepress simulate array anda --json", *figures, origin="simulated")
 
 
-def reproduction(item, row, column, value, paper=None, deviation=None, state=None, unit="%", note=""):
+def reproduction(item, row, column, value, paper=None, deviation=None, state=None, unit="%", note="", evidence=None):
     command = f"tilepress reproduce {item}"
-    return Reproduction(
-        "reproduction", {}, value, unit, "measured", HERE, command, item, row, column, paper, deviation, state, note
-    )  # fmt: skip
+    compared = (item, row, column, paper, deviation, state, evidence or ("held-out" if state else None), note)
+    return Reproduction("reproduction", {}, value, unit, "measured", HERE, command, *compared)
 
 
 def reproductions():
     return [
         *(reproduction("anda/fig7", row, f"m{m}", 64.0 / m**2) for row in ("qkv", "o") for m in (4, 5, 6)),
         *(reproduction("harmonia/fig5", "smollm2", f"m{m}", 100 - 50 / m, 99.0, -1.5, "matches") for m in (4, 6, 8)),
-        reproduction("anda/table3", "MXU", "area", 0.5, 0.4, 0.25, "deviates", "mm2"),
-        reproduction("anda/table3", "BPC", "area", 0.0625, 0.0625, 0.0, "matches", "mm2"),
+        reproduction("anda/table3", "MXU", "area", 0.5, 0.4, 0.25, "deviates", "mm2", evidence="fitted"),
+        reproduction("anda/table3", "BPC", "area", 0.0625, 0.0625, 0.0, "matches", "mm2", evidence="chosen"),
         reproduction("deca/table4", "HBM", "AVX", None, 50.0, None, "not possible here", note=HOSTILE),
         reproduction("deca/table4", HOSTILE, "MEM", 74.0, 72.0, 2.0, "deviates"),
     ]

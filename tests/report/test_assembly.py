@@ -122,8 +122,11 @@ def test_the_summary():
     assert card["Decoding"].detail.startswith("int4: 6.25 × transformers, 0.812 × llama.cpp Q4_0")
     assert card["Of the read bandwidth"].figure == "88 %" and "; 36 GB/s" in card["Of the read bandwidth"].detail
     assert "by the model, memory binds" in card["Of the read bandwidth"].detail
-    assert card["Values of the papers that match"].figure == "4 of 6"
-    assert card["Values of the papers that match"].detail == "2 deviate; 1 more are not possible here"
+    assert card["Held-out values of the papers that match"].figure == "3 of 4"
+    assert card["Held-out values of the papers that match"].detail == "1 more cells are not possible here"
+    assert card["Other values that match, no predictions"].figure == "1 of 2"
+    apart = "chosen 1 of 1 match, fitted 0 of 1 match"
+    assert card["Other values that match, no predictions"].detail == apart
 
 
 def test_a_demonstration_before_and_after():
@@ -248,4 +251,5 @@ def test_papers_values_come_first_and_all_are_there():
     (comparison,) = blocks(samples.reproductions(), "papers")
     assert isinstance(comparison, Comparison) and len(comparison.records) == len(samples.reproductions())
     states = [one.state for one in comparison.records]
-    assert states == ["deviates"] * 2 + ["matches"] * 4 + ["not possible here"] + [None] * 6
+    held_out, others = ["deviates", *["matches"] * 3, "not possible here"], ["matches", "deviates"]
+    assert states == held_out + others + [None] * 6

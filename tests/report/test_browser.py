@@ -44,6 +44,7 @@ const filtered = (fields) => {
 seen.all = filtered({});
 seen.deca = filtered({ paper: "deca" });
 seen.deviates = filtered({ state: "deviates" });
+seen.fitted = filtered({ evidence: "fitted" });
 seen.far = filtered({ deviation: "20" });
 seen.words = filtered({ words: "table3 mxu" });
 seen.nothing = filtered({ paper: "deca", state: "matches" });
@@ -163,7 +164,9 @@ def test_tables_sort(worked):
 def test_filters_filter(worked):
     whole = len(samples.reproductions())
     assert worked["all"] == [whole, f"{whole} of {whole} rows"]
-    assert worked["deca"][0] == 2 and worked["deviates"][0] == 2 and worked["words"][0] == 1
+    assert (
+        worked["deca"][0] == 2 and worked["deviates"][0] == 2 and worked["fitted"][0] == 1 and worked["words"][0] == 1
+    )
     assert worked["far"] == [1, f"1 of {whole} rows"] and worked["nothing"][0] == 0
 
 

@@ -30,7 +30,7 @@ def test_the_trace_of_a_search():
 
 def test_losses_beyond_use_do_not_flatten_the_others():
     def chart(values):
-        cells = [("a/b", "row", f"m{n}", None, None, None) for n in range(len(values))]
+        cells = [("a/b", "row", f"m{n}", None, None, None, None) for n in range(len(values))]
         pairs = zip(values, cells, strict=True)
         records = [Reproduction("reproduction", {}, value, "%", "measured", "", "", *cell) for value, cell in pairs]
         (one,) = item_charts("title", records)

@@ -11,7 +11,7 @@ def test_markdown_has_every_table_and_its_command():
     text = markdown_report("Title", sections(samples.everything()))
     assert text.startswith("# Title\n") and "## Quality" in text
     assert "| int4 | 20.5 ± 0.5 | 0.3125 | 15.25 |" in text
-    assert "| anda/table3 | MXU | area | mm2 | 0.4 | 0.5 | +25.0 % | deviates |" in text
+    assert "| anda/table3 | MXU | area | mm2 | 0.4 | 0.5 | +25.0 % | deviates | fitted |" in text
     assert "    tilepress bench model int4 --json" in text
 
 

@@ -10,6 +10,7 @@ from .samples import everything
 OLD = {"name": "a", "value": 1.5, "unit": "s", "origin": "measured", "machine": "m", "command": "c"}
 GOOD = {"metric": "a", "labels": {"b": 1, "c": "d"}, **{key: value for key, value in OLD.items() if key != "name"}}
 COMPARED = {**GOOD, "item": "p/i", "row": "r", "column": "c", "paper": 1, "deviation": 0.5, "state": "deviates"}
+COMPARED["evidence"] = "held-out"
 
 
 def test_what_was_written_is_read_back_once(tmp_path):
@@ -46,6 +47,7 @@ def test_a_note_may_be_missing(tmp_path):
         ([{**GOOD, "value": [1]}], "value is a text, a number, a truth or null"),
         ([{**GOOD, "origin": "guessed"}], "origin is one of measured, model, simulated, paper, not 'guessed'"),
         ([{**COMPARED, "state": "fine"}], "state is null or one of matches"),
+        ([{**COMPARED, "evidence": "good"}], "evidence is null or one of held-out, one-sided, derived"),
         ([{**COMPARED, "deviation": True}], "deviation is a number or null"),
         ([{**COMPARED, "origin": []}], "origin is one of"),
     ],

@@ -5,7 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 from ..records import Reproduction, State, Value, machine
+from .evidence import evidence_of
 from .item import ORIGINS, Item, NotPossible, Ours, Published, Track
+from .tolerance import matches
 
 STATES: tuple[State, ...] = ("matches", "deviates", "not possible here")  # from best to worst
 
@@ -46,9 +48,7 @@ def state(ours: Value, theirs: Published) -> State:
     if theirs.relation != "=" and not isinstance(ours, str) and not isinstance(theirs.value, str):
         holds = ours < theirs.value if theirs.relation == "<" else ours > theirs.value
         return "matches" if holds else "deviates"
-    distance = deviation(ours, theirs)
-    near = ours == theirs.value if distance is None else abs(distance) <= theirs.within
-    return "matches" if near else "deviates"
+    return "matches" if matches(ours, theirs.value, theirs.quantity) else "deviates"
 
 
 def _record(item: Item, ours: Ours, theirs: Published | None, command: str) -> Reproduction:
@@ -66,6 +66,7 @@ def _record(item: Item, ours: Ours, theirs: Published | None, command: str) -> R
         paper=_text(theirs) if theirs else None,
         deviation=deviation(ours.value, theirs) if theirs else None,
         state=state(ours.value, theirs) if theirs else None,
+        evidence=evidence_of(item, theirs) if theirs else None,
         note=ours.note,
     )
 

@@ -18,6 +18,7 @@ from typing import Any, Literal, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from ..records import Origin, Value
+from .tolerance import Quantity
 
 Kind = Literal["exact", "simulated", "measured here", "same study, smaller model"]
 Relation = Literal["=", "<", ">"]
@@ -39,16 +40,18 @@ class NotPossible(Exception):
 
 @dataclass(frozen=True)
 class Published:
-    """A value that a paper prints, and where. Ours matches if it is `within` that share of it (in a figure of unit %:
-    within so many points); a word, if it is the same. `relation`: the paper says less ("<") or more (">") than it."""
+    """A value that a paper prints, and where. `quantity` decides when ours matches (`tolerance`); a word does if it is
+    the same. `relation`: the paper says less ("<") or more (">") than it. `follows`: what it can be worked out from,
+    other cells of the paper or inputs of the model."""
 
     row: str
     column: str
     value: float | str
     unit: str
     place: str
-    within: float = 0.1
+    quantity: Quantity = "ratio"
     relation: Relation = "="
+    follows: str = ""
 
     @property
     def cell(self) -> tuple[str, str]:

@@ -4,8 +4,9 @@ items:                      # ITEM → tables, whose cells are compared with our
   table1:
     - place: section 3.1, table 1
       unit: "%"
-      within: 2             # see `Published`
-      columns: [DDR, HBM]   # or a mapping, COLUMN: {unit: …, within: …, relation: …}, where columns differ
+      quantity: share       # where it is not that of the unit: `tolerance` has them, and says what counts as a match
+      follows: table 6      # what it can be worked out from, other cells or an input; then it is no prediction
+      columns: [DDR, HBM]   # or a mapping, COLUMN: {unit: …, quantity: …, relation: …}, where columns differ
       rows:
         N=1: [97.4, 89.8]   # null is an empty cell
 inputs:                     # NAME → tables that experiments compute with and that no cell is compared with
@@ -33,10 +34,10 @@ from pydantic import (
 from .._bounded import UnreadableError, read_bounded_text
 from .._validation import problems
 from .item import Experiment, Item, Kind, Ours, Published, Relation
+from .tolerance import Quantity, quantity_of
 
 _LARGEST = 256_000  # bytes of a file, which has 20,000
 Printed = StrictInt | StrictFloat | StrictStr
-_Share = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class PublishedError(ValueError):
@@ -51,19 +52,18 @@ class Column(_Part):
     """What a column has of its own."""
 
     unit: str | None = None
-    within: _Share | None = None
+    quantity: Quantity | None = None
     relation: Relation | None = None
 
 
 class Table(_Part):
-    """`columns` and `rows` as printed; the rest as in `Published`. `rounding`: ours may also differ by so much,
-    where the printed digits are few."""
+    """`columns` and `rows` as printed; the rest as in `Published`."""
 
     place: Annotated[str, Field(min_length=1)]
     unit: str = ""
-    within: _Share = 0.1
-    rounding: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0
+    quantity: Quantity | None = None
     relation: Relation = "="
+    follows: str = ""
     columns: Annotated[dict[str, Column], Field(min_length=1)]
     rows: Annotated[dict[str, list[Printed | None]], Field(min_length=1)]
 
@@ -87,10 +87,8 @@ class Table(_Part):
 
     def _cell(self, row: str, name: str, column: Column, value: Printed) -> Published:
         unit = self.unit if column.unit is None else column.unit
-        within = column.within or self.within
-        if self.rounding and value and not isinstance(value, str):
-            within = max(within, self.rounding / abs(value))
-        return Published(row, name, value, unit, self.place, within, column.relation or self.relation)
+        quantity = column.quantity or self.quantity or quantity_of(unit)
+        return Published(row, name, value, unit, self.place, quantity, column.relation or self.relation, self.follows)
 
 
 class _File(_Part):

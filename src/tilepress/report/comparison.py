@@ -1,19 +1,22 @@
 """The papers' values beside ours."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
+from ..evidence import KINDS
 from ..records import Reproduction, State
 from .blocks import Cell, Comparison, Section, Sources, Table
 
-COLUMNS = ("item", "row", "column", "unit", "paper", "ours", "deviation", "state", "how", "note")
+COLUMNS = ("item", "row", "column", "unit", "paper", "ours", "deviation", "state", "evidence", "how", "note")
 ORDER: tuple[State | None, ...] = ("deviates", "matches", "not possible here", None)  # what a reader asks for first
 ALONE = "ours alone"  # where the paper prints nothing
 
 
 def comparison_section(records: Sequence[Reproduction]) -> Section | None:
     about = "What the papers print, and ours beside it. A deviation is ours over theirs, less one; in figures of unit "
-    about += "% it is ours less theirs, in points."
-    ordered = sorted(records, key=lambda one: (ORDER.index(one.state), one.item.partition("/")[0]))
+    about += "% it is ours less theirs, in points. A held-out cell is a prediction; a fitted one had a constant fitted "
+    about += "to it, a chosen one was in sight when a structure or reading was chosen, a derived one follows from "
+    about += "another cell or an input, a one-sided one is an inequality."
+    ordered = sorted(records, key=lambda one: (_place(one), ORDER.index(one.state), one.item.partition("/")[0]))
     block = Comparison("Paper and ours", ordered, Sources.of(ordered))
     return Section("papers", "The papers and ours", about, [block]) if records else None
 
@@ -25,7 +28,8 @@ def as_table(block: Comparison) -> Table:
 
 def comparison_row(one: Reproduction) -> list[Cell]:
     state, origin = one.state or ALONE, one.origin
-    return [one.item, one.row, one.column, one.unit, one.paper, one.value, one.deviation, state, origin, one.note]
+    figures: list[Cell] = [one.item, one.row, one.column, one.unit, one.paper, one.value, one.deviation]
+    return [*figures, state, one.evidence or "", origin, one.note]
 
 
 def deviation_text(one: Reproduction) -> str:
@@ -41,10 +45,6 @@ def deviation_size(one: Reproduction) -> float | None:
     return abs(one.deviation) if one.unit == "%" else 100 * abs(one.deviation)
 
 
-def states(records: Sequence[Reproduction]) -> Mapping[str, int]:
-    """State → how many cells are in it."""
-    counts: dict[str, int] = {}
-    for one in records:
-        if one.state:
-            counts[one.state] = counts.get(one.state, 0) + 1
-    return counts
+def _place(one: Reproduction) -> int:
+    """Held-out cells first."""
+    return KINDS.index(one.evidence) if one.evidence else len(KINDS)

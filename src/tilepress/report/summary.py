@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 
-from ..records import Labels, Record, Reproduction, Value
+from ..records import Labels, Record, Reproduction, Value, tally
 from .blocks import Card, Cards, Section, Sources, number, text, unit_text
 from .catalogue import COMPRESSED, DEMO, LARGE, LINEAR, MODELS, QUALITY
-from .comparison import states
 from .families import Figure, read
 
 
@@ -118,14 +117,20 @@ def _bound(records: Sequence[Record]) -> list[Card]:
 
 
 def _papers(records: Sequence[Record]) -> list[Card]:
-    counts = states([one for one in records if isinstance(one, Reproduction)])
-    if not counts:
+    """Predictions alone; what was fitted, chosen, derived or one-sided stands apart, in a card of its own."""
+    of_kind = tally(one for one in records if isinstance(one, Reproduction))
+    held_out, others = of_kind.pop("held-out"), of_kind
+    if not (held_out.compared or others):
         return []
-    matches, deviates, impossible = (counts.get(state, 0) for state in ("matches", "deviates", "not possible here"))
-    detail = f"{deviates or 'none'} {'deviate' if deviates > 1 else 'deviates'}"
-    if impossible:
-        detail += f"; {impossible} more are not possible here"
-    return [Card("Values of the papers that match", f"{matches} of {matches + deviates}", detail)]
+    impossible = held_out.impossible + sum(one.impossible for one in others.values())
+    detail = f"{impossible} more cells are not possible here" if impossible else "nothing was fitted to them"
+    cards = [Card("Held-out values of the papers that match", f"{held_out.matches} of {held_out.compared}", detail)]
+    compared = [one for one in others.values() if one.compared]
+    if compared:
+        figure = f"{sum(one.matches for one in compared)} of {sum(one.compared for one in compared)}"
+        detail = ", ".join(f"{kind} {one}" for kind, one in others.items() if one.compared)
+        cards.append(Card("Other values that match, no predictions", figure, detail))
+    return cards
 
 
 def _origins(records: Sequence[Record]) -> Card:

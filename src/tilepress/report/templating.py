@@ -39,9 +39,9 @@ def _environment() -> "Environment":
     )
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "allow_nan": False}
     environment.globals.update(COLUMNS=COLUMNS, LONG=LONG)
-    filters = (kind, figure_columns, sort_key, without_markup, paper_name, state_name, deviation_key, deviation_size)
-    environment.filters.update({function.__name__: function for function in (*filters, text, unit_text)})
-    environment.filters["deviation_text"] = deviation_text
+    filters = (kind, figure_columns, sort_key, without_markup, paper_name, state_name, evidence_name)
+    figures = (deviation_key, deviation_size, deviation_text, text, unit_text)
+    environment.filters.update({function.__name__: function for function in (*filters, *figures)})
     return environment
 
 
@@ -76,6 +76,10 @@ def paper_name(one: Reproduction) -> str:
 
 def state_name(one: Reproduction) -> str:
     return one.state or ALONE
+
+
+def evidence_name(one: Reproduction) -> str:
+    return one.evidence or ALONE
 
 
 def deviation_key(one: Reproduction) -> float | None:

@@ -3,7 +3,6 @@ by DECA, or by nothing at all."""
 
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
@@ -55,7 +54,7 @@ def _count(operations: float, *cells: Cells, why: str = "") -> Fitted:
 
 # By bits of a code and whether there is a bitmask. The paper prints none of them; they are read off its results, and so
 # hold the bubbles that its footnote 1 speaks of. Of sparse 4-bit weights it has no kernel: what is here is an estimate.
-LIBXSMM_COUNTS: Mapping[tuple[int, bool], Fitted] = {
+LIBXSMM_COUNTS: dict[tuple[int, bool], Fitted] = {
     (16, True): _count(100, *(Cells("deca/table2", "R-S", f"Q16_{percent}%") for percent in (20, 10, 5))),
     (8, True): _count(142, *(Cells("deca/table2", "R-S", f"Q8_{percent}%") for percent in (50, 30, 20, 10, 5))),
     (8, False): _count(

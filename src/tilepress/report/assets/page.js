@@ -178,6 +178,7 @@ const Page = (() => {
     let shown = 0;
     for (const row of table.tBodies[0].rows) {
       const fits = (!fields.paper?.value || row.dataset.paper === fields.paper.value) &&
+        (!fields.evidence?.value || row.dataset.evidence === fields.evidence.value) &&
         (!fields.state?.value || row.dataset.state === fields.state.value) &&
         (least === null || (row.dataset.deviation !== "" && Number(row.dataset.deviation) >= least)) &&
         words.every((word) => row.textContent.toLowerCase().includes(word));

@@ -30,6 +30,11 @@ FITTED: dict[str, Fitted] = {
 }
 
 CHOICES: dict[str, Choice] = {
+    "table_3_whole": Choice("constants were fitted to some rows, the whole table in sight", (Cells("anda/table3"),)),
+    "joint_whole": Choice(
+        "the size of the FP16 array beside rivals was fitted with all of both items in sight",
+        (Cells("harmonia/fig16-joint"), Cells("harmonia/fig19")),
+    ),
     "anda_group_cycles": Choice(
         "a group takes m + 1 cycles: 16/(m + 1) gives the printed speed-ups where 16/m does not",
         (Cells("anda/fig16", "average of models, *", "speed-up"), Cells("anda/fig18-speed", "*", "speed-up")),

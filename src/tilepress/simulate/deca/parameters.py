@@ -45,6 +45,9 @@ FITTED: dict[str, Fitted] = {
 }
 
 CHOICES: dict[str, Choice] = {
+    "table_2_real": Choice(
+        "libxsmm's counts were read with the measured rates in sight", (Cells("deca/table2", "Real"),)
+    ),
     "table_4_whole": Choice("constants were fitted row by row with the whole table in sight", (Cells("deca/table4"),)),
     "prefetchers": Choice("a prefetcher for each loader, triggers, page walks and a queue of prefetches", (TABLE_5,)),
     "row_tiles": Choice(

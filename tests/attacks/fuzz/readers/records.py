@@ -13,7 +13,7 @@ from tilepress.report import RecordsError, read_records
 NAME = "records.json"
 LABELS = {"format": "int4:g32", "density": 0.5}
 PLAIN = ("pack_time", LABELS, 0.25, "s", "measured", "a machine", "tilepress bench pack")
-COMPARED = ("deca/table2", "row", "column", 1.5, -0.1, "matches", "a note")
+COMPARED = ("deca/table2", "row", "column", 1.5, -0.1, "matches", "held-out", "a note")
 
 
 class Reader:
