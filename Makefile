@@ -8,7 +8,7 @@ NATIVE := $(shell find native -name '*.cc' -o -name '*.h')
 BUILD_TOOLS := cmake nanobind ninja scikit-build-core
 
 .PHONY: help setup demo test browser lint format header stubs readme screenshots bench wheel fuzz test-isas clean
-.PHONY: sanitize sanitize-thread sanitize-address
+.PHONY: sanitize sanitize-thread sanitize-address mutation
 
 help:
 	@echo "make demo      set up, build, and run the main job on the embedded default"
@@ -20,6 +20,7 @@ help:
 	@echo "make sanitize  the native tests and threads that share caches, under the address, undefined-behaviour and"
 	@echo "               thread sanitizers; STRESS_SECONDS=600 for a long run"
 	@echo "make fuzz      a million hostile files, for every reader; minutes per reader"
+	@echo "make mutation  change every constant of the simulators and count those that a test notices; an hour on two cores"
 	@echo "make wheel     build a wheel into dist, and try it outside the source tree"
 	@echo "make header    generate the C++ header from tiles/layout.py"
 	@echo "make stubs     generate _native.pyi from the compiled module"
@@ -117,6 +118,9 @@ sanitize-address: setup
 
 # Another seed every day, printed with what was found; SEED=7 repeats that of another day.
 SEED ?= $(shell date +%Y%m%d)
+mutation: setup
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.mutation
+
 fuzz: setup
 	$(BIN)/python -m tests.attacks.fuzz --cases 1000000 --seed $(SEED)
 

@@ -1,0 +1,89 @@
+"""`python -m tests.mutation [deca] [arrays] [--jobs N] [--least 90] [--match TEXT]`"""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from tests.mutation.constants import Constant, constants
+from tests.mutation.mutant import preload, start, stop
+
+SOURCE = Path(__file__).parents[2] / "src/tilepress"
+PARTS = {  # simulator → files whose constants are changed, and tests that should notice, quick ones first
+    "deca": (
+        ["simulate/deca/*.py", "roofsurface/decompressors.py", "hardware/machines/spr-*.yaml"],
+        ["tests/simulate/deca", "tests/roofsurface", "tests/paper/deca"],
+    ),
+    "arrays": (
+        ["simulate/arrays/*.py", "hardware/technology.py", "hardware/accelerators/*.yaml"],
+        ["tests/simulate/arrays", "tests/hardware", "tests/paper/anda/test_hardware.py",
+         "tests/paper/harmonia/test_hardware.py"],
+    ),
+}  # fmt: skip
+PATIENCE = 4  # times what the tests take unchanged: a change that makes them hang is noticed, too
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
+    parser.add_argument("simulators", nargs="*", choices=[*PARTS, []], help="all if none is named")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--least", type=float, default=90.0, help="per cent that must be noticed")
+    parser.add_argument("--match", default="", help="only constants whose file, name or value has this in it")
+    options = parser.parse_args()
+    preload()
+    scores = [_score(name, options) for name in options.simulators or PARTS]
+    return 0 if min(scores) >= options.least else 1
+
+
+def _score(simulator: str, options: argparse.Namespace) -> float:
+    patterns, tests = PARTS[simulator]
+    paths = sorted(path for pattern in patterns for path in SOURCE.glob(pattern))
+    all_constants = [one for path in paths for one in constants(path) if options.match in str(one)]
+    begin = time.monotonic()
+    if os.waitpid(start(None, tests, False), 0)[1]:
+        sys.exit(f"{simulator}: the tests fail before anything is changed: {' '.join(tests)}")
+    limit = PATIENCE * options.jobs * (time.monotonic() - begin)
+    survivors = _survivors(all_constants, tests, _compiled(paths), limit, options.jobs)
+    killed = len(all_constants) - len(survivors)
+    score = 100 * killed / len(all_constants) if all_constants else 100.0
+    print(f"{simulator}: {killed} of {len(all_constants)} changed constants are noticed, {score:.1f} %", flush=True)
+    for one in survivors:
+        print(f"  not noticed: {one}")
+    return score
+
+
+def _compiled(paths: Iterable[Path]) -> set[str]:
+    """Files that numba compiles, and those whose names such files import: what was compiled holds their constants."""
+    compiled = {path for path in paths if path.suffix == ".py" and "njit" in path.read_text("utf-8")}
+    texts = [path.read_text("utf-8") for path in compiled]
+    imported = {path for path in paths if any(f"from .{path.stem} import" in text for text in texts)}
+    return {str(path) for path in compiled | imported}
+
+
+def _survivors(
+    all_constants: Sequence[Constant], tests: Sequence[str], compiled: set[str], limit: float, jobs: int
+) -> list[Constant]:
+    waiting, running, survivors = list(reversed(all_constants)), {}, []
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            one = waiting.pop()
+            running[start(one, tests, str(one.path) in compiled)] = one, time.monotonic()
+        for child, (one, begin) in list(running.items()):
+            done, status = os.waitpid(child, os.WNOHANG)
+            if done:
+                del running[child]
+                survivors += [one] if not status else []
+            elif time.monotonic() - begin > limit:
+                stop(child)
+        if sys.stderr.isatty():
+            print(
+                f"\r{len(all_constants) - len(waiting)} of {len(all_constants)}", end=" ", file=sys.stderr, flush=True
+            )
+        time.sleep(0.2)
+    return sorted(survivors, key=lambda one: (one.path, one.line, one.column))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
