@@ -118,11 +118,11 @@ sanitize-address: setup
 
 # Another seed every day, printed with what was found; SEED=7 repeats that of another day.
 SEED ?= $(shell date +%Y%m%d)
-mutation: setup
-	OMP_NUM_THREADS=1 $(BIN)/python -m tests.mutation
-
 fuzz: setup
 	$(BIN)/python -m tests.attacks.fuzz --cases 1000000 --seed $(SEED)
+
+mutation: setup
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.mutation
 
 wheel: setup
 	$(BIN)/pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .

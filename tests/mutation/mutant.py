@@ -64,9 +64,10 @@ def _run(constant: Constant | None, tests: Sequence[str], compiled: bool) -> int
         return int(pytest.main([*_QUIET, *tests]))
 
 
-# Preloaded plugins cannot be rewritten, which pytest warns of.
-_QUIET = [*"-x -q -p no:cacheprovider -p no:xdist --hypothesis-profile=mutation".split(),
-          "-W", "ignore::pytest.PytestAssertRewriteWarning"]  # fmt: skip
+_QUIET = (
+    "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-profile=mutation",
+    "-W", "ignore::pytest.PytestAssertRewriteWarning",  # plugins were loaded before
+)  # fmt: skip
 
 
 def _replace(path: Path, text: str) -> None:
