@@ -8,6 +8,7 @@ as read no more bytes than these do.
 """
 
 import re
+import statistics
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from ..tiles.layout import BLOCK_NEURONS
 from ..tiles.native import own_copy
 from .bandwidth import Passes, Reader
 from .peers import PEERS, TORCH, Call, Entrant, Peer, copies_of
-from .race import Step, free_memory, race, torch_threads
+from .race import Step, free_memory, race, race_times, torch_threads
 from .shapes import Shape
 
 FORM = "FORMAT[@DENSITY%][+ACTIVATIONS], int4:g32@50%+int8 say"
@@ -93,12 +94,13 @@ class Timing:
 
 @dataclass(frozen=True)
 class Result:
-    """All timings of one shape and batch; `bandwidth` in bytes a second; `refused`: peer → why it is not among
-    them."""
+    """All timings of one shape and batch; `bandwidth` in bytes a second, `readings` of it in the first and the second
+    half of the time; `refused`: peer → why it is not among them."""
 
     shape: Shape
     batch: int
     bandwidth: float
+    readings: tuple[float, float]
     timings: Sequence[Timing]
     refused: Mapping[str, str]
 
@@ -182,16 +184,24 @@ def measure(
             x = torch.randn(batch, shape.inputs, generator=torch.Generator().manual_seed(1)).to(settings.dtype)
             calls = [*variants, *(entrant.prepare(x) for entrant in entrants)]
             pools = [*(TORCH for _ in variants), *(e.pool for e in entrants)]
-            times = iter(race(calls, pools, settings.repeats, settings.seconds))
-            bandwidth, *rates = [_fastest(one, times) for one in passes]
+            times = race_times(calls, pools, settings.repeats, settings.seconds)
+            medians = iter([statistics.median(spent) for spent in times])
+            bandwidth, *rates = [_fastest(one, medians) for one in passes]
             reads = dict(zip(sizes, rates, strict=True))
-            timings = [_timing(entrant, batch, next(times), bandwidth, reads) for entrant in entrants]
-            yield Result(shape, batch, bandwidth, timings, refused)
+            timings = [_timing(entrant, batch, next(medians), bandwidth, reads) for entrant in entrants]
+            readings = _readings(passes[0].nbytes, min(times[: len(passes[0].variants)], key=statistics.median))
+            yield Result(shape, batch, bandwidth, readings, timings, refused)
 
 
 def _fastest(passes: Passes, times: Iterator[float]) -> float:
     """Bytes a second of the variant that took the least of the next times."""
     return passes.nbytes / min(next(times) for _ in passes.variants)
+
+
+def _readings(nbytes: int, times: Sequence[float]) -> tuple[float, float]:
+    """Bytes a second of passes over `nbytes` in the first and in the second half of their `times`."""
+    half = len(times) // 2
+    return nbytes / statistics.median(times[: half or 1]), nbytes / statistics.median(times[half:])
 
 
 def call_times(

@@ -46,8 +46,16 @@ def free_memory() -> int:
 def race(
     calls: Sequence[Callable[[], object]], pools: Sequence[str], repeats: int, seconds: float = math.inf
 ) -> list[float]:
-    """Median seconds of each call: turn after turn, until each has had its share of time or of repeats. The order of
-    turns changes, so that none always comes after the same. `pools`: whose threads each call runs on."""
+    """Median seconds of each call."""
+    return [statistics.median(spent) for spent in race_times(calls, pools, repeats, seconds)]
+
+
+def race_times(
+    calls: Sequence[Callable[[], object]], pools: Sequence[str], repeats: int, seconds: float = math.inf
+) -> list[list[float]]:
+    """Seconds of each call, in the order they were taken: turn after turn, until each has had its share of time or of
+    repeats. The order of turns changes, so that none always comes after the same. `pools`: whose threads each call runs
+    on."""
     times: list[list[float]] = [[] for _ in calls]
     for call in calls:
         call()
@@ -59,7 +67,7 @@ def race(
                 time.sleep(SETTLE if pool != last else 0)
                 last = pool
                 spent.extend(_turn(call, repeats - len(spent)))
-    return [statistics.median(spent) for spent in times]
+    return times
 
 
 def is_enough(times: Sequence[float], repeats: int, seconds: float) -> bool:

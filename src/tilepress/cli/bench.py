@@ -8,6 +8,7 @@ import typer
 
 from .._extras import need_lab
 from . import bench_attention, bench_linear, bench_model
+from .busy import Strict, Watch
 from .output import Json, Recorder, TextOnly, Threads, TrustRemoteCode, metric_text, print_table, progress
 
 if TYPE_CHECKING:
@@ -154,6 +155,7 @@ def linear(
     predict: Annotated[
         bool, typer.Option("--predict", help="Also what counted operations and measured limits predict.")
     ] = False,
+    strict: Strict = False,
     sweep: Annotated[bool, typer.Option("--sweep", help="Each contestant dense and at 50, 30, 20 and 10 %.")] = False,
     peers: Annotated[
         bool, typer.Option("--peers/--no-peers", help="Whether to measure peers beside them; a sweep never does.")
@@ -175,6 +177,8 @@ def linear(
     """
     if predict:
         need_lab("`tilepress bench linear --predict`")
+    elif strict:
+        raise ValueError("--strict refuses predictions on a busy machine: it goes with --predict")
     from ..bench.linear import Settings, parse_contestant
     from ..bench.shapes import parse_shapes
 
@@ -184,7 +188,7 @@ def linear(
     batches = list(dict.fromkeys(batch or [1]))
     settings = Settings(batches, torch_dtype(dtype), repeats, seconds, threads, peers=peers and not sweep)
     run = bench_linear.sweep_densities if sweep else bench_linear.compare
-    run(shapes, specs, settings, predict, json)
+    run(shapes, specs, settings, Watch(strict) if predict else None, json)
 
 
 @app.command()

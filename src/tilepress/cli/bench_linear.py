@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from .busy import Watch
 from .output import Recorder, print_table, progress
 from .predict import show_predictions
 
@@ -29,16 +30,21 @@ def _measured(
 
 
 def compare(
-    shapes: "Sequence[Shape]", contestants: "Sequence[Contestant]", settings: "Settings", predict: bool, json: bool
+    shapes: "Sequence[Shape]",
+    contestants: "Sequence[Contestant]",
+    settings: "Settings",
+    watch: Watch | None,
+    json: bool,
 ) -> None:
+    """With predictions if there is a `watch`."""
     recorder, refused = Recorder(), dict[str, str]()
     for results in _measured(shapes, contestants, settings, json):
         _record(recorder, results)
         refused |= results[0].refused
         if not json:
             _print_results(results)
-        if predict:
-            show_predictions(recorder, results, settings, json)
+        if watch:
+            show_predictions(recorder, results, settings, watch, json)
     for name, reason in refused.items():
         recorder.add("peer_refused", reason, peer=name)
         if not json:
@@ -84,8 +90,13 @@ def _row(result: "Result", index: int) -> list[str]:
 
 
 def sweep_densities(
-    shapes: "Sequence[Shape]", contestants: "Sequence[Contestant]", settings: "Settings", predict: bool, json: bool
+    shapes: "Sequence[Shape]",
+    contestants: "Sequence[Contestant]",
+    settings: "Settings",
+    watch: Watch | None,
+    json: bool,
 ) -> None:
+    """With predictions if there is a `watch`."""
     from ..bench.linear import sweep
 
     recorder = Recorder()
@@ -96,8 +107,8 @@ def sweep_densities(
         for result in results:
             for contestant, densities in swept.items():
                 _sweep_result(recorder, result, contestant, densities, json)
-        if predict:
-            show_predictions(recorder, results, settings, json)
+        if watch:
+            show_predictions(recorder, results, settings, watch, json)
     if json:
         recorder.print_json()
 

@@ -1,14 +1,18 @@
 """`tilepress doctor`: what this machine has, what would run on it, and how fast it reads memory."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .._extras import MissingExtraError, need_lab
+from .busy import Strict, record_idleness, warn_if_busy
 from .doctor_tune import forget_tuning, run_tuning
-from .machines import measured_machine
+from .machines import measured_machine, with_readings
 from .output import Json, Recorder, Threads, metric_text, print_table, progress
+
+if TYPE_CHECKING:
+    from ..bench.idle import Idleness
 
 
 def doctor(
@@ -22,6 +26,7 @@ def doctor(
     reset_tuning: Annotated[
         bool, typer.Option("--reset-tuning", help="Remove what --tune has stored; built-in limits are used again.")
     ] = False,
+    strict: Strict = False,
     json: Json = False,
     threads: Threads = None,
 ) -> None:
@@ -44,7 +49,7 @@ def doctor(
     recorder = Recorder()
     _processor(recorder, threads)
     _kernels(recorder)
-    _bandwidth(recorder, threads, json, machine)
+    _bandwidth(recorder, threads, json, machine, strict)
     if json:
         recorder.print_json()
     else:
@@ -88,26 +93,31 @@ def _chosen(operation: str) -> str:
         return "none"
 
 
-def _bandwidth(recorder: Recorder, threads: int | None, quiet: bool, file: Path | None) -> None:
+def _bandwidth(recorder: Recorder, threads: int | None, quiet: bool, file: Path | None, strict: bool) -> None:
     import torch
 
     from .. import bench
+    from ..bench.idle import Idleness, load_now
 
+    load = load_now()
     counts = sorted({1, threads or torch.get_num_threads()})
     with progress(quiet) as bar:
         for count in bar.track(counts, description="reading memory"):
             rate = bench.read_bandwidth(count)
             recorder.add("read_bandwidth", rate / 1e9, "GB/s", threads=count)
-    _rates(recorder, counts[-1], rate, file)
+    idleness = Idleness(load, (rate, bench.read_bandwidth(counts[-1])))
+    warn_if_busy(idleness, strict)
+    record_idleness(recorder, idleness)
+    _rates(recorder, counts[-1], idleness, file)
 
 
-def _rates(recorder: Recorder, threads: int, bandwidth: float, file: Path | None) -> None:
+def _rates(recorder: Recorder, threads: int, idleness: "Idleness", file: Path | None) -> None:
     """What `roofsurface --machine here` takes the machine for; nothing where its cores are not known, or without the
     lab extra, which measures their frequency."""
     from ..hardware import MachineError, write_machine
 
     try:
-        machine = measured_machine(threads, bandwidth)
+        machine = with_readings(measured_machine(threads, idleness.readings[0]), idleness)
     except MissingExtraError as error:
         typer.echo(str(error), err=True)
         return

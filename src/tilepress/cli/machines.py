@@ -1,37 +1,76 @@
 """A machine by its name, a file, or the one at hand, measured now."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .busy import warn_if_busy
 from .output import progress
 
 if TYPE_CHECKING:
+    from ..bench.idle import Idleness
     from ..hardware import Machine
 
 MachineName = Annotated[
-    str, typer.Option("--machine", help="spr-hbm, spr-ddr, a GPU of the paper, a YAML file, or here: this machine.")
+    str,
+    typer.Option("--machine", help="A name of `roofsurface --list`, spr-hbm say, a YAML file, or here: this machine."),
 ]
 
 
+@dataclass(frozen=True)
+class Measured:
+    """A machine, and if it is the one at hand how idle it was."""
+
+    machine: "Machine"
+    idleness: "Idleness | None" = None
+
+
 def find_machine(name: str, threads: int | None = None, quiet: bool = False) -> "Machine":
+    return find_measured(name, threads, quiet).machine
+
+
+def find_measured(name: str, threads: int | None = None, quiet: bool = False, strict: bool = False) -> Measured:
+    """The one at hand with a warning if it is busy, and an error if `strict`."""
     from ..hardware import read_machine
 
     if name != "here":
-        return read_machine(name)
+        return Measured(read_machine(name))
     with progress(quiet) as bar:
         bar.add_task("measuring this machine", total=None)
-        return measured_machine(threads)
+        here = _measure_here(threads)
+    assert here.idleness
+    warn_if_busy(here.idleness, strict)
+    return here
 
 
-def measured_machine(threads: int | None = None, bandwidth: float | None = None) -> "Machine":
-    """The machine at hand, its frequency measured now, and its bandwidth unless that is given."""
+def _measure_here(threads: int | None) -> Measured:
     import torch
 
-    from .. import bench, kernels
+    from .. import bench
+    from ..bench.idle import Idleness, load_now
+
+    load, count = load_now(), threads or torch.get_num_threads()
+    first = bench.read_bandwidth(count)
+    machine = measured_machine(count, first)
+    idleness = Idleness(load, (first, bench.read_bandwidth(count)))
+    return Measured(with_readings(machine, idleness), idleness)
+
+
+def with_readings(machine: "Machine", idleness: "Idleness") -> "Machine":
+    """With the larger of the bandwidths, as others can only take from it; the source has both."""
+    source = f"{machine.sources['memory']}; {idleness.text}"
+    best = machine.changed(memory={"bandwidth": max(idleness.readings)})
+    return best.model_copy(update={"sources": {**machine.sources, "memory": source}})
+
+
+def measured_machine(threads: int | None, bandwidth: float) -> "Machine":
+    """The machine at hand with this bandwidth, its frequency measured now."""
+    import torch
+
+    from .. import kernels
     from ..hardware.here import machine_here, measure_frequency
     from ..records import machine
 
     count = threads or torch.get_num_threads()
-    reads = bandwidth or bench.read_bandwidth(count)
-    return machine_here(machine(), kernels.cpu_features(), reads, count, measure_frequency())
+    return machine_here(machine(), kernels.cpu_features(), bandwidth, count, measure_frequency())

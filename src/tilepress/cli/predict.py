@@ -1,18 +1,22 @@
 """What the model says of a timing: counted operations of the kernel against limits measured in the same run."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from .busy import Watch
 from .machines import measured_machine
 from .output import Recorder, print_table, progress
 
 if TYPE_CHECKING:
-    from ..bench.linear import Contestant, Result, Settings
+    from ..bench.linear import Contestant, Result, Settings, Timing
     from ..formats import WeightFormat
     from ..hardware import Machine
     from ..records import Label
     from ..roofsurface.kernels import Kernel
+
+
+NOT_COUNTED = "not counted"
 
 
 @dataclass(frozen=True)
@@ -24,38 +28,60 @@ class Prediction:
     expected: float
 
 
-def show_predictions(recorder: Recorder, results: "Sequence[Result]", settings: "Settings", quiet: bool) -> None:
+def show_predictions(
+    recorder: Recorder, results: "Sequence[Result]", settings: "Settings", watch: Watch, quiet: bool
+) -> None:
     """Record and print the prediction of every timing that there is one for, beside the timing."""
     from ..bench.linear import call_times, parse_contestant
     from ..roofsurface.kernels import Kernel, floats_as
 
-    rows = []
     ours = [parse_contestant(timing.name) for timing in results[0].timings if not timing.is_peer]
     with progress(quiet) as bar:
         bar.add_task("measuring calls without weights", total=None)
         machine = measured_machine(settings.threads, results[0].bandwidth)
         calls = call_times(results[0].shape, ours, settings)
+    rows = []
     for result in results:
+        where: dict[str, Label] = {"shape": str(result.shape), "batch": result.batch}
+        watch.check(recorder, result.readings, **where)
         mine = [timing for timing in result.timings if not timing.is_peer]
         for contestant, timing in zip(ours, mine, strict=True):
-            kernel = Kernel(timing.kernel, floats_as(contestant.activations, settings.dtype))
-            prediction = predict_call(machine, result, contestant, kernel, calls[contestant, result.batch])
-            if prediction is None:
-                continue
-            ratio = timing.seconds / prediction.expected
-            labels: dict[str, Label] = {**timing.labels, "shape": str(result.shape), "batch": result.batch}
-            recorder.add("least_time", prediction.least * 1e6, "us", "model", **labels)
-            recorder.add("predicted_time", prediction.expected * 1e6, "us", "model", **labels)
-            recorder.add("predicted_bound", prediction.binding, "", "model", **labels)
-            recorder.add("time_over_prediction", ratio, "x", **labels)
-            times = (f"{1e6 * one:.1f}" for one in (prediction.least, prediction.expected, timing.seconds))
-            rows.append([timing.name, timing.kernel, prediction.binding, str(result.batch), *times, f"{ratio:.2f}"])
-    if not rows and not quiet:
+            kernel, call = (
+                Kernel(timing.kernel, floats_as(contestant.activations, settings.dtype)),
+                calls[contestant, result.batch],
+            )
+            prediction = predict_call(machine, result, contestant, kernel, call)
+            recorder.add("call_time", call * 1e6, "us", **timing.labels, **where)
+            if prediction:
+                _record(recorder, prediction, timing.seconds, {**timing.labels, **where})
+            rows.append(_row(timing, result.batch, prediction))
+    if not quiet:
+        _print(results[0].shape.title, rows)
+
+
+def _record(recorder: Recorder, prediction: Prediction, seconds: float, labels: "Mapping[str, Label]") -> None:
+    recorder.add("least_time", prediction.least * 1e6, "us", "model", **labels)
+    recorder.add("predicted_time", prediction.expected * 1e6, "us", "model", **labels)
+    recorder.add("predicted_bound", prediction.binding, "", "model", **labels)
+    recorder.add("time_over_prediction", seconds / prediction.expected, "x", **labels)
+
+
+def _row(timing: "Timing", batch: int, prediction: Prediction | None) -> list[str]:
+    measured = f"{1e6 * timing.seconds:.1f}"
+    if prediction is None:
+        return [timing.name, timing.kernel, NOT_COUNTED, str(batch), "", "", measured, ""]
+    times = (f"{1e6 * one:.1f}" for one in (prediction.least, prediction.expected))
+    ratio = f"{timing.seconds / prediction.expected:.2f}"
+    return [timing.name, timing.kernel, prediction.binding, str(batch), *times, measured, ratio]
+
+
+def _print(title: str, rows: Sequence[Sequence[str]]) -> None:
+    if all(row[2] == NOT_COUNTED for row in rows):
         print("no prediction: the operations of none of these kernels were counted for these weights and rows\n")
-    elif not quiet:
-        figures = ["at least, µs", "predicted, µs", "measured, µs", "× predicted"]
-        columns = ["weights", "kernel", "bound by", "batch", *figures]
-        print_table(f"{results[0].shape.title}: from counted operations", columns, rows, words=3)
+        return
+    figures = ["at least, µs", "predicted, µs", "measured, µs", "× predicted"]
+    columns = ["weights", "kernel", "bound by", "batch", *figures]
+    print_table(f"{title}: from counted operations", columns, rows, words=3)
 
 
 def predict_call(

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .machines import MachineName, find_machine
+from .busy import Strict, record_idleness
+from .machine_list import show_machines
+from .machines import MachineName, find_measured
 from .output import Json, Recorder, Threads, print_table
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from ..roofsurface.kernels import Kernel
 
 DEFAULT_WEIGHTS = {"kernels": ["int4:g32", "int8:row"], "libxsmm": ["mxfp4", "bf8", "bf16"]}
+LIBXSMM_BITS = 512  # of the vectors that its operations were counted with
 DEFAULT_DENSITIES = [1.0, 0.5, 0.3, 0.2, 0.1, 0.05]
 
 
@@ -45,6 +48,10 @@ def roofsurface(
     plot: Annotated[
         Path | None, typer.Option(help="Write the 3-D surface and the bounding regions to this page.")
     ] = None,
+    list_machines: Annotated[
+        bool, typer.Option("--list", help="List the machines that come with the package, and their rates.")
+    ] = False,
+    strict: Strict = False,
     json: Json = False,
     threads: Threads = None,
 ) -> None:
@@ -56,7 +63,10 @@ def roofsurface(
 
     Example: tilepress roofsurface --machine spr-hbm --weights mxfp4 --weights bf8 --density 0.2 --plot surface.html
     """
-    target = find_machine(machine, threads, json)
+    if list_machines:
+        return show_machines(json)
+    measured = find_measured(machine, threads, json, strict)
+    target = measured.machine
     name = decompressor or _usual(target)
     if activations != "auto" and "kernels" not in (name, instead):
         raise ValueError(f"--activations are those of our kernels, and {name} is none: add --decompressor kernels")
@@ -66,6 +76,8 @@ def roofsurface(
     if plot:
         _plot(plot, target, predictions, _decompressor(target, name, *kernels[0], activations, batch))
     recorder = Recorder("model", target=target.name)
+    if measured.idleness:
+        record_idleness(recorder, measured.idleness)
     _record(recorder, predictions, alternatives)
     smallest = _search(recorder, target, kernels, (bandwidth, cores, frequency)) if search else []
     if json:
@@ -77,10 +89,15 @@ def roofsurface(
 
 
 def _usual(machine: "Machine") -> str:
-    """What decompresses where nothing else is said: our kernels here; nothing where no vector unit is known."""
+    """What decompresses where nothing else is said: our kernels here and where vector units multiply, libxsmm beside
+    AMX; nothing where neither was counted."""
+    from ..roofsurface.kernels import is_counted_on
+
     if machine.name == "here":
         return "kernels"
-    return "libxsmm" if machine.vector else "none"
+    if machine.vector and machine.matrix and machine.matrix.rows > 1:
+        return "libxsmm" if machine.vector.bits == LIBXSMM_BITS else "none"
+    return "kernels" if is_counted_on(machine) else "none"
 
 
 def _kernels(

@@ -27,9 +27,9 @@ class Memory(_Part):
 
 
 class Vector(_Part):
-    """`units` a core, each an operation of `bits` a cycle."""
+    """`units` a core, each an operation of `bits` a cycle; one and a half are three of half the bits."""
 
-    units: Count
+    units: Positive
     bits: Count
 
 

@@ -188,6 +188,14 @@ def isa_of(machine: Machine) -> str:
     raise MachineError(f"none of our kernels was counted for vectors of {bits} bits, as {machine.name} has")
 
 
+def is_counted_on(machine: Machine) -> bool:
+    """Whether any of our kernels was counted for the machine's instruction set."""
+    try:
+        return any(one.isa in isas_of(isa_of(machine)) for one in COUNTS)
+    except MachineError:
+        return False
+
+
 def isas_of(isa: str) -> tuple[str, ...]:
     """Instruction sets whose kernels run where `isa` is the best: few rows are not worth the matrix unit, and integers
     are all the same to AVX-512 with bf16 products and without."""
