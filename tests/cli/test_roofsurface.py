@@ -1,6 +1,7 @@
 import pytest
 
 from tilepress.formats import parse_weight
+from tilepress.hardware import machine_names
 from tilepress.roofsurface.kernels import Kernel
 
 
@@ -17,6 +18,34 @@ def test_the_papers_machine(call, call_for_records, tmp_path):
 def test_a_machine_of_which_no_vector_unit_is_known(call_for_records):
     figure = call_for_records("roofsurface", "--machine", "h100-80gb-pcie")
     assert figure("bound_by", target="h100-80gb-pcie", format="bf8", density=0.05) == "memory"
+
+
+@pytest.mark.parametrize("name", machine_names())
+def test_every_machine_by_its_usual_decompressor(name, call_for_records):
+    figure = call_for_records("roofsurface", "--machine", name, "--density", 1)
+    assert {one.labels["target"] for one in figure.records} == {name} and all(figure.all("rate"))
+
+
+def test_what_usually_decompresses(call):
+    for name, usual in (("spr-ddr", "libxsmm"), ("zen5", "kernels"), ("grace", "kernels"), ("srf", "none")):
+        assert f", {usual}, 1 row" in call("roofsurface", "--machine", name).stdout
+    assert ", none, 1 row" in call("roofsurface", "--machine", "h100-sxm").stdout
+
+
+def test_a_gpus_own_dequantisation(call_for_records):
+    """Operations as wide as its vectors: 78.5 of them in the time that memory takes for a tile."""
+    for operations, binding in ((78, "memory"), (79, "vector")):
+        arguments = ["--machine", "h100-sxm", "--weights", "mxfp4", "--decompressor", f"ops:{operations}"]
+        assert call_for_records("roofsurface", *arguments)("bound_by") == binding
+
+
+def test_machines_are_listed(call, call_for_records):
+    printed = call("roofsurface", "--list").stdout
+    assert all(f" {name} " in printed for name in machine_names()) and "1.5 × 256 bits" in printed
+    figure = call_for_records("roofsurface", "--list")
+    assert figure("bandwidth", target="spr-hbm") == 850 and figure("vector_rate", target="spr-hbm", bits=512) == 280
+    assert figure("matrix_rate", target="zen5", rows=1) == pytest.approx(86.4)
+    assert not figure.has("vector_rate", target="a100-80gb-pcie")
 
 
 def test_this_machine(call_for_records):

@@ -1,7 +1,10 @@
 import pytest
 
+from tilepress.formats import parse_weight
 from tilepress.hardware import MachineError, machine_names, read_machine, write_machine
 from tilepress.hardware.here import machine_here, measure_frequency, physical_cores
+from tilepress.roofsurface import Nothing, predict
+from tilepress.roofsurface.decompressors import Operations
 
 MINIMAL = """
 name: mine
@@ -29,6 +32,21 @@ def test_every_machine_is_whole(name):
     machine = read_machine(name)
     assert machine.name == name and machine.memory.bandwidth > 1e11 and machine.matrix_rate > 0
     assert all(source.strip() for source in machine.sources.values())
+
+
+@pytest.mark.parametrize("name", machine_names())
+def test_every_machine_has_a_surface(name):
+    machine, format = read_machine(name), parse_weight("mxfp4")
+    by = Operations(10) if machine.vector else Nothing()
+    prediction = predict(machine, format, 1.0, by)
+    assert prediction.surface.binding == "memory" and prediction.bandwidth == pytest.approx(machine.memory.bandwidth)
+
+
+def test_gpus_of_today_and_processors_without_a_matrix_unit():
+    h100, mi300a, srf = map(read_machine, ("h100-sxm", "mi300a", "srf"))
+    assert 2 * h100.vector_rate * h100.vector.bits / 32 == pytest.approx(66.9e12, rel=0.08)  # at another clock
+    assert mi300a.matrix_rate * 512 * 16 == pytest.approx(228 * 2.1e9 * 1024, rel=1e-3)
+    assert srf.vector_rate == 144 * 3e9 * 1.5 and srf.matrix.rows == 1
 
 
 def test_the_papers_machines_have_its_rates():

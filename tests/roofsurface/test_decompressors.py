@@ -66,6 +66,7 @@ def test_names():
     assert parse_decompressor("deca") == Deca(32, 8) and parse_decompressor("deca:w64:l64") == Deca(64, 64)
     assert parse_decompressor("none") == Nothing() and parse_decompressor("libxsmm") == Libxsmm()
     assert str(parse_decompressor("deca:w8:l4")) == "deca:w8:l4"
+    assert str(parse_decompressor("ops:26.5")) == "ops:26.5" and parse_decompressor("ops:26").count == 26
     for text, message in (("dca", "no decompressor"), ("deca:w33:l8", "a width divides 512"), ("deca:w8:l0", "table")):
         with pytest.raises(ValueError, match=message):
             parse_decompressor(text)

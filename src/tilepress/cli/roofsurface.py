@@ -32,7 +32,9 @@ def roofsurface(
     ] = None,
     decompressor: Annotated[
         str | None,
-        typer.Option(help="libxsmm, kernels (ours), deca, deca:wW:lL or none; if not given, what the machine has."),
+        typer.Option(
+            help="libxsmm, kernels (ours), ops:N (vector operations a tile), deca:wW:lL or none; the machine's own."
+        ),
     ] = None,
     activations: Annotated[
         str, typer.Option(help="Of our kernels: float, bf16, int8 or bfp:gN:mN; auto fits the weights.")

@@ -48,6 +48,22 @@ class Nothing:
         return {MEMORY: machine.memory.bandwidth, MATRIX: machine.matrix_rate}
 
 
+@dataclass(frozen=True)
+class Operations:
+    """A kernel that somebody has counted: `count` vector operations a tile, as wide as the machine's vectors are."""
+
+    count: float
+
+    def __str__(self) -> str:
+        return f"ops:{self.count:g}"
+
+    def demands(self, format: WeightFormat, density: float) -> dict[str, float]:
+        return {MEMORY: tile_bytes(format, density), VECTOR: self.count, MATRIX: 1.0}
+
+    def rates(self, machine: Machine) -> GeneralRates:
+        return {MEMORY: machine.memory.bandwidth, VECTOR: machine.vector_rate, MATRIX: machine.matrix_rate}
+
+
 def _count(operations: float, *cells: Cells, why: str = "") -> Fitted:
     return Fitted(operations, "operation", cells, why)
 
@@ -154,12 +170,14 @@ def _binomial(count: int, share: float) -> NDArray[np.float64]:
 
 
 def parse_decompressor(text: str) -> Decompressor:
-    """`none`, `libxsmm`, `deca` or `deca:wW:lL`."""
+    """`none`, `libxsmm`, `ops:N`, `deca` or `deca:wW:lL`."""
     if text == "none":
         return Nothing()
     if text == "libxsmm":
         return Libxsmm()
+    if operations := re.fullmatch(r"ops:(\d{1,6}(?:\.\d{1,6})?)", text):
+        return Operations(float(operations[1]))
     sizes = re.fullmatch(r"deca(?::w(\d{1,3}):l(\d{1,3}))?", text.lower())
     if sizes is None:
-        raise ValueError(f"{text!r} is no decompressor; take none, libxsmm, kernels, deca or deca:w32:l8, say")
+        raise ValueError(f"{text!r} is no decompressor; take none, libxsmm, kernels, ops:38, deca or deca:w32:l8, say")
     return Deca(int(sizes[1]), int(sizes[2])) if sizes[1] else Deca()
