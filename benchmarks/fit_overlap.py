@@ -1,6 +1,8 @@
 """How far memory's time and a core's hide behind each other: fitted to two cells of saved results, checked on the rest.
 
-    python benchmarks/fit_overlap.py benchmarks/results/2026-11-15-neoverse-n1.json --feature asimddp --frequency 2.5e9
+    python benchmarks/fit_overlap.py benchmarks/results/2026-11-18-neoverse-n1.json --feature asimddp --frequency 2.5e9
+    python benchmarks/fit_overlap.py benchmarks/results/2026-11-18-intel-r-xeon-r-processor.json --feature amx_tile \
+        --frequency 2.79e9 --threads 16 --floats bf16
 
 Takes rows of batch 1 that our kernels were counted for. What a call costs beside its weights is that of the smallest
 shape of the file, 192x576, less its limit: saved results have no calls without weights, which `bench linear --predict`
@@ -9,6 +11,7 @@ expected.
 """
 
 import argparse
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +53,8 @@ class Cell:
         return call + self.tiles * expected_time(self.surface, overlap)
 
 
-def cells(records: Sequence[Record], machine: Machine) -> list[Cell]:
+def cells(records: Sequence[Record], machine: Machine, floats: str) -> list[Cell]:
+    """`floats`: what floats are among the activations, float or bf16."""
     values = {(one.command, one.metric, one.labels): one.value for one in records}
     counted = []
     for (command, metric, labels), value in values.items():
@@ -61,7 +65,8 @@ def cells(records: Sequence[Record], machine: Machine) -> list[Cell]:
         limited = machine.changed(memory={"bandwidth": bandwidth})
         one = Contestant(parse_weight(labels["format"]), labels["density"], labels["activations"])
         try:
-            surface = predict(limited, one.format, one.density, Kernel(kernel, one.activations)).surface
+            activations = floats if one.activations == "float" else one.activations
+            surface = predict(limited, one.format, one.density, Kernel(kernel, activations)).surface
         except ValueError:
             continue  # not counted
         counted.append(Cell(str(one), shape, command, value / 1e6, surface))
@@ -74,9 +79,10 @@ def main() -> None:
     parser.add_argument("--feature", required=True, help="what hardware/cores.yaml knows the core by")
     parser.add_argument("--frequency", type=float, required=True, help="hertz")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--floats", choices=["float", "bf16"], default="float", help="the activations' type")
     given = parser.parse_args()
     machine = machine_here("saved", {given.feature}, 1e9, given.threads, given.frequency).changed(cores=given.threads)
-    counted = cells(read_records([given.results]), machine)
+    counted = cells(read_records([given.results]), machine, given.floats)
     calls = {cell.name: cell.measured - cell.expected(1.0) for cell in counted if cell.shape == CALL}
     usual = sorted(calls.values())[len(calls) // 2]
 
@@ -88,11 +94,15 @@ def main() -> None:
     print(
         f"overlap {overlap:.2f}, in use {machine.overlap:.2f}, fitted to {sum(one.is_fitted for one in counted)} cells"
     )
+    errors = []
     for cell in counted:
         if not cell.is_fitted and cell.shape != CALL:
             expected = cell.expected(machine.overlap, calls.get(cell.name, usual))
             over = f"{cell.measured / cell.expected(1.0):5.2f} {cell.measured / expected:5.2f}"
             print(f"{cell.name:24} {cell.shape:12} {1e6 * cell.measured:9.1f} us  {over}")
+            errors.append(abs(cell.measured / expected - 1))
+    near = sum(error <= 0.15 for error in errors)
+    print(f"{near} of {len(errors)} within 15 %, median error {100 * statistics.median(errors):.0f} %")
 
 
 if __name__ == "__main__":

@@ -14,12 +14,13 @@ from ..hardware import Machine, MachineError
 from .decompressors import tile_bytes
 from .domains import FRONT_END, MATRIX, MEMORY, VECTOR
 
-INTEGER, FLOATS, HALVES, PAIRS, TILES, INTEGER_TILES = (
+INTEGER, FLOATS, HALVES, PAIRS, TILES, GROUPS, INTEGER_TILES = (
     "linear_f32_i8_int",
     "linear_f32_f32_any",
     "linear_f32_f16_any",
     "linear_f32_bf16_any",
     "linear_f32_bf16_any_tiles",
+    "linear_f32_bf16_any_groups",
     "linear_f32_i8_int_tiles",
 )
 
@@ -91,11 +92,13 @@ COUNTS = (
     Counted(f"{INTEGER}/avx512_vnni", "mxfp4", False, "float", 71, 7, 31, 121),
     Counted(f"{INTEGER}/avx512_vnni", "mxfp4", False, "bf16", 58, 5, 23, 99),
     Counted(f"{INTEGER}/avx512_vbmi2", "int8:row", True, "int8", 30, 6, 24, 104),
+    Counted(f"{INTEGER}/avx512_vbmi2", "int8:row", False, "bf16", 39, 4, 27, 92),
     Counted(f"{INTEGER}/avx512_vbmi2", "mxfp4", False, "float", 63, 7, 31, 113),
     Counted(f"{INTEGER}/avx512_vbmi2", "mxfp4", False, "bf16", 50, 5, 23, 91),
     Counted(f"{INTEGER}/avx512_vbmi2", "mxfp4", True, "float", 73, 17, 43, None, (32, 0)),
     Counted(f"{INTEGER}/avx512_vbmi2", "mxfp4", True, "bf16", 60, 15, 35, None, (32, 0)),
     Counted(f"{INTEGER}/avx512_vbmi2", "int4:g32", True, "int8", 41, 16, 30, None, (32, 0)),
+    Counted(f"{PAIRS}/avx512_bf16", "bf16", False, "float", 16, 0, 32, 100),
     Counted(f"{PAIRS}/avx512_bf16", "bf16", True, "float", 32, 0, 48, 180),
     Counted(f"{PAIRS}/avx512_bf16", "e4m3", False, "float", 80, 16, 24, 124),
     Counted(f"{HALVES}/amx", "fp16", False, "bf16", 22, 0, 33, 81),
@@ -107,8 +110,15 @@ COUNTS = (
     Counted(f"{HALVES}/amx", "nf4:g64", False, "bf16", 73.5, 1, 26.5, 120.5),
     Counted(f"{TILES}/amx", "mxfp4", False, "float", 53.1, None, 14, matrix=1),
     Counted(f"{TILES}/amx", "int4:g32", False, "float", 162.1, None, 65, matrix=1),
-    Counted("linear_f32_bf16_any_groups/amx", "int4:g32", False, "float", 51, None, 49, matrix=1),
+    Counted(f"{GROUPS}/amx", "int4:g32", False, "float", 51, None, 49, matrix=1),
+    Counted(f"{GROUPS}/amx", "nf4:g64", False, "float", 41.5, None, 29, matrix=1),
+    Counted(f"{TILES}/amx", "bf16", False, "float", 0.1, 0, 16, matrix=1),
     Counted(f"{TILES}/amx", "bf16", True, "float", 17.1, None, 32, matrix=1),
+    Counted(f"{TILES}/amx", "bf8", False, "float", 63.1, 14, 13, matrix=1),
+    Counted(f"{TILES}/amx", "bf8", True, "float", 81.1, 21, 22, matrix=1),
+    Counted(f"{TILES}/amx", "e4m3", False, "float", 63.1, 14, 13, matrix=1),
+    Counted(f"{TILES}/amx", "int8:row", False, "float", 101.1, 37, 17, matrix=1),
+    Counted(f"{INTEGER_TILES}/amx", "int8:row", False, "int8", 0.8, 0, 8, matrix=0.5),
     Counted(f"{INTEGER_TILES}/amx", "int8:row", True, "int8", 16.8, None, 10, matrix=0.5),
     Counted(f"{INTEGER_TILES}/amx", "int4:g32", False, "int8", 42, None, 21, matrix=1),
 )
