@@ -113,10 +113,19 @@ class Libxsmm:
         return {**rates, MATRIX: machine.matrix_rate}
 
 
+CODE_BITS = 8  # DECA, section 6.1: the widest codes that tables take
+TABLE_ENTRIES, SUB_TABLES = 1 << CODE_BITS, 4  # a table has an entry a code, in four parts with a read port each
+
+
+def table_lookups(bits: int) -> int:
+    """Codes of `bits` ≤ 8 bits that one table looks up in a cycle: one of eight bits, two of seven, four of fewer."""
+    return min(TABLE_ENTRIES >> bits, SUB_TABLES)
+
+
 @dataclass(frozen=True)
 class Deca:
-    """A near-core decompression engine a core: `width` weights leave it in a cycle at most, looked up in `tables`
-    tables of 256 values, each of which serves four codes of at most six bits or two of seven at once."""
+    """A near-core decompression engine per core: at most `width` weights leave it in a cycle, looked up in `tables`
+    tables of 256 values."""
 
     width: int = 32
     tables: int = 8
@@ -132,9 +141,7 @@ class Deca:
 
     def lookups(self, bits: int) -> int:
         """Codes of `bits` that are looked up in a cycle; 16-bit weights skip the tables."""
-        if bits > 8:
-            return self.width
-        return self.tables * (1 if bits == 8 else 2 if bits == 7 else 4)
+        return self.width if bits > CODE_BITS else self.tables * table_lookups(bits)
 
     def operations(self, format: WeightFormat, density: float) -> float:
         """Expected cycles a tile: one for each vector operation, and the bubbles between them."""

@@ -14,6 +14,9 @@ class Events:
     compares: of exponents, or of counters with zero.
     converts: integers to floating point, or floating point to a narrower one.
     float_multiplies, float_adds: a fused multiply-add is one of each.
+    lookups: codes looked up in tables. crossbar_moves: values that a crossbar carries.
+    line_reads, line_writes: accesses of a memory by its whole port. requests, searches: entries written into a load
+    unit's CAM, and searches of it.
     """
 
     plane_adds: int = 0
@@ -25,6 +28,17 @@ class Events:
     converts: int = 0
     float_multiplies: int = 0
     float_adds: int = 0
+    lookups: int = 0
+    crossbar_moves: int = 0
+    line_reads: int = 0
+    line_writes: int = 0
+    requests: int = 0
+    searches: int = 0
+
+    def __add__(self, other: "Events") -> "Events":
+        counts = Counter(vars(self))
+        counts.update(vars(other))
+        return Events(**counts)
 
 
 class Counted:
