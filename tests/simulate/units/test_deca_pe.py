@@ -83,7 +83,7 @@ def test_cycles_and_events_are_those_of_the_formulas(run):
     matrix, engine, latency, sqq_lines = run
     tiles = list(compressed_tiles(matrix))
     result = Pe(matrix.format.element, engine, sqq_lines).decompress(tiles, latency)
-    assert result.finished == deca_pe.cycles(tiles, engine, latency, sqq_lines)
+    assert result.finished == deca_pe.cycles(tiles, engine, latency, sqq_lines=sqq_lines)
     assert result.cycles == result.finished[-1] and is_equal(matrix, result.values)
     assert result.events == sum((deca_pe.events(tile, engine) for tile in tiles), Events())
     lookups = engine.lookups(matrix.format.element.bits)
@@ -99,12 +99,17 @@ def test_a_squash_leaves_nothing_behind(run, first, gap):
     tiles = list(compressed_tiles(matrix))
     squashes = [first, first + gap]
     result = Pe(matrix.format.element, engine, sqq_lines).decompress(tiles, latency, squashes)
-    expected: list[int] = []
-    for begin, end in zip([0, *squashes], [*squashes, None], strict=True):
-        left, done = tiles[len(expected) :], len(expected)
-        fresh = deca_pe.cycles(left, engine, lambda tile, line, done=done: latency(tile + done, line), sqq_lines)
-        expected += [begin + cycle for cycle in fresh if end is None or begin + cycle < end]
+    expected = deca_pe.cycles(tiles, engine, latency, squashes, sqq_lines)
     assert result.finished == expected and is_equal(matrix, result.values)
+
+
+def test_cycles_of_squashed_tiles_by_hand():
+    """The first tile is done in cycle 25; squashed in cycle 30, the second starts from nothing."""
+    tiles = [CompressedTile(4, np.zeros(512, np.int64))] * 2
+    alone = deca_pe.cycles(tiles[1:], Deca(), lambda tile, line: 5)[0]
+    assert deca_pe.cycles(tiles, Deca(), lambda tile, line: 5) == [alone, alone + 16] == [25, 41]
+    assert deca_pe.cycles(tiles, Deca(), lambda tile, line: 5, [30]) == [25, 30 + 25]
+    assert deca_pe.cycles(tiles, Deca(), lambda tile, line: 5, [30, 25]) == [30 + 25, 30 + 41]
 
 
 def test_a_squash_empties_every_stage():

@@ -16,9 +16,11 @@ all tiles in the element, whatever their stage; they are called again in the nex
 `cycles` and `events` are formulas that the stepped element is tested against.
 """
 
+import sys
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -57,12 +59,30 @@ def operation_cycles(window: int, lookups: int) -> int:
     return max(-(-window // lookups), 1)
 
 
-def cycles(tiles: Sequence[CompressedTile], engine: Deca, latency: Latency, sqq_lines: int = SQQ_LINES) -> list[int]:
-    """The cycle in which the core reads the last row of each tile, without a squash."""
+def cycles(
+    tiles: Sequence[CompressedTile],
+    engine: Deca,
+    latency: Latency,
+    squash_at: Collection[int] = (),
+    sqq_lines: int = SQQ_LINES,
+) -> list[int]:
+    """The cycle in which the core reads the last row of each tile: after a squash, what is left takes as long as in an
+    element that was never used."""
+    finished: list[int] = []
+    for begin, end in pairwise([0, *sorted(squash_at), sys.maxsize]):
+        left = _unsquashed(tiles, len(finished), engine, latency, sqq_lines)
+        finished += [begin + cycle for cycle in left if begin + cycle < end]
+    return finished
+
+
+def _unsquashed(
+    tiles: Sequence[CompressedTile], first: int, engine: Deca, latency: Latency, sqq_lines: int
+) -> list[int]:
+    """Of all tiles from the `first` on, from the cycle in which they are called."""
     finished: list[int] = []
     free = 1  # the first cycle in which the next vOp can enter
-    for index, tile in enumerate(tiles):
-        begin = finished[index - LOADERS] + 1 if index >= LOADERS else 1
+    for index, tile in enumerate(tiles[first:], first):
+        begin = finished[-LOADERS] + 1 if len(finished) >= LOADERS else 1
         lines = _Lines(tile, [begin + line + latency(index, line) for line in range(tile.lines)], sqq_lines)
         written, codes = [], 0
         for window in tile.windows(engine.width):
