@@ -1,16 +1,20 @@
 """What gates, flip-flops and memories cost, and how that scales from one technology to another.
 
-Constants are of 45 nm at 0.9 V. Scaling follows Stillmaker and Baas 2017, "Scaling equations for the accurate
-prediction of CMOS device performance": area factors, and a·V² + b·V + c for the energy of a switch. Nodes between
-theirs are interpolated on logarithmic axes.
+Constants are of 45 nm at 0.9 V, but for memories that CACTI was run for (`cacti.json`, by benchmarks/cacti). Scaling
+follows Stillmaker and Baas 2017, "Scaling equations for the accurate prediction of CMOS device performance": area
+factors, and a·V² + b·V + c for the energy of a switch. Nodes between theirs are interpolated on logarithmic axes.
 """
 
 import bisect
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 BASE_NODE, BASE_VOLTAGE = 45, 0.9
+CACTI = Path(__file__).parent / "cacti.json"
 
 AREA_FROM_45: dict[float, float] = {45: 1.0, 32: 0.46, 20: 0.059 / 0.28, 16: 0.19, 7: 0.059}
 ENERGY: dict[float, tuple[float, float, float]] = {
@@ -41,6 +45,41 @@ PARTS: dict[str, Part] = {
     "fp16_multiply": Part(1640, 1.1),
     "fp32_add": Part(4184, 0.9),
 }
+
+
+@dataclass(frozen=True)
+class Memory:
+    """One memory by CACTI: mm², pJ of one access by its whole port, mW of leakage, ns; at `node` nm and `voltage`."""
+
+    node: float
+    voltage: float
+    area: float
+    read_energy: float
+    write_energy: float
+    leakage: float
+    gate_leakage: float
+    access_time: float
+    search_energy: float = 0.0
+
+    def area_at(self, node: float) -> float:
+        return self.area * area_scale(node) / area_scale(self.node)
+
+    def energy_at(self, energy: float, node: float, voltage: float) -> float:
+        """pJ of an access, one of this memory's energies."""
+        return energy * energy_scale(node, voltage) / energy_scale(self.node, self.voltage)
+
+    def leakage_at(self, node: float, voltage: float) -> float:
+        """mW, assumed to go with the width of gates, as the side of an area does, and with the voltage."""
+        width = math.sqrt(area_scale(node) / area_scale(self.node))
+        return (self.leakage + self.gate_leakage) * width * voltage / self.voltage
+
+
+@cache
+def cacti(name: str) -> Memory:
+    """The memory of that name in `cacti.json`."""
+    kept = json.loads(CACTI.read_text("utf-8"))
+    return Memory(kept["node"], kept["voltage"], **kept["memories"][name])
+
 
 CACHE_BYTES, CACHE_BITS, CACHE_ENERGY = 8192, 64, 10.0  # Horowitz: 10 pJ for 64 bits of an 8 KB cache
 
