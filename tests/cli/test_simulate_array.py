@@ -1,3 +1,5 @@
+import math
+
 import pytest
 
 from tilepress.records import Record, to_json
@@ -33,27 +35,60 @@ def test_lists(call, call_for_records):
     assert call_for_records("simulate", "array", "--list").has("title", design="tender")
 
 
-def test_compare_with_a_front(call, call_for_records, tmp_path):
-    rounded = [({}, 15.0), ({"activations": "bfp:g64:m8"}, 15.1), ({"activations": "bfp:g64:m4"}, 20.0)]
-    rounded.append(({"activations": "bfp:g32:m8", "kv": "bfp4"}, 15.6))
-    rounded.append(({"statistic": "standard_error"}, 0.5))
-    known = {"model": "smollm2-135m", "text": "wikitext2"}
+def losses(path, formats, **labels):
+    """A file of losses by window: formats → nats of each."""
+    known = {"model": "smollm2-135m", "text": "wikitext2", "tokens": 128} | labels
     records = [
-        Record("perplexity", known | formats, value, "", "measured", "here", "tilepress eval smollm2-135m")
-        for formats, value in rounded
+        Record("loss", known | dict(one) | {"window": number}, value, "nat", "measured", "here", "measuring")
+        for one, values in formats.items()
+        for number, value in enumerate(values)
     ]
-    path = tmp_path / "quality.json"
     path.write_text(to_json(records))
-    options = ("--model", "smollm2-135m", "--tokens", "128,256", "--quality", path)
+    return path
+
+
+PLAIN, ANDA_8, ANDA_4 = (), (("activations", "bfp:g64:m8"),), (("activations", "bfp:g64:m4"),)
+HARMONIA = (("activations", "bfp:g32:m8"), ("kv", "bfp4"), ("smoothing", "hybrid"))
+LOSSES = {PLAIN: [3.0, 2.8], ANDA_8: [3.001, 2.801], ANDA_4: [3.3, 3.1], HARMONIA: [3.04, 2.84]}
+
+
+def test_compare_with_a_front(call, call_for_records, tmp_path):
+    options = ("--tokens", "64,256", "--quality", losses(tmp_path / "quality.json", LOSSES))
     figure = call_for_records("simulate", "compare", *options)
     assert figure("time", design="deca", model="SmolLM2-135M", stage="decode", tokens=256) > 0
-    assert figure("energy", design="figna", stage="prefill", tokens=128) > 0
-    assert figure("loss", design="anda", activations="bfp:g64:m4", kv="fp16") == pytest.approx(100 / 3)
-    assert figure("on_front", design="harmonia", activations="bfp:g32:m8", kv="bfp4") is True
+    assert figure("energy", design="figna", stage="prefill", tokens=64) > 0
+    ruined = {"design": "anda", "activations": "bfp:g64:m4", "kv": "fp16", "model": "SmolLM2-135M", "tokens": 128}
+    assert figure("loss", **ruined) == pytest.approx(100 * math.expm1(0.3))
+    assert figure("loss", statistic="standard_error", **ruined) == pytest.approx(0, abs=1e-9)
+    assert figure("on_front", design="harmonia", activations="bfp:g32:m8", kv="bfp4+hybrid") is True
     page = tmp_path / "designs.html"
     shown = call("simulate", "compare", "anda", "harmonia", *options, "--page", page).stdout
-    assert "on the front" in shown and "prefill, 256 tokens" in shown
+    assert "on the front" in shown and "SmolLM2-135M, a prompt of 128 tokens" in shown
+    assert "more than 2 standard errors; there are 2." in shown
     assert "filled: on the front" in page.read_text() and "decode: energy" in page.read_text()
+
+
+def test_losses_and_costs_are_of_the_same_model(call, tmp_path):
+    path = losses(tmp_path / "quality.json", LOSSES)
+    done = call("simulate", "compare", "anda", "--quality", path, "--model", "llama3.2-3b")
+    assert done.returncode == 1 and "the losses are of smollm2-135m, and their costs must be, too" in done.stderr
+    done = call("simulate", "compare", "anda", "--tokens", "64", "--quality", path, "--model", "SmolLM2-135M")
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize(
+    "formats, message",
+    [
+        ({}, "holds no losses by window; python benchmarks/activations.py makes such records"),
+        ({ANDA_8: [3.0, 2.8]}, "lacks the losses without rounding"),
+        ({PLAIN: [3.0], ANDA_8: [3.0]}, "every format needs the same windows, two at least"),
+        ({PLAIN: [3.0, 2.8, 2.9], ANDA_8: [3.0, 2.8]}, "every format needs the same windows"),
+        ({PLAIN: [3.0, 2.8], (("model", "llama-7b"),): [3.0, 2.8]}, "several models, texts or lengths of windows"),
+    ],
+)
+def test_losses_that_do_not_compare(call, tmp_path, formats, message):
+    done = call("simulate", "compare", "anda", "--quality", losses(tmp_path / "quality.json", formats))
+    assert done.returncode == 1 and message in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -68,7 +103,7 @@ def test_compare_with_a_front(call, call_for_records, tmp_path):
         (["compare", "--tokens", "2K"], "--tokens needs lengths with commas between"),
         (["compare", "--area", "-1"], "area is above 0, not -1"),
         (["compare", "--area", "1e-9"], "no unit of anda"),
-        (["compare", "--quality", "none.json"], "holds no records of `tilepress eval`"),
+        (["compare", "--quality", "none.json"], "none.json holds no losses by window"),
     ],
 )
 def test_errors(call, arguments, message):

@@ -1,6 +1,7 @@
 """`tilepress simulate array` and `compare`: accelerators for block floating point and their rivals."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from ..hardware import Accelerator
     from ..records import Label
     from ..simulate.arrays import Result, Task
-    from ..simulate.arrays.compare import Figures, Measured, Point, Setting
+    from ..simulate.arrays.compare import Figures, Setting
 
 Model = Annotated[str, typer.Option(help="A model by its name, or a Hugging Face folder or config.json.")]
 Activations = Annotated[str, typer.Option("--acts", help="bfp:g32:m8, or anda:7,7,6,5, of arrays that take them.")]
@@ -93,7 +94,9 @@ def compare(
     machines: Annotated[
         list[str] | None, typer.Argument(help="Accelerators, and deca: a CPU with it. The four designs if none.")
     ] = None,
-    model: Model = "llama3.2-3b",
+    model: Annotated[
+        str | None, typer.Option(help="As of `array`; llama3.2-3b if not given, or that of --quality.")
+    ] = None,
     tokens: Annotated[str, typer.Option(help="Lengths of prompts.")] = "2048,8192,32768,131072",
     batch: Batch = 1,
     acts: Activations = "anda:8,8,8,8",
@@ -105,7 +108,7 @@ def compare(
     area: Annotated[float, typer.Option(help="mm² of every array; 0 leaves them as they come.")] = 0.41,
     quality: Annotated[
         Path | None,
-        typer.Option(help="Records of `tilepress eval --acts … --kv … --smoothing …`: adds a Pareto front."),
+        typer.Option(help="Losses of a model by window and format (benchmarks/activations.py): adds a Pareto front."),
     ] = None,
     page: Annotated[Path | None, typer.Option(help="Write plots to this HTML file.")] = None,
     json: Json = False,
@@ -113,19 +116,22 @@ def compare(
     """Accelerators and a CPU with DECA side by side: one model, one technology, arrays of one size, one memory.
 
     The CPU keeps its 56 cores and its clock; what cores and caches cost in energy and area is not in its figures. With
-    --quality, formats whose loss was measured become points with time and energy of the first prompt, one for each
-    machine that takes them; the front is what no other point beats.
+    --quality, formats whose loss was measured become points, one for each machine that takes them, with time and energy
+    of the same model for a prompt as long as a window. The front is what no other point beats; losses differ where they
+    do by more than two standard errors, paired by window.
 
     Example: tilepress simulate compare anda harmonia --tokens 2048,16384
     """
     from ..hardware import read_accelerator
     from ..simulate.arrays.compare import DECA, Setting, points
     from ..simulate.arrays.compare import compare as compare_all
+    from .quality import check_model, print_points, read_quality, record_points
 
+    losses = read_quality(quality) if quality else None
+    simulated = check_model(losses, model) if losses else model or "llama3.2-3b"
     names = machines or ["anda", "harmonia", "figna", DECA]
     setting = Setting(node, voltage, 1e6 * frequency, 1e9 * bandwidth, area=area)
-    recorder, tasks = Recorder("simulated"), _tasks(model, tokens, batch, acts, weights)
-    losses = _losses(quality) if quality else []
+    recorder, tasks = Recorder("simulated"), _tasks(simulated, tokens, batch, acts, weights)
     with progress(json) as bar:
         followed = bar.track(tasks, description="simulating")
         figures = [one for task in followed for one in compare_all(names, [task], setting)]
@@ -133,10 +139,12 @@ def compare(
     for name in arrays:
         _say_regrouped(read_accelerator(name), tasks[0])
     with progress(json) as bar:
-        bar.add_task("simulating formats", total=None, visible=bool(losses))
-        candidates = points(arrays, losses, tasks[0], setting)
+        bar.add_task("simulating formats", total=None, visible=losses is not None)
+        prompt = replace(tasks[0], tokens=losses.tokens) if losses else tasks[0]
+        candidates = points(arrays, losses.measured if losses else [], prompt, setting)
     _record_figures(recorder, tasks[0].model.name, figures)
-    _record_points(recorder, candidates)
+    if losses:
+        record_points(recorder, prompt, candidates)
     if page:
         from ..report import write_page
         from ..report.designs import design_charts, front_chart
@@ -147,8 +155,8 @@ def compare(
         recorder.print_json()
         return
     _print_figures(tasks[0].model.name, figures, setting)
-    if candidates:
-        _print_points(candidates)
+    if losses and candidates:
+        print_points(prompt, candidates)
 
 
 def _say_regrouped(machine: "Accelerator", task: "Task") -> None:
@@ -169,27 +177,6 @@ def _tasks(model: str, tokens: str, batch: int, acts: str, weights: str) -> "lis
     if not all(length.isdecimal() for length in lengths):
         raise ValueError(f"--tokens needs lengths with commas between, 2048,8192 say, not {tokens!r}")
     return [Task(transformer, stage.value, int(length), batch, acts, weights) for stage in Stage for length in lengths]
-
-
-def _losses(path: Path) -> "list[Measured]":
-    """What was lost, from records of evaluations; their labels say which formats they had."""
-    from ..report.reading import read_records
-    from ..simulate.arrays.compare import Measured
-
-    try:
-        records = [one for one in read_records([path]) if one.metric == "perplexity" and "statistic" not in one.labels]
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path} holds no records of `tilepress eval`: {error}") from error
-    perplexities = {_formats(one.labels): one.value for one in records if isinstance(one.value, float | int)}
-    plain = perplexities.get(("", "", ""))
-    if not plain:
-        raise ValueError(f"{path} lacks the perplexity without rounding, which losses are relative to")
-    return [Measured(*formats, 100 * (value / plain - 1)) for formats, value in perplexities.items()]
-
-
-def _formats(labels: "Mapping[str, Label]") -> tuple[str, str, str]:
-    acts, kv, smoothing = (str(labels.get(name, "")) for name in ("activations", "kv", "smoothing"))
-    return acts, kv, smoothing
 
 
 def _record(recorder: Recorder, result: "Result") -> None:
@@ -224,40 +211,6 @@ def _record_figures(recorder: Recorder, model: str, figures: "Sequence[Figures]"
         recorder.add("energy", 1e3 * one.joules, "mJ", **labels)
         recorder.add("energy", 1e3 * one.dram_joules, "mJ", part="DRAM", **labels)
         recorder.add("area", one.mm2, "mm2", **labels)
-
-
-def _record_points(recorder: Recorder, candidates: "Sequence[Point]") -> None:
-    from ..simulate.arrays.compare import front
-
-    best = front(candidates)
-    for one in candidates:
-        labels = {"design": one.machine, "activations": one.activations, "kv": one.kv}
-        recorder.add("loss", one.loss, "%", "measured", **labels)
-        recorder.add("time", 1e3 * one.seconds, "ms", **labels)
-        recorder.add("energy", 1e3 * one.joules, "mJ", **labels)
-        recorder.add("area", one.mm2, "mm2", **labels)
-        recorder.add("on_front", one in best, **labels)
-
-
-def _print_points(candidates: "Sequence[Point]") -> None:
-    from ..simulate.arrays.compare import front
-
-    best = front(candidates)
-    rows = [
-        [
-            one.machine,
-            one.activations,
-            one.kv,
-            f"{one.loss:+.2f}",
-            figure_text(1e3 * one.seconds),
-            figure_text(1e3 * one.joules),
-            figure_text(one.mm2),
-            "yes" if one in best else "",
-        ]
-        for one in sorted(candidates, key=lambda one: one.joules)
-    ]
-    columns = ["machine", "activations", "KV cache", "loss %", "ms", "mJ", "mm2", "on the front"]
-    print_table("Formats and machines, by energy", columns, rows, words=3)
 
 
 def _print_figures(model: str, figures: "Sequence[Figures]", setting: "Setting") -> None:

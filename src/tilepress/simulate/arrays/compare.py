@@ -4,8 +4,10 @@ Arrays are given the same area, technology, clock and memories. The CPU keeps it
 memory bandwidth; of its energy only what memory and its engines take is known, of its area the engines.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from statistics import mean, stdev
 
 from ...formats import parse_weight
 from ...formats.kv import parse_kv
@@ -25,6 +27,7 @@ DECA = "deca"
 WEIGHTS = 20_000_000  # of the GeMM that stands for all
 PICOJOULE = 1e-12
 MATRIX_ROWS = 16  # that a matrix operation takes at once
+ERRORS = 2  # standard errors beyond which a difference of losses counts
 
 
 @dataclass(frozen=True)
@@ -113,41 +116,64 @@ def _cpu_attention(task: Task, machine: Machine) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a format of activations, and of keys and values, costs a model: % of its perplexity. Empty: as they are."""
+    """What a format of activations, and of keys and values, costs a model. Empty: as they are. `excess`: nats per token
+    more than with nothing rounded, window by window; the windows are the same for all formats."""
 
     activations: str
     kv: str
     smoothing: str
-    loss: float
+    excess: tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class Point:
-    """A machine with a format of activations and of keys and values, and what it takes. `loss`: of perplexity, in %,
-    measured."""
+    """A machine with a format of activations and of keys and values, and what it takes. `excess`: see `Measured`."""
 
     machine: str
     activations: str
     kv: str
-    loss: float
+    excess: tuple[float, ...]
     seconds: float
     joules: float
     mm2: float
 
     @property
-    def costs(self) -> tuple[float, float, float, float]:
-        return self.loss, self.seconds, self.joules, self.mm2
+    def loss(self) -> float:
+        """% of perplexity."""
+        return 100 * math.expm1(mean(self.excess))
+
+    @property
+    def loss_error(self) -> float:
+        """Standard error of `loss`, to first order: of the excess over windows."""
+        return 100 * math.exp(mean(self.excess)) * standard_error(self.excess)
 
 
 def front(points: Sequence[Point]) -> list[Point]:
-    """Those that no other beats in one thing without being worse in another."""
+    """Those that no other beats in one thing without being worse in another. In loss, a point is better or worse than
+    another only if their difference, paired by window, exceeds two standard errors."""
     return [one for one in points if not any(_beats(other, one) for other in points)]
 
 
 def _beats(one: Point, other: Point) -> bool:
-    better = [mine < theirs for mine, theirs in zip(one.costs, other.costs, strict=True)]
-    worse = [mine > theirs for mine, theirs in zip(one.costs, other.costs, strict=True)]
-    return any(better) and not any(worse)
+    signs = [loss_sign(one, other)]
+    signs += [_sign(getattr(one, cost) - getattr(other, cost)) for cost in ("seconds", "joules", "mm2")]
+    return min(signs) < 0 and max(signs) <= 0
+
+
+def loss_sign(one: Point, other: Point) -> int:
+    """-1 where `one` loses less than `other` beyond noise, 1 where it loses more, 0 where windows cannot tell."""
+    differences = [mine - theirs for mine, theirs in zip(one.excess, other.excess, strict=True)]
+    difference = mean(differences)
+    return _sign(difference) if abs(difference) > ERRORS * standard_error(differences) else 0
+
+
+def standard_error(values: Sequence[float]) -> float:
+    """Of their mean; they count as independent."""
+    return stdev(values) / math.sqrt(len(values))
+
+
+def _sign(difference: float) -> int:
+    return (difference > 0) - (difference < 0)
 
 
 def takes(machine: Accelerator, activations: str, kv: str) -> bool:
@@ -183,5 +209,5 @@ def _point(machine: Accelerator, measured: Measured, task: Task) -> Point:
     asked = replace(task, activations=measured.activations if is_block else task.activations, kv=measured.kv)
     result = simulate(machine, asked)
     kv = (measured.kv or machine.kv) + (f"+{measured.smoothing}" if measured.smoothing else "")
-    figures = (measured.loss, result.seconds, result.joules, result.mm2)
+    figures = (measured.excess, result.seconds, result.joules, result.mm2)
     return Point(machine.name, measured.activations or "fp16", kv, *figures)
