@@ -40,3 +40,8 @@ def test_smoothing_is_folded_into_a_copy(study):
     smoothed = {one: losses(study, "bfp:g32:m8", "bfp:m2", one) for one in ("offline", "online", "hybrid")}
     assert none not in smoothed.values() and len({tuple(one) for one in smoothed.values()}) == 3
     assert losses(study) == plain
+
+
+def test_one_format_for_all_layers(study):
+    with pytest.raises(ValueError, match="all layers have one format here"):
+        losses(study, "anda:7,7,6,5")

@@ -12,8 +12,11 @@ from ...evaluate import Windowing
 from ...evaluate.kv_studies import Cache
 from ...evaluate.perplexity import batch_losses
 from ...evaluate.windows import plan
+from ...formats import BFP, Anda, AndaSearch, parse_activations
 from ...formats.kv import is_folded, of_cache
-from ...models.study_model import round_activations
+from ...models.blocks import all_linear_layers, output_layer
+from ...nn import with_activations
+from ...nn.emulation import Named
 from ...nn.kv_emulation import emulate_kv
 from ..item import Track
 from .kv_cache import KvStudy
@@ -45,10 +48,19 @@ def window_losses(study: KvStudy, formats: Formats, track: Track) -> list[float]
 
 @contextmanager
 def _rounded(model: Any, formats: Formats) -> Iterator[None]:
-    round_activations(model, formats.activations or "fp")
-    emulate_kv(model, formats.kv or "none", of_cache(formats.smoothing or "none"))
-    try:
-        yield
-    finally:
-        round_activations(model, "fp")
-        emulate_kv(model, "none")
+    with with_activations(model, _layer_formats(model, formats.activations)):
+        emulate_kv(model, formats.kv or "none", of_cache(formats.smoothing))
+        try:
+            yield
+        finally:
+            emulate_kv(model, "none")
+
+
+def _layer_formats(model: Any, activations: str) -> dict[str, BFP | Named]:
+    """Every linear layer but the output layer → `activations`."""
+    format = parse_activations(activations or "fp")
+    if format == "fp":
+        return {}
+    if isinstance(format, Anda | AndaSearch):
+        raise ValueError(f"all layers have one format here, bfp:gN:mN, int8 or bf16, not {format}")
+    return {name: format for name in all_linear_layers(model) if name != output_layer(model)}
