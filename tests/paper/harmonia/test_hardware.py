@@ -40,3 +40,20 @@ def test_shares_by_length():
 def test_units_and_converter():
     assert reproduced("harmonia/converter")["online quantiser over BFP converter", "area"].value > 3
     assert reproduced("harmonia/fig17")["M8W4", "largest area efficiency"].state == "matches"
+
+
+def test_energy_by_part():
+    cells = reproduced("harmonia/fig18")
+    assert all(one.state == "matches" for one in cells.values() if one.paper is not None)
+    for scope in ("linear", "joint"):
+        for machine in ("harmonia", "fp16-fp16", "anda-m4"):
+            parts = [cells[f"{scope}, {machine}", part].value for part in ("compute", "SRAM", "DRAM")]
+            assert sum(parts) == pytest.approx(cells[f"{scope}, {machine}", "total"].value)
+        assert cells[f"{scope}, fp16-fp16", "total"].value == cells[f"{scope}, fp16-fp16", "speed-up"].value == 1
+
+
+def test_a_breakdown_s_total_is_the_efficiency_of_figure_16():
+    breakdown, linear = reproduced("harmonia/fig18"), reproduced("harmonia/fig16-linear")
+    saving, speed = (linear["over fp16-fp16", one].value for one in ("energy efficiency", "speed-up"))
+    assert breakdown["linear, harmonia", "total"].value == pytest.approx(1 / saving, rel=0.02)
+    assert breakdown["linear, harmonia", "speed-up"].value == pytest.approx(speed)

@@ -8,20 +8,11 @@ from tilepress.paper.studies import kv_cache
 
 def test_every_table_is_complete():
     paper = read_paper("harmonia")
-    assert len(paper.values("table1")) == 10 * 5 and len(paper.values("longbench")) == 5 * 5
+    assert len(paper.values("table1")) == 10 * 5
 
 
 def test_storage_is_what_the_paper_says():
     assert {one.state for one in reproduced("harmonia/storage").values()} == {"matches"}
-
-
-def test_means_of_table_2():
-    cells = reproduced("harmonia/table2-means")
-    assert {one.column: one.state for one in cells.values()} == {
-        "below Omniquant": "matches",
-        "above KIVI-q": "matches",
-        "above naive": "matches",
-    }
 
 
 def test_all_activations(model):
@@ -89,4 +80,5 @@ def test_table_1(model):
     ours = {row: one.value for (row, column), one in cells.items() if column == f"{model['model']}, perplexity"}
     assert list(ours) == ["Full", *tables.METHODS]
     assert abs(ours["Anda-m8"] / ours["Omniquant"] - 1) < 0.01 < abs(ours["Anda-m4"] / ours["Omniquant"] - 1)
+    assert abs(ours["FIGNA"] / ours["Omniquant"] - 1) < 1e-3
     assert cells["Full", "OPT-6.7B, perplexity"].paper == 10.86

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 from transformers.utils import logging
 
-from ...evaluate import Accuracy, Divergence, Estimate, Windowing, accuracy, read_task, tokenize
+from ...evaluate import Accuracy, Divergence, Estimate, Question, Windowing, accuracy, read_task, tokenize
 from ...evaluate.kv_studies import Cache, Setting, judge
 from ...evaluate.retrieval import retrieval
 from ...formats.kv import is_folded, parse_kv
@@ -61,11 +61,12 @@ class KvStudy:
         return ask(track=partial(_under, track, what), smoothed=smoothed)
 
     def accuracy(self, cache: Cache, task: str, items: int, track: Track) -> Accuracy:
-        """Of the model with that cache, which has nothing folded, on the first `items` of a task."""
-        subject, what = self.subject, f"{task}, {cache}"
-        with cache.emulated(subject.model):
-            questions = read_task(task)[:items]
-            return accuracy(subject.model, subject.tokenizer, questions, self.sizes.batch, partial(_under, track, what))
+        """Of the model with that cache, on the first `items` of a task."""
+        questions = _questions(task)[:items]
+        tokenizer, what = self.subject.tokenizer, f"{task}, {cache}"
+        model = self.smoothed(cache, track) if is_folded(cache.smoothing) else self.subject.model
+        with cache.emulated(model):
+            return accuracy(model, tokenizer, questions, self.sizes.batch, partial(_under, track, what))
 
     @cached_property
     def tokens(self) -> Tensor:
@@ -95,6 +96,14 @@ class KvStudy:
 
 def _under(track: Track, what: str, sequence: Sequence[Any]) -> Iterable[Any]:
     return track(sequence, what)
+
+
+def _questions(task: str) -> list[Question]:
+    """NotPossible where the task is not here."""
+    try:
+        return read_task(task)
+    except TextUnavailableError as error:
+        raise NotPossible(str(error)) from error
 
 
 def load_kv_study(model: str, weights: str, text: str, device: str, sizes: Sizes) -> KvStudy:

@@ -10,11 +10,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ...item import Ours
+from ...options import Subject
 
 if TYPE_CHECKING:
     from ....evaluate import Divergence
 
 ACTIVATIONS = "bfp:g32:m8"  # all but the cache's, as the paper settles on
+QUANTIZED = Subject(weights="int4:g128")  # of tables I and II
 WIDE = ":hi8:initial32:local64"
 ACCURACY, PERPLEXITY, KL, TOP = "relative accuracy", "perplexity", "KL divergence", "same most likely token"
 
@@ -26,6 +28,14 @@ def cache(format: str, smoothing: str = "none", activations: str = "fp", smoothe
     from ....evaluate.kv_studies import Cache
 
     return Cache(format, smoothing, activations, smoothed)
+
+
+def recipe_cache(activations: str) -> Any:
+    """That of the recipe `harmonia`."""
+    from ....models.recipe import read_recipe
+
+    recipe = read_recipe("harmonia").kv_cache
+    return cache(recipe.format, recipe.smoothing, activations)
 
 
 def cache_named(text: str) -> Any:
