@@ -9,7 +9,7 @@ Every format is kept as soon as it is there: interrupted, the same command goes 
 import argparse
 import datetime
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 from run import RESULTS, processor, read, write
@@ -42,17 +42,17 @@ def main() -> None:
     study = load_kv_study(MODEL, "", TEXT, "cpu", sizes)
     for formats in POINTS:
         records = read(path)
-        if not any(one.command == command and one.labels.items() >= labels(formats).items() for one in records):
+        if not any(one.command == command and formats_of(one) == formats for one in records):
             write(path, [*records, *measured(study, formats, command)])
 
 
-def labels(formats: Formats) -> dict[str, Any]:
-    """Empty ones, too: a label that is not there says as much, but finds every record."""
-    return {"model": MODEL, "text": TEXT, **asdict(formats)}
+def formats_of(record: Record) -> Formats:
+    return Formats(*(str(record.labels.get(one.name, "")) for one in fields(Formats)))
 
 
 def measured(study: KvStudy, formats: Formats, command: str) -> list[Record]:
-    of_all = {**labels(formats), "tokens": study.sizes.tokens}
+    named = {name: format for name, format in asdict(formats).items() if format}
+    of_all = {"model": MODEL, "text": TEXT, **named, "tokens": study.sizes.tokens}
     return [
         Record("loss", {**of_all, "window": number}, loss, "nat", "measured", machine(), command)
         for number, loss in enumerate(window_losses(study, formats, track))
