@@ -2,7 +2,7 @@
 
     python benchmarks/fit_overlap.py benchmarks/results/2026-11-18-neoverse-n1.json --feature asimddp --frequency 2.5e9
     python benchmarks/fit_overlap.py benchmarks/results/2026-11-18-intel-r-xeon-r-processor.json --feature amx_tile \
-        --frequency 2.79e9 --threads 16 --floats bf16
+        --frequency 2.79e9 --cores 8 --floats bf16
 
 Takes rows of batch 1 that our kernels were counted for. What a call costs beside its weights is that of the smallest
 shape of the file, 192x576, less its limit: saved results have no calls without weights, which `bench linear --predict`
@@ -78,10 +78,10 @@ def main() -> None:
     parser.add_argument("results", type=Path)
     parser.add_argument("--feature", required=True, help="what hardware/cores.yaml knows the core by")
     parser.add_argument("--frequency", type=float, required=True, help="hertz")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--floats", choices=["float", "bf16"], default="float", help="the activations' type")
     given = parser.parse_args()
-    machine = machine_here("saved", {given.feature}, 1e9, given.threads, given.frequency).changed(cores=given.threads)
+    machine = machine_here("saved", {given.feature}, 1e9, given.cores, given.frequency).changed(cores=given.cores)
     counted = cells(read_records([given.results]), machine, given.floats)
     calls = {cell.name: cell.measured - cell.expected(1.0) for cell in counted if cell.shape == CALL}
     usual = sorted(calls.values())[len(calls) // 2]

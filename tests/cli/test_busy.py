@@ -23,6 +23,7 @@ def machine(monkeypatch):
         monkeypatch.setattr(bench, "read_bandwidth", lambda threads: 1e9 * next(given))
         monkeypatch.setattr(linear, "_readings", lambda nbytes, times: (1e9 * readings[0], 1e9 * readings[1]))
         monkeypatch.setattr(here, "measure_frequency", lambda: 2.5e9)
+        monkeypatch.setattr(here, "cores_are_shared", lambda threads: False)
 
     return set_up
 

@@ -1,7 +1,7 @@
 import pytest
 
 from tilepress.formats import parse_weight
-from tilepress.hardware import MachineError, machine_names, read_machine, write_machine
+from tilepress.hardware import MachineError, here, machine_names, read_machine, write_machine
 from tilepress.hardware.here import machine_here, measure_frequency, physical_cores
 from tilepress.roofsurface import Nothing, predict
 from tilepress.roofsurface.decompressors import Operations
@@ -122,3 +122,19 @@ def test_a_written_machine_is_read_back(name, tmp_path):
 def test_the_frequency_is_one_that_processors_have():
     assert 0.3e9 < measure_frequency(repeats=3) < 8e9
     assert physical_cores() >= 0
+
+
+def test_threads_that_share_cores(monkeypatch):
+    """A virtual machine that calls 16 threads of 8 cores cores is seen through by their rates."""
+    seconds = {1: 1.0, 16: 1.9}
+    monkeypatch.setattr(here, "_wide_time", seconds.__getitem__)
+    assert here.cores_are_shared(16) and not here.cores_are_shared(1)
+    seconds[16] = 1.2
+    assert not here.cores_are_shared(16)
+    monkeypatch.setattr(here, "physical_cores", lambda: 16)
+    machine = machine_here("this one", {"amx_tile"}, 36e9, threads=16, frequency=2.5e9, shared=True)
+    assert machine.cores == 8 and machine.sources["cores"] == "measured: threads share cores"
+
+
+def test_the_rate_of_threads_is_measured():
+    assert 0 < here._wide_time(2) < 60

@@ -65,12 +65,13 @@ def with_readings(machine: "Machine", idleness: "Idleness") -> "Machine":
 
 
 def measured_machine(threads: int | None, bandwidth: float) -> "Machine":
-    """The machine at hand with this bandwidth, its frequency measured now."""
+    """The machine at hand with this bandwidth, its frequency and whether threads share cores measured now."""
     import torch
 
     from .. import kernels
-    from ..hardware.here import machine_here, measure_frequency
+    from ..hardware.here import cores_are_shared, machine_here, measure_frequency
     from ..records import machine
 
     count = threads or torch.get_num_threads()
-    return machine_here(machine(), kernels.cpu_features(), bandwidth, count, measure_frequency())
+    measured = (bandwidth, count, measure_frequency(), cores_are_shared(count))
+    return machine_here(machine(), kernels.cpu_features(), *measured)
