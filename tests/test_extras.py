@@ -124,9 +124,8 @@ def test_doctor_leaves_out_what_it_cannot_measure():
     done = tilepress("doctor", "--json")
     metrics = {record["metric"] for record in json.loads(done.stdout)}
     assert {"active_isa", "read_bandwidth"} <= metrics and "cpu_frequency" not in metrics
-    assert done.stderr == (
-        "measuring the frequency of this processor needs the lab extra: pip install 'tilepress[lab]'\n"
-    )
+    told = [line for line in done.stderr.splitlines() if "this machine is busy" not in line]  # which it may be
+    assert told == ["measuring the frequency of this processor needs the lab extra: pip install 'tilepress[lab]'"]
 
 
 def test_a_model_is_compressed_run_and_evaluated(tmp_path):
