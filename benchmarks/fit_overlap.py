@@ -45,8 +45,12 @@ class Cell:
 
     @property
     def is_fitted(self) -> bool:
-        names, shape, command = FITTED
-        return self.name in names and self.shape == shape and command in self.command
+        return self.is_like_fitted and FITTED[2] in self.command
+
+    @property
+    def is_like_fitted(self) -> bool:
+        """The same kernel and shape, whichever command measured it: no test of what was fitted."""
+        return self.name in FITTED[0] and self.shape == FITTED[1]
 
     def expected(self, overlap: float, call: float = 0.0) -> float:
         """Seconds."""
@@ -96,7 +100,7 @@ def main() -> None:
     )
     errors = []
     for cell in counted:
-        if not cell.is_fitted and cell.shape != CALL:
+        if not cell.is_like_fitted and cell.shape != CALL:
             expected = cell.expected(machine.overlap, calls.get(cell.name, usual))
             over = f"{cell.measured / cell.expected(1.0):5.2f} {cell.measured / expected:5.2f}"
             print(f"{cell.name:24} {cell.shape:12} {1e6 * cell.measured:9.1f} us  {over}")
