@@ -139,7 +139,7 @@ DISTRIBUTIONS = (
             "The cells compare with tokens between, which was settled after both were seen: the first tokens take more "
             "than half of all attention, and what is left for the last ones is less than an even share.",
         ),
-        seconds=15,
+        seconds=25,
     ),
     PAPER.item(
         "fig9",
