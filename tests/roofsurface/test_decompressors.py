@@ -7,6 +7,7 @@ from tilepress.formats import parse_weight
 from tilepress.hardware import MachineError, read_machine
 from tilepress.kernels import active_isa, linear_kernel
 from tilepress.roofsurface import Deca, Libxsmm, Nothing, bubbles, parse_decompressor, tile_bytes
+from tilepress.roofsurface.decompressors import LIBXSMM_COUNTS, table_lookups
 from tilepress.roofsurface.kernels import COUNTS, Kernel, floats_as, isa_of, isas_of, kernel_on
 
 BF8, BF16, MXFP4 = map(parse_weight, ("bf8", "bf16", "mxfp4"))
@@ -51,6 +52,8 @@ def test_an_engine_shares_its_tables_among_narrow_codes():
     assert [engine.lookups(bits) for bits in (8, 7, 6, 4, 1, 16)] == [8, 16, 32, 32, 32, 32]
     assert engine.operations(BF8, 1) == 64 and engine.operations(MXFP4, 1) == 16 and engine.operations(BF16, 0.5) == 16
     assert Deca(8, 4).operations(BF8, 1) == 128
+    assert [table_lookups(bits) for bits in range(1, 9)] == [4, 4, 4, 4, 4, 4, 2, 1]
+    assert Deca() == Deca(32, 8)
 
 
 def test_libxsmm_has_what_the_paper_says_and_no_more():
@@ -60,6 +63,38 @@ def test_libxsmm_has_what_the_paper_says_and_no_more():
     assert Libxsmm().operations(MXFP4, 0.5) - Libxsmm().operations(MXFP4, 1) == sparse - dense  # an estimate
     with pytest.raises(ValueError, match="nobody has counted libxsmm's operations for sparse int2:g32"):
         Libxsmm().operations(parse_weight("int2:g32"), 0.5)
+
+
+def test_libxsmm_counts_one_by_one():
+    """Literally, so that none changes unseen."""
+    counts = {key: count.value for key, count in LIBXSMM_COUNTS.items()}
+    assert counts == {(16, True): 100, (8, True): 142, (8, False): 114, (4, False): 195, (4, True): 223}
+
+
+def test_libxsmm_with_wider_vectors():
+    """Section 8.1: a quarter of the operations; of instructions, accesses of a cache line each stay: 3 for 16 rows."""
+    normal, wide = Libxsmm(), Libxsmm(vector_bits=2048)
+    assert wide.operations(BF8, 0.3) == 142 / 4 and wide.demands(BF8, 0.3)["vector"] == 142 / 4
+    assert normal.instructions(BF8, 0.3, 2.7) == pytest.approx(2.7 * 142)
+    assert wide.instructions(BF8, 0.3, 2.7) == pytest.approx(48 + (2.7 * 142 - 48) / 4)
+    assert wide.instructions(BF16, 1, 2.7) == 0
+    machine = read_machine("spr-hbm").changed(vector={"bits": 2048})
+    assert wide.rates(machine)["vector"] == 280e9 and parse_decompressor("libxsmm", machine) == wide
+    assert parse_decompressor("libxsmm", read_machine("spr-hbm")) == normal
+    assert parse_decompressor("libxsmm", read_machine("a100-80gb-pcie")) == normal
+
+
+def test_libxsmm_with_other_vectors_than_were_counted():
+    with pytest.raises(MachineError, match="spr-hbm has vectors of 512 bits; these operations of libxsmm are of 1024"):
+        Libxsmm(vector_bits=1024).rates(read_machine("spr-hbm"))
+    narrow = read_machine("spr-hbm").changed(vector={"bits": 256})
+    with pytest.raises(MachineError, match="vectors of 256 bits; these operations of libxsmm are of 512"):
+        Libxsmm().rates(narrow)
+    for bits in (256, 768, 0):
+        with pytest.raises(ValueError, match=f"counted with AVX-512: vectors have 512 bits or a multiple, not {bits}"):
+            Libxsmm(vector_bits=bits)
+    with pytest.raises(ValueError, match="not 256"):
+        parse_decompressor("libxsmm", narrow)
 
 
 def test_names():

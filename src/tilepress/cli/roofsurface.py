@@ -136,7 +136,7 @@ def _decompressor(
     from ..roofsurface.kernels import isa_of, kernel_on
 
     if name != "kernels":
-        return parse_decompressor(name)
+        return parse_decompressor(name, machine)
     here, auto = machine.name == "here", activations == "auto"
     fitting = "int8" if isinstance(format.element, Integer) else "float" if here else "bf16"
     chosen = fitting if auto else activations

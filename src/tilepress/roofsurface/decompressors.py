@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..evidence import Cells, Fitted
 from ..formats import WeightFormat
-from ..hardware import Machine
+from ..hardware import Machine, MachineError
 from ..hardware.machine import TILE_WEIGHTS
 from .domains import MATRIX, MEMORY, VECTOR
 
@@ -81,14 +81,28 @@ LIBXSMM_COUNTS: dict[tuple[int, bool], Fitted] = {
 }
 
 
+LIBXSMM_BITS = 512  # of the vectors that operations were counted with
+# Assumed, from what section 2.4 tells of libxsmm: codes, mask and store for each of a tile's 16 rows of 64 bytes.
+LINE_ACCESSES = 3 * 16
+
+
 @dataclass(frozen=True)
 class Libxsmm:
     """Intel's kernels: a sequence of AVX-512 instructions writes tiles into a double buffer that AMX reads.
 
-    `faster`: how many times as many vector operations a second as the machine has.
+    `faster`: how many times as many vector operations a second as the machine has. `vector_bits`: 512, or more, as
+    section 8.1 has it: of so many times fewer iterations, only accesses to memory remain, a cache line each.
     """
 
     faster: float = 1.0
+    vector_bits: int = LIBXSMM_BITS
+
+    def __post_init__(self) -> None:
+        if self.vector_bits < LIBXSMM_BITS or self.vector_bits % LIBXSMM_BITS:
+            raise ValueError(
+                f"libxsmm's operations were counted with AVX-512: vectors have 512 bits or a multiple, not "
+                f"{self.vector_bits}; a deca decompressor needs no vectors, and kernels are counted for others"
+            )
 
     def __str__(self) -> str:
         return "libxsmm"
@@ -97,6 +111,7 @@ class Libxsmm:
         return {MEMORY: tile_bytes(format, density), VECTOR: self.operations(format, density), MATRIX: 1.0}
 
     def operations(self, format: WeightFormat, density: float) -> float:
+        """Of the vector units, for a tile."""
         if format.element.bits == 16 and density == 1:
             return 0.0
         count = LIBXSMM_COUNTS.get((format.element.bits, density < 1))
@@ -106,11 +121,26 @@ class Libxsmm:
                 f"nobody has counted libxsmm's operations for {sparse}{format}: it has dense and sparse 8- and 4-bit "
                 "and sparse 16-bit weights; a deca decompressor takes every format"
             )
-        return count.value
+        return count.value / self._wider
+
+    def instructions(self, format: WeightFormat, density: float, per_operation: float) -> float:
+        """Of the core, for a tile, where each operation on 512 bits comes with `per_operation` instructions in all.
+        Wider vectors need fewer, but access as many lines."""
+        operations = self._wider * self.operations(format, density)
+        return LINE_ACCESSES + (per_operation * operations - LINE_ACCESSES) / self._wider if operations else 0.0
 
     def rates(self, machine: Machine) -> GeneralRates:
+        if machine.vector is not None and machine.vector.bits != self.vector_bits:
+            raise MachineError(
+                f"{machine.name} has vectors of {machine.vector.bits} bits; these operations of libxsmm are of "
+                f"{self.vector_bits}: take another decompressor"
+            )
         rates = {MEMORY: machine.memory.bandwidth, VECTOR: self.faster * machine.vector_rate}
         return {**rates, MATRIX: machine.matrix_rate}
+
+    @property
+    def _wider(self) -> float:
+        return self.vector_bits / LIBXSMM_BITS
 
 
 CODE_BITS = 8  # DECA, section 6.1: the widest codes that tables take
@@ -176,12 +206,12 @@ def _binomial(count: int, share: float) -> NDArray[np.float64]:
     return np.asarray(np.exp(chances))
 
 
-def parse_decompressor(text: str) -> Decompressor:
-    """`none`, `libxsmm`, `ops:N`, `deca` or `deca:wW:lL`."""
+def parse_decompressor(text: str, machine: Machine | None = None) -> Decompressor:
+    """`none`, `libxsmm` (with the vectors of `machine`), `ops:N`, `deca` or `deca:wW:lL`."""
     if text == "none":
         return Nothing()
     if text == "libxsmm":
-        return Libxsmm()
+        return Libxsmm(vector_bits=machine.vector.bits) if machine and machine.vector else Libxsmm()
     if operations := re.fullmatch(r"ops:(\d{1,6}(?:\.\d{1,6})?)", text):
         return Operations(float(operations[1]))
     sizes = re.fullmatch(r"deca(?::w(\d{1,3}):l(\d{1,3}))?", text.lower())

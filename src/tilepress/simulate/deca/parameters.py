@@ -58,7 +58,9 @@ CHOICES: dict[str, Choice] = {
         "attention costs what all query heads read, noticed when OPT-66B was up to 96 % off",
         (Cells("deca/table6", "OPT-66B, *"),),
     ),
-    "area_and_power": Choice("the rule for ports, the crossbar's layout, 22 nm interpolated, six bits", (TABLE_3,)),
+    "area_and_power": Choice(
+        "CACTI's error correction and devices, the crossbar's layout, 22 nm interpolated, six bits", (TABLE_3,)
+    ),
 }
 
 
@@ -74,4 +76,3 @@ PAGE_LINES = 64  # of 64 bytes in a page of 4 KiB
 TRAINING = 2  # accesses in a page before Intel's L2 streamer prefetches; Intel Optimization Reference Manual
 PREFETCH_QUEUE = 32  # lines that wait for room among the misses; PREFETCH_MAX_QUEUE_LENGTH in Sniper, DECA's simulator
 DEGREE = 5  # DECA, section 8.3: tiles ahead, the degree of its evaluation
-MEMORY_OPERATIONS_PER_ROW = 3  # assumed: codes, mask and store of a row, from what section 2.4 tells of libxsmm

@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...hardware import Caches, Machine, MachineError
-from ...roofsurface import Deca, Libxsmm
+from ...roofsurface import VECTOR, Deca, Libxsmm
+from ...roofsurface.decompressors import LIBXSMM_BITS
 from .parameters import (
     DEGREE,
     LOADERS,
-    MEMORY_OPERATIONS_PER_ROW,
     PAGE_LINES,
     PREFETCH_QUEUE,
     QUEUE,
@@ -67,16 +67,13 @@ class Software:
 
     def cycles(self, machine: Machine, work: Workload) -> int:
         """Of one core for one tile."""
-        operations = Libxsmm().operations(work.format, work.density)
+        libxsmm = Libxsmm(vector_bits=LIBXSMM_BITS * (4 if self.vectors == "wider" else 1))
+        operations = libxsmm.operations(work.format, work.density)
         if not operations:
             raise ValueError(f"{work.format} needs no decompression; take the baseline")
-        instructions = fitted("instructions_per_vector_operation") * operations
-        units = machine.vector_rate / machine.cycles_per_second
-        if self.vectors == "more":
-            units *= 4
-        elif self.vectors == "wider":
-            memory = MEMORY_OPERATIONS_PER_ROW * TILE_LINES
-            operations, instructions = operations / 4, memory + (instructions - memory) / 4
+        each = fitted("instructions_per_vector_operation")
+        instructions = libxsmm.instructions(work.format, work.density, each)
+        units = Libxsmm(4 if self.vectors == "more" else 1).rates(machine)[VECTOR] / machine.cycles_per_second
         return round(max(operations / units, instructions / (machine.issue or 1)) / fitted("software_vector_share"))
 
     def plan(self, machine: Machine, work: Workload) -> Plan:
