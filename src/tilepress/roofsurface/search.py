@@ -12,8 +12,9 @@ from ..hardware import Machine
 from .decompressors import Deca
 from .domains import MATRIX, MEMORY, VECTOR, bounds, limits
 
-WIDTHS = (8, 16, 32, 64)
-TABLES = (4, 8, 16, 32, 64)
+WIDTHS = (1, 2, 4, 8, 16, 32, 64)  # those that divide a tile, up to the largest of section 8.2
+TABLES = range(1, 65)
+POWERS_OF_TWO = (1, 2, 4, 8, 16, 32, 64)  # tables as the paper's engines have them, and its sum over W / L cycles
 NEGLIGIBLE = 0.01  # share of its speed that a kernel may lose to an engine that is called enough
 Kernel = tuple[WeightFormat, float]
 
