@@ -65,6 +65,12 @@ def test_libxsmm_has_what_the_paper_says_and_no_more():
         Libxsmm().operations(parse_weight("int2:g32"), 0.5)
 
 
+def test_every_tile_is_one_matrix_operation():
+    for decompressor, vector in ((Nothing(), None), (Deca(), 16), (Libxsmm(), 195)):
+        demands = decompressor.demands(MXFP4, 1)
+        assert demands["matrix"] == 1 and demands["memory"] == 272 and demands.get("vector") == vector
+
+
 def test_libxsmm_counts_one_by_one():
     """Literally, so that none changes unseen."""
     counts = {key: count.value for key, count in LIBXSMM_COUNTS.items()}

@@ -35,6 +35,7 @@ def test_area_of_every_structure():
 def test_energy_of_a_busy_tile():
     """Of its 8 lines, 6 are of codes; 16 vOps of 32 lookups, moves, multiplications and twice as many additions."""
     parts, counts = tile_energy(busiest()), events(busiest(), Deca())
+    assert busiest().windows(32) == [32] * 16
     assert counts.requests == 8 and counts.lookups == counts.crossbar_moves == counts.float_multiplies == 512
     memories = 22 * (10.7773 + 11.3889) + 8 * (0.57311 + 1.30624 + 0.457583)
     bits = 512 + 16 * 16 + 6 * 512  # bitmask, sixteen scales, lines at the head of the SQQ

@@ -12,6 +12,7 @@ import numpy as np
 from ...hardware.machine import TILE_WEIGHTS
 from ...hardware.technology import PARTS, Memory, area_scale, cacti, energy_scale
 from ...roofsurface import Deca
+from ...tiles.layout import BLOCK_NEURONS
 from ..units.deca_arithmetic import VALUE_BITS
 from ..units.deca_pe import LOADERS, events, operation_cycles
 from ..units.deca_tile import LINE_BITS, CompressedTile
@@ -75,9 +76,9 @@ def leakage(engine: Deca = PUBLISHED) -> dict[str, float]:
 
 def busiest() -> CompressedTile:
     """A tile that keeps every part at work: a bitmask of ones, a code for each weight, a scale for each neuron."""
-    ones = np.ones(TILE_WEIGHTS, np.float32)
-    codes = np.zeros(TILE_WEIGHTS, np.int64)
-    return CompressedTile(CODE_BITS, codes, ones > 0, ones, group_lines=1, group_entries=16)
+    ones = np.ones(TILE_WEIGHTS, np.int64)
+    scales, mask = ones.astype(np.float32), ones.astype(np.bool_)
+    return CompressedTile(CODE_BITS, ones, mask, scales, group_lines=1, group_entries=BLOCK_NEURONS)
 
 
 def tile_energy(tile: CompressedTile, engine: Deca = PUBLISHED) -> dict[str, float]:
