@@ -10,21 +10,38 @@ SMALL = ("--model", "smollm2-135m", "--tokens", 128)
 def test_array(call, call_for_records):
     figure = call_for_records("simulate", "array", "harmonia", *SMALL, "--each")
     run = {"design": "harmonia", "model": "SmolLM2-135M", "stage": "prefill", "tokens": 128, "batch": 1}
-    assert figure("time", **run) > 0 and figure("area", **run) == pytest.approx(3.86, abs=0.05)
-    parts = [one.value for one in figure.records if one.metric == "energy" and "part" in one.labels]
-    assert len(parts) > 1 and sum(parts) == pytest.approx(figure("energy"))
-    assert "harmonia, " in figure("bound", product="q 128x576x576")
+    for mapping in ("pinned", "best"):
+        run["mapping"] = mapping
+        assert figure("time", **run) > 0 and figure("area", **run) == pytest.approx(3.86, abs=0.05)
+        of_run = [one for one in figure.records if one.metric == "energy" and one.labels["mapping"] == mapping]
+        parts = [one.value for one in of_run if "part" in one.labels]
+        assert len(parts) > 1 and sum(parts) == pytest.approx(figure("energy", **run))
+    assert figure("energy", mapping="best") < figure("energy", mapping="pinned")
     done = call("simulate", "array", "anda", *SMALL, "--stage", "decode", "--acts", "anda:7,7,6,5")
-    assert done.returncode == 0 and "utilisation" in done.stdout
+    assert done.returncode == 0 and "utilisation" in done.stdout and "pinned" in done.stdout and "best" in done.stdout
 
 
-def test_mantissas_and_orders_change_time_and_traffic(call_for_records):
-    def figure(metric, *arguments):
-        return call_for_records("simulate", "array", *arguments, *SMALL, "--scope", "linear")(metric)
+def test_each_product_has_time_energy_and_traffic(call, call_for_records):
+    figure = call_for_records("simulate", "array", "harmonia", *SMALL, "--each", "--mapping", "pinned")
+    products = {one.labels["product"] for one in figure.records if "product" in one.labels}
+    assert "q 128x576x576" in products and "harmonia, 64 × 64" in figure("bound", product="q 128x576x576")
+    for metric in ("time", "energy", "dram"):
+        assert sum(figure(metric, product=one) for one in products) == pytest.approx(figure(metric))
+    assert all(0 < figure("utilisation", product=one) <= 100 for one in products)
+    shown = call("simulate", "array", "harmonia", *SMALL, "--each").stdout
+    assert "GB of DRAM" in shown and "bound by" in shown and "q 128x576x576" in shown
+
+
+def test_mantissas_orders_and_mappings_change_time_and_traffic(call_for_records):
+    def figure(metric, *arguments, mapping="pinned"):
+        options = ("--scope", "linear", "--mapping", mapping)
+        return call_for_records("simulate", "array", *arguments, *SMALL, *options)(metric)
 
     assert figure("time", "anda", "--acts", "bfp:g64:m4") < figure("time", "anda", "--acts", "bfp:g64:m8")
     rows, columns = (figure("dram", "harmonia", "--order", order) for order in ("row-major", "column-major"))
     assert rows != columns
+    least = {goal: figure("energy", "anda", "--objective", goal, mapping="best") for goal in ("time", "energy")}
+    assert least["energy"] < least["time"]
 
 
 def test_lists(call, call_for_records):
@@ -56,7 +73,7 @@ def test_compare_with_a_front(call, call_for_records, tmp_path):
     options = ("--tokens", "64,256", "--quality", losses(tmp_path / "quality.json", LOSSES))
     figure = call_for_records("simulate", "compare", *options)
     assert figure("time", design="deca", model="SmolLM2-135M", stage="decode", tokens=256) > 0
-    assert figure("energy", design="figna", stage="prefill", tokens=64) > 0
+    assert figure("energy", design="figna", mapping="best", stage="prefill", tokens=64) > 0
     ruined = {"design": "anda", "activations": "bfp:g64:m4", "kv": "fp16", "model": "SmolLM2-135M", "tokens": 128}
     assert figure("loss", **ruined) == pytest.approx(100 * math.expm1(0.3))
     assert figure("loss", statistic="standard_error", **ruined) == pytest.approx(0, abs=1e-9)
@@ -119,20 +136,22 @@ def test_a_buffer_too_small(call, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("machine", "acts", "instead"),
+    ("machine", "acts", "refused"),
     [
-        ("anda", "bfp:g32:m8", "anda computes in groups of 64, so bfp:g32:m8 is simulated as bfp:g64:m8"),
-        ("harmonia", "anda:g64:8,8,8,8", "harmonia computes in groups of 32"),
+        ("anda", "bfp:g32:m8", "anda computes in groups of 64, not of 32: give bfp:g64:m8, or mantissas alone"),
+        ("harmonia", "anda:g64:8,8,8,8", "harmonia computes in groups of 32, not of 64: give anda:g32:8,8,8,8"),
+        ("figna", "bfp:g32:m8", "figna takes activations in fp16, not bfp:g32:m8: leave --acts out"),
+        ("tender", "anda:8,8,8,8", "tender takes activations in int8"),
         ("harmonia", "bfp:g32:m8", None),
         ("harmonia", "anda:8,8,8,8", None),
-        ("figna", "bfp:g32:m8", None),
+        ("figna", "fp16", None),
     ],
 )
-def test_a_group_of_another_size_than_the_machine_s_is_said(call, machine, acts, instead):
+def test_activations_that_a_machine_does_not_take_are_refused(call, machine, acts, refused):
     done = call("simulate", "array", machine, "--acts", acts, *SMALL)
-    assert done.returncode == 0 and (instead in done.stderr if instead else "note" not in done.stderr)
+    assert done.returncode == (1 if refused else 0) and (refused or "") in done.stderr
 
 
-def test_compare_says_it_for_each_machine(call):
+def test_compare_refuses_them_for_each_machine(call):
     done = call("simulate", "compare", "anda", "harmonia", "--acts", "bfp:g64:m8", *SMALL)
-    assert done.stderr.count("note: harmonia computes in groups of 32") == 1 and "note: anda" not in done.stderr
+    assert done.returncode == 1 and "harmonia computes in groups of 32, not of 64" in done.stderr

@@ -8,18 +8,45 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .output import Json, Recorder, figure_text, print_table, progress, show_declared, show_figures
+from .output import Json, Recorder, figure_text, metric_text, print_table, progress, show_declared
 
 if TYPE_CHECKING:
     from ..hardware import Accelerator
     from ..records import Label
-    from ..simulate.arrays import Result, Task
+    from ..simulate.arrays import Mapper, Result, Task
     from ..simulate.arrays.compare import Figures, Setting
+    from ..simulate.arrays.plan import Order as Given
 
 Model = Annotated[str, typer.Option(help="A model by its name, or a Hugging Face folder or config.json.")]
-Activations = Annotated[str, typer.Option("--acts", help="bfp:g32:m8, or anda:7,7,6,5, of arrays that take them.")]
+ACTIVATIONS = "anda:8,8,8,8"
+Activations = Annotated[
+    str | None,
+    typer.Option("--acts", help="bfp:g32:m8, or anda:7,7,6,5, of arrays that take them; eight bits if not given."),
+]
 Weights = Annotated[str, typer.Option(help="int4:g128, say; of INT8 machines int8.")]
 Batch = Annotated[int, typer.Option(help="Sequences at once.")]
+
+
+class MappingKind(StrEnum):
+    pinned = "pinned"
+    best = "best"
+
+
+class Objective(StrEnum):
+    time = "time"
+    energy = "energy"
+    edp = "edp"
+
+
+MappingOption = Annotated[
+    MappingKind | None,
+    typer.Option(
+        help="Tiles and their order: pinned as the machine's description has them, or the best. Both if not given."
+    ),
+]
+ObjectiveOption = Annotated[
+    Objective, typer.Option(help="Of the best mapping: least time, energy, or energy times delay, of each product.")
+]
 
 
 class Stage(StrEnum):
@@ -44,7 +71,7 @@ def array(
     stage: Annotated[Stage, typer.Option(help="A whole prompt, or the token after it.")] = Stage.prefill,
     tokens: Annotated[int, typer.Option(help="Of the prompt.")] = 2048,
     batch: Batch = 1,
-    acts: Activations = "anda:8,8,8,8",
+    acts: Activations = None,
     weights: Weights = "int4:g128",
     kv: Annotated[str, typer.Option(help="Format of keys and values; the machine's own if not given.")] = "",
     scope: Annotated[Scope, typer.Option(help="Which products count.")] = Scope.all,
@@ -52,8 +79,12 @@ def array(
     products_only: Annotated[
         bool, typer.Option("--products-only", help="What follows the array takes no time, as in the papers.")
     ] = False,
-    order: Annotated[Order | None, typer.Option(help="Of tiles, instead of the machine's own.")] = None,
-    each: Annotated[bool, typer.Option("--each", help="Show every product, and what bounds it.")] = False,
+    mapping: MappingOption = None,
+    objective: ObjectiveOption = Objective.edp,
+    order: Annotated[Order | None, typer.Option(help="Of tiles, instead of the machine's own, or of both.")] = None,
+    each: Annotated[
+        bool, typer.Option("--each", help="Show every product: its time, energy, traffic, tile, and what bounds it.")
+    ] = False,
     list_machines: Annotated[bool, typer.Option("--list", help="Only list machines.")] = False,
     fitted: Annotated[
         bool, typer.Option("--fitted", help="Only list what was fitted, and what was chosen with which cells in sight.")
@@ -75,19 +106,26 @@ def array(
     from ..simulate.layers import find_transformer
 
     design = read_accelerator(machine)
-    formats = (acts, weights, kv)
+    _check_taken(design, acts)
+    formats = (acts or ACTIVATIONS, weights, kv)
     task = Task(find_transformer(model), stage.value, tokens, batch, *formats, scope.value, head, products_only)
     with progress(json) as bar:
         bar.add_task("simulating", total=None)
-        result = simulate(design, task, order.value if order else None)
-    _say_regrouped(design, task)
+        results: dict[str, Result] = {
+            one.name: simulate(design, task, one) for one in _mappers(mapping, objective, order)
+        }
     labels = {"design": design.name, "model": task.model.name, "stage": stage.value}
     recorder = Recorder("simulated", **labels, tokens=tokens, batch=batch)
-    _record(recorder, result)
+    for name, result in results.items():
+        _record(recorder, result, name)
+        if each:
+            _record_each(recorder, result, name)
+    if json:
+        recorder.print_json()
+        return
+    _print_results(f"{design.name}, {task.model.name}, {stage.value} {tokens}, batch {batch}", recorder, list(results))
     if each:
-        _record_each(recorder, result)
-    title = f"{design.name}, {task.model.name}, {stage.value} {tokens}, batch {batch}"
-    show_figures(recorder, title, (*labels, "tokens", "batch"), json)
+        _print_each(results)
 
 
 def compare(
@@ -99,13 +137,15 @@ def compare(
     ] = None,
     tokens: Annotated[str, typer.Option(help="Lengths of prompts.")] = "2048,8192,32768,131072",
     batch: Batch = 1,
-    acts: Activations = "anda:8,8,8,8",
+    acts: Activations = None,
     weights: Weights = "int4:g128",
     node: Annotated[float, typer.Option(help="nm of all arrays.")] = 16,
     voltage: Annotated[float, typer.Option(help="Of all arrays.")] = 0.8,
     frequency: Annotated[float, typer.Option(help="MHz of all arrays.")] = 285,
     bandwidth: Annotated[float, typer.Option(help="GB/s of everybody's memory.")] = 256,
     area: Annotated[float, typer.Option(help="mm² of every array; 0 leaves them as they come.")] = 0.41,
+    mapping: MappingOption = None,
+    objective: ObjectiveOption = Objective.edp,
     quality: Annotated[
         Path | None,
         typer.Option(help="Losses of a model by window and format (benchmarks/activations.py): adds a Pareto front."),
@@ -122,7 +162,6 @@ def compare(
 
     Example: tilepress simulate compare anda harmonia --tokens 2048,16384
     """
-    from ..hardware import read_accelerator
     from ..simulate.arrays.compare import DECA, Setting, points
     from ..simulate.arrays.compare import compare as compare_all
     from .quality import check_model, print_points, read_quality, record_points
@@ -131,13 +170,12 @@ def compare(
     simulated = check_model(losses, model) if losses else model or "llama3.2-3b"
     names = machines or ["anda", "harmonia", "figna", DECA]
     setting = Setting(node, voltage, 1e6 * frequency, 1e9 * bandwidth, area=area)
-    recorder, tasks = Recorder("simulated"), _tasks(simulated, tokens, batch, acts, weights)
+    recorder, tasks = Recorder("simulated"), _tasks(simulated, tokens, batch, acts or ACTIVATIONS, weights)
     with progress(json) as bar:
         followed = bar.track(tasks, description="simulating")
-        figures = [one for task in followed for one in compare_all(names, [task], setting)]
+        mappers = _mappers(mapping, objective)
+        figures = [one for task in followed for one in compare_all(names, [task], setting, mappers)]
     arrays = [name for name in names if name != DECA]
-    for name in arrays:
-        _say_regrouped(read_accelerator(name), tasks[0])
     with progress(json) as bar:
         bar.add_task("simulating formats", total=None, visible=losses is not None)
         prompt = replace(tasks[0], tokens=losses.tokens) if losses else tasks[0]
@@ -159,13 +197,18 @@ def compare(
         print_points(prompt, candidates)
 
 
-def _say_regrouped(machine: "Accelerator", task: "Task") -> None:
-    from ..simulate.arrays.workload import regrouped
+def _check_taken(machine: "Accelerator", acts: str | None) -> None:
+    """A format that a machine would not look at is refused."""
+    if acts and acts != machine.stores and machine.stores != "bfp":
+        raise ValueError(f"{machine.name} takes activations in {machine.stores}, not {acts}: leave --acts out")
 
-    instead = regrouped(task, machine)
-    if instead is not None:
-        reason = f"computes in groups of {machine.array.group}, so {task.activations} is simulated as {instead}"
-        typer.echo(f"note: {machine.name} {reason}", err=True)
+
+def _mappers(mapping: MappingKind | None, objective: Objective, order: Order | None = None) -> "list[Mapper]":
+    from ..simulate.arrays import Mapper
+
+    given: Given | None = order.value if order else None
+    pinned, best = Mapper(None, given), Mapper(objective.value, given)
+    return {None: [pinned, best], MappingKind.pinned: [pinned], MappingKind.best: [best]}[mapping]
 
 
 def _tasks(model: str, tokens: str, batch: int, acts: str, weights: str) -> "list[Task]":
@@ -179,34 +222,64 @@ def _tasks(model: str, tokens: str, batch: int, acts: str, weights: str) -> "lis
     return [Task(transformer, stage.value, int(length), batch, acts, weights) for stage in Stage for length in lengths]
 
 
-def _record(recorder: Recorder, result: "Result") -> None:
-    recorder.add("time", 1e3 * result.seconds, "ms")
-    recorder.add("rate", result.operations / result.seconds / 1e12, "TOPS")
-    recorder.add("utilisation", 100 * result.utilisation, "%")
-    recorder.add("dram", result.dram_bytes / 1e9, "GB")
-    recorder.add("power", 1e3 * result.watts, "mW")
-    recorder.add("energy", 1e3 * result.joules, "mJ")
+def _record(recorder: Recorder, result: "Result", mapping: str) -> None:
+    recorder.add("time", 1e3 * result.seconds, "ms", mapping=mapping)
+    recorder.add("rate", result.operations / result.seconds / 1e12, "TOPS", mapping=mapping)
+    recorder.add("utilisation", 100 * result.utilisation, "%", mapping=mapping)
+    recorder.add("dram", result.dram_bytes / 1e9, "GB", mapping=mapping)
+    recorder.add("power", 1e3 * result.watts, "mW", mapping=mapping)
+    recorder.add("energy", 1e3 * result.joules, "mJ", mapping=mapping)
     for part, joules in result.energy.items():
-        recorder.add("energy", 1e3 * joules, "mJ", part=part)
-    recorder.add("area", result.mm2, "mm2")
+        recorder.add("energy", 1e3 * joules, "mJ", mapping=mapping, part=part)
+    recorder.add("area", result.mm2, "mm2", mapping=mapping)
     for part, mm2 in result.area.items():
-        recorder.add("area", mm2, "mm2", part=part)
+        recorder.add("area", mm2, "mm2", mapping=mapping, part=part)
 
 
-def _record_each(recorder: Recorder, result: "Result") -> None:
-    frequency = result.machine.frequency
+def _record_each(recorder: Recorder, result: "Result", mapping: str) -> None:
     for one in result.products:
-        gemm = one.plan.gemm
-        label = f"{gemm.name} {gemm.rows}x{gemm.inputs}x{gemm.columns}"
-        recorder.add("time", 1e3 * one.cycles / frequency, "ms", product=label)
-        bound = f"{one.bound} ({one.plan.machine.name}, {one.plan.order})"
-        recorder.add("bound", bound, product=label)
+        labels: dict[str, Label] = {"mapping": mapping, "product": one.name}
+        recorder.add("time", 1e3 * one.cycles / result.machine.frequency, "ms", **labels)
+        recorder.add("energy", 1e3 * one.joules, "mJ", **labels)
+        recorder.add("dram", one.dram_bytes / 1e9, "GB", **labels)
+        recorder.add("utilisation", 100 * one.utilisation, "%", **labels)
+        recorder.add("bound", f"{one.bound} ({one.plan.machine.name}, {one.plan.tile})", **labels)
+
+
+def _print_results(title: str, recorder: Recorder, mappings: "Sequence[str]") -> None:
+    """One column for each mapping."""
+    known = ("design", "model", "stage", "tokens", "batch", "mapping")
+    rows: dict[tuple[str, str], list[str]] = {}
+    for one in recorder.records:
+        if "product" not in one.labels:
+            rows.setdefault((metric_text(one, known), one.unit), []).append(figure_text(one.value))
+    cells = [[what, *values, unit] for (what, unit), values in rows.items()]
+    print_table(title, ["what", *mappings, "unit"], cells)
+
+
+def _print_each(results: "Mapping[str, Result]") -> None:
+    rows = [
+        [
+            one.name,
+            name,
+            one.plan.tile,
+            one.bound,
+            figure_text(1e3 * one.cycles / result.machine.frequency),
+            figure_text(1e3 * one.joules),
+            figure_text(one.dram_bytes / 1e9),
+            figure_text(100 * one.utilisation),
+        ]
+        for products in zip(*(result.products for result in results.values()), strict=True)
+        for one, (name, result) in zip(products, results.items(), strict=True)
+    ]
+    columns = ["product", "mapping", "tile", "bound by", "ms", "mJ", "GB of DRAM", "utilisation, %"]
+    print_table("Products", columns, rows, words=4)
 
 
 def _record_figures(recorder: Recorder, model: str, figures: "Sequence[Figures]") -> None:
     for one in figures:
-        task: dict[str, Label] = {"model": model, "stage": one.stage, "tokens": one.tokens}
-        labels = {"design": one.design, **task}
+        task: dict[str, Label | None] = {"model": model, "stage": one.stage, "tokens": one.tokens}
+        labels = {"design": one.design, "mapping": one.mapping or None, **task}
         recorder.add("time", 1e3 * one.seconds, "ms", **labels)
         recorder.add("energy", 1e3 * one.joules, "mJ", **labels)
         recorder.add("energy", 1e3 * one.dram_joules, "mJ", part="DRAM", **labels)
@@ -218,6 +291,7 @@ def _print_figures(model: str, figures: "Sequence[Figures]", setting: "Setting")
         [
             f"{one.stage}, {one.tokens} tokens",
             one.design,
+            one.mapping,
             figure_text(1e3 * one.seconds),
             ("> " if one.partly else "") + figure_text(1e3 * one.joules),
             figure_text(1e3 * one.dram_joules),
@@ -226,7 +300,7 @@ def _print_figures(model: str, figures: "Sequence[Figures]", setting: "Setting")
         for one in figures
     ]
     title = f"{model}, {setting.node:g} nm, {setting.bandwidth / 1e9:g} GB/s"
-    print_table(title, ["task", "design", "ms", "mJ", "of memory", "mm2"], rows, words=2)
+    print_table(title, ["task", "design", "mapping", "ms", "mJ", "of memory", "mm2"], rows, words=3)
     for design, note in {one.design: one.partly for one in figures if one.partly}.items():
         print(f"  {design}: {note}")
 

@@ -36,7 +36,7 @@ def _task(labels: Mapping[str, Label]) -> str:
     return ", ".join([*([str(labels["model"])] if "model" in labels else []), *stage, *rest])
 
 
-_TASK = ("model", "stage", "tokens", "batch", "product", "activations", "kv")
+_TASK = ("model", "stage", "tokens", "batch", "mapping", "product", "activations", "kv")
 SHARE_OF_READ = "share of the read bandwidth"
 SHARE = {"share_of_read_bandwidth": SHARE_OF_READ}
 WEIGHTS = ("format", "density", "activations", "library")

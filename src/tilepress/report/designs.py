@@ -33,7 +33,9 @@ def front_chart(points: Sequence[Point]) -> Any:
 
 def _lines(figures: Sequence[Figures], values: Sequence[float]) -> list[Series]:
     lines = []
-    for design in dict.fromkeys(one.design for one in figures):
-        mine = [(one, value) for one, value in zip(figures, values, strict=True) if one.design == design]
-        lines.append(Series(design, [one.tokens for one, _ in mine], [value for _, value in mine]))
+    for design in dict.fromkeys((one.design, one.mapping) for one in figures):
+        mine = [pair for pair in zip(figures, values, strict=True) if (pair[0].design, pair[0].mapping) == design]
+        lines.append(
+            Series(", ".join(filter(None, design)), [one.tokens for one, _ in mine], [value for _, value in mine])
+        )
     return lines

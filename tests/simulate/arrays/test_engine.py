@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 
 from tilepress.hardware import read_accelerator
 from tilepress.simulate.arrays import Gemm, engine
-from tilepress.simulate.arrays.plan import ORDERS, make_plan
+from tilepress.simulate.arrays.plan import ORDERS, pinned_plan
 from tilepress.simulate.arrays.reference import Reference
 from tilepress.simulate.arrays.workload import Operand
 
 MACHINES = {name: read_accelerator(name) for name in ("anda", "harmonia", "fp-fp", "fp16-fp16")}
-INT4 = Operand("int4", 4.125)
+INT4, HALVES = Operand("int4", 4.125), Operand("fp16", 16.0)
 
 
 @st.composite
@@ -27,11 +27,9 @@ def plans(draw):
         machine = machine.changed(converter={"overlapped": overlapped, "values": values})
     kind = Operand("bfp", 9.2, draw(st.integers(1, 8))) if machine.stores == "bfp" else Operand("fp16", 16)
     rows, inputs, columns = draw(st.integers(1, 70)), draw(st.integers(1, 90)), draw(st.integers(1, 150))
-    bits, mantissa = draw(st.sampled_from([(0.0, 0), (9.2, 8), (16.0, 0)]))
-    gemm = Gemm(
-        "any", rows, inputs, columns, 1, kind, INT4, bits, mantissa, draw(st.integers(1, 5)), draw(st.booleans())
-    )
-    return make_plan(machine, gemm, draw(st.sampled_from(ORDERS)))
+    out = draw(st.sampled_from([Operand("fp16", 0.0), Operand("bfp", 9.2, 8), Operand("fp16", 16.0)]))
+    gemm = Gemm("any", rows, inputs, columns, 1, kind, INT4, out, draw(st.integers(1, 5)), draw(st.booleans()))
+    return pinned_plan(machine, gemm, draw(st.sampled_from(ORDERS)))
 
 
 @settings(max_examples=150, deadline=None)
@@ -48,37 +46,37 @@ def test_time_is_between_its_longest_part_and_all_parts_in_turn(plan):
     assert max(parts) <= times.total <= sum(parts) + plan.steps * plan.drain
 
 
-def product(rows=64, inputs=64, columns=64, **more):
-    return Gemm("one", rows, inputs, columns, 1, Operand("bfp", 9, 7), INT4, 16.0, **more)
+def product(rows=64, inputs=64, columns=64, out=HALVES, **more):
+    return Gemm("one", rows, inputs, columns, 1, Operand("bfp", 9, 7), INT4, out, **more)
 
 
 def test_a_product_that_one_tile_holds_is_loaded_computed_drained_and_stored():
-    plan = make_plan(MACHINES["anda"], product(hidden=True))
+    plan = pinned_plan(MACHINES["anda"], product(hidden=True))
     (step,) = [plan.step(0, 0)]
     assert plan.steps == 1 and step.compute == 16 * 8  # 4 × 4 passes of one group, a sign and seven planes
     assert engine.run(plan).total == step.load + step.compute + plan.drain + step.store
 
 
 def test_loading_hides_behind_computing():
-    plan = make_plan(MACHINES["anda"], product(rows=640, inputs=6400, columns=640, hidden=True))
+    plan = pinned_plan(MACHINES["anda"], product(rows=640, inputs=6400, columns=640, hidden=True))
     times = engine.run(plan)
     assert times.memory > 1000 and times.total < 1.01 * times.array
 
 
 def test_a_slow_memory_sets_the_time():
     slow = MACHINES["anda"].changed(memory={"bandwidth": 1e8})
-    times = engine.run(make_plan(slow, product(rows=640, inputs=640, columns=640)))
+    times = engine.run(pinned_plan(slow, product(rows=640, inputs=640, columns=640)))
     assert times.total == pytest.approx(times.memory, rel=0.01) and times.total > 5 * times.array
 
 
 def test_a_converter_that_does_not_overlap_adds_its_time():
-    machine, gemm = MACHINES["anda"], product(rows=320, columns=320, out_mantissa=7)
+    machine, gemm = MACHINES["anda"], product(rows=320, columns=320, out=Operand("bfp", 16.0, 7))
     apart = machine.changed(converter={"overlapped": False})
-    hidden, added = (engine.run(make_plan(one, gemm)) for one in (machine, apart))
+    hidden, added = (engine.run(pinned_plan(one, gemm)) for one in (machine, apart))
     assert added.total >= hidden.total + 20 * hidden.post // 25
 
 
 def test_too_many_steps_are_refused():
-    plan = make_plan(MACHINES["anda"].changed(tile={"rows": 16, "columns": 16}), product(rows=10**6, columns=10**6))
+    plan = pinned_plan(MACHINES["anda"].changed(tile={"rows": 16, "columns": 16}), product(rows=10**6, columns=10**6))
     with pytest.raises(ValueError, match=r"steps are more than .*: take fewer tokens or larger tiles"):
         engine.run(plan)

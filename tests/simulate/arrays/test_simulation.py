@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from tilepress.hardware import MachineError, read_accelerator
-from tilepress.simulate.arrays import FITTED, Task, simulate
+from tilepress.simulate.arrays import FITTED, Gemm, Product, Task, engine, simulate
 from tilepress.simulate.arrays.costs import ARRAY, AUXILIARY, area, auxiliary, fitted_to_area, unit_area
-from tilepress.simulate.arrays.workload import gemms
+from tilepress.simulate.arrays.plan import pinned_plan
+from tilepress.simulate.arrays.workload import Operand, gemms
 from tilepress.simulate.layers import find_transformer
 
 ANDA, HARMONIA, FP = (read_accelerator(name) for name in ("anda", "harmonia", "fp-fp"))
@@ -39,7 +40,7 @@ def test_heads_that_share_keys_come_together():
 def test_a_tuple_gives_each_tensor_type_its_mantissa():
     by_name = products(Task(LLAMA, activations="anda:9,7,6,5"), ANDA)
     assert [by_name[name].activations.mantissa for name in ("q", "v", "o", "gate", "up", "down")] == [9, 9, 7, 6, 6, 5]
-    assert by_name["up"].outputs == 1 + 5 + 5 / 64 and by_name["q"].outputs == 16 and by_name["gate"].outputs == 0
+    assert [by_name[name].out.bits for name in ("up", "q", "gate")] == [1 + 5 + 5 / 64, 16, 0]
 
 
 def test_harmonia_keeps_first_and_last_tokens_at_eight_bits():
@@ -48,14 +49,14 @@ def test_harmonia_keeps_first_and_last_tokens_at_eight_bits():
     assert (wide.columns, wide.other.mantissa) == (96, 8) and (narrow.columns, narrow.other.mantissa) == (4000, 4)
     bits = (96 * wide.other.bits + 4000 * narrow.other.bits) / 4096
     assert 16 / bits == pytest.approx(3.05, abs=0.01)  # section III-B
-    assert by_name["k"].outputs == by_name["v"].outputs == pytest.approx(bits) and by_name["q"].outputs == 9 + 5 / 32
+    assert by_name["k"].out.bits == by_name["v"].out.bits == pytest.approx(bits) and by_name["q"].out.bits == 9 + 5 / 32
 
 
 def test_long_values_are_summed_in_chunks_and_written_once():
     task = Task(LLAMA, tokens=10_000)
     values = [one for one in gemms(task, ANDA) if one.name == "values"]
     assert sum(one.inputs * one.count for one in values) == 10_000 * 32 * 32
-    written = sum(one.rows * one.columns * one.count * one.outputs for one in values)
+    written = sum(one.rows * one.columns * one.count * one.out.bits for one in values)
     assert written == pytest.approx(10_000 * 4096 * 32 * 16)
 
 
@@ -65,6 +66,24 @@ def test_time_of_bit_serial_units_follows_the_mantissa():
         for bits in (4, 9)
     )
     assert long / short == pytest.approx(10 / 5, rel=0.001)
+
+
+def test_utilisation_counts_units_at_work():
+    # One row of 16: at most a sixteenth, however long the array is busy.
+    decode = simulate(ANDA, Task(LLAMA, "decode", 64, scope="linear", products_only=True))
+    assert 0.9 / 16 < decode.utilisation <= 1 / 16
+    full = simulate(ANDA, Task(LLAMA, "decode", 64, batch=16, scope="linear", products_only=True))
+    assert full.utilisation == pytest.approx(16 * decode.utilisation, rel=0.05)
+
+
+def test_utilisation_of_one_product_by_hand():
+    # 20 × 24 outputs of 100 inputs: two groups of 64, 9 cycles each; 256 units.
+    gemm = Gemm("any", 20, 100, 24, 3, Operand("bfp", 9, 8), Operand("int4", 4), Operand("fp16", 0.0))
+    plan = pinned_plan(ANDA, gemm)
+    product = Product(plan, engine.run(plan), {})
+    assert product.unit_cycles == 3 * 20 * 24 * 2 * 9
+    assert product.times.array == 2 * 2 * 2 * 9  # passes of the array, groups, cycles
+    assert product.utilisation == product.unit_cycles / (256 * 3 * product.times.total)
 
 
 def test_attention_goes_to_the_auxiliary_array_where_there_is_one():

@@ -5,7 +5,7 @@ import pytest
 from tests.simulate.units.oracle import external_reads
 from tilepress.hardware import read_accelerator
 from tilepress.simulate.arrays import Gemm
-from tilepress.simulate.arrays.plan import group_cycles, make_plan
+from tilepress.simulate.arrays.plan import group_cycles, pinned_plan
 from tilepress.simulate.arrays.workload import Operand
 from tilepress.simulate.units import anda_apu, anda_compressor, harmonia_converter, harmonia_pe
 
@@ -14,8 +14,8 @@ ANDA, HARMONIA = read_accelerator("anda"), read_accelerator("harmonia")
 
 @pytest.mark.parametrize("mantissa", range(1, 17))
 def test_anda_takes_a_sign_and_then_a_plane_a_cycle(mantissa):
-    (mode,) = ANDA.modes
-    cycles = group_cycles(mode, Operand("bfp", 0, mantissa))
+    gemm = Gemm("any", 1, 64, 1, 1, Operand("bfp", 9, mantissa), Operand("int4", 4), Operand("fp16", 16))
+    cycles = group_cycles(ANDA, gemm)
     assert cycles == anda_apu.cycles(101, mantissa) - anda_apu.cycles(100, mantissa)
     assert ANDA.array.group == anda_apu.LANES
 
@@ -46,5 +46,5 @@ def test_harmonia_converts_eight_values_a_cycle(path):
 @pytest.mark.parametrize("order", ["column-major", "row-major"])
 def test_traffic_is_that_of_the_dataflow(rows, columns, order):
     same = Operand("bfp", 8, 8)  # as many bits on both sides: values can be counted
-    plan = make_plan(HARMONIA, Gemm("scores", rows, 256, columns, 1, same, same, 0.0), order)
+    plan = pinned_plan(HARMONIA, Gemm("scores", rows, 256, columns, 1, same, same, Operand("fp16", 0.0)), order)
     assert plan.traffic.total == 8 * external_reads(order, rows, 256, columns, plan.rows, plan.columns)

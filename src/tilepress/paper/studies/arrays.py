@@ -1,5 +1,6 @@
 """Models on arrays of units: what the studies of Anda's and Harmonia's hardware are made of."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,15 +11,36 @@ if TYPE_CHECKING:
 SEQUENCE = 2048  # the longest that most models of either paper take
 
 
+@dataclass(frozen=True)
+class Mapping:
+    """A study's mapping of products to arrays, and what rows of its results end in: the papers' own have no ending."""
+
+    ending: str
+    is_pinned: bool
+
+
+PINNED, BEST = Mapping("", True), Mapping(", best mapping", False)
+MAPPINGS = (PINNED, BEST)
+MAPPINGS_NOTE = (
+    "Rows with “best mapping”: each machine with the tiles and the order that take least energy times delay. All "
+    "others: as pinned in its description, the papers' dataflow."
+)
+
+
 def run(
-    machine: "Accelerator", model: str, activations: str, scope: "Scope" = "linear", tokens: int = SEQUENCE
+    machine: "Accelerator",
+    model: str,
+    activations: str,
+    scope: "Scope" = "linear",
+    tokens: int = SEQUENCE,
+    mapping: Mapping = PINNED,
 ) -> "Result":
     """A prompt, products alone."""
-    from ...simulate.arrays import Task, simulate
+    from ...simulate import arrays
     from ...simulate.layers import find_transformer
 
-    task = Task(find_transformer(model), "prefill", tokens, 1, activations, scope=scope, products_only=True)
-    return simulate(machine, task)
+    task = arrays.Task(find_transformer(model), "prefill", tokens, 1, activations, scope=scope, products_only=True)
+    return arrays.simulate(machine, task, arrays.PINNED if mapping.is_pinned else arrays.BEST)
 
 
 def accelerator(name: str) -> "Accelerator":

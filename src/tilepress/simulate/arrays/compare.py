@@ -20,12 +20,12 @@ from ..deca import area as engine_costs
 from ..deca import simulate as simulate_gemm
 from ..deca.parameters import fitted as deca_fitted
 from .costs import fitted_to_area, in_technology
-from .simulation import simulate
+from .mapping import BEST, PINNED, Mapper
+from .simulation import PICOJOULE, simulate
 from .workload import Stage, Task
 
 DECA = "deca"
 WEIGHTS = 20_000_000  # of the GeMM that stands for all
-PICOJOULE = 1e-12
 MATRIX_ROWS = 16  # that a matrix operation takes at once
 ERRORS = 2  # standard errors beyond which a difference of losses counts
 
@@ -49,9 +49,11 @@ class Setting:
 
 @dataclass(frozen=True)
 class Figures:
-    """Seconds, joules and mm² of a design. `partly`: what energy and area leave out, if anything."""
+    """Seconds, joules and mm² of a design. `mapping`: of products to the array; the CPU has none. `partly`: what energy
+    and area leave out, if anything."""
 
     design: str
+    mapping: str
     stage: Stage
     tokens: int
     seconds: float
@@ -61,11 +63,19 @@ class Figures:
     partly: str = ""
 
 
-def compare(names: Sequence[str], tasks: Iterable[Task], setting: Setting | None = None) -> list[Figures]:
-    """Every design on every task; `deca` is the CPU."""
-    shared = setting or Setting()
+def compare(
+    names: Sequence[str],
+    tasks: Iterable[Task],
+    setting: Setting | None = None,
+    mappers: Sequence[Mapper] = (PINNED, BEST),
+) -> list[Figures]:
+    """Every design on every task, arrays with each of the mappings; `deca` is the CPU."""
+    shared, figures = setting or Setting(), []
     designs = [None if name == DECA else shared_array(read_accelerator(name), shared) for name in names]
-    return [_cpu(task, shared) if design is None else _array(design, task) for task in tasks for design in designs]
+    for task in tasks:
+        for design in designs:
+            figures += [_cpu(task, shared)] if design is None else [_array(design, task, one) for one in mappers]
+    return figures
 
 
 def shared_array(machine: Accelerator, setting: Setting) -> Accelerator:
@@ -74,10 +84,10 @@ def shared_array(machine: Accelerator, setting: Setting) -> Accelerator:
     return fitted_to_area(moved, setting.area) if setting.area else moved
 
 
-def _array(machine: Accelerator, task: Task) -> Figures:
-    result = simulate(machine, task)
+def _array(machine: Accelerator, task: Task, mapper: Mapper) -> Figures:
+    result = simulate(machine, task, mapper)
     figures = (result.seconds, result.joules, result.energy["DRAM"], result.mm2)
-    return Figures(machine.name, task.stage, task.tokens, *figures)
+    return Figures(machine.name, mapper.name, task.stage, task.tokens, *figures)
 
 
 def _cpu(task: Task, setting: Setting) -> Figures:
@@ -91,7 +101,7 @@ def _cpu(task: Task, setting: Setting) -> Figures:
     engines = machine.cores * sum(engine_costs.power().values()) * smaller * seconds
     mm2 = machine.cores * sum(engine_costs.area().values()) * area_scale(setting.node) / area_scale(engine_costs.NODE)
     left_out = "cores and caches are not in energy and area"
-    return Figures(DECA, task.stage, task.tokens, seconds, dram + engines, dram, mm2, left_out)
+    return Figures(DECA, "", task.stage, task.tokens, seconds, dram + engines, dram, mm2, left_out)
 
 
 def _cpu_linear(task: Task, machine: Machine) -> tuple[float, float]:
@@ -193,7 +203,7 @@ OWN_FORMATS = {"figna": "bfp:g64:m14", "figna-m11": "bfp:g64:m11", "figna-m8": "
 
 
 def points(names: Sequence[str], losses: Iterable[Measured], task: Task, setting: Setting | None = None) -> list[Point]:
-    """Machines on `task`, with every format that a loss was measured of and that they take."""
+    """Machines on `task`, in their best mapping, with every format that a loss was measured of and that they take."""
     shared, points = setting or Setting(), []
     measured = list(losses)
     for name in names:

@@ -12,7 +12,6 @@ from ...hardware import Accelerator, read_accelerator
 from ...hardware.technology import PARTS, area_scale, energy_scale, sram_energy
 from .parameters import fitted
 from .plan import Plan
-from .workload import Gemm
 
 ARRAY, AUXILIARY, ACTIVATIONS, WEIGHTS = "array", "auxiliary array", "activation buffer", "weight buffer"
 VECTOR, CONVERTER = "vector unit", "converter"
@@ -72,15 +71,20 @@ def energy(plan: Plan) -> dict[str, float]:
     machine, gemm = plan.machine, plan.gemm
     groups = gemm.rows * gemm.columns * math.ceil(gemm.inputs / machine.array.group)
     outputs = gemm.rows * gemm.columns
-    bit = sram_energy(fitted("sram_bank")) * _scale(machine.node, machine.voltage)
+    bit = _sram_bit(machine)
     parts = {
         ARRAY: groups * group_energy(machine, plan.group_cycles),
         VECTOR: outputs * gemm.vector * PARTS["fp16_add"].energy * _logic_energy(machine),
-        CONVERTER: outputs * _conversion_energy(machine, gemm),
+        CONVERTER: outputs * _conversion_energy(plan),
         **{buffer: bits * bit for buffer, bits in sram_bits(plan).items()},
         DRAM: plan.traffic.total * machine.memory.energy,
     }
     return {name: gemm.count * value for name, value in parts.items()}
+
+
+def traffic_energy(machine: Accelerator) -> float:
+    """pJ of a bit of an operand that comes from memory into a buffer."""
+    return machine.memory.energy + _sram_bit(machine)
 
 
 def sram_bits(plan: Plan) -> dict[str, float]:
@@ -99,12 +103,15 @@ def breakdown(parts: Mapping[str, float]) -> dict[str, float]:
     return {COMPUTE: sum(parts.values()) - sram - parts[DRAM], SRAM: sram, DRAM: parts[DRAM]}
 
 
-def _conversion_energy(machine: Accelerator, gemm: Gemm) -> float:
+def _conversion_energy(plan: Plan) -> float:
     """pJ of an output."""
-    if not (machine.converter and gemm.out_mantissa and gemm.outputs):
-        return 0.0
-    cycles = machine.converter.cycles.fixed + machine.converter.cycles.per_bit * gemm.out_mantissa
-    return cycles * _energy(machine.converter.parts) * _logic_energy(machine)
+    converter = plan.machine.converter
+    return plan.conversion_cycles * _energy(converter.parts) * _logic_energy(plan.machine) if converter else 0.0
+
+
+def _sram_bit(machine: Accelerator) -> float:
+    """pJ to read or write a bit of a buffer."""
+    return sram_energy(fitted("sram_bank")) * _scale(machine.node, machine.voltage)
 
 
 def _fp16(machine: Accelerator) -> Accelerator:

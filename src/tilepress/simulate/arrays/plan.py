@@ -12,11 +12,11 @@ from functools import cached_property
 from typing import Literal
 
 from ...hardware import Accelerator, MachineError
-from ...hardware.accelerator import Mode
-from .workload import Gemm, Operand
+from .workload import Gemm
 
 Order = Literal["column-major", "row-major"]
 ORDERS: tuple[Order, ...] = ("column-major", "row-major")
+Side = Literal["activations", "weights"]
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,11 @@ class Plan:
     group_cycles: float
 
     @property
+    def tile(self) -> str:
+        """For people."""
+        return f"{self.rows} × {self.columns}, {self.order}"
+
+    @property
     def outer(self) -> int:
         """Tiles that stay, one after the other."""
         return self._column_tiles if self.order == "column-major" else self._row_tiles
@@ -63,7 +68,7 @@ class Plan:
             self.transfer(loads),
             self.compute(rows, columns),
             self.post(rows * columns),
-            self.transfer(rows * columns * self.gemm.outputs),
+            self.transfer(rows * columns * self.gemm.out.bits),
         )
 
     def _loads(self, rows: int, columns: int, first: bool) -> float:
@@ -93,10 +98,15 @@ class Plan:
 
     def conversion(self, outputs: int) -> int:
         converter = self.machine.converter
-        if converter is None or not self.gemm.out_mantissa or not self.gemm.outputs:
-            return 0
-        cycles = converter.cycles.fixed + converter.cycles.per_bit * self.gemm.out_mantissa
-        return math.ceil(math.ceil(outputs / converter.values) * cycles)
+        return math.ceil(math.ceil(outputs / converter.values) * self.conversion_cycles) if converter else 0
+
+    @property
+    def conversion_cycles(self) -> float:
+        """Of as many outputs as the converter takes at once; 0 where outputs stay FP16, or on chip."""
+        converter, gemm = self.machine.converter, self.gemm
+        if converter is None or not gemm.is_converted:
+            return 0.0
+        return converter.cycles.fixed + converter.cycles.per_bit * gemm.out.mantissa
 
     @property
     def drain(self) -> int:
@@ -116,7 +126,7 @@ class Plan:
             activations *= self._column_tiles
         else:
             other *= self._row_tiles
-        return Traffic(activations, other, gemm.rows * gemm.columns * gemm.outputs)
+        return Traffic(activations, other, gemm.rows * gemm.columns * gemm.out.bits)
 
     @property
     def _row_tiles(self) -> int:
@@ -140,41 +150,44 @@ class Traffic:
         return self.activations + self.other + self.outputs
 
 
-def make_plan(machine: Accelerator, gemm: Gemm, order: Order | None = None) -> Plan:
-    """In the machine's order, or the given one; where it has a choice, in that of less traffic."""
-    mode = machine.mode(gemm.activations.kind, gemm.activations.mantissa, gemm.other.kind, gemm.other.mantissa)
-    rows = fitting("activations", machine, gemm, machine.tile.rows, machine.array.rows, gemm.rows)
-    columns = fitting("weights", machine, gemm, machine.tile.columns, machine.array.columns, gemm.columns)
-    cycles = group_cycles(mode, gemm.activations)
+def pinned_plan(machine: Accelerator, gemm: Gemm, order: Order | None = None) -> Plan:
+    """With the tile and in the order of the machine's description, or in the given one; where it has a choice, in that
+    of less traffic. Tiles come as near to the description's as whole passes of the array and the buffers let them."""
+    rows = _nearest("activations", machine, gemm, machine.tile.rows)
+    columns = _nearest("weights", machine, gemm, machine.tile.columns)
+    cycles = group_cycles(machine, gemm)
     plans = [Plan(machine, gemm, one, rows, columns, cycles) for one in _orders(machine, order)]
     return min(plans, key=lambda plan: plan.traffic.total)
 
 
-def group_cycles(mode: Mode, activations: Operand) -> float:
-    return mode.cycles.fixed + mode.cycles.per_bit * activations.mantissa
+def group_cycles(machine: Accelerator, gemm: Gemm) -> float:
+    mode = machine.mode(gemm.activations.kind, gemm.activations.mantissa, gemm.other.kind, gemm.other.mantissa)
+    return mode.cycles.fixed + mode.cycles.per_bit * gemm.activations.mantissa
+
+
+def tile_sizes(side: Side, machine: Accelerator, gemm: Gemm) -> tuple[int, ...]:
+    """Rows or columns that a tile can have, the fewest first: whole passes of the array as long as the buffer holds two
+    tiles. A tile of one pass may fill it alone."""
+    is_rows = side == "activations"
+    operand, capacity = gemm.activations if is_rows else gemm.other, getattr(machine.buffers, side)
+    one_pass, needed = (machine.array.rows, gemm.rows) if is_rows else (machine.array.columns, gemm.columns)
+    line = gemm.inputs * operand.bits / 8  # bytes of a row or a column
+    sizes = [min(passes * one_pass, needed) for passes in range(1, math.ceil(needed / one_pass) + 1)]
+    if sizes[0] * line > capacity:
+        raise MachineError(
+            f"{machine.name}: a tile of {sizes[0]} × {gemm.inputs} {side} of {operand.bits:g} bits ({gemm.name}) is "
+            f"larger than its buffer of {capacity} bytes: give it a larger buffers.{side}, or a smaller array"
+        )
+    return (sizes[0], *(size for size in sizes[1:] if 2 * size * line <= capacity))
+
+
+def _nearest(side: Side, machine: Accelerator, gemm: Gemm, target: int) -> int:
+    sizes = tile_sizes(side, machine, gemm)
+    one_pass = machine.array.rows if side == "activations" else machine.array.columns
+    return sizes[min(max(round(target / one_pass), 1), len(sizes)) - 1]
 
 
 def _orders(machine: Accelerator, order: Order | None) -> tuple[Order, ...]:
     if order:
         return (order,)
     return ORDERS if machine.dataflow == "best" else (machine.dataflow,)
-
-
-def fitting(
-    side: Literal["activations", "weights"], machine: Accelerator, gemm: Gemm, target: int, least: int, needed: int
-) -> int:
-    """Rows or columns of a tile: as near to `target` as whole passes of the array come, or fewer passes until two tiles
-    fit the buffer, but one."""
-    operand = gemm.activations if side == "activations" else gemm.other
-    capacity = getattr(machine.buffers, side)
-    column = gemm.inputs * operand.bits / 8
-    passes = max(round(target / least), 1)
-    while passes > 1 and 2 * passes * least * column > capacity:
-        passes -= 1
-    size = min(passes * least, needed)
-    if size * column > capacity:
-        raise MachineError(
-            f"{machine.name}: a tile of {size} × {gemm.inputs} {side} of {operand.bits:g} bits ({gemm.name}) is larger "
-            f"than its buffer of {capacity} bytes: give it a larger buffers.{side}, or a smaller array"
-        )
-    return size

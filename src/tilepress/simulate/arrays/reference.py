@@ -1,10 +1,33 @@
-"""A plan cycle by cycle, in plain Python: the specification of `engine`."""
+"""In plain Python: a plan cycle by cycle, the specification of `engine`; and the best of all mappings by simulating
+each of them, the specification of `mapping`."""
 
 from collections import deque
 from dataclasses import dataclass, field
 
+from ...hardware import Accelerator
+from .costs import energy
 from .engine import Times
-from .plan import Plan, Step
+from .mapping import Objective, score
+from .plan import ORDERS, Plan, Step, group_cycles, tile_sizes
+from .workload import Gemm
+
+
+def best_plan(machine: Accelerator, gemm: Gemm, objective: Objective) -> Plan:
+    """The mapping of least time, energy, or energy times delay."""
+    return min(mappings(machine, gemm), key=lambda plan: plan_score(plan, objective))
+
+
+def plan_score(plan: Plan, objective: Objective) -> tuple[float, float]:
+    return score(objective, float(Reference(plan).run().total), sum(energy(plan).values()))
+
+
+def mappings(machine: Accelerator, gemm: Gemm) -> list[Plan]:
+    return [
+        Plan(machine, gemm, order, rows, columns, group_cycles(machine, gemm))
+        for order in ORDERS
+        for rows in tile_sizes("activations", machine, gemm)
+        for columns in tile_sizes("weights", machine, gemm)
+    ]
 
 
 @dataclass

@@ -1,5 +1,6 @@
 """A task on an accelerator: time, energy by part, traffic, and which part was the bottleneck of each product."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -7,21 +8,49 @@ from ...hardware import Accelerator, MachineError
 from . import engine
 from .costs import DRAM, area, auxiliary, breakdown, energy
 from .engine import Times
-from .plan import Order, Plan, make_plan
+from .mapping import BEST, Mapper
+from .plan import Plan
 from .workload import Gemm, Task, gemms
+
+PICOJOULE = 1e-12
 
 
 @dataclass(frozen=True)
 class Product:
-    """One kind of matrix product of a task. `times`: of one of its `plan.gemm.count`."""
+    """One kind of matrix product of a task. `times`: of one of its `plan.gemm.count`; `energy`: pJ by part, of all."""
 
     plan: Plan
     times: Times
     energy: dict[str, float]
 
     @property
+    def name(self) -> str:
+        gemm = self.plan.gemm
+        return f"{gemm.name} {gemm.rows}x{gemm.inputs}x{gemm.columns}"
+
+    @property
     def cycles(self) -> int:
         return self.times.total * self.plan.gemm.count
+
+    @property
+    def joules(self) -> float:
+        return PICOJOULE * sum(self.energy.values())
+
+    @property
+    def dram_bytes(self) -> float:
+        return self.plan.traffic.total * self.plan.gemm.count / 8
+
+    @property
+    def unit_cycles(self) -> float:
+        """Cycles of units at work: each output takes one unit, for all groups of inputs."""
+        plan, gemm = self.plan, self.plan.gemm
+        groups = math.ceil(gemm.inputs / plan.machine.array.group)
+        return gemm.count * gemm.rows * gemm.columns * groups * plan.group_cycles
+
+    @property
+    def utilisation(self) -> float:
+        """Units at work × time over all units of the array × time."""
+        return self.unit_cycles / (self.plan.machine.units * self.cycles)
 
     @property
     def bound(self) -> str:
@@ -48,7 +77,7 @@ class Result:
     @property
     def energy(self) -> dict[str, float]:
         names = self.products[0].energy
-        return {name: 1e-12 * sum(one.energy[name] for one in self.products) for name in names}
+        return {name: PICOJOULE * sum(one.energy[name] for one in self.products) for name in names}
 
     @property
     def breakdown(self) -> dict[str, float]:
@@ -75,17 +104,18 @@ class Result:
 
     @property
     def dram_bytes(self) -> float:
-        return sum(one.plan.traffic.total * one.plan.gemm.count for one in self.products) / 8
+        return sum(one.dram_bytes for one in self.products)
 
     @property
     def utilisation(self) -> float:
-        """Share of the time in which arrays were at work."""
-        return sum(one.times.array * one.plan.gemm.count for one in self.products) / self.cycles
+        """Units at work × time over all units × time, those of the array that each product is on."""
+        possible = sum(one.plan.machine.units * one.cycles for one in self.products)
+        return sum(one.unit_cycles for one in self.products) / possible
 
 
-def simulate(machine: Accelerator, task: Task, order: Order | None = None) -> Result:
+def simulate(machine: Accelerator, task: Task, mapper: Mapper = BEST) -> Result:
     """One product after the other; those that the array cannot do go to the FP16 array beside it."""
-    products = [_product(_for(machine, one), one, order) for one in gemms(task, machine)]
+    products = [_product(_for(machine, one), one, mapper) for one in gemms(task, machine)]
     return Result(machine, products, area(machine, attention=task.scope != "linear"))
 
 
@@ -100,6 +130,6 @@ def _for(machine: Accelerator, gemm: Gemm) -> Accelerator:
     return machine
 
 
-def _product(machine: Accelerator, gemm: Gemm, order: Order | None) -> Product:
-    plan = make_plan(machine, gemm, order)
+def _product(machine: Accelerator, gemm: Gemm, mapper: Mapper) -> Product:
+    plan = mapper.plan(machine, gemm)
     return Product(plan, engine.run(plan), energy(plan))

@@ -30,8 +30,9 @@ class Operand:
 
 @dataclass(frozen=True)
 class Gemm:
-    """`count` products of [rows, inputs] with [inputs, columns]. `outputs`: bits of each in memory, 0 where none leaves
-    the chip. `vector`: operations on each output after the array; they and its conversion take no time if `hidden`."""
+    """`count` products of [rows, inputs] with [inputs, columns]. `out`: outputs as memory takes them, of 0 bits where
+    none leaves the chip. `vector`: operations on each output after the array; they and its conversion take no time if
+    `hidden`."""
 
     name: str
     rows: int
@@ -40,8 +41,7 @@ class Gemm:
     count: int
     activations: Operand
     other: Operand
-    outputs: float
-    out_mantissa: int = 0
+    out: Operand
     vector: int = CONVERSION_OPERATIONS
     hidden: bool = False
 
@@ -53,6 +53,11 @@ class Gemm:
     @property
     def products(self) -> int:
         return self.rows * self.inputs * self.columns * self.count
+
+    @property
+    def is_converted(self) -> bool:
+        """Whether outputs are rounded to block floating point, or quantised to INT8, on their way to memory."""
+        return self.out.kind in ("bfp", "int8") and self.out.bits > 0
 
 
 @dataclass(frozen=True)
@@ -116,19 +121,22 @@ def weight_operand(task: Task, machine: Accelerator) -> Operand:
 def activation_operand(task: Task, machine: Accelerator, type: TensorType) -> Operand:
     """Inputs of linear layers as the machine stores them, block floating point in groups of its own size."""
     if machine.stores == "bfp":
+        _check_group(task.activations, machine)
         mantissa = mantissas(task.activations)[TENSOR_TYPES.index(type)]
         return Operand("bfp", BFP(machine.array.group, mantissa).bits_per_value, mantissa)
     return Operand(machine.stores, HALF_BITS if machine.stores == "fp16" else INT8_BITS)
 
 
-def regrouped(task: Task, machine: Accelerator) -> str | None:
-    """What the machine computes with instead of the task's activations, where they name another group than its own."""
-    format, group = parse_activations(task.activations), machine.array.group
-    if machine.stores != "bfp" or not isinstance(format, BFP | Anda) or format.group == group:
-        return None
-    if isinstance(format, Anda) and ":g" not in task.activations:
-        return None  # mantissas alone: the group is the machine's to say
-    return str(replace(format, group=group))
+def _check_group(activations: str, machine: Accelerator) -> None:
+    """A unit sums groups of its own size: one exponent each. Mantissas alone leave the group to the machine."""
+    format, group = parse_activations(activations), machine.array.group
+    names_none = isinstance(format, Anda) and ":g" not in activations
+    if isinstance(format, BFP | Anda) and not names_none and format.group != group:
+        instead, alone = replace(format, group=group), ",".join(map(str, mantissas(activations)))
+        raise MachineError(
+            f"{machine.name} computes in groups of {group}, not of {format.group}: give {instead}, or mantissas alone, "
+            f"anda:{alone}"
+        )
 
 
 def mantissas(activations: str) -> tuple[int, int, int, int]:
@@ -143,50 +151,52 @@ def mantissas(activations: str) -> tuple[int, int, int, int]:
 
 def _linear(task: Task, machine: Accelerator, one: Projection) -> Gemm:
     activations, weights = activation_operand(task, machine, one.type), weight_operand(task, machine)
-    bits, mantissa = _written(task, machine, one.name)
-    return Gemm(one.name, task.rows, one.inputs, one.neurons, 1, activations, weights, bits, mantissa)
+    out = _written(task, machine, one.name)
+    return Gemm(one.name, task.rows, one.inputs, one.neurons, 1, activations, weights, out)
 
 
-def _written(task: Task, machine: Accelerator, name: str) -> tuple[float, int]:
-    """Bits of an output in memory and, if it was rounded, its mantissa: what the next linear layer takes. Queries go to
-    attention, keys and values to the cache; a gate meets the up projection on chip; logits stay as they are."""
+def _written(task: Task, machine: Accelerator, name: str) -> Operand:
+    """Outputs as memory takes them: as the next linear layer does. Queries go to attention, keys and values to the
+    cache; a gate meets the up projection on chip; logits stay as they are."""
     follows: dict[str, TensorType] = {"o": "u", "up": "d", "down": "qkv"}
-    if name == "gate":
-        return 0.0, 0
     if name in follows:
-        operand = activation_operand(task, machine, follows[name])
-        return operand.bits, operand.mantissa
+        return activation_operand(task, machine, follows[name])
+    if name == "gate":
+        return Operand("fp16", 0.0)
     if name in ("k", "v"):
-        kv = parse_kv(task.kv or machine.kv)
-        return kv.bits(task.tokens) / (2 * task.tokens), kv.bfp.mantissa if kv.bfp else 0
-    return _attended(machine) if name == "q" else (float(HALF_BITS), 0)
+        return _kept(task, machine)
+    return _attended(machine) if name == "q" else Operand("fp16", HALF_BITS)
 
 
-def _attended(machine: Accelerator) -> tuple[float, int]:
+def _kept(task: Task, machine: Accelerator) -> Operand:
+    """A key's or a value's number in the cache, where some tokens may have more bits: on average."""
+    kv = parse_kv(task.kv or machine.kv)
+    bits = kv.bits(task.tokens) / (2 * task.tokens)
+    return Operand("bfp", bits, kv.bfp.mantissa) if kv.bfp else Operand("fp16", bits)
+
+
+def _attended(machine: Accelerator) -> Operand:
     """As attention takes them: FP16 unless the array attends in block floating point."""
     mode = next((mode for mode in machine.modes if mode.other == "bfp"), None)
     if mode is None or mode.mantissas is None:
-        return float(HALF_BITS), 0
-    return BFP(32, mode.mantissas[1]).bits_per_value, mode.mantissas[1]
+        return Operand("fp16", HALF_BITS)
+    return Operand("bfp", BFP(machine.array.group, mode.mantissas[1]).bits_per_value, mode.mantissas[1])
 
 
 def _attention(task: Task, machine: Accelerator) -> Iterator[Gemm]:
     """Scores and weighted values, for each head of keys all its queries at once; where some tokens keep more bits, in
     two parts."""
-    model = task.model
+    model, query = task.model, _attended(machine)
     rows, count = task.queries * model.heads // model.kv_heads, model.kv_heads * task.batch
-    bits, mantissa = _attended(machine)
-    query = Operand("bfp", bits, mantissa) if mantissa else Operand("fp16", HALF_BITS)
     for label, tokens, other in _cached(task, machine, query.kind == "bfp"):
         part = f" ({label})" if label else ""
-        yield Gemm(
-            f"scores{part}", rows, model.head_size, tokens, count, query, other, bits, mantissa, SOFTMAX_OPERATIONS
-        )
-        share = bits * tokens / task.tokens  # outputs leave once, however many parts have added to them
+        shapes = (rows, model.head_size, tokens, count)
+        yield Gemm(f"scores{part}", *shapes, query, other, query, SOFTMAX_OPERATIONS)
         for chunk, times in _chunks(tokens):
-            written = share * chunk / tokens
             shapes = (rows, chunk, model.head_size, count * times)
-            yield Gemm(f"values{part}", *shapes, query, other, written, mantissa, 1 + CONVERSION_OPERATIONS)
+            # Outputs leave once, however many parts have added to them.
+            out = replace(query, bits=query.bits * chunk / task.tokens)
+            yield Gemm(f"values{part}", *shapes, query, other, out, 1 + CONVERSION_OPERATIONS)
 
 
 def _chunks(tokens: int) -> Iterator[tuple[int, int]]:

@@ -1,12 +1,12 @@
 """Harmonia's hardware: figures 1 and 16 to 19, and what its synthesis gave."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from statistics import mean
 from typing import TYPE_CHECKING
 
 from ...item import Ours, Track
 from ...published import read_paper
-from ...studies.arrays import SEQUENCE, accelerator, run
+from ...studies.arrays import MAPPINGS, MAPPINGS_NOTE, SEQUENCE, Mapping, accelerator, run
 from .rivals import Rival, rivals
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ LENGTHS = (2048, 4096, 8192, 16384)
 LONG = (2048, 8192, 32768, 131072)
 SPEED, AREA, ENERGY = "speed-up", "area efficiency", "energy efficiency"
 COLUMNS = (SPEED, AREA, ENERGY)
+Ratios = dict[str, dict[str, list[float]]]  # rival → column → of each model
 LEAST, MOST, LARGEST, ALL = "least average", "largest average", "largest of a model", "average of all"
 
 
@@ -68,37 +69,35 @@ def figure_17(track: Track) -> Iterator[Ours]:
         yield Ours("M8M8 over M8W4", column, value / whole, "x")
 
 
-def _compared(model: str, scope: "Scope", tokens: int) -> Iterator[tuple[str, dict[str, float]]]:
+def _compared(model: str, scope: "Scope", tokens: int, mapping: Mapping) -> Iterator[tuple[str, dict[str, float]]]:
     """Rival → how many times as good Harmonia is."""
-    ours = run(accelerator("harmonia"), model, FORMAT, scope, tokens)
+    ours = run(accelerator("harmonia"), model, FORMAT, scope, tokens, mapping)
     for rival in rivals():
-        other = run(rival.machine, model, f"bfp:g64:m{rival.mantissa}", scope, tokens)
+        other = run(rival.machine, model, f"bfp:g64:m{rival.mantissa}", scope, tokens, mapping)
         speed = other.seconds / ours.seconds
         yield rival.name, {SPEED: speed, AREA: speed * other.mm2 / ours.mm2, ENERGY: other.joules / ours.joules}
 
 
 def _system(track: Track, scope: "Scope") -> Iterator[Ours]:
     """Rivals, each the average of all models, and the extremes."""
-    ratios: dict[str, dict[str, list[float]]] = {}
-    for model in track(MODELS, "models"):
-        for rival, of_model in _compared(model, scope, SEQUENCE):
-            for column, value in of_model.items():
-                ratios.setdefault(rival, {}).setdefault(column, []).append(value)
-    averages = {name: {column: mean(values) for column, values in columns.items()} for name, columns in ratios.items()}
-    for name, columns in averages.items():
-        yield from (Ours(f"over {name}", column, value, "x") for column, value in columns.items())
-    yield from _extremes(ratios, averages)
+    for mapping in MAPPINGS:
+        ratios: Ratios = {}
+        for model in track(MODELS, f"models{mapping.ending}"):
+            for rival, of_model in _compared(model, scope, SEQUENCE, mapping):
+                for column, value in of_model.items():
+                    ratios.setdefault(rival, {}).setdefault(column, []).append(value)
+        for name, columns in ratios.items():
+            for column, values in columns.items():
+                yield Ours(f"over {name}{mapping.ending}", column, mean(values), "x")
+        yield from _extremes(ratios, mapping)
 
 
-def _extremes(
-    ratios: Mapping[str, Mapping[str, list[float]]], averages: Mapping[str, Mapping[str, float]]
-) -> Iterator[Ours]:
+def _extremes(ratios: Ratios, mapping: Mapping) -> Iterator[Ours]:
     for column in COLUMNS:
-        values = [columns[column] for columns in averages.values()]
-        yield Ours(LEAST, column, min(values), "x")
-        yield Ours(MOST, column, max(values), "x")
-        yield Ours(ALL, column, mean(values), "x")
-        yield Ours(LARGEST, column, max(max(columns[column]) for columns in ratios.values()), "x")
+        averages = [mean(columns[column]) for columns in ratios.values()]
+        largest = max(max(columns[column]) for columns in ratios.values())
+        extremes = {LEAST: min(averages), MOST: max(averages), ALL: mean(averages), LARGEST: largest}
+        yield from (Ours(f"{row}{mapping.ending}", column, value, "x") for row, value in extremes.items())
 
 
 def linear(track: Track) -> Iterator[Ours]:
@@ -110,15 +109,16 @@ def joint(track: Track) -> Iterator[Ours]:
 
 
 def figure_19(track: Track) -> Iterator[Ours]:
-    extremes: dict[str, list[float]] = {SPEED: [], ENERGY: []}
-    for tokens in track(LENGTHS, "lengths"):
-        for rival, ratios in _compared("Llama3.2-3B", "all", tokens):
-            for column, values in extremes.items():
-                values.append(ratios[column])
-                yield Ours(f"{tokens} tokens over {rival}", column, ratios[column], "x")
-    for column, values in extremes.items():
-        yield Ours("2K to 16K", f"least {column}", min(values), "x")
-        yield Ours("2K to 16K", f"largest {column}", max(values), "x")
+    for mapping in MAPPINGS:
+        extremes: dict[str, list[float]] = {SPEED: [], ENERGY: []}
+        for tokens in track(LENGTHS, f"lengths{mapping.ending}"):
+            for rival, ratios in _compared("Llama3.2-3B", "all", tokens, mapping):
+                for column, values in extremes.items():
+                    values.append(ratios[column])
+                    yield Ours(f"{tokens} tokens over {rival}{mapping.ending}", column, ratios[column], "x")
+        for column, values in extremes.items():
+            yield Ours(f"2K to 16K{mapping.ending}", f"least {column}", min(values), "x")
+            yield Ours(f"2K to 16K{mapping.ending}", f"largest {column}", max(values), "x")
 
 
 def synthesis(track: Track) -> Iterator[Ours]:
@@ -174,6 +174,7 @@ HARDWARE = (
         linear,
         (
             RIVALS_NOTE,
+            MAPPINGS_NOTE,
             MODELS_NOTE,
             SMALLER,
             "With arrays of equal area and equal memories, area efficiency is the speed-up but for the converter: 4.89 "
@@ -187,6 +188,7 @@ HARDWARE = (
         joint,
         (
             RIVALS_NOTE,
+            MAPPINGS_NOTE,
             MODELS_NOTE,
             AUXILIARY_NOTE.format("fig19"),
             SMALLER,
@@ -200,6 +202,7 @@ HARDWARE = (
         figure_19,
         (
             RIVALS_NOTE,
+            MAPPINGS_NOTE,
             AUXILIARY_NOTE.format("fig16-joint"),
             "The FP16 array beside a rival's must be slow for 2.17 and 2.50 at 2K; then speed-ups at 16K, where half "
             "of the products are attention's, exceed 4.14. And 4.14 is below the 4.62 over FP16 arrays at 2K, which "
