@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from tilepress.hardware import MachineError, accelerator_names, read_accelerator
@@ -69,6 +71,29 @@ def test_every_constant_needs_a_source(read, tmp_path):
 
     with pytest.raises(MachineError, match=r"nothing says where converter\.values comes from"):
         read(yaml.safe_dump(whole))
+
+
+@pytest.mark.parametrize(
+    "changed, name",
+    [
+        ("node: 7", "node"),
+        ("memory: {bandwidth: 1.0e+12, energy: 3.9}\nsources: {memory.energy: mine}", "memory.bandwidth"),
+        ("modes: [{activations: fp16, other: int4, cycles: {fixed: 3}}]", "modes"),
+        ("unit: {cycle: {add: 1}}", "unit.cycle.add"),
+    ],
+)
+def test_a_changed_constant_does_not_keep_the_source_of_another_s(read, changed, name):
+    message = f"{re.escape(name)} is not as in anda, whose source does not hold for it: add it to sources"
+    with pytest.raises(MachineError, match=message):
+        read(f"like: anda\nname: x\n{changed}")
+
+
+def test_a_constant_that_is_as_it_was_keeps_its_source(read):
+    machine = read(
+        "like: anda\nname: x\nnode: 16\nmemory: {bandwidth: 1.0e+12, energy: 3.9}\nsources: {memory.bandwidth: m}"
+    )
+    assert machine.sources["node"] == "Anda, section V-A" and machine.sources["memory.bandwidth"] == "m"
+    assert read("like: anda\nname: x\nconverter: null").converter is None
 
 
 def test_unknown_accelerators():

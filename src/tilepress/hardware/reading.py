@@ -1,7 +1,7 @@
 """Machines and accelerators from YAML: those that come with the package, by name, and a user's own files."""
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ from .machine import Machine, MachineError
 _MACHINES, _ACCELERATORS = (Path(__file__).parent / folder for folder in ("machines", "accelerators"))
 _Described = TypeVar("_Described", bound=BaseModel)
 _LARGEST = 64_000  # bytes of a description, which has 2,000
+UNSOURCED = ("like", "name", "title", "kv", "sources")  # no constants
 _BRACKETS = 500  # of a description; brackets in brackets take time by their square
 
 
@@ -60,7 +61,10 @@ def _read(type: type[_Described], what: str, name: str | Path, folder: Path, kno
         if path.suffix not in (".yaml", ".yml"):
             raise MachineError(f"no {what} {str(name)!r}{_hint(str(name), known)}")
     try:
-        return type.model_validate(_whole(_mapping(path), folder))
+        own = _mapping(path)
+        described = type.model_validate(_whole(own, folder))
+        _check_sources(path, own, folder)
+        return described
     except ValidationError as error:
         raise MachineError(f"{path}: {problems(error, 'the machine')}") from error
     except (LookupError, AttributeError, TypeError, OverflowError) as error:  # PyYAML's, of `!!int ''`, `!!bool 1` …
@@ -94,16 +98,45 @@ def _checked_text(path: Path) -> str:
 
 def _whole(fields: dict[str, Any], folder: Path) -> dict[str, Any]:
     """With what `like: NAME` leaves to another machine of the package; sources are joined, all else replaced."""
-    name = fields.pop("like", None)
-    if name is None:
+    if "like" not in fields:
         return fields
-    if name not in _names(folder):
+    name, base = fields["like"], _base(fields, folder)
+    if base is None:
         raise MachineError(f"like: there is no {name!r}; there are {', '.join(_names(folder))}")
-    base = _whole(_mapping(folder / f"{name}.yaml"), folder)
     sources = fields.get("sources", {})
     if isinstance(sources, dict):
         sources = {**base["sources"], **sources}
-    return {**base, **fields, "sources": sources}
+    own = {key: value for key, value in fields.items() if key != "like"}
+    return {**base, **own, "sources": sources}
+
+
+def _base(fields: dict[str, Any], folder: Path) -> dict[str, Any] | None:
+    """The machine that a description is `like`, whole."""
+    name = fields.get("like")
+    return _whole(_mapping(folder / f"{name}.yaml"), folder) if name in _names(folder) else None
+
+
+def _check_sources(path: Path, fields: dict[str, Any], folder: Path) -> None:
+    """A constant that differs from that of the machine which the description is `like` needs a source of its own."""
+    base = _base(fields, folder)
+    if base is None:
+        return
+    before, sources = dict(_leaves(base)), fields.get("sources", {})
+    for name, value in _leaves({key: one for key, one in fields.items() if key not in UNSOURCED}):
+        is_own = any(name == known or name.startswith(known + ".") for known in sources)
+        if value is not None and value != before.get(name) and not is_own:
+            raise MachineError(
+                f"{path}: {name} is not as in {fields['like']}, whose source does not hold for it: add it to sources"
+            )
+
+
+def _leaves(part: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted names of constants, and their values."""
+    for name, value in part.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
 
 
 def _hint(name: str, known: Sequence[str]) -> str:

@@ -74,3 +74,19 @@ def test_area_is_that_of_all_units_and_memories():
     assert area(twice)[WEIGHTS] == pytest.approx(2 * parts[WEIGHTS])
     fma = read_accelerator("fp-fp")
     assert unit_area(fma) > unit_area(read_accelerator("fp-int"))
+
+
+@pytest.mark.parametrize("name, parts", [("m-ant", {"flip_flop": 58, "fp16_multiply": 1, "add": 16}),
+                                         ("tender", {"flip_flop": 24, "fp16_multiply": 1, "add": 8})])  # fmt: skip
+def test_quantising_outputs_to_int8_takes_energy_and_time(name, parts):
+    machine = read_accelerator(name)
+    weights = Operand("int4" if name == "m-ant" else "int8", 8.0)
+
+    def plan(out):
+        return pinned_plan(machine, Gemm("any", 8, 32, 16, 2, Operand("int8", 8.0), weights, out))
+
+    quantised, kept, halves = (plan(out) for out in (Operand("int8", 8.0), Operand("int8", 0.0), Operand("fp16", 16.0)))
+    assert quantised.conversion(128) == 16 and kept.conversion(128) == halves.conversion(128) == 0
+    switched = sum(count * PARTS[part].energy for part, count in parts.items())
+    expected = 2 * 8 * 16 * switched * FITTED["logic_energy"].value * energy_scale(28, 0.9)
+    assert energy(quantised)[CONVERTER] == pytest.approx(expected) and energy(halves)[CONVERTER] == 0

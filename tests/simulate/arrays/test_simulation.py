@@ -68,6 +68,17 @@ def test_time_of_bit_serial_units_follows_the_mantissa():
     assert long / short == pytest.approx(10 / 5, rel=0.001)
 
 
+@pytest.mark.parametrize("name", ["tender", "m-ant"])
+def test_int8_machines_quantise_what_the_next_layer_takes(name):
+    by_name = products(Task(LLAMA, tokens=64), read_accelerator(name))
+    converted = {one.name for one in by_name.values() if one.is_converted}
+    assert converted == {"o", "up", "down"}
+    result = simulate(read_accelerator(name), Task(LLAMA, tokens=64, scope="linear"))
+    assert result.energy["converter"] > 0
+    hidden = simulate(read_accelerator(name), Task(LLAMA, tokens=64, scope="linear", products_only=True))
+    assert hidden.seconds < result.seconds and hidden.energy["converter"] == result.energy["converter"]
+
+
 def test_utilisation_counts_units_at_work():
     # One row of 16: at most a sixteenth, however long the array is busy.
     decode = simulate(ANDA, Task(LLAMA, "decode", 64, scope="linear", products_only=True))
