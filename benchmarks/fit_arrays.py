@@ -15,38 +15,26 @@ from tilepress.paper import find, run
 from tilepress.paper.harmonia.experiments.rivals import rivals
 from tilepress.simulate.arrays import FITTED
 
-AVERAGES = ("average of models, 0.1 %", "average of models, 1 %")
-# Parameter → values, and the cells: item, rows, columns.
+# Parameter → values; the cells are those that it declares.
 VALUES = {
     "logic_area": (0.65, 0.7, 0.75, 0.8, 0.85),
-    "logic_energy": (1.7, 1.8, 1.9, 2.0, 2.1),
+    "logic_energy": (1.9, 2.0, 2.1, 2.2, 2.3),
     "fma_area": (1.8, 1.95, 2.07, 2.2, 2.35),
     "sram_density": (0.7, 0.75, 0.79, 0.85, 0.9),
     "sram_bank": (8192, 16384, 32768, 65536),
     "tile": (16, 32, 64, 128, 256),
     "auxiliary_share": (0.3, 0.4, 0.5, 0.6, 0.8, 1.0),
 }
-CELLS = {
-    "logic_area": [("anda/table3", ("MXU", "Total"), ("area",))],
-    "logic_energy": [("anda/table3", ("MXU", "Total"), ("power",))],
-    "fma_area": [("anda/fig16", AVERAGES, ("area efficiency",))],
-    "sram_density": [("anda/table3", ("Activation Buffer", "Weight Buffer"), ("area",))],
-    "sram_bank": [("anda/table3", ("Activation Buffer", "Weight Buffer"), ("power",))],
-    "tile": [("anda/fig16", AVERAGES, ("energy efficiency",))],
-    "auxiliary_share": [
-        ("harmonia/fig16-joint", ("least average",), ("speed-up",)),
-        ("harmonia/fig19", ("2K to 16K",), ("least speed-up",)),
-    ],
-}
 
 
 def error(name: str) -> float:
     """Root mean square of the deviations of a constant's cells."""
     rivals.cache_clear()
-    squares = []
-    for item, rows, columns in CELLS[name]:
+    squares, cells = [], FITTED[name].cells
+    for item in dict.fromkeys(one.item for one in cells):
         for record in run(*find([item]), lambda sequence, _: sequence, {}, ""):
-            if record.row in rows and record.column in columns and record.deviation is not None:
+            is_fitted = any(one.include(item, record.row, record.column) for one in cells)
+            if is_fitted and record.deviation is not None:
                 squares.append((record.deviation * (1 if record.unit == "%" else 100)) ** 2)
     return sqrt(sum(squares) / len(squares))
 

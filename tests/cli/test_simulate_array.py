@@ -46,7 +46,7 @@ def test_mantissas_orders_and_mappings_change_time_and_traffic(call_for_records)
 
 def test_lists(call, call_for_records):
     figure = call_for_records("simulate", "array", "--fitted")
-    assert figure("fitted_parameter", simulator="arrays", parameter="logic_energy") == 1.9
+    assert figure("fitted_parameter", simulator="arrays", parameter="logic_energy") == 2.1
     assert "fitted to" in call("simulate", "array", "--fitted").stdout
     assert "figna-m11" in call("simulate", "array", "--list").stdout
     assert call_for_records("simulate", "array", "--list").has("title", design="tender")

@@ -35,6 +35,9 @@ class Cycles(_Part):
     fixed: NotNegative = 0
     per_bit: NotNegative = 0
 
+    def of(self, mantissa: int) -> float:
+        return self.fixed + self.per_bit * mantissa
+
     @model_validator(mode="after")
     def _takes_time(self) -> "Cycles":
         if self.fixed + self.per_bit <= 0:
@@ -69,10 +72,12 @@ class Mode(_Part):
 
 
 class Unit(_Part):
-    """Parts that switch every `cycle`, and those that switch once a `group`: part → how many."""
+    """Parts that switch every `cycle`, and those that switch once a `group`: part → how many. Area is counted from all
+    of them, energy too unless `simulation` names the unit of `simulate.units` whose events it is counted from."""
 
     cycle: Counts
     group: Counts = Field(default_factory=dict)
+    simulation: Literal["anda-apu", "harmonia-pe"] | None = None
 
     @field_validator("cycle", "group")
     @classmethod
@@ -98,13 +103,14 @@ class Tile(_Part):
 
 
 class Converter(_Part):
-    """Rounds `values` outputs at a time to block floating point, in so many cycles; while the array goes on if it is
-    `overlapped`. `parts`: of each value."""
+    """Rounds `values` outputs at a time to block floating point, or to INT8, in so many cycles; while the array goes on
+    if it is `overlapped`. `parts`: of each value, for area, and for energy without a `simulation` (`Unit`)."""
 
     values: Count
     cycles: Cycles
     overlapped: bool = True
     parts: Counts = Field(default_factory=dict)
+    simulation: Literal["anda-compressor", "harmonia-converter"] | None = None
 
 
 class Accelerator(_Part):

@@ -5,7 +5,7 @@ import pytest
 from tests.simulate.units.oracle import external_reads
 from tilepress.hardware import read_accelerator
 from tilepress.simulate.arrays import Gemm
-from tilepress.simulate.arrays.plan import group_cycles, pinned_plan
+from tilepress.simulate.arrays.plan import pinned_plan
 from tilepress.simulate.arrays.workload import Operand
 from tilepress.simulate.units import anda_apu, anda_compressor, harmonia_converter, harmonia_pe
 
@@ -15,7 +15,7 @@ ANDA, HARMONIA = read_accelerator("anda"), read_accelerator("harmonia")
 @pytest.mark.parametrize("mantissa", range(1, 17))
 def test_anda_takes_a_sign_and_then_a_plane_a_cycle(mantissa):
     gemm = Gemm("any", 1, 64, 1, 1, Operand("bfp", 9, mantissa), Operand("int4", 4), Operand("fp16", 16))
-    cycles = group_cycles(ANDA, gemm)
+    cycles = pinned_plan(ANDA, gemm).group_cycles
     assert cycles == anda_apu.cycles(101, mantissa) - anda_apu.cycles(100, mantissa)
     assert ANDA.array.group == anda_apu.LANES
 

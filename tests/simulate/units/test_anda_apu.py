@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.simulate.units.data import halves, neurons, spread
-from tests.simulate.units.oracle import apu_events
 from tilepress import kernels
 from tilepress.formats.bfp import BFP, encode, pack_planes
 from tilepress.simulate.units import anda_apu
@@ -39,7 +38,7 @@ def test_any_values(x, mantissa, seed):
     assert result.total == kernels.linear(x.float(), matrix, activations=f"bfp:g64:m{mantissa}").item()
     assert result.output == kernels.linear(x, matrix, activations=f"bfp:g64:m{mantissa}").item()
     assert result.cycles == anda_apu.cycles(groups, mantissa)
-    assert result.events == apu_events(groups, mantissa)
+    assert result.events == anda_apu.events(groups, mantissa)
 
 
 @pytest.mark.parametrize("mantissa", MANTISSAS)
@@ -77,7 +76,7 @@ def test_sums_in_halves_are_less_exact():
 def test_a_group_takes_a_cycle_a_word():
     assert [anda_apu.cycles_per_group(m) for m in (1, 5, 16)] == [2, 6, 17]
     assert anda_apu.cycles(4, 5) - anda_apu.cycles(3, 5) == 6
-    assert apu_events(2, 5).plane_adds == 2 * 5 * 63
+    assert anda_apu.events(2, 5).plane_adds == 2 * 5 * 63
 
 
 def test_what_does_not_fit_is_refused():

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from tests.formats.bfp_cases import finite_halves, same
 from tests.simulate.units.data import halves, spread
-from tests.simulate.units.oracle import converter_events
 from tilepress.formats.bfp import BFP, encode
 from tilepress.simulate.units import harmonia_converter
 from tilepress.simulate.units.harmonia_converter import Converter, Path
@@ -30,7 +29,7 @@ def test_any_values(x, mantissa, path):
     result = Converter(mantissa).convert(x, path)
     assert same(result.values, encode(x, BFP(32, mantissa), AXES[path]))
     assert result.cycles == harmonia_converter.cycles(*x.shape, path)
-    assert result.events == converter_events(*x.shape, path)
+    assert result.events == harmonia_converter.events(*x.shape, path)
 
 
 @pytest.mark.parametrize(

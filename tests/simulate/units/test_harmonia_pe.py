@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.simulate.units.data import halves, narrowed, neurons, spread
-from tests.simulate.units.oracle import pe_events
+from tests.simulate.units.oracle import total
 from tilepress import kernels
 from tilepress.formats.bfp import BFP, decode, demote, encode
 from tilepress.simulate.units import harmonia_pe
@@ -28,7 +28,7 @@ def by_groups(first, second):
 def assert_counted(dot, pairs):
     modes = [pair.mode for pair in pairs]
     assert dot.cycles == harmonia_pe.cycles(modes)
-    assert dot.events == pe_events(modes)
+    assert dot.events == total(*((harmonia_pe.group_events(mode), 1) for mode in modes))
 
 
 @pytest.mark.parametrize("inputs, group", [(320, 32), (100, 32), (256, 128)])
@@ -86,8 +86,8 @@ def test_extremes_fit(mode, right):
 def test_128_products_take_four_cycles_and_64_of_wide_ones():
     for mode, groups in ((Mode.m8w4, 4), (Mode.m8m4, 4), (Mode.m8m8, 2)):
         assert harmonia_pe.cycles([mode] * 2 * groups) - harmonia_pe.cycles([mode] * groups) == 4
-        assert pe_events([mode]).multiplies * groups == 128
-    assert pe_events([Mode.m8m4]).float_multiplies == 0
+        assert harmonia_pe.group_events(mode).multiplies * groups == 128
+    assert harmonia_pe.group_events(Mode.m8m4).float_multiplies == 0
 
 
 @pytest.mark.parametrize(

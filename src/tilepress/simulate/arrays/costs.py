@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from ...hardware import Accelerator, read_accelerator
+from ...hardware.accelerator import Mode
 from ...hardware.technology import PARTS, area_scale, energy_scale, sram_energy
 from .parameters import fitted
 from .plan import Plan
+from .switching import group_parts, value_parts
 
 ARRAY, AUXILIARY, ACTIVATIONS, WEIGHTS = "array", "auxiliary array", "activation buffer", "weight buffer"
 VECTOR, CONVERTER = "vector unit", "converter"
@@ -60,10 +62,9 @@ def in_technology(machine: Accelerator, node: float, voltage: float, frequency: 
     return machine.changed(node=node, voltage=voltage, frequency=frequency)
 
 
-def group_energy(machine: Accelerator, cycles: float) -> float:
-    """pJ of one unit for one group that takes so many cycles."""
-    switched = cycles * _energy(machine.unit.cycle) + _energy(machine.unit.group)
-    return switched * _logic_energy(machine)
+def group_energy(machine: Accelerator, mode: Mode, mantissa: int = 0) -> float:
+    """pJ of one unit for one group."""
+    return _energy(group_parts(machine, mode, mantissa)) * _logic_energy(machine)
 
 
 def energy(plan: Plan) -> dict[str, float]:
@@ -73,7 +74,7 @@ def energy(plan: Plan) -> dict[str, float]:
     outputs = gemm.rows * gemm.columns
     bit = _sram_bit(machine)
     parts = {
-        ARRAY: groups * group_energy(machine, plan.group_cycles),
+        ARRAY: groups * group_energy(machine, plan.mode, gemm.activations.mantissa),
         VECTOR: outputs * gemm.vector * PARTS["fp16_add"].energy * _logic_energy(machine),
         CONVERTER: outputs * _conversion_energy(plan),
         **{buffer: bits * bit for buffer, bits in sram_bits(plan).items()},
@@ -106,7 +107,9 @@ def breakdown(parts: Mapping[str, float]) -> dict[str, float]:
 def _conversion_energy(plan: Plan) -> float:
     """pJ of an output."""
     converter = plan.machine.converter
-    return plan.conversion_cycles * _energy(converter.parts) * _logic_energy(plan.machine) if converter else 0.0
+    if converter is None or not plan.gemm.is_converted:
+        return 0.0
+    return _energy(value_parts(converter, plan.gemm.out.mantissa)) * _logic_energy(plan.machine)
 
 
 def _sram_bit(machine: Accelerator) -> float:
@@ -120,7 +123,7 @@ def _fp16(machine: Accelerator) -> Accelerator:
         name=f"{machine.name}'s auxiliary",
         array=unit.array.model_dump(),
         modes=[mode.model_dump() for mode in unit.modes],
-        unit={"cycle": unit.unit.cycle, "group": unit.unit.group},
+        unit={"cycle": unit.unit.cycle, "group": unit.unit.group, "simulation": None},
         stores="fp16",
         converter=None,
         auxiliary=None,

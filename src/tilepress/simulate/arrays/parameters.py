@@ -6,6 +6,7 @@ from ...evidence import Cells, Choice, Fitted
 _AREA_EFFICIENCY = Cells("anda/fig16", "average of models, *", "area efficiency")
 _ENERGY_EFFICIENCY = Cells("anda/fig16", "average of models, *", "energy efficiency")
 _BUFFERS = "* Buffer"
+_HARMONIA_ENERGIES = ("fig16-linear", "fig16-joint", "fig17", "fig19")
 
 # The whole list.
 FITTED: dict[str, Fitted] = {
@@ -13,7 +14,7 @@ FITTED: dict[str, Fitted] = {
         0.75, "", (Cells("anda/table3", "MXU", "area"), Cells("anda/table3", "Total", "area")), "clock, wires, control"
     ),
     "logic_energy": Fitted(
-        1.9, "", (Cells("anda/table3", "MXU", "power"), Cells("anda/table3", "Total", "power")), "clock, wires, control"
+        2.1, "", (Cells("anda/table3", "MXU", "power"), Cells("anda/table3", "Total", "power")), "clock, wires, control"
     ),
     "fma_area": Fitted(2.07, "", (_AREA_EFFICIENCY,), "the baseline's area over Anda's: efficiency over speed-up"),
     "sram_density": Fitted(0.79, "mm2/MiB", (Cells("anda/table3", _BUFFERS, "area"),), "at 16 nm"),
@@ -43,6 +44,25 @@ CHOICES: dict[str, Choice] = {
         "FIGNA-M11 and -M8 are 16/11 and 16/8 as fast as the baseline",
         (Cells("anda/fig16", "average of models, *", "speed-up over FIGNA's variant"),),
     ),
+    "fig18_mantissas": Choice(
+        "five bits everywhere at 5 %: the text has no tuple", (Cells("anda/fig18-speed", "LLaMA-13B, 5 %"),)
+    ),
+    "unit_structures": Choice(
+        "what units of Anda's comparison are made of, counted while section V-C, which prints their ratios, was read: "
+        "iFPU's registers after its area and power, FIGNA's lanes and registers after theirs",
+        (Cells("anda/fig15"),),
+    ),
+    "switching": Choice(
+        "which parts an event of a unit switches, and how wide they are: by the bits of its values, with all energies "
+        "known; nothing was varied to come nearer to them",
+        (
+            Cells("anda/table3", "*", "power"),
+            Cells("anda/fig18-speed", "*", "energy efficiency"),
+            *(Cells(f"harmonia/{item}", "*", "*energy efficiency") for item in _HARMONIA_ENERGIES),
+            Cells("harmonia/synthesis", "Harmonia", "power"),
+            Cells("harmonia/synthesis", "Harmonia", "M8*"),
+        ),
+    ),
     "harmonia_columns": Choice(
         "a PE is two columns to its buffers and holds 128 pairs",
         (Cells("harmonia/synthesis", "Harmonia", "power"), Cells("harmonia/fig17", "M8W4", "largest area efficiency")),
@@ -55,14 +75,10 @@ CHOICES: dict[str, Choice] = {
         "32 products a PE and cycle, from its GOPS/W and its power",
         (Cells("harmonia/synthesis", "Harmonia", "M8*"), Cells("harmonia/fig17", "M8M8 over M8W4")),
     ),
-    "ifpu_registers": Choice(
-        "what its units hold, after their area and power were seen", (Cells("anda/fig15", "over ifpu"),)
+    "column_major": Choice(
+        "order of tiles of Anda's machines, read with the saved energies in sight",
+        (Cells("anda/fig17"), _ENERGY_EFFICIENCY),
     ),
-    "figna_structure": Choice(
-        "lanes, registers and what happens once a group, with the unit's area and power over FIGNA's in sight",
-        (Cells("anda/fig15", "over figna"), Cells("anda/fig15", "? bits over figna")),
-    ),
-    "energy_saved": Choice("column-major order, read with the saved energies in sight", (Cells("anda/fig17"),)),
 }
 
 

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Literal
 
 from ...hardware import Accelerator, MachineError
+from ...hardware.accelerator import Mode
 from .workload import Gemm
 
 Order = Literal["column-major", "row-major"]
@@ -31,14 +32,23 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """`rows` × `columns`: a tile. `group_cycles`: of the array for one group."""
+    """`rows` × `columns`: a tile."""
 
     machine: Accelerator
     gemm: Gemm
     order: Order
     rows: int
     columns: int
-    group_cycles: float
+
+    @cached_property
+    def mode(self) -> Mode:
+        activations, other = self.gemm.activations, self.gemm.other
+        return self.machine.mode(activations.kind, activations.mantissa, other.kind, other.mantissa)
+
+    @property
+    def group_cycles(self) -> float:
+        """Of the array for one group."""
+        return self.mode.cycles.of(self.gemm.activations.mantissa)
 
     @property
     def tile(self) -> str:
@@ -106,7 +116,7 @@ class Plan:
         converter, gemm = self.machine.converter, self.gemm
         if converter is None or not gemm.is_converted:
             return 0.0
-        return converter.cycles.fixed + converter.cycles.per_bit * gemm.out.mantissa
+        return converter.cycles.of(gemm.out.mantissa)
 
     @property
     def drain(self) -> int:
@@ -155,14 +165,8 @@ def pinned_plan(machine: Accelerator, gemm: Gemm, order: Order | None = None) ->
     of less traffic. Tiles come as near to the description's as whole passes of the array and the buffers let them."""
     rows = _nearest("activations", machine, gemm, machine.tile.rows)
     columns = _nearest("weights", machine, gemm, machine.tile.columns)
-    cycles = group_cycles(machine, gemm)
-    plans = [Plan(machine, gemm, one, rows, columns, cycles) for one in _orders(machine, order)]
+    plans = [Plan(machine, gemm, one, rows, columns) for one in _orders(machine, order)]
     return min(plans, key=lambda plan: plan.traffic.total)
-
-
-def group_cycles(machine: Accelerator, gemm: Gemm) -> float:
-    mode = machine.mode(gemm.activations.kind, gemm.activations.mantissa, gemm.other.kind, gemm.other.mantissa)
-    return mode.cycles.fixed + mode.cycles.per_bit * gemm.activations.mantissa
 
 
 def tile_sizes(side: Side, machine: Accelerator, gemm: Gemm) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from ...hardware import Accelerator
 from .costs import energy
 from .engine import Times
 from .mapping import Objective, score
-from .plan import ORDERS, Plan, Step, group_cycles, tile_sizes
+from .plan import ORDERS, Plan, Step, tile_sizes
 from .workload import Gemm
 
 
@@ -23,7 +23,7 @@ def plan_score(plan: Plan, objective: Objective) -> tuple[float, float]:
 
 def mappings(machine: Accelerator, gemm: Gemm) -> list[Plan]:
     return [
-        Plan(machine, gemm, order, rows, columns, group_cycles(machine, gemm))
+        Plan(machine, gemm, order, rows, columns)
         for order in ORDERS
         for rows in tile_sizes("activations", machine, gemm)
         for columns in tile_sizes("weights", machine, gemm)

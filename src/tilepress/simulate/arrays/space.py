@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ...hardware import Accelerator
 from . import engine
 from .costs import energy, traffic_energy
-from .plan import ORDERS, Order, Plan, group_cycles, tile_sizes
+from .plan import ORDERS, Order, Plan, tile_sizes
 from .workload import Gemm
 
 Floats = NDArray[np.float64]
@@ -45,7 +45,7 @@ class Space:
 
     def plan(self, index: int) -> Plan:
         order, tile = self.orders[self.order[index]], (int(self.rows.first[index]), int(self.columns.first[index]))
-        return Plan(self.machine, self.gemm, order, *tile, self._group_cycles)
+        return Plan(self.machine, self.gemm, order, *tile)
 
     @cached_property
     def energy(self) -> Floats:
@@ -111,7 +111,7 @@ class Space:
         array = self.machine.array
         passes = np.ceil(rows / array.rows) * np.ceil(columns / array.columns)
         groups = np.ceil(self.gemm.inputs / array.group)
-        return np.asarray(np.ceil(passes * groups * self._group_cycles))
+        return np.asarray(np.ceil(passes * groups * self.plan(0).group_cycles))
 
     def _post(self, rows: Floats, columns: Floats) -> Floats:
         if self.gemm.hidden:
@@ -149,10 +149,6 @@ class Space:
     @cached_property
     def _column_bits(self) -> Cut:
         return _scaled(self.columns, self.gemm.inputs * self.gemm.other.bits)
-
-    @cached_property
-    def _group_cycles(self) -> float:
-        return group_cycles(self.machine, self.gemm)
 
 
 def _cut(total: int, size: Floats) -> Cut:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...formats.bfp import BitPlanes
 from .dot import WEIGHT_BITS, Dot, Weights
-from .events import Counted, check_positive
+from .events import Counted, Events, check_positive
 from .halves import EXPONENT_BITS, Integers, unit_power
 from .rounding import WIDTHS, Intermediate, convert, multiply_add
 
@@ -34,6 +34,21 @@ def cycles(groups: int, mantissa: int) -> int:
     """From the first word of `groups` groups to their sum."""
     check_positive(groups=groups, mantissa=mantissa)
     return groups * cycles_per_group(mantissa) + TAIL
+
+
+def events(groups: int, mantissa: int) -> Events:
+    """Of `groups` groups, whatever their values."""
+    registers = LANES + EXPONENT_BITS + LANES * WEIGHT_BITS + mantissa * SUM_BITS + TAIL * FLOAT_BITS
+    group = Events(
+        plane_adds=mantissa * (LANES - 1),
+        adds=mantissa,
+        shifts=mantissa,
+        register_bits=registers,
+        converts=1,
+        float_multiplies=1,
+        float_adds=1,
+    )
+    return group.times(groups)
 
 
 class Apu(Counted):

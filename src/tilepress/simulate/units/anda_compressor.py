@@ -42,6 +42,18 @@ def cycles(groups: int, mantissa: int, lanes: int = LANES) -> int:
     return -(-groups // lanes) * cycles_per_round(mantissa)
 
 
+def events(groups: int, mantissa: int) -> Events:
+    """Of `groups` groups, whatever their values; lanes without a group rest."""
+    loaded = GROUP * (SIGNIFICAND_BITS + EXPONENT_BITS) + EXPONENT_BITS
+    group = Events(
+        compares=GROUP - 1 + mantissa * GROUP,
+        adds=GROUP,
+        shifts=mantissa * GROUP,
+        register_bits=loaded + (1 + mantissa) * GROUP,
+    )
+    return group.times(groups)
+
+
 class Compressor(Counted):
     """All lanes. `compress` runs their clock until every group is out."""
 

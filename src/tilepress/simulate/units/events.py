@@ -1,7 +1,7 @@
 """How often each part of a unit worked: what energy is counted from."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,9 @@ class Events:
         counts = Counter(vars(self))
         counts.update(vars(other))
         return Events(**counts)
+
+    def times(self, count: int) -> "Events":
+        return Events(**{name: count * value for name, value in asdict(self).items()})
 
 
 class Counted:

@@ -71,6 +71,16 @@ def cycles(tokens: int, channels: int, path: Path) -> int:
     return COLUMNS * (most * (full * tiles + (full > 0)) + last * (tiles + (full == 0)))
 
 
+def events(tokens: int, channels: int, path: Path) -> Events:
+    """Whatever the values; lanes past the edge work too."""
+    width = GROUP if path is Path.channels else COLUMNS
+    steps = -(-tokens // ROWS) * -(-channels // width) * width
+    exponents = ROWS if path is Path.channels else 1  # written a step
+    lanes = ROWS * steps
+    written = steps * (exponents * EXPONENT_BITS + ROWS * (1 + WIDEST))
+    return Events(compares=lanes, adds=lanes, shifts=lanes, register_bits=written)
+
+
 class Converter(Counted):
     """One converter, set up for one width of magnitudes."""
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from ...formats.bfp import BFPTensor
 from .dot import WEIGHT_BITS, Dot, Weights
-from .events import Counted
+from .events import Counted, Events
 from .halves import EXPONENT_BITS, Integers, unit_power
 from .rounding import WIDTHS, Intermediate, convert, multiply_add
 
@@ -93,6 +93,22 @@ def cycles(modes: Sequence[Mode]) -> int:
     in_rounds = rounds(modes)
     mode, groups = in_rounds[-1]
     return ROUND * len(in_rounds) + groups * sums_per_group(mode) + TAIL
+
+
+def group_events(mode: Mode) -> Events:
+    """Of one group, whatever its values."""
+    halves, is_fused = sums_per_group(mode), mode is Mode.m8m8
+    operands = PAIRS * (1 + WHOLE_BITS) + EXPONENT_BITS + _OPERAND_BITS[mode]
+    registers = operands + halves * ROUND * SUM_BITS + is_fused * FUSED_BITS + (1 + TAIL) * FLOAT_BITS
+    return Events(
+        multiplies=halves * PAIRS,
+        adds=halves * PAIRS + is_fused,
+        shifts=int(is_fused),
+        register_bits=registers,
+        converts=1,
+        float_multiplies=int(mode is Mode.m8w4),
+        float_adds=1,
+    )
 
 
 def linear_pairs(activations: BFPTensor, weights: Weights) -> list[Pair]:

@@ -58,17 +58,18 @@ def figure_15(track: Track) -> Iterator[Ours]:
     from ....simulate.arrays.costs import group_energy, unit_area
 
     anda = accelerator("anda")
+    (bit_serial,) = anda.modes
     # Power at equal throughput: a group every 16 cycles, which is 15 bits of Anda's.
-    power = group_energy(anda, BASE_CYCLES)
+    power = group_energy(anda, bit_serial, BASE_CYCLES - 1)
     for name in track(["fp-fp", "fp-int", "ifpu", "figna"], "units"):
         other = accelerator(name)
         yield Ours(f"over {name}", "area", 100 * unit_area(anda) / unit_area(other), "%")
-        yield Ours(f"over {name}", "power", 100 * power / group_energy(other, BASE_CYCLES), "%")
+        yield Ours(f"over {name}", "power", 100 * power / group_energy(other, other.modes[0]), "%")
     for name, mantissas in (("figna", (8, 4)), ("figna-m11", (11,)), ("figna-m8", (8,))):
         other = _equal(name)
         for bits in mantissas:
             area = BASE_CYCLES / (bits + 1) * unit_area(other) / unit_area(anda)
-            energy = group_energy(other, BASE_CYCLES) / group_energy(anda, bits + 1)
+            energy = group_energy(other, other.modes[0]) / group_energy(anda, bit_serial, bits)
             yield Ours(f"{bits} bits over {name}", "area efficiency", area, "x")
             yield Ours(f"{bits} bits over {name}", "energy efficiency", energy, "x")
 

@@ -50,9 +50,8 @@ def figure_17(track: Track) -> Iterator[Ours]:
         machine = rival.machine
         kind = machine.stores
         mode = machine.mode(kind, rival.mantissa if kind == "bfp" else 0, other, mantissa)
-        cycles = mode.cycles.fixed + mode.cycles.per_bit * rival.mantissa
-        group = machine.array.group
-        return group / cycles / unit_area(machine), group / group_energy(machine, cycles)
+        group, cycles = machine.array.group, mode.cycles.of(rival.mantissa)
+        return group / cycles / unit_area(machine), group / group_energy(machine, mode, rival.mantissa)
 
     ours = Rival("harmonia", accelerator("harmonia"), 8)
     area, energy = figures(ours)
