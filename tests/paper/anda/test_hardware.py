@@ -4,6 +4,7 @@ import pytest
 
 from tests.paper.reproducing import reproduced
 from tilepress.compression.search import bops_saving
+from tilepress.paper.anda.experiments.causes import CAUSES
 from tilepress.paper.anda.experiments.mantissas import combination
 from tilepress.paper.anda.experiments.table2 import Row, models, products_of
 
@@ -53,3 +54,18 @@ def test_shares_by_length():
     cells = reproduced("anda/fig2")
     assert cells["OPT-6.7B", "1024 tokens"].value > cells["OPT-6.7B", "32768 tokens"].value
     assert cells["average of models", "4096 tokens"].state == "matches"
+
+
+@pytest.mark.parametrize("item", CAUSES)
+def test_every_deviation_says_its_cause(item):
+    cells = reproduced(f"anda/{item}")
+    assert CAUSES[item].keys() <= cells.keys()
+    for cell, one in cells.items():
+        if one.state == "deviates":
+            assert CAUSES[item][cell] in one.note
+
+
+def test_rows_of_the_best_mapping_stand_beside_the_papers():
+    cells = reproduced("anda/fig17")
+    pinned, best = (cells[f"times less than figna{ending}", "DRAM"].value for ending in ("", ", best mapping"))
+    assert best > pinned and cells["times less than figna, best mapping", "DRAM"].paper is None

@@ -4,6 +4,7 @@ import pytest
 
 from tests.paper.reproducing import reproduced
 from tilepress.hardware import read_accelerator
+from tilepress.paper.harmonia.experiments.causes import CAUSES
 from tilepress.paper.harmonia.experiments.rivals import rivals
 from tilepress.simulate.arrays.costs import ARRAY, area
 
@@ -57,3 +58,20 @@ def test_a_breakdown_s_total_is_the_efficiency_of_figure_16():
     saving, speed = (linear["over fp16-fp16", one].value for one in ("energy efficiency", "speed-up"))
     assert breakdown["linear, harmonia", "total"].value == pytest.approx(1 / saving, rel=0.02)
     assert breakdown["linear, harmonia", "speed-up"].value == pytest.approx(speed)
+
+
+@pytest.mark.parametrize("item", CAUSES)
+def test_every_deviation_says_its_cause(item):
+    cells = reproduced(f"harmonia/{item}")
+    assert CAUSES[item].keys() <= cells.keys()
+    for cell, one in cells.items():
+        if one.state == "deviates":
+            assert CAUSES[item][cell] in one.note
+
+
+def test_rows_of_the_best_mapping_stand_beside_the_papers():
+    cells = reproduced("harmonia/fig16-joint")
+    pinned, best = (cells[f"over anda-m8{ending}", "energy efficiency"].value for ending in ("", ", best mapping"))
+    assert 1 < best < 0.9 * pinned
+    speeds = [cells[f"over anda-m8{ending}", "speed-up"].value for ending in ("", ", best mapping")]
+    assert speeds[1] == pytest.approx(speeds[0], rel=0.01)

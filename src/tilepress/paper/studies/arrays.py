@@ -1,7 +1,11 @@
 """Models on arrays of units: what the studies of Anda's and Harmonia's hardware are made of."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from ..item import Experiment, Ours, Track
 
 if TYPE_CHECKING:
     from ...hardware import Accelerator
@@ -12,19 +16,34 @@ SEQUENCE = 2048  # the longest that most models of either paper take
 
 
 @dataclass(frozen=True)
-class Mapping:
+class StudyMapping:
     """A study's mapping of products to arrays, and what rows of its results end in: the papers' own have no ending."""
 
     ending: str
     is_pinned: bool
 
 
-PINNED, BEST = Mapping("", True), Mapping(", best mapping", False)
+PINNED, BEST = StudyMapping("", True), StudyMapping(", best mapping", False)
 MAPPINGS = (PINNED, BEST)
 MAPPINGS_NOTE = (
     "Rows with “best mapping”: each machine with the tiles and the order that take least energy times delay. All "
     "others: as pinned in its description, the papers' dataflow."
 )
+
+
+def explained(causes: Mapping[tuple[str, str], str]) -> Callable[[Experiment], Experiment]:
+    """An experiment whose cells say why they deviate, beside what else their notes say."""
+
+    def wrap(experiment: Experiment) -> Experiment:
+        @wraps(experiment)
+        def with_causes(track: Track, **options: Any) -> Iterator[Ours]:
+            for one in experiment(track, **options):
+                notes = (one.note, causes.get((one.row, one.column), ""))
+                yield replace(one, note="; ".join(filter(None, notes)))
+
+        return with_causes
+
+    return wrap
 
 
 def run(
@@ -33,7 +52,7 @@ def run(
     activations: str,
     scope: "Scope" = "linear",
     tokens: int = SEQUENCE,
-    mapping: Mapping = PINNED,
+    mapping: StudyMapping = PINNED,
 ) -> "Result":
     """A prompt, products alone."""
     from ...simulate import arrays

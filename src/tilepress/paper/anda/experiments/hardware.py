@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from ....compression.search import Mantissas
 from ...item import Ours, Track
 from ...published import read_paper
-from ...studies.arrays import MAPPINGS, MAPPINGS_NOTE, Mapping, accelerator, run
+from ...studies.arrays import MAPPINGS, MAPPINGS_NOTE, StudyMapping, accelerator, explained, run
+from .causes import CAUSES
 from .mantissas import combination
 from .table2 import models
 
@@ -54,6 +55,7 @@ def _equal(name: str) -> "Accelerator":
     return machine.changed(unit={"cycle": lanes}, modes=modes)
 
 
+@explained(CAUSES["fig15"])
 def figure_15(track: Track) -> Iterator[Ours]:
     from ....simulate.arrays.costs import group_energy, unit_area
 
@@ -88,7 +90,7 @@ def figure_16(track: Track) -> Iterator[Ours]:
                 yield Ours(f"{AVERAGE}, {tolerance}{mapping.ending}", column, mean(values), "x")
 
 
-def _ratios(model: str, tolerance: str, mapping: Mapping) -> dict[str, float]:
+def _ratios(model: str, tolerance: str, mapping: StudyMapping) -> dict[str, float]:
     """How many times as good Anda is as the baseline, and as FIGNA's variant."""
     format = _format(combination(model, tolerance))
     machines = [accelerator(name) for name in (BASELINE, "anda", VARIANTS[tolerance])]
@@ -102,12 +104,13 @@ def _ratios(model: str, tolerance: str, mapping: Mapping) -> dict[str, float]:
     }
 
 
+@explained(CAUSES["fig17"])
 def figure_17(track: Track) -> Iterator[Ours]:
     for mapping in track(MAPPINGS, "mappings"):
         yield from _breakdown(mapping)
 
 
-def _breakdown(mapping: Mapping) -> Iterator[Ours]:
+def _breakdown(mapping: StudyMapping) -> Iterator[Ours]:
     format, names = _format(combination(MODEL, "1 %")), (BASELINE, "figna", "anda")
     parts = {name: run(accelerator(name), MODEL, format, mapping=mapping).breakdown for name in names}
     base, figna, anda = parts.values()
@@ -120,6 +123,7 @@ def _breakdown(mapping: Mapping) -> Iterator[Ours]:
             yield Ours(f"share of fp-fp's energy, {name}{mapping.ending}", part, share, "%")
 
 
+@explained(CAUSES["table3"])
 def table_3(track: Track) -> Iterator[Ours]:
     from ....simulate.arrays.costs import area
 
@@ -132,6 +136,7 @@ def table_3(track: Track) -> Iterator[Ours]:
     yield Ours("Total", "power", 1e3 * result.watts, "mW")
 
 
+@explained(CAUSES["fig18-speed"])
 def figure_18(track: Track) -> Iterator[Ours]:
     cases = {"0.1 %": combination(MODEL, "0.1 %"), "1 %": combination(MODEL, "1 %"), "5 %": (5, 5, 5, 5)}
     for tolerance, mantissas in track(list(cases.items()), "tolerances"):

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from ...item import Ours, Track
 from ...published import read_paper
-from ...studies.arrays import MAPPINGS, MAPPINGS_NOTE, SEQUENCE, Mapping, accelerator, run
+from ...studies.arrays import MAPPINGS, MAPPINGS_NOTE, SEQUENCE, StudyMapping, accelerator, explained, run
+from .causes import CAUSES
 from .rivals import Rival, rivals
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def figure_1(track: Track) -> Iterator[Ours]:
             yield Ours(f"{name}, {length} tokens", "KV cache", 100 * cache / (cache + bits * model.weights), "%")
 
 
+@explained(CAUSES["fig17"])
 def figure_17(track: Track) -> Iterator[Ours]:
     """Products a second and mm², and a pJ, of the units alone."""
     from ....simulate.arrays.costs import group_energy, unit_area
@@ -68,7 +70,7 @@ def figure_17(track: Track) -> Iterator[Ours]:
         yield Ours("M8M8 over M8W4", column, value / whole, "x")
 
 
-def _compared(model: str, scope: "Scope", tokens: int, mapping: Mapping) -> Iterator[tuple[str, dict[str, float]]]:
+def _compared(model: str, scope: "Scope", tokens: int, mapping: StudyMapping) -> Iterator[tuple[str, dict[str, float]]]:
     """Rival → how many times as good Harmonia is."""
     ours = run(accelerator("harmonia"), model, FORMAT, scope, tokens, mapping)
     for rival in rivals():
@@ -91,7 +93,7 @@ def _system(track: Track, scope: "Scope") -> Iterator[Ours]:
         yield from _extremes(ratios, mapping)
 
 
-def _extremes(ratios: Ratios, mapping: Mapping) -> Iterator[Ours]:
+def _extremes(ratios: Ratios, mapping: StudyMapping) -> Iterator[Ours]:
     for column in COLUMNS:
         averages = [mean(columns[column]) for columns in ratios.values()]
         largest = max(max(columns[column]) for columns in ratios.values())
@@ -99,14 +101,17 @@ def _extremes(ratios: Ratios, mapping: Mapping) -> Iterator[Ours]:
         yield from (Ours(f"{row}{mapping.ending}", column, value, "x") for row, value in extremes.items())
 
 
+@explained(CAUSES["fig16-linear"])
 def linear(track: Track) -> Iterator[Ours]:
     yield from _system(track, "linear")
 
 
+@explained(CAUSES["fig16-joint"])
 def joint(track: Track) -> Iterator[Ours]:
     yield from _system(track, "all")
 
 
+@explained(CAUSES["fig19"])
 def figure_19(track: Track) -> Iterator[Ours]:
     for mapping in MAPPINGS:
         extremes: dict[str, list[float]] = {SPEED: [], ENERGY: []}
@@ -120,6 +125,7 @@ def figure_19(track: Track) -> Iterator[Ours]:
             yield Ours(f"2K to 16K{mapping.ending}", f"largest {column}", max(values), "x")
 
 
+@explained(CAUSES["synthesis"])
 def synthesis(track: Track) -> Iterator[Ours]:
     (result,) = [run(accelerator("harmonia"), "Llama3.1-8B", FORMAT) for _ in track([0], "inference")]
     machine, watts = result.machine, result.watts
@@ -132,6 +138,7 @@ def synthesis(track: Track) -> Iterator[Ours]:
         yield Ours(f"area of the {part}", "area", value, "mm2")
 
 
+@explained(CAUSES["converter"])
 def converter(track: Track) -> Iterator[Ours]:
     from ....simulate.arrays.costs import CONVERTER, area
 
