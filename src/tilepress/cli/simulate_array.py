@@ -1,6 +1,6 @@
 """`tilepress simulate array` and `compare`: accelerators for block floating point and their rivals."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
