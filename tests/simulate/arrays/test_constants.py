@@ -1,0 +1,188 @@
+"""Constants of the simulation, each by a case small enough to work by hand."""
+
+import pytest
+
+from tilepress.hardware import read_accelerator
+from tilepress.hardware.technology import PARTS, Part, area_scale, energy_scale
+from tilepress.simulate.arrays import FITTED, Gemm, Product, Result, Task, engine
+from tilepress.simulate.arrays.compare import MATRIX_ROWS, WEIGHTS, Setting, compare
+from tilepress.simulate.arrays.costs import (
+    ACTIVATIONS,
+    ARRAY,
+    AUXILIARY,
+    CONVERTER,
+    DRAM,
+    VECTOR,
+    area,
+    auxiliary,
+    energy,
+    fitted_to_area,
+    traffic_energy,
+    unit_area,
+)
+from tilepress.simulate.arrays.costs import WEIGHTS as WEIGHT_BUFFER
+from tilepress.simulate.arrays.plan import Plan, pinned_plan
+from tilepress.simulate.arrays.workload import Operand, gemms
+from tilepress.simulate.layers import find_transformer
+
+ANDA, HARMONIA, FP, FP_INT = (read_accelerator(name) for name in ("anda", "harmonia", "fp-fp", "fp-int"))
+LLAMA = find_transformer("llama-7b")
+
+
+def test_fitted_constants():
+    values = {name: one.value for name, one in FITTED.items()}
+    assert values == {
+        "logic_area": 0.75,
+        "logic_energy": 2.1,
+        "fma_area": 2.07,
+        "sram_density": 0.79,
+        "sram_bank": 2**15,
+        "tile": 64,
+        "auxiliary_share": 0.5,
+    }
+
+
+def test_parts():
+    assert {
+        "gate": Part(1.596, 0.00078),
+        "multiplexer": Part(1.862, 0.00078),
+        "flip_flop": Part(4.522, 0.0031),
+        "add": Part(137 / 32, 0.1 / 32),
+        "multiply": Part(282 / 64, 0.2 / 64),
+        "fp16_add": Part(1360, 0.4),
+        "fp16_multiply": Part(1640, 1.1),
+        "fp32_add": Part(4184, 0.9),
+    } == PARTS
+
+
+def test_area_of_units_by_hand():
+    """µm² at 45 nm, times 0.75 for wires and the like, 0.19 to 16 nm."""
+    anda = 320 * 1.596 + (437) * 137 / 32 + (27 + 581) * 4.522 + 1640 + 4184 + 160 * 1.862
+    assert unit_area(ANDA) == pytest.approx(anda * 0.75 * 0.19e-6)
+    fma = 4 * 2.07 * (1640 + 4184) + 160 * 4.522 + 64 * 1.862
+    assert unit_area(FP) == pytest.approx(fma * 0.75 * 0.19e-6)
+
+
+def test_area_of_all_else_by_hand():
+    parts = area(ANDA, attention=True)
+    assert parts[ARRAY] == pytest.approx(256 * unit_area(ANDA))
+    assert parts[AUXILIARY] == pytest.approx(0.5 * parts[ARRAY])
+    assert parts[ACTIVATIONS] == pytest.approx(1.125 * 0.79) and parts[WEIGHT_BUFFER] == pytest.approx(0.79)
+    assert parts[VECTOR] == pytest.approx(64 * (1640 + 1360) * 0.75 * 0.19e-6)
+    assert parts[CONVERTER] == pytest.approx(1024 * (21 * 4.522 + 16 * 1.862 + 10 * 137 / 32) * 0.75 * 0.19e-6)
+    of_28 = 0.79 * area_scale(28) / 0.19
+    assert area(HARMONIA)[WEIGHT_BUFFER] == pytest.approx(of_28)
+    assert AUXILIARY not in area(ANDA) and AUXILIARY not in area(HARMONIA, attention=True)
+
+
+def test_the_auxiliary_array_by_hand():
+    """An FP16 unit: product, sum, 48 bits; as many as half of the array's area holds, rows a power of two."""
+    beside, unit = auxiliary(ANDA), (1640 + 1360 + 48 * 4.522) * 0.75 * 0.19e-6
+    assert unit_area(beside) == pytest.approx(unit)
+    units = int(0.5 * 256 * unit_area(ANDA) / unit)
+    assert beside.array.rows == 16 and beside.array.columns == units // 16 and beside.array.group == 1
+    assert (beside.stores, beside.converter, beside.auxiliary) == ("fp16", None, None)
+    assert beside.buffers == ANDA.buffers and beside.memory == ANDA.memory
+    assert fitted_to_area(ANDA, 6.5 * unit_area(ANDA)).array.model_dump() == {"rows": 2, "columns": 3, "group": 64}
+    assert fitted_to_area(ANDA, 1.5 * unit_area(ANDA)).array.model_dump() == {"rows": 1, "columns": 1, "group": 64}
+
+
+def test_energy_of_a_product_by_hand():
+    """FP-INT, 16 × 64 by 64 × 32, twice: 512 outputs of one group, two passes of the array."""
+    gemm = Gemm("any", 16, 64, 32, 2, Operand("fp16", 16), Operand("int4", 4), Operand("fp16", 16), vector=3)
+    parts, scale = energy(Plan(FP_INT, gemm, "column-major", 16, 32)), energy_scale(16, 0.8)
+    group = 16 * (176 * 0.2 / 64 + 20 * 0.1 / 32 + 256 * 0.00078 + 4 * 0.9 + 112 * 0.0031)
+    assert parts[ARRAY] == pytest.approx(2 * 512 * group * 2.1 * scale)
+    assert parts[VECTOR] == pytest.approx(2 * 512 * 3 * 0.4 * 2.1 * scale) and parts[CONVERTER] == 0
+    activations, weights, outputs = 16 * 64 * 16, 64 * 32 * 4, 512 * 16  # bits
+    bit = 10 / 64 * 2 * scale  # of a bank four times 8 KB
+    assert parts[ACTIVATIONS] == pytest.approx(2 * (2 * activations + activations + 2 * outputs) * bit)
+    assert parts[WEIGHT_BUFFER] == pytest.approx(2 * (weights + weights) * bit)
+    assert parts[DRAM] == pytest.approx(2 * (activations + weights + outputs) * 3.9)
+    assert traffic_energy(FP_INT) == pytest.approx(3.9 + bit)
+
+
+def test_times_of_a_step_by_hand():
+    """FP-INT at 285 MHz, 256 GB/s: 898 bytes a cycle; 64 vector operations a cycle."""
+    gemm = Gemm("any", 16, 640, 32, 1, Operand("fp16", 16), Operand("int4", 4), Operand("fp16", 16), vector=3)
+    step = Plan(FP_INT, gemm, "column-major", 16, 32).step(0, 0)
+    loaded, stored = 16 * 640 * 2 + 32 * 640 / 2, 16 * 32 * 2
+    assert step.load == -(-loaded * 285e6 // 256e9) == 35 and step.store == -(-stored * 285e6 // 256e9) == 2
+    assert (step.compute, step.post) == (2 * 10 * 16, 512 * 3 // 64)
+    plan = Plan(FP_INT, gemm, "column-major", 16, 32)
+    assert plan.drain == 16 + 16 - 2
+    assert engine.run(plan) == engine.Times(35 + 320 + 30 + 24 + 2, 37, 320, 24)
+
+
+def test_a_result_by_hand():
+    gemm = Gemm("any", 16, 640, 32, 3, Operand("fp16", 16), Operand("int4", 4), Operand("fp16", 16), vector=3)
+    plan = Plan(FP_INT, gemm, "column-major", 16, 32)
+    result = Result(FP_INT, [Product(plan, engine.run(plan), energy(plan))], {"array": 1.5, "rest": 2.0})
+    assert result.cycles == 3 * 411 and result.seconds == pytest.approx(3 * 411 / 285e6) and result.mm2 == 3.5
+    assert result.operations == 2 * 3 * 16 * 640 * 32
+    traffic = 3 * (16 * 640 * 2 + 32 * 640 / 2 + 16 * 32 * 2)  # bytes
+    assert result.dram_bytes == traffic and result.energy[DRAM] == pytest.approx(traffic * 8 * 3.9e-12)
+    assert result.products[0].joules == pytest.approx(result.joules) == pytest.approx(sum(result.breakdown.values()))
+    assert result.watts == pytest.approx((result.joules - result.energy[DRAM]) / result.seconds)
+    assert result.utilisation == pytest.approx(320 / 411)
+
+
+def test_the_engine_takes_no_more_steps_than_its_most():
+    assert engine.MOST_STEPS == 50_000_000
+
+
+def products(task, machine):
+    return {one.name: one for one in gemms(task, machine)}
+
+
+def test_numbers_as_tasks_have_them():
+    plain = products(Task(LLAMA, tokens=5000), FP)
+    assert plain["q"].activations == Operand("fp16", 16) and plain["q"].other == Operand("int4", 4 + 16 / 128)
+    assert plain["q"].out.bits == plain["k"].out.bits == plain["scores"].out.bits == 16
+    assert (plain["q"].vector, plain["scores"].vector, plain["values"].vector) == (1, 5, 2)
+    tender = products(Task(LLAMA, tokens=8), read_accelerator("tender"))
+    assert tender["q"].activations == tender["q"].other == tender["up"].out == Operand("int8", 8)
+    values = [one.inputs for one in gemms(Task(LLAMA, tokens=9000), FP) if one.name == "values"]
+    assert values == [4096, 808]
+    assert products(Task(LLAMA), FP)["q"].rows == 2048 and len(products(Task(LLAMA), FP)) == 9
+    whole = products(Task(LLAMA, tokens=8, head=True), FP)
+    assert whole["head"].columns == LLAMA.vocabulary and whole["head"].out.bits == 16 and whole["head"].count == 1
+    assert [one.activations.mantissa for one in gemms(Task(LLAMA, scope="linear"), ANDA)] == [8] * 7
+
+
+def test_numbers_of_harmonia():
+    by_name = products(Task(LLAMA, tokens=1000), HARMONIA)
+    assert by_name["scores"].other == Operand("bfp", 1 + 4 + 5 / 32, 4)
+    assert by_name["scores (first and last tokens)"].other == Operand("bfp", 1 + 8 + 5 / 32, 8)
+    assert by_name["scores"].activations == by_name["scores"].out == Operand("bfp", 1 + 8 + 5 / 32, 8)
+    assert by_name["k"].out.kind == "bfp" and by_name["k"].out.mantissa == 4 and by_name["k"].is_converted
+    written = sum(one.out.bits * one.count for one in by_name.values() if one.name.startswith("values"))
+    assert written == pytest.approx((1 + 8 + 5 / 32) * 32 * 32)
+
+
+def test_what_is_compared_by_default():
+    assert vars(Setting()) == {
+        "node": 16,
+        "voltage": 0.8,
+        "frequency": 285e6,
+        "bandwidth": 256e9,
+        "dram_energy": 3.9,
+        "area": 0.41,
+    }
+    assert (WEIGHTS, MATRIX_ROWS) == (20_000_000, 16)
+
+
+def test_what_a_cpu_reads_for_a_token_by_hand():
+    """Weights of 4.125 bits and a cache of 16, once each, at 3.9 pJ a bit."""
+    (figures,) = compare(["deca"], [Task(LLAMA, "decode", 100)])
+    weights, cache = 32 * sum(LLAMA.products) * (4 + 16 / 128), 100 * 2 * 4096 * 32 * 16
+    assert figures.dram_joules == pytest.approx((weights + cache) * 3.9e-12)
+
+
+def test_pinned_tiles_are_the_nearest_whole_passes():
+    gemm = Gemm("any", 1000, 64, 1000, 1, Operand("bfp", 9, 8), Operand("int4", 4), Operand("fp16", 0.0))
+    sizes = {"rows": 40, "columns": 24}
+    plan = pinned_plan(ANDA.changed(tile=sizes), gemm)
+    assert (plan.rows, plan.columns) == (32, 32)  # round(2.5) passes, round(1.5)
+    tiny = pinned_plan(ANDA.changed(tile={"rows": 1, "columns": 7}), gemm)
+    assert (tiny.rows, tiny.columns) == (16, 16)
