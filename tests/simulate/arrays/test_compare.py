@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilepress.hardware import MachineError, read_accelerator
-from tilepress.simulate.arrays import Task
+from tilepress.simulate.arrays import PINNED, Task
 from tilepress.simulate.arrays.compare import (
     Measured,
     Point,
@@ -80,6 +80,8 @@ def test_points_join_losses_with_costs():
         ("harmonia", "bfp:g32:m8", "bfp4+online"),
     ]
     assert result[2].seconds < result[1].seconds and result[2].joules < result[1].joules
+    (pinned,) = points(["anda"], losses[1:2], Task(MODEL, tokens=256), mapper=PINNED)
+    assert pinned.joules > result[1].joules
 
 
 def point(seconds, *excess, joules=1.0, mm2=1.0):

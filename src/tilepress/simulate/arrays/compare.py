@@ -202,22 +202,28 @@ def takes(machine: Accelerator, activations: str, kv: str) -> bool:
 OWN_FORMATS = {"figna": "bfp:g64:m14", "figna-m11": "bfp:g64:m11", "figna-m8": "bfp:g64:m8", "figna-c": "bfp:g64:m8"}
 
 
-def points(names: Sequence[str], losses: Iterable[Measured], task: Task, setting: Setting | None = None) -> list[Point]:
-    """Machines on `task`, in their best mapping, with every format that a loss was measured of and that they take."""
+def points(
+    names: Sequence[str],
+    losses: Iterable[Measured],
+    task: Task,
+    setting: Setting | None = None,
+    mapper: Mapper = BEST,
+) -> list[Point]:
+    """Machines on `task`, with every format that a loss was measured of and that they take."""
     shared, points = setting or Setting(), []
     measured = list(losses)
     for name in names:
         machine = shared_array(read_accelerator(name), shared)
         for one in measured:
             if takes(machine, one.activations, one.kv):
-                points.append(_point(machine, one, task))
+                points.append(_point(machine, one, task, mapper))
     return points
 
 
-def _point(machine: Accelerator, measured: Measured, task: Task) -> Point:
+def _point(machine: Accelerator, measured: Measured, task: Task, mapper: Mapper) -> Point:
     is_block = machine.stores == "bfp"
     asked = replace(task, activations=measured.activations if is_block else task.activations, kv=measured.kv)
-    result = simulate(machine, asked)
+    result = simulate(machine, asked, mapper)
     kv = (measured.kv or machine.kv) + (f"+{measured.smoothing}" if measured.smoothing else "")
     figures = (measured.excess, result.seconds, result.joules, result.mm2)
     return Point(machine.name, measured.activations or "fp16", kv, *figures)
