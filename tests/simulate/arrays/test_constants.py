@@ -1,9 +1,11 @@
 """Constants of the simulation, each by a case small enough to work by hand."""
 
+import math
+
 import pytest
 
 from tilepress.hardware import read_accelerator
-from tilepress.hardware.technology import PARTS, Part, area_scale, energy_scale
+from tilepress.hardware.technology import PARTS, Part, area_scale, energy_scale, sram_energy
 from tilepress.simulate.arrays import FITTED, Gemm, Product, Result, Task, engine
 from tilepress.simulate.arrays.compare import MATRIX_ROWS, WEIGHTS, Setting, compare
 from tilepress.simulate.arrays.costs import (
@@ -186,3 +188,15 @@ def test_pinned_tiles_are_the_nearest_whole_passes():
     assert (plan.rows, plan.columns) == (32, 32)  # round(2.5) passes, round(1.5)
     tiny = pinned_plan(ANDA.changed(tile={"rows": 1, "columns": 7}), gemm)
     assert (tiny.rows, tiny.columns) == (16, 16)
+
+
+def test_scaling_by_hand():
+    """Stillmaker and Baas: area factors, and a·V² + b·V + c over that of 45 nm at 0.9 V."""
+    base = 1.018 * 0.81 - 0.3107 * 0.9 + 0.1539
+    assert energy_scale(45, 0.7) == pytest.approx((1.018 * 0.49 - 0.3107 * 0.7 + 0.1539) / base)
+    assert energy_scale(32, 0.9) == pytest.approx((0.8367 * 0.81 - 0.4341 * 0.9 + 0.1701) / base)
+    assert energy_scale(16, 0.8) == pytest.approx((0.2958 * 0.64 - 0.1241 * 0.8 + 0.03024) / base)
+    assert energy_scale(7, 0.7) == pytest.approx((0.1776 * 0.49 - 0.09097 * 0.7 + 0.02447) / base)
+    assert [area_scale(node) for node in (45, 32, 20, 16, 7)] == pytest.approx([1, 0.46, 0.059 / 0.28, 0.19, 0.059])
+    assert area_scale(28) / 0.46 == pytest.approx((0.059 / 0.28 / 0.46) ** (math.log(28 / 32) / math.log(20 / 32)))
+    assert sram_energy(8192) == 10 / 64 and sram_energy(32768) == 2 * 10 / 64
