@@ -40,6 +40,9 @@ class Plan:
     rows: int
     columns: int
 
+    def __post_init__(self) -> None:
+        _ = self.mode  # raises where the machine cannot multiply the operands
+
     @cached_property
     def mode(self) -> Mode:
         activations, other = self.gemm.activations, self.gemm.other
