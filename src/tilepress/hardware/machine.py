@@ -1,14 +1,23 @@
 """What a machine is: cores, memory, vector and matrix units. Rates are of the whole machine, a second."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 TILE_WEIGHTS = 512  # weights of one matrix operation: 16 neurons × 32 inputs of 16 bits
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(gt=0)]
+
+
+def _power_of_two(value: int) -> int:
+    if value & (value - 1):
+        raise ValueError(f"is a power of two, not {value}")
+    return value
+
+
+PowerOfTwo = Annotated[Count, AfterValidator(_power_of_two)]
 
 
 class MachineError(ValueError):
@@ -19,11 +28,91 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class Dram(_Part):
+    """DRAM behind the memory controllers, in the words of JEDEC's standards; times in seconds, for reads.
+
+    A channel is what has its own commands and data: a sub-channel of DDR5, a pseudo-channel of HBM. It has `width` data
+    bits, `rate` transfers a second on each, two a clock, and reads `burst` transfers at a time. It has `bank_groups` of
+    `banks` each; a bank has one row of `row` bytes open. `interleave`: bytes in a row that go to the same channel.
+    `queue`: reads that its controller holds.
+
+    `rcd` activate to read, `cl` read to data, `rp` precharge to activate, `ras` activate to precharge, `rc` activate to
+    activate of a bank, `rtp` read to precharge, `ccd_s` and `ccd_l` read to read in different groups and in the same,
+    `rrd_s` and `rrd_l` activate to activate likewise, `faw` the window that holds at most four activates. Each bank is
+    refreshed every `refi`, for `rfc`: all banks of a channel at once, those of the same number in all groups
+    (`same-bank`), or one by one (`single-bank`)."""
+
+    channels: PowerOfTwo
+    width: PowerOfTwo
+    rate: Positive
+    burst: PowerOfTwo
+    bank_groups: PowerOfTwo
+    banks: PowerOfTwo
+    row: PowerOfTwo
+    interleave: PowerOfTwo
+    queue: Annotated[int, Field(ge=4)]
+    rcd: Positive
+    cl: Positive
+    rp: Positive
+    ras: Positive
+    rc: Positive
+    rtp: Positive
+    ccd_s: Positive
+    ccd_l: Positive
+    rrd_s: Positive
+    rrd_l: Positive
+    faw: Positive
+    refresh: Literal["all-bank", "same-bank", "single-bank"]
+    rfc: Positive
+    refi: Positive
+
+    @property
+    def burst_bytes(self) -> int:
+        return self.burst * self.width // 8
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes a second of all channels, if nothing but data went over them."""
+        return self.channels * self.width * self.rate / 8
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "Dram":
+        first_data = self.rcd + self.cl + self.burst / self.rate
+        busy = self.rfc + self.rp + self.ras + self.rcd + self.rtp
+        rules = {
+            f"row is at least a burst of {self.burst_bytes} bytes": self.row >= self.burst_bytes,
+            f"interleave is at least a burst of {self.burst_bytes} bytes": self.interleave >= self.burst_bytes,
+            "there are at least two banks a channel: bank_groups times banks": self.bank_groups * self.banks > 1,
+            "rc is at least ras": self.rc >= self.ras,
+            "ccd_l is at least ccd_s": self.ccd_l >= self.ccd_s,
+            "ccd_l is at most cl and the time of a burst": self.ccd_l <= self.cl + self.burst / self.rate,
+            "rrd_l is at least rrd_s": self.rrd_l >= self.rrd_s,
+            "rrd_l is at most faw": self.rrd_l <= self.faw,
+            "faw is at most rcd, cl and the time of a burst": self.faw <= first_data,
+            "refi is more than rfc, rp, ras, rcd and rtp together": self.refi > busy,
+        }
+        broken = [rule for rule, holds in rules.items() if not holds]
+        if broken:
+            raise ValueError("; ".join(broken))
+        return self
+
+
 class Memory(_Part):
-    """`bandwidth`: bytes a second that can be reached; `capacity`: bytes."""
+    """`bandwidth`: bytes a second that can be reached; `capacity`: bytes. `dram`: its channels, banks and times, where
+    they are known; `path_latency` then is the seconds from a miss in the second level of cache to the memory's
+    controller and back, and `mesh_bandwidth` the bytes a second that get there and back at most."""
 
     bandwidth: Positive
     capacity: Positive | None = None
+    dram: Dram | None = None
+    path_latency: Positive | None = None
+    mesh_bandwidth: Positive | None = None
+
+    @model_validator(mode="after")
+    def _has_a_path(self) -> "Memory":
+        if self.dram is not None and self.path_latency is None:
+            raise ValueError("dram needs path_latency")
+        return self
 
 
 class Vector(_Part):
