@@ -8,8 +8,8 @@ before one that closes the row it needs: a controller that holds such a one back
 
 Left out: writes and the bus turnarounds they bring, contention for the command bus, ranks, and the wait for the next
 clock edge of the DRAM. The address mapping is ours, after what is known of Intel's controllers (Pessl et al., DRAMA,
-USENIX Security 2016): the lowest bit that selects a bank changes with every burst, so that neighbours are in two bank
-groups; channels and banks are XORed with higher bits.
+USENIX Security 2016): a line lies in one bank; the lowest bit that selects a bank changes with every line of a channel,
+so that neighbours are in two bank groups; channels and banks are XORed with higher bits.
 
 Times are whole units: parts of a core's cycle, `UNITS` of them.
 """
@@ -41,7 +41,7 @@ def compiled(function: _Function) -> _Function:
 
 @dataclass(frozen=True)
 class Timing:
-    """`Dram`'s times in units; `row` and `interleave` in bursts, `bursts` of a line. `data`: time of a burst on the bus.
+    """`Dram`'s times in units; `row` and `interleave` in lines, `bursts` of a line. `data`: time of a burst on the bus.
     `refresh_sets`: parts of a channel that are refreshed one after another. `mesh`: time between lines to all channels;
     `path`: what comes on top of DRAM's own time."""
 
@@ -76,10 +76,10 @@ class Timing:
         dram, line = machine.memory.dram, 64 if machine.caches is None else machine.caches.line
         if dram is None:
             return None
-        if line % dram.burst_bytes or dram.interleave % line:
+        if line % dram.burst_bytes or dram.interleave % line or dram.row % line:
             raise MachineError(
-                f"{machine.name}: memory.dram reads bursts of {dram.burst_bytes} bytes and interleaves channels every "
-                f"{dram.interleave}; lines of {line} must be whole bursts, and interleave whole lines"
+                f"{machine.name}: lines of {line} bytes do not fit memory.dram: a line is whole bursts (burst times "
+                f"width, {dram.burst_bytes} bytes), row ({dram.row}) and interleave ({dram.interleave}) are whole lines"
             )
         second = machine.frequency * UNITS
         clock = dram.rate / 2
@@ -89,8 +89,8 @@ class Timing:
             channels=dram.channels,
             bank_groups=dram.bank_groups,
             banks=dram.banks,
-            row=dram.row // dram.burst_bytes,
-            interleave=dram.interleave // dram.burst_bytes,
+            row=dram.row // line,
+            interleave=dram.interleave // line,
             bursts=line // dram.burst_bytes,
             queue=dram.queue,
             refresh_sets=_refresh_sets(dram),
@@ -131,7 +131,9 @@ def initial(timing: Timing) -> State:
     """Banks [channels, banks]: open row, its activate, the last read. Reads and activates [channels, queue], by time:
     those that commands to come must keep away from. Totals [1]: when the mesh is free; bursts that found their row
     open, found no row open, found another."""
-    banks = np.full((timing.channels, timing.bank_groups * timing.banks), LONG_AGO, [(name, np.int64) for name in _BANK])
+    banks = np.full(
+        (timing.channels, timing.bank_groups * timing.banks), LONG_AGO, [(name, np.int64) for name in _BANK]
+    )
     reads, activates = (
         np.full((timing.channels, timing.queue), LONG_AGO, [(name, np.int64) for name in _COMMAND]) for _ in range(2)
     )
@@ -145,9 +147,9 @@ def serve(timing: Any, state: State, now: int, line: int) -> int:
     total = totals[0]
     start = max(now, total.mesh_free)
     total.mesh_free = start + timing.mesh
+    channel, bank, row = locate(timing, line)
     arrived = start
-    for part in range(timing.bursts):
-        channel, bank, row = locate(timing, line * timing.bursts + part)
+    for _ in range(timing.bursts):
         one = banks[channel, bank]
         done = _burst(timing, one, reads[channel], activates[channel], total, start, channel, bank, row)
         arrived = max(arrived, done)
@@ -155,11 +157,11 @@ def serve(timing: Any, state: State, now: int, line: int) -> int:
 
 
 @compiled
-def locate(timing: Any, burst: int) -> tuple[int, int, int]:
-    """Channel, bank and row of a burst. From its lowest bits up: place in a run of `interleave`, channel; and of what
+def locate(timing: Any, line: int) -> tuple[int, int, int]:
+    """Channel, bank and row of a line. From its lowest bits up: place in a run of `interleave`, channel; and of what
     is left, lowest bit of the bank, column, other bits of the bank, row."""
     banks = timing.bank_groups * timing.banks
-    runs, place = burst // timing.interleave, burst % timing.interleave
+    runs, place = line // timing.interleave, line % timing.interleave
     within = runs // timing.channels * timing.interleave + place
     above = within // 2 // timing.row
     row = above // (banks // 2)
@@ -179,7 +181,15 @@ def _folded(value: int, size: int) -> int:
 
 @compiled
 def _burst(
-    timing: Any, bank: Any, reads: Records, activates: Records, total: Any, now: int, channel: int, number: int, row: int
+    timing: Any,
+    bank: Any,
+    reads: Records,
+    activates: Records,
+    total: Any,
+    now: int,
+    channel: int,
+    number: int,
+    row: int,
 ) -> int:
     """When a burst's data are there; its commands are entered."""
     start = max(now, reads[0].time + timing.cl + timing.data)  # a place in the queue
@@ -247,7 +257,11 @@ def _clear(timing: Any, phase: int, time: int, lead: int) -> int:
 def _read_time(timing: Any, reads: Records, group: int, phase: int, time: int) -> int:
     """The earliest from `time` on. What it has passed stays passed, so once over the reads is enough."""
     time = _clear(timing, phase, time, timing.rtp)
-    for other in reads:
+    near = max(timing.ccd_l, timing.data)
+    for place in range(_after(reads, time - near), len(reads)):
+        other = reads[place]
+        if other.time >= time + near:
+            break
         gap = max(timing.ccd_l if other.group == group else timing.ccd_s, timing.data)
         if abs(time - other.time) < gap:
             time = _clear(timing, phase, other.time + gap, timing.rtp)
@@ -259,15 +273,31 @@ def _activate_time(timing: Any, activates: Records, group: int, phase: int, time
     time, before = _clear(timing, phase, time, timing.ras), LONG_AGO
     while time != before:
         before = time
-        for other in activates:
+        for place in range(_after(activates, time - timing.faw), len(activates)):
+            other = activates[place]
+            if other.time >= time + timing.faw:
+                break
             gap = timing.rrd_l if other.group == group else timing.rrd_s
             if abs(time - other.time) < gap:
                 time = _clear(timing, phase, other.time + gap, timing.ras)
-        for first in range(len(activates) - 3):
-            begin = activates[first].time
-            if max(time, activates[first + 3].time) - min(time, begin) < timing.faw:
-                time = _clear(timing, phase, begin + timing.faw, timing.ras)
+            if place + 3 < len(activates):
+                fourth = activates[place + 3].time
+                if max(time, fourth) - min(time, other.time) < timing.faw:
+                    time = _clear(timing, phase, other.time + timing.faw, timing.ras)
     return time
+
+
+@compiled
+def _after(commands: Records, time: int) -> int:
+    """How many, of commands in order of time, are not after it."""
+    low, high = 0, len(commands)
+    while low < high:
+        middle = (low + high) // 2
+        if commands[middle].time > time:
+            high = middle
+        else:
+            low = middle + 1
+    return low
 
 
 @compiled

@@ -45,12 +45,12 @@ class Reference:
         t = self.timing
         start = max(now, self.mesh_free)
         self.mesh_free = start + t.mesh
-        return t.path + max(self._burst(start, line * t.bursts + part) for part in range(t.bursts))
+        return t.path + max(self._burst(start, line) for _ in range(t.bursts))
 
-    def locate(self, burst: int) -> tuple[int, int, int]:
+    def locate(self, line: int) -> tuple[int, int, int]:
         """Channel, bank and row: bits of an address, of which each of channel and bank is XORed with those above it."""
         t = self.timing
-        bits = [burst >> bit & 1 for bit in range(64)]
+        bits = [line >> bit & 1 for bit in range(64)]
         place, above = _split(bits, t.interleave)
         channel_bits = _split(above, t.channels)[0]
         lowest, rest = _split(place + above[len(channel_bits) :], 2)
@@ -59,10 +59,10 @@ class Reference:
         channel = _xored(above, len(channel_bits))
         return _number(channel), _number(bank_bits) ^ _number(_xored(row_bits, len(bank_bits))), _number(row_bits)
 
-    def _burst(self, now: int, burst: int) -> int:
+    def _burst(self, now: int, line: int) -> int:
         """When its data are there."""
         t = self.timing
-        number, bank, row = self.locate(burst)
+        number, bank, row = self.locate(line)
         channel = self.channels[number]
         start = self._queued(channel, now)
         read = self._hit(channel, number, bank, row, start)
@@ -164,8 +164,8 @@ class Reference:
     def _refreshes(self, number: int, bank: int, first: int, last: int) -> list[int]:
         """When those begin that have to do with the time from `first` to `last`, and some around."""
         t = self.timing
-        numbers = {1: 0, t.banks: bank // t.bank_groups, t.banks * t.bank_groups: bank}
-        turn = number * t.refresh_sets + (0 if t.refresh_sets == 1 else numbers[t.refresh_sets])
+        set_of_bank = {t.banks * t.bank_groups: bank, t.banks: bank // t.bank_groups, 1: 0}[t.refresh_sets]
+        turn = number * t.refresh_sets + set_of_bank
         phase = t.refi * (2 * turn + 1) // (2 * t.channels * t.refresh_sets)
         return [phase + n * t.refi for n in range(first // t.refi - 2, last // t.refi + 2)]
 
