@@ -52,11 +52,12 @@ def line_at(timing, bank, row):
     return place * 2 + bin(place).count("1") % 2
 
 
+TWO_GROUPS = [(0, 0, 0), (0, 1, 0), (100, 0, 0), (100, 1, 0)]
 CASES = [
     Case("a closed row: 10 + 12 + 4", [(0, 0, 0)], [26]),
     Case("a row hit, in its group: reads at 10 and 17", [(0, 0, 0), (0, 0, 0)], [26, 33]),
-    Case("open rows of two groups: reads at 100 and 105", [(0, 0, 0), (0, 1, 0), (100, 0, 0), (100, 1, 0)], [26, 32, 116, 121]),
-    Case("data for 9: reads at 100 and 109", [(0, 0, 0), (0, 1, 0), (100, 0, 0), (100, 1, 0)], [31, 40, 121, 130], {"data": 9}),
+    Case("open rows of two groups: reads at 100 and 105", TWO_GROUPS, [26, 32, 116, 121]),
+    Case("data for 9: reads at 100 and 109", TWO_GROUPS, [31, 40, 121, 130], {"data": 9}),
     Case("another group: activates at 0 and 6", [(0, 0, 0), (0, 1, 0)], [26, 32]),
     Case("another bank of the group: activates at 0 and 8", [(0, 0, 0), (0, 2, 0)], [26, 34]),
     Case("another row: activate to activate 31", [(0, 0, 0), (0, 0, 1)], [26, 57]),
@@ -93,13 +94,23 @@ CASES = [
     Case("a read too late for it: its row is closed", [(400, 0, 0), (496, 0, 0)], [426, 585]),
     Case("a row that refresh has closed", [(0, 0, 0), (600, 0, 0)], [26, 626]),
     Case("refreshed again at 1500", [(1490, 0, 0)], [1585]),
-    Case("banks 0 and 1 at 250, 2 and 3 at 750", [(255, 1, 0), (255, 2, 0), (755, 3, 0)], [335, 281, 835], {"refresh_sets": 2}),
-    Case("bank after bank: at 125, 375, 625 and 875", [(130, 0, 0), (130, 1, 0), (380, 1, 0), (630, 2, 0)], [210, 156, 460, 710], {"refresh_sets": 4}),
+    Case(
+        "banks 0 and 1 at 250, 2 and 3 at 750",
+        [(255, 1, 0), (255, 2, 0), (755, 3, 0)],
+        [335, 281, 835],
+        {"refresh_sets": 2},
+    ),
+    Case(
+        "bank after bank: at 125, 375, 625 and 875",
+        [(130, 0, 0), (130, 1, 0), (380, 1, 0), (630, 2, 0)],
+        [210, 156, 460, 710],
+        {"refresh_sets": 4},
+    ),
     Case("two channels: at 250 and 750", [(255, 0, 0)], [335], {"channels": 2}),
     Case("two bursts: reads at 10 and 17", [(0, 0, 0)], [33], {"bursts": 2}),
     Case("a mesh that takes a line every 30", [(0, 0, 0), (0, 1, 0), (10, 0, 0)], [26, 56, 76], {"mesh": 30}),
     Case("a path of 100 on top", [(0, 0, 0)], [126], {"path": 100}),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -110,8 +121,8 @@ def test_worked_out_by_hand(case):
     assert [plain.serve(now, line) for (now, *_), line in lines] == case.arrive
 
 
-# Two channels of runs of two lines, eight banks in four groups, rows of four lines: from the lowest bit, place, channel,
-# lowest bit of the bank is the place again, two bits of column, two of the bank, row.
+# Two channels of runs of two lines, eight banks in four groups, rows of four lines. From the lowest bit: place in the
+# run, which is the bank's lowest bit too; channel; two bits of column; two of the bank; row.
 MAPPED = replace(BASE, channels=2, bank_groups=4, interleave=2)
 PLACES = {
     0b0: (0, 0, 0),
@@ -231,9 +242,9 @@ CLOCKS = {
     },
 }  # fmt: skip
 COUNTS = {
-    "spr-ddr": {"channels": 16, "bank_groups": 8, "banks": 4, "row": 128, "interleave": 4, "bursts": 1, "queue": 64, "refresh_sets": 1},
-    "spr-hbm": {"channels": 64, "bank_groups": 8, "banks": 4, "row": 16, "interleave": 4, "bursts": 2, "queue": 64, "refresh_sets": 32},
-}  # fmt: skip
+    "spr-ddr": {"channels": 16, "row": 128, "bursts": 1, "refresh_sets": 1},
+    "spr-hbm": {"channels": 64, "row": 16, "bursts": 2, "refresh_sets": 32},
+}
 
 
 @pytest.mark.parametrize("name", CLOCKS)
@@ -243,6 +254,7 @@ def test_machines_in_clocks(name):
     unit = machine.frequency * UNITS / (machine.memory.dram.rate / 2)  # of a clock
     assert {one: round(getattr(timing, one) / unit, 2) for one in CLOCKS[name]} == CLOCKS[name]
     assert {one: getattr(timing, one) for one in COUNTS[name]} == COUNTS[name]
+    assert (timing.bank_groups, timing.banks, timing.interleave, timing.queue) == (8, 4, 4, 64)
     assert timing.mesh == round(64 / 850e9 * 2.5e9 * UNITS)
     assert timing.idle / UNITS / 2.5 == pytest.approx({"spr-ddr": 106.25, "spr-hbm": 131.25}[name], abs=0.01)  # ns
 
@@ -251,7 +263,7 @@ def test_a_machine_that_says_less():
     machine = read_machine("spr-ddr")
     assert Timing.of(read_machine("a100-80gb-pcie")) is None
     assert Timing.of(machine.changed(memory={"mesh_bandwidth": None})).mesh == 0
-    with pytest.raises(MachineError, match="spr-ddr: lines of 32 bytes do not fit memory.dram: .* 64 bytes"):
+    with pytest.raises(MachineError, match=r"spr-ddr: lines of 32 bytes do not fit memory\.dram: .* 64 bytes"):
         Timing.of(machine.changed(caches={"line": 32}))
     with pytest.raises(MachineError, match=r"add memory\.dram and caches"):
         read_streams(read_machine("a100-80gb-pcie"), np.zeros((1, 1), np.int64))

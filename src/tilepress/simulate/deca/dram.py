@@ -16,7 +16,7 @@ Times are whole units: parts of a core's cycle, `UNITS` of them.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -107,10 +107,7 @@ class Timing:
 
     def record(self) -> Any:
         """What `serve` takes."""
-        record = np.zeros(1, [(field.name, np.int64) for field in fields(self)])
-        for field in fields(self):
-            record[field.name] = getattr(self, field.name)
-        return record[0]
+        return np.array([astuple(self)], _dtype(Timing))[0]
 
 
 def _clocks(seconds: float, clock: float) -> int:
@@ -121,30 +118,48 @@ def _refresh_sets(dram: Dram) -> int:
     return {"all-bank": 1, "same-bank": dram.banks, "single-bank": dram.bank_groups * dram.banks}[dram.refresh]
 
 
-# Records of the state, each field an integer.
-_BANK = ("row", "activated", "read")
-_COMMAND = ("time", "group")
-_TOTALS = ("mesh_free", "hits", "closed", "conflicts")
+# The state is numpy's records, which compiled code gets by reference: each field is an integer.
+
+
+class _Bank:
+    """The row that was opened last, when it was activated, and its latest read."""
+
+    row: int
+    activated: int
+    read: int
+
+
+class _Command:
+    time: int
+    group: int
+
+
+class _Totals:
+    """When the mesh is free; bursts that found their row open, no row open, or another."""
+
+    mesh_free: int
+    hits: int
+    closed: int
+    conflicts: int
 
 
 def initial(timing: Timing) -> State:
-    """Banks [channels, banks]: open row, its activate, the last read. Reads and activates [channels, queue], by time:
-    those that commands to come must keep away from. Totals [1]: when the mesh is free; bursts that found their row
-    open, found no row open, found another."""
-    banks = np.full(
-        (timing.channels, timing.bank_groups * timing.banks), LONG_AGO, [(name, np.int64) for name in _BANK]
-    )
-    reads, activates = (
-        np.full((timing.channels, timing.queue), LONG_AGO, [(name, np.int64) for name in _COMMAND]) for _ in range(2)
-    )
-    return banks, reads, activates, np.zeros(1, [(name, np.int64) for name in _TOTALS])
+    """Nothing read yet: _Bank [channels, banks]; reads and activates that later ones must keep away from, _Command
+    [channels, queue], by time; _Totals [1]."""
+    banks = np.full((timing.channels, timing.bank_groups * timing.banks), LONG_AGO, _dtype(_Bank))
+    reads, activates = (np.full((timing.channels, timing.queue), LONG_AGO, _dtype(_Command)) for _ in range(2))
+    return banks, reads, activates, np.zeros(1, _dtype(_Totals))
+
+
+def _dtype(record: type) -> np.dtype[Any]:
+    return np.dtype([(name, np.int64) for name in record.__annotations__])
 
 
 @compiled
-def serve(timing: Any, state: State, now: int, line: int) -> int:
+def serve(timing: Timing, state: State, now: int, line: int) -> int:
     """The unit of time in which a line asked for at `now` has arrived; calls come in order of `now`."""
     banks, reads, activates, totals = state
-    total = totals[0]
+    total: _Totals = totals[0]
     start = max(now, total.mesh_free)
     total.mesh_free = start + timing.mesh
     channel, bank, row = locate(timing, line)
@@ -157,7 +172,7 @@ def serve(timing: Any, state: State, now: int, line: int) -> int:
 
 
 @compiled
-def locate(timing: Any, line: int) -> tuple[int, int, int]:
+def locate(timing: Timing, line: int) -> tuple[int, int, int]:
     """Channel, bank and row of a line. From its lowest bits up: place in a run of `interleave`, channel; and of what
     is left, lowest bit of the bank, column, other bits of the bank, row."""
     banks = timing.bank_groups * timing.banks
@@ -181,11 +196,11 @@ def _folded(value: int, size: int) -> int:
 
 @compiled
 def _burst(
-    timing: Any,
-    bank: Any,
+    timing: Timing,
+    bank: _Bank,
     reads: Records,
     activates: Records,
-    total: Any,
+    total: _Totals,
     now: int,
     channel: int,
     number: int,
@@ -218,7 +233,7 @@ def _burst(
 
 
 @compiled
-def _enter_read(timing: Any, bank: Any, reads: Records, total: Any, group: int, read: int, hit: bool) -> int:
+def _enter_read(timing: Timing, bank: _Bank, reads: Records, total: _Totals, group: int, read: int, hit: bool) -> int:
     total.hits += hit
     _insert(reads, read, group)
     bank.read = max(bank.read, read)
@@ -226,7 +241,7 @@ def _enter_read(timing: Any, bank: Any, reads: Records, total: Any, group: int, 
 
 
 @compiled
-def _phase(timing: Any, channel: int, bank: int) -> int:
+def _phase(timing: Timing, channel: int, bank: int) -> int:
     """When a bank's first refresh after time 0 begins; channels and the sets of a channel take turns."""
     part = 0 if timing.refresh_sets == 1 else bank // timing.bank_groups
     if timing.refresh_sets > timing.banks:
@@ -236,13 +251,13 @@ def _phase(timing: Any, channel: int, bank: int) -> int:
 
 
 @compiled
-def _refreshes(timing: Any, phase: int, time: int) -> int:
+def _refreshes(timing: Timing, phase: int, time: int) -> int:
     """Refreshes of a bank that have begun by then, without those before time 0."""
     return (time - phase + timing.refi) // timing.refi
 
 
 @compiled
-def _clear(timing: Any, phase: int, time: int, lead: int) -> int:
+def _clear(timing: Timing, phase: int, time: int, lead: int) -> int:
     """The first time from `time` on at which a bank takes a command: not while it is closed and refreshed, nor less
     than `lead` before."""
     begun = phase + (_refreshes(timing, phase, time) - 1) * timing.refi
@@ -254,12 +269,12 @@ def _clear(timing: Any, phase: int, time: int, lead: int) -> int:
 
 
 @compiled
-def _read_time(timing: Any, reads: Records, group: int, phase: int, time: int) -> int:
+def _read_time(timing: Timing, reads: Records, group: int, phase: int, time: int) -> int:
     """The earliest from `time` on. What it has passed stays passed, so once over the reads is enough."""
     time = _clear(timing, phase, time, timing.rtp)
     near = max(timing.ccd_l, timing.data)
     for place in range(_after(reads, time - near), len(reads)):
-        other = reads[place]
+        other: _Command = reads[place]
         if other.time >= time + near:
             break
         gap = max(timing.ccd_l if other.group == group else timing.ccd_s, timing.data)
@@ -269,12 +284,12 @@ def _read_time(timing: Any, reads: Records, group: int, phase: int, time: int) -
 
 
 @compiled
-def _activate_time(timing: Any, activates: Records, group: int, phase: int, time: int) -> int:
+def _activate_time(timing: Timing, activates: Records, group: int, phase: int, time: int) -> int:
     time, before = _clear(timing, phase, time, timing.ras), LONG_AGO
     while time != before:
         before = time
         for place in range(_after(activates, time - timing.faw), len(activates)):
-            other = activates[place]
+            other: _Command = activates[place]
             if other.time >= time + timing.faw:
                 break
             gap = timing.rrd_l if other.group == group else timing.rrd_s

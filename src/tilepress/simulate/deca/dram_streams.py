@@ -1,7 +1,6 @@
 """What DRAM alone lets cores read: streams of lines, as many under way as a core's misses allow."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +36,7 @@ def read_streams(machine: Machine, lines: Ints) -> Streams:
 
 
 @compiled
-def _read_streams(timing: Any, state: State, lines: Ints, misses: int) -> int:
+def _read_streams(timing: Timing, state: State, lines: Ints, misses: int) -> int:
     """Units until the last line has arrived."""
     cores, count = lines.shape
     free = np.zeros((cores, misses), np.int64)
