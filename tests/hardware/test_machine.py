@@ -86,6 +86,51 @@ def test_errors_name_the_field(read, old, new, message):
         read(MINIMAL.replace(old, new, 1))
 
 
+DRAM = """
+memory:
+  bandwidth: 260.0e+9
+  path_latency: 70.0e-9
+  dram: {channels: 16, width: 32, rate: 4.8e+9, burst: 16, bank_groups: 8, banks: 4, row: 8192, interleave: 256,
+    queue: 64, rcd: 16.0e-9, cl: 16.666e-9, rp: 16.0e-9, ras: 32.0e-9, rc: 48.0e-9, rtp: 7.5e-9, ccd_s: 3.333e-9,
+    ccd_l: 5.0e-9, rrd_s: 3.333e-9, rrd_l: 5.0e-9, faw: 13.333e-9, refresh: all-bank, rfc: 295.0e-9, refi: 3.9e-6}
+"""
+
+
+def test_dram_in_a_users_file(read):
+    machine = read(MINIMAL.replace("memory: {bandwidth: 50.0e+9}\n", DRAM))
+    assert machine.memory.dram.burst_bytes == 64
+    assert machine.memory.dram.bandwidth == pytest.approx(307.2e9)
+    assert read(MINIMAL).memory.dram is None
+
+
+@pytest.mark.parametrize(
+    "old, new, message",
+    [
+        ("channels: 16", "channels: 12", r"memory\.dram\.channels: is a power of two, not 12"),
+        ("rcd: 16.0e-9", "rcd: 0", r"memory\.dram\.rcd: .*greater than 0"),
+        ("rcd: 16.0e-9, ", "", r"memory\.dram\.rcd: is missing"),
+        ("rcd: 16.0e-9", "trcd: 16.0e-9", r"memory\.dram\.trcd: there is no such field"),
+        ("queue: 64", "queue: 3", r"memory\.dram\.queue: .*greater than or equal to 4"),
+        ("all-bank", "never", r"memory\.dram\.refresh: .*'all-bank', 'same-bank' or 'single-bank'"),
+        ("row: 8192", "row: 32", r"memory\.dram: row is at least a burst of 64 bytes"),
+        ("interleave: 256", "interleave: 32", r"memory\.dram: interleave is at least a burst of 64 bytes"),
+        ("bank_groups: 8, banks: 4", "bank_groups: 1, banks: 1", r"memory\.dram: there are at least two banks"),
+        ("rc: 48.0e-9", "rc: 31.0e-9", r"memory\.dram: rc is at least ras"),
+        ("ccd_l: 5.0e-9", "ccd_l: 3.0e-9", r"memory\.dram: ccd_l is at least ccd_s"),
+        ("ccd_l: 5.0e-9", "ccd_l: 20.1e-9", r"memory\.dram: ccd_l is at most cl and the time of a burst"),
+        ("rrd_l: 5.0e-9", "rrd_l: 3.0e-9", r"memory\.dram: rrd_l is at least rrd_s"),
+        ("rrd_l: 5.0e-9", "rrd_l: 14.0e-9", r"memory\.dram: rrd_l is at most faw"),
+        ("faw: 13.333e-9", "faw: 37.0e-9", r"memory\.dram: faw is at most rcd, cl and the time of a burst"),
+        ("refi: 3.9e-6", "refi: 0.36e-6", r"memory\.dram: refi is more than rfc, rp, ras, rcd and rtp together"),
+        ("  path_latency: 70.0e-9\n", "", r"memory: dram needs path_latency"),
+    ],
+)
+def test_errors_of_dram_name_the_field(read, old, new, message):
+    assert old in DRAM
+    with pytest.raises(MachineError, match=message):
+        read(MINIMAL.replace("memory: {bandwidth: 50.0e+9}\n", DRAM.replace(old, new, 1)))
+
+
 def test_machines_that_are_not_there(tmp_path):
     with pytest.raises(MachineError, match="did you mean 'spr-hbm'"):
         read_machine("spr-hb")
