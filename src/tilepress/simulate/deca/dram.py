@@ -236,7 +236,7 @@ def _burst(
 def _enter_read(timing: Timing, bank: _Bank, reads: Records, total: _Totals, group: int, read: int, hit: bool) -> int:
     total.hits += hit
     _insert(reads, read, group)
-    bank.read = max(bank.read, read)
+    bank.read = read
     return read + timing.cl + timing.data
 
 
