@@ -82,6 +82,19 @@ CASES = [
         {"bank_groups": 4},
     ),
     Case(
+        "the window's end, 481, is too late for refresh at 500",
+        [(455, bank, 0) for bank in range(4)] + [(479, 4, 0)],
+        [481, 487, 493, 499, 585],
+        {"bank_groups": 4},
+    ),
+    Case(
+        "activates at 103, 105, 118 and 121 wait for their banks; at 113, 8 after its group's, the last would be the "
+        "fifth in 20, so it is activated at 123 and read at 136",
+        [(42, 1, 0), (44, 0, 0), (57, 2, 0), (60, 3, 0), (95, 1, 1), (95, 0, 1), (95, 2, 1), (95, 3, 1), (100, 4, 0)],
+        [68, 72, 83, 87, 129, 133, 144, 148, 152],
+        {"bank_groups": 4, "rrd_s": 2, "faw": 20, "rp": 5, "rc": 61, "ccd_s": 4},
+    ),
+    Case(
         "five held: the last is read at 16, between reads at 10 and 24",
         [(0, 0, 0)] * 4 + [(0, 1, 0)],
         [26, 40, 54, 68, 32],
