@@ -214,6 +214,12 @@ def test_lines_lie_where_packed_matrices_have_them():
     assert [tile.group_lines for tile in halves] == [1] * 5
 
 
+def test_sizes_are_table_3s():
+    """2 KB in entries of 64 bytes, 64 bytes in entries of 2, and the 512 weights of a tile as 16 rows of 64 bytes."""
+    assert deca_pe.SQQ_LINES == 2048 // 64 and deca_pe.SCALE_ENTRIES == 64 // 2
+    assert deca_pe.ROWS == 16 and deca_pe.ROW_WEIGHTS == 32 and deca_pe.LOADERS == 2
+
+
 def test_tables_are_filled_as_often_as_values_fit():
     two = fill_tables(parse_weight("int7:g32").element).reshape(2, 128)
     assert (two[0] == two[1]).all() and two[0, 127] == -1
