@@ -156,17 +156,11 @@ def compare(
 ) -> None:
     """Accelerators and a CPU with DECA side by side: one model, one technology, arrays of one size, one memory.
 
-<<<<<<< HEAD
-    The CPU keeps its 56 cores and its clock; what cores and caches cost in energy and area is not in its figures. With
-    --quality, formats whose loss was measured become points, one for each machine that takes them, with time and energy
-    of the same model for a prompt as long as a window. The front is what no other point beats; losses differ where they
-    do by more than two standard errors, paired by window.
-=======
     Arrays are shown in their own mapping and in the best one. The CPU keeps its 56 cores and its clock; what cores and
-    caches cost in energy and area is not in its figures. With --quality, formats whose loss was measured become points
-    with time and energy of the first prompt in the best mapping, one for each machine that takes them; the front is
-    what no other point beats.
->>>>>>> a607af0 (simulate compare: points in the mapping asked for; notes on what was in sight)
+    caches cost in energy and area is not in its figures. With --quality, formats whose loss was measured become points,
+    one for each machine that takes them, with time and energy of the same model in the best mapping, for a prompt as
+    long as a window. The front is what no other point beats; losses differ where they do by more than two standard
+    errors, paired by window.
 
     Example: tilepress simulate compare anda harmonia --tokens 2048,16384
     """
@@ -178,26 +172,16 @@ def compare(
     simulated = check_model(losses, model) if losses else model or "llama3.2-3b"
     names = machines or ["anda", "harmonia", "figna", DECA]
     setting = Setting(node, voltage, 1e6 * frequency, 1e9 * bandwidth, area=area)
-<<<<<<< HEAD
     recorder, tasks = Recorder("simulated"), _tasks(simulated, tokens, batch, acts or ACTIVATIONS, weights)
-=======
-    recorder, tasks = Recorder("simulated"), _tasks(model, tokens, batch, acts or ACTIVATIONS, weights)
-    losses = _losses(quality) if quality else []
     mappers = _mappers(mapping, objective)
->>>>>>> a607af0 (simulate compare: points in the mapping asked for; notes on what was in sight)
     with progress(json) as bar:
         followed = bar.track(tasks, description="simulating")
         figures = [one for task in followed for one in compare_all(names, [task], setting, mappers)]
     arrays = [name for name in names if name != DECA]
     with progress(json) as bar:
-<<<<<<< HEAD
         bar.add_task("simulating formats", total=None, visible=losses is not None)
         prompt = replace(tasks[0], tokens=losses.tokens) if losses else tasks[0]
-        candidates = points(arrays, losses.measured if losses else [], prompt, setting)
-=======
-        bar.add_task("simulating formats", total=None, visible=bool(losses))
-        candidates = points(arrays, losses, tasks[0], setting, mappers[-1])
->>>>>>> a607af0 (simulate compare: points in the mapping asked for; notes on what was in sight)
+        candidates = points(arrays, losses.measured if losses else [], prompt, setting, mappers[-1])
     _record_figures(recorder, tasks[0].model.name, figures)
     if losses:
         record_points(recorder, prompt, candidates)
