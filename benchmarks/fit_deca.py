@@ -17,9 +17,9 @@ from tilepress.paper.deca.experiments.tables import MISSES
 from tilepress.simulate.deca import FITTED
 from tilepress.simulate.deca.parameters import TABLE_1
 
-WEIGHTS = 56 * 512 * 1500
+WEIGHTS = 56 * 512 * 1000
 VALUES = {
-    "memory_latency": (133, 138, 143, 148, 153),
+    "memory_latency": (51.2, 54.2, 57.2, 60.2, 63.2),
     "page_walk": (0, 30, 40, 50, 60, 70),
     "memory_share": (0.92, 0.93, 0.94, 0.95, 0.96),
     "one_way": (1, 2, 3, 4, 5),

@@ -32,8 +32,30 @@ def test_features_cost_what_they_should(call_for_records):
         return call_for_records("simulate", "deca", "--weights", "bf8", "--density", 0.05, *SMALL, *arguments)("rate")
 
     whole = rate()
-    for less in (["--fence"], ["--through-l2"], ["--prefetcher", "none"], ["--llc"], ["--flush-every", 4]):
+    late = ["--flush-every", 4, "--flush-after", 160]
+    for less in (["--fence"], ["--through-l2"], ["--prefetcher", "none"], ["--llc"], late, ["--queue", 1], ["--dram"]):
         assert rate(*less) < whole
+
+
+def test_the_band_and_the_closed_form(call, call_for_records):
+    kernel = ("--weights", "bf8", "--density", 0.05, *SMALL)
+    figure = call_for_records("simulate", "deca", *kernel, "--band")
+    least, most = figure("rate_least"), figure("rate_most")
+    assert least < 0.7 * most and least < figure("rate") < 1.05 * most
+    assert 16 < figure("closed_form_cycles_per_tile") < figure("cycles_per_tile") * 1.1
+    shown = call("simulate", "deca", *kernel, "--band").stdout
+    assert "rate least" in shown and "closed form cycles per tile" in shown
+
+
+def test_squashed_calls_are_shown_by_where_they_were(call_for_records):
+    figure = call_for_records("simulate", "deca", "--flush-every", 4, *SMALL)
+    assert figure("squashed", stage="queue") > 0 and figure.has("squashed", stage="finished")
+    assert not call_for_records("simulate", "deca", *SMALL).has("squashed")
+
+
+def test_all_row_panels_take_time(call_for_records):
+    times = [call_for_records("simulate", "deca", "--batch", batch, *SMALL)("time") for batch in (1, 16, 17, 64)]
+    assert times[0] <= times[1] < 1.05 * times[0] and times[2] > 1.9 * times[1] and times[3] > 3.8 * times[1]
 
 
 def test_the_machine_that_the_doctor_has_measured(call, call_for_records, tmp_path):
@@ -66,12 +88,12 @@ def test_a_slower_memory(call_for_records):
     def rate(*arguments):
         return call_for_records("simulate", "deca", *SMALL, *arguments)("rate")
 
-    assert rate("--bandwidth", 100) < rate() and rate("--latency", 2000) < rate() == rate("--latency", 143)
+    assert rate("--bandwidth", 100) < rate() and rate("--latency", 800) < rate() == rate("--latency", 57.2)
 
 
 def test_the_list_of_fitted_parameters(call, call_for_records):
     figure = call_for_records("simulate", "deca", "--fitted")
-    assert figure("fitted_parameter", simulator="deca", parameter="memory_latency") == 143
+    assert figure("fitted_parameter", simulator="deca", parameter="memory_latency") == 57.2
     assert "fitted to" in call("simulate", "deca", "--fitted").stdout
 
 

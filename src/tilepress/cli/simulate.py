@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -49,7 +49,10 @@ def deca(
     batch: Annotated[int, typer.Option(min=1, help="Rows of activations; more than 16 go 16 at a time.")] = 1,
     cores: Annotated[int | None, typer.Option(min=1, help="Cores, if not the machine's.")] = None,
     bandwidth: Annotated[float | None, typer.Option(help="GB/s of memory, if not the machine's.")] = None,
-    latency: Annotated[float | None, typer.Option(help="Cycles from L2 to memory and back; the fitted ones.")] = None,
+    latency: Annotated[float | None, typer.Option(help="ns from L2 to memory and back; the fitted one.")] = None,
+    dram: Annotated[
+        bool, typer.Option("--dram", help="Time the machine's DRAM: channels, banks, rows, refresh; not one queue.")
+    ] = False,
     packed: Annotated[
         Path | None, typer.Option(help="A packed file: take --layer's format and bitmasks from there.")
     ] = None,
@@ -60,11 +63,18 @@ def deca(
     l2: Annotated[bool, typer.Option("--l2/--llc", help="Where DECA reads weights; from the LLC, none ahead.")] = True,
     registers: Annotated[bool, typer.Option("--registers/--through-l2", help="How tiles come to the core.")] = True,
     tepl: Annotated[bool, typer.Option("--tepl/--fence", help="How the core calls DECA.")] = True,
-    flush_every: Annotated[int, typer.Option(min=0, help="One of so many calls is squashed; 0 is none.")] = 0,
+    queue: Annotated[int, typer.Option(min=1, help="Entries of the core's queue of such calls.")] = 8,
+    flush_every: Annotated[
+        int, typer.Option(min=0, help="One of so many calls, and all after it, are squashed; 0 is none.")
+    ] = 0,
+    flush_after: Annotated[int, typer.Option(min=1, help="Cycles from a call to its squash.")] = 20,
     seed: Annotated[int, typer.Option(min=0, help="Of the random bitmasks.")] = 0,
     model: Annotated[str | None, typer.Option(help="Also the next token of llama2-70b or opt-66b.")] = None,
     timeline: Annotated[Path | None, typer.Option(help="Write the first tiles of a core to this page.")] = None,
     trace: Annotated[int, typer.Option(min=0, help="Also record when this many first tiles of a core were where.")] = 0,
+    band: Annotated[
+        bool, typer.Option("--band", help="Also the least and the most over memory latencies, kinds and degrees.")
+    ] = False,
     fitted: Annotated[
         bool, typer.Option("--fitted", help="Only list what was fitted, and what was chosen with which cells in sight.")
     ] = False,
@@ -73,10 +83,12 @@ def deca(
     """Simulate a GeMM with compressed weights: DECA beside each core, software that decompresses, or neither.
 
     Every core has its tiles and shares the memory with all. Shares are of what memory, matrix units and decompressors
-    could do at most. Stalls are cycles a tile in which the decompressor had nothing to do. Lines are of
-    weights; those demanded are L2 misses. Bitmasks are random, or those of a packed file.
+    could do at most. Stalls are cycles a tile in which the decompressor had nothing to do. Lines are those of the first
+    16 rows; those demanded are L2 misses. Bitmasks are random, or those of a packed file. Figures depend on the latency
+    of memory, which no paper prints: --band shows how far. Beside the simulation stands what a closed form gives.
 
     Example: tilepress simulate deca --weights bf8 --density 0.05 --timeline tiles.html
+    Example: tilepress simulate deca --weights bf8 --density 0.05 --band
     Example: tilepress simulate deca --packed layer.safetensors --cores 8 --bandwidth 100
     """
     if fitted:
@@ -86,18 +98,22 @@ def deca(
     from ..simulate.deca import Accelerated
 
     target = _changed(find_machine(machine, quiet=json), cores, bandwidth, latency)
-    made = _system(system, engine, prefetcher, degree, l2, registers, tepl, flush_every)
+    made = _system(system, engine, prefetcher, degree, l2, registers, tepl, queue, flush_every, flush_after)
     width = min(made.engine.width, 32) if isinstance(made, Accelerated) else 32
     work = _packed(packed, layer, target, width) if packed else None
     format, density = (work.format, work.density) if work else (parse_weight(weights), density)
-    result = _run(target, made, format, density, batch, parameters, seed, work, json)
+    run = _Run(target, format, density, batch, parameters, seed, work, json)
+    result = run.result(made, dram)
     recorder = Recorder("simulated", target=target.name, system=str(made), format=str(format), density=density)
     _record(recorder, result)
+    _record_closed_form(recorder, run, made)
+    if band:
+        _record_band(recorder, run, made)
     _record_tiles(recorder, result, trace)
     if isinstance(made, Accelerated):
         _record_cost(recorder, made, target)
     if model:
-        _next_token(recorder, target, made, format, density, batch, model, json)
+        _next_token(recorder, run, made, model)
     if timeline:
         from ..simulate.deca.timeline import write_timeline
 
@@ -112,7 +128,7 @@ def _changed(machine: "Machine", cores: int | None, bandwidth: float | None, lat
         raise ValueError("a bandwidth and a latency are above 0")
     fields: dict[str, Any] = {"cores": cores} if cores else {}
     if bandwidth:
-        fields["memory"] = {"bandwidth": bandwidth * 1e9}
+        fields["memory"] = {"bandwidth": bandwidth * 1e9, "mesh_bandwidth": bandwidth * 1e9}
     if latency and machine.caches:  # without any, the simulation says what is missing
         fields["caches"] = {"memory_latency": latency}
     return machine.changed(**fields)
@@ -137,7 +153,9 @@ def _system(
     l2: bool,
     registers: bool,
     tepl: bool,
+    queue: int,
     flush_every: int,
+    flush_after: int,
 ) -> "System":
     from ..roofsurface import Deca, parse_decompressor
     from ..simulate.deca import Accelerated, Baseline, Software
@@ -149,28 +167,31 @@ def _system(
         if not isinstance(made, Deca):
             raise ValueError(f"an engine is written deca:w32:l8, say, not {engine!r}")
         ahead: Prefetcher = prefetcher.value if l2 else "none"
-        return Accelerated(made, l2, ahead, degree, registers, tepl, flush_every)
+        return Accelerated(made, l2, ahead, degree, registers, tepl, queue, flush_every, flush_after)
     if name is SystemName.software:
         return Software()
     return Software("more" if name is SystemName.more_vectors else "wider")
 
 
-def _run(
-    machine: "Machine",
-    system: "System",
-    format: "WeightFormat",
-    density: float,
-    batch: int,
-    parameters: int,
-    seed: int,
-    work: "Workload | None",
-    quiet: bool,
-) -> "Result":
-    from ..simulate.deca import simulate
+class _Run(NamedTuple):
+    """What all simulations of a call share."""
 
-    with progress(quiet) as bar:
-        bar.add_task("simulating", total=None)
-        return simulate(machine, system, format, density, batch, parameters, seed, work)
+    machine: "Machine"
+    format: "WeightFormat"
+    density: float
+    batch: int
+    parameters: int
+    seed: int
+    work: "Workload | None"
+    quiet: bool
+
+    def result(self, system: "System", dram: bool, machine: "Machine | None" = None) -> "Result":
+        from ..simulate.deca import simulate
+
+        kernel = (self.format, self.density, self.batch, self.parameters, self.seed, self.work, dram)
+        with progress(self.quiet) as bar:
+            bar.add_task("simulating", total=None)
+            return simulate(machine or self.machine, system, *kernel)
 
 
 def _record(recorder: Recorder, result: "Result") -> None:
@@ -184,6 +205,24 @@ def _record(recorder: Recorder, result: "Result") -> None:
         recorder.add("stall", cycles, "cycle", cause=cause)
     for requester, count in result.lines.items():
         recorder.add("lines", count, "line", requester=requester)
+    if result.plan.flush_every:
+        for stage, count in result.squashed.items():
+            recorder.add("squashed", count, "call", stage=stage)
+
+
+def _record_closed_form(recorder: Recorder, run: _Run, system: "System") -> None:
+    from ..simulate.deca.closed_form import cycles_per_tile
+
+    cycles = cycles_per_tile(run.machine, system, run.format, run.density, run.batch)
+    recorder.add("closed_form_cycles_per_tile", cycles, "cycle", "model")
+
+
+def _record_band(recorder: Recorder, run: _Run, system: "System") -> None:
+    from ..simulate.deca.band import band
+
+    rates = [run.result(one, memory.dram, memory.of(run.machine)).flops for memory, one in band(system)]
+    recorder.add("rate_least", min(rates) / 1e12, "TFLOPS")
+    recorder.add("rate_most", max(rates) / 1e12, "TFLOPS")
 
 
 def _record_tiles(recorder: Recorder, result: "Result", count: int) -> None:
@@ -206,23 +245,14 @@ def _record_cost(recorder: Recorder, system: "Accelerated", machine: "Machine") 
     recorder.add("power", busy, "W", "model")
 
 
-def _next_token(
-    recorder: Recorder,
-    machine: "Machine",
-    system: "System",
-    format: "WeightFormat",
-    density: float,
-    batch: int,
-    model: str,
-    quiet: bool,
-) -> None:
+def _next_token(recorder: Recorder, run: _Run, system: "System", model: str) -> None:
     from ..simulate.deca.next_token import MODELS, next_token
 
     if model.lower() not in MODELS:
         raise ValueError(f"no model {model!r}; there are {', '.join(MODELS)}")
-    with progress(quiet) as bar:
+    with progress(run.quiet) as bar:
         bar.add_task("simulating the model", total=None)
-        token = next_token(machine, system, MODELS[model.lower()], format, density, batch)
+        token = next_token(run.machine, system, MODELS[model.lower()], run.format, run.density, run.batch)
     recorder.add("next_token_time", token.total * 1e3, "ms", model=model)
     recorder.add("next_token_gemm_time", token.gemms * 1e3, "ms", model=model)
 

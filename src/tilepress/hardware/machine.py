@@ -140,13 +140,17 @@ class Matrix(_Part):
 
 class Caches(_Part):
     """The way from memory to a core: bytes of a `line`, the second level's latency in cycles and the misses that it
-    keeps outstanding at most, the bytes a cycle that a core reads from the last level, and the cycles from the second
-    level to memory and back, where they are known."""
+    keeps outstanding at most. Of the last level: the bytes a cycle that a core reads from it and, where they are known,
+    its bytes, its latency in nanoseconds and the misses that it keeps outstanding at most. `memory_latency`:
+    nanoseconds from the second level to memory and back, where they are known."""
 
     line: Count = 64
     l2_latency: Positive
     l2_misses: Count
     llc_rate: Positive
+    llc_capacity: Positive | None = None
+    llc_latency: Positive | None = None
+    llc_misses: Count | None = None
     memory_latency: Positive | None = None
 
 

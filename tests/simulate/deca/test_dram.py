@@ -11,7 +11,7 @@ from tilepress.hardware import MachineError, read_machine
 from tilepress.simulate.deca.dram import Timing, initial, locate, serve
 from tilepress.simulate.deca.dram_reference import Reference
 from tilepress.simulate.deca.dram_streams import read_streams
-from tilepress.simulate.deca.plan import UNITS
+from tilepress.simulate.deca.units import UNITS
 
 # One channel with two groups of two banks. Closed row: activate, 10 later the read, 12 later its data, which take 4.
 BASE = Timing(

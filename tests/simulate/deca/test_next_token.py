@@ -17,7 +17,7 @@ def test_layer_tables_have_the_models_weights():
     assert OPT_66B.weights == pytest.approx(65.7e9, rel=0.002)
 
 
-def test_lots_of_rows():
+def test_row_panels():
     few, many = (next_token(HBM, Accelerated(), LLAMA2_70B, MXFP4, 1.0, batch, weights=SMALL) for batch in (16, 64))
     assert many.gemms == pytest.approx(4 * few.gemms)
     few, many = (next_token(HBM, Baseline(), LLAMA2_70B, BF16, 1.0, batch, weights=SMALL) for batch in (16, 64))

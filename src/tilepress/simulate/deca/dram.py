@@ -24,7 +24,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from ...hardware import Dram, Machine, MachineError
-from .plan import UNITS
+from .units import UNITS
 
 LONG_AGO = -(1 << 60)
 ROUNDING = 0.997  # JESD79-5: a time may fall short by 0.3 % before it takes another clock

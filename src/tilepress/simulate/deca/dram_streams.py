@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from ...hardware import Machine, MachineError
 from .dram import State, Timing, compiled, initial, serve
-from .plan import UNITS
+from .units import UNITS
 
 Ints = NDArray[np.int64]
 

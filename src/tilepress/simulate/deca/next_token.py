@@ -3,23 +3,16 @@
 Beside its GeMMs a layer takes a fixed time (norms, rotation, attention's small kernels, threads that wait for each
 other), more for each sequence of the batch, and attention reads keys and values of every query head. The constants of
 these three are fitted to table 1.
-
-More than 16 rows are several row tiles. The paper does not say how a GeMM goes through them, and contradicts itself:
-section 12.2 has a tile decompressed once for all of them, but in table 6 compressed weights take about four times as
-long with 64 rows as with 16, and uncompressed ones half of that. So here a compressed GeMM runs once for each row tile,
-and an uncompressed one reads its tiles again from the last level of cache. This reading was chosen with table 6 in
-sight.
 """
 
 from dataclasses import dataclass
 
 from ...formats import WeightFormat
 from ...hardware import Machine
-from ...roofsurface import row_tiles
 from ..layers import TRANSFORMERS, Transformer
 from .parameters import fitted
 from .simulation import WEIGHTS, simulate
-from .systems import Baseline, System
+from .systems import System
 
 CACHE_BYTES = 2  # of a number in the KV cache: 16 bits
 
@@ -52,12 +45,8 @@ def next_token(
 ) -> NextToken:
     """`tokens` in each sequence's cache: 192 is the mean while 128 are written after 128. A GeMM of `weights` weights
     is simulated for all."""
-    first = simulate(machine, system, format, density, weights=weights).cycles_per_tile
-    further = row_tiles(batch, machine) - 1
-    again = first
-    if further and isinstance(system, Baseline):
-        again = simulate(_from_cache(machine), system, format, density, weights=weights).cycles_per_tile
-    gemms = model.tiles / machine.cores * (first + further * again) / machine.frequency
+    cycles = simulate(machine, system, format, density, batch, weights).cycles_per_tile
+    gemms = model.tiles / machine.cores * cycles / machine.frequency
     return NextToken(gemms, other_time(model, batch, tokens))
 
 
@@ -65,9 +54,3 @@ def other_time(model: Transformer, batch: int, tokens: float) -> float:
     cache = model.layers * 2 * model.width * CACHE_BYTES * tokens * batch
     layer = fitted("other_layer_time") + fitted("other_sequence_time") * batch
     return model.layers * layer + cache / fitted("attention_rate")
-
-
-def _from_cache(machine: Machine) -> Machine:
-    """The same machine with the last level of cache for its memory."""
-    assert machine.caches is not None
-    return machine.changed(memory={"bandwidth": machine.caches.llc_rate * machine.cycles_per_second})

@@ -19,8 +19,8 @@ FITTED: dict[str, Fitted] = {
     **_libxsmm(),
     "instructions_per_vector_operation": Fitted(2.7, "", (), "section 4.2: 40 to 80 % of six commit slots are in use"),
     "memory_latency": Fitted(
-        143,
-        "cycle",
+        57.2,
+        "ns",
         tuple(Cells("deca/table5", row, "performance") for row in ("none", "default L2", "DECA, degree 1")),
     ),
     "page_walk": Fitted(50, "cycle", (Cells("deca/table5", "DECA, degree 1"),)),
@@ -71,8 +71,14 @@ def fitted(name: str) -> float:
 LOADERS = 2  # DECA, section 5.2: two loaders, two output registers
 QUEUE = 8  # DECA, section 7: entries of the TEPL queue
 STAGES = 3  # DECA, section 6.1: dequantise, expand, scale
+LOADER_LINES = 32  # DECA, table 3: SQQ of 2 KB, 64 bytes an entry; the LDU's CAM of 256 bytes, 8 an entry, has as many
 TILE_LINES = 16  # rows of a decompressed tile, 64 bytes each; DECA, section 2.3
-PAGE_LINES = 64  # of 64 bytes in a page of 4 KiB
+TILE_REGISTERS = 8  # of AMX; DECA, section 2.3
+WEIGHT_REGISTERS = TILE_REGISTERS - 2  # one has activations, one sums; nobody tells how many physical ones there are
+REORDER_BUFFER = 512  # micro-operations; MicroOpBufferSize of LLVM's X86SchedSapphireRapids.td
+MISPREDICTION = 14  # cycles; MispredictPenalty there
+TILE_INSTRUCTIONS = 8  # assumed: TEPL, TComp, a load of activations, four addresses and a branch
+BRANCH_LATENCY = 20  # assumed: cycles until a branch is known to have been predicted wrongly
 TRAINING = 2  # accesses in a page before Intel's L2 streamer prefetches; Intel Optimization Reference Manual
 PREFETCH_QUEUE = 32  # lines that wait for room among the misses; PREFETCH_MAX_QUEUE_LENGTH in Sniper, DECA's simulator
 DEGREE = 5  # DECA, section 8.3: tiles ahead, the degree of its evaluation

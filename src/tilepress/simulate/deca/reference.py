@@ -5,25 +5,42 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .plan import UNITS, Leaves, Plan, Trace
+from .plan import COUNTS, TIMES, Ints, Leaves, Plan, Stage, Trace
+from .reference_memory import NEVER, Request, RequestQueue
 
-NEVER = -1
+LONG_AGO = -(1 << 30)
+
+
+@dataclass
+class _Tile:
+    """A call on its way. `loaded`: lines that are in the loader's queues; `vop`: the next to enter the pipeline;
+    `in_stages`: cycles at which vOps leave the later stages."""
+
+    number: int
+    arrives: int = NEVER  # at the engine
+    issued: bool = False
+    loaded: int = 0
+    vop: int = 0
+    in_stages: deque[int] = field(default_factory=deque)
 
 
 @dataclass
 class _Core:
-    """One core and its engine. `port_free`: cycles from which ports can take the next tiles, earliest first."""
+    """One core and its engine. `calls`: dispatched and not committed, in order."""
 
     number: int
-    next_tile: int = 0
+    next_dispatch: int = 0
+    last_dispatch: int = LONG_AGO
     hold: int = 0
+    calls: list[_Tile] = field(default_factory=list)
+    next_commit: int = 0
     flushed: set[int] = field(default_factory=set)
-    port_free: deque[int] = field(default_factory=deque)
-    under_way: deque[int] = field(default_factory=deque)
+    squash: tuple[int, int] | None = None  # cycle, tile
     prefetches: list[tuple[int, int]] = field(default_factory=list)
     waiting: deque[int] = field(default_factory=deque)
+    on_way: deque[list[Request]] = field(default_factory=deque)
     has_set_off: set[int] = field(default_factory=set)
-    engine_free: int = 0
+    stage_free: int = 0
     matrix_free: int = 0
     fence: int = 0
 
@@ -33,140 +50,353 @@ class Reference:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.cores, self.tiles = plan.lines.shape
+        self.cores, self.tiles = plan.side.shape
         self.now = 0
-        self.queue: deque[list[int]] = deque()  # core, tile, units left
-        shape = plan.lines.shape
-        self.issue, self.arrive, self.start, self.done, self.product = (np.full(shape, NEVER) for _ in range(5))
-        self.asked = np.zeros(shape, bool)
-        self.by_prefetch = np.zeros(shape, bool)
-        self.demanded = self.prefetched = self.dropped = 0
-        first = deque([plan.send] * plan.ports)
-        self.all = [_Core(number, port_free=first.copy()) for number in range(self.cores)]
+        self.side_line, self.code_line, self.activation_line = plan.addresses()
+        self.memory = RequestQueue(plan)
+        self.lines = [[self._line_slots(core, tile) for tile in range(self.tiles)] for core in range(self.cores)]
+        self.asked_for = np.zeros(plan.side.shape, bool)
+        self.shared_activations: dict[int, tuple[list[Request], int]] = {}
+        self.activations: list[dict[int, tuple[int, list[Request]]]] = [{} for _ in range(self.cores)]
+        self.times = {name: np.full(plan.side.shape, NEVER, np.int64) for name in TIMES}
+        self.counts = dict.fromkeys(COUNTS[:-1], 0)
+        self.squashed = [0] * len(Stage)
+        self.all = [_Core(number) for number in range(self.cores)]
+
+    def _line_slots(self, core: int, tile: int) -> list[Request | None]:
+        return [None] * int(self.plan.side_new[core, tile] + self.plan.code_new[core, tile])
 
     def run(self) -> Trace:
-        while (self.product == NEVER).any():
+        while (self.times["product"] == NEVER).any() or any(core.next_commit < self.tiles for core in self.all):
             for core in self.all:
+                self._squash(core)
+                self._load(core)
+                self._complete(core)
+                self._dispatch(core)
                 self._issue(core)
+                self._ask(core)
                 self._set_off(core)
                 self._prefetch(core)
-            self._serve_memory()
+            self.memory.serve(self.now)
             for core in self.all:
-                self._engine(core)
+                self._enter_pipeline(core)
             self.now += 1
-        times = (self.issue, self.arrive, self.start, self.done, self.product)
-        return Trace(*times, self.demanded, self.prefetched, self.dropped)
+        return Trace.of(self.times, self.counts, self.squashed)
 
-    def _is_there(self, core: int, tile: int) -> bool:
-        return bool(self.arrive[core, tile] != NEVER and self.arrive[core, tile] <= self.now)
+    # The core: dispatch, issue, completion, commit and squash.
 
-    def _is_loaded(self, core: int, tile: int) -> bool:
-        arrived = self.arrive[core, tile]
-        way = self.plan.hit + int(self.plan.lines[core, tile])
-        return bool(arrived != NEVER and self.now >= max(self.issue[core, tile], arrived) + way)
+    def _dispatch(self, core: _Core) -> None:
+        plan, times, tile = self.plan, self.times, core.next_dispatch
+        if tile >= self.tiles or self.now < max(core.hold, core.last_dispatch + plan.dispatch):
+            return
+        if core.squash is not None and tile - min(plan.queue, plan.registers, plan.window) >= core.squash[1]:
+            return
+        if tile >= plan.queue and not self._committed_before_now(core, tile - plan.queue):
+            return
+        for room in (plan.registers, plan.window):
+            product = times["product"][core.number, tile - room] if tile >= room else 0
+            if product == NEVER or (tile >= room and product >= self.now):
+                return
+        times["dispatch"][core.number, tile] = core.last_dispatch = self.now
+        core.calls.append(_Tile(tile))
+        core.next_dispatch += 1
+        if self._is_flushed(tile) and tile not in core.flushed and core.squash is None:
+            core.squash = (self.now + plan.flush_after, tile)
+        self._load_activations(core.number, tile)
+
+    def _committed_before_now(self, core: _Core, tile: int) -> bool:
+        done = self.times["done"][core.number, tile]
+        product = self.times["product"][core.number, tile - 1] if tile else 0
+        return bool(done != NEVER and product != NEVER and max(done, product) < self.now)
 
     def _issue(self, core: _Core) -> None:
-        """As many tiles as there are ports free now."""
-        while core.next_tile < self.tiles and core.port_free and core.port_free[0] <= self.now >= core.hold:
-            tile = core.next_tile
-            self._ask(core.number, tile, by_prefetch=False)
-            if self._is_flushed(tile) and tile not in core.flushed:
-                core.flushed.add(tile)
-                core.hold = self.now + self.plan.flush_time
-                return
-            core.port_free.popleft()
-            core.next_tile += 1
-            core.under_way.append(tile)
-            self.issue[core.number, tile] = self.now
+        """Send calls to free ports; those that get to the engine now are issued."""
+        for call in core.calls:
+            if call.arrives == NEVER and self._port_is_free(core, call.number):
+                call.arrives = self.now + self.plan.send
+            if call.arrives == self.now and not call.issued:
+                call.issued = True
+                self.times["issue"][core.number, call.number] = self.now
+
+    def _port_is_free(self, core: _Core, tile: int) -> bool:
+        """A port is a loader: the tile that had it before is the one `ports` before this."""
+        before = tile - self.plan.ports
+        if before < 0:
+            return True
+        if self.plan.serial:
+            product = self.times["product"][core.number, before]
+            return bool(product != NEVER and product + self.plan.store <= self.now)
+        done = self.times["done"][core.number, before]
+        return bool(done != NEVER and done <= self.now)
+
+    def _complete(self, core: _Core) -> None:
+        """Tiles that get to the core now, products that begin now, and calls that commit."""
+        plan, times, number = self.plan, self.times, core.number
+        for call in core.calls:
+            tile = call.number
+            if times["done"][number, tile] == NEVER and call.vop == self._vops and self._is_back(core, call):
+                times["done"][number, tile] = self.now
+            done = times["done"][number, tile]
+            before = tile == 0 or times["product"][number, tile - 1] != NEVER
+            ready = done != NEVER and done <= self.now and core.matrix_free <= self.now
+            if times["product"][number, tile] == NEVER and before and ready and self._has_activations(number, tile):
+                core.matrix_free = self.now + plan.matrix
+                times["product"][number, tile] = core.matrix_free
+                core.fence = core.matrix_free + plan.store
+        while core.calls and self._commits(core, core.calls[0].number):
+            core.calls.pop(0)
+            core.next_commit += 1
+
+    def _is_back(self, core: _Core, call: _Tile) -> bool:
+        """By calls, `back` cycles after its last vOp has left; by loads, which wait for the fence, as long after."""
+        if call.number and self.times["done"][core.number, call.number - 1] == NEVER:
+            return False
+        out = call.in_stages[-1]
+        if self.plan.serial:
+            before = call.number == 0 or self.times["product"][core.number, call.number - 1] != NEVER
+            return before and self.now >= max(out, core.fence) + self.plan.back
+        return self.now >= out + self.plan.back
+
+    def _commits(self, core: _Core, tile: int) -> bool:
+        """A branch before it that is not known yet holds it back."""
+        if core.squash is not None and tile >= core.squash[1]:
+            return False
+        product = self.times["product"][core.number, tile]
+        return bool(product != NEVER and product <= self.now)
 
     def _is_flushed(self, tile: int) -> bool:
         return self.plan.flush_every > 0 and tile % self.plan.flush_every == self.plan.flush_every - 1
 
+    def _squash(self, core: _Core) -> None:
+        if core.squash is None or core.squash[0] != self.now:
+            return
+        first = core.squash[1]
+        for call in core.calls:
+            if call.number >= first:
+                self.squashed[self._stage(core, call)] += 1
+        core.calls = [call for call in core.calls if call.number < first]
+        for name in set(TIMES) - {"arrive"}:
+            self.times[name][core.number, first:] = NEVER
+        core.flushed.add(first)
+        core.squash, core.next_dispatch, core.hold = None, first, self.now + self.plan.flush_time
+        self._go_back(core, first - 1)
+
+    def _stage(self, core: _Core, call: _Tile) -> Stage:
+        if not call.issued:
+            return Stage.queue
+        if not call.vop:
+            return Stage.loader
+        if call.vop < self._vops or call.in_stages[-1] >= self.now:
+            return Stage.pipeline
+        return Stage.output if self.times["done"][core.number, call.number] == NEVER else Stage.finished
+
+    def _go_back(self, core: _Core, last: int) -> None:
+        """The front end and the pipeline hold nothing that is younger than tile `last`."""
+        if last < 0:
+            core.last_dispatch, core.stage_free = LONG_AGO, 0
+            return
+        core.last_dispatch = int(self.times["dispatch"][core.number, last])
+        end = int(self.times["end"][core.number, last])
+        core.stage_free = core.stage_free if end == NEVER else end + self.plan.switch
+
+    # Activations.
+
+    def _load_activations(self, core: int, tile: int) -> None:
+        if tile >= self.plan.activations:
+            return
+        self._ask_for_activations(core, tile, "activations_demanded")
+        for other in range(tile + 1, self.plan.activations):
+            if self.plan.activation_trigger[other] == tile:
+                self._ask_for_activations(core, other, "activations_prefetched")
+
+    def _ask_for_activations(self, core: int, tile: int, by: str) -> None:
+        if tile in self.activations[core]:
+            return
+        plan, count = self.plan, self.plan.activation_lines
+        self.counts[by] += count
+        requests, fetched = self.shared_activations.get(tile, ([], NEVER))
+        if fetched == NEVER or self._fetched() - fetched > plan.llc_lines:
+            first = self.activation_line + tile * count
+            requests = [self.memory.request(first + line) for line in range(count)]
+            self.counts["activations_fetched"] += count
+            self.shared_activations[tile] = (requests, self._fetched())
+            self.activations[core][tile] = (0, requests)
+        else:
+            self.activations[core][tile] = (self.now + plan.llc_latency, requests)
+
+    def _fetched(self) -> int:
+        """Lines that memory has been asked for."""
+        return self.counts["demanded"] + self.counts["prefetched"] + self.counts["activations_fetched"]
+
+    def _has_activations(self, core: int, tile: int) -> bool:
+        if tile >= self.plan.activations:
+            return True
+        earliest, requests = self.activations[core][tile]
+        hit = self.plan.hit
+        return self.now >= earliest + hit and all(one.is_there(self.now - hit) for one in requests)
+
+    # The loaders.
+
+    def _ask(self, core: _Core) -> None:
+        """Of tiles that are issued now, the lines that nobody has asked for."""
+        for call in core.calls:
+            number, tile = core.number, call.number
+            if self.times["issue"][number, tile] == self.now and not self.asked_for[number, tile]:
+                walk = int(self.plan.walk[number, tile])
+                self.lines[number][tile] = list(self._request_lines(number, tile, walk))
+                self.counts["demanded"] += len(self.lines[number][tile])
+                self.asked_for[number, tile] = True
+
+    def _request_lines(self, core: int, tile: int, more: int = 0) -> list[Request]:
+        """All that are new: side lines, then codes."""
+        plan = self.plan
+        side = [int(self.side_line[core, tile]) + line for line in range(int(plan.side_new[core, tile]))]
+        codes = [int(self.code_line[core, tile]) + line for line in range(int(plan.code_new[core, tile]))]
+        return [self.memory.request(address, more) for address in side + codes]
+
+    def _slot(self, core: int, tile: int, load: int) -> int | None:
+        """Which of a tile's new lines a load is of: None where an earlier tile has asked for it."""
+        plan = self.plan
+        side, side_new = int(plan.side[core, tile]), int(plan.side_new[core, tile])
+        if load < side:
+            return load if load < side_new else None
+        shared = self._loads(core, tile) - side - int(plan.code_new[core, tile])
+        code = load - side - shared
+        return side_new + code if code >= 0 else None
+
+    def _loads(self, core: int, tile: int) -> int:
+        return int(self.plan.side[core, tile]) + int(self._of_vops(self.plan.needs, core, tile)[-1])
+
+    def _line_is_there(self, core: int, tile: int, load: int, now: int) -> bool:
+        """All side lines come to the queues together with the last of them."""
+        plan = self.plan
+        if load < plan.side[core, tile]:
+            requests: list[Request | None] = self.lines[core][tile][: int(plan.side_new[core, tile])]
+            if plan.side[core, tile] > plan.side_new[core, tile]:
+                requests = requests + self._last_side(core, tile - 1)
+            return all(one is not None and one.is_there(now) for one in requests)
+        slot = self._slot(core, tile, load)
+        requests = self._last_code(core, tile - 1) if slot is None else [self.lines[core][tile][slot]]
+        return all(one is not None and one.is_there(now) for one in requests)
+
+    def _last_side(self, core: int, tile: int) -> list[Request | None]:
+        """Side lines that a tile uses, its own and those of tiles before."""
+        if tile < 0:
+            return []
+        plan, own = self.plan, self.lines[core][tile][: int(self.plan.side_new[core, tile])]
+        more = self._last_side(core, tile - 1) if plan.side[core, tile] > plan.side_new[core, tile] else []
+        return own + more
+
+    def _last_code(self, core: int, tile: int) -> list[Request | None]:
+        """The last new line of codes up to a tile, if there is any."""
+        while tile >= 0 and not self.plan.code_new[core, tile]:
+            tile -= 1
+        return self.lines[core][tile][-1:] if tile >= 0 else []
+
+    def _load(self, core: _Core) -> None:
+        """A line of each loader gets to its queue, in order, `hit` cycles after it was asked for and there."""
+        for call in core.calls:
+            number, tile, asked = core.number, call.number, self.now - 1 - self.plan.hit
+            if not call.issued:
+                continue
+            more = call.loaded < self._loads(number, tile) and self.times["issue"][number, tile] <= asked
+            if more and self._line_is_there(number, tile, call.loaded, asked):
+                call.loaded += 1
+            if call.loaded == self._loads(number, tile):
+                self._note_arrival(number, call)
+
+    def _note_arrival(self, core: int, call: _Tile) -> None:
+        plan, tile = self.plan, call.number
+        requests = list(self.lines[core][tile])
+        if self._of_vops(plan.needs, core, tile)[-1] > plan.code_new[core, tile]:
+            requests += self._last_code(core, tile - 1)
+        if plan.side[core, tile] > plan.side_new[core, tile]:
+            requests += self._last_side(core, tile - 1)
+        self.times["arrive"][core, tile] = max((one.arrive for one in requests if one is not None), default=0)
+
+    # The pipeline.
+
+    def _enter_pipeline(self, core: _Core) -> None:
+        """The next vOp, in order, if its input is loaded and the first stage is free."""
+        plan, number = self.plan, core.number
+        call = next((one for one in core.calls if one.vop < self._vops), None)
+        if call is None or not call.issued or core.stage_free > self.now:
+            return
+        tile = call.number
+        need = int(plan.side[number, tile]) + int(self._of_vops(plan.needs, number, tile)[call.vop])
+        if call.loaded < need or self.now < self.times["issue"][number, tile] + plan.hit:
+            return
+        if not call.vop:
+            self.times["start"][number, tile] = self.now
+        leaves = self.now + int(self._of_vops(plan.occupancy, number, tile)[call.vop])
+        call.in_stages.append(leaves + plan.depth)
+        call.vop += 1
+        core.stage_free = leaves
+        if call.vop == self._vops:
+            self.times["end"][number, tile] = leaves
+            core.stage_free += plan.switch
+
+    @property
+    def _vops(self) -> int:
+        return int(self.plan.needs.shape[-1])
+
+    def _of_vops(self, array: Ints, core: int, tile: int) -> Ints:
+        return np.asarray(array[core if array.shape[0] > 1 else 0, tile if array.shape[1] > 1 else 0])
+
+    # Prefetches.
+
     def _set_off(self, core: _Core) -> None:
         """Prefetches of tiles under way that have come so far."""
-        for tile in core.under_way:
-            if tile in core.has_set_off or not self._has_come(core.number, tile):
+        for call in core.calls:
+            if call.number in core.has_set_off or not call.issued or not self._has_come(core.number, call):
                 continue
-            core.has_set_off.add(tile)
-            for other in range(tile + 1, self.tiles):
-                if self.plan.trigger[core.number, other] == tile:
+            core.has_set_off.add(call.number)
+            for other in range(call.number + 1, self.tiles):
+                if self.plan.trigger[core.number, other] == call.number:
                     core.prefetches.append((self.now + int(self.plan.walk[core.number, other]), other))
 
-    def _has_come(self, core: int, tile: int) -> bool:
+    def _has_come(self, core: int, call: _Tile) -> bool:
+        loads = self._loads(core, call.number)
         if self.plan.leaves == Leaves.loaded:
-            return self._is_loaded(core, tile)
-        return self.plan.leaves == Leaves.issued or self._is_there(core, tile)
+            waited = self.now >= self.times["issue"][core, call.number] + self.plan.hit
+            return bool(waited) and call.loaded == loads
+        if self.plan.leaves == Leaves.issued:
+            return True
+        return all(self._line_is_there(core, call.number, load, self.now) for load in range(loads))
 
     def _prefetch(self, core: _Core) -> None:
         for due, tile in sorted(core.prefetches):
-            if due == self.now and not self.asked[core.number, tile]:
+            if due == self.now and not self.asked_for[core.number, tile]:
                 self._line_up(core, tile)
-        while core.waiting and self._has_room(core.number, core.waiting[0]):
-            self._ask(core.number, core.waiting.popleft(), by_prefetch=True)
+        while core.waiting and self._has_room(core, core.waiting[0]):
+            tile = core.waiting.popleft()
+            if not self.asked_for[core.number, tile]:
+                self._ask_by_prefetch(core, tile)
 
     def _line_up(self, core: _Core, tile: int) -> None:
         plan, lines = self.plan, int(self.plan.lines[core.number, tile])
-        waiting = sum(int(plan.lines[core.number, one]) for one in core.waiting if not self.asked[core.number, one])
-        too_many = self._on_their_way(core.number) + waiting + lines > plan.misses + plan.queue
+        waiting = sum(int(plan.lines[core.number, one]) for one in core.waiting if not self.asked_for[core.number, one])
+        if tile in core.waiting:
+            return
+        too_many = self._on_their_way(core) + waiting + lines > plan.misses + plan.waiting
         if lines > plan.misses or too_many:
-            self.dropped += lines
+            self.counts["dropped"] += lines
         elif lines:
             core.waiting.append(tile)
-        else:
-            self._ask(core.number, tile, by_prefetch=True)
 
-    def _has_room(self, core: int, tile: int) -> bool:
-        lines = 0 if self.asked[core, tile] else int(self.plan.lines[core, tile])
+    def _has_room(self, core: _Core, tile: int) -> bool:
+        lines = 0 if self.asked_for[core.number, tile] else int(self.plan.lines[core.number, tile])
         return self._on_their_way(core) + lines <= self.plan.misses
 
-    def _on_their_way(self, core: int) -> int:
-        """Lines that prefetches have asked for and that have not arrived."""
-        missing = (self.arrive[core] == NEVER) | (self.arrive[core] > self.now)
-        return int(self.plan.lines[core][self.by_prefetch[core] & missing].sum())
+    def _on_their_way(self, core: _Core) -> int:
+        """Lines that prefetches have asked for; the L2 cache's entries for them are freed in order."""
+        while core.on_way and all(one.is_there(self.now) for one in core.on_way[0]):
+            core.on_way.popleft()
+        return sum(map(len, core.on_way))
 
-    def _ask(self, core: int, tile: int, by_prefetch: bool) -> None:
-        if self.asked[core, tile]:
-            return
-        lines = int(self.plan.lines[core, tile])
-        self.asked[core, tile], self.by_prefetch[core, tile] = True, by_prefetch
-        self.prefetched += lines if by_prefetch else 0
-        self.demanded += 0 if by_prefetch else lines
-        if lines:
-            self.queue.append([core, tile, lines * self.plan.line_time])
-        else:
-            self.arrive[core, tile] = self.now
-
-    def _serve_memory(self) -> None:
-        left = UNITS
-        while self.queue and left:
-            request = self.queue[0]
-            served = min(left, request[2])
-            request[2] -= served
-            left -= served
-            if not request[2]:
-                core, tile, _ = self.queue.popleft()
-                walk = 0 if self.by_prefetch[core, tile] else int(self.plan.walk[core, tile])
-                self.arrive[core, tile] = self.now + 1 + self.plan.latency + walk
-
-    def _engine(self, core: _Core) -> None:
-        """Take the next tile if it is loaded and the engine free: what follows is then known."""
-        plan, number = self.plan, core.number
-        while core.under_way and core.engine_free <= self.now and self._is_loaded(number, core.under_way[0]):
-            tile = core.under_way.popleft()
-            cycles = int(plan.cycles[number, tile])
-            self.start[number, tile] = self.now
-            core.engine_free = self.now + cycles + plan.switch
-            self._finish(core, tile, self.now + cycles + plan.depth)
-
-    def _finish(self, core: _Core, tile: int, out: int) -> None:
-        plan = self.plan
-        if plan.serial:
-            done = max(out, core.fence) + plan.back
-            core.matrix_free = done + plan.matrix
-            free = core.fence = core.matrix_free + plan.store
-        else:
-            free = done = out + plan.back
-            core.matrix_free = max(done, core.matrix_free) + plan.matrix
-        self.done[core.number, tile] = done
-        self.product[core.number, tile] = core.matrix_free
-        core.port_free.append(free + plan.send)
+    def _ask_by_prefetch(self, core: _Core, tile: int) -> None:
+        self.asked_for[core.number, tile] = True
+        requests = self._request_lines(core.number, tile)
+        self.lines[core.number][tile] = list(requests)
+        core.on_way.append(requests)
+        self.counts["prefetched"] += len(requests)

@@ -18,11 +18,10 @@ STEPS = {  # step: colour, of Okabe and Ito's
 def steps(result: Result, core: int, tile: int) -> dict[str, tuple[int, int]]:
     """Step → first cycle and length."""
     trace, plan = result.trace, result.plan
-    issue, arrive, start, done, end = (
-        int(one[core, tile]) for one in (trace.issue, trace.arrive, trace.start, trace.done, trace.product)
+    issue, arrive, start, out, done, end = (
+        int(one[core, tile]) for one in (trace.issue, trace.arrive, trace.start, trace.end, trace.done, trace.product)
     )
-    out = start + int(plan.cycles[core, tile])
-    there = max(issue, arrive)
+    there = min(max(issue, arrive), start)
     spans = ((issue, there), (there, start), (start, out), (out, done), (end - plan.matrix, end))
     return {name: (first, last - first) for name, (first, last) in zip(STEPS, spans, strict=True)}
 

@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from ....formats import WeightFormat
     from ....roofsurface import Decompressor, Prediction
     from ....simulate.deca import System
+    from ....simulate.deca.band import Memory
 
 WEIGHTS = 60_000_000  # of a simulated GeMM: tiles enough for 56 cores that starting does not count
 
@@ -26,7 +27,7 @@ class Scheme(NamedTuple):
 
 
 class Speed(NamedTuple):
-    """Of a simulated GeMM; shares as in `simulate.deca.Result`, lines as shares of all."""
+    """Of a simulated GeMM; shares as in `simulate.deca.Result`, lines as shares of all of weights."""
 
     seconds: float
     tflops: float
@@ -35,6 +36,8 @@ class Speed(NamedTuple):
     decompressor: float
     demanded: float
     prefetched: float
+    activations_demanded: float
+    activations_prefetched: float
 
 
 DENSITIES = (0.5, 0.3, 0.2, 0.1, 0.05)
@@ -52,18 +55,28 @@ SCHEMES = [
 
 @lru_cache(maxsize=512)
 def speed(
-    machine: str, system: "System", scheme: Scheme, batch: int = 1, weights: int = WEIGHTS, cores: int = 0
+    machine: str,
+    system: "System",
+    scheme: Scheme,
+    batch: int = 1,
+    weights: int = WEIGHTS,
+    cores: int = 0,
+    memory: "Memory | None" = None,
 ) -> Speed:
-    """A GeMM of `weights` weights for each 56 cores, simulated once and remembered."""
+    """A GeMM of `weights` weights for each 56 cores, simulated once and remembered; `memory`, if not the fitted one."""
     from ....hardware import read_machine
     from ....simulate.deca import simulate
 
     simulated = read_machine(machine)
     if cores:
         simulated, weights = simulated.changed(cores=cores), weights * cores // simulated.cores
-    one = simulate(simulated, system, scheme.format, scheme.density, batch, weights)
+    if memory:
+        simulated = memory.of(simulated)
+    dram = memory is not None and memory.dram
+    one = simulate(simulated, system, scheme.format, scheme.density, batch, weights, dram=dram)
     lines = one.lines["demanded"] + one.lines["prefetched"]
-    shares = (one.lines["demanded"] / lines, one.lines["prefetched"] / lines)
+    names = ("demanded", "prefetched", "activations demanded", "activations prefetched")
+    shares = [one.lines[name] / lines for name in names]
     return Speed(one.seconds, one.flops / 1e12, one.memory, one.matrix, one.decompressor, *shares)
 
 

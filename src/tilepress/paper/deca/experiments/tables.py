@@ -68,20 +68,7 @@ def table_4(track: Track, *, weights: int = WEIGHTS) -> Iterator[Ours]:
                 yield Ours(f"{scheme.density:.0%}", f"{name}, {column}", 100 * share)
 
 
-# Million: all lines of weights, and those of activations that the L2 misses.
-MISSES = PAPER.values("table5")["none", "L2 misses"]
-
-
-def _activation_lines(batch: int) -> float:
-    """Lines of activations for each line of weights: every core reads those of its layer once. The layers are like the
-    large ones of Llama-2-70B (section 7), and each is fed by the one before, so they go up and down in turn."""
-    from ....hardware import read_machine
-    from ....hardware.machine import TILE_WEIGHTS
-    from ....roofsurface import tile_bytes
-    from ....simulate.deca.next_token import LLAMA2_70B as model
-
-    activations = read_machine("spr-hbm").cores * (model.hidden + model.feed_forward) * batch * 2
-    return activations / (2 * model.hidden * model.feed_forward / TILE_WEIGHTS * tile_bytes(Q4.format, 1.0))
+MISSES = PAPER.values("table5")["none", "L2 misses"]  # million: of weights and of activations
 
 
 def table_5(track: Track, *, weights: int = WEIGHTS) -> Iterator[Ours]:
@@ -94,14 +81,12 @@ def table_5(track: Track, *, weights: int = WEIGHTS) -> Iterator[Ours]:
     }
     tracked = track(list(systems.items()), "prefetchers")
     speeds = {row: speed("spr-hbm", system, Q4, 4, weights) for row, system in tracked}
-    activations, missed = _activation_lines(4), speeds["default L2"].demanded
-    million = MISSES / (1 + activations * missed)
-    note = "counted, not simulated: each core reads a layer's activations once, by the default L2 prefetcher"
+    million = MISSES / (speeds["none"].demanded + speeds["none"].activations_demanded)
     for row, one in speeds.items():
         yield Ours(row, "performance", one.tflops)
-        yield Ours(row, "L2 misses", million * (one.demanded + activations * missed))
+        yield Ours(row, "L2 misses", million * (one.demanded + one.activations_demanded))
         yield Ours(row, "weight prefetches", million * one.prefetched, "million")
-        yield Ours(row, "other prefetches", million * activations * (1 - missed), "million", note, "model")
+        yield Ours(row, "other prefetches", million * one.activations_prefetched, "million")
     order = " < ".join(sorted(speeds, key=lambda row: speeds[row].tflops))
     yield Ours("order", "performance", order.replace("DECA, degree ", "").replace("default ", ""))
 
