@@ -8,7 +8,6 @@ from tilepress.formats import parse_weight
 from tilepress.hardware import MachineError, read_machine
 from tilepress.roofsurface import Deca, predict
 from tilepress.simulate.deca import (
-    FITTED,
     Accelerated,
     Baseline,
     Software,
@@ -264,9 +263,3 @@ def test_what_cannot_be_simulated(call, message):
         call()
     with pytest.raises(MachineError, match="says nothing of its caches"):
         simulate(read_machine("h100-80gb-pcie"), Accelerated(), BF8)
-
-
-def test_every_fitted_parameter_says_by_what():
-    assert all(one.cells or one.why for one in FITTED.values())
-    items = {cells.item for one in FITTED.values() for cells in one.cells}
-    assert items == {"deca/table1", "deca/table2", "deca/table4", "deca/table5"}

@@ -49,6 +49,14 @@ CHOICES: dict[str, Choice] = {
         "libxsmm's counts were read with the measured rates in sight", (Cells("deca/table2", "Real"),)
     ),
     "table_4_whole": Choice("constants were fitted row by row with the whole table in sight", (Cells("deca/table4"),)),
+    "kind_of_memory": Choice(
+        "a queue with one latency, as in the paper's simulator, when DRAM's banks were seen to give 1.9 for 2.9 TFLOPS",
+        (Cells("deca/table5", "*", "performance"), Cells("deca/table4", "*", "DECA, *")),
+    ),
+    "call_queue": Choice(
+        "an entry is held until its call commits, as a load buffer's is; six tile registers; eight instructions a tile",
+        (Cells("deca/table4", "5%", "DECA, *"),),
+    ),
     "prefetchers": Choice("a prefetcher for each loader, triggers, page walks and a queue of prefetches", (TABLE_5,)),
     "row_tiles": Choice(
         "with 64 rows a compressed GeMM runs four times, an uncompressed one reads its tiles again from cache",

@@ -1,7 +1,7 @@
 """What there is to do: for each core its tiles, with the lines that each takes and the codes that each window holds."""
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,6 +118,7 @@ class Workload:
         return TILE_WEIGHTS / scaling.group * self.format.group_bits
 
 
+@lru_cache(maxsize=4)
 def random_workload(
     format: WeightFormat, density: float, tiles: int, cores: int, width: int = 32, seed: int = 0
 ) -> Workload:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from ....simulate.deca import System
     from ....simulate.deca.band import Memory
 
-WEIGHTS = 60_000_000  # of a simulated GeMM: tiles enough for 56 cores that starting does not count
+WEIGHTS = 30_000_000  # of a simulated GeMM: tiles enough for 56 cores that starting does not count
 
 
 class Scheme(NamedTuple):

@@ -1,10 +1,15 @@
 """Tables 1 to 7."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ...item import Ours, Track
 from ...published import read_paper
-from .schemes import Q4, Q8, Q8_30, Q8_SPARSE, Q16, Q16_SPARSE, WEIGHTS, prediction, speed, token_time
+from .bands import cells, rates, ratios
+from .schemes import Q4, Q8, Q8_30, Q8_SPARSE, Q16, Q16_SPARSE, WEIGHTS, Scheme, prediction, speed, token_time
+
+if TYPE_CHECKING:
+    from ....simulate.layers import Transformer
 
 PAPER = read_paper("deca")
 MACHINES = {"DDR": "spr-ddr", "HBM": "spr-hbm"}
@@ -66,6 +71,11 @@ def table_4(track: Track, *, weights: int = WEIGHTS) -> Iterator[Ours]:
             busy = speed("spr-hbm", system, scheme, 1, weights)
             for column, share in (("MEM", busy.memory), ("TMUL", busy.matrix), (part, busy.decompressor)):
                 yield Ours(f"{scheme.density:.0%}", f"{name}, {column}", 100 * share)
+        whole = speed("spr-hbm", Accelerated(), scheme, 1, weights)
+        shares = (
+            100 * whole.matrix * rate / whole.tflops for rate in rates("spr-hbm", Accelerated(), scheme, 1, weights)
+        )
+        yield from cells(f"{scheme.density:.0%}", "DECA, TMUL", shares, "%")
 
 
 MISSES = PAPER.values("table5")["none", "L2 misses"]  # million: of weights and of activations
@@ -87,6 +97,9 @@ def table_5(track: Track, *, weights: int = WEIGHTS) -> Iterator[Ours]:
         yield Ours(row, "L2 misses", million * (one.demanded + one.activations_demanded))
         yield Ours(row, "weight prefetches", million * one.prefetched, "million")
         yield Ours(row, "other prefetches", million * one.activations_prefetched, "million")
+    yield from cells(
+        "DECA, degree 5", "performance", rates("spr-hbm", systems["DECA, degree 5"], Q4, 4, weights), "TFLOPS"
+    )
     order = " < ".join(sorted(speeds, key=lambda row: speeds[row].tflops))
     yield Ours("order", "performance", order.replace("DECA, degree ", "").replace("default ", ""))
 
@@ -106,6 +119,26 @@ def table_6(track: Track, *, weights: int = WEIGHTS) -> Iterator[Ours]:
                     times[model.name, name, batch, scheme.name] = time
                     yield Ours(f"{model.name}, {name}", f"N={batch}, {scheme.name}", time)
     yield from _spread(times)
+    for scheme in (Q4, Q8_30):
+        gains = [_token_gain(LLAMA2_70B, ratio, times, scheme.name) for ratio in _gemm_gains(scheme, weights)]
+        yield from cells("Llama2-70B, DECA over software", f"N=1, {scheme.name}", gains, "x")
+
+
+def _gemm_gains(scheme: Scheme, weights: int) -> list[float]:
+    """What DECA makes of software's time in GeMMs."""
+    from ....simulate.deca import Software
+
+    return ratios("spr-hbm", scheme, Software(), scheme, 1, weights)
+
+
+def _token_gain(
+    model: "Transformer", ratio: float, times: dict[tuple[str, str, int, str], float], scheme: str
+) -> float:
+    """Of a token, if GeMMs gain `ratio` and the rest nothing."""
+    from ....simulate.deca.next_token import other_time
+
+    software, other = times[model.name, "software", 1, scheme], 1e3 * other_time(model, 1, 192)
+    return software / (other + (software - other) / ratio)
 
 
 def _spread(times: dict[tuple[str, str, int, str], float]) -> Iterator[Ours]:
@@ -120,9 +153,9 @@ def _spread(times: dict[tuple[str, str, int, str], float]) -> Iterator[Ours]:
         for model, name, batch, scheme in of_deca
         if batch <= 16
     ]
-    for row, ratios in (("DECA over software", over_software), ("DECA over Q16, N = 1 and 16", over_plain)):
-        yield Ours(row, "least", min(ratios))
-        yield Ours(row, "most", max(ratios))
+    for row, gains in (("DECA over software", over_software), ("DECA over Q16, N = 1 and 16", over_plain)):
+        yield Ours(row, "least", min(gains))
+        yield Ours(row, "most", max(gains))
 
 
 GPUS = {"RTX 6000 Ada": "rtx-6000-ada", "A100 80 GB": "a100-80gb-pcie", "H100 80 GB": "h100-80gb-pcie"}
