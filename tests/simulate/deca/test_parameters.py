@@ -55,6 +55,7 @@ def test_the_core_takes_in_calls():
     """Six instructions a cycle (issue), eight a tile; 512 in the reorder buffer."""
     made = plan(Accelerated(flush_every=5))
     assert made.dispatch == 2 and made.window == 64
+    assert parameters.REORDER_BUFFER == 512 and parameters.TILE_INSTRUCTIONS == 8  # LLVM's MicroOpBufferSize; assumed
     assert made.flush_time == 14 and made.flush_after == 20  # LLVM's penalty; assumed
     assert plan(machine=QUEUE.changed(issue=3)).dispatch == 3
 

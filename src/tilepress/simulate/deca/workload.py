@@ -118,7 +118,7 @@ class Workload:
         return TILE_WEIGHTS / scaling.group * self.format.group_bits
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=24)
 def random_workload(
     format: WeightFormat, density: float, tiles: int, cores: int, width: int = 32, seed: int = 0
 ) -> Workload:

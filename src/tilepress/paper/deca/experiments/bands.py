@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ....simulate.deca.band import Memory
 
 NOTE = "over memory latencies of 57 and 150 ns, a queue or DRAM timing, and prefetch degrees of 5 and 15"
-SMALLER = 6  # times fewer weights than the figure itself: there are eight simulations to each
+SMALLER = 2  # times fewer weights than the figure itself: there are eight simulations to each
 
 
 def speeds(
@@ -36,8 +36,8 @@ def ratios(machine: str, scheme: Scheme, over: "System", of: Scheme, batch: int,
     return [one.tflops / others[memory] for memory, one in speeds(machine, Accelerated(), scheme, batch, weights)]
 
 
-def cells(row: str, column: str, values: Iterable[float], unit: str) -> Iterator[Ours]:
-    """The least and the most, beside the figure."""
-    several = list(values)
+def cells(row: str, column: str, figure: float, values: Iterable[float], unit: str) -> Iterator[Ours]:
+    """The least and the most, beside the figure and with it."""
+    several = [figure, *values]
     yield Ours(row, f"{column}, least", min(several), unit, NOTE)
     yield Ours(row, f"{column}, most", max(several), unit, NOTE)

@@ -71,11 +71,17 @@ def table_4(track: Track, *, weights: int = WEIGHTS) -> Iterator[Ours]:
             busy = speed("spr-hbm", system, scheme, 1, weights)
             for column, share in (("MEM", busy.memory), ("TMUL", busy.matrix), (part, busy.decompressor)):
                 yield Ours(f"{scheme.density:.0%}", f"{name}, {column}", 100 * share)
-        whole = speed("spr-hbm", Accelerated(), scheme, 1, weights)
-        shares = (
-            100 * whole.matrix * rate / whole.tflops for rate in rates("spr-hbm", Accelerated(), scheme, 1, weights)
-        )
-        yield from cells(f"{scheme.density:.0%}", "DECA, TMUL", shares, "%")
+        yield from _matrix_band(scheme, weights)
+
+
+def _matrix_band(scheme: Scheme, weights: int) -> Iterator[Ours]:
+    """Of the matrix units' share, which is proportional to speed."""
+    from ....simulate.deca import Accelerated
+
+    figure = speed("spr-hbm", Accelerated(), scheme, 1, weights)
+    several = rates("spr-hbm", Accelerated(), scheme, 1, weights)
+    shares = [100 * figure.matrix * rate / figure.tflops for rate in several]
+    yield from cells(f"{scheme.density:.0%}", "DECA, TMUL", 100 * figure.matrix, shares, "%")
 
 
 MISSES = PAPER.values("table5")["none", "L2 misses"]  # million: of weights and of activations
@@ -97,9 +103,8 @@ def table_5(track: Track, *, weights: int = WEIGHTS) -> Iterator[Ours]:
         yield Ours(row, "L2 misses", million * (one.demanded + one.activations_demanded))
         yield Ours(row, "weight prefetches", million * one.prefetched, "million")
         yield Ours(row, "other prefetches", million * one.activations_prefetched, "million")
-    yield from cells(
-        "DECA, degree 5", "performance", rates("spr-hbm", systems["DECA, degree 5"], Q4, 4, weights), "TFLOPS"
-    )
+    deca, degree_5 = systems["DECA, degree 5"], speeds["DECA, degree 5"].tflops
+    yield from cells("DECA, degree 5", "performance", degree_5, rates("spr-hbm", deca, Q4, 4, weights), "TFLOPS")
     order = " < ".join(sorted(speeds, key=lambda row: speeds[row].tflops))
     yield Ours("order", "performance", order.replace("DECA, degree ", "").replace("default ", ""))
 
@@ -121,7 +126,8 @@ def table_6(track: Track, *, weights: int = WEIGHTS) -> Iterator[Ours]:
     yield from _spread(times)
     for scheme in (Q4, Q8_30):
         gains = [_token_gain(LLAMA2_70B, ratio, times, scheme.name) for ratio in _gemm_gains(scheme, weights)]
-        yield from cells("Llama2-70B, DECA over software", f"N=1, {scheme.name}", gains, "x")
+        software, deca = (times[LLAMA2_70B.name, name, 1, scheme.name] for name in ("software", "DECA"))
+        yield from cells("Llama2-70B, DECA over software", f"N=1, {scheme.name}", software / deca, gains, "x")
 
 
 def _gemm_gains(scheme: Scheme, weights: int) -> list[float]:
