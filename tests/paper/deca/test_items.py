@@ -24,8 +24,18 @@ def test_limits_are_within_three_per_cent():
 
 
 def test_utilisation_is_within_five_points():
-    cells = small("deca/table4", weights=3 * SMALL)
-    assert len(cells) == 24 and all(abs(one.deviation) <= 5 for one in cells.values())
+    cells = small("deca/table4", weights=2 * SMALL)
+    published = [one for one in cells.values() if one.paper is not None]
+    assert len(published) == 24 and all(abs(one.deviation) <= 5 for one in published)
+
+
+def test_headlines_have_a_band_beside_them():
+    headlines = {"deca/table4": ("5%", "DECA, TMUL"), "deca/fig12": ("DECA over software", "Q8_5%")}
+    for name, (row, column) in headlines.items():
+        cells = small(name)
+        least, most = (cells[row, f"{column}, {end}"] for end in ("least", "most"))
+        assert 0.3 * most.value < least.value < 0.7 * most.value
+        assert least.value <= cells[row, column].value <= most.value and "150 ns" in least.note
 
 
 def test_prefetching_is_within_fifteen_per_cent_and_in_order():
