@@ -54,7 +54,7 @@ class Reference:
         self.now = 0
         self.side_line, self.code_line, self.activation_line = plan.addresses()
         self.memory = RequestQueue(plan)
-        self.lines = [[self._line_slots(core, tile) for tile in range(self.tiles)] for core in range(self.cores)]
+        self.lines: list[list[list[Request | None]]] = [[[None] * int(new) for new in row] for row in plan.lines]
         self.asked_for = np.zeros(plan.side.shape, bool)
         self.shared_activations: dict[int, tuple[list[Request], int]] = {}
         self.activations: list[dict[int, tuple[int, list[Request]]]] = [{} for _ in range(self.cores)]
@@ -62,9 +62,6 @@ class Reference:
         self.counts = dict.fromkeys(COUNTS[:-1], 0)
         self.squashed = [0] * len(Stage)
         self.all = [_Core(number) for number in range(self.cores)]
-
-    def _line_slots(self, core: int, tile: int) -> list[Request | None]:
-        return [None] * int(self.plan.side_new[core, tile] + self.plan.code_new[core, tile])
 
     def run(self) -> Trace:
         while (self.times["product"] == NEVER).any() or any(core.next_commit < self.tiles for core in self.all):
