@@ -12,9 +12,9 @@ from ..hardware import Machine
 from .decompressors import Deca
 from .domains import MATRIX, MEMORY, VECTOR, bounds, limits
 
-WIDTHS = (1, 2, 4, 8, 16, 32, 64)  # those that divide a tile, up to the largest of section 8.2
-TABLES = range(1, 65)
-POWERS_OF_TWO = (1, 2, 4, 8, 16, 32, 64)  # tables as the paper's engines have them, and its sum over W / L cycles
+POWERS_OF_TWO = (1, 2, 4, 8, 16, 32, 64)  # up to the largest of section 8.2; what all its engines have
+WIDTHS = POWERS_OF_TWO  # those that divide a tile
+TABLES = range(1, WIDTHS[-1] + 1)
 NEGLIGIBLE = 0.01  # share of its speed that a kernel may lose to an engine that is called enough
 Kernel = tuple[WeightFormat, float]
 
