@@ -112,7 +112,7 @@ def test_times_of_a_step_by_hand():
     assert step.load == -(-loaded * 285e6 // 256e9) == 35 and step.store == -(-stored * 285e6 // 256e9) == 2
     assert (step.compute, step.post) == (2 * 10 * 16, 512 * 3 // 64)
     plan = Plan(FP_INT, gemm, "column-major", 16, 32)
-    assert plan.drain == 16 + 16 - 2
+    assert plan.drain == 16 + 16 - 2 and plan.conversion(512) == 0
     assert engine.run(plan) == engine.Times(35 + 320 + 30 + 24 + 2, 37, 320, 24)
 
 
