@@ -14,7 +14,7 @@ SOURCE = Path(__file__).parents[2] / "src/tilepress"
 PARTS = {  # simulator → files whose constants are changed, and tests that should notice, quick ones first
     "deca": (
         ["simulate/deca/*.py", "roofsurface/decompressors.py", "hardware/machines/spr-*.yaml"],
-        ["tests/simulate/deca", "tests/roofsurface", "tests/paper/deca"],
+        ["tests/simulate/deca", "tests/roofsurface", "tests/hardware", "tests/paper/deca"],
     ),
     "arrays": (
         ["simulate/arrays/*.py", "hardware/technology.py", "hardware/accelerators/*.yaml"],

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ..roofsurface.kernels import Kernel
 
 DEFAULT_WEIGHTS = {"kernels": ["int4:g32", "int8:row"], "libxsmm": ["mxfp4", "bf8", "bf16"]}
-LIBXSMM_BITS = 512  # of the vectors that its operations were counted with
 DEFAULT_DENSITIES = [1.0, 0.5, 0.3, 0.2, 0.1, 0.05]
 
 
@@ -93,6 +92,7 @@ def roofsurface(
 def _usual(machine: "Machine") -> str:
     """What decompresses where nothing else is said: our kernels here and where vector units multiply, libxsmm beside
     AMX; nothing where neither was counted."""
+    from ..roofsurface.decompressors import LIBXSMM_BITS
     from ..roofsurface.kernels import is_counted_on
 
     if machine.name == "here":

@@ -177,11 +177,11 @@ SIDE_BY_SIDE = Family(
 )
 UNITS = Family(
     "Units, cycle by cycle",
-    ("cycles", "formula_cycles", "total", "equal", "events"),
+    ("cycles", "formula_cycles", "total", "equal", "events", "waiting"),
     {"unit": ("unit",), "mantissa": ("mantissa",), "mode": ("mode",), "path": ("path",), "sums": ("sums",),
-     "top": ("top",)},
-    columns=("event",),
-    optional=("mantissa", "mode", "path", "sums", "top"),
+     "top": ("top",), "format": ("format",), "density": ("density",), "engine": ("engine",), "tiles": ("tiles",)},
+    columns=("event", "cause"),
+    optional=("mantissa", "mode", "path", "sums", "top", "format", "density", "engine", "tiles"),
     headings={"formula_cycles": "cycles by the formula", "equal": "every bit is right"},
 )  # fmt: skip
 SEARCH = Family(

@@ -8,13 +8,12 @@ from ..hardware import Machine, machine_names, read_machine
 from ..hardware.here import known_core
 from ..hardware.machine import TILE_WEIGHTS
 from ..records import Record
-from ..roofsurface.decompressors import LIBXSMM_COUNTS
+from ..roofsurface.decompressors import LIBXSMM_BITS, LIBXSMM_COUNTS
 from ..roofsurface.kernels import COUNTS, Counted, activation_classes, isas_of
 from .blocks import number
 from .catalogue import MACHINES
 from .families import read
 
-LIBXSMM_BITS = 512  # of the vectors that its operations were counted with
 ACTIVATIONS = ("float", "bf16", "int8", "bfp:g32:m7", "bfp:g32:m8")  # a name for each kind that was counted
 COUNTED = {one.isa for one in COUNTS}
 MEASURED = {"cpu_cores", "cpu_frequency", "vector_rate", "matrix_rate", "matrix_rows"}  # and the read bandwidth

@@ -63,7 +63,9 @@ def run(
 
 
 def accelerator(name: str) -> "Accelerator":
-    """The one called `name`; imported here, since listing items needs none."""
+    """The one called `name`, whose pinned tile is the fitted one; imported here, since listing items needs none."""
     from ...hardware import read_accelerator
+    from ...simulate.arrays.parameters import fitted
 
-    return read_accelerator(name)
+    tile = round(fitted("tile"))
+    return read_accelerator(name).changed(tile={"rows": tile, "columns": tile})
