@@ -183,3 +183,12 @@ def test_threads_that_share_cores(monkeypatch):
 
 def test_the_rate_of_threads_is_measured():
     assert 0 < here._wide_time(2) < 60
+
+
+def test_both_sapphire_rapids_are_one_processor_with_two_memories():
+    ddr, hbm = (read_machine(name).model_dump() for name in ("spr-ddr", "spr-hbm"))
+    for own in ("name", "title", "memory", "sources"):
+        assert ddr.pop(own) != hbm.pop(own)
+    assert (ddr["caches"].pop("llc_capacity"), hbm["caches"].pop("llc_capacity")) == (105e6, 112.5e6)
+    assert ddr == hbm
+    assert (hbm["cores"], hbm["frequency"], hbm["issue"], hbm["matrix"]["cycles"]) == (56, 2.5e9, 6, 16)

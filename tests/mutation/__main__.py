@@ -11,18 +11,20 @@ from tests.mutation.constants import Constant, constants
 from tests.mutation.mutant import preload, start, stop
 
 SOURCE = Path(__file__).parents[2] / "src/tilepress"
+DECLARED = "tests/paper/test_evidence.py::test_declared_cells_are_there"
 PARTS = {  # simulator → files whose constants are changed, and tests that should notice, those that pin them first
     "deca": (
         ["simulate/deca/*.py", "roofsurface/decompressors.py", "hardware/machines/spr-*.yaml"],
         ["tests/simulate/deca/test_parameters.py", "tests/simulate/deca/test_area.py",
-         "tests/simulate/deca/test_dram.py", "tests/roofsurface/test_decompressors.py", "tests/hardware", "tests/simulate/deca", "tests/roofsurface",
-         "tests/paper/deca"],
+         "tests/simulate/deca/test_dram.py", "tests/roofsurface/test_decompressors.py",
+         "tests/hardware", "tests/simulate/deca", "tests/roofsurface",
+         "tests/paper/deca", DECLARED],
     ),
     "arrays": (
         ["simulate/arrays/*.py", "hardware/technology.py", "hardware/accelerators/*.yaml"],
         ["tests/simulate/arrays/test_constants.py", "tests/hardware/test_accelerator_constants.py",
          "tests/simulate/arrays/test_switching.py", "tests/hardware", "tests/simulate/arrays",
-         "tests/paper/anda/test_hardware.py", "tests/paper/harmonia/test_hardware.py"],
+         "tests/paper/anda/test_hardware.py", "tests/paper/harmonia/test_hardware.py", DECLARED],
     ),
 }  # fmt: skip
 PATIENCE = 4  # times what the tests take unchanged: a change that makes them hang is noticed, too

@@ -44,7 +44,7 @@ def test_prefetching_is_within_fifteen_per_cent_and_in_order():
     assert len(rates) == 6 and all(abs(one.deviation or 0) < 0.15 for one in rates)
     assert cells["order", "performance"].state == "matches"
     others = [one for (_, column), one in cells.items() if column == "other prefetches"]
-    assert len(others) == 5 and all(one.state == "matches" and one.origin == "simulated" for one in others)
+    assert len(others) == 5 and all(abs(one.deviation) < 0.15 and one.origin == "simulated" for one in others)
     misses = {row: one.value for (row, column), one in cells.items() if column == "L2 misses"}
     assert misses["DECA, degree 5"] < 2 < misses["DECA, degree 1"] == pytest.approx(12, abs=2)
 

@@ -223,3 +223,9 @@ def test_tiles_that_are_none():
         plan([1, 1, 1], [1, 1, 1], trigger=[0, 1, 0])
     with pytest.raises(ValueError, match="more cycles than can be counted"):
         engine.run(plan([32], [1], line_time=UNITS << 30))
+
+
+def test_an_event_is_one_number_without_overlaps():
+    """As many cores and tiles as errors speak of; what is beside the time takes 33 bits of 63."""
+    assert (engine.MOST_CORES, engine.MOST_TILES) == (1024, 2097152)
+    assert engine._TIME_SHIFT == 33 and engine.MOST_CORES * engine.MOST_TILES * 4 == 1 << 33

@@ -145,3 +145,8 @@ def test_every_fitted_constant_and_choice_says_by_what():
     items = {cells.item for one in FITTED.values() for cells in one.cells}
     assert items == {"deca/table1", "deca/table2", "deca/table4", "deca/table5"}
     assert all(one.cells for one in CHOICES.values())
+
+
+def test_a_core_reads_15_bytes_a_cycle_from_the_last_level():
+    """Skylake Server's, 15 bytes: what uncompressed tiles of further rows come at."""
+    assert read_machine("spr-hbm").caches.llc_rate == 15
