@@ -4,6 +4,7 @@ import pytest
 
 from tests.paper.reproducing import reproduced
 from tilepress.paper import find
+from tilepress.paper.deca.experiments.causes import CAUSES
 
 SMALL = 56 * 512 * 500
 
@@ -90,3 +91,10 @@ def test_what_is_not_here_says_so():
     cells = small("deca/table7")
     assert cells["next token", "H100 80 GB"].state == "not possible here" and cells["next token", "H100 80 GB"].note
     assert cells["H100 over SPR", "compute"].value == pytest.approx(6.9, abs=0.01)
+
+
+@pytest.mark.parametrize("name", CAUSES)
+def test_deviations_say_their_cause(name):
+    cells = small(f"deca/{name}")
+    assert CAUSES[name].keys() <= cells.keys()
+    assert all(one.note for one in cells.values() if one.state == "deviates")

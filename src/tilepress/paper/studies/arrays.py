@@ -1,11 +1,7 @@
 """Models on arrays of units: what the studies of Anda's and Harmonia's hardware are made of."""
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import wraps
-from typing import TYPE_CHECKING, Any
-
-from ..item import Experiment, Ours, Track
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ...hardware import Accelerator
@@ -29,21 +25,6 @@ MAPPINGS_NOTE = (
     "Rows with “best mapping”: each machine with the tiles and the order that take least energy times delay. All "
     "others: as pinned in its description, the papers' dataflow."
 )
-
-
-def explained(causes: Mapping[tuple[str, str], str]) -> Callable[[Experiment], Experiment]:
-    """An experiment whose cells say why they deviate, beside what else their notes say."""
-
-    def wrap(experiment: Experiment) -> Experiment:
-        @wraps(experiment)
-        def with_causes(track: Track, **options: Any) -> Iterator[Ours]:
-            for one in experiment(track, **options):
-                notes = (one.note, causes.get((one.row, one.column), ""))
-                yield replace(one, note="; ".join(filter(None, notes)))
-
-        return with_causes
-
-    return wrap
 
 
 def run(

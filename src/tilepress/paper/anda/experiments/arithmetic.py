@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from ....compression.search import Mantissas, bops_saving, relative_loss, uniform
+from ...causes import explained
 from ...item import Item, Ours, Published, Track
 from ...published import read_paper
 from .mantissas import combinations_of, falling, nearest_saving, tuple_text
@@ -12,6 +13,11 @@ PAPER = read_paper("anda")
 LOSS, SAVING = "loss", "BOP saving"
 
 
+WORSE = "the paper has this loss relative to the worse perplexity, all others to the better"
+CAUSES = {(f"OPT-2.7B, {text}, VS-Quant", LOSS): WORSE for text in ("WikiText2", "PTB", "C4")}
+
+
+@explained(CAUSES)
 def arithmetic(track: Track) -> Iterator[Ours]:
     """Table II's losses from its own perplexities, and its savings from mantissas."""
     for row in rows():

@@ -5,9 +5,10 @@ from statistics import mean
 from typing import TYPE_CHECKING
 
 from ....compression.search import Mantissas
+from ...causes import explained
 from ...item import Ours, Track
 from ...published import read_paper
-from ...studies.arrays import MAPPINGS, MAPPINGS_NOTE, StudyMapping, accelerator, explained, run
+from ...studies.arrays import MAPPINGS, MAPPINGS_NOTE, StudyMapping, accelerator, run
 from .causes import CAUSES
 from .mantissas import combination
 from .table2 import models

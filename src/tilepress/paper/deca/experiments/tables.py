@@ -3,9 +3,11 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ...causes import explained
 from ...item import Ours, Track
 from ...published import read_paper
 from .bands import cells, rates, ratios
+from .causes import CAUSES
 from .schemes import Q4, Q8, Q8_30, Q8_SPARSE, Q16, Q16_SPARSE, WEIGHTS, Scheme, prediction, speed, token_time
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ def table_1(track: Track, *, weights: int = WEIGHTS) -> Iterator[Ours]:
 TABLE_2_SCHEMES = [Q4, Q8, *Q8_SPARSE, *Q16_SPARSE]
 
 
+@explained(CAUSES["table2"])
 def table_2(track: Track, *, weights: int = WEIGHTS) -> Iterator[Ours]:
     from ....roofsurface import Libxsmm
     from ....simulate.deca import Software
@@ -49,6 +52,7 @@ def table_2(track: Track, *, weights: int = WEIGHTS) -> Iterator[Ours]:
 _AREA, _POWER = "area of 56 elements", "power of 56 elements"
 
 
+@explained(CAUSES["table3"])
 def table_3(track: Track) -> Iterator[Ours]:
     from ....simulate.deca.area import area, power, shares
 
@@ -87,6 +91,7 @@ def _matrix_band(scheme: Scheme, weights: int) -> Iterator[Ours]:
 MISSES = PAPER.values("table5")["none", "L2 misses"]  # million: of weights and of activations
 
 
+@explained(CAUSES["table5"])
 def table_5(track: Track, *, weights: int = WEIGHTS) -> Iterator[Ours]:
     from ....simulate.deca import Accelerated
 
@@ -112,6 +117,7 @@ def table_5(track: Track, *, weights: int = WEIGHTS) -> Iterator[Ours]:
 _SCHEMES_6 = [Q16, Q4, Q8_30]
 
 
+@explained(CAUSES["table6"])
 def table_6(track: Track, *, weights: int = WEIGHTS) -> Iterator[Ours]:
     from ....simulate.deca.next_token import LLAMA2_70B, OPT_66B
 

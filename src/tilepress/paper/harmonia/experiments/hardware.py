@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from statistics import mean
 from typing import TYPE_CHECKING
 
+from ...causes import explained
 from ...item import Ours, Track
 from ...published import read_paper
-from ...studies.arrays import MAPPINGS, MAPPINGS_NOTE, SEQUENCE, StudyMapping, accelerator, explained, run
+from ...studies.arrays import MAPPINGS, MAPPINGS_NOTE, SEQUENCE, StudyMapping, accelerator, run
 from .causes import CAUSES
 from .rivals import Rival, rivals
 

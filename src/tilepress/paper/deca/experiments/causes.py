@@ -1,0 +1,29 @@
+"""Why cells of DECA deviate, as far as we know: item → row, column → one line."""
+
+REAL = "the machine reached 0.67 to 0.73 of its R-S; ours has the share of 8-bit kernels, which is 0.87 here"
+DEEP = "the table loses a tenth of its speed with 1 % more misses; no queue of prefetches gives both (docs/deca.md)"
+ROWS = "how 64 rows go through is not said: section 12.2 and this table contradict each other"
+SEQUENCES = "15 more sequences cost OPT 21 ms and Llama 14 by the table; what ours take was fitted to Llama's table 1"
+PORTS = "CACTI's memory of 512 bytes with four read ports, and nothing between the tables"
+CLOCK = "memories by CACTI and the unit's events: neither logic's leakage nor the clock is in it"
+
+CAUSES: dict[str, dict[tuple[str, str], str]] = {
+    "table2": {("Real", f"Q16_{percent}%"): REAL for percent in (20, 10, 5)},
+    "table3": {
+        ("area of 56 elements", "look-up tables"): PORTS,
+        ("power of 56 elements", "total"): CLOCK,
+    },
+    "table5": {("DECA, degree 15", column): DEEP for column in ("L2 misses", "weight prefetches", "other prefetches")},
+    "table6": {
+        **{
+            (f"{model}, {system}", f"N=64, {scheme}"): ROWS
+            for model in ("Llama2-70B", "OPT-66B")
+            for system in ("software", "DECA")
+            for scheme in ("Q16", "Q4", "Q8_30%")
+            if (system, scheme) != ("DECA", "Q16")
+        },
+        ("OPT-66B, software", "N=16, Q8_30%"): SEQUENCES,
+        ("OPT-66B, DECA", "N=16, Q4"): SEQUENCES,
+        ("OPT-66B, DECA", "N=16, Q8_30%"): SEQUENCES,
+    },
+}
