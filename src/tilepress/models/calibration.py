@@ -236,6 +236,22 @@ def statistics_of(
     return {name: statistics[leader] for name, leader in leaders.items()}
 
 
+def paired_inputs(
+    layers: Mapping[str, nn.Linear],
+    pairs: Iterable[tuple[Callable[[], Any], Callable[[], Any]]],
+    *,
+    each: Callable[..., Iterable[list[tuple[str, Tensor, Tensor | None]]]] = in_order,
+) -> Iterator[list[tuple[str, Tensor, Tensor | None]]]:
+    """What `layers` are given by each pair of runs, of a block in the compressed stream and in the dense one: name,
+    input there, input here. None where no token reaches the layer in the dense stream, or others do, as with experts.
+    """
+    watch = _Watch()
+    with ExitStack() as stack:
+        for name, layer in layers.items():
+            stack.enter_context(_hook(layer.register_forward_pre_hook(watch.hook(name))))
+        yield from each(watch.pairs_of, pairs)
+
+
 class _Watch:
     """Copies of what layers are given, apart for each thread that runs them. Copies, since a model may go on to change
     the tensor in place."""
@@ -261,6 +277,14 @@ class _Watch:
         self._here.copies = []
         inputs: list[tuple[str, Tensor]] = self._here.inputs
         return inputs
+
+    def pairs_of(self, runs: tuple[Callable[[], Any], Callable[[], Any]]) -> list[tuple[str, Tensor, Tensor | None]]:
+        """Name and input of each layer in the first run, with its input in the second."""
+        compressed, dense = self.inputs_of(runs[0]), dict(self.inputs_of(runs[1]))
+        return [
+            (name, x, y if (y := dense.get(name)) is not None and y.shape == x.shape else None)
+            for name, x in compressed
+        ]
 
 
 def _add(statistics: InputStatistics, name: str, x: Tensor) -> None:

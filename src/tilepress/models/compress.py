@@ -1,13 +1,13 @@
 """A model compressed block by block: each block is calibrated with what the compressed blocks before it give."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,44 +20,16 @@ from ..formats.kv import parse_kv
 from ..nn import PackedLinear
 from ..tiles import pack_codes
 from .blocks import REST, Dense, dense_layers, find_blocks, linear_layers, output_layer
-from .calibration import (
-    Chain,
-    Run,
-    State,
-    find_chain,
-    first_inputs,
-    in_float32,
-    run_around,
-    run_packed,
-    statistics_of,
-    token_windows,
-)
+from .calibration import in_float32, run_around, statistics_of, token_windows
 from .checksums import SUMS
+from .hidden_states import HiddenStates
 from .precision import Evaluations, Judge, Precision, find_precision
 from .recipe import Recipe, read_recipe
 from .registration import TilepressConfig, attach, check_cache_of, packed_layers, replace_layer, unpack_layers
 from .smoothing import SEQUENCES, check_smoothing, smooth_block
+from .storage import Layer, MemoryStorage, Storage
 from .tensor_types import classify, layer_activations, products
 from .texts import calibration_text
-
-
-@dataclass(frozen=True)
-class Layer:
-    """One packed layer. `error`: relative error of its output, see `tilepress.compression.compress_weight`."""
-
-    name: str
-    format: str
-    density: float
-    error: float
-    shape: tuple[int, int]
-    nbytes: int
-    bits_per_weight: float
-    activations: str
-    streams: dict[str, str]
-
-    @property
-    def weights(self) -> int:
-        return self.shape[0] * self.shape[1]
 
 
 @dataclass(frozen=True)
@@ -67,47 +39,6 @@ class Progress:
     done: int
     total: int
     seconds_left: float | None
-
-
-class Storage(Protocol):
-    """Where a model's stages come from and go to, and where hidden states wait between them."""
-
-    def finished(self, stage: str) -> list[Layer] | None:
-        """The layers of a stage that was finished before."""
-
-    def fetch(self, stage: str) -> None:
-        """Give the stage's modules their weights."""
-
-    def hidden(self, stage: str, shape: tuple[int, ...]) -> Tensor:
-        """float32, to hold the inputs of `stage`: as they were left, if they were."""
-
-    def release(self, stage: str) -> None:
-        """The stage's weights are not needed any more."""
-
-    def finish(self, stage: str, layers: list[Layer]) -> None:
-        """The stage is done, and so are the inputs of the next one."""
-
-
-class MemoryStorage:
-    """A model that is here already, and stays."""
-
-    def __init__(self) -> None:
-        self._hidden: dict[str, Tensor] = {}
-
-    def finished(self, stage: str) -> list[Layer] | None:
-        return None
-
-    def fetch(self, stage: str) -> None:
-        pass
-
-    def hidden(self, stage: str, shape: tuple[int, ...]) -> Tensor:
-        return self._hidden.setdefault(stage, torch.empty(shape))
-
-    def release(self, stage: str) -> None:
-        pass
-
-    def finish(self, stage: str, layers: list[Layer]) -> None:
-        self._hidden.pop(stage, None)
 
 
 def compress_model(
@@ -211,8 +142,7 @@ class Compression:
         self.blocks = find_blocks(model)
         self.output = output_layer(model)
         self.activations = layer_activations(model, recipe.activations.format, recipe.activations.types)
-        self.chain: Chain | None = None
-        self._states: list[State] = [{}] * (0 if windows is None else len(windows))
+        self.hidden_states: HiddenStates | None = None
 
     @property
     def stages(self) -> list[str]:
@@ -235,55 +165,34 @@ class Compression:
 
     def _compress_stage(self, stage: str) -> list[Layer]:
         with one_thread():  # the same bytes on every machine of a kind, however many cores it has
-            if self.windows is not None and self.blocks and self.chain is None:
-                self._begin(self.windows)
+            if self.windows is not None and self.blocks and self.hidden_states is None:
+                dense = self.recipe.needs_dense_stream
+                self.hidden_states = HiddenStates(self.model, self.blocks, self.windows, self.storage, dense=dense)
             layers = self._compress_rest() if stage == REST else self._compress_block(stage)
         self.storage.finish(stage, layers)
         return layers
-
-    def _begin(self, windows: Tensor) -> None:
-        """Learn how blocks are called and, unless an earlier run has, what the first is given."""
-        names = list(self.blocks)
-        first = self.blocks[names[0]]
-        if self.storage.finished(names[0]) is None:
-            for slot, hidden in enumerate(first_inputs(self.model, first, windows)):
-                self._hidden(names[0], hidden.shape)[slot] = hidden
-        self.storage.fetch(names[0])
-        self.chain = find_chain(self.model, list(self.blocks.values()), windows)
-        if self.storage.finished(names[0]) is not None:
-            self.storage.release(names[0])
 
     def _compress_block(self, stage: str) -> list[Layer]:
         self.storage.fetch(stage)
         block, layers = self.blocks[stage], linear_layers(self.blocks[stage], stage)
         types = {name: layer.weight.dtype for name, layer in layers.items()}
-        if self.chain is None:
+        hidden = self.hidden_states
+        if hidden is None:
             return self._pack(layers, types, {})
         with torch.no_grad(), in_float32(block):
+            if "dense" in hidden.streams:
+                hidden.hand_on(stage, "dense")
             if self.recipe.folds_scales:
-                self._smooth(stage)
-            runs = self._block_runs(stage)
-            statistics = statistics_of(layers, runs, self.recipe.needs_hessian, each=self.chain.each)
+                self._smooth(stage, hidden)
+            runs = hidden.runs(stage)
+            statistics = statistics_of(layers, runs, self.recipe.needs_hessian, each=hidden.chain.each)
             packed = self._pack(layers, types, statistics)
-            self._hand_on(stage)
+            hidden.hand_on(stage)
         return packed
 
-    def _smooth(self, stage: str) -> None:
-        runs, cache = list(islice(self._block_runs(stage), SEQUENCES)), self.recipe.kv_cache
+    def _smooth(self, stage: str, hidden: HiddenStates) -> None:
+        runs, cache = list(islice(hidden.runs(stage), SEQUENCES)), self.recipe.kv_cache
         smooth_block(self.model, stage, runs, parse_kv(cache.format), cache.smoothing)
-
-    def _block_runs(self, stage: str) -> Iterator[Run]:
-        assert self.chain is not None and self.windows is not None
-        return self.chain.runs(self._number(stage), self.windows, self._hidden(stage), self._states)
-
-    def _hand_on(self, stage: str) -> None:
-        """The packed block's outputs become the next stage's inputs."""
-        assert self.chain is not None
-        following = self.stages[self._number(stage) + 1]
-        done = self.chain.each(lambda run: (run_packed(stage, run), run.state), self._block_runs(stage))
-        for slot, (output, state) in enumerate(done):
-            self._hidden(following, output.shape)[slot] = output
-            self._states[slot] = state
 
     def _compress_rest(self) -> list[Layer]:
         inside = tuple(f"{name}." for name in self.blocks)
@@ -299,11 +208,11 @@ class Compression:
             _untie(self.model)
         return self._pack(layers, types, statistics)
 
-    def _rest_runs(self, windows: Tensor) -> Iterator[Callable[[], None]]:
+    def _rest_runs(self, windows: Tensor) -> Iterable[Callable[[], None]]:
         output = None if self.output is None else self.model.get_submodule(self.output)
-        finals = self._hidden(REST) if self.chain is not None else [None] * len(windows)
-        for window, final in zip(windows, finals, strict=True):
-            yield partial(run_around, self.model, self.chain, output, window, final)
+        if self.hidden_states is not None:
+            return self.hidden_states.runs_around(output)
+        return (partial(run_around, self.model, None, output, window, None) for window in windows)
 
     def _pack(
         self, layers: dict[str, nn.Linear], types: Mapping[str, torch.dtype], statistics: dict[str, InputStatistics]
@@ -317,14 +226,6 @@ class Compression:
             replace_layer(self.model, name, packed)
             results.append(result)
         return results
-
-    def _hidden(self, stage: str, shape: tuple[int, ...] = ()) -> Tensor:
-        """[sequences, *shape]; `shape`, [1, length, hidden] mostly, is known where it is first filled."""
-        assert self.windows is not None
-        return self.storage.hidden(stage, (len(self.windows), *shape))
-
-    def _number(self, stage: str) -> int:
-        return self.stages.index(stage)
 
 
 def pack_layer(

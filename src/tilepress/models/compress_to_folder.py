@@ -16,13 +16,14 @@ from ..compression.search import Step
 from .blocks import Dense
 from .checkpoint_checks import Allowed
 from .checksums import can_be_listed
-from .compress import Compression, Layer, Progress, choose_mantissas, describe, read_windows, with_activations_of
+from .compress import Compression, Progress, choose_mantissas, describe, read_windows, with_activations_of
 from .disk_storage import SEARCH, DiskStorage, refuse_foreign, refuse_nested
 from .loading import Announce, is_compressed, load_model, load_tokenizer, model_folder, read_config, say
 from .precision import Evaluations, Precision
 from .recipe import Recipe, read_recipe
 from .registration import TilepressConfig, unpack_layers
 from .shards import INDEX, Shards
+from .storage import Layer
 from .streaming import StreamedModel
 
 COMPANIONS = {".json", ".txt", ".model", ".jinja", ".tiktoken"}

@@ -4,7 +4,7 @@
     OUT.partial/model/       the files of the finished folder, one for each stage; and search.json, the perplexities of
                              combinations of mantissas, where those are searched for
     OUT.partial/finished/    the layers of each finished stage, written when its file is whole
-    OUT.partial/hidden/      the inputs of the next stage
+    OUT.partial/hidden/      the inputs of the next stage, in the dense stream, too, where a method asks for it
 
 At the end `model` takes OUT's place, see `publish`. A stage lost to an interrupt is done again from the inputs that
 are there.
@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from safetensors import SafetensorError
@@ -28,11 +28,11 @@ from torch import Tensor, nn
 from .._files import replacing, sync, write_text
 from .blocks import REST, find_blocks, stage_state
 from .checksums import SUMS, digests_of, write_sums
-from .compress import Layer
 from .loading import is_compressed
 from .publish import LOCK, MODEL, OutputError, publish, recover, refuse_clashes
 from .registration import packed_layers, replace_layer
 from .shards import INDEX
+from .storage import Layer, Stream
 from .streaming import StreamedModel
 
 MAKE_ROOM = "make room there, and the same command goes on from the finished blocks"
@@ -57,7 +57,7 @@ class DiskStorage:
         self._root = self._out.with_name(self._out.name + ".partial")
         self._blocks = list(find_blocks(model))
         self._companions = {path.name: path for path in companions}
-        self._hidden: dict[str, Tensor] = {}
+        self._hidden: dict[tuple[str, Stream], Tensor] = {}
         _make_folder(self._root)
         self._lock = _lock(self._root)
         try:
@@ -90,15 +90,16 @@ class DiskStorage:
         for name in packed:
             replace_layer(self._model, name, nn.Identity())
 
-    def hidden(self, stage: str, shape: tuple[int, ...]) -> Tensor:
-        if stage not in self._hidden:
-            saved = next((self._root / "hidden").glob(f"{self._number(stage)}.*"), None)
+    def hidden(self, stage: str, shape: tuple[int, ...], stream: Stream = "compressed") -> Tensor:
+        if (stage, stream) not in self._hidden:
+            name = f"{self._number(stage)}-{stream}"
+            saved = next((self._root / "hidden").glob(f"{name}.*"), None)
             if saved is not None and len(shape) == 1:
                 shape = tuple(map(int, saved.suffix.removeprefix(".").split("x")))
-            path = self._root / "hidden" / f"{self._number(stage)}.{'x'.join(map(str, shape))}"
+            path = self._root / "hidden" / f"{name}.{'x'.join(map(str, shape))}"
             _reserve(path, prod(shape) * torch.float32.itemsize)
-            self._hidden[stage] = torch.from_file(str(path), shared=True, size=prod(shape)).view(shape)
-        return self._hidden[stage]
+            self._hidden[stage, stream] = torch.from_file(str(path), shared=True, size=prod(shape)).view(shape)
+        return self._hidden[stage, stream]
 
     def finish(self, stage: str, layers: list[Layer]) -> None:
         for path in (self._root / "hidden").iterdir():
@@ -111,8 +112,9 @@ class DiskStorage:
             raise OutputError(f"a block cannot be written to {self._root} ({error}): {MAKE_ROOM}") from error
         write_text(self._mark(stage), json.dumps([asdict(layer) for layer in layers]))
         self.release(stage)
-        self._hidden.pop(stage, None)
-        for path in (self._root / "hidden").glob(f"{self._number(stage)}.*"):
+        for stream in get_args(Stream):
+            self._hidden.pop((stage, stream), None)
+        for path in (self._root / "hidden").glob(f"{self._number(stage)}-*"):
             path.unlink()
 
     @property

@@ -167,6 +167,11 @@ class Recipe(_Section):
         return any(plan.needs_hessian for plan in self._plans)
 
     @property
+    def needs_dense_stream(self) -> bool:
+        """Whether a method aims for what the model gave before it was compressed; see `hidden_states`."""
+        return False  # of the methods that there are, none does
+
+    @property
     def _plans(self) -> list[WeightPlan]:
         return [self._plan(()), *(self._plan((override,)) for override in self.weights.override)]
 

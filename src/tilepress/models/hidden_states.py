@@ -1,0 +1,65 @@
+"""Hidden states of the calibration windows on their way through the blocks, in one stream or two.
+
+In the compressed stream a block is given what the compressed blocks before it give; in the dense stream, what they gave
+before they were compressed. The outputs of a dense block in the dense stream are what a method may aim for, where it
+is to make up for the errors of the blocks before it, too.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+from torch import Tensor, nn
+
+from .blocks import REST
+from .calibration import Chain, Run, State, find_chain, first_inputs, run_around, run_packed
+from .storage import Storage, Stream
+
+
+class HiddenStates:
+    """Of `windows` [sequences, length]. `streams`: those that are kept, the compressed one always."""
+
+    def __init__(
+        self, model: nn.Module, blocks: Mapping[str, nn.Module], windows: Tensor, storage: Storage, *, dense: bool
+    ) -> None:
+        self.windows = windows
+        self.streams: tuple[Stream, ...] = ("compressed", "dense") if dense else ("compressed",)
+        self._model, self._stages, self._storage = model, [*blocks, REST], storage
+        self._states: dict[Stream, list[State]] = {stream: [{}] * len(windows) for stream in self.streams}
+        self.chain = self._begin(blocks)
+
+    def _begin(self, blocks: Mapping[str, nn.Module]) -> Chain:
+        """Learn how blocks are called and, unless an earlier run has, what the first is given."""
+        name, first = next(iter(blocks.items()))
+        if self._storage.finished(name) is None:
+            for slot, hidden in enumerate(first_inputs(self._model, first, self.windows)):
+                for stream in self.streams:
+                    self._hidden(name, stream, hidden.shape)[slot] = hidden
+        self._storage.fetch(name)
+        chain = find_chain(self._model, list(blocks.values()), self.windows)
+        if self._storage.finished(name) is not None:
+            self._storage.release(name)
+        return chain
+
+    def runs(self, stage: str, stream: Stream = "compressed") -> Iterator[Run]:
+        """The block `stage`, as it is now, on each window of a stream."""
+        inputs = self._hidden(stage, stream)
+        return self.chain.runs(self._stages.index(stage), self.windows, inputs, self._states[stream])
+
+    def hand_on(self, stage: str, stream: Stream = "compressed") -> Tensor:
+        """The outputs of the block `stage`, as it is now, become the stream's inputs of the next stage: returned,
+        [sequences, 1, length, hidden] mostly."""
+        following = self._stages[self._stages.index(stage) + 1]
+        done = self.chain.each(lambda run: (run_packed(stage, run), run.state), self.runs(stage, stream))
+        for slot, (output, state) in enumerate(done):
+            self._hidden(following, stream, output.shape)[slot] = output
+            self._states[stream][slot] = state
+        return self._hidden(following, stream)
+
+    def runs_around(self, output: nn.Module | None) -> Iterator[Callable[[], None]]:
+        """The model without its blocks on each window, to the inputs of its layer `output`."""
+        for window, final in zip(self.windows, self._hidden(REST), strict=True):
+            yield partial(run_around, self._model, self.chain, output, window, final)
+
+    def _hidden(self, stage: str, stream: Stream = "compressed", shape: tuple[int, ...] = ()) -> Tensor:
+        """[sequences, *shape]; `shape`, [1, length, hidden] mostly, is known where it is first filled."""
+        return self._storage.hidden(stage, (len(self.windows), *shape), stream)
