@@ -7,6 +7,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -218,6 +219,23 @@ class PackedArrays {
     tilepress::unpack_weights(shape_, format_->format, streams_, to.data(), workers);
   }
 
+  // Rows `ids` as `type`, to [ids, cols].
+  void gather(ConstOffsets ids, const std::string& type, Bytes to, int threads) const {
+    const FloatType real = float_type_of(type);
+    const int64_t count = static_cast<int64_t>(ids.size());
+    require_size(to, count * shape_.cols * bytes_of(real), "rows");
+    const int workers = check_threads(threads);
+    const std::vector<int64_t> checked = copy_of(ids);  // their owner could overwrite them meanwhile
+    for (const int64_t id : checked) {
+      if (id < 0 || id >= shape_.rows) {
+        throw std::out_of_range("there are rows 0 to " + std::to_string(shape_.rows - 1) + ", and no row " +
+                                std::to_string(id));
+      }
+    }
+    nb::gil_scoped_release release;
+    gather_rows(shape_, format_->format, streams_, checked.data(), count, real, to.data(), workers);
+  }
+
   // x · Wᵀ + bias, which may be None, in a new tensor, with mantissa -1 for activations as they are and kBf16 for those
   // that may be rounded to bf16; None where one is no plain tensor that fits, with nothing done: kernels/linear.py then
   // says why, or copies it.
@@ -361,6 +379,7 @@ void bind_matrices(nb::module_& m) {
            no_convert("offsets"), no_convert("scales"), no_convert("zeros"))
       .def("unpack_codes", &PackedArrays::unpack_codes, no_convert("to"), no_convert("keep"), "threads"_a)
       .def("unpack_weights", &PackedArrays::unpack_weights, no_convert("to"), "threads"_a)
+      .def("gather", &PackedArrays::gather, no_convert("ids"), "type"_a, no_convert("to"), "threads"_a)
       .def("linear", &PackedArrays::linear, "x"_a, "bias"_a.none(), "group"_a, "mantissa"_a, "threads"_a)
       .def("linear_into", &PackedArrays::linear_into, no_convert("x"), "type"_a, no_convert("bias"), no_convert("y"),
            "group"_a, "mantissa"_a, "variant"_a, "threads"_a)

@@ -33,6 +33,7 @@ struct Scratch {
   std::vector<uint8_t> codes, keep;
   std::vector<float> row;
   std::vector<uint8_t> kernel;  // only unpacking needs it
+  int64_t block = -1;           // whose codes these are; only gathering looks
 };
 
 // Scratch for each worker, made by the worker that first needs it.
@@ -260,6 +261,46 @@ void unpack_weights(const MatrixShape& shape, const Format& format, const Stream
                  weights + (block * kBlockNeurons + neuron) * shape.cols);
     }
   });
+}
+
+namespace {
+
+void store_row(const float* row, int64_t cols, FloatType type, uint8_t* to) {
+  auto* halves = reinterpret_cast<uint16_t*>(to);
+  if (type == FloatType::f32) {
+    std::memcpy(to, row, static_cast<size_t>(cols) * 4);
+  } else if (type == FloatType::bf16) {
+    for (int64_t i = 0; i < cols; ++i) halves[i] = round_to_bf16(row[i]);
+  } else {
+    for (int64_t i = 0; i < cols; ++i) halves[i] = round_to_fp16(row[i]);
+  }
+}
+
+}  // namespace
+
+void gather_rows(const MatrixShape& shape, const Format& format, const Streams& streams, const int64_t* ids,
+                 int64_t count, FloatType type, uint8_t* to, int threads) {
+  constexpr int64_t kChunk = 16;  // ids per job; amortises its call
+  const auto unpack = choose<ops::unpack_codes_tiles>();
+  const auto dequantize = choose<ops::dequantize_f32_any>();
+  const int64_t chunks = (count + kChunk - 1) / kChunk;
+  Workers workers(shape, threads);
+  std::atomic<bool> changed{false};
+  parallel_for(chunks, threads, [&](int worker, int64_t chunk) {
+    Scratch& mine = workers[worker];
+    for (int64_t i = chunk * kChunk; i < std::min(count, (chunk + 1) * kChunk); ++i) {
+      const int64_t block = ids[i] / kBlockNeurons, neuron = ids[i] % kBlockNeurons;
+      if (mine.block != block) unpack_scratch(shape, streams, unpack, block, mine, changed);
+      if (changed) return;
+      mine.block = block;
+      const int64_t from = neuron * shape.padded_cols();
+      dequantize(format, mine.codes.data() + from * code_bytes(shape.bits),
+                 shape.sparse ? mine.keep.data() + from : nullptr, shape.cols,
+                 scales_at(shape, streams, block, static_cast<int>(neuron), true), mine.row.data());
+      store_row(mine.row.data(), shape.cols, type, to + i * shape.cols * bytes_of(type));
+    }
+  });
+  require_unchanged(changed);
 }
 
 void advise_huge_pages(const uint8_t* data, int64_t size) {

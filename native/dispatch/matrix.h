@@ -116,6 +116,11 @@ void unpack_codes(const MatrixShape& shape, const Streams& streams, uint8_t* cod
 void unpack_weights(const MatrixShape& shape, const Format& format, const Streams& streams, float* weights,
                     int threads);
 
+// The rows `ids`, each from 0 to below shape.rows, as `type`: to [count, cols]. Decodes the blocks that hold them, and no
+// other. The row of one id is the same whatever the others are.
+void gather_rows(const MatrixShape& shape, const Format& format, const Streams& streams, const int64_t* ids,
+                 int64_t count, FloatType type, uint8_t* to, int threads);
+
 // With activations of fp16, the largest of a group being from 2^exponent to twice that, the exponent that keeps all
 // sums over a tile within fp16; kNoHalves where the format is not held by it, or a weight not finite. One of a few, so
 // that most matrices share it. Reads all codes of eight and sixteen bits.

@@ -1,6 +1,7 @@
 """Arithmetic on packed tiles: which kernels there are, and which one runs."""
 
 from .dispatch import active_isa, batch_invariant, chosen, cpu_features, forced_isa, registered, supported_isas
+from .embedding import embedding
 from .linear import error_bound, linear, linear_kernel
 from .ops import register
 from .planes import PackedPlanes, pack_planes, unpack_planes
@@ -11,6 +12,7 @@ __all__ = [
     "batch_invariant",
     "chosen",
     "cpu_features",
+    "embedding",
     "error_bound",
     "forced_isa",
     "linear",

@@ -1,4 +1,4 @@
-"""Linear layers as an operator of torch's own library, so that `torch.compile` takes a model with them in one graph.
+"""Linear layers and embeddings as operators of torch's own library, for `torch.compile` to take a model in one graph.
 
 An operator takes tensors and plain values, so a matrix goes in as the number it was registered under, and its codes, so
 that torch sees what the result depends on.
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..tiles import PackedMatrix
+from .embedding import embedding
 from .linear import bias_gradient, input_gradient, linear
 
 _handles: WeakKeyDictionary[PackedMatrix, int] = WeakKeyDictionary()
@@ -48,6 +49,16 @@ def _linear_gradient(gradient: Tensor, codes: Tensor, handle: int, cols: int) ->
 @_linear_gradient.register_fake
 def _(gradient: Tensor, codes: Tensor, handle: int, cols: int) -> Tensor:
     return gradient.new_empty((*gradient.shape[:-1], cols))
+
+
+@torch.library.custom_op("tilepress::embedding", mutates_args=(), device_types="cpu")
+def _embedding(ids: Tensor, codes: Tensor, handle: int, rows: int, cols: int, dtype: torch.dtype) -> Tensor:
+    return embedding(ids, _registered(handle, codes, rows), dtype)
+
+
+@_embedding.register_fake
+def _(ids: Tensor, codes: Tensor, handle: int, rows: int, cols: int, dtype: torch.dtype) -> Tensor:
+    return torch.empty((*ids.shape, cols), dtype=dtype, device=ids.device)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

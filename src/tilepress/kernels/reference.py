@@ -1,4 +1,4 @@
-"""Linear layers on packed weights in plain torch: the specification of every kernel.
+"""Embeddings and linear layers on packed weights in plain torch: the specification of every kernel.
 
 y = x · Wᵀ + bias, where x is [..., inputs] and W the packed [neurons, inputs] matrix.
 """
@@ -31,6 +31,11 @@ class IntegerRows:
     units: Tensor
     scales: Tensor
     group: int
+
+
+def embedding(ids: Tensor, matrix: PackedMatrix) -> Tensor:
+    """float32 [..., cols]: the rows `ids` of all weights, unpacked."""
+    return unpack(matrix)[ids]
 
 
 def linear(x: Tensor, matrix: PackedMatrix, bias: Tensor | None = None) -> Tensor:

@@ -1,37 +1,13 @@
 """The parts of a model that are compressed one after another: its decoder blocks, and then what lies outside them."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 
 from torch import Tensor, nn
 
 from ..nn import PackedLinear
 
 REST = "rest"  # the stage of what lies outside the blocks
-
-
-@dataclass(frozen=True)
-class Dense:
-    """A layer that keeps its weights as they are, and why."""
-
-    name: str
-    type: str
-    weights: int
-    why: str
-
-
-def dense_layers(model: nn.Module, packed: Collection[str], dense_output: str | None) -> list[Dense]:
-    """The modules with matrices of their own, other than embeddings, that are not among the names `packed`;
-    `dense_output` is left out by the recipe."""
-    dense = []
-    for name, module in model.named_modules():
-        weights = sum(p.numel() for p in module.parameters(recurse=False) if p.ndim > 1)
-        if weights and name not in packed and not isinstance(module, nn.Embedding | PackedLinear):
-            kind = type(module).__name__
-            why = "weights.lm_head is keep" if name == dense_output else f"{kind} is not a plain nn.Linear"
-            dense.append(Dense(name, kind, weights, why))
-    return dense
 
 
 def pattern(name: str) -> str:
@@ -74,6 +50,21 @@ def output_layer(model: nn.Module) -> str | None:
     return (
         next((name for name, module in model.named_modules() if module is layer), None) if layer is not None else None
     )
+
+
+def input_embedding(model: nn.Module) -> tuple[str, nn.Module] | None:
+    """Name and module of the table that turns tokens into hidden states, if the model says which that is."""
+    get = getattr(model, "get_input_embeddings", None)
+    table = get() if get is not None else None
+    return next(((name, module) for name, module in model.named_modules() if module is table), None) if table else None
+
+
+def is_tied(model: nn.Module) -> bool:
+    """Whether the output layer computes with the embedding's own weight."""
+    table, output = input_embedding(model), output_layer(model)
+    if table is None or output is None:
+        return False
+    return getattr(model.get_submodule(output), "weight", None) is table[1].weight
 
 
 def stage_state(model: nn.Module, stage: str, blocks: Iterable[str]) -> dict[str, Tensor]:

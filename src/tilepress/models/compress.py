@@ -17,15 +17,23 @@ from ..compression import InputStatistics, WeightPlan, compress_weight
 from ..compression.search import Step
 from ..compression.threads import one_thread
 from ..formats.kv import parse_kv
-from ..nn import PackedLinear
-from ..tiles import pack_codes
-from .blocks import REST, Dense, dense_layers, find_blocks, linear_layers, output_layer
+from ..nn import PackedEmbedding, PackedLinear
+from ..tiles import PackedMatrix, pack_codes
+from .blocks import REST, find_blocks, input_embedding, is_tied, linear_layers, output_layer
 from .calibration import in_float32, run_around, statistics_of, token_windows
 from .checksums import SUMS
 from .hidden_states import HiddenStates
+from .left_dense import Dense, left_dense
 from .precision import Evaluations, Judge, Precision, find_precision
-from .recipe import Recipe, read_recipe
-from .registration import TilepressConfig, attach, check_cache_of, packed_layers, replace_layer, unpack_layers
+from .recipe import KEEP, Recipe, read_recipe, takes_integers
+from .registration import (
+    TilepressConfig,
+    attach,
+    check_cache_of,
+    pack_embedding,
+    replace_layer,
+    unpack_layers,
+)
 from .smoothing import SEQUENCES, check_smoothing, smooth_block
 from .storage import Layer, MemoryStorage, Storage
 from .tensor_types import classify, layer_activations, products
@@ -69,7 +77,9 @@ def compress_model(
         recipe, _ = choose_mantissas(unpack_layers(deepcopy(model)).float(), recipe, windows, Evaluations())
         layers = with_activations_of(model, layers, recipe)
         for layer in layers:
-            packed = model.get_submodule(layer.name)
+            packed = model.get_submodule(layer.tied or layer.name)
+            if isinstance(packed, PackedEmbedding):
+                continue
             assert isinstance(packed, PackedLinear)
             packed.set_activations(layer.activations)
     if hasattr(model, "config"):
@@ -112,7 +122,7 @@ def choose_mantissas(
 def with_activations_of(model: nn.Module, layers: list[Layer], recipe: Recipe) -> list[Layer]:
     """`layers` with the activations that the recipe has for them."""
     activations = layer_activations(model, recipe.activations.format, recipe.activations.types)
-    return [replace(layer, activations=activations[layer.name]) for layer in layers]
+    return [replace(layer, activations=activations.get(layer.tied or layer.name, "float")) for layer in layers]
 
 
 def describe(
@@ -122,16 +132,22 @@ def describe(
 
     versions = {"tilepress": __version__, "torch": torch.__version__, "transformers": transformers.__version__}
     keys = ("format", "density", "error", "activations", "streams")
-    described = {layer.name: {key: getattr(layer, key) for key in keys} for layer in layers}
+    described: dict[str, dict[str, Any]] = {
+        layer.name: {key: getattr(layer, key) for key in keys} | ({"tied": layer.tied} if layer.tied else {})
+        for layer in layers
+    }
     reasons, stated = {layer.name: layer.why for layer in dense}, recipe.model_dump(mode="json")
     return TilepressConfig(described, stated, versions, source=source, dense=reasons, checksums=SUMS)
 
 
 class Compression:
-    """One model, one recipe, stage after stage. `dense`: the layers that stay as they are."""
+    """One model, one recipe, stage after stage. `dense`: the layers that stay as they are. `tied`: the output layer,
+    where it takes the embedding's matrix. `unties`: whether the result has no weight that two layers share."""
 
     def __init__(self, model: nn.Module, recipe: Recipe, windows: Tensor | None, storage: Storage) -> None:
-        self.dense = _left_dense(model, recipe)
+        self.dense = left_dense(model, recipe)
+        self.tied = output_layer(model) if recipe.ties(is_tied(model)) else None
+        self.unties = self.tied is not None or recipe.weights.lm_head != KEEP
         if windows is not None:
             _refuse_length(model, windows)
         check_cache_of(model, recipe.model_dump())
@@ -197,16 +213,26 @@ class Compression:
     def _compress_rest(self) -> list[Layer]:
         inside = tuple(f"{name}." for name in self.blocks)
         layers = {name: layer for name, layer in linear_layers(self.model).items() if not name.startswith(inside)}
-        if self.recipe.weights.lm_head == "keep" and self.output is not None:
+        if self.output is not None and (self.tied or self.recipe.weights.lm_head == KEEP):
             layers.pop(self.output, None)
         types = {name: layer.weight.dtype for name, layer in layers.items()}
         statistics: dict[str, InputStatistics] = {}
         if self.windows is not None and layers:
             runs = self._rest_runs(self.windows)  # which put forwards into the model's own modules
             statistics = statistics_of(layers, runs, self.recipe.needs_hessian, each=map)
-        if self.output in layers:
+        if self.unties:
             _untie(self.model)
-        return self._pack(layers, types, statistics)
+        return [*self._pack(layers, types, statistics), *self._pack_embedding()]
+
+    def _pack_embedding(self) -> list[Layer]:
+        table, plan = input_embedding(self.model), self.recipe.plan_of_embedding
+        if table is None or plan is None or type(table[1]) is not nn.Embedding:
+            return []
+        name, weight = table[0], table[1].weight.detach()
+        activations = self.activations[self.tied] if self.tied and takes_integers(plan.format) else "float"
+        matrix, layer = pack_weight(name, weight, plan, activations, None)
+        pack_embedding(self.model, name, matrix, self.tied, activations)
+        return [replace(layer, tied=self.tied)]
 
     def _rest_runs(self, windows: Tensor) -> Iterable[Callable[[], None]]:
         output = None if self.output is None else self.model.get_submodule(self.output)
@@ -220,36 +246,30 @@ class Compression:
         """Empties `layers` and `statistics` on the way: a layer that is packed is not held in memory any more."""
         results = []
         for name, dtype in types.items():
-            packed, result = pack_layer(
-                name, layers.pop(name), dtype, self.recipe, self.activations[name], statistics.pop(name, None)
-            )
-            replace_layer(self.model, name, packed)
+            layer, known = layers.pop(name), statistics.pop(name, None)
+            plan = self.recipe.plan_of_output(name) if name == self.output else self.recipe.plan(name)
+            if known is None and self.recipe.needs_calibration:
+                plan = _blind(plan)
+            matrix, result = pack_weight(name, layer.weight.detach(), plan, self.activations[name], known)
+            bias = None if layer.bias is None else layer.bias.to(dtype)
+            replace_layer(self.model, name, PackedLinear(matrix, bias, result.activations))
             results.append(result)
+            del layer
         return results
 
 
-def pack_layer(
-    name: str,
-    layer: nn.Linear,
-    dtype: torch.dtype,
-    recipe: Recipe,
-    activations: str,
-    statistics: InputStatistics | None,
-) -> tuple[PackedLinear, Layer]:
-    """The packed layer, its bias of type `dtype`, and what became of it."""
-    plan = recipe.plan(name)
-    if statistics is None and recipe.needs_calibration:
-        plan = _blind(plan)
+def pack_weight(
+    name: str, weight: Tensor, plan: WeightPlan, activations: str, statistics: InputStatistics | None
+) -> tuple[PackedMatrix, Layer]:
+    """The packed matrix, and what became of the layer called `name`."""
     try:
-        weight = compress_weight(layer.weight.detach(), plan, statistics)
+        compressed = compress_weight(weight, plan, statistics)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
-    matrix = pack_codes(weight.quantized, plan.format, mask=weight.mask)
-    bias = None if layer.bias is None else layer.bias.to(dtype)
-    packed = PackedLinear(matrix, bias, activations)
+    matrix = pack_codes(compressed.quantized, plan.format, mask=compressed.mask)
     streams = {stream: str(array.dtype).removeprefix("torch.") for stream, array in matrix.streams.items()}
     size = matrix.shape, matrix.nbytes, matrix.bits_per_weight
-    return packed, Layer(name, str(plan.format), matrix.density, weight.error, *size, activations, streams)
+    return matrix, Layer(name, str(plan.format), matrix.density, compressed.error, *size, activations, streams)
 
 
 def _blind(plan: WeightPlan) -> WeightPlan:
@@ -261,21 +281,6 @@ def _untie(model: Any) -> None:
     """The output layer gets weights of its own; the embedding keeps what both had."""
     model.config.tie_word_embeddings = False
     model.all_tied_weights_keys = {}
-
-
-def _left_dense(model: nn.Module, recipe: Recipe) -> list[Dense]:
-    """The layers that `recipe` leaves as they are; ValueError where it cannot be followed."""
-    if any(True for _ in packed_layers(model)):
-        raise ValueError("the model is compressed already: compress the one it was made from")
-    dense_output = output_layer(model) if recipe.weights.lm_head == "keep" else None
-    packed = linear_layers(model).keys() - {dense_output}
-    if not packed:
-        unsupported = sorted({type(module).__name__ for module in model.modules() if "Conv1D" in type(module).__name__})
-        hint = f"; its {', '.join(unsupported)} layers, as in GPT-2, are not supported" if unsupported else ""
-        but = f" but {dense_output}, which lm_head keep leaves as it is" if dense_output in linear_layers(model) else ""
-        raise ValueError(f"{type(model).__name__} has no nn.Linear layer{but}, so there is nothing to compress{hint}")
-    recipe.check_overrides(packed, dense_output)
-    return dense_layers(model, packed, dense_output)
 
 
 def _refuse_length(model: Any, windows: Tensor) -> None:

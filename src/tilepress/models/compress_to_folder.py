@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from ..compression.search import Step
-from .blocks import Dense
 from .checkpoint_checks import Allowed
 from .checksums import can_be_listed
 from .compress import Compression, Progress, choose_mantissas, describe, read_windows, with_activations_of
 from .disk_storage import SEARCH, DiskStorage, refuse_foreign, refuse_nested
+from .left_dense import Dense
 from .loading import Announce, is_compressed, load_model, load_tokenizer, model_folder, read_config, say
 from .precision import Evaluations, Precision
 from .recipe import Recipe, read_recipe
@@ -83,14 +83,14 @@ def compress_folder(
     with closing(DiskStorage(out, job, model, source, companions)) as storage:
         compression, precision = Compression(model, recipe, windows, storage), None
         layers, dense = compression.run(progress), compression.dense
-        written = storage.complete(_config(folder, model, describe(layers, recipe, dense, name)))
+        written = storage.complete(_config(folder, compression, describe(layers, recipe, dense, name)))
         if recipe.activations.search is not None:
             assert windows is not None
             whole = load_model(str(written), dtype=torch.float32, announce=announce, **asdict(allowed))
             judged = unpack_layers(whole.model)
             recipe, precision = choose_mantissas(judged, recipe, windows, Evaluations(storage.evaluations), track)
             layers = with_activations_of(judged, layers, recipe)
-            storage.complete(_config(folder, model, describe(layers, recipe, dense, name)))
+            storage.complete(_config(folder, compression, describe(layers, recipe, dense, name)))
         storage.publish()
     return Outcome(out, layers, shards.nbytes(), _weight_bytes(out), time.monotonic() - start, dense, precision)
 
@@ -119,14 +119,15 @@ def _job(folder: Path, shards: Shards, recipe: Recipe, windows: Tensor | None) -
     }
 
 
-def _config(folder: Path, model: Any, described: TilepressConfig) -> dict[str, Any]:
+def _config(folder: Path, compression: Compression, described: TilepressConfig) -> dict[str, Any]:
     """The model's config, or that of its language model alone where it is that, and what `registration` loads it by."""
+    model: Any = compression.model
     config: dict[str, Any] = json.loads((folder / "config.json").read_text())
     if "text_config" in config and config["model_type"] != model.config.model_type:
         stored = config.get("dtype", config.get("torch_dtype"))
         config = {"dtype": stored} | json.loads(model.config.to_json_string())
         config["architectures"] = [type(model).__name__]
-    if described.recipe["weights"]["lm_head"] == "compress":
+    if compression.unties:
         config["tie_word_embeddings"] = False
     return config | {"quantization_config": described.to_dict()}
 

@@ -90,11 +90,17 @@ def _unpacked(model: nn.Module, config: Any) -> Iterator[nn.Parameter]:
     if not isinstance(quantization, Mapping) or quantization.get("quant_method") != "tilepress":
         return
     layers, modules = quantization.get("layers"), dict(model.named_modules())
-    packed = layers if isinstance(layers, Mapping) else {}
+    packed = _packed_names(layers if isinstance(layers, Mapping) else {})
     for name, parameter in model.named_parameters():
         layer, _, kind = name.rpartition(".")
-        if not (kind == "weight" and isinstance(modules[layer], nn.Linear) and layer in packed):
+        if not (kind == "weight" and isinstance(modules[layer], nn.Linear | nn.Embedding) and layer in packed):
             yield parameter
+
+
+def _packed_names(layers: Mapping[str, Any]) -> set[Any]:
+    """Those of the layers, and of output layers that take the matrix of one."""
+    tied = (layer.get("tied") for layer in layers.values() if isinstance(layer, Mapping))
+    return {*layers, *(name for name in tied if isinstance(name, str))}
 
 
 @contextmanager

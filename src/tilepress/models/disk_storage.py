@@ -30,7 +30,7 @@ from .blocks import REST, find_blocks, stage_state
 from .checksums import SUMS, digests_of, write_sums
 from .loading import is_compressed
 from .publish import LOCK, MODEL, OutputError, publish, recover, refuse_clashes
-from .registration import packed_layers, replace_layer
+from .registration import packed_modules, replace_layer
 from .shards import INDEX
 from .storage import Layer, Stream
 from .streaming import StreamedModel
@@ -85,7 +85,7 @@ class DiskStorage:
     def release(self, stage: str) -> None:
         if self._source is None:
             return
-        packed = [name for name, _ in packed_layers(self._model)]
+        packed = [name for name, _ in packed_modules(self._model)]
         self._source.release(stage_state(self._model, stage, self._blocks))
         for name in packed:
             replace_layer(self._model, name, nn.Identity())

@@ -4,32 +4,41 @@ The working set is what must be in memory for the largest piece of work. Without
 its weights in float32. With calibration it is a decoder layer, since its linear layers are given their inputs in one
 run (or all that lies outside the decoder layers): their weights in float32, a Hessian in float32 for each size of
 input where the recipe needs them, and the calibration inputs of that layer, twice where the dense stream is kept, too;
-where scales of keys are learned, the scores of one sequence, too, each of which takes part four times. Three times:
-what comes in, what goes out, and what is between.
+where scales of keys are learned, the scores of one sequence, too, each of which takes part four times. The embedding is
+a piece of its own: its weights in float32. Three times: what comes in, what goes out, and what is between.
 """
 
 from torch import nn
 
-from .blocks import REST, find_blocks, linear_layers, output_layer
-from .recipe import Recipe
+from .blocks import REST, find_blocks, input_embedding, is_tied, linear_layers, output_layer
+from .recipe import KEEP, Recipe
 
 FLOAT32 = 4  # bytes
 
 
 def working_set(model: nn.Module, recipe: Recipe) -> int:
     """Bytes. The model needs no weights: one on the meta device will do."""
-    stages = _stages(model, recipe)
+    stages, table = _stages(model, recipe), _table(model, recipe)
     if not recipe.needs_calibration:
-        return max(_weights(layer) for layers in stages for layer in layers)
-    return max(_calibrated(layers, recipe) for layers in stages) + _scores(model, recipe)
+        return max(table, *(_weights(layer) for layers in stages for layer in layers))
+    return max(table, max(_calibrated(layers, recipe) for layers in stages) + _scores(model, recipe))
+
+
+def _table(model: nn.Module, recipe: Recipe) -> int:
+    """Of the embedding, where that is packed."""
+    found = input_embedding(model)
+    if recipe.plan_of_embedding is None or found is None or type(found[1]) is not nn.Embedding:
+        return 0
+    return FLOAT32 * found[1].weight.numel()
 
 
 def _stages(model: nn.Module, recipe: Recipe) -> list[list[nn.Linear]]:
     """The linear layers of each stage that are compressed, where there are any."""
-    blocks, dense_output = find_blocks(model), output_layer(model) if recipe.weights.lm_head == "keep" else None
+    blocks, output = find_blocks(model), output_layer(model)
+    is_left = recipe.weights.lm_head == KEEP or recipe.ties(is_tied(model))
     stages: dict[str, list[nn.Linear]] = {}
     for name, layer in linear_layers(model).items():
-        if name != dense_output:
+        if name != output or not is_left:
             stage = next((block for block in blocks if name.startswith(f"{block}.")), REST)
             stages.setdefault(stage, []).append(layer)
     return list(stages.values())

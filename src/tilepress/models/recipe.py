@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, get_args
 
 import tomli_w
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -20,7 +20,7 @@ from ..formats.kv import Smoothing, is_folded, parse_kv
 from .blocks import pattern
 from .tensor_types import LayerType
 
-LmHead = Literal["keep", "compress"]
+KEEP, COMPRESS = "keep", "compress"
 LARGEST = 256_000  # bytes of a recipe; one with an override for each of 1,000 layers has 80,000
 MOST_DOTS = 32  # of a line
 MOST_NAMES = 12  # that an error lists
@@ -52,6 +52,14 @@ def _kv_format(name: str) -> str:
     return name if name == "model" else str(parse_kv(name))
 
 
+def _format_or_keep(name: str) -> str:
+    return name if name == KEEP else _weight_format(name)
+
+
+def _format_or_word(name: str) -> str:
+    return name if name == COMPRESS else _format_or_keep(name)
+
+
 FormatName = Annotated[str, AfterValidator(_weight_format)]
 Density = Annotated[float, Field(gt=0, le=1)]
 
@@ -69,14 +77,20 @@ class Override(_Section):
 
 
 class Weights(_Section):
-    """How weights are stored, which are not zero (`density`, 1 is all) and how codes are chosen."""
+    """How weights are stored, which are not zero (`density`, 1 is all) and how codes are chosen.
+
+    embedding: format of the table of token embeddings, or keep; its weights are rounded to nearest, and none is
+    dropped. lm_head, the layer that gives logits: keep, compress like all other layers, or a format of its own. Where
+    a model has one weight for both, `keep` and the embedding's own format keep it so: packed once for both.
+    """
 
     format: FormatName = "int4:g32"
     density: Density = 1.0
     prune: Prune = "magnitude"
     prune_scope: PruneScope = "row"
     quantize: Quantize = "rtn"
-    lm_head: LmHead = "keep"
+    embedding: Annotated[str, AfterValidator(_format_or_keep)] = "int8:row"
+    lm_head: Annotated[str, AfterValidator(_format_or_word)] = KEEP
     override: tuple[Override, ...] = ()
 
 
@@ -179,14 +193,28 @@ class Recipe(_Section):
         """What becomes of the layer of that name; of several overrides that match it, the last counts."""
         return self._plan([override for override in self.weights.override if fnmatchcase(layer, override.match)])
 
-    def check_overrides(self, layers: Collection[str], dense_output: str | None = None) -> None:
-        """RecipeError where an override fits none of `layers`, which are compressed; `dense_output` is the output
+    def plan_of_output(self, layer: str) -> WeightPlan:
+        """What becomes of the output layer, where the recipe packs it by itself."""
+        if self.weights.lm_head == COMPRESS:
+            return self.plan(layer)
+        return WeightPlan(parse_weight(self.weights.lm_head))
+
+    @property
+    def plan_of_embedding(self) -> WeightPlan | None:
+        """What becomes of the embedding; None where it stays as it is."""
+        return None if self.weights.embedding == KEEP else WeightPlan(parse_weight(self.weights.embedding))
+
+    def ties(self, is_tied: bool) -> bool:
+        """Whether the output layer takes the embedding's packed matrix; `is_tied`: they have one weight."""
+        return is_tied and self.weights.embedding != KEEP and self.weights.lm_head in (KEEP, self.weights.embedding)
+
+    def check_overrides(self, layers: Collection[str], left_output: str | None = None) -> None:
+        """RecipeError where an override fits none of `layers`, which are compressed by it; `left_output` is the output
         layer where it is not."""
         for number, override in enumerate(self.weights.override):
             if not any(fnmatchcase(layer, override.match) for layer in layers):
-                raise RecipeError(
-                    f"weights.override[{number}].match: {_unfitting(override.match, layers, dense_output)}"
-                )
+                misfit = _unfitting(override.match, layers, left_output, self.weights.lm_head)
+                raise RecipeError(f"weights.override[{number}].match: {misfit}")
 
     def _plan(self, overrides: Sequence[Override]) -> WeightPlan:
         weights = self.weights
@@ -237,9 +265,10 @@ def to_toml(recipe: Recipe) -> str:
     return tomli_w.dumps(dict(sorted(stated.items())))
 
 
-def _unfitting(match: str, layers: Collection[str], dense_output: str | None) -> str:
-    if dense_output is not None and fnmatchcase(dense_output, match):
-        return f'{match!r} fits only {dense_output}, which weights.lm_head "keep" leaves as it is: set it to "compress"'
+def _unfitting(match: str, layers: Collection[str], left_output: str | None, lm_head: str) -> str:
+    if left_output is not None and fnmatchcase(left_output, match):
+        does = "leaves as it is" if lm_head == KEEP else "gives its format"
+        return f'{match!r} fits only {left_output}, which weights.lm_head "{lm_head}" {does}: set it to "compress"'
     names = sorted({pattern(layer) for layer in layers})
     near = get_close_matches(match, names, n=1, cutoff=0.0)[0]
     listing = ", ".join(names[:MOST_NAMES]) + (" …" if len(names) > MOST_NAMES else "")
@@ -250,16 +279,17 @@ def _refuse_float_weights_under_integers(recipe: Recipe) -> None:
     if recipe.activations.format in ("fp", "bf16"):
         return
     named = {"weights.format": recipe.weights.format}
+    named |= {} if recipe.weights.lm_head in (KEEP, COMPRESS) else {"weights.lm_head": recipe.weights.lm_head}
     named |= {f"weights.override[{i}].format": o.format for i, o in enumerate(recipe.weights.override) if o.format}
     for key, format in named.items():
-        if not _takes_integers(parse_weight(format)):
+        if not takes_integers(parse_weight(format)):
             raise ValueError(
                 f"activations.format {recipe.activations.format} wants integer weights, and {key} is {format}: "
                 "take int4:g32 or int8:row, say, or activations fp; `tilepress eval --acts` judges them on any weights"
             )
 
 
-def _takes_integers(format: WeightFormat) -> bool:
+def takes_integers(format: WeightFormat) -> bool:
     """As `kernels.linear` will see it."""
     return isinstance(format.element, Integer) and format.operand_bits == 8
 

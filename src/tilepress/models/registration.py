@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers.quantizers.auto import register_quantization_config, register_quantizer
 from transformers.quantizers.base import HfQuantizer
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from ..formats.kv import of_cache
-from ..nn import PackedLinear, decode_by_modules, decode_natively
-from ..tiles import DamagedError, unpack
+from ..nn import PackedEmbedding, PackedLinear, TiedLinear, decode_by_modules, decode_natively
+from ..nn.packed import PackedModule
+from ..tiles import DamagedError, PackedMatrix, unpack
 from .checksums import SUMS, check_sums
 from .saving import Saving
 
@@ -28,7 +29,8 @@ VERSION = 2
 class TilepressConfig(QuantizationConfigMixin):
     """What a compressed model's config says of it.
 
-    `layers`: name → its format, density, error, `activations`, and `streams`: the arrays it has, each with its type.
+    `layers`: name → its format, density, error, `activations`, and `streams`: the arrays it has, each with its type. An
+    embedding may have `tied`: the output layer that computes with its matrix, and with those activations.
     `dense`: name → why, of the layers whose weights stay as they were. `recipe` and `versions` say how it was
     made, `source` of what: the name that it was loaded by, where it had one.
     `checksums` names the file beside it that lists the folder's files; None where that was not written yet.
@@ -88,18 +90,24 @@ class TilepressQuantizer(HfQuantizer):
                 continue  # a part of the model that this class leaves out: a headless one has no lm_head
             streams = {stream: _dtype(name, dtype) for stream, dtype in layer["streams"].items()}
             plain = model.get_submodule(place)
-            replace_layer(model, place, PackedLinear.awaiting(plain, streams, layer["activations"]))
+            if isinstance(plain, nn.Embedding):
+                _await_embedding(model, place, plain, streams, self.quantization_config.layers[name])
+            else:
+                replace_layer(model, place, PackedLinear.awaiting(plain, streams, layer["activations"]))
         return model
 
     def param_needs_quantization(self, model: Any, param_name: str, **_options: Any) -> bool:
         """True of what a packed layer awaits: since 5.23 transformers takes an array of another shape than the place it
         goes to only here. What it holds is for `complete` to check."""
         name, _, array = param_name.rpartition(".")
-        return array != "bias" and isinstance(model.get_submodule(name), PackedLinear)
+        return array != "bias" and isinstance(model.get_submodule(name), PackedModule)
 
     def _process_model_after_weight_loading(self, model: nn.Module, **_: Any) -> nn.Module:
-        for name, layer in packed_layers(model):
-            layer.complete(name, is_checked=self.is_checked)
+        for name, module in packed_modules(model):
+            if not isinstance(module, TiedLinear):
+                module.complete(name, is_checked=self.is_checked)
+        for tied in [module for _, module in packed_modules(model) if isinstance(module, TiedLinear)]:
+            tied.follow()
         _prepare(model, self.quantization_config)
         return model
 
@@ -176,8 +184,39 @@ def check_cache_of(model: Any, recipe: Mapping[str, Any]) -> None:
         check_kv_cache(model, cache[0])
 
 
+def packed_modules(model: nn.Module) -> Iterator[tuple[str, PackedModule]]:
+    """Linear layers, and an embedding."""
+    return ((name, module) for name, module in model.named_modules() if isinstance(module, PackedModule))
+
+
 def packed_layers(model: nn.Module) -> Iterator[tuple[str, PackedLinear]]:
-    return ((name, module) for name, module in model.named_modules() if isinstance(module, PackedLinear))
+    return ((name, module) for name, module in packed_modules(model) if isinstance(module, PackedLinear))
+
+
+def pack_embedding(model: nn.Module, name: str, matrix: PackedMatrix, tied: str | None, activations: str) -> None:
+    """Put `matrix` in the place of the embedding's weight; and of that of the output layer `tied`, if it shares it."""
+    plain = model.get_submodule(name)
+    assert isinstance(plain, nn.Embedding)
+    embedding = PackedEmbedding(matrix, plain.weight.dtype, plain.padding_idx)
+    replace_layer(model, name, embedding)
+    if tied is not None:
+        replace_layer(model, tied, TiedLinear(embedding, _bias(model, tied), activations))
+
+
+def _await_embedding(
+    model: Any, place: str, plain: nn.Embedding, streams: Mapping[str, torch.dtype], layer: Mapping[str, Any]
+) -> None:
+    embedding = PackedEmbedding.awaiting(plain, streams)
+    replace_layer(model, place, embedding)
+    tied = None if layer.get("tied") is None else _place(model, layer["tied"])
+    if tied is not None:
+        replace_layer(model, tied, TiedLinear(embedding, _bias(model, tied), layer["activations"]))
+
+
+def _bias(model: nn.Module, name: str) -> Tensor | None:
+    bias = model.get_submodule(name).bias
+    assert bias is None or isinstance(bias, Tensor)
+    return bias
 
 
 def replace_layer(model: nn.Module, name: str, layer: nn.Module) -> None:
@@ -187,20 +226,41 @@ def replace_layer(model: nn.Module, name: str, layer: nn.Module) -> None:
 
 
 def unpack_layers(model: nn.Module, dtype: torch.dtype = torch.float32) -> nn.Module:
-    """Put ordinary layers, with the weights that the packed ones stand for, in their places; returns the model."""
+    """Put ordinary layers, with the weights that the packed ones stand for, in their places; returns the model. Those
+    that share a matrix share its weight."""
     decode_by_modules(model)
-    for name, layer in list(packed_layers(model)):
-        replace_layer(model, name, dense_layer(layer, dtype))
+    weights: dict[int, nn.Parameter] = {}
+    for name, module in list(packed_modules(model)):
+        assert module.matrix is not None
+        weight = weights.get(id(module.matrix))
+        if weight is None:
+            weight = nn.Parameter(unpack(module.matrix, dtype), requires_grad=False)
+        if not isinstance(module, PackedLinear):
+            weights[id(module.matrix)] = weight  # no other is shared: the rest need not stay
+        replace_layer(model, name, _dense_module(module, weight))
     return model
+
+
+def _dense_module(module: PackedModule, weight: nn.Parameter) -> nn.Module:
+    if isinstance(module, PackedLinear):
+        return _dense_linear(module, weight)
+    assert isinstance(module, PackedEmbedding)
+    dense = nn.Embedding(module.num_embeddings, module.embedding_dim, module.padding_idx, device="meta")
+    dense.weight = weight
+    return dense
 
 
 def dense_layer(layer: PackedLinear, dtype: torch.dtype) -> nn.Linear:
     """An ordinary linear layer with the weights that the packed ones stand for."""
     assert layer.matrix is not None
+    return _dense_linear(layer, nn.Parameter(unpack(layer.matrix, dtype), requires_grad=False))
+
+
+def _dense_linear(layer: PackedLinear, weight: nn.Parameter) -> nn.Linear:
     dense = nn.Linear(layer.in_features, layer.out_features, layer.bias is not None, device="meta")
-    dense.weight = nn.Parameter(unpack(layer.matrix, dtype), requires_grad=False)
+    dense.weight = weight
     if layer.bias is not None:
-        dense.bias = nn.Parameter(layer.bias.to(dtype), requires_grad=False)
+        dense.bias = nn.Parameter(layer.bias.to(weight.dtype), requires_grad=False)
     return dense
 
 
@@ -218,7 +278,7 @@ def _place(model: Any, name: str) -> str | None:
     prefix = model.base_model_prefix + "."
     for candidate in (name, name.removeprefix(prefix), prefix + name):
         try:
-            if isinstance(model.get_submodule(candidate), nn.Linear):
+            if isinstance(model.get_submodule(candidate), nn.Linear | nn.Embedding):
                 return candidate
         except AttributeError:
             continue

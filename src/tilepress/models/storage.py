@@ -11,7 +11,9 @@ Stream = Literal["compressed", "dense"]  # whose hidden states: of the blocks as
 
 @dataclass(frozen=True)
 class Layer:
-    """One packed layer. `error`: relative error of its output, see `tilepress.compression.compress_weight`."""
+    """One packed layer, or the embedding. `error`: relative error of its output, see
+    `tilepress.compression.compress_weight`. `tied`: the output layer that takes an embedding's matrix, and computes
+    with those activations."""
 
     name: str
     format: str
@@ -22,6 +24,7 @@ class Layer:
     bits_per_weight: float
     activations: str
     streams: dict[str, str]
+    tied: str | None = None
 
     @property
     def weights(self) -> int:

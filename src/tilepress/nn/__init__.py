@@ -1,7 +1,16 @@
 """Torch modules that own packed tiles."""
 
 from .decoding import decode_by_modules, decode_natively
+from .embedding import PackedEmbedding, TiedLinear
 from .emulation import emulated, with_activations
 from .linear import PackedLinear
 
-__all__ = ["PackedLinear", "decode_by_modules", "decode_natively", "emulated", "with_activations"]
+__all__ = [
+    "PackedEmbedding",
+    "PackedLinear",
+    "TiedLinear",
+    "decode_by_modules",
+    "decode_natively",
+    "emulated",
+    "with_activations",
+]

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from ..tiles.sealed import sha256
-from .linear import STREAMS, PackedLinear
+from .linear import PackedLinear
+from .packed import STREAMS, PackedModule
 
 # What a config says beside how the model computes: where it came from, in which type, what else it returns.
 UNRELATED = {
@@ -93,6 +94,7 @@ def _parts(model: nn.Module) -> Iterator[tuple[str, Tensor | str]]:
         skipped = module._non_persistent_buffers_set
         if isinstance(module, PackedLinear):
             yield f"{prefix}.activations", module.activations
+        if isinstance(module, PackedModule):
             skipped = {*STREAMS}
         for name, tensor in (*module._parameters.items(), *module._buffers.items()):
             if tensor is not None and name not in skipped:

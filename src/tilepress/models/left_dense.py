@@ -1,0 +1,68 @@
+"""What a recipe leaves as it is, and why."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from torch import nn
+
+from ..nn.packed import PackedModule
+from .blocks import input_embedding, is_tied, linear_layers, output_layer
+from .recipe import COMPRESS, KEEP, Recipe
+
+
+@dataclass(frozen=True)
+class Dense:
+    """A layer that keeps its weights as they are, and why."""
+
+    name: str
+    type: str
+    weights: int
+    why: str
+
+
+def left_dense(model: nn.Module, recipe: Recipe) -> list[Dense]:
+    """The layers that `recipe` leaves as they are; ValueError where it cannot be followed."""
+    if any(isinstance(module, PackedModule) for module in model.modules()):
+        raise ValueError("the model is compressed already: compress the one it was made from")
+    output, ties = output_layer(model), recipe.ties(is_tied(model))
+    by_itself = recipe.weights.lm_head != KEEP and not ties
+    packed = linear_layers(model).keys() - ({output} if not by_itself else set())
+    if not packed:
+        raise ValueError(_nothing(model, output))
+    follows = recipe.weights.lm_head == COMPRESS
+    recipe.check_overrides(packed if follows else packed - {output}, None if follows else output)
+    dense = _layers(model, packed | ({output} if ties else set()), output)
+    return [*_odd_embedding(model, recipe), *dense]
+
+
+def _layers(model: nn.Module, packed: Collection[str | None], output: str | None) -> list[Dense]:
+    """The modules with matrices of their own, other than embeddings, that are not among the names `packed`."""
+    dense = []
+    for name, module in model.named_modules():
+        if (weights := _weights(module)) and name not in packed and not isinstance(module, nn.Embedding):
+            kind = type(module).__name__
+            is_plain = name == output and type(module) is nn.Linear
+            why = "weights.lm_head is keep" if is_plain else f"{kind} is not a plain nn.Linear"
+            dense.append(Dense(name, kind, weights, why))
+    return dense
+
+
+def _odd_embedding(model: nn.Module, recipe: Recipe) -> list[Dense]:
+    """The embedding, where the recipe has a format for it and it is no plain one."""
+    table = input_embedding(model)
+    if table is None or recipe.plan_of_embedding is None or type(table[1]) is nn.Embedding:
+        return []
+    kind = type(table[1]).__name__
+    return [Dense(table[0], kind, _weights(table[1]), f"{kind} is not a plain nn.Embedding")]
+
+
+def _weights(module: nn.Module) -> int:
+    """Of its own matrices."""
+    return sum(parameter.numel() for parameter in module.parameters(recurse=False) if parameter.ndim > 1)
+
+
+def _nothing(model: nn.Module, output: str | None) -> str:
+    unsupported = sorted({type(module).__name__ for module in model.modules() if "Conv1D" in type(module).__name__})
+    hint = f"; its {', '.join(unsupported)} layers, as in GPT-2, are not supported" if unsupported else ""
+    but = f" but {output}, which lm_head keep leaves as it is" if output in linear_layers(model) else ""
+    return f"{type(model).__name__} has no nn.Linear layer{but}, so there is nothing to compress{hint}"
