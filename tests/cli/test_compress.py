@@ -77,9 +77,10 @@ def test_the_warning_says_by_how_much():
 
 
 def test_what_stays_dense_and_an_override_in_vain_are_said(model, tmp_path, call, call_for_records):
-    done = call("compress", model[0], "-o", tmp_path / "out")
+    keep = ("--embedding", "keep")
+    done = call("compress", model[0], "-o", tmp_path / "out", *keep)
     assert "left dense: lm_head" in done.stdout and "0.0 M weights: weights.lm_head is keep" in done.stdout
-    figure = call_for_records("compress", model[0], "-o", tmp_path / "out")
+    figure = call_for_records("compress", model[0], "-o", tmp_path / "out", *keep)
     assert figure("left_dense", layer="lm_head") == "weights.lm_head is keep"
     stated = json.loads((tmp_path / "out/config.json").read_text())["quantization_config"]
     assert stated["dense"] == {"lm_head": "weights.lm_head is keep"}

@@ -4,7 +4,7 @@ import pytest
 from tests.cli.test_cli import assert_refused
 from tests.models import tiny
 
-VARIANTS = ("int4:g32+int8", "int8:row@50%+int8")
+VARIANTS = ("uint4:g32+int8", "int8:row@50%+int8")
 
 
 @pytest.fixture

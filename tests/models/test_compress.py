@@ -13,8 +13,8 @@ from tilepress.compression import WeightPlan, compress_weight
 from tilepress.formats import parse_weight
 from tilepress.models import Progress, RecipeError, compress_model
 from tilepress.models.blocks import find_blocks
-from tilepress.models.registration import dense_layer, packed_layers, replace_layer
-from tilepress.nn import PackedLinear
+from tilepress.models.registration import dense_layer, packed_layers, replace_layer, unpack_layers
+from tilepress.nn import PackedEmbedding, PackedLinear
 
 WANDA = {"weights": {"format": "int4:g32", "density": 0.5, "prune": "wanda", "lm_head": "compress"}}
 
@@ -66,7 +66,7 @@ def test_blocks_are_calibrated_by_the_compressed_blocks_before_them(monkeypatch)
     real = module.compress_weight
 
     def spy(weight, plan, statistics):
-        seen[weight.data_ptr()] = statistics.norms
+        seen[weight.data_ptr()] = None if statistics is None else statistics.norms
         return real(weight, plan, statistics)
 
     monkeypatch.setattr(module, "compress_weight", spy)
@@ -91,15 +91,55 @@ def test_recipes_reach_layers():
     compress_model(model, recipe)
     layers = dict(packed_layers(model))
     assert {str(layer.matrix.format) for name, layer in layers.items() if "down" in name} == {"int8:row"}
-    assert {layer.matrix.density for name, layer in layers.items() if "down" not in name} == {0.25}
+    inside = {name: layer for name, layer in layers.items() if name != "lm_head"}
+    assert {layer.matrix.density for name, layer in inside.items() if "down" not in name} == {0.25}
     assert {layer.activations for layer in layers.values()} == {"int8"}
+
+
+@pytest.mark.parametrize("lm_head", ["keep", "int8:row"])
+def test_a_tied_head_takes_the_embeddings_matrix(lm_head):
+    model = tiny.make("llama")
+    weight, tokens = model.model.embed_tokens.weight.detach().clone(), tiny.windows()
+    compress_model(model, {"weights": {"lm_head": lm_head}})
+    table, head = model.model.embed_tokens, model.lm_head
+    assert isinstance(table, PackedEmbedding) and head.matrix is table.matrix
+    assert str(table.matrix.format) == "int8:row" and torch.allclose(tiles.unpack(table.matrix), weight, atol=0.01)
+    dense = unpack_layers(copy.deepcopy(model))
+    assert dense.lm_head.weight is dense.model.embed_tokens.weight
+    torch.testing.assert_close(logits(model, tokens), logits(dense, tokens), rtol=1e-3, atol=1e-3)
+
+
+def test_an_embedding_that_nothing_is_tied_to_is_packed_alone():
+    model = tiny.make("qwen2")
+    compress_model(model, {"weights": {"embedding": "int4:g32", "lm_head": "int8:g32"}})
+    assert str(model.model.embed_tokens.matrix.format) == "int4:g32" and str(model.lm_head.matrix.format) == "int8:g32"
+    model = tiny.make("qwen2")
+    compress_model(model, {})
+    assert isinstance(model.model.embed_tokens, PackedEmbedding) and type(model.lm_head) is nn.Linear
+    assert model.config.quantization_config.dense == {"lm_head": "weights.lm_head is keep"}
+
+
+def test_a_tied_head_and_its_embedding_can_stay():
+    model = tiny.make("llama")
+    compress_model(model, {"weights": {"embedding": "keep"}})
     assert type(model.lm_head) is nn.Linear and model.lm_head.weight is model.model.embed_tokens.weight
+    assert model.config.quantization_config.dense == {"lm_head": "weights.lm_head is keep"}
+
+
+def test_an_embedding_that_computes_something_else_stays_and_is_said():
+    class Scaled(nn.Embedding):
+        pass
+
+    model = tiny.make("qwen2")
+    model.model.embed_tokens.__class__ = Scaled
+    compress_model(model, {"weights": {"lm_head": "compress"}})
+    assert model.config.quantization_config.dense == {"model.embed_tokens": "Scaled is not a plain nn.Embedding"}
 
 
 def test_a_tied_head_is_untied_when_it_is_compressed():
     model = tiny.make("llama")
     embedding = model.model.embed_tokens.weight.detach().clone()
-    compress_model(model, {"weights": {"lm_head": "compress"}})
+    compress_model(model, {"weights": {"lm_head": "compress", "embedding": "keep"}})
     assert isinstance(model.lm_head, PackedLinear) and not model.config.tie_word_embeddings
     assert torch.equal(model.model.embed_tokens.weight, embedding)
     assert torch.allclose(tiles.unpack(model.lm_head.matrix), embedding, atol=0.1)
@@ -203,7 +243,6 @@ def test_layers_that_stay_dense_are_said():
     assert model.config.quantization_config.dense == {
         "model.layers.1.mlp.up_proj": "Odd is not a plain nn.Linear",
         "model.layers.1.mlp.taps": "Conv1d is not a plain nn.Linear",
-        "lm_head": "weights.lm_head is keep",
     }
     model = tiny.make("llama")
     compress_model(model, {"weights": {"format": "int4:g32", "lm_head": "compress"}})

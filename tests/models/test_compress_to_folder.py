@@ -11,15 +11,18 @@ import pytest
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
 
 from tests.models import tiny
 from tilepress.models import ModelUnavailableError, compress_folder, compress_model, disk_storage, load_model, publish
+from tilepress.models.blocks import linear_layers
 from tilepress.models.compress_to_folder import read_windows
 from tilepress.models.disk_storage import DiskStorage
 from tilepress.models.loading import is_compressed
 from tilepress.models.publish import OutputError
 from tilepress.models.recipe import read_recipe
+from tilepress.models.registration import unpack_layers
+from tilepress.models.shards import Shards
 from tilepress.models.streaming import StreamedModel
 
 
@@ -291,9 +294,27 @@ def test_outputs_that_cannot_be_are_refused(llama_folder, tmp_path):
 
 
 def test_a_tied_head_can_stay(llama_folder, tmp_path):
-    compress_folder(str(llama_folder[0]), tmp_path / "out", {})
+    compress_folder(str(llama_folder[0]), tmp_path / "out", {"weights": {"embedding": "keep"}})
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
     assert model.lm_head.weight is model.model.embed_tokens.weight
+
+
+def test_an_embedding_is_stored_and_loaded_once(llama_folder, tmp_path):
+    """Also by a model without its output layer, and after it was saved again."""
+    recipe = {"weights": {"format": "int8:row"}, "activations": {"format": "int8"}}
+    outcome = compress_folder(str(llama_folder[0]), tmp_path / "out", recipe)
+    stored = Shards(tmp_path / "out").shapes
+    assert outcome.layers[-1].tied == "lm_head" and not any(name.startswith("lm_head") for name in stored)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    assert model.lm_head.matrix is model.model.embed_tokens.matrix and model.lm_head.activations == "int8"
+    expected = AutoModelForCausalLM.from_pretrained(llama_folder[0])(tiny.windows()).logits
+    assert torch.nn.functional.cosine_similarity(model(tiny.windows()).logits, expected, dim=-1).mean() > 0.95
+    model.save_pretrained(tmp_path / "again")
+    again = load_model(str(tmp_path / "again")).model
+    assert torch.equal(again(tiny.windows()).logits, model(tiny.windows()).logits)
+    assert Shards(tmp_path / "again").shapes == stored
+    headless = AutoModel.from_pretrained(tmp_path / "out")
+    assert torch.equal(headless.embed_tokens(tiny.windows()), model.model.embed_tokens(tiny.windows()))
 
 
 def test_one_block_is_in_memory_at_a_time(tmp_path, recipe, monkeypatch):
@@ -365,3 +386,27 @@ def test_windows_longer_than_the_model_takes_are_refused(tmp_path, llama_folder,
     long = recipe | {"calibration": recipe["calibration"] | {"length": 65}}
     with pytest.raises(ValueError, match=r"takes 64 tokens at once, and calibration.length is 65: give 64 or less"):
         compress_folder(str(llama_folder[0]), tmp_path / "out", long)
+
+
+def test_weights_that_came_in_four_bits_are_taken_as_they_are(tmp_path):
+    """By default and whatever the method; a format that is named, and sparse weights, are as asked."""
+    model = tiny.make("llama")
+    for layer in linear_layers(model.model).values():
+        groups = layer.weight.data.view(len(layer.weight), -1, 32)
+        step = groups.abs().amax(-1, keepdim=True).half().float() / 8
+        groups.copy_((groups / step).round().clamp(-8, 7) * step)
+    model.save_pretrained(tmp_path / "model")
+    tiny.tokenizer().save_pretrained(tmp_path / "model")
+    said = []
+    outcome = compress_folder(str(tmp_path / "model"), tmp_path / "out", {}, announce=said.append)
+    assert {layer.format for layer in outcome.layers[:-1]} == {"uint4:g32"}
+    assert {layer.grid_error for layer in outcome.layers[:-1]} == {0.0} and outcome.layers[-1].grid_error is None
+    assert said == [
+        "the weights came on a grid of 4 bits, which uint4:g32 takes as it is; int4:g32 would round them a second time "
+        "(--weights int4:g32 does)"
+    ]
+    weights = linear_layers(unpack_layers(load_model(str(tmp_path / "out")).model).model)
+    assert all(torch.equal(weights[name].weight, one.weight) for name, one in linear_layers(model.model).items())
+    for recipe in ({"format": "int4:g32"}, {"density": 0.5}):
+        outcome = compress_folder(str(tmp_path / "model"), tmp_path / "out", {"weights": recipe})
+        assert {layer.format for layer in outcome.layers[:-1]} == {"int4:g32"}

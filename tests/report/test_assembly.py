@@ -132,6 +132,7 @@ def test_the_summary():
 def test_a_demonstration_before_and_after():
     (cards,) = blocks(samples.demonstrated(), "summary")
     figures = {card.label: (card.figure, card.detail) for card in cards.cards}
+    assert list(figures)[:3] == ["Perplexity", "Size", "Decoding"]
     assert figures["Decoding"] == ("110 token/s", "int4; 17.5 before, base")
     assert figures["Perplexity"][0] == "16.5" and figures["Size"] == ("170 MB", "int4; 540 MB before, base")
     assert block(samples.demonstrated(), "speed", Plot).traces[0]["x"] == [17.5, 110.0]

@@ -166,8 +166,9 @@ def bytes_read(model: Any) -> int:
     too only rows."""
     tensors: dict[int, int] = {tensor.data_ptr(): tensor.nbytes for tensor in (*model.parameters(), *model.buffers())}
     embedding, output = model.get_input_embeddings(), model.get_output_embeddings()
-    is_shared = output is not None and getattr(output, "weight", None) is embedding.weight
-    apart: int = 0 if is_shared else embedding.weight.nbytes
+    kind = "weight" if getattr(embedding, "matrix", None) is None else "matrix"
+    table = getattr(embedding, kind)
+    apart: int = 0 if getattr(output, kind, None) is table else table.nbytes
     return sum(tensors.values()) - apart
 
 

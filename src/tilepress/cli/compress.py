@@ -1,5 +1,6 @@
 """`tilepress compress`: a model in, a folder with a smaller one out."""
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -29,7 +30,12 @@ def compress(
     density: Annotated[float | None, typer.Option(help="Share of weights kept, above 0 and up to 1.")] = None,
     prune: Annotated[str | None, typer.Option(help="magnitude, wanda or sparsegpt.")] = None,
     quantize: Annotated[str | None, typer.Option(help="rtn, gptq or learned-clip.")] = None,
-    lm_head: Annotated[str | None, typer.Option(help="keep or compress the layer that gives logits.")] = None,
+    embedding: Annotated[
+        str | None, typer.Option(help="Format of token embeddings, and of an output layer that shares them; or keep.")
+    ] = None,
+    lm_head: Annotated[
+        str | None, typer.Option(help="Layer that gives logits: keep, compress like all others, or a format.")
+    ] = None,
     acts: Annotated[
         str | None, typer.Option(help="Activations: fp, bf16, int8, bfp:gN:mN, anda:7,7,6,5, or anda:1% to find those.")
     ] = None,
@@ -51,8 +57,9 @@ def compress(
     """Compress a model block by block into a folder that transformers loads after `import tilepress`.
 
     Interrupted, the same command goes on from the last finished block. Without a recipe and options weights become
-    int4:g32, rounded to nearest. The end of the table names the layers whose output lost most: the error is the lost
-    share of its power.
+    int4:g32, and token embeddings int8:row, rounded to nearest. Weights that come on a grid that the format holds, as
+    uint4:g32 holds that of a GGUF file in Q4_0 or Q4_1, are taken as they are. The end of the table names the layers
+    whose output lost most: the error is the lost share of its power.
 
     Example: tilepress compress smollm2-135m -o small --weights int4:g32 --density 0.5 --prune wanda --acts int8
     """
@@ -60,7 +67,14 @@ def compress(
     from ..models.checkpoint_checks import Allowed
 
     options: dict[str, dict[str, Any]] = {
-        "weights": {"format": weights, "density": density, "prune": prune, "quantize": quantize, "lm_head": lm_head},
+        "weights": {
+            "format": weights,
+            "density": density,
+            "prune": prune,
+            "quantize": quantize,
+            "embedding": embedding,
+            "lm_head": lm_head,
+        },
         "activations": {"format": acts},
         "kv_cache": {"format": kv, "smoothing": smoothing},
         "calibration": {"text": calibration, "sequences": sequences, "length": length, "seed": seed},
@@ -134,6 +148,8 @@ def _record(recorder: Recorder, outcome: "Outcome") -> None:
         recorder.add("search_time", outcome.precision.seconds, "s")
     for layer in outcome.layers:
         recorder.add("layer_error", layer.error, layer=layer.name)
+        if layer.grid_error is not None:
+            recorder.add("source_grid_error", layer.grid_error, "step", layer=layer.name)
     for dense in outcome.dense:
         recorder.add("left_dense", dense.why, layer=dense.name)
 
@@ -147,6 +163,7 @@ def _print(outcome: "Outcome") -> None:
         ["bits a weight, in them", f"{outcome.bits_per_weight:.2f}"],
         ["time", f"{outcome.seconds:.1f} s"],
     ]
+    rows += [[f"came as {format}", text] for format, text in _as_they_came(outcome)]
     if outcome.precision is not None:
         search, format = outcome.precision.result, outcome.precision.format
         summary = f"{format}: {100 * search.loss:+.3f} % perplexity, {search.saving:.2f} × fewer bit operations"
@@ -154,6 +171,16 @@ def _print(outcome: "Outcome") -> None:
     worst = sorted(outcome.layers, key=lambda layer: -layer.error)[:WORST]
     rows += [[f"error of {layer.name}", f"{100 * layer.error:.3f} %"] for layer in worst]
     print_table(str(outcome.folder), ["", ""], rows + _dense_rows(outcome))
+
+
+def _as_they_came(outcome: "Outcome") -> Iterator[tuple[str, str]]:
+    """Format → how many of the layers in it had its grid already."""
+    for format in sorted({layer.format for layer in outcome.layers}):
+        layers = [layer for layer in outcome.layers if layer.format == format]
+        errors = [layer.grid_error for layer in layers if layer.grid_error is not None]
+        if errors:
+            off = f"to {max(errors):.3f} of a step" if max(errors) else "exactly"
+            yield format, f"{len(errors)} of {len(layers)} layers were on such a grid already: taken as they are, {off}"
 
 
 def _dense_rows(outcome: "Outcome") -> list[list[str]]:
@@ -182,7 +209,7 @@ def _race(recipe: "Recipe", outcome: "Outcome", quiet: bool) -> "Result | None":
     from ..bench.linear import Contestant, Settings, measure
     from ..bench.shapes import Shape
 
-    sparse = [layer for layer in outcome.layers if recipe.plan(layer.name).density < 1]
+    sparse = [layer for layer in outcome.layers if layer.density < 1]
     if not sparse:
         return None
     layer = max(sparse, key=lambda layer: layer.weights)

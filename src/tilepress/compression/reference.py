@@ -1,16 +1,20 @@
-"""GPTQ and SparseGPT as their papers derive them: the specification `sweep` is tested against.
+"""GPTQ and SparseGPT as their papers derive them, the specification `sweep` is tested against; and at the end the grid
+of a group, that of `source_grid`.
 
 Columns in order; each takes its final value, and those after it take the update that makes up best for the error, by
 the inverse of what is left of the Hessian, computed anew at every column in float64. Written to be read, not to be
 fast.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
-from ..formats import WeightFormat
+from ..formats import Integer, WeightFormat
 from .clipping import search
 from .grid import Grid, group_size
+from .source_grid import NEAR
 from .sweep import column_blocks, kept_in_block
 
 
@@ -81,3 +85,21 @@ def final_value(weights: Tensor, mask: Tensor, grid: Grid | None) -> Tensor:
     if grid is not None:
         weights = grid.round(weights.to(torch.float32).view(-1, 1, 1)).flatten().to(torch.float64)
     return weights * mask
+
+
+def grid_of(group: Sequence[float], element: Integer) -> tuple[float, list[int]] | None:
+    """The step of the grid that a group of weights lies on, and how many steps each is from zero (signed integers) or
+    from the smallest (unsigned ones); None if it lies on none that has as many numbers as the element."""
+    low, high = (0.0, max(map(abs, group))) if element.signed else (min(group), max(group))
+    if low == high:
+        low, high = min(low, 0.0), max(high, 0.0)
+    if low == high:
+        return 1.0, [0] * len(group)
+    for count in range(1, 1 + (-element.low if element.signed else element.high)):
+        step = (high - low) / count
+        places = [(weight - low) / step for weight in group]
+        values = [round(place) for place in places]
+        is_near = all(abs(place - value) <= NEAR for place, value in zip(places, values, strict=True))
+        if is_near and element.low <= min(values) and max(values) <= element.high:
+            return step, values
+    return None

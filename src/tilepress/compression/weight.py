@@ -15,6 +15,7 @@ from .hessian import upper_factor
 from .learned import learned_clip
 from .plan import WeightPlan
 from .prune import magnitude_mask, wanda_mask
+from .source_grid import find_grid
 from .statistics import InputStatistics
 from .sweep import sweep
 from .threads import in_order, one_thread, panels
@@ -29,15 +30,21 @@ class CompressedWeight:
     mask: bool [neurons, inputs], true where a weight is kept; None if the plan's density is 1. A table without a zero
     gives dropped weights some code; the mask then says alone that they are zero.
     error: `output_error` of the result.
+    grid_error: of weights that came on a grid of the format and were taken as they are: the largest distance from it,
+        in steps. None where weights were rounded.
     """
 
     quantized: Quantized
     mask: Tensor | None
     error: float
+    grid_error: float | None = None
 
 
 def compress_weight(weight: Tensor, plan: WeightPlan, statistics: InputStatistics | None = None) -> CompressedWeight:
     """Prune and quantise a finite float matrix [neurons, inputs]; the result lies on its device.
+
+    Weights that lie on a grid of the format already are not rounded again, whatever the method, unless some are to be
+    dropped: see `source_grid`.
 
     Statistics that a plan does not need still help: clipping weighs errors by the norms of the inputs. The result is
     the same bits with any number of torch's threads.
@@ -48,6 +55,10 @@ def compress_weight(weight: Tensor, plan: WeightPlan, statistics: InputStatistic
     plan.check_statistics(statistics, weight.shape[1])
     statistics = statistics if statistics is not None and statistics.count else None
     with torch.no_grad(), one_thread():
+        grid = None if plan.prunes else find_grid(weight, plan.format)
+        if grid is not None:
+            result = CompressedWeight(grid.quantized, None, math.nan, grid.error)
+            return replace(result, error=_error(weight, result, plan.format, statistics))
         spans = row_spans(weight) if plan.rows_are_independent else [slice(None)]
         parts = [_compress(weight[span].to(torch.float32), plan, statistics) for span in spans]
         result = CompressedWeight(*_joined(parts), math.nan)

@@ -35,6 +35,7 @@ from .registration import (
     unpack_layers,
 )
 from .smoothing import SEQUENCES, check_smoothing, smooth_block
+from .source_format import sample_layer, with_source_format
 from .storage import Layer, MemoryStorage, Storage
 from .tensor_types import classify, layer_activations, products
 from .texts import calibration_text
@@ -59,7 +60,8 @@ def compress_model(
 ) -> nn.Module:
     """Put packed layers in the place of `model`'s linear layers, in place, as the recipe says; returns the model.
 
-    Where Anda's mantissas are to be searched for (`anda:1%`), that is done on the calibration text, last of all.
+    A recipe that names no format of weights takes the one they came in, if that is one of 4 bits that `source_format`
+    knows. Where Anda's mantissas are to be searched for (`anda:1%`), that is done on the calibration text, last of all.
 
     Args:
         model: any module tree with `nn.Linear` on the CPU; one of transformers' can then be saved by `save_pretrained`.
@@ -67,7 +69,10 @@ def compress_model(
         tokenizer: makes tokens of the recipe's calibration text, where the recipe's methods look at inputs.
         windows: instead of a tokenizer: inputs of the model, [sequences, length] of tokens for a language model.
     """
-    recipe = read_recipe(recipe)
+    recipe, sample = read_recipe(recipe), sample_layer(model)
+    if sample is not None:
+        weight = model.get_submodule(sample).get_parameter("weight").detach()
+        recipe = with_source_format(recipe, weight, lambda _: None)
     if recipe.looks_at_text and windows is None:
         windows = read_windows(recipe, tokenizer)
     compression = Compression(model, recipe, windows, MemoryStorage())
@@ -269,7 +274,8 @@ def pack_weight(
     matrix = pack_codes(compressed.quantized, plan.format, mask=compressed.mask)
     streams = {stream: str(array.dtype).removeprefix("torch.") for stream, array in matrix.streams.items()}
     size = matrix.shape, matrix.nbytes, matrix.bits_per_weight
-    return matrix, Layer(name, str(plan.format), matrix.density, compressed.error, *size, activations, streams)
+    facts = str(plan.format), matrix.density, compressed.error, *size, activations, streams
+    return matrix, Layer(name, *facts, grid_error=compressed.grid_error)
 
 
 def _blind(plan: WeightPlan) -> WeightPlan:

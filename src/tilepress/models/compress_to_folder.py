@@ -23,6 +23,7 @@ from .precision import Evaluations, Precision
 from .recipe import Recipe, read_recipe
 from .registration import TilepressConfig, unpack_layers
 from .shards import INDEX, Shards
+from .source_format import sample_layer, with_source_format
 from .storage import Layer
 from .streaming import StreamedModel
 
@@ -64,7 +65,8 @@ def compress_folder(
     """Compress the model called `name`, see `model_folder`, into the folder `out`, one block in memory at a time.
 
     Each finished block is written at once, to `out`.partial; interrupted, the same call goes on from there, and gives
-    the same bytes. `out` appears when all is done. `track` sees the steps of a search for Anda's mantissas.
+    the same bytes. A recipe that names no format of weights takes the one they came in, if that is one of 4 bits that
+    `source_format` knows. `out` appears when all is done. `track` sees the steps of a search for Anda's mantissas.
     `trust_remote_code` and `text_only` are as of `load_model`.
     """
     allowed = Allowed(trust_remote_code, text_only)
@@ -79,6 +81,7 @@ def compress_folder(
     windows = read_windows(recipe, load_tokenizer(folder, allowed)) if recipe.looks_at_text else None
     shards = Shards(folder)
     model, source = _model(folder, shards, allowed, announce)
+    recipe = with_source_format(recipe, _sample(model, source), announce)
     job = _job(folder, shards, recipe, windows)
     with closing(DiskStorage(out, job, model, source, companions)) as storage:
         compression, precision = Compression(model, recipe, windows, storage), None
@@ -104,6 +107,14 @@ def _model(
         return streamed.model, streamed
     announce(f"the files of {folder} are not laid out as transformers has the model now: loading all of it")
     return load_model(str(folder), announce=announce, **asdict(allowed)).model, None
+
+
+def _sample(model: nn.Module, source: StreamedModel | None) -> Tensor | None:
+    """The weight of the layer that the whole model's format is judged by."""
+    name = sample_layer(model)
+    if name is None or source is None:
+        return None if name is None else model.get_submodule(name).get_parameter("weight").detach()
+    return source.weight(name)
 
 
 def _job(folder: Path, shards: Shards, recipe: Recipe, windows: Tensor | None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ Stream = Literal["compressed", "dense"]  # whose hidden states: of the blocks as
 class Layer:
     """One packed layer, or the embedding. `error`: relative error of its output, see
     `tilepress.compression.compress_weight`. `tied`: the output layer that takes an embedding's matrix, and computes
-    with those activations."""
+    with those activations. `grid_error`: of weights that came on a grid of the format, see `CompressedWeight`."""
 
     name: str
     format: str
@@ -25,6 +25,7 @@ class Layer:
     activations: str
     streams: dict[str, str]
     tied: str | None = None
+    grid_error: float | None = None
 
     @property
     def weights(self) -> int:

@@ -57,6 +57,10 @@ class StreamedModel:
                 _set(self.model, key, self._shards[self._stored[key]])
         self.model.tie_weights()
 
+    def weight(self, layer: str) -> Tensor:
+        """The weight of a layer, as stored."""
+        return self._shards[self._stored[f"{layer}.weight"]]
+
     def release(self, keys: Iterable[str]) -> None:
         for key in keys:
             _set(self.model, key, self.model.get_parameter_or_buffer(key).to("meta"))

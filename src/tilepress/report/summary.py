@@ -24,7 +24,7 @@ def summary_section(records: Sequence[Record]) -> Section | None:
 
 
 def _demonstrated(records: Sequence[Record]) -> list[Card]:
-    """Of a demonstration: how fast the fastest became, what that cost, and what the model was before."""
+    """Of a demonstration: the variant that lost least: what it lost, how small and how fast it became."""
     figures = read(DEMO, records)
     of_it: dict[str, dict[str, Value]] = {}
     for one in figures:
@@ -33,12 +33,12 @@ def _demonstrated(records: Sequence[Record]) -> list[Card]:
     if len(of_it) < 2 or not all(whole):
         return []
     (first, before), *after = of_it.items()
-    name, best = max(after, key=lambda pair: number(pair[1]["decode"]) or 0.0)
+    name, best = min(after, key=lambda pair: number(pair[1]["perplexity"]) or 0.0)
     size, was = (f"{(number(values['size']) or 0.0) / 1e6:.0f} MB" for values in (best, before))
     return [
-        Card("Decoding", f"{text(best['decode'])} token/s", f"{name}; {text(before['decode'])} before, {first}"),
         Card("Perplexity", text(best["perplexity"]), f"{name}; {text(before['perplexity'])} before, {first}"),
         Card("Size", size, f"{name}; {was} before, {first}"),
+        Card("Decoding", f"{text(best['decode'])} token/s", f"{name}; {text(before['decode'])} before, {first}"),
     ]
 
 
