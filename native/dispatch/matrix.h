@@ -116,8 +116,8 @@ void unpack_codes(const MatrixShape& shape, const Streams& streams, uint8_t* cod
 void unpack_weights(const MatrixShape& shape, const Format& format, const Streams& streams, float* weights,
                     int threads);
 
-// The rows `ids`, each from 0 to below shape.rows, as `type`: to [count, cols]. Decodes the blocks that hold them, and no
-// other. The row of one id is the same whatever the others are.
+// The rows `ids`, each from 0 to below shape.rows, as `type`: to [count, cols]. Decodes the blocks that hold them, and
+// no other. The row of one id is the same whatever the others are.
 void gather_rows(const MatrixShape& shape, const Format& format, const Streams& streams, const int64_t* ids,
                  int64_t count, FloatType type, uint8_t* to, int threads);
 
