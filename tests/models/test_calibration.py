@@ -8,7 +8,8 @@ from tests.models import tiny
 from tilepress.models import compress as compressing
 from tilepress.models import compress_model
 from tilepress.models.blocks import find_blocks
-from tilepress.models.calibration import CalibrationError, find_chain, first_inputs, statistics_of, token_windows
+from tilepress.models.calibration import CalibrationError, find_chain, first_inputs, token_windows
+from tilepress.models.layer_inputs import statistics_of
 
 LAYERS = ["sliding_attention", "full_attention"] * 2
 # Embeddings of the tokens for each block, beside the hidden states.

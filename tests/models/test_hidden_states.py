@@ -8,9 +8,9 @@ from tests.models.test_calibration import make
 from tests.models.test_compress_to_folder import Stop, contents, stop_after
 from tilepress.models import compress_folder, compress_model
 from tilepress.models.blocks import REST, find_blocks, linear_layers
-from tilepress.models.calibration import paired_inputs
 from tilepress.models.disk_storage import DiskStorage
 from tilepress.models.hidden_states import HiddenStates
+from tilepress.models.layer_inputs import paired_inputs
 from tilepress.models.recipe import Recipe
 from tilepress.models.storage import MemoryStorage
 

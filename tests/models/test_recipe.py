@@ -139,6 +139,12 @@ def test_what_a_recipe_needs(weights, calibration, hessian):
             {"weights": {"quantize": "gptq"}, "calibration": {"sequences": 0}},
             "gptq looks at calibration inputs, and calibration.sequences is 0",
         ),
+        ({"weights": {"column_order": "best"}}, "weights.column_order: Input should be 'input' or 'activation'"),
+        ({"weights": {"clip_search": "maybe"}}, "weights.clip_search: Input should be a valid boolean"),
+        (
+            {"weights": {"target": "dense"}},
+            'weights.target "dense" goes with a method that makes up for errors: quantize gptq or',
+        ),
         ({"calibration": {"length": 0}}, "calibration.length: Input should be greater than or equal to 1"),
     ],
 )

@@ -30,6 +30,20 @@ def compress(
     density: Annotated[float | None, typer.Option(help="Share of weights kept, above 0 and up to 1.")] = None,
     prune: Annotated[str | None, typer.Option(help="magnitude, wanda or sparsegpt.")] = None,
     quantize: Annotated[str | None, typer.Option(help="rtn, gptq or learned-clip.")] = None,
+    clip_search: Annotated[
+        str | None, typer.Option(help="on or off: cut a group's range where that makes the error smaller.")
+    ] = None,
+    column_order: Annotated[
+        str | None,
+        typer.Option(help="Of gptq and sparsegpt: activation, by the power of inputs, or input, as they come."),
+    ] = None,
+    refit: Annotated[
+        str | None, typer.Option(help="on or off: fit kept weights anew once sparsegpt or gptq knows the mask.")
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(help="What gptq, sparsegpt and learned-clip match: outputs of the layer, or of the dense model."),
+    ] = None,
     embedding: Annotated[
         str | None, typer.Option(help="Format of token embeddings, and of an output layer that shares them; or keep.")
     ] = None,
@@ -72,6 +86,10 @@ def compress(
             "density": density,
             "prune": prune,
             "quantize": quantize,
+            "clip_search": clip_search,
+            "column_order": column_order,
+            "refit": refit,
+            "target": target,
             "embedding": embedding,
             "lm_head": lm_head,
         },

@@ -8,20 +8,27 @@ from .threads import one_thread, panels, run_all
 DAMPINGS = (0.01, 0.1, 1.0, 10.0)  # shares of the mean diagonal, tried in turn
 
 
-def upper_factor(hessian: Tensor) -> Tensor:
+def upper_factor(hessian: Tensor, order: Tensor | None = None) -> Tensor:
     """float32 upper triangular U [inputs, inputs] with U Uᵀ = hessian + damping.
+
+    order: a permutation [inputs]; the factor is then of the Hessian with its inputs in that order.
 
     GPTQ and SparseGPT use the Cholesky factor of the inverse, which is the inverse of this one; of a block of
     columns they need only that block's inverse. So the Hessian is never inverted.
     """
     for share in DAMPINGS:
-        factor = damped(hessian.flip((0, 1)), share)
+        factor = damped(_reversed(hessian, order), share)
         if factorise(factor):
             return factor.to(torch.float32).flip((0, 1))  # of the inputs in reverse it is the lower one
     raise ValueError(
         f"the Hessian of {len(hessian)} inputs has no Cholesky factor, even with {DAMPINGS[-1]:g} times its mean "
         "diagonal added: it is not a mean of x xᵀ; gather the statistics anew"
     )
+
+
+def activation_order(hessian: Tensor) -> Tensor:
+    """The inputs by falling power, a permutation [inputs]; of equal ones the first is first."""
+    return hessian.diagonal().argsort(descending=True, stable=True)
 
 
 def damped(hessian: Tensor, share: float = DAMPINGS[0]) -> Tensor:
@@ -35,6 +42,13 @@ def damped(hessian: Tensor, share: float = DAMPINGS[0]) -> Tensor:
     copy = hessian.to(torch.float64, copy=True)
     copy.diagonal().add_(share * mean)
     return copy
+
+
+def _reversed(hessian: Tensor, order: Tensor | None) -> Tensor:
+    if order is None:
+        return hessian.flip((0, 1))
+    index = order.flip(0)
+    return hessian[index.unsqueeze(1), index]
 
 
 def factorise(matrix: Tensor) -> bool:

@@ -9,8 +9,12 @@ from .statistics import InputStatistics
 
 Prune = Literal["magnitude", "wanda", "sparsegpt"]
 Quantize = Literal["rtn", "gptq", "learned-clip"]
+Target = Literal["layer", "dense"]
+ColumnOrder = Literal["input", "activation"]
 PRUNE_METHODS: tuple[Prune, ...] = get_args(Prune)
 QUANTIZE_METHODS: tuple[Quantize, ...] = get_args(Quantize)
+TARGETS: tuple[Target, ...] = get_args(Target)
+COLUMN_ORDERS: tuple[ColumnOrder, ...] = get_args(ColumnOrder)
 
 
 @dataclass(frozen=True)
@@ -18,7 +22,11 @@ class WeightPlan:
     """format: what weights become. density: the share kept; `prune` says how they are chosen.
 
     prune_scope: whether magnitudes are compared within a row or the whole layer. quantize: how kept weights are
-    rounded. clip_search: whether a group's range may be cut for a smaller error.
+    rounded. clip_search: whether a group's range may be cut for a smaller error. column_order: of GPTQ and SparseGPT,
+    as the inputs come, or by their power: the largest first to round, where no weight is dropped, and the smallest
+    first to prune. refit: whether methods with a Hessian fit kept weights anew once the mask is known (see `refit`);
+    else GPTQ with SparseGPT is one sweep. target: the outputs that methods with a Hessian match, those of the layer on
+    its calibration inputs or those it has in the dense model (see `asymmetric`).
     """
 
     format: WeightFormat
@@ -27,6 +35,9 @@ class WeightPlan:
     prune_scope: PruneScope = "row"
     quantize: Quantize = "rtn"
     clip_search: bool = True
+    column_order: ColumnOrder = "activation"
+    refit: bool = True
+    target: Target = "layer"
 
     def __post_init__(self) -> None:
         if not isinstance(self.format, WeightFormat):
@@ -35,6 +46,8 @@ class WeightPlan:
         _require_known("prune", self.prune, PRUNE_METHODS)
         _require_known("prune_scope", self.prune_scope, PRUNE_SCOPES)
         _require_known("quantize", self.quantize, QUANTIZE_METHODS)
+        _require_known("column_order", self.column_order, COLUMN_ORDERS)
+        _require_known("target", self.target, TARGETS)
         if self.prune_scope == "layer" and self.prune != "magnitude":
             raise ValueError(f"prune_scope 'layer' goes with prune 'magnitude' only, not with {self.prune!r}")
         if self.quantize == "learned-clip" and self.format.scaling is None:
@@ -55,6 +68,11 @@ class WeightPlan:
         return self.quantize != "rtn" or (self.prunes and self.prune == "sparsegpt")
 
     @property
+    def needs_drift(self) -> bool:
+        """Whether calibration must have seen the dense model's inputs, too."""
+        return self.needs_hessian and self.target == "dense"
+
+    @property
     def needs_statistics(self) -> bool:
         """Whether calibration is needed at all."""
         return self.needs_hessian or (self.prunes and self.prune == "wanda")
@@ -70,6 +88,10 @@ class WeightPlan:
             raise ValueError(f"the layer has {inputs} inputs, its statistics {statistics.inputs}")
         if self.needs_hessian and not statistics.has_hessian:
             raise ValueError(f"{method} needs the Hessian: gather it with InputStatistics({inputs}, hessian=True)")
+        if self.needs_drift and statistics.drift is None:
+            raise ValueError(
+                f"target dense needs the drift of inputs: gather it with InputStatistics({inputs}, drift=True)"
+            )
 
 
 def _require_known(field: str, name: str, known: tuple[str, ...]) -> None:

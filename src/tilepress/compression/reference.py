@@ -25,38 +25,81 @@ def sweep(
     keep: Tensor | float | None = None,
     format: WeightFormat | None = None,
     clip_search: bool = True,
+    order: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Final values, float64, and the mask of those kept, both [neurons, inputs]; arguments as in `sweep.sweep`.
 
     hessian: [inputs, inputs], damped, so that it has an inverse.
     """
+    if order is not None:
+        return sweep_in_order(weight, hessian, order, keep, format, clip_search)
     weight, hessian = weight.to(torch.float64, copy=True), hessian.to(torch.float64)
     mask = keep.clone() if isinstance(keep, Tensor) else torch.ones_like(weight, dtype=torch.bool)
     inputs, grid = weight.shape[1], None
     for column in range(inputs):
         block = next(block for block in column_blocks(inputs, format) if column in block)
         if isinstance(keep, float) and column == block.start:
-            mask[:, block.start : block.stop] = choose(weight, hessian, block, keep)
+            count = kept_in_block(keep, len(weight), block)
+            mask[:, block.start : block.stop] = choose(weight, hessian, block, count)
         if format is not None and column % group_size(inputs, format) == 0:
             grid = enter_group(weight, mask, hessian, column, format, clip_search, sparse=keep is not None)
-        inverse = torch.linalg.inv(hessian[column:, column:])
-        value = final_value(weight[:, column], mask[:, column], grid)
-        error = (weight[:, column] - value) / inverse[0, 0]
-        weight[:, column:] -= torch.outer(error, inverse[0])
-        weight[:, column] = value
+        compensate(weight, hessian, column, mask[:, column], grid)
     return weight, mask
 
 
-def choose(weight: Tensor, hessian: Tensor, block: range, density: float) -> Tensor:
-    """bool [neurons, block]: the weights whose loss would cost most once the columns before them are fixed.
+def sweep_in_order(
+    weight: Tensor,
+    hessian: Tensor,
+    order: Tensor,
+    keep: Tensor | float | None,
+    format: WeightFormat | None,
+    clip_search: bool,
+) -> tuple[Tensor, Tensor]:
+    """Columns in any order: the grids are chosen first, from the weights as they came, and so is how many weights of
+    each block are kept, but not which."""
+    swept, hessian = weight.to(torch.float64)[:, order], hessian.to(torch.float64)[order][:, order]
+    place, inputs = order.argsort(), len(order)
+    expected = keep[:, order] if isinstance(keep, Tensor) else torch.ones_like(swept, dtype=torch.bool)
+    if isinstance(keep, float):
+        expected = choose(swept, hessian, range(inputs), round(keep * swept.numel()))
+    grids = None
+    if format is not None:
+        importance = (column_costs(hessian, range(inputs)) * expected)[:, place]
+        grids = grids_of_groups((swept * expected)[:, place], importance, format, clip_search, keep is not None)
+    mask = expected.clone()
+    for column in range(inputs):
+        block = next(block for block in column_blocks(inputs, None) if column in block)
+        span = slice(block.start, block.stop)
+        if isinstance(keep, float) and column == block.start:
+            mask[:, span] = choose(swept, hessian, block, int(expected[:, span].sum()))
+        grid = None if grids is None else grids[int(order[column])]
+        compensate(swept, hessian, column, mask[:, column], grid)
+    return swept[:, place], mask[:, place]
+
+
+def compensate(weight: Tensor, hessian: Tensor, column: int, mask: Tensor, grid: Grid | None) -> None:
+    """Give a column its final value, and the columns after it the update that makes up for the error."""
+    inverse = torch.linalg.inv(hessian[column:, column:])
+    value = final_value(weight[:, column], mask, grid)
+    error = (weight[:, column] - value) / inverse[0, 0]
+    weight[:, column:] -= torch.outer(error, inverse[0])
+    weight[:, column] = value
+
+
+def column_costs(hessian: Tensor, columns: range) -> Tensor:
+    """What a squared error of each column costs once those before it are fixed and those after make up for it."""
+    return torch.stack([1 / torch.linalg.inv(hessian[column:, column:])[0, 0] for column in columns])
+
+
+def choose(weight: Tensor, hessian: Tensor, block: range, count: int) -> Tensor:
+    """bool [neurons, block]: the `count` weights whose loss would cost most once the columns before them are fixed.
 
     Of equal ones the first columns, then the first neurons, are kept.
     """
-    inverse_diagonal = torch.stack([torch.linalg.inv(hessian[column:, column:])[0, 0] for column in block])
-    cost = (weight[:, block.start : block.stop].square() / inverse_diagonal).T.flatten()
+    cost = (weight[:, block.start : block.stop].square() * column_costs(hessian, block)).T.flatten()
     order = cost.argsort(descending=True, stable=True)
     mask = torch.zeros_like(cost, dtype=torch.bool)
-    mask[order[: kept_in_block(density, len(weight), block)]] = True
+    mask[order[:count]] = True
     return mask.view(len(block), -1).T
 
 
@@ -71,13 +114,27 @@ def enter_group(
     sparse: bool = False,
 ) -> Grid:
     """The grid [neurons, 1] of the group that starts at a column, from its weights as they are by now."""
-    columns = slice(start, start + group_size(weight.shape[1], format))
-    inverses = [torch.linalg.inv(hessian[column:, column:]) for column in range(len(hessian))[columns]]
-    costs = torch.stack([1 / inverse[0, 0] for inverse in inverses])
-    group = (weight[:, columns] * mask[:, columns]).to(torch.float32)
-    counts = (costs * mask[:, columns]).to(torch.float32)
-    grid, _ = search(group.unsqueeze(1), counts.unsqueeze(1), format, clip_search, sparse=sparse)
-    return grid
+    inputs = weight.shape[1]
+    columns = range(start, min(start + group_size(inputs, format), inputs))
+    span = slice(columns.start, columns.stop)
+    importance = column_costs(hessian, columns) * mask[:, span]
+    return chosen_grid(weight[:, span] * mask[:, span], importance, format, clip_search, sparse)
+
+
+def grids_of_groups(
+    weight: Tensor, importance: Tensor, format: WeightFormat, clip_search: bool, sparse: bool
+) -> list[Grid]:
+    """For each column the grid of its group."""
+    inputs, size = weight.shape[1], group_size(weight.shape[1], format)
+    spans = [slice(start, min(start + size, inputs)) for start in range(0, inputs, size)]
+    grids = [chosen_grid(weight[:, span], importance[:, span], format, clip_search, sparse) for span in spans]
+    return [grids[column // size] for column in range(inputs)]
+
+
+def chosen_grid(group: Tensor, importance: Tensor, format: WeightFormat, clip_search: bool, sparse: bool) -> Grid:
+    """The grid [neurons, 1, 1] with the least error of a group's weights [neurons, columns]."""
+    group, importance = (part.to(torch.float32).unsqueeze(1) for part in (group, importance))
+    return search(group, importance, format, clip_search, sparse=sparse)[0]
 
 
 def final_value(weights: Tensor, mask: Tensor, grid: Grid | None) -> Tensor:

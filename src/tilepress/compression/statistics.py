@@ -9,13 +9,16 @@ CHUNK_TOKENS = 1024  # widened to float32 at a time
 
 
 class InputStatistics:
-    """Norms, and on request the Hessian, of the inputs that a linear layer has seen.
+    """Norms, and on request the Hessian, of the inputs that a linear layer has seen; and the drift of those inputs
+    from what the layer sees in the dense model.
 
-    Memory is inputs² floats with the Hessian and a few vectors without, however many inputs are added. All are
-    the same bits with any number of threads.
+    Memory is inputs² floats with the Hessian, as many with the drift, and a few vectors without, however many inputs
+    are added. All are the same bits with any number of threads.
     """
 
-    def __init__(self, inputs: int, hessian: bool = True, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self, inputs: int, hessian: bool = True, device: torch.device | str = "cpu", *, drift: bool = False
+    ) -> None:
         if type(inputs) is not int or inputs < 1:
             raise ValueError(f"a layer has at least one input, not {inputs!r}")
         self.inputs = inputs
@@ -23,22 +26,27 @@ class InputStatistics:
         with torch.inference_mode(False):  # a tensor made in inference mode could not be added to outside it
             self._squares = torch.zeros(inputs, dtype=torch.float64, device=device)
             self._mean = torch.zeros(inputs, inputs, device=device) if hessian else None
+            self._drift = torch.zeros(inputs, inputs, device=device) if drift else None
 
     def __repr__(self) -> str:
         parts = "norms and Hessian" if self.has_hessian else "norms"
         return f"InputStatistics({self.inputs} inputs, {self.count} vectors, {parts})"
 
-    def add(self, x: Tensor) -> None:
-        """Count inputs [..., inputs], in any float type. Refused ones leave the statistics as they were."""
+    def add(self, x: Tensor, dense: Tensor | None = None) -> None:
+        """Count inputs [..., inputs], in any float type. Refused ones leave the statistics as they were.
+
+        dense: what the layer is given in the dense model in their place; the same if not given.
+        """
         if x.ndim < 1 or x.shape[-1] != self.inputs:
             raise ValueError(f"the layer takes [..., {self.inputs}], not {list(x.shape)}")
         if not x.is_floating_point():
             raise TypeError(f"calibration inputs are floats, not {x.dtype}")
         chunks = torch.split(x.detach().reshape(-1, self.inputs), CHUNK_TOKENS)
+        ideals = chunks if dense is None else self._checked_dense(x, dense)
         with one_thread():
             self._squares += self._checked_squares(chunks)
-            for chunk in chunks:
-                self._add_outer_products(chunk)
+            for chunk, ideal in zip(chunks, ideals, strict=True):
+                self._add_outer_products(chunk, ideal)
 
     @property
     def has_hessian(self) -> bool:
@@ -58,6 +66,19 @@ class InputStatistics:
             raise ValueError("these statistics keep norms only: gather them with InputStatistics(inputs, hessian=True)")
         return self._mean
 
+    @property
+    def drift(self) -> Tensor | None:
+        """float32 [inputs, inputs]: the mean of (dense − x) xᵀ, if it was to be gathered. Not a copy."""
+        self._require_inputs()
+        return self._drift
+
+    def _checked_dense(self, x: Tensor, dense: Tensor) -> tuple[Tensor, ...]:
+        if dense.shape != x.shape:
+            raise ValueError(f"inputs of the dense model are {list(dense.shape)}, those in their place {list(x.shape)}")
+        if not bool(dense.isfinite().all()):
+            raise ValueError(f"inputs of the dense model must be finite: {int((~dense.isfinite()).sum())} are not")
+        return torch.split(dense.detach().reshape(-1, self.inputs), CHUNK_TOKENS)
+
     def _checked_squares(self, chunks: tuple[Tensor, ...]) -> Tensor:
         """float64 [inputs], the sums of squares; ValueError if a square is no float32, the Hessian's type."""
         squares = torch.zeros_like(self._squares)
@@ -72,16 +93,21 @@ class InputStatistics:
             )
         return squares
 
-    def _add_outer_products(self, chunk: Tensor) -> None:
+    def _add_outer_products(self, chunk: Tensor, dense: Tensor) -> None:
         if not len(chunk):
             return
-        total = self.count + len(chunk)
-        mean = self._mean
-        if mean is not None:
-            x = chunk.to(mean.device, torch.float32)
-            shares = {"beta": self.count / total, "alpha": 1 / total}
-            run_all(lambda rows: mean[rows].addmm_(x[:, rows].T, x, **shares), panels(self.inputs))
-        self.count = total
+        x = chunk.to(self._squares.device, torch.float32)
+        if self._mean is not None:
+            self._add_products(self._mean, x, x)
+        if self._drift is not None:
+            self._add_products(self._drift, dense.to(x) - x, x)
+        self.count += len(chunk)
+
+    def _add_products(self, mean: Tensor, left: Tensor, right: Tensor) -> None:
+        """Let `mean`, of the vectors before, be that of left rightᵀ of these, too."""
+        total = self.count + len(left)
+        shares = {"beta": self.count / total, "alpha": 1 / total}
+        run_all(lambda rows: mean[rows].addmm_(left[:, rows].T, right, **shares), panels(self.inputs))
 
     def _require_inputs(self) -> None:
         if not self.count:

@@ -5,6 +5,8 @@ Hessian H = U Uᵀ (U upper triangular) and D = W − Q of the columns done, the
 next are W_B + D U_·B U_BB⁻¹: each block starts from the weights as they came, with one matrix product, and rounding
 errors of the arithmetic do not pile up. Within a block the columns update each other one by one.
 
+Columns may come in any order; grids of groups are then chosen before the sweep, else on the way.
+
 Matrices are transposed here, [inputs, neurons], so that a column of weights is contiguous. Neurons depend on each other
 only where SparseGPT chooses what to keep; some are swept side by side.
 """
@@ -17,8 +19,9 @@ import torch
 from torch import Tensor
 
 from ..formats import Quantized, WeightFormat
-from .clipping import quantized_groups, search, stacked
-from .grid import Grid, concatenated, group_size, grouped, per_stored
+from .clipping import stacked
+from .grid import group_size
+from .group_grids import Grids, GridsBeforehand, GridsOnTheWay
 from .prune import keep_largest
 from .threads import one_thread, panels, run_all
 
@@ -43,34 +46,31 @@ def sweep(
     keep: Tensor | float | None = None,
     format: WeightFormat | None = None,
     clip_search: bool = True,
+    order: Tensor | None = None,
 ) -> Swept:
     """Prune, quantise, or both, with compensation.
 
-    weight: float32 [neurons, inputs]. factor: `upper_factor` of the Hessian [inputs, inputs].
+    weight: float32 [neurons, inputs]. factor: `upper_factor` of the Hessian [inputs, inputs], in `order`.
     keep: bool [neurons, inputs], the weights to keep; or the density at which to choose them on the way, block by
     block of columns (SparseGPT); or None for all. format: what kept weights are rounded to (GPTQ); None for nothing.
+    order: [inputs], the columns as they are to be swept, `activation_order` say; as they come if not given.
     """
-    density = keep if isinstance(keep, float) else None
-    masks = keep if isinstance(keep, Tensor) else None if keep is None else torch.ones_like(weight, dtype=torch.bool)
-    parts = [
-        _Sweep(weight[rows], factor, None if masks is None else masks[rows], format, clip_search)
-        for rows in panels(len(weight), NEURONS)
-    ]
+    sweeps = _Sweeps(weight, factor, keep, format, clip_search, order)
     with one_thread():
-        for block in column_blocks(weight.shape[1], format):
-            run_all(partial(_Sweep.enter, block=block), parts)
-            if density is not None:
-                _choose(parts, block, density)
-            run_all(partial(_Sweep.sweep, block=block), parts)
-        return _joined([part.result() for part in parts])
+        for block in sweeps.blocks:
+            run_all(partial(_Sweep.enter, block=block), sweeps.parts)
+            if isinstance(keep, float):
+                _choose(sweeps.parts, block, sweeps.kept_in(block))
+            run_all(partial(_Sweep.sweep, block=block), sweeps.parts)
+        return _joined([part.result() for part in sweeps.parts])
 
 
-def _choose(parts: Sequence["_Sweep"], block: range, density: float) -> None:
-    """Keep the weights of a block, of all neurons, whose loss would cost most; of equal ones the first columns, then
-    the first neurons."""
+def _choose(parts: Sequence["_Sweep"], block: range, count: int) -> None:
+    """Keep the `count` weights of a block, of all neurons, whose loss would cost most; of equal ones the first columns,
+    then the first neurons."""
     every = torch.cat([part.updated for part in parts], 1)
     scores = every.abs() * parts[0].factor.diagonal()[block.start : block.stop].unsqueeze(1)
-    masks = keep_largest(scores.view(1, -1), kept_in_block(density, every.shape[1], block)).view(every.shape)
+    masks = keep_largest(scores.view(1, -1), count).view(every.shape)
     for part, mask in zip(parts, masks.split(NEURONS, 1), strict=True):
         assert part.mask is not None
         part.mask[block.start : block.stop] = mask
@@ -101,25 +101,78 @@ def kept_in_block(density: float, rows: int, block: range) -> int:
     return round(density * rows * block.stop) - round(density * rows * block.start)
 
 
-class _Sweep:
-    """Some neurons' state, [inputs, neurons]: final values so far, what was lost by them, what is kept; and the columns
-    of the block that was entered last, as they are best when all before them are done."""
+def expected_mask(weight: Tensor, costs: Tensor, density: float) -> Tensor:
+    """bool [neurons, inputs]: the weights that would be kept if none had changed when its column is reached.
+
+    costs: [inputs], what a squared error counts at each.
+    """
+    scores = weight.abs() * costs.sqrt()
+    return keep_largest(scores.view(1, -1), round(density * weight.numel())).view(weight.shape)
+
+
+class _Sweeps:
+    """A layer's neurons, some of them a part, and the blocks of columns that are swept together."""
 
     def __init__(
-        self, weight: Tensor, factor: Tensor, mask: Tensor | None, format: WeightFormat | None, clip: bool
+        self,
+        weight: Tensor,
+        factor: Tensor,
+        keep: Tensor | float | None,
+        format: WeightFormat | None,
+        clip: bool,
+        order: Tensor | None,
     ) -> None:
-        self.weight, self.factor = weight.T.contiguous(), factor
-        self.mask = None if mask is None else mask.T.contiguous()
+        inputs = weight.shape[1]
+        self.blocks = column_blocks(inputs, format if order is None else None)
+        self.order = torch.arange(inputs, device=weight.device) if order is None else order
+        self.keep, self.neurons = keep, len(weight)
+        costs = torch.empty(inputs).to(factor).scatter_(0, self.order, factor.diagonal().square())
+        sparse = keep is not None
+        mask = keep if isinstance(keep, Tensor) else None
+        if isinstance(keep, float) and order is not None:
+            mask = expected_mask(weight, costs, keep)
+        self.expected = mask
+
+        def grids(rows: slice) -> Grids | None:
+            if format is None:
+                return None
+            if order is None:
+                return GridsOnTheWay(inputs, format, clip, sparse)
+            return GridsBeforehand(weight[rows], costs, None if mask is None else mask[rows], format, clip)
+
+        masks = mask if not isinstance(keep, float) else torch.ones_like(weight, dtype=torch.bool)
+        self.parts = [
+            _Sweep(weight[rows], factor, None if masks is None else masks[rows], self.order, grids(rows))
+            for rows in panels(len(weight), NEURONS)
+        ]
+
+    def kept_in(self, block: range) -> int:
+        """Weights of a block to keep where they are chosen on the way."""
+        assert isinstance(self.keep, float)
+        if self.expected is None:
+            return kept_in_block(self.keep, self.neurons, block)
+        return int(self.expected[:, self.order[block.start : block.stop]].sum())
+
+
+class _Sweep:
+    """Some neurons' state, [inputs, neurons] in the order of the sweep: final values so far, what was lost by them,
+    what is kept; and the columns of the block that was entered last, as they are best when all before them are done."""
+
+    def __init__(self, weight: Tensor, factor: Tensor, mask: Tensor | None, order: Tensor, grids: Grids | None) -> None:
+        self.weight, self.factor, self.order, self.grids = weight.T[order], factor, order, grids
+        self.inputs = order.tolist()
+        self.mask = None if mask is None else mask.T[order]
         self.values = torch.zeros_like(self.weight)
         self.updated = self.weight[:0]
         self.lost = torch.zeros_like(self.weight)  # D: the weights as they came less their final values
-        self.columns = None if format is None else _Columns(weight.shape[1], format, clip, self.mask is not None)
 
     def result(self) -> Swept:
-        values = self.values.T.contiguous()
-        del self.weight, self.values, self.lost, self.updated  # codes take memory too
-        mask = None if self.mask is None else self.mask.T.contiguous()
-        return Swept(values, mask, None if self.columns is None else self.columns.quantized(values))
+        del self.weight, self.lost, self.updated  # codes take memory too
+        place = self.order.argsort()
+        values = self.values[place].T.contiguous()
+        del self.values
+        mask = None if self.mask is None else self.mask[place].T.contiguous()
+        return Swept(values, mask, None if self.grids is None else self.grids.quantized(values))
 
     def enter(self, block: range) -> None:
         self.updated = self._updated(slice(block.start, block.stop))
@@ -130,7 +183,7 @@ class _Sweep:
         inner = self.factor[span, span]
         inverse = torch.linalg.solve_triangular(inner, torch.eye(len(inner)).to(inner), upper=True)
         for i, column in enumerate(block):
-            if self.columns is not None and column % self.columns.size == 0:
+            if self.grids is not None and self.grids.begins(column):
                 self._enter_group(column, updated[i:], block)
             self.values[column] = value = self._value(column, updated[i])
             error = (updated[i] - value) / inverse[i, i]
@@ -146,43 +199,19 @@ class _Sweep:
         return (self.weight[span] + update).contiguous()  # the solver's result lies transposed
 
     def _enter_group(self, start: int, rest_of_block: Tensor, block: range) -> None:
-        assert self.columns is not None
-        span = slice(start, min(start + self.columns.size, len(self.weight)))
+        assert self.grids is not None
+        span = slice(start, min(start + self.grids.size, len(self.weight)))
         group = rest_of_block[: span.stop - start] if span.stop <= block.stop else self._updated(span)
         counts = self.factor.diagonal()[span].square().unsqueeze(1)
         if self.mask is not None:
             group, counts = self._masked(group, span), counts * self.mask[span]
-        self.columns.enter(group, counts)
+        self.grids.enter(group, counts)
 
     def _value(self, column: int, updated: Tensor) -> Tensor:
         """What the weights [neurons] of a column become."""
         pruned = self._masked(updated, column)
         # Again after rounding: a table need not have a zero, and the mask then says alone what is dropped.
-        return pruned if self.columns is None else self._masked(self.columns.round(pruned), column)
+        return pruned if self.grids is None else self._masked(self.grids.round(self.inputs[column], pruned), column)
 
     def _masked(self, columns: Tensor, index: int | slice) -> Tensor:
         return columns if self.mask is None else columns.masked_fill(~self.mask[index], 0)
-
-
-class _Columns:
-    """Rounds column by column, against the grid of the group entered last."""
-
-    def __init__(self, inputs: int, format: WeightFormat, clip_search: bool, sparse: bool) -> None:
-        self.format, self.size, self.clip_search, self.sparse = format, group_size(inputs, format), clip_search, sparse
-        self.grids: list[Grid] = []  # of each group, [neurons, 1, 1]
-        self.grid = Grid(format.element)  # of the last, [neurons]
-
-    def enter(self, group: Tensor, counts: Tensor) -> None:
-        """Choose the grid of a group from its weights [columns, neurons] and what their errors count."""
-        group, counts = (per_column.T.contiguous().unsqueeze(1) for per_column in (group, counts))
-        grid, _ = search(group, counts, self.format, self.clip_search, sparse=self.sparse)
-        self.grids.append(grid)
-        self.grid = per_stored(grid, Tensor.flatten)
-
-    def round(self, weights: Tensor) -> Tensor:
-        """The numbers nearest to a column of weights [neurons]."""
-        return self.grid.round(weights)
-
-    def quantized(self, values: Tensor) -> Quantized:
-        """Rounded values [neurons, inputs] as codes."""
-        return quantized_groups(concatenated(self.grids, 1), grouped(values, self.format), values.shape[1])

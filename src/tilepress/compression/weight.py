@@ -9,12 +9,14 @@ from torch import Tensor
 
 from ..formats import Quantized, WeightFormat, dequantize
 from ..formats.tensors import check_weight
+from .asymmetric import aimed
 from .clipping import rtn, stacked
 from .grid import row_spans
-from .hessian import upper_factor
+from .hessian import activation_order, upper_factor
 from .learned import learned_clip
 from .plan import WeightPlan
 from .prune import magnitude_mask, wanda_mask
+from .refit import refit
 from .source_grid import find_grid
 from .statistics import InputStatistics
 from .sweep import sweep
@@ -47,7 +49,8 @@ def compress_weight(weight: Tensor, plan: WeightPlan, statistics: InputStatistic
     dropped: see `source_grid`.
 
     Statistics that a plan does not need still help: clipping weighs errors by the norms of the inputs. The result is
-    the same bits with any number of torch's threads.
+    the same bits with any number of torch's threads. Where the plan's target is dense, `error` is of the outputs that
+    are aimed for, see `asymmetric`.
     """
     weight = check_weight(weight).detach()
     if not all(bool(torch.isfinite(weight[span]).all()) for span in row_spans(weight)):
@@ -59,6 +62,9 @@ def compress_weight(weight: Tensor, plan: WeightPlan, statistics: InputStatistic
         if grid is not None:
             result = CompressedWeight(grid.quantized, None, math.nan, grid.error)
             return replace(result, error=_error(weight, result, plan.format, statistics))
+        if plan.needs_drift:
+            assert statistics is not None
+            weight = _aimed(weight, statistics)
         spans = row_spans(weight) if plan.rows_are_independent else [slice(None)]
         parts = [_compress(weight[span].to(torch.float32), plan, statistics) for span in spans]
         result = CompressedWeight(*_joined(parts), math.nan)
@@ -113,18 +119,36 @@ def _joined(parts: Sequence[tuple[Quantized, Tensor | None]]) -> tuple[Quantized
 def _compress(weight: Tensor, plan: WeightPlan, statistics: InputStatistics | None) -> tuple[Quantized, Tensor | None]:
     hessian = statistics.hessian.to(weight.device) if statistics is not None and plan.needs_hessian else None
     keep = _keep(weight, plan, statistics)
+    if hessian is not None and plan.quantize == "gptq" and (keep is None or not plan.refit):
+        return _rounded(weight, plan, hessian, keep)
+    pruned, mask = _prune(weight, plan, hessian, keep)
     if plan.quantize == "gptq":
         assert hessian is not None
-        swept = sweep(weight, upper_factor(hessian), keep=keep, format=plan.format, clip_search=plan.clip_search)
-        assert swept.quantized is not None
-        return swept.quantized, swept.mask
-    pruned, mask = _prune(weight, keep, hessian)
+        return _rounded(pruned, plan, hessian, mask)
     if plan.quantize == "learned-clip":
         assert hessian is not None
         clip_search = plan.clip_search
         return learned_clip(pruned, plan.format, hessian, target=weight, mask=mask, clip_search=clip_search), mask
     importance = None if statistics is None else statistics.norms.to(weight.device).square()
     return rtn(pruned, plan.format, mask=mask, importance=importance, clip_search=plan.clip_search), mask
+
+
+def _rounded(
+    weight: Tensor, plan: WeightPlan, hessian: Tensor, keep: Tensor | float | None
+) -> tuple[Quantized, Tensor | None]:
+    """GPTQ. Where weights are dropped, columns come as the inputs do: no other order was better at both."""
+    by_activation = plan.column_order == "activation" and keep is None
+    order = activation_order(hessian) if by_activation else None
+    factor = upper_factor(hessian, order)
+    swept = sweep(weight, factor, keep=keep, format=plan.format, clip_search=plan.clip_search, order=order)
+    assert swept.quantized is not None
+    return swept.quantized, swept.mask
+
+
+def _aimed(weight: Tensor, statistics: InputStatistics) -> Tensor:
+    assert statistics.drift is not None
+    hessian, drift = (matrix.to(weight.device) for matrix in (statistics.hessian, statistics.drift))
+    return aimed(weight.to(torch.float32), upper_factor(hessian), drift)
 
 
 def _keep(weight: Tensor, plan: WeightPlan, statistics: InputStatistics | None) -> Tensor | float | None:
@@ -139,13 +163,22 @@ def _keep(weight: Tensor, plan: WeightPlan, statistics: InputStatistics | None) 
     return float(plan.density)
 
 
-def _prune(weight: Tensor, keep: Tensor | float | None, hessian: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """The weights with zeros where dropped, and the mask of those kept."""
+def _prune(
+    weight: Tensor, plan: WeightPlan, hessian: Tensor | None, keep: Tensor | float | None
+) -> tuple[Tensor, Tensor | None]:
+    """The weights with zeros where dropped, and the mask of those kept; fitted anew where there is a Hessian."""
+    if keep is None:
+        return weight, None
     if isinstance(keep, float):
         assert hessian is not None
-        swept = sweep(weight, upper_factor(hessian), keep=keep)
-        return swept.values, swept.mask
-    return weight if keep is None else weight.masked_fill(~keep, 0), keep
+        # Weak inputs first: most of what is dropped is theirs, and all others are left to make up for it.
+        order = activation_order(hessian).flip(0) if plan.column_order == "activation" else None
+        swept = sweep(weight, upper_factor(hessian, order), keep=keep, order=order)
+        assert swept.mask is not None
+        pruned, mask = swept.values, swept.mask
+    else:
+        pruned, mask = weight.masked_fill(~keep, 0), keep
+    return (pruned if hessian is None or not plan.refit else refit(weight, mask, hessian, pruned)), mask
 
 
 def _output_power(weight: Tensor, statistics: InputStatistics | None) -> float:

@@ -1,6 +1,5 @@
-"""What the layers of a model see when it reads the calibration text: inputs of blocks, and statistics of them."""
+"""What the blocks of a model see when it reads the calibration text, and how the model runs them."""
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import copy
@@ -12,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
-from ..compression import InputStatistics
 from ..compression.threads import in_order
 
 GROUP = 8  # windows whose calls are looked up before any of them is computed
@@ -120,7 +118,7 @@ class Chain:
 
         with ExitStack() as stack:
             for block in self.blocks[:count]:
-                stack.enter_context(_hook(block.register_forward_pre_hook(note, with_kwargs=True)))
+                stack.enter_context(hooked(block.register_forward_pre_hook(note, with_kwargs=True)))
             stack.enter_context(_forwards(self.blocks[:count], self.hand_on))
             _run(self.model, window)
         return calls
@@ -170,9 +168,9 @@ def _first_chain(model: nn.Module, blocks: Sequence[nn.Module], tokens: Tensor) 
 
     with ExitStack() as stack:
         for block in blocks:
-            stack.enter_context(_hook(block.register_forward_pre_hook(note, with_kwargs=True)))
-        stack.enter_context(_hook(blocks[0].register_forward_hook(keep)))
-        stack.enter_context(_hook(blocks[-1].register_forward_hook(_stop)))
+            stack.enter_context(hooked(block.register_forward_pre_hook(note, with_kwargs=True)))
+        stack.enter_context(hooked(blocks[0].register_forward_hook(keep)))
+        stack.enter_context(hooked(blocks[-1].register_forward_hook(_stop)))
         stack.enter_context(_forwards(blocks[1:], hand_on))
         stack.enter_context(in_float32(blocks[0]))
         _run(model, tokens)
@@ -203,95 +201,9 @@ def first_inputs(model: nn.Module, first: nn.Module, windows: Tensor) -> Iterato
         raise _Enough
 
     for window in windows:
-        with _hook(first.register_forward_pre_hook(catch, with_kwargs=True)):
+        with hooked(first.register_forward_pre_hook(catch, with_kwargs=True)):
             _run(model, window)
         yield caught.pop()
-
-
-def statistics_of(
-    layers: Mapping[str, nn.Linear],
-    runs: Iterable[Callable[[], Any]],
-    hessian: bool,
-    *,
-    each: Callable[..., Iterable[list[tuple[str, Tensor]]]] = in_order,
-) -> dict[str, InputStatistics]:
-    """What `layers` are given in all of `runs`; layers that are given the very same tensor share their statistics.
-
-    each: `map` for runs that cannot be side by side.
-    """
-    statistics: dict[str, InputStatistics] = {}
-    leaders: dict[str, str] = {}
-    watch = _Watch()
-    with ExitStack() as stack:
-        for name, layer in layers.items():
-            stack.enter_context(_hook(layer.register_forward_pre_hook(watch.hook(name))))
-        for inputs in each(watch.inputs_of, runs):
-            fresh: list[tuple[str, Tensor]] = []
-            for name, x in inputs:
-                if name not in leaders:
-                    leaders[name] = next((earlier for earlier, tensor in fresh if tensor is x), name)
-                    fresh.append((name, x))
-                if leaders[name] == name:
-                    _add(statistics.setdefault(name, InputStatistics(layers[name].in_features, hessian)), name, x)
-    return {name: statistics[leader] for name, leader in leaders.items()}
-
-
-def paired_inputs(
-    layers: Mapping[str, nn.Linear],
-    pairs: Iterable[tuple[Callable[[], Any], Callable[[], Any]]],
-    *,
-    each: Callable[..., Iterable[list[tuple[str, Tensor, Tensor | None]]]] = in_order,
-) -> Iterator[list[tuple[str, Tensor, Tensor | None]]]:
-    """What `layers` are given by each pair of runs, of a block in the compressed stream and in the dense one: name,
-    input there, input here. None where no token reaches the layer in the dense stream, or others do, as with experts.
-    """
-    watch = _Watch()
-    with ExitStack() as stack:
-        for name, layer in layers.items():
-            stack.enter_context(_hook(layer.register_forward_pre_hook(watch.hook(name))))
-        yield from each(watch.pairs_of, pairs)
-
-
-class _Watch:
-    """Copies of what layers are given, apart for each thread that runs them. Copies, since a model may go on to change
-    the tensor in place."""
-
-    def __init__(self) -> None:
-        self._here = threading.local()
-
-    def hook(self, name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
-        def look(_: nn.Module, arguments: tuple[Tensor, ...]) -> None:
-            x, copies = arguments[0], self._here.copies
-            mine = next((copied for tensor, copied in copies if tensor is x), None)
-            if mine is None:
-                mine = x.detach().clone()
-                copies.append((x, mine))
-            self._here.inputs.append((name, mine))
-
-        return look
-
-    def inputs_of(self, run: Callable[[], Any]) -> list[tuple[str, Tensor]]:
-        """Name and input of each layer in the order in which they run; one tensor for layers that share it."""
-        self._here.copies, self._here.inputs = [], []
-        run()
-        self._here.copies = []
-        inputs: list[tuple[str, Tensor]] = self._here.inputs
-        return inputs
-
-    def pairs_of(self, runs: tuple[Callable[[], Any], Callable[[], Any]]) -> list[tuple[str, Tensor, Tensor | None]]:
-        """Name and input of each layer in the first run, with its input in the second."""
-        compressed, dense = self.inputs_of(runs[0]), dict(self.inputs_of(runs[1]))
-        return [
-            (name, x, y if (y := dense.get(name)) is not None and y.shape == x.shape else None)
-            for name, x in compressed
-        ]
-
-
-def _add(statistics: InputStatistics, name: str, x: Tensor) -> None:
-    try:
-        statistics.add(x)
-    except ValueError as error:
-        raise CalibrationError(f"{name}: {error}") from error
 
 
 def run_around(
@@ -309,7 +221,7 @@ def run_around(
             stack.enter_context(_forwards(chain.blocks[:-1], chain.hand_on))
             stack.enter_context(_forwards(chain.blocks[-1:], hand_out))
         if output is not None:
-            stack.enter_context(_hook(output.register_forward_pre_hook(_stop)))
+            stack.enter_context(hooked(output.register_forward_pre_hook(_stop)))
         _run(model, window)
 
 
@@ -393,7 +305,8 @@ def _tail(output: Any) -> tuple[Any, ...] | None:
 
 
 @contextmanager
-def _hook(handle: Any) -> Iterator[None]:
+def hooked(handle: Any) -> Iterator[None]:
+    """The hook that `handle` removes at the end."""
     try:
         yield
     finally:

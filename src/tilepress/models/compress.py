@@ -20,9 +20,10 @@ from ..formats.kv import parse_kv
 from ..nn import PackedEmbedding, PackedLinear
 from ..tiles import PackedMatrix, pack_codes
 from .blocks import REST, find_blocks, input_embedding, is_tied, linear_layers, output_layer
-from .calibration import in_float32, run_around, statistics_of, token_windows
+from .calibration import in_float32, run_around, token_windows
 from .checksums import SUMS
 from .hidden_states import HiddenStates
+from .layer_inputs import statistics_of
 from .left_dense import Dense, left_dense
 from .precision import Evaluations, Judge, Precision, find_precision
 from .recipe import KEEP, Recipe, read_recipe, takes_integers
@@ -36,7 +37,7 @@ from .registration import (
 )
 from .smoothing import SEQUENCES, check_smoothing, smooth_block
 from .source_format import sample_layer, with_source_format
-from .storage import Layer, MemoryStorage, Storage
+from .storage import Layer, MemoryStorage, Storage, Stream
 from .tensor_types import classify, layer_activations, products
 from .texts import calibration_text
 
@@ -160,6 +161,7 @@ class Compression:
             check_smoothing(model)
         self.model, self.recipe, self.storage = model, recipe, storage
         self.windows = windows if recipe.needs_calibration else None
+        self._statistics = partial(statistics_of, hessian=recipe.needs_hessian, drift=recipe.needs_drift)
         self.blocks = find_blocks(model)
         self.output = output_layer(model)
         self.activations = layer_activations(model, recipe.activations.format, recipe.activations.types)
@@ -205,8 +207,9 @@ class Compression:
                 hidden.hand_on(stage, "dense")
             if self.recipe.folds_scales:
                 self._smooth(stage, hidden)
-            runs = hidden.runs(stage)
-            statistics = statistics_of(layers, runs, self.recipe.needs_hessian, each=hidden.chain.each)
+            dense_runs = hidden.runs(stage, "dense") if self.recipe.needs_drift else None
+            runs, each = hidden.runs(stage), hidden.chain.each
+            statistics = self._statistics(layers, runs, dense_runs=dense_runs, each=each)
             packed = self._pack(layers, types, statistics)
             hidden.hand_on(stage)
         return packed
@@ -223,8 +226,10 @@ class Compression:
         types = {name: layer.weight.dtype for name, layer in layers.items()}
         statistics: dict[str, InputStatistics] = {}
         if self.windows is not None and layers:
-            runs = self._rest_runs(self.windows)  # which put forwards into the model's own modules
-            statistics = statistics_of(layers, runs, self.recipe.needs_hessian, each=map)
+            # Runs put forwards into the model's own modules, so that one comes after another.
+            runs = self._rest_runs(self.windows)
+            dense_runs = self._rest_runs(self.windows, "dense") if self.recipe.needs_drift else None
+            statistics = self._statistics(layers, runs, dense_runs=dense_runs, each=map)
         if self.unties:
             _untie(self.model)
         return [*self._pack(layers, types, statistics), *self._pack_embedding()]
@@ -239,10 +244,10 @@ class Compression:
         pack_embedding(self.model, name, matrix, self.tied, activations)
         return [replace(layer, tied=self.tied)]
 
-    def _rest_runs(self, windows: Tensor) -> Iterable[Callable[[], None]]:
+    def _rest_runs(self, windows: Tensor, stream: Stream = "compressed") -> Iterable[Callable[[], None]]:
         output = None if self.output is None else self.model.get_submodule(self.output)
         if self.hidden_states is not None:
-            return self.hidden_states.runs_around(output)
+            return self.hidden_states.runs_around(output, stream)
         return (partial(run_around, self.model, None, output, window, None) for window in windows)
 
     def _pack(

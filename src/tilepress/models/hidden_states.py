@@ -55,9 +55,9 @@ class HiddenStates:
             self._states[stream][slot] = state
         return self._hidden(following, stream)
 
-    def runs_around(self, output: nn.Module | None) -> Iterator[Callable[[], None]]:
+    def runs_around(self, output: nn.Module | None, stream: Stream = "compressed") -> Iterator[Callable[[], None]]:
         """The model without its blocks on each window, to the inputs of its layer `output`."""
-        for window, final in zip(self.windows, self._hidden(REST), strict=True):
+        for window, final in zip(self.windows, self._hidden(REST, stream), strict=True):
             yield partial(run_around, self._model, self.chain, output, window, final)
 
     def _hidden(self, stage: str, stream: Stream = "compressed", shape: tuple[int, ...] = ()) -> Tensor:

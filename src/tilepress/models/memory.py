@@ -3,9 +3,10 @@
 The working set is what must be in memory for the largest piece of work. Without calibration that is one linear layer:
 its weights in float32. With calibration it is a decoder layer, since its linear layers are given their inputs in one
 run (or all that lies outside the decoder layers): their weights in float32, a Hessian in float32 for each size of
-input where the recipe needs them, and the calibration inputs of that layer, twice where the dense stream is kept, too;
-where scales of keys are learned, the scores of one sequence, too, each of which takes part four times. The embedding is
-a piece of its own: its weights in float32. Three times: what comes in, what goes out, and what is between.
+input where the recipe needs them (and a matrix as large where targets are the dense model's), and the calibration
+inputs of that layer, twice where the dense stream is kept, too; where scales of keys are learned, the scores of one
+sequence, too, each of which takes part four times. The embedding is a piece of its own: its weights in float32. Three
+times: what comes in, what goes out, and what is between.
 """
 
 from torch import nn
@@ -47,7 +48,7 @@ def _stages(model: nn.Module, recipe: Recipe) -> list[list[nn.Linear]]:
 def _calibrated(layers: list[nn.Linear], recipe: Recipe) -> int:
     sizes = {layer.in_features for layer in layers}
     tokens = recipe.calibration.sequences * recipe.calibration.length
-    hessians = sum(size**2 for size in sizes) if recipe.needs_hessian else 0
+    hessians = sum(size**2 for size in sizes) * (recipe.needs_hessian + recipe.needs_drift)
     streams = 2 if recipe.needs_dense_stream else 1
     return sum(map(_weights, layers)) + FLOAT32 * (hessians + streams * tokens * min(sizes))
 

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from .._bounded import UnreadableError, read_bounded_text
 from ..compression import WeightPlan
-from ..compression.plan import Prune, Quantize
+from ..compression.plan import ColumnOrder, Prune, Quantize, Target
 from ..compression.prune import PruneScope
 from ..formats import AndaSearch, Integer, WeightFormat, parse_activations, parse_weight
 from ..formats.kv import Smoothing, is_folded, parse_kv
@@ -77,7 +77,8 @@ class Override(_Section):
 
 
 class Weights(_Section):
-    """How weights are stored, which are not zero (`density`, 1 is all) and how codes are chosen.
+    """How weights are stored, which are not zero (`density`, 1 is all) and how codes are chosen; see
+    `compression.WeightPlan`.
 
     embedding: format of the table of token embeddings, or keep; its weights are rounded to nearest, and none is
     dropped. lm_head, the layer that gives logits: keep, compress like all other layers, or a format of its own. Where
@@ -89,6 +90,10 @@ class Weights(_Section):
     prune: Prune = "magnitude"
     prune_scope: PruneScope = "row"
     quantize: Quantize = "rtn"
+    clip_search: bool = True
+    column_order: ColumnOrder = "activation"
+    refit: bool = True
+    target: Target = "layer"
     embedding: Annotated[str, AfterValidator(_format_or_keep)] = "int8:row"
     lm_head: Annotated[str, AfterValidator(_format_or_word)] = KEEP
     override: tuple[Override, ...] = ()
@@ -143,6 +148,11 @@ class Recipe(_Section):
     @model_validator(mode="after")
     def _is_possible(self) -> "Recipe":
         _refuse_float_weights_under_integers(self)
+        if self.weights.target == "dense" and not self.needs_drift:
+            raise ValueError(
+                'weights.target "dense" goes with a method that makes up for errors: quantize gptq or learned-clip, or '
+                "prune sparsegpt and a density below 1"
+            )
         if self.looks_at_text and not self.calibration.sequences:
             raise ValueError(
                 f"{self.looking} looks at calibration inputs, and calibration.sequences is 0: set it to 128, say"
@@ -183,7 +193,12 @@ class Recipe(_Section):
     @property
     def needs_dense_stream(self) -> bool:
         """Whether a method aims for what the model gave before it was compressed; see `hidden_states`."""
-        return False  # of the methods that there are, none does
+        return self.needs_drift
+
+    @property
+    def needs_drift(self) -> bool:
+        """Whether layers' inputs are compared with those in the dense model."""
+        return any(plan.needs_drift for plan in self._plans)
 
     @property
     def _plans(self) -> list[WeightPlan]:
@@ -221,7 +236,8 @@ class Recipe(_Section):
         format, density = weights.format, weights.density
         for override in overrides:
             format, density = override.format or format, override.density or density
-        return WeightPlan(parse_weight(format), density, weights.prune, weights.prune_scope, weights.quantize)
+        methods = ("prune", "prune_scope", "quantize", "clip_search", "column_order", "refit", "target")
+        return WeightPlan(parse_weight(format), density, **{method: getattr(weights, method) for method in methods})
 
 
 def read_recipe(source: "Recipe | Mapping[str, Any] | str | Path") -> Recipe:

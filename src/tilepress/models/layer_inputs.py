@@ -1,0 +1,102 @@
+"""Statistics of what linear layers are given, in the compressed stream and beside it in the dense one."""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..compression import InputStatistics
+from ..compression.threads import in_order
+from .calibration import CalibrationError, hooked
+
+# Of a layer: its name, what it is given in the compressed stream, and in the dense one; None where no token reaches the
+# layer there, or others do, as with experts.
+Input = tuple[str, Tensor, Tensor | None]
+
+
+def statistics_of(
+    layers: Mapping[str, nn.Linear],
+    runs: Iterable[Callable[[], Any]],
+    hessian: bool,
+    *,
+    dense_runs: Iterable[Callable[[], Any]] | None = None,
+    drift: bool = False,
+    each: Callable[..., Iterable[list[Input]]] = in_order,
+) -> dict[str, InputStatistics]:
+    """What `layers` are given in all of `runs`; layers that are given the very same tensor share their statistics.
+
+    dense_runs: the same in the dense stream, if `drift` is to be gathered; without them it is none.
+    each: `map` for runs that cannot be side by side.
+    """
+    statistics: dict[str, InputStatistics] = {}
+    leaders: dict[str, str] = {}
+    pairs = ((run, None) for run in runs) if dense_runs is None else zip(runs, dense_runs, strict=True)
+    for inputs in paired_inputs(layers, pairs, each=each):
+        fresh: list[tuple[str, Tensor]] = []
+        for name, x, dense in inputs:
+            if name not in leaders:
+                leaders[name] = next((earlier for earlier, tensor in fresh if tensor is x), name)
+                fresh.append((name, x))
+            if leaders[name] == name:
+                if name not in statistics:
+                    statistics[name] = InputStatistics(layers[name].in_features, hessian, drift=drift)
+                _add(statistics[name], name, x, dense)
+    return {name: statistics[leader] for name, leader in leaders.items()}
+
+
+def paired_inputs(
+    layers: Mapping[str, nn.Linear],
+    pairs: Iterable[tuple[Callable[[], Any], Callable[[], Any] | None]],
+    *,
+    each: Callable[..., Iterable[list[Input]]] = in_order,
+) -> Iterator[list[Input]]:
+    """What `layers` are given by each pair of runs, of a block in the compressed stream and in the dense one."""
+    watch = _Watch()
+    with ExitStack() as stack:
+        for name, layer in layers.items():
+            stack.enter_context(hooked(layer.register_forward_pre_hook(watch.hook(name))))
+        yield from each(watch.pairs_of, pairs)
+
+
+class _Watch:
+    """Copies of what layers are given, apart for each thread that runs them. Copies, since a model may go on to change
+    the tensor in place."""
+
+    def __init__(self) -> None:
+        self._here = threading.local()
+
+    def hook(self, name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+        def look(_: nn.Module, arguments: tuple[Tensor, ...]) -> None:
+            x, copies = arguments[0], self._here.copies
+            mine = next((copied for tensor, copied in copies if tensor is x), None)
+            if mine is None:
+                mine = x.detach().clone()
+                copies.append((x, mine))
+            self._here.inputs.append((name, mine))
+
+        return look
+
+    def inputs_of(self, run: Callable[[], Any]) -> list[tuple[str, Tensor]]:
+        """Name and input of each layer in the order in which they run; one tensor for layers that share it."""
+        self._here.copies, self._here.inputs = [], []
+        run()
+        self._here.copies = []
+        inputs: list[tuple[str, Tensor]] = self._here.inputs
+        return inputs
+
+    def pairs_of(self, runs: tuple[Callable[[], Any], Callable[[], Any] | None]) -> list[Input]:
+        """Name and input of each layer in the first run, with its input in the second."""
+        compressed, dense = self.inputs_of(runs[0]), {} if runs[1] is None else dict(self.inputs_of(runs[1]))
+        return [
+            (name, x, y if (y := dense.get(name)) is not None and y.shape == x.shape else None)
+            for name, x in compressed
+        ]
+
+
+def _add(statistics: InputStatistics, name: str, x: Tensor, dense: Tensor | None) -> None:
+    try:
+        statistics.add(x, dense)
+    except ValueError as error:
+        raise CalibrationError(f"{name}: {error}") from error
