@@ -54,25 +54,34 @@ def assert_refused(folder, text, **allowed):
 
 FP8 = {
     "fp8": (".weight_scale_inv", True, {"quant_method": "fp8", "weight_block_size": [128, 128]}),
-    "compressed-tensors": (".weight_scale", False, {"quant_method": "compressed-tensors", "format": "float-quantized"}),
+    "compressed-tensors": (
+        ".weight_scale",
+        False,
+        {
+            "quant_method": "compressed-tensors",
+            "config_groups": {"group_0": {"targets": ["Linear"], "weights": {"num_bits": 8, "strategy": "tensor"}}},
+        },
+    ),
 }
 
 
 @pytest.mark.parametrize("method", FP8)
-def test_fp8_checkpoints(folder, method):
+def test_fp8_checkpoints(folder, method, tmp_path):
+    """Packed with their scales, not loaded without."""
     scale, block, config = FP8[method]
     rewrite(folder, lambda tensors: to_fp8(tensors, scale, block))
     edit(folder / "config.json", quantization_config=config)
-    assert_refused(
-        folder, f"model is quantised already, by {method}, and its scales would be lost: give the model that"
-    )
+    with pytest.raises(ModelUnavailableError, match=f"is quantised already, by {method}, and has to be packed first"):
+        load_model(str(folder))
+    outcome = compress_folder(str(folder), tmp_path / "packed", {})
+    assert len(outcome.layers) == 21 and not any(layer.error for layer in outcome.layers)
     edit(folder / "config.json", quantization_config=None)
     first = f"model.layers.0.mlp.down_proj{scale}"
     assert_refused(folder, f"has 21 tensors that LlamaForCausalLM does not use, {re.escape(first)} among them: give a")
     assert_refused(folder, "has 21 tensors that LlamaForCausalLM does not use", text_only=True)
 
 
-@pytest.mark.parametrize(("stated", "method"), [({"quant_method": "gptq"}, "gptq"), ({"bits": 4}, "an unknown method")])
+@pytest.mark.parametrize(("stated", "method"), [({"quant_method": "aqlm"}, "aqlm"), ({"bits": 4}, "an unknown method")])
 def test_weights_quantised_by_others(folder, stated, method):
     edit(folder / "config.json", quantization_config=stated)
     assert_refused(folder, f"is quantised already, by {method}, and")

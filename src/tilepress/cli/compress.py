@@ -72,8 +72,9 @@ def compress(
 
     Interrupted, the same command goes on from the last finished block. Without a recipe and options weights become
     int4:g32, and token embeddings int8:row, rounded to nearest. Weights that come on a grid that the format holds, as
-    uint4:g32 holds that of a GGUF file in Q4_0 or Q4_1, are taken as they are. The end of the table names the layers
-    whose output lost most: the error is the lost share of its power.
+    uint4:g32 holds that of a GGUF file in Q4_0 or Q4_1, are taken as they are; so are those that another tool has
+    quantised (GPTQ, AWQ, compressed-tensors, FP8, NF4 …) where no other weights are asked for. The end of the table
+    names the layers whose output lost most: the error is the lost share of its power.
 
     Example: tilepress compress smollm2-135m -o small --weights int4:g32 --density 0.5 --prune wanda --acts int8
     """
@@ -168,6 +169,8 @@ def _record(recorder: Recorder, outcome: "Outcome") -> None:
         recorder.add("layer_error", layer.error, layer=layer.name)
         if layer.grid_error is not None:
             recorder.add("source_grid_error", layer.grid_error, "step", layer=layer.name)
+        if layer.rounding:
+            recorder.add("rounded_again", layer.rounding, layer=layer.name)
     for dense in outcome.dense:
         recorder.add("left_dense", dense.why, layer=dense.name)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .embedded import ModelUnavailableError
+from .quantized import METHODS
 from .registration import METHOD
 
 # Buffers that old checkpoints hold and models compute by themselves.
@@ -38,14 +39,24 @@ def refuse_foreign_format(folder: Path, config: Any) -> None:
     for part in (config, config.get_text_config()):
         method = _method(getattr(part, "quantization_config", None))
         if method not in (None, METHOD):
-            raise ModelUnavailableError(
-                f"{folder} is quantised already, by {method}, and its scales would be lost: give the model that it was "
-                "made from"
-            )
+            raise ModelUnavailableError(f"{folder} is quantised already, by {method}, {_instead(method, folder)}")
     if getattr(config, "transformers_weights", None):
         raise ModelUnavailableError(f"{folder}/config.json names files of weights by itself: save the model again")
     if (folder / "adapter_config.json").exists():
         raise ModelUnavailableError(f"{folder} holds an adapter beside the model: merge them, and save that")
+
+
+def without_quantization(config: Any) -> None:
+    """Take from a config that another tool quantised the model."""
+    for part in (config, config.get_text_config()):
+        if hasattr(part, "quantization_config"):
+            del part.quantization_config
+
+
+def _instead(method: str, folder: Path) -> str:
+    if method in METHODS:
+        return f"and has to be packed first, with the codes and scales it has: tilepress compress {folder} -o OUT"
+    return "and its scales would be lost: give the model that it was made from"
 
 
 def refuse_code(name: object, error: Exception) -> None:

@@ -231,7 +231,7 @@ class Compression:
             dense_runs = self._rest_runs(self.windows, "dense") if self.recipe.needs_drift else None
             statistics = self._statistics(layers, runs, dense_runs=dense_runs, each=map)
         if self.unties:
-            _untie(self.model)
+            untie(self.model)
         return [*self._pack(layers, types, statistics), *self._pack_embedding()]
 
     def _pack_embedding(self) -> list[Layer]:
@@ -288,7 +288,7 @@ def _blind(plan: WeightPlan) -> WeightPlan:
     return replace(plan, prune="magnitude", quantize="rtn")
 
 
-def _untie(model: Any) -> None:
+def untie(model: Any) -> None:
     """The output layer gets weights of its own; the embedding keeps what both had."""
     model.config.tie_word_embeddings = False
     model.all_tied_weights_keys = {}

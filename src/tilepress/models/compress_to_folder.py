@@ -17,13 +17,17 @@ from .checkpoint_checks import Allowed
 from .checksums import can_be_listed
 from .compress import Compression, Progress, choose_mantissas, describe, read_windows, with_activations_of
 from .disk_storage import SEARCH, DiskStorage, refuse_foreign, refuse_nested
+from .embedded import ModelUnavailableError
+from .importing import Importing
 from .left_dense import Dense
 from .loading import Announce, is_compressed, load_model, load_tokenizer, model_folder, read_config, say
 from .precision import Evaluations, Precision
+from .quantized import BESIDE, QuantizedShards, is_readable, open_checkpoint
 from .recipe import Recipe, read_recipe
 from .registration import TilepressConfig, unpack_layers
 from .shards import INDEX, Shards
 from .source_format import sample_layer, with_source_format
+from .source_grid import announce_grids, with_source_grid
 from .storage import Layer
 from .streaming import StreamedModel
 
@@ -75,17 +79,20 @@ def compress_folder(
     folder = model_folder(name, announce, trust_remote_code=trust_remote_code)
     if is_compressed(folder):
         raise ValueError(f"{name} is compressed already: compress the model it was made from")
-    read_config(folder, allowed)
+    read_config(folder, allowed, dequantised=is_readable(folder))
     refuse_nested(out, folder)
     companions = _companions(folder, trust_remote_code)
     windows = read_windows(recipe, load_tokenizer(folder, allowed)) if recipe.looks_at_text else None
-    shards = Shards(folder)
+    shards = open_checkpoint(folder)
+    recipe = with_source_grid(recipe, name, shards, announce)
     model, source = _model(folder, shards, allowed, announce)
-    recipe = with_source_format(recipe, _sample(model, source), announce)
+    if recipe.weights.grid != "source":
+        recipe = with_source_format(recipe, _sample(model, source), announce)
     job = _job(folder, shards, recipe, windows)
     with closing(DiskStorage(out, job, model, source, companions)) as storage:
-        compression, precision = Compression(model, recipe, windows, storage), None
+        compression, precision = _work(model, recipe, windows, storage, source), None
         layers, dense = compression.run(progress), compression.dense
+        announce_grids(name, shards, recipe, layers, announce)
         written = storage.complete(_config(folder, compression, describe(layers, recipe, dense, name)))
         if recipe.activations.search is not None:
             assert windows is not None
@@ -98,6 +105,15 @@ def compress_folder(
     return Outcome(out, layers, shards.nbytes(), _weight_bytes(out), time.monotonic() - start, dense, precision)
 
 
+def _work(
+    model: nn.Module, recipe: Recipe, windows: Tensor | None, storage: DiskStorage, source: StreamedModel | None
+) -> "Compression | Importing":
+    if recipe.weights.grid != "source":
+        return Compression(model, recipe, windows, storage)
+    assert source is not None
+    return Importing(model, recipe, source.quantised_layers(), storage)
+
+
 def _model(
     folder: Path, shards: Shards, allowed: Allowed, announce: Announce
 ) -> tuple[nn.Module, StreamedModel | None]:
@@ -105,6 +121,11 @@ def _model(
     streamed = StreamedModel(folder, shards, allowed, announce)
     if streamed.complete:
         return streamed.model, streamed
+    if isinstance(shards, QuantizedShards):
+        raise ModelUnavailableError(
+            f"{folder} is quantised by {shards.method}, in tensors that are not laid out as transformers has the model "
+            "now (fused experts, say): give the model that it was made from"
+        )
     announce(f"the files of {folder} are not laid out as transformers has the model now: loading all of it")
     return load_model(str(folder), announce=announce, **asdict(allowed)).model, None
 
@@ -147,7 +168,7 @@ def _companions(folder: Path, with_code: bool) -> list[Path]:
     """The tokenizer's files, and whatever else is neither weights nor config; code only where that is trusted."""
     suffixes = COMPANIONS | ({".py"} if with_code else set())
     files = (path for path in sorted(folder.iterdir()) if path.is_file() and path.suffix in suffixes)
-    written = ("config.json", INDEX, SEARCH)
+    written = ("config.json", INDEX, SEARCH, *BESIDE)
     companions = [path for path in files if path.name not in written and can_be_listed(path.name)]
     for path in companions:
         _refuse_link_out(path)

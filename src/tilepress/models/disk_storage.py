@@ -30,6 +30,7 @@ from .blocks import REST, find_blocks, stage_state
 from .checksums import SUMS, digests_of, write_sums
 from .loading import is_compressed
 from .publish import LOCK, MODEL, OutputError, publish, recover, refuse_clashes
+from .quantized import SourceWeight
 from .registration import packed_modules, replace_layer
 from .shards import INDEX
 from .storage import Layer, Stream
@@ -81,6 +82,10 @@ class DiskStorage:
     def fetch(self, stage: str) -> None:
         if self._source is not None:
             self._source.fetch(stage_state(self._model, stage, self._blocks))
+
+    def source_weight(self, layer: str) -> SourceWeight | None:
+        """The layer's weight as another tool quantised it, if one did."""
+        return None if self._source is None else self._source.source_weight(layer)
 
     def release(self, stage: str) -> None:
         if self._source is None:

@@ -31,11 +31,11 @@ def left_dense(model: nn.Module, recipe: Recipe) -> list[Dense]:
         raise ValueError(_nothing(model, output))
     follows = recipe.weights.lm_head == COMPRESS
     recipe.check_overrides(packed if follows else packed - {output}, None if follows else output)
-    dense = _layers(model, packed | ({output} if ties else set()), output)
+    dense = dense_layers(model, packed | ({output} if ties else set()), output)
     return [*_odd_embedding(model, recipe), *dense]
 
 
-def _layers(model: nn.Module, packed: Collection[str | None], output: str | None) -> list[Dense]:
+def dense_layers(model: nn.Module, packed: Collection[str | None], output: str | None) -> list[Dense]:
     """The modules with matrices of their own, other than embeddings, that are not among the names `packed`."""
     dense = []
     for name, module in model.named_modules():

@@ -12,7 +12,14 @@ import torch
 from safetensors import SafetensorError
 
 from ..kernels import cpu_features
-from .checkpoint_checks import NOTHING, Allowed, refuse_code, refuse_foreign_format, refuse_unused
+from .checkpoint_checks import (
+    NOTHING,
+    Allowed,
+    refuse_code,
+    refuse_foreign_format,
+    refuse_unused,
+    without_quantization,
+)
 from .checksums import SUMS, check_sums, is_weights
 from .config_limits import check_config, check_described
 from .embedded import ModelUnavailableError, embedded_model_path, is_cached
@@ -71,8 +78,9 @@ def load_model(
     return LoadedModel(model.eval(), load_tokenizer(folder, allowed), name)
 
 
-def read_config(folder: Path, allowed: Allowed = NOTHING) -> Any:
-    """The config of the causal language model in `folder`; ModelUnavailableError if there is none."""
+def read_config(folder: Path, allowed: Allowed = NOTHING, *, dequantised: bool = False) -> Any:
+    """The config of the causal language model in `folder`; ModelUnavailableError if there is none. `dequantised`: what
+    another tool has quantised will be decoded, so the config is that of the model before."""
     from transformers import AutoConfig
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
@@ -90,6 +98,8 @@ def read_config(folder: Path, allowed: Allowed = NOTHING) -> Any:
             f"{folder} holds a {made_as or config.model_type} model, which does not write text token after token: "
             "give a causal language model"
         )
+    if dequantised:
+        without_quantization(config)
     refuse_foreign_format(folder, config)
     return config
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import tomli_w
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -20,6 +20,7 @@ from ..formats.kv import Smoothing, is_folded, parse_kv
 from .blocks import pattern
 from .tensor_types import LayerType
 
+Grid = Literal["new", "source"]
 KEEP, COMPRESS = "keep", "compress"
 LARGEST = 256_000  # bytes of a recipe; one with an override for each of 1,000 layers has 80,000
 MOST_DOTS = 32  # of a line
@@ -83,6 +84,7 @@ class Weights(_Section):
     embedding: format of the table of token embeddings, or keep; its weights are rounded to nearest, and none is
     dropped. lm_head, the layer that gives logits: keep, compress like all other layers, or a format of its own. Where
     a model has one weight for both, `keep` and the embedding's own format keep it so: packed once for both.
+    grid "source": with the codes and scales that another tool has chosen, see `importing`; no other key counts then.
     """
 
     format: FormatName = "int4:g32"
@@ -96,6 +98,7 @@ class Weights(_Section):
     target: Target = "layer"
     embedding: Annotated[str, AfterValidator(_format_or_keep)] = "int8:row"
     lm_head: Annotated[str, AfterValidator(_format_or_word)] = KEEP
+    grid: Grid = "new"
     override: tuple[Override, ...] = ()
 
 

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
@@ -14,22 +15,34 @@ from ..tiles.sealed import read_raw_header
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
+class Stored(NamedTuple):
+    """`type` as safetensors calls it: F32, BF16, I32 …"""
+
+    shape: tuple[int, ...]
+    type: str
+
+
 class Shards:
     """Name → tensor, as stored. A file is open only while something is read: pages of a mapped one count as memory."""
 
     def __init__(self, folder: Path) -> None:
         self.paths = _paths(folder)
-        contents = {path: _shapes(path) for path in self.paths}
-        self.shapes = {name: shape for shapes in contents.values() for name, shape in shapes.items()}
-        self._places = {name: path for path, shapes in contents.items() for name in shapes}
+        contents = {path: _stored(path) for path in self.paths}
+        self.stored = {name: one for stored in contents.values() for name, one in stored.items()}
+        self.shapes = {name: one.shape for name, one in self.stored.items()}
+        self._places = {name: path for path, stored in contents.items() for name in stored}
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
+        return iter(self.shapes)
 
     def __getitem__(self, name: str) -> Tensor:
         with safe_open(self._places[name], "pt") as file:
             tensor: Tensor = file.get_tensor(name)
             return tensor.clone()  # not the file's own pages, which change when somebody writes to it
+
+    def names_in(self, path: Path) -> list[str]:
+        """The tensors of one of the files, in the file's order."""
+        return [name for name, place in self._places.items() if place == path]
 
     def nbytes(self) -> int:
         return sum(path.stat().st_size for path in self.paths)
@@ -72,11 +85,12 @@ def _index_text(folder: Path) -> str:
     return read_bounded_text(folder / INDEX, json_limit(weights))
 
 
-def _shapes(path: Path) -> dict[str, tuple[int, ...]]:
+def _stored(path: Path) -> dict[str, Stored]:
     read_raw_header(path)  # which bounds what the parser takes
     try:
         with safe_open(path, "pt") as file:
-            return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            return {name: Stored(tuple(one.get_shape()), one.get_dtype()) for name, one in slices.items()}
     except SafetensorError as error:
         raise ValueError(f"{path} is not a whole safetensors file: {error}") from error
 

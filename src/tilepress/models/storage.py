@@ -13,7 +13,8 @@ Stream = Literal["compressed", "dense"]  # whose hidden states: of the blocks as
 class Layer:
     """One packed layer, or the embedding. `error`: relative error of its output, see
     `tilepress.compression.compress_weight`. `tied`: the output layer that takes an embedding's matrix, and computes
-    with those activations. `grid_error`: of weights that came on a grid of the format, see `CompressedWeight`."""
+    with those activations. `grid_error`: of weights that came on a grid of the format, see `CompressedWeight`.
+    `rounding`: why weights that came quantised were rounded again, if they were."""
 
     name: str
     format: str
@@ -26,6 +27,7 @@ class Layer:
     streams: dict[str, str]
     tied: str | None = None
     grid_error: float | None = None
+    rounding: str = ""
 
     @property
     def weights(self) -> int:

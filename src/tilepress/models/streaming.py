@@ -12,6 +12,7 @@ from .checkpoint_checks import NOTHING, Allowed, places, refuse_unused
 from .config_limits import check_described
 from .embedded import ModelUnavailableError
 from .loading import Announce, read_config, say
+from .quantized import QuantizedShards, SourceWeight
 from .shards import Shards
 
 
@@ -22,7 +23,8 @@ class StreamedModel:
         from transformers import AutoModelForCausalLM
 
         self._shards = shards
-        config, trust = read_config(folder, allowed), allowed.trust_remote_code
+        config = read_config(folder, allowed, dequantised=isinstance(shards, QuantizedShards))
+        trust = allowed.trust_remote_code
         check_described(folder, config, shards, trust)
         with _parameters_on_meta():
             self.model: Any = AutoModelForCausalLM.from_config(config, trust_remote_code=trust).eval()
@@ -31,6 +33,18 @@ class StreamedModel:
         self.complete = self._is_complete()
         if self.complete:
             refuse_unused(folder, self.model, shards, allowed, announce)
+
+    def source_weight(self, layer: str) -> SourceWeight | None:
+        """The layer's weight as another tool quantised it, if one did."""
+        stored = self._stored.get(f"{layer}.weight", "")
+        return self._shards.source_weight(stored) if isinstance(self._shards, QuantizedShards) else None
+
+    def quantised_layers(self) -> frozenset[str]:
+        """Those that another tool quantised, by their names in the model."""
+        if not isinstance(self._shards, QuantizedShards):
+            return frozenset()
+        weights = (place for place, name in self._stored.items() if name in self._shards.quantised)
+        return frozenset(weight.removesuffix(".weight") for weight in weights)
 
     def _is_complete(self) -> bool:
         """Whether the files hold each of the model's tensors as it is, if under another name, and those that it shares
