@@ -50,6 +50,10 @@ COMMANDS = {
         "formats:formats",
         "List weight formats: bits per weight, times smaller than BF16 at several densities, and SQNR.",
     ),
+    "export": Entry(
+        "export:export",
+        "Write a compressed model for other tools, with the same codes and scales: nothing is rounded.",
+    ),
     "inspect": Entry("inspect:inspect", "Check a packed file and list its matrices: format, shape, density, bytes."),
     "roofsurface": Entry(
         "roofsurface:roofsurface",
