@@ -7,7 +7,7 @@ from tilepress.models import compress_folder
 def compressed(folder, weights=None, activations="fp", **changes):
     """The folder of a tiny Llama, compressed; its source lies beside."""
     source, _ = tiny.save(folder / "dense", **changes)
-    recipe = {"weights": weights or {}, "activations": {"format": activations}}
+    recipe = {"weights": {"embedding": "keep", **(weights or {})}, "activations": {"format": activations}}
     compress_folder(str(source), folder / "small", recipe, announce=lambda _: None)
     return folder / "small"
 

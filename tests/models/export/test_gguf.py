@@ -109,6 +109,22 @@ def test_a_gptq_checkpoint_as_gguf(tmp_path, monkeypatch):
         assert torch.equal(back.model.get_submodule(name).weight, weight)
 
 
+def test_a_packed_embedding(tmp_path):
+    """One matrix for both ends of the model, written as float32 once."""
+    small = compressed(tmp_path, {"embedding": "int8:row"})
+    done = export_folder(small, tmp_path / "out", "compressed-tensors")
+    assert done.notes == [
+        "model.embed_tokens is written in float32: compress with --embedding keep to have it as it came"
+    ]
+    ours = unpack_layers(load_model(str(small), dtype=torch.float32).model)
+    compress_folder(str(tmp_path / "out"), tmp_path / "again", {}, announce=lambda _: None)
+    again = unpack_layers(load_model(str(tmp_path / "again"), dtype=torch.float32).model)
+    assert torch.equal(again(tiny.windows()).logits, ours(tiny.windows()).logits)
+    export_folder(small, tmp_path / "out.gguf", "gguf")
+    names = {tensor.name: tensor.tensor_type.name for tensor in gguf.GGUFReader(tmp_path / "out.gguf").tensors}
+    assert names["token_embd.weight"] == "F32" and "output.weight" not in names
+
+
 def test_a_tokenizer_that_gguf_does_not_have(tmp_path):
     small = compressed(tmp_path)
     (note,) = export_folder(small, tmp_path / "out.gguf", "gguf").notes

@@ -39,12 +39,10 @@ def write_compressed_tensors(source: PackedFolder, made: Path) -> list[str]:
     """Write the model to the folder `made`; returns what there is to say."""
     groups: dict[str, list[str]] = {}
     places: dict[str, str] = {}
-    sparse = 0
     for file, layers, others in source.files():
         tensors = {name: source.tensor(name) for name in others}
         for layer in layers:
             matrix = source.matrix(layer)
-            sparse += matrix.sparse
             settings, parts = layer_parts(layer, matrix, source.activations(layer))
             groups.setdefault(json.dumps(settings), []).append(layer)
             tensors |= {f"{layer}.{part}": tensor for part, tensor in parts.items()}
@@ -54,7 +52,7 @@ def write_compressed_tensors(source: PackedFolder, made: Path) -> list[str]:
     _write_index(made, places)
     config = source.config | {"quantization_config": _config(groups, list(source.stated.get("dense", {})))}
     (made / "config.json").write_text(json.dumps(config, indent=2))
-    return [f"{sparse} sparse layers are written dense, their dropped weights as zeros"] if sparse else []
+    return source.notes()
 
 
 def layer_parts(name: str, matrix: PackedMatrix, activations: str) -> tuple[Settings | None, Parts]:

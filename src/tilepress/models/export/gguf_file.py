@@ -31,8 +31,7 @@ def write_gguf(source: PackedFolder, made: Path) -> list[str]:
     for _, blocks in _tensors(source, architecture):
         writer.write_tensor_data(blocks.data)
     writer.close()
-    sparse = sum(layer["density"] < 1 for layer in source.layers.values())
-    return [*said, *([f"{sparse} sparse layers are written dense, their dropped weights as zeros"] if sparse else [])]
+    return [*said, *source.notes()]
 
 
 def _tensors(source: PackedFolder, architecture: Architecture) -> Iterator[tuple[str, Blocks]]:

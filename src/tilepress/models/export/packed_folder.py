@@ -5,10 +5,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from ...tiles import DamagedError, PackedMatrix
+from ...tiles import DamagedError, PackedMatrix, unpack
 from ...tiles.container import check_version, read_entry, restore
+from ..blocks import input_embedding
 from ..checksums import SUMS, check_sums
 from ..shards import INDEX, Shards
 
@@ -16,7 +18,8 @@ WRITTEN = {"config.json", INDEX, SUMS, "search.json"}  # what an export writes a
 
 
 class PackedFolder:
-    """`config`: the model's, without what Tilepress says in it, which is `stated`."""
+    """`config`: the model's, without what Tilepress says in it, which is `stated`. `layers`: the packed linear ones;
+    `embedding`: the name of the packed table of tokens, if it is packed."""
 
     def __init__(self, folder: Path) -> None:
         check_sums(folder)
@@ -24,7 +27,12 @@ class PackedFolder:
         self.config: dict[str, Any] = json.loads((folder / "config.json").read_text())
         self.stated: Mapping[str, Any] = self.config.pop("quantization_config")
         self.shards = Shards(folder)
-        self.layers: Mapping[str, Any] = self.stated["layers"]
+        self.packed: Mapping[str, Any] = self.stated["layers"]
+        table = _embedding_name(self.config)
+        self.embedding = table if table in self.packed else None
+        self.layers = {name: layer for name, layer in self.packed.items() if name != self.embedding}
+        if self.embedding is not None and self.packed[self.embedding].get("tied"):
+            self.config["tie_word_embeddings"] = True
 
     def activations(self, layer: str) -> str:
         return str(self.layers[layer]["activations"])
@@ -42,16 +50,39 @@ class PackedFolder:
 
     def files(self) -> Iterator[tuple[str, list[str], list[str]]]:
         """Name of each file of weights, its packed layers and its other tensors."""
-        packed = {f"{layer}.{part}" for layer in self.layers for part in ("weight", *self.layers[layer]["streams"])}
+        packed = {f"{layer}.{part}" for layer in self.packed for part in ("weight", *self.packed[layer]["streams"])}
         for path in self.shards.paths:
             names = self.shards.names_in(path)
-            layers = [name.removesuffix(".weight") for name in names if name.endswith(".weight") and name in packed]
-            yield path.name, layers, [name for name in names if name not in packed]
+            layers = [name.removesuffix(".weight") for name in names if name.removesuffix(".weight") in self.layers]
+            table = f"{self.embedding}.weight"
+            yield path.name, layers, [name for name in names if name not in packed or name == table]
 
     def tensor(self, name: str) -> Tensor:
+        """A dense tensor; the table of tokens in float32, which holds what it stands for."""
+        if self.embedding is not None and name == f"{self.embedding}.weight":
+            return unpack(self.matrix(self.embedding))
         return self.shards[name]
+
+    def notes(self) -> list[str]:
+        """What every export has to say of the model."""
+        sparse = sum(layer["density"] < 1 for layer in self.layers.values())
+        said = [f"{sparse} sparse layers are written dense, their dropped weights as zeros"] if sparse else []
+        if self.embedding is not None:
+            said.append(f"{self.embedding} is written in float32: compress with --embedding keep to have it as it came")
+        return said
 
     def companions(self) -> list[Path]:
         """The tokenizer's files and others that are neither weights nor config."""
         files = (path for path in sorted(self.folder.iterdir()) if path.is_file())
         return [path for path in files if path.suffix != ".safetensors" and path.name not in WRITTEN]
+
+
+def _embedding_name(config: Mapping[str, Any]) -> str | None:
+    """Of the table of token embeddings in the model that `config` describes."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    options = {key: value for key, value in config.items() if key != "model_type"}
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(config["model_type"], **options))
+    table = input_embedding(model)
+    return None if table is None else table[0]
