@@ -107,7 +107,7 @@ def compress_folder(
 
 def _work(
     model: nn.Module, recipe: Recipe, windows: Tensor | None, storage: DiskStorage, source: StreamedModel | None
-) -> "Compression | Importing":
+) -> Compression | Importing:
     if recipe.weights.grid != "source":
         return Compression(model, recipe, windows, storage)
     assert source is not None
@@ -151,7 +151,7 @@ def _job(folder: Path, shards: Shards, recipe: Recipe, windows: Tensor | None) -
     }
 
 
-def _config(folder: Path, compression: Compression, described: TilepressConfig) -> dict[str, Any]:
+def _config(folder: Path, compression: Compression | Importing, described: TilepressConfig) -> dict[str, Any]:
     """The model's config, or that of its language model alone where it is that, and what `registration` loads it by."""
     model: Any = compression.model
     config: dict[str, Any] = json.loads((folder / "config.json").read_text())
