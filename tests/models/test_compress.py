@@ -93,7 +93,7 @@ def test_recipes_reach_layers():
     assert {str(layer.matrix.format) for name, layer in layers.items() if "down" in name} == {"int8:row"}
     inside = {name: layer for name, layer in layers.items() if name != "lm_head"}
     assert {layer.matrix.density for name, layer in inside.items() if "down" not in name} == {0.25}
-    assert {layer.activations for layer in layers.values()} == {"int8"}
+    assert {layer.activations for layer in inside.values()} == {"int8"} and layers["lm_head"].activations == "float"
 
 
 @pytest.mark.parametrize("lm_head", ["keep", "int8:row"])
@@ -133,7 +133,13 @@ def test_an_embedding_that_computes_something_else_stays_and_is_said():
     model = tiny.make("qwen2")
     model.model.embed_tokens.__class__ = Scaled
     compress_model(model, {"weights": {"lm_head": "compress"}})
-    assert model.config.quantization_config.dense == {"model.embed_tokens": "Scaled is not a plain nn.Embedding"}
+    why = {"model.embed_tokens": "Scaled is not a plain nn.Embedding"}
+    assert model.config.quantization_config.dense == why
+    model = tiny.make("llama")
+    model.model.embed_tokens.__class__ = Scaled
+    compress_model(model, {})
+    assert model.lm_head.weight is model.model.embed_tokens.weight and model.config.tie_word_embeddings
+    assert model.config.quantization_config.dense == why | {"lm_head": "weights.lm_head is keep"}
 
 
 def test_a_tied_head_is_untied_when_it_is_compressed():

@@ -60,9 +60,9 @@ def input_embedding(model: nn.Module) -> tuple[str, nn.Module] | None:
 
 
 def is_tied(model: nn.Module) -> bool:
-    """Whether the output layer computes with the embedding's own weight."""
+    """Whether the output layer computes with the own weight of an embedding that can be packed."""
     table, output = input_embedding(model), output_layer(model)
-    if table is None or output is None:
+    if table is None or output is None or type(table[1]) is not nn.Embedding:
         return False
     return getattr(model.get_submodule(output), "weight", None) is table[1].weight
 

@@ -17,7 +17,7 @@ from ..compression import InputStatistics, WeightPlan, compress_weight
 from ..compression.search import Step
 from ..compression.threads import one_thread
 from ..formats.kv import parse_kv
-from ..nn import PackedEmbedding, PackedLinear
+from ..nn import PackedLinear
 from ..tiles import PackedMatrix, pack_codes
 from .blocks import REST, find_blocks, input_embedding, is_tied, linear_layers, output_layer
 from .calibration import in_float32, run_around, token_windows
@@ -26,7 +26,7 @@ from .hidden_states import HiddenStates
 from .layer_inputs import statistics_of
 from .left_dense import Dense, left_dense
 from .precision import Evaluations, Judge, Precision, find_precision
-from .recipe import KEEP, Recipe, read_recipe, takes_integers
+from .recipe import KEEP, Recipe, read_recipe
 from .registration import (
     TilepressConfig,
     attach,
@@ -83,11 +83,9 @@ def compress_model(
         recipe, _ = choose_mantissas(unpack_layers(deepcopy(model)).float(), recipe, windows, Evaluations())
         layers = with_activations_of(model, layers, recipe)
         for layer in layers:
-            packed = model.get_submodule(layer.tied or layer.name)
-            if isinstance(packed, PackedEmbedding):
-                continue
-            assert isinstance(packed, PackedLinear)
-            packed.set_activations(layer.activations)
+            packed = model.get_submodule(layer.name)
+            if isinstance(packed, PackedLinear):
+                packed.set_activations(layer.activations)
     if hasattr(model, "config"):
         attach(model, describe(layers, recipe, compression.dense))
     return model
@@ -128,7 +126,7 @@ def choose_mantissas(
 def with_activations_of(model: nn.Module, layers: list[Layer], recipe: Recipe) -> list[Layer]:
     """`layers` with the activations that the recipe has for them."""
     activations = layer_activations(model, recipe.activations.format, recipe.activations.types)
-    return [replace(layer, activations=activations.get(layer.tied or layer.name, "float")) for layer in layers]
+    return [replace(layer, activations=activations.get(layer.name, "float")) for layer in layers]
 
 
 def describe(
@@ -148,12 +146,14 @@ def describe(
 
 class Compression:
     """One model, one recipe, stage after stage. `dense`: the layers that stay as they are. `tied`: the output layer,
-    where it takes the embedding's matrix. `unties`: whether the result has no weight that two layers share."""
+    where it takes the embedding's matrix. `unties`: whether transformers must not tie the result's weights."""
 
     def __init__(self, model: nn.Module, recipe: Recipe, windows: Tensor | None, storage: Storage) -> None:
         self.dense = left_dense(model, recipe)
         self.tied = output_layer(model) if recipe.ties(is_tied(model)) else None
-        self.unties = self.tied is not None or recipe.weights.lm_head != KEEP
+        table = None if recipe.plan_of_embedding is None else input_embedding(model)
+        self.packs_embedding = table is not None and type(table[1]) is nn.Embedding
+        self.unties = self.packs_embedding or recipe.weights.lm_head != KEEP
         if windows is not None:
             _refuse_length(model, windows)
         check_cache_of(model, recipe.model_dump())
@@ -236,12 +236,11 @@ class Compression:
 
     def _pack_embedding(self) -> list[Layer]:
         table, plan = input_embedding(self.model), self.recipe.plan_of_embedding
-        if table is None or plan is None or type(table[1]) is not nn.Embedding:
+        if table is None or plan is None or not self.packs_embedding:
             return []
-        name, weight = table[0], table[1].weight.detach()
-        activations = self.activations[self.tied] if self.tied and takes_integers(plan.format) else "float"
-        matrix, layer = pack_weight(name, weight, plan, activations, None)
-        pack_embedding(self.model, name, matrix, self.tied, activations)
+        name, weight = table[0], table[1].get_parameter("weight").detach()
+        matrix, layer = pack_weight(name, weight, plan, "float", None)  # logits are what rounded inputs cost most in
+        pack_embedding(self.model, name, matrix, self.tied, layer.activations)
         return [replace(layer, tied=self.tied)]
 
     def _rest_runs(self, windows: Tensor, stream: Stream = "compressed") -> Iterable[Callable[[], None]]:

@@ -301,14 +301,14 @@ def _refuse_float_weights_under_integers(recipe: Recipe) -> None:
     named |= {} if recipe.weights.lm_head in (KEEP, COMPRESS) else {"weights.lm_head": recipe.weights.lm_head}
     named |= {f"weights.override[{i}].format": o.format for i, o in enumerate(recipe.weights.override) if o.format}
     for key, format in named.items():
-        if not takes_integers(parse_weight(format)):
+        if not _takes_integers(parse_weight(format)):
             raise ValueError(
                 f"activations.format {recipe.activations.format} wants integer weights, and {key} is {format}: "
                 "take int4:g32 or int8:row, say, or activations fp; `tilepress eval --acts` judges them on any weights"
             )
 
 
-def takes_integers(format: WeightFormat) -> bool:
+def _takes_integers(format: WeightFormat) -> bool:
     """As `kernels.linear` will see it."""
     return isinstance(format.element, Integer) and format.operand_bits == 8
 
