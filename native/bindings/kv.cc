@@ -6,6 +6,7 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <cmath>
 #include <tuple>
 
 #include "bindings/arguments.h"
@@ -19,6 +20,7 @@ namespace {
 
 using Heads = nb::ndarray<float, nb::ndim<4>, nb::c_contig, nb::device::cpu>;
 using ConstHeads = nb::ndarray<const float, nb::ndim<4>, nb::c_contig, nb::device::cpu>;
+using ConstFloats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using ConstFlags = nb::ndarray<const uint8_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Arrays = std::vector<std::pair<std::string, nb::bytes>>;
 
@@ -49,8 +51,9 @@ void append(KvStore& store, ConstHeads keys, ConstHeads values, ConstFlags store
   store.attend(step, workers);
 }
 
+// `softcap`: 0 for none; `sinks`: empty for none.
 void attend(KvStore& store, ConstHeads keys, ConstHeads values, ConstFlags stored, ConstHeads queries, float scaling,
-            Heads out, int threads) {
+            float softcap, ConstFloats sinks, Heads out, int threads) {
   KvStep step = check_step(store, keys, values, stored);
   const KvSizes& sizes = store.sizes();
   const auto heads = static_cast<int64_t>(queries.shape(1));
@@ -62,6 +65,10 @@ void attend(KvStore& store, ConstHeads keys, ConstHeads values, ConstFlags store
   step.query_heads = heads;
   step.scaling = scaling;
   step.out = out.data();
+  step.softcap = softcap;
+  require(std::isfinite(softcap) && softcap >= 0, "a soft cap is a positive number");
+  if (sinks.size()) require_shape(sinks, {heads}, "sinks");
+  step.sinks = sinks.size() ? sinks.data() : nullptr;
   nb::gil_scoped_release release;
   store.attend(step, workers);
 }
@@ -125,8 +132,9 @@ KvSizes sizes_of(const Sizes& given) {
   return std::apply([](auto... sizes) { return KvSizes{sizes...}; }, given);
 }
 
-BfpKvConfig config_of(const Sizes& sizes, int mantissa, int high, int64_t initial, int64_t local, int64_t smoothed) {
-  return {sizes_of(sizes), mantissa, high, initial, local, smoothed};
+BfpKvConfig config_of(const Sizes& sizes, int mantissa, int high, int64_t initial, int64_t local, bool nearest,
+                      int64_t smoothed, bool rotated) {
+  return {sizes_of(sizes), mantissa, high, initial, local, nearest, smoothed, rotated};
 }
 
 SparseKvConfig config_of(const Sizes& sizes, const std::string& type) { return {sizes_of(sizes), float_type_of(type)}; }
@@ -150,14 +158,14 @@ void bind_kv_stores(nb::module_& m) {
   nb::class_<KvStore>(m, "KvStore")
       .def("append", &append, no_convert("keys"), no_convert("values"), no_convert("kept"), "threads"_a)
       .def("attend", &attend, no_convert("keys"), no_convert("values"), no_convert("kept"), no_convert("queries"),
-           "scaling"_a, no_convert("out"), "threads"_a)
+           "scaling"_a, "softcap"_a, no_convert("sinks"), no_convert("out"), "threads"_a)
       .def("attend_tensors", &attend_tensors)
       .def("crop", &KvStore::crop, "lengths"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("select", &KvStore::select, "sequences"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("save", &save)
       .def_prop_ro("lengths", [](const KvStore& store) { return quickly(store, [&] { return store.lengths(); }); })
       .def_prop_ro("allocated", [](const KvStore& store) { return quickly(store, [&] { return store.allocated(); }); });
-  bind_kind<BfpKvStore, int, int, int64_t, int64_t, int64_t>(m, "BfpKvStore");
+  bind_kind<BfpKvStore, int, int, int64_t, int64_t, bool, int64_t, bool>(m, "BfpKvStore");
   bind_kind<SparseKvStore, std::string>(m, "SparseKvStore");
 }
 

@@ -54,7 +54,7 @@ void BfpKvStore::append_key(int64_t sequence, int64_t head, int64_t length, cons
   const int64_t old = leaving(length);
   if (old >= 0) {
     const KvUnits page = units(sequence, head, old / kKvPageTokens, length, 0);
-    choose<ops::truncate_key_bfp>()(page, sizes_.channels, {slot_of(old), config_.mantissa});
+    choose<ops::truncate_key_bfp>()(page, sizes_.channels, {slot_of(old), config_.mantissa, config_.nearest});
   }
   if (length % kKvPageTokens == 0) {
     begin_page(units(sequence, head, length / kKvPageTokens, length + 1, 0), unit_count() / 2);
@@ -69,7 +69,7 @@ void BfpKvStore::set_key(int64_t sequence, int64_t head, int64_t token, int64_t 
   halves.resize(size(sizes_.channels));
   choose<ops::convert_f16_f32>()(key, offsets(sequence, head), sizes_.channels, halves.data());
   const KvUnits page = units(sequence, head, token / kKvPageTokens, length, 0);
-  const KvToken slot = {slot_of(token), bits_of(token, length)};
+  const KvToken slot = {slot_of(token), bits_of(token, length), config_.nearest};
   choose<ops::quantize_key_bfp>()(page, sizes_.channels, slot, halves.data());
 }
 
@@ -112,7 +112,8 @@ void BfpKvStore::append_value(int64_t sequence, int64_t head, int64_t length, co
   };
   const int64_t old = leaving(length);
   if (old >= 0) {
-    choose<ops::truncate_value_bfp>()(page_of(old, length), which.count, {slot_of(old), config_.mantissa});
+    choose<ops::truncate_value_bfp>()(page_of(old, length), which.count,
+                                      {slot_of(old), config_.mantissa, config_.nearest});
   }
   if (length % kKvPageTokens == 0) begin_page(page_of(length, length + 1), which.count / kKvLanes);
   uint16_t* halves = open_values(sequence, head) + slot_of(length) * sizes_.channels;
@@ -129,7 +130,8 @@ void BfpKvStore::set_value(int64_t sequence, int64_t head, int64_t token, int64_
                              config_.initial - first,
                              length - config_.local - first,
                              config_.mantissa,
-                             config_.high};
+                             config_.high,
+                             config_.nearest};
   const KvUnits page = which.of(units(sequence, head, first / kKvPageTokens, length, 1));
   choose<ops::quantize_value_bfp>()(page, which.count, open);
 }

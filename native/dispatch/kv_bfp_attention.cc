@@ -8,6 +8,7 @@
 #include "dispatch/kv_bfp_attention_plan.h"
 #include "dispatch/kv_bfp_attention_score.h"
 #include "dispatch/kv_pruning.h"
+#include "dispatch/kv_rotation.h"
 #include "dispatch/parallel.h"
 
 namespace tilepress {
@@ -40,11 +41,17 @@ void attend_in_waves(BfpKvStore& store, const KvStep& step, int threads) {
 }  // namespace
 
 void BfpKvStore::run(const KvStep& step, int threads) {
-  KvStep pruned = step;
-  std::vector<float> keys, values;
-  if (sizes_.key_drop) pruned.keys = (keys = without_smallest(sizes_, step, 0, threads)).data();
-  if (sizes_.value_drop) pruned.values = (values = without_smallest(sizes_, step, 1, threads)).data();
-  attend_in_waves(*this, pruned, threads);
+  KvStep changed = step;
+  std::vector<float> keys, values, queries;
+  if (config_.rotated) {
+    const int64_t rows = sizes_.batch * step.count, channels = sizes_.channels;
+    changed.keys = (keys = rotated(step.keys, rows * sizes_.heads, channels, threads)).data();
+    queries = rotated(step.queries, step.queries ? rows * step.query_heads : 0, channels, threads);
+    if (step.queries) changed.queries = queries.data();
+  }
+  if (sizes_.key_drop) changed.keys = (keys = without_smallest(sizes_, changed, 0, threads)).data();
+  if (sizes_.value_drop) changed.values = (values = without_smallest(sizes_, step, 1, threads)).data();
+  attend_in_waves(*this, changed, threads);
   settle(step);
 }
 

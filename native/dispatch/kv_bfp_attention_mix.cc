@@ -60,9 +60,15 @@ void BfpAttentionMix::softmax(const WaveToken& first, const SegmentSpan& span, i
   }
 }
 
-// Over all segments, immutable and mutable pages.
+// The sink of a row's query head, or null.
+const float* BfpAttentionMix::sink(const WaveToken& token, int64_t row) const {
+  return plan_.step.sinks ? plan_.step.sinks + token.kv_head * plan_.rows + row : nullptr;
+}
+
+// Over all segments, immutable and mutable pages, and the sink.
 float BfpAttentionMix::max_of(const WaveToken& token, int64_t row) const {
-  float largest = -std::numeric_limits<float>::infinity();
+  const float* of_sink = sink(token, row);
+  float largest = of_sink ? *of_sink : -std::numeric_limits<float>::infinity();
   for (int64_t s = plan_.first_segment; s < plan_.end_segment(token); ++s) {
     const int64_t at = plan_.item(token, s) * plan_.rows + row;
     largest = std::max({largest, plan_.memory.immutable_max[at], plan_.memory.mutable_max[at]});
@@ -143,6 +149,10 @@ void BfpAttentionMix::reduce(const WaveToken& token, const KvChannels& which) co
         for (int lane = 0; lane < kKvLanes; ++lane) to[i + lane] += partial[lane];
       }
       weight_sum += plan_.memory.weight_sums[item * rows + row];
+    }
+    if (const float* score = sink(token, row)) {
+      float weight = *score;
+      weight_sum += softmax_of_floats_(&weight, 1, max_of(token, row));
     }
     for (int64_t i = 0; i < which.count; ++i) to[i] /= weight_sum;
   }

@@ -3,6 +3,7 @@
 
 #include "dispatch/kv_bfp_attention_plan.h"
 #include "dispatch/registry.h"
+#include "tilepress/elementwise.h"
 
 namespace tilepress {
 
@@ -23,11 +24,13 @@ class BfpAttentionMix {
   void mix_pages(const WaveToken& first, const SegmentSpan& span, int64_t tokens, const SoftmaxWeights& weights,
                  const KvChannels& which, float* partials);
   float max_of(const WaveToken& token, int64_t row) const;
+  const float* sink(const WaveToken& token, int64_t row) const;
   void reduce(const WaveToken& token, const KvChannels& which) const;
 
   KernelOf<ops::mix_f32_u8_bfp> const mix_ = choose<ops::mix_f32_u8_bfp>();
   KernelOf<ops::mix_f32_bf16_bfp> const mix_tiles_ = choose<ops::mix_f32_bf16_bfp>();
   KernelOf<ops::softmax_u8_f32> const softmax_ = choose<ops::softmax_u8_f32>();
+  KernelOf<ops::softmax_f32> const softmax_of_floats_ = choose<ops::softmax_f32>();
   BfpKvStore& store_;
   const BfpAttentionPlan& plan_;
 };

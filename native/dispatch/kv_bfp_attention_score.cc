@@ -73,10 +73,12 @@ void BfpAttentionScore::score(int64_t index) {
 }
 
 void BfpAttentionScore::score_pages(const WaveToken& token, const SegmentSpan& span, const KvQueries& queries) {
-  float* scores = plan_.scores(plan_.item(token, span.segment), span.segment, span.first_page * kKvPageTokens);
+  float* first = plan_.scores(plan_.item(token, span.segment), span.segment, span.first_page * kKvPageTokens);
+  float* scores = first;
   for (int64_t page = span.first_page; page < span.last_page; ++page, scores += kKvPageTokens) {
     score_(plan_.page(token, page, 0), plan_.channels, queries, plan_.step.scaling, scores);
   }
+  cap(span, queries.rows, first);
 }
 
 void BfpAttentionScore::score_tiles(const AttentionJob& job, const SegmentSpan& span) {
@@ -89,6 +91,14 @@ void BfpAttentionScore::score_tiles(const AttentionJob& job, const SegmentSpan& 
     score_tiles_(pages, count, plan_.channels, queries, plan_.step.scaling,
                  plan_.scores(item, span.segment, first * kKvPageTokens), plan_.tile_scratch(queries.rows));
   });
+  cap(span, queries.rows, plan_.scores(item, span.segment, span.first_page * kKvPageTokens));
+}
+
+// Soft-caps the rows of scores of a span's pages.
+void BfpAttentionScore::cap(const SegmentSpan& span, int64_t rows, float* scores) const {
+  if (plan_.step.softcap == 0) return;
+  const int64_t count = (span.last_page - span.first_page) * kKvPageTokens;
+  for (int64_t row = 0; row < rows; ++row) cap_(scores + row * kKvSegment, count, plan_.step.softcap);
 }
 
 // The largest score of each of a token's rows.

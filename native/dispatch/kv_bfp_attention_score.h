@@ -30,6 +30,7 @@ class BfpAttentionScore {
   KvQueries queries(const WaveToken& token);
   void score_pages(const WaveToken& token, const SegmentSpan& span, const KvQueries& queries);
   void score_tiles(const AttentionJob& job, const SegmentSpan& span);
+  void cap(const SegmentSpan& span, int64_t rows, float* scores) const;
   void set_max(const WaveToken& token, const SegmentSpan& span, float* max) const;
 
   Queries& rounded(const WaveToken& token) {
@@ -39,6 +40,7 @@ class BfpAttentionScore {
   KernelOf<ops::score_f32_bfp_bfp> const score_ = choose<ops::score_f32_bfp_bfp>();
   KernelOf<ops::score_f32_bf16_bfp> const score_tiles_ = choose<ops::score_f32_bf16_bfp>();
   KernelOf<ops::max_f32> const max_ = choose<ops::max_f32>();
+  KernelOf<ops::softcap_f32> const cap_ = choose<ops::softcap_f32>();
   BfpKvStore& store_;
   const BfpAttentionPlan& plan_;
   std::vector<Queries> queries_, panel_queries_;  // [heads, tokens], [heads, row panels]

@@ -20,7 +20,9 @@ namespace tilepress {
 struct BfpKvConfig : KvSizes {
   int mantissa, high;      // bits of most tokens' magnitudes, and of the first `initial` and the last `local`
   int64_t initial, local;  // tokens
+  bool nearest;            // fewer bits than 8 are of the nearest number, not truncated
   int64_t smoothed;        // channels of keys that have an offset
+  bool rotated;            // keys and queries are times a Hadamard matrix, before everything else
 };
 
 // A range of a head's channels, in multiples of kKvLanes.

@@ -111,7 +111,8 @@ class SparseAttention {
       if (!stores(head)) return clear(head, 0);
       const int64_t count = segments_of(length(head) + 1) - unseen;
       for (int64_t row = 0; row < rows_; ++row) {
-        reduce(count, row, out(head, row, 0), [&](int64_t s) { return partial(memory, head * segments + s, rows_); });
+        reduce(count, row, sink(head, row), out(head, row, 0),
+               [&](int64_t s) { return partial(memory, head * segments + s, rows_); });
       }
     });
   }
@@ -171,8 +172,8 @@ class SparseAttention {
     float* memory = partials_for(segments, count);
     for (int64_t s = 0; s < segments; ++s) attend_segment(head, unseen + s, rows, partial(memory, s, count));
     for (int64_t row = 0; row < count; ++row) {
-      reduce(segments_of(rows.lengths[size(row)]) - unseen, row, out(head, row % rows_, tokens[size(row / rows_)]),
-             [&](int64_t s) { return partial(memory, s, count); });
+      reduce(segments_of(rows.lengths[size(row)]) - unseen, row, sink(head, row % rows_),
+             out(head, row % rows_, tokens[size(row / rows_)]), [&](int64_t s) { return partial(memory, s, count); });
     }
   }
 
@@ -217,14 +218,21 @@ class SparseAttention {
     const int64_t last = std::clamp<int64_t>(length - begin, first, kSegment);
     std::fill(scores, scores + first, 0.0f);
     std::fill(scores + last, scores + kSegment, 0.0f);
+    if (step_.softcap != 0) cap_(scores + first, last - first, step_.softcap);
     to.largest[row] = max_(scores + first, last - first);
     to.sums[row] = softmax_(scores + first, last - first, to.largest[row]);
   }
 
+  // The score of no value in the softmax of a query head; without one, it has no weight.
+  float sink(int64_t head, int64_t row) const {
+    return step_.sinks ? step_.sinks[head % heads_ * rows_ + row] : kLeast;
+  }
+
   template <class Partials>
-  void reduce(int64_t segments, int64_t row, float* to, const Partials& partials) const {
-    float largest = kLeast, sum = 0;
+  void reduce(int64_t segments, int64_t row, float sink, float* to, const Partials& partials) const {
+    float largest = sink;
     for (int64_t s = 0; s < segments; ++s) largest = std::max(largest, partials(s).largest[row]);
+    float sum = std::exp(sink - largest);
     std::fill_n(to, channels_, 0.0f);
     for (int64_t s = 0; s < segments; ++s) {
       const Partial part = partials(s);
@@ -241,6 +249,7 @@ class SparseAttention {
   KernelOf<ops::matmul_f32_f32_sparse> multiply_ = choose<ops::matmul_f32_f32_sparse>();
   KernelOf<ops::softmax_f32> softmax_ = choose<ops::softmax_f32>();
   KernelOf<ops::max_f32> max_ = choose<ops::max_f32>();
+  KernelOf<ops::softcap_f32> cap_ = choose<ops::softcap_f32>();
 };
 
 void SparseKvStore::run(const KvStep& step, int threads) {

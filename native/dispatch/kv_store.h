@@ -40,7 +40,9 @@ struct KvStep {
   const float* queries;  // [batch, query_heads, count, channels]; null: tokens are only stored
   int64_t query_heads;
   float scaling;
-  float* out;  // as queries; zeros for padding
+  float* out;                    // as queries; zeros for padding
+  float softcap = 0;             // scores become softcap * tanh(score / softcap); 0: they stay
+  const float* sinks = nullptr;  // [query_heads]: a score of no value in each one's softmax; null: none
 
   bool stores(int64_t sequence, int64_t token) const { return !stored || stored[sequence * count + token]; }
 };

@@ -38,20 +38,30 @@ struct Sixteen {
 [[gnu::always_inline]] inline Uint32s negative_if(Uint32s signs, Uint32s magnitudes) {
   return (magnitudes ^ signs) - signs;
 }
-[[gnu::always_inline]] inline uint32_t mask_of(int bits) { return ~0u << (8 - bits); }
 
-// FP16 numbers as 8-bit integers under shared exponents, which are no less than theirs, cut to the bits of `mask`.
-[[gnu::always_inline]] inline Uint32s integers_of(Uint32s halves, Uint32s exponents, uint32_t mask) {
+// Magnitudes of 8 bits cut to fewer: truncated, or to the nearest such number, of two as near the larger.
+struct Cut {
+  Cut(int bits, bool nearest) : mask(~0u << (8 - bits)), half(nearest ? 1u << (8 - bits) >> 1 : 0) {}
+
+  [[gnu::always_inline]] Uint32s operator()(Uint32s magnitudes) const {
+    return min(magnitudes + half, splat<Uint32s>(255u)) & mask;
+  }
+
+  uint32_t mask, half;
+};
+
+// FP16 numbers as 8-bit integers under shared exponents, which are no less than theirs, cut.
+[[gnu::always_inline]] inline Uint32s integers_of(Uint32s halves, Uint32s exponents, const Cut& cut) {
   const Uint32s fields = fields_of(halves), one = splat<Uint32s>(1u);
   const Uint32s significands = (halves & 1023) | ((fields != 0) & 1024);
   const Uint32s steps = max(exponents, one) - max(fields, one);
   const Uint32s shifts = min(steps, splat<Uint32s>(12u)) + 3;  // 15 leaves nothing
-  return negative_if(-(halves >> 15), significands >> shifts & mask);
+  return negative_if(-(halves >> 15), cut(significands >> shifts));
 }
 
-[[gnu::always_inline]] inline Uint32s truncated(Uint32s integers, uint32_t mask) {
+[[gnu::always_inline]] inline Uint32s with_fewer_bits(Uint32s integers, const Cut& cut) {
   const Uint32s signs = -(integers >> 31);
-  return negative_if(signs, negative_if(signs, integers) & mask);
+  return negative_if(signs, cut(negative_if(signs, integers)));
 }
 
 // One token's values in a unit: one per lane.

@@ -99,10 +99,10 @@ void share_stores(double seconds, int threads) {
   const KvSizes plain = {2, kHeads, kChannels, 0, 0, 0}, window = {2, kHeads, kChannels, 40, 0, 0};
   const KvSizes sparse = {2, kHeads, kChannels, 0, 30, 50};
   std::vector<std::pair<std::string, std::unique_ptr<KvStore>>> stores;
-  stores.emplace_back("bfp4", std::make_unique<BfpKvStore>(BfpKvConfig{plain, 4, 8, 32, 64, 0}));
-  stores.emplace_back("bfp4, offsets", std::make_unique<BfpKvStore>(BfpKvConfig{plain, 4, 4, 0, 0, 4}));
-  stores.emplace_back("bfp8, window", std::make_unique<BfpKvStore>(BfpKvConfig{window, 8, 8, 0, 0, 0}));
-  stores.emplace_back("bfp8, sparse", std::make_unique<BfpKvStore>(BfpKvConfig{sparse, 8, 8, 0, 0, 0}));
+  stores.emplace_back("bfp4", std::make_unique<BfpKvStore>(BfpKvConfig{plain, 4, 8, 32, 64, true, 0, true}));
+  stores.emplace_back("bfp4, offsets", std::make_unique<BfpKvStore>(BfpKvConfig{plain, 4, 4, 0, 0, false, 4, false}));
+  stores.emplace_back("bfp8, window", std::make_unique<BfpKvStore>(BfpKvConfig{window, 8, 8, 0, 0, false, 0, false}));
+  stores.emplace_back("bfp8, sparse", std::make_unique<BfpKvStore>(BfpKvConfig{sparse, 8, 8, 0, 0, false, 0, false}));
   stores.emplace_back("sparse", std::make_unique<SparseKvStore>(SparseKvConfig{sparse, FloatType::f16}));
   for (const auto& [name, store] : stores) {
     repeat("cache " + name, seconds / static_cast<double>(stores.size()), threads,
@@ -208,8 +208,8 @@ class SharedDecoder {
   Matrix square_{kHidden, kHidden, random_}, up_{kInner, kHidden, random_}, down_{kHidden, kInner, random_};
   std::vector<float> ones_ = std::vector<float>(kHidden, 1.0f);
   DecoderLayer layers_[2] = {layer(), layer()};
-  BfpKvStore stores_[2] = {BfpKvStore(BfpKvConfig{{1, kHeads, kChannels, 0, 0, 0}, 4, 8, 32, 64, 0}),
-                           BfpKvStore(BfpKvConfig{{1, kHeads, kChannels, 0, 0, 0}, 8, 8, 0, 0, 0})};
+  BfpKvStore stores_[2] = {BfpKvStore(BfpKvConfig{{1, kHeads, kChannels, 0, 0, 0}, 4, 8, 32, 64, false, 0, false}),
+                           BfpKvStore(BfpKvConfig{{1, kHeads, kChannels, 0, 0, 0}, 8, 8, 0, 0, false, 0, false})};
 };
 
 void share_decoder(double seconds, int threads) {

@@ -21,6 +21,10 @@ from tilepress.formats.kv import PRESETS, KvBfp, KvFormat, parse_kv
         ("fp16+sparse:v50", "sparse:k0,v50", KvFormat("fp16", 0, 50)),
         ("sparse:k30,v50+bfp4", "bfp4+sparse:k30,v50", KvFormat(PRESETS["bfp4"], 30, 50)),
         ("bf16+sparse:k1,v2", "bf16+sparse:k1,v2", KvFormat("bf16", 1, 2)),
+        ("bfp4n", "bfp4n", KvFormat(KvBfp(4, 8, 32, 64, nearest=True))),
+        ("bfp:near:m3:g16", "bfp:m3:near:g16", KvFormat(KvBfp(3, 3, group=16, nearest=True))),
+        ("rotate+bfp4n", "bfp4n+rotate", KvFormat(PRESETS["bfp4n"], rotated=True)),
+        ("sparse:v9+bfp8+rotate", "bfp8+rotate+sparse:k0,v9", KvFormat(PRESETS["bfp8"], 0, 9, rotated=True)),
     ],
 )
 def test_names(name, canonical, format):
@@ -49,6 +53,12 @@ def test_names(name, canonical, format):
         ("bfp8+fp16", "two formats of the same kind"),
         ("sparse:k1+sparse:v1", "two formats of the same kind"),
         ("int4", "'int4' is not known; write fp16, bf16"),
+        ("bfp:m8:near", "near is of fewer than 8 bits"),
+        ("bfp:m3:near:hi6:local9", "near rounds what 8 bits hold: write hi8 with it, not hi6"),
+        ("bfp:m4:near:near", "'near' is there twice"),
+        ("rotate", "rotate is of keys in block floating point, and fp16 is not: leave it out"),
+        ("bf16+rotate", "and bf16 is not"),
+        ("bfp4+rotate+rotate", "two formats of the same kind"),
     ],
 )
 def test_other_names_are_refused(name, why):

@@ -37,13 +37,13 @@ def causal_reference(queries, keys, values, format, **options):
     return out
 
 
-def by_steps(store, queries, keys, values, token_mask=None, sizes=1, threads=None):
+def by_steps(store, queries, keys, values, token_mask=None, sizes=1, **options):
     """Attention to tokens that come in pieces of these sizes."""
     out = []
     for part in torch.arange(keys.shape[2]).split(sizes):
         chosen = None if token_mask is None else token_mask[:, part]
         step = (queries[:, :, part], keys[:, :, part], values[:, :, part])
-        out.append(store.attend(*step, 0.125, chosen, threads=threads))
+        out.append(store.attend(*step, 0.125, chosen, **options))
     return torch.cat(out, 2)
 
 
@@ -51,4 +51,5 @@ def by_steps(store, queries, keys, values, token_mask=None, sizes=1, threads=Non
 def case(name, tokens, rows=2, channels=64, **options):
     """Tensors of one head and what attention to them is: the same for every instruction set."""
     arrays = tensors(tokens, heads=1, rows=rows, channels=channels)
-    return arrays, causal_reference(*arrays, parse_kv(name).bfp, **options)
+    format = parse_kv(name)
+    return arrays, causal_reference(*arrays, format.bfp, rotated=format.rotated, **options)

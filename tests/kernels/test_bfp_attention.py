@@ -1,6 +1,6 @@
 """Attention over block floating point: to the bit what the specification says, on every instruction set."""
 
-from functools import partial
+from functools import cache, partial
 
 import pytest
 import torch
@@ -8,7 +8,23 @@ from tests.kernels.kv_cases import BFP4, BFP8, by_steps, case, causal_reference,
 
 from tilepress.formats.kv import parse_kv
 from tilepress.kernels import attention_reference as reference
-from tilepress.kernels.kv_store import BfpKvStore
+from tilepress.kernels.attention_reference import Softmax
+from tilepress.kernels.kv_store import BfpKvStore, kv_store
+
+SOFTMAXES = {
+    "capped": lambda rows: Softmax(softcap=2.5),
+    "sinks": lambda rows: Softmax(sinks=torch.linspace(-3.0, 8.0, rows)),
+    "both": lambda rows: Softmax(0.75, torch.linspace(8.0, -3.0, rows)),
+}
+
+
+@cache
+def softmax_case(name, kind, rows):
+    """Tensors of one head, what is done with scores, and what attention is then."""
+    format, arrays = parse_kv(name), tensors(110, heads=1, rows=rows, channels=32)
+    softmax = SOFTMAXES[kind](rows)
+    return arrays, softmax, causal_reference(*arrays, format.bfp, rotated=format.rotated, softmax=softmax)
+
 
 FORMATS = [
     "bfp4",
@@ -17,22 +33,32 @@ FORMATS = [
     "bfp:m3:hi6:initial7:local5",
     "bfp:m2:hi4:initial0:local33",
     "bfp:m5:hi7:initial3:local0",
+    "bfp4n",
+    "bfp:m4:near",
+    "bfp:m2:near:hi8:initial3:local5",
+    "bfp4+rotate",
+    "bfp4n+rotate",
 ]
+
+
+def store(name, channels=64, heads=1, **options):
+    return kv_store(parse_kv(name), 1, heads, channels, **options)
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_bit_is_the_specifications(name, isa):
     arrays, expected = case(name, 115)
-    format = parse_kv(name).bfp
-    assert torch.equal(by_steps(BfpKvStore(format, 1, 1, 64), *arrays), expected)
-    assert torch.equal(by_steps(BfpKvStore(format, 1, 1, 64), *arrays, sizes=[1, 50, 1, 1, 56, 6]), expected)
+    assert torch.equal(by_steps(store(name), *arrays), expected)
+    assert torch.equal(by_steps(store(name), *arrays, sizes=[1, 50, 1, 1, 56, 6]), expected)
 
 
 @pytest.mark.parametrize("smoothed", [0, 4])
-@pytest.mark.parametrize("name", ["bfp4", "bfp8", "bfp:m1:hi8:initial2:local9"])
+@pytest.mark.parametrize(
+    "name", ["bfp4", "bfp8", "bfp:m1:hi8:initial2:local9", "bfp:m2:near:hi8:initial2:local9+rotate"]
+)
 def test_numbers_of_any_size_are_rounded_so(name, smoothed, isa):
     """FP16's subnormal numbers and what is too small or too large for it, zeros, halves of a last place."""
-    format = parse_kv(name).bfp
+    format = parse_kv(name)
     queries, keys, values = tensors(70, heads=1, seed=5)
     generator = torch.Generator().manual_seed(6)
     awkward = [2.0**-25, -(2.0**-25), 65519.0, -70000.0, 1 + 2.0**-11, 1 + 3 * 2.0**-11, 1e30]
@@ -41,8 +67,9 @@ def test_numbers_of_any_size_are_rounded_so(name, smoothed, isa):
         x[torch.rand(x.shape, generator=generator) < 0.1] = 0.0
         x[torch.rand(x.shape, generator=generator) < 0.1] = -0.0
         x[..., 7] = torch.tensor(awkward).repeat(10)
-    expected = causal_reference(queries, keys, values, format, smoothed_channels=smoothed)
-    packed = BfpKvStore(format, 1, 1, 64, smoothed_channels=smoothed)
+    options = {"smoothed_channels": smoothed, "rotated": format.rotated}
+    expected = causal_reference(queries, keys, values, format.bfp, **options)
+    packed = BfpKvStore(format.bfp, 1, 1, 64, **options)
     assert torch.equal(by_steps(packed, queries, keys, values), expected)
 
 
@@ -58,16 +85,16 @@ BOUNDARIES = [1, 2, 3, 31, 32, 33, 63, 64, 65, 66, 95, 96, 97, 98, 127, 128, 129
 @pytest.mark.parametrize(
     ("channels", "rows"), [(32, 8), (64, 1), (64, 3), (96, 6), (128, 4), (128, 7), (256, 2), (288, 5)]
 )
-@pytest.mark.parametrize("name", ["bfp4", "bfp:m2:hi7:initial33:local31"])
+@pytest.mark.parametrize("name", ["bfp4", "bfp:m2:hi7:initial33:local31", "bfp:m4:near:hi8:initial33:local31+rotate"])
 def test_heads_of_any_size_at_every_boundary(channels, rows, name, isa):
     """Tokens come one by one or many at once, such that those after which a block or window ends are looked at."""
     queries, keys, values = tensors(BOUNDARIES[-1], heads=1, rows=rows, channels=channels, seed=channels + rows)
-    format = parse_kv(name).bfp
-    packed = BfpKvStore(format, 1, 1, channels)
+    format, packed = parse_kv(name), store(name, channels)
     for before, length in zip([0, *BOUNDARIES], BOUNDARIES, strict=False):
         actual = packed.attend(*(x[:, :, before:length] for x in (queries, keys, values)), 0.125)
         own = (queries[0, :, length - 1], keys[0, 0, :length], values[0, 0, :length])
-        assert torch.equal(actual[0, :, -1], reference.attend(*own, format, 0.125)), length
+        expected = reference.attend(*own, format.bfp, 0.125, rotated=format.rotated)
+        assert torch.equal(actual[0, :, -1], expected), length
 
 
 @pytest.mark.parametrize("rows", range(1, 9))
@@ -141,11 +168,38 @@ def test_tokens_of_a_prompt_that_are_multiplied_together(name, rows, window):
         ("bfp8", 9, 96, 70),
         ("bfp:m3:hi6:initial7:local5", 16, 64, None),
         ("bfp:m4", 2, 288, None),
+        ("bfp4n+rotate", 9, 64, 70),
     ],
 )
 def test_many_rows_at_a_time(name, rows, channels, window, isa):
     """As matrix units take them, or code that does the same: of many heads, and of many tokens."""
     arrays, expected = case(name, 170, rows, channels, window=window)
-    packed = partial(BfpKvStore, parse_kv(name).bfp, 1, 1, channels, window=window)
+    packed = partial(store, name, channels, window=window)
     assert torch.equal(by_steps(packed(), *arrays, sizes=[90, 1, 79]), expected)
     assert torch.equal(by_steps(packed(), *arrays, sizes=[40, 4, 126]), expected)
+
+
+@pytest.mark.parametrize("rows", [3, 10])
+@pytest.mark.parametrize("softmax", ["capped", "sinks", "both"])
+@pytest.mark.parametrize("name", ["bfp8", "bfp4n+rotate"])
+def test_soft_caps_and_sinks(name, softmax, rows, isa):
+    arrays, softmax, expected = softmax_case(name, softmax, rows)
+    for sizes in (1, [30, 1, 79]):
+        assert torch.equal(by_steps(store(name, 32), *arrays, sizes=sizes, softmax=softmax), expected)
+    assert not torch.equal(by_steps(store(name, 32), *arrays, sizes=110), expected)
+
+
+def test_sinks_that_are_far_larger_than_any_score_leave_nothing():
+    arrays = tensors(40, heads=1, rows=2)
+    sinks = Softmax(sinks=torch.tensor([200.0, -200.0]))
+    actual = by_steps(store("bfp8"), *arrays, sizes=40, softmax=sinks)
+    assert actual[0, 0].abs().max() < 1e-6
+    assert torch.equal(actual[0, 1], by_steps(store("bfp8"), *arrays, sizes=40)[0, 1])
+
+
+@pytest.mark.parametrize(
+    ("softmax", "why"), [(Softmax(sinks=torch.zeros(3)), "sinks have 3 along axis 0, not 2"), (None, "not -1.0")]
+)
+def test_caps_and_sinks_that_cannot_be(softmax, why):
+    with pytest.raises(ValueError, match=why):
+        by_steps(store("bfp8"), *tensors(5, heads=1, rows=2), softmax=softmax or Softmax(softcap=-1.0))

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import pytest
 import torch
-from transformers import Phi3Config, Phi3ForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import DynamicCache, Phi3Config, Phi3ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 import tilepress
 import tilepress.formats
@@ -13,7 +13,7 @@ from tests.models import tiny
 from tests.nn.kv_models import SIZES, close, logits, make
 from tilepress.evaluate.kv_studies import Cache, judge
 from tilepress.models import smoothing
-from tilepress.models.recipe import read_recipe
+from tilepress.models.recipe import RecipeError, read_recipe
 from tilepress.models.smoothing import SmoothingError, find_attention, fold, smooth_model
 from tilepress.nn.kv_emulation import emulate_kv
 
@@ -138,7 +138,7 @@ def run(model, tokens):
 
 def test_models_without_such_weights_are_refused_before_any_work():
     fused = Phi3ForCausalLM(Phi3Config(**SIZES))
-    with pytest.raises(SmoothingError, match="has no linear q_proj of its own to fold scales into: take online"):
+    with pytest.raises(SmoothingError, match="has no linear q_proj of its own to fold scales into: take rotated keys"):
         smooth_model(fused, tiny.windows(), "bfp4")
     normalised = Qwen3ForCausalLM(Qwen3Config(**SIZES))
     recipe = {"kv_cache": {"format": "bfp4", "smoothing": "offline"}}
@@ -146,13 +146,29 @@ def test_models_without_such_weights_are_refused_before_any_work():
         tilepress.compress(normalised, recipe, windows=tiny.windows())
     with pytest.raises(SmoothingError, match="no model of transformers with decoder blocks"):
         smooth_model(torch.nn.Linear(2, 2), tiny.windows(), "bfp4")
+    with pytest.raises(SmoothingError, match=r"not rotated, and the format is bfp4\+rotate: leave rotate out"):
+        smooth_model(uneven(), tiny.windows(), "bfp4+rotate")
+    with pytest.raises(RecipeError, match="kv_cache: offline smoothing is for keys that are not rotated"):
+        read_recipe({"kv_cache": {"format": "bfp4n+rotate", "smoothing": "offline"}})
+
+
+@pytest.mark.parametrize("family", ["qk-norm", "fused"])
+def test_rotated_keys_where_scales_are_refused(family):
+    model = make(family) if family == "qk-norm" else Phi3ForCausalLM(Phi3Config(**SIZES)).eval()
+    tokens = tiny.windows(1, 90)
+    plain = logits(model, tokens, DynamicCache(config=model.config))
+    errors = [
+        (logits(model, tokens, tilepress.kv_cache(model, name)) - plain).norm()
+        for name in ("bfp:m4", "bfp:m4:near+rotate")
+    ]
+    assert errors[1] < 0.7 * errors[0]
 
 
 def test_keys_that_are_rotated_otherwise_are_noticed(monkeypatch):
     monkeypatch.setattr(smoothing, "_rotated_channels", lambda *_: 0)
     model = uneven()
     before = copy.deepcopy(model)
-    with pytest.raises(SmoothingError, match="it rotates them otherwise than Llama: take online smoothing, or none"):
+    with pytest.raises(SmoothingError, match="it rotates them otherwise than Llama: take rotated keys"):
         smooth(model)
     assert close(model.model.layers[0].self_attn.k_proj.weight, before.model.layers[0].self_attn.k_proj.weight, 1e-6)
 

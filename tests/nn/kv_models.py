@@ -14,14 +14,25 @@ FAMILIES = {
     "mixed": lambda: hf.Qwen2ForCausalLM(
         hf.Qwen2Config(**{**SIZES, "hidden_size": 128}, use_sliding_window=True, sliding_window=20, max_window_layers=1)
     ),
+    "qk-norm": lambda: hf.Qwen3ForCausalLM(hf.Qwen3Config(**SIZES)),
+    "soft-capped": lambda: hf.Gemma2ForCausalLM(
+        hf.Gemma2Config(**SIZES, attn_logit_softcapping=1.5, query_pre_attn_scalar=16, sliding_window=20)
+    ),
+    "sinks": lambda: hf.GptOssForCausalLM(
+        hf.GptOssConfig(**SIZES, num_local_experts=2, num_experts_per_tok=2, sliding_window=20)
+    ),
 }
 
-PACKED_FORMATS = ["bfp4", "sparse:k30,v50", "bfp4+sparse:k30,v50"]
+PACKED_FORMATS = ["bfp4", "bfp4n+rotate", "sparse:k30,v50", "bfp4+sparse:k30,v50"]
 
 
 def make(family="llama"):
     torch.manual_seed(0)
-    return FAMILIES[family]().eval()
+    model = FAMILIES[family]().eval()
+    for name, sinks in model.named_parameters():
+        if name.endswith("sinks"):
+            torch.nn.init.normal_(sinks, 2.0)
+    return model
 
 
 def prompt(length=40, batch=1, seed=0):

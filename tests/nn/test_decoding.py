@@ -248,7 +248,15 @@ def packed_calls(monkeypatch):
     return counted(monkeypatch, "decode_packed")
 
 
-CACHES = ["bfp8", "bfp4", "sparse:k30,v50", "bf16+sparse:k10,v60", "bfp8+sparse:k30,v50", "bfp4+sparse:k50,v0"]
+CACHES = [
+    "bfp8",
+    "bfp4",
+    "bfp4n+rotate",
+    "sparse:k30,v50",
+    "bf16+sparse:k10,v60",
+    "bfp8+sparse:k30,v50",
+    "bfp4+sparse:k50,v0",
+]
 
 
 @torch.no_grad()

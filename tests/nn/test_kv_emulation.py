@@ -21,7 +21,19 @@ def tensors(tokens, heads=2, rows=2, channels=64):
 
 
 @pytest.mark.parametrize("options", [{}, {"smoothed_channels": 4}, {"window": 50}])
-@pytest.mark.parametrize("name", ["bfp4", "bfp8", "bfp:m4", "bfp:m2:hi6:initial7:local5", "bfp4+sparse:k30,v50"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "bfp4",
+        "bfp8",
+        "bfp:m4",
+        "bfp:m2:hi6:initial7:local5",
+        "bfp4+sparse:k30,v50",
+        "bfp4n+rotate",
+        "bfp:m3:near+rotate",
+        "bfp4n+rotate+sparse:k30,v50",
+    ],
+)
 def test_every_bit_is_the_packed_caches(name, options):
     format, arrays = parse_kv(name), tensors(300)
     expected, emulation = by_tokens(format, arrays, options), Emulation(format, options.get("smoothed_channels", 0))

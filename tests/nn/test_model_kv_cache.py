@@ -21,6 +21,27 @@ def test_logits_are_near_those_of_the_plain_cache(family):
     assert close(four, plain, 0.3) and not close(four, plain, 0.05)
 
 
+@pytest.mark.parametrize("name", ["bfp8", "sparse:k0,v1", "bf16"])
+@pytest.mark.parametrize("family", ["soft-capped", "sinks"])
+def test_what_some_models_do_with_scores_is_done(family, name):
+    """By packed caches, by emulation, and by the attention "tilepress" without a packed cache: as transformers' eager
+    attention, which a model without caps or sinks differs from."""
+    model, tokens = make(family), prompt(60)
+    eager = logits(model, tokens, DynamicCache(config=model.config))
+    assert close(logits(model, tokens, tilepress.kv_cache(model, name), sizes=[40, 1, 19]), eager, 0.04)
+    tilepress.kv_cache(model, "bfp8")
+    assert close(logits(model, tokens, DynamicCache(config=model.config)), eager, 1e-5)
+    emulate_kv(model, name)
+    assert close(logits(model, tokens, None), eager, 0.04)
+    emulate_kv(model, "none")
+    for layer in model.model.layers:
+        layer.self_attn.attn_logit_softcapping = None
+        if family == "sinks":
+            layer.self_attn.sinks.data.fill_(-100.0)
+    model.set_attn_implementation("eager")
+    assert not close(logits(model, tokens, DynamicCache(config=model.config)), eager, 0.08)
+
+
 @pytest.mark.isas
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_prompt_at_once_and_token_by_token_are_the_same(family):
@@ -96,6 +117,8 @@ def test_what_cannot_be_is_said(tmp_path):
         tilepress.kv_cache(narrow, "bfp4")
     with pytest.raises(FormatError, match="heads of 24 channels cannot be cut in lanes of 16"):
         tilepress.kv_cache(LlamaForCausalLM(LlamaConfig(**{**SIZES, "head_dim": 24})), "sparse:k30,v50")
+    with pytest.raises(FormatError, match="keys of 40 channels cannot be rotated"):
+        emulate_kv(LlamaForCausalLM(LlamaConfig(**{**SIZES, "head_dim": 40})), "bfp:m4:g16+rotate")
     cache = tilepress.kv_cache(model, "bfp4")
     logits(model, prompt(), cache)
     other = make("multi-query")

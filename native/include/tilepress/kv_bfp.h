@@ -115,12 +115,13 @@ TILEPRESS_OPERATION(softmax_u8_f32, void(const float* scores, int64_t count, flo
 // Values rounded to FP16, nearest even, saturating. With offsets: minus the offset, and rounded once more.
 TILEPRESS_OPERATION(convert_f16_f32, void(const float* values, const float* offsets, int64_t count, uint16_t* halves));
 
-// A token's slot in its page, and the bits of its magnitudes.
+// A token's slot in its page, and the bits of its magnitudes: truncated, or of the nearest number.
 struct KvToken {
   int slot, bits;
+  bool nearest;
 };
 
-// Writes a token's key as integers under exponents of its own; truncates one that is there to fewer bits.
+// Writes a token's key as integers under exponents of its own; cuts one that is there to fewer bits.
 TILEPRESS_OPERATION(quantize_key_bfp, void(const KvUnits& keys, int64_t channels, const KvToken&, const uint16_t* key));
 TILEPRESS_OPERATION(truncate_key_bfp, void(const KvUnits& keys, int64_t channels, const KvToken&));
 
@@ -130,10 +131,11 @@ struct KvOpenValues {
   int64_t count, stride;
   int64_t begin, end;
   int fewer, bits;
+  bool nearest;
 };
 
 // Writes the last of the open values as integers under exponents shared with the tokens before it; where an exponent
-// rises, those are rounded again. Or truncates a token's values that are there to fewer bits.
+// rises, those are rounded again. Or cuts a token's values that are there to fewer bits.
 TILEPRESS_OPERATION(quantize_value_bfp, void(const KvUnits& values, int64_t channels, const KvOpenValues&));
 TILEPRESS_OPERATION(truncate_value_bfp, void(const KvUnits& values, int64_t channels, const KvToken&));
 

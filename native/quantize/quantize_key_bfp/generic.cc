@@ -7,7 +7,7 @@ namespace {
 void quantize_key_bfp(const KvUnits& keys, int64_t channels, const KvToken& token, const uint16_t* key) {
   const KvUnits mine = units_of_token(keys, channels, token.slot);
   const int lane = token.slot % kKvLanes;
-  const uint32_t mask = mask_of(token.bits);
+  const Cut cut(token.bits, token.nearest);
   for (int64_t group = 0; group < channels / kKvGroup; ++group, key += kKvGroup) {
     const KvUnits unit = mine.unit(group);
     const Sixteen low = Sixteen::halves(key), high = Sixteen::halves(key + kKvLanes);
@@ -18,7 +18,7 @@ void quantize_key_bfp(const KvUnits& keys, int64_t channels, const KvToken& toke
     }
     const Uint32s exponents = fields_of(max_of_lanes(largest));
     const auto rounded = [&](const Sixteen& halves) {
-      return Sixteen::of([&](int i) { return integers_of(halves.parts[i], exponents, mask); });
+      return Sixteen::of([&](int i) { return integers_of(halves.parts[i], exponents, cut); });
     };
     Exponents::set_one(lane, exponents[0], unit.exponents);
     Lane{rounded(low), rounded(high)}.set(unit, lane);

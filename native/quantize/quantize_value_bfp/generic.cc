@@ -11,9 +11,9 @@ struct OpenUnit {
   Sixteen exponents;
 
   [[gnu::always_inline]] Sixteen integers(int64_t token) const {
-    const uint32_t mask = mask_of(token >= open.begin && token < open.end ? open.fewer : open.bits);
+    const Cut cut(token >= open.begin && token < open.end ? open.fewer : open.bits, open.nearest);
     const Sixteen own = Sixteen::halves(halves + token * open.stride);
-    return Sixteen::of([&](int i) { return integers_of(own.parts[i], exponents.parts[i], mask); });
+    return Sixteen::of([&](int i) { return integers_of(own.parts[i], exponents.parts[i], cut); });
   }
 
   // All tokens again, two rows at a time, which share their bytes.

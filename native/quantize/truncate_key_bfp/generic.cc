@@ -6,9 +6,9 @@ namespace {
 
 void truncate_key_bfp(const KvUnits& keys, int64_t channels, const KvToken& token) {
   const KvUnits mine = units_of_token(keys, channels, token.slot);
-  const uint32_t mask = mask_of(token.bits);
+  const Cut to_bits(token.bits, token.nearest);
   const auto cut = [&](const Sixteen& values) {
-    return Sixteen::of([&](int i) { return truncated(values.parts[i], mask); });
+    return Sixteen::of([&](int i) { return with_fewer_bits(values.parts[i], to_bits); });
   };
   for (int64_t group = 0; group < channels / kKvGroup; ++group) {
     const Lane before = Lane::get(mine.unit(group), token.slot % kKvLanes);

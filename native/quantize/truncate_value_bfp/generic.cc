@@ -6,10 +6,10 @@ namespace {
 
 void truncate_value_bfp(const KvUnits& values, int64_t channels, const KvToken& token) {
   const Column column(token.slot);
-  const uint32_t mask = mask_of(token.bits);
+  const Cut cut(token.bits, token.nearest);
   for (int64_t at = 0; at < kv_units(channels); ++at) {
     const Sixteen before = column.get(values.unit(at));
-    column.set(values.unit(at), Sixteen::of([&](int i) { return truncated(before.parts[i], mask); }));
+    column.set(values.unit(at), Sixteen::of([&](int i) { return with_fewer_bits(before.parts[i], cut); }));
   }
 }
 

@@ -25,7 +25,7 @@ from .race import Step, free_memory, race, torch_threads
 
 DEPTHS = (1024, 4096, 16384, 32768)
 PROMPTS = (512, 2048, 8192)
-FORMATS = ("bfp4", "bfp8", "sparse:k30,v50")
+FORMATS = ("bfp4", "bfp4n+rotate", "bfp8", "sparse:k30,v50")
 SHARES = 4  # of the free memory, one for the copies of each entrant
 
 

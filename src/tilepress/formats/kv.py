@@ -3,14 +3,18 @@
 Names are parts joined by `+`, of which `str(parse_kv(name))` is canonical:
 
     fp16, bf16                               halves
-    bfp:mM[:hiH:initialI:localL][:gG]        block floating point with M bits of magnitude; the first I tokens and the
+    bfp:mM[:near][:hiH:initialI:localL][:gG] block floating point with M bits of magnitude; the first I tokens and the
                                              last L keep H
     bfp8                                     bfp:m8:g32
     bfp4                                     bfp:m4:hi8:initial32:local64:g32, Harmonia's
+    bfp4n                                    bfp:m4:near:hi8:initial32:local64:g32
+    rotate                                   keys in block floating point are times a Hadamard matrix first, and so are
+                                             queries
     sparse:kK,vV                             the smallest K % of a token's keys and V % of its values are left out
 
 Keys are grouped along the channels of a token and a head, values along the tokens of a channel. A token that leaves the
-last L is truncated to M bits; so is each value of a group, which keeps its exponent.
+last L is truncated to M bits, or with `near` rounded to the nearest such number; so is each value of a group, which
+keeps its exponent.
 
 A sparse cache has all of a token until BLOCK of them are full and the next one comes. Then the smallest of each one's
 keys, all heads of the layer taken together, are left out, and a bit for each says which; so for values.
@@ -27,25 +31,34 @@ from .names import FormatError
 Smoothing = Literal["none", "offline", "online", "hybrid"]
 SMOOTHINGS: tuple[Smoothing, ...] = get_args(Smoothing)
 SMOOTHED_SHARE = 16  # one channel in so many has an offset
+LEAST_BLOCK = 16  # channels that are rotated together: fewer hardly spread what one of them has
 
 BLOCK = 32  # tokens that are thinned out at the same time
 WIDEST = 8  # bits of magnitude: what attention multiplies with
 MOST_TOKENS = 1 << 20
 _EXPONENT_BITS = 5
-_SPELLING = "write fp16, bf16, bfp8, bfp4, bfp:m4:hi8:initial32:local64:g32, sparse:k30,v50, or two of them with +"
+_SPELLING = (
+    "write fp16, bf16, bfp8, bfp4, bfp4n, bfp:m4:near:hi8:initial32:local64:g32, sparse:k30,v50, rotate, or some of "
+    "them with +"
+)
 
 Half = Literal["fp16", "bf16"]
+Rotate = Literal["rotate"]
 
 
 @dataclass(frozen=True)
 class KvBfp:
-    """`mantissa` bits of magnitude, `high` for the first `initial` tokens and the last `local`; groups of `group`."""
+    """`mantissa` bits of magnitude, `high` for the first `initial` tokens and the last `local`; groups of `group`.
+
+    nearest: fewer bits than 8 are of the nearest number, of two as near the larger; else magnitudes are truncated.
+    """
 
     mantissa: int
     high: int
     initial: int = 0
     local: int = 0
     group: int = 32
+    nearest: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.mantissa <= self.high <= WIDEST:
@@ -56,6 +69,10 @@ class KvBfp:
             raise ValueError(f"a group is one of {GROUPS}, not {self.group}")
         if not (0 <= self.initial <= MOST_TOKENS and 0 <= self.local <= MOST_TOKENS):
             raise ValueError(f"initial and local are 0 to {MOST_TOKENS} tokens, not {self.initial} and {self.local}")
+        if self.nearest and self.mantissa == WIDEST:
+            raise ValueError(f"near is of fewer than {WIDEST} bits, and m{WIDEST} has all that are kept: leave it out")
+        if self.nearest and self.mantissa < self.high < WIDEST:
+            raise ValueError(f"near rounds what {WIDEST} bits hold: write hi{WIDEST} with it, not hi{self.high}")
         if (self.high > self.mantissa) != (self.initial + self.local > 0):
             raise ValueError("hi needs tokens that have it (initial or local), and they need hi above m")
 
@@ -64,7 +81,7 @@ class KvBfp:
             if self == preset:
                 return name
         wide = f":hi{self.high}:initial{self.initial}:local{self.local}" if self.high > self.mantissa else ""
-        return f"bfp:m{self.mantissa}{wide}:g{self.group}"
+        return f"bfp:m{self.mantissa}{':near' if self.nearest else ''}{wide}:g{self.group}"
 
     def bits(self, tokens: int) -> float:
         """Bits a channel of `tokens` tokens takes: signs, magnitudes, and its share of exponents."""
@@ -72,26 +89,34 @@ class KvBfp:
         return tokens * (1 + self.mantissa + _EXPONENT_BITS / self.group) + wide * (self.high - self.mantissa)
 
 
-PRESETS = {"bfp8": KvBfp(8, 8), "bfp4": KvBfp(4, 8, initial=32, local=64)}
+PRESETS = {
+    "bfp8": KvBfp(8, 8),
+    "bfp4": KvBfp(4, 8, initial=32, local=64),
+    "bfp4n": KvBfp(4, 8, initial=32, local=64, nearest=True),
+}
 
 
 @dataclass(frozen=True)
 class KvFormat:
-    """How numbers are stored, and how many % of keys and values are left out."""
+    """How numbers are stored, how many % of keys and values are left out, and whether keys are rotated before that."""
 
     number: KvBfp | Half
     key_sparsity: int = 0
     value_sparsity: int = 0
+    rotated: bool = False
 
     def __post_init__(self) -> None:
         if not (0 <= self.key_sparsity < 100 and 0 <= self.value_sparsity < 100):
             raise ValueError(f"sparsity is 0 to 99 %, not {self.key_sparsity} and {self.value_sparsity}")
+        if self.rotated and self.bfp is None:
+            raise ValueError(f"rotate is of keys in block floating point, and {self.number} is not: leave it out")
 
     def __str__(self) -> str:
+        number = str(self.number) + ("+rotate" if self.rotated else "")
         if not self.is_sparse:
-            return str(self.number)
+            return number
         sparse = f"sparse:k{self.key_sparsity},v{self.value_sparsity}"
-        return sparse if self.number == "fp16" else f"{self.number}+{sparse}"
+        return sparse if number == "fp16" else f"{number}+{sparse}"
 
     @property
     def is_sparse(self) -> bool:
@@ -130,17 +155,21 @@ def parse_kv(name: "str | KvFormat") -> KvFormat:
         raise FormatError(f"{name!r} is no cache format: {error}; {_SPELLING}") from error
 
 
-def _join(parts: "list[KvBfp | Half | tuple[int, int]]") -> KvFormat:
-    numbers = [part for part in parts if not isinstance(part, tuple)]
+def _join(parts: "list[KvBfp | Half | tuple[int, int] | Rotate]") -> KvFormat:
+    rotations = parts.count("rotate")
+    numbers = [part for part in parts if not isinstance(part, tuple) and part != "rotate"]
     sparse = [part for part in parts if isinstance(part, tuple)]
-    if len(numbers) > 1 or len(sparse) > 1:
+    if max(len(numbers), len(sparse), rotations) > 1:
         raise ValueError("it names two formats of the same kind")
-    return KvFormat(numbers[0] if numbers else "fp16", *(sparse[0] if sparse else (0, 0)))
+    shares = sparse[0] if sparse else (0, 0)
+    return KvFormat(numbers[0] if numbers else "fp16", *shares, rotated=rotations > 0)
 
 
-def _part(text: str) -> "KvBfp | Half | tuple[int, int]":
+def _part(text: str) -> "KvBfp | Half | tuple[int, int] | Rotate":
     if text in PRESETS:
         return PRESETS[text]
+    if text == "rotate":
+        return "rotate"
     if text in ("fp16", "bf16"):
         return "fp16" if text == "fp16" else "bf16"
     head, *options = text.split(":")
@@ -153,13 +182,13 @@ def _part(text: str) -> "KvBfp | Half | tuple[int, int]":
 
 
 def _bfp(options: list[str]) -> KvBfp:
-    numbers = _numbers(options, ("initial", "local", "hi", "m", "g"))
+    numbers = _numbers([option for option in options if option != "near"], ("initial", "local", "hi", "m", "g"))
     if "m" not in numbers:
         raise ValueError("bfp needs mN, the bits of a magnitude")
-    mantissa = numbers["m"]
-    return KvBfp(
-        mantissa, numbers.get("hi", mantissa), numbers.get("initial", 0), numbers.get("local", 0), numbers.get("g", 32)
-    )
+    if options.count("near") > 1:
+        raise ValueError("'near' is there twice")
+    mantissa, wide = numbers["m"], (numbers.get("initial", 0), numbers.get("local", 0))
+    return KvBfp(mantissa, numbers.get("hi", mantissa), *wide, numbers.get("g", 32), nearest="near" in options)
 
 
 def _numbers(options: list[str], keys: tuple[str, ...]) -> dict[str, int]:
@@ -185,7 +214,21 @@ def smoothed_channels(format: KvFormat, smoothing: str, channels: int) -> int:
         raise FormatError(f"smoothing of a cache is none or online, not {smoothing}")
     if smoothing == "online" and format.bfp is None:
         raise FormatError(f"smoothing is of keys in block floating point, and {format} has none: leave it out")
+    if format.rotated:
+        rotated_block(channels)
     return channels // SMOOTHED_SHARE if smoothing == "online" else 0
+
+
+def rotated_block(channels: int) -> int:
+    """How many of a head's channels are rotated together: the largest power of two that divides them. FormatError where
+    that is too few."""
+    block = channels & -channels
+    if block < LEAST_BLOCK:
+        raise FormatError(
+            f"keys of {channels} channels cannot be rotated: the largest power of two that divides them is {block}, "
+            f"and at least {LEAST_BLOCK} are rotated together; leave rotate out"
+        )
+    return block
 
 
 def is_folded(smoothing: str) -> bool:

@@ -11,10 +11,12 @@ from .. import _native
 from ..formats import FormatError
 from ..formats.kv import KvBfp, KvFormat
 from ..tiles.packing import thread_count
+from .attention_reference import PLAIN, Softmax
 from .gradients import without_gradient
 
 GROUP = 32  # values that share an exponent in a packed cache
 LANES = 16  # channels of a head are a multiple of it in a sparse cache
+_NONE: np.ndarray[tuple[int, ...], np.dtype[np.float32]] = np.empty(0, np.float32)
 _ALL: np.ndarray[tuple[int, int], np.dtype[np.uint8]] = np.empty((0, 0), np.uint8)
 
 
@@ -72,6 +74,7 @@ class KvStore:
         scaling: float,
         token_mask: Tensor | None = None,
         *,
+        softmax: Softmax = PLAIN,
         threads: int | None = None,
     ) -> Tensor:
         """Add tokens as `append` does, and let the query of each attend to all up to its own.
@@ -79,23 +82,31 @@ class KvStore:
         queries: [batch, query heads, count, channels]; each head of keys serves as many heads of queries. The result is
         shaped like them and of their type; of padding it is 0. There is no gradient: backward() raises RuntimeError.
         """
-        out = self._attend(queries, keys, values, scaling, token_mask, thread_count(threads))
-        return without_gradient(out, (queries, keys, values), "attention over a packed KV cache")
-
-    def _attend(
-        self, queries: Tensor, keys: Tensor, values: Tensor, scaling: float, token_mask: Tensor | None, workers: int
-    ) -> Tensor:
-        if token_mask is None:
+        tensors, workers = (queries, keys, values), thread_count(threads)
+        out = None
+        if token_mask is None and softmax is PLAIN:
             with self._turn:
-                result = self.native.attend_tensors(keys, values, queries, scaling, workers)
-            if result is not None:
-                return result
+                out = self.native.attend_tensors(keys, values, queries, scaling, workers)
+        if out is None:
+            out = self._attend_arrays(tensors, scaling, token_mask, softmax, workers)
+        return without_gradient(out, tensors, "attention over a packed KV cache")
+
+    def _attend_arrays(
+        self,
+        tensors: tuple[Tensor, Tensor, Tensor],
+        scaling: float,
+        token_mask: Tensor | None,
+        softmax: Softmax,
+        workers: int,
+    ) -> Tensor:
+        queries, keys, values = tensors
         if queries.ndim != 4:
             raise ValueError(f"queries are [batch, heads, tokens, channels], not {list(queries.shape)}")
         out = np.empty(tuple(queries.shape), np.float32)
         arrays = (_floats(keys), _floats(values), _flags(token_mask), _floats(queries))
+        sinks = _NONE if softmax.sinks is None else _floats(softmax.sinks)
         with self._turn:
-            self.native.attend(*arrays, scaling, out, workers)
+            self.native.attend(*arrays, scaling, softmax.softcap or 0.0, sinks, out, workers)
         return torch.from_numpy(out).to(queries.dtype)
 
     def crop(self, lengths: list[int]) -> None:
@@ -145,6 +156,7 @@ class BfpKvStore(KvStore):
     Args:
         window: tokens that a query sees, its own included; those before are given up. All if None.
         smoothed_channels: channels of each head's keys that have an offset.
+        rotated: keys and queries are times a Hadamard matrix, see `hadamard`, before everything else.
         sparsity: % of a token's keys and of its values, the smallest of all heads as halves, that are left out when it
             comes. Then blocks that will not change any more store no zeros, but bits that say where they are; not with
             a window.
@@ -161,10 +173,12 @@ class BfpKvStore(KvStore):
         *,
         window: int | None = None,
         smoothed_channels: int = 0,
+        rotated: bool = False,
         sparsity: tuple[int, int] = (0, 0),
     ) -> None:
         check_channels(format, channels)
-        self.number = (format.mantissa, format.high, format.initial, format.local, smoothed_channels)
+        bits = (format.mantissa, format.high, format.initial, format.local, format.nearest)
+        self.number = (*bits, smoothed_channels, rotated)
         super().__init__(batch, heads, channels, window, sparsity)
 
 
@@ -200,8 +214,8 @@ def kv_store(
     if format.bfp is None:
         return SparseKvStore(format, batch, heads, channels, window=window)
     sparsity = (format.key_sparsity, format.value_sparsity)
-    sizes = (batch, heads, channels)
-    return BfpKvStore(format.bfp, *sizes, window=window, smoothed_channels=smoothed_channels, sparsity=sparsity)
+    keys: dict[str, Any] = {"smoothed_channels": smoothed_channels, "rotated": format.rotated}
+    return BfpKvStore(format.bfp, batch, heads, channels, window=window, sparsity=sparsity, **keys)
 
 
 def can_pack(format: KvFormat, channels: int) -> bool:

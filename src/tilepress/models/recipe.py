@@ -128,6 +128,11 @@ class KvCacheRecipe(_Section):
     def _is_possible(self) -> "KvCacheRecipe":
         if self.smoothing != "none" and (self.format == "model" or parse_kv(self.format).bfp is None):
             raise ValueError(f"smoothing is for caches in block floating point, and the format is {self.format}")
+        if is_folded(self.smoothing) and parse_kv(self.format).rotated:
+            raise ValueError(
+                f"{self.smoothing} smoothing is for keys that are not rotated, and the format is {self.format}: leave "
+                "rotate out, or take smoothing none or online"
+            )
         return self
 
 

@@ -23,7 +23,8 @@ STEPS = 32
 LEARNING_RATE = 0.1  # of exponents of two
 POWERS = (0.25, 0.5, 0.75)  # of the keys' extremes, to start from
 EXACT = 1e-3  # relative change of attention's output that float32 may make of folding
-INSTEAD = "take online smoothing, or none"
+INSTEAD = "take rotated keys (bfp4n+rotate), online smoothing, or none"
+ONE = "leave rotate out, or take smoothing none or online"
 
 Run = Callable[[], Tensor]  # computes a block's output on one sequence
 
@@ -155,6 +156,8 @@ def _check_projections(attention: Any, name: str) -> None:
 def _packed(format: KvFormat) -> KvBfp:
     if format.bfp is None:
         raise SmoothingError(f"smoothing is for caches in block floating point, and the format is {format}")
+    if format.rotated:
+        raise SmoothingError(f"scales of channels are for keys that are not rotated, and the format is {format}: {ONE}")
     return format.bfp
 
 

@@ -10,6 +10,7 @@ products of integers are exact in float32 and sums are taken in the same order; 
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,9 +18,18 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 
 from ..formats.bfp import BFP, encode
 from ..formats.kv import BLOCK, WIDEST, KvBfp, KvFormat, parse_kv, smoothed_channels
-from ..kernels.attention_reference import SEGMENT, SMOOTHED, as_number, exponential
+from ..kernels.attention_reference import NO_SINK, PLAIN, SEGMENT, SMOOTHED, Softmax, as_number, exponential
+from ..kernels.hadamard import transform
 from ..kernels.kv_store import can_pack, kv_store
-from .attention_functions import attention_modules, key_offsets, register_attention, rounding_attention, seen_by
+from .attention_functions import (
+    attend_plainly,
+    attention_modules,
+    key_offsets,
+    register_attention,
+    rounding_attention,
+    seen_by,
+    usual_attention,
+)
 from .kv_pruning import prune_blocks, prune_tokens
 
 ATTENTION = "tilepress-emulated"
@@ -43,7 +53,7 @@ def emulate_kv(
     if format == "none":
         for module in attention_modules(model):
             module.__dict__.pop("tilepress_kv", None)
-        model.set_attn_implementation("sdpa")  # type: ignore[operator]
+        model.set_attn_implementation(usual_attention(model))  # type: ignore[operator]
         return
     parsed = parse_kv(format)
     for module in attention_modules(model):
@@ -53,43 +63,66 @@ def emulate_kv(
 
 
 def emulated_attention(
-    query: Tensor, key: Tensor, value: Tensor, emulation: Emulation, scaling: float, window: int | None = None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    emulation: Emulation,
+    scaling: float,
+    window: int | None = None,
+    softmax: Softmax = PLAIN,
 ) -> Tensor:
     """query [batch, query heads, tokens, channels], each token's over key and value [batch, heads, tokens, channels] up
     to its own, or the last `window` of these: shaped like it."""
     format = emulation.format
     if format.bfp is None and not format.is_sparse:
-        return _over_halves(query, key, value, format, scaling, window)
+        return _over_halves(query, key, value, format, scaling, window, softmax)
     if query.is_cpu and can_pack(format, key.shape[-1]):
         batch, heads, _, channels = key.shape
         smoothed = emulation.smoothed_channels
         store = kv_store(format, batch, heads, channels, window=window, smoothed_channels=smoothed)
-        return store.attend(query, key, value, scaling)
-    return vectorised(query, key, value, emulation, scaling, window)
+        return store.attend(query, key, value, scaling, softmax=softmax)
+    return vectorised(query, key, value, emulation, scaling, window, softmax)
 
 
 def _over_halves(
-    query: Tensor, key: Tensor, value: Tensor, format: KvFormat, scaling: float, window: int | None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    format: KvFormat,
+    scaling: float,
+    window: int | None,
+    softmax: Softmax,
 ) -> Tensor:
     keys, values = (as_number(part, format).to(part.dtype) for part in (key, value))
     tokens = query.shape[-2]
     seen = None if window is None else seen_by(torch.arange(tokens, device=query.device), tokens, window)
+    if softmax is not PLAIN:
+        return attend_plainly(query, keys, values, seen, scaling, softmax)
     return scaled_dot_product_attention(
         query, keys, values, seen, is_causal=seen is None, scale=scaling, enable_gqa=query.shape[1] != key.shape[1]
     )
 
 
 def vectorised(
-    query: Tensor, key: Tensor, value: Tensor, emulation: Emulation, scaling: float, window: int | None = None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    emulation: Emulation,
+    scaling: float,
+    window: int | None = None,
+    softmax: Softmax = PLAIN,
 ) -> Tensor:
     """`emulated_attention` of what is packed, with nothing packed."""
     format = emulation.format
     if format.bfp is None:
-        return emulate_sparse(query, key, value, format, scaling, window=window)
-    keys = prune_tokens(_as_halves(key), format.key_sparsity)
+        return emulate_sparse(query, key, value, format, scaling, window=window, softmax=softmax)
+    rows, keys = (transform(query), transform(key)) if format.rotated else (query, key)
+    keys = prune_tokens(_as_halves(keys), format.key_sparsity)
     values = prune_tokens(_as_halves(value), format.value_sparsity)
     smoothed = emulation.smoothed_channels
-    return emulate(query, keys, values, format.bfp, scaling, window=window, smoothed_channels=smoothed)
+    options: dict[str, Any] = {"window": window, "smoothed_channels": smoothed, "softmax": softmax}
+    out = emulate(rows, keys, values, format.bfp, scaling, **options)
+    return out.to(query.dtype)
 
 
 def emulate(
@@ -101,12 +134,13 @@ def emulate(
     *,
     window: int | None = None,
     smoothed_channels: int = 0,
+    softmax: Softmax = PLAIN,
 ) -> Tensor:
     """query [batch, query heads, tokens, channels], each token's over keys and values [batch, heads, tokens, channels]
     up to its own: shaped like it. `window` and `smoothed_channels`: see `BfpKvStore`."""
     batch, heads, tokens, channels = keys.shape
     rows = query.reshape(batch, heads, -1, tokens, channels)
-    whole = _Sequence(keys, values, format, smoothed_channels)
+    whole = _Sequence(keys, values, format, smoothed_channels, softmax)
     parts = [
         whole.attend(rows[..., first : first + SEGMENT, :], first, scaling, window)
         for first in range(0, tokens, SEGMENT)
@@ -115,7 +149,14 @@ def emulate(
 
 
 def emulate_sparse(
-    query: Tensor, keys: Tensor, values: Tensor, format: KvFormat, scaling: float, *, window: int | None = None
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    format: KvFormat,
+    scaling: float,
+    *,
+    window: int | None = None,
+    softmax: Softmax = PLAIN,
 ) -> Tensor:
     """As `emulate`, over a sparse cache: each query sees all of its own block, and the non-zeros of those before."""
     batch, heads, tokens, channels = keys.shape
@@ -131,7 +172,8 @@ def emulate_sparse(
         q = rows[..., mine, :].to(torch.float32) * scaling
         scores = q @ k[..., seen, :].mT
         scores[..., mine] += (q @ left_k[..., mine, :].mT) * is_open
-        weights = scores.masked_fill(~seen_by(own, scores.shape[-1], window), -torch.inf).softmax(-1)
+        scores = softmax.capped(scores).masked_fill(~seen_by(own, scores.shape[-1], window), -torch.inf)
+        weights = torch.cat([scores, _sinks(softmax, scores)], -1).softmax(-1)[..., :-1]
         out[..., mine, :] = weights @ v[..., seen, :] + (weights[..., mine] * is_open) @ left_v[..., mine, :]
     return out.reshape(query.shape).to(query.dtype)
 
@@ -145,8 +187,8 @@ def _pruned(x: Tensor, percent: int) -> tuple[Tensor, Tensor]:
 class _Sequence:
     """Keys and values of whole sequences, rounded once."""
 
-    def __init__(self, keys: Tensor, values: Tensor, format: KvBfp, smoothed_channels: int) -> None:
-        self.format, self.smoothed_channels = format, smoothed_channels
+    def __init__(self, keys: Tensor, values: Tensor, format: KvBfp, smoothed_channels: int, softmax: Softmax) -> None:
+        self.format, self.smoothed_channels, self.softmax = format, smoothed_channels, softmax
         self.halves = _as_halves(keys)
         self.keys = _integers(self.halves - key_offsets(self.halves, smoothed_channels), format.group, -1)
         self.raw = _as_halves(values)
@@ -162,17 +204,18 @@ class _Sequence:
         scores = self._scores(_integers(query, self.format.group, -1), wide, last)
         if self.smoothed_channels and first < SMOOTHED:
             self._set_first_scores(scores, query, first)
-        scores = (scores * scaling).masked_fill(~seen_by(own, last, window), -1e30)
-        weights = exponential(scores - scores.amax(-1, keepdim=True))
-        return self._mix(weights, wide, first, last)
+        scores = self.softmax.capped(scores * scaling).masked_fill(~seen_by(own, last, window), -1e30)
+        sinks = _sinks(self.softmax, scores)
+        largest = torch.maximum(scores.amax(-1, keepdim=True), sinks)
+        return self._mix(exponential(scores - largest), exponential(sinks - largest), wide, first, last)
 
     def _scores(self, query: tuple[Tensor, Tensor], wide: Tensor, last: int) -> Tensor:
         """[batch, heads, rows, count, last], not yet scaled."""
         k, units = self.keys[0][:, :, :last], self.keys[1][:, :, :last]
-        high = self._products(query, _cut(k, self.format.high), units)
+        high = self._products(query, self._cut(k, self.format.high), units)
         if self.format.high == self.format.mantissa:
             return high
-        return torch.where(wide, high, self._products(query, _cut(k, self.format.mantissa), units))
+        return torch.where(wide, high, self._products(query, self._cut(k, self.format.mantissa), units))
 
     @staticmethod
     def _products(query: tuple[Tensor, Tensor], k: Tensor, k_units: Tensor) -> Tensor:
@@ -192,9 +235,9 @@ class _Sequence:
             wide = (index < self.format.initial) | (index > token - self.format.local)
             bits = torch.where(wide, self.format.high, self.format.mantissa)[:, None, None]
             mine = _integers(query[..., token - first, None, :], self.format.group, -1)
-            scores[..., token - first, : token + 1] = self._products(mine, _cut(keys, bits), units)[..., 0, :]
+            scores[..., token - first, : token + 1] = self._products(mine, self._cut(keys, bits), units)[..., 0, :]
 
-    def _mix(self, weights: Tensor, wide: Tensor, first: int, last: int) -> Tensor:
+    def _mix(self, weights: Tensor, of_sinks: Tensor, wide: Tensor, first: int, last: int) -> Tensor:
         group = self.format.group
         p, p_units = _integers(weights, group, -1)  # [..., count, groups, group], [..., count, groups]
         wide = _grouped(wide, group)  # [count, groups, group]
@@ -207,7 +250,7 @@ class _Sequence:
             if segment == first:
                 part[..., :-1] += self._open_groups(p[..., groups, :], p_units[..., groups], wide[:, groups], first)
             total = total + part
-        return total[..., :-1] / total[..., -1:]
+        return total[..., :-1] / (total[..., -1:] + of_sinks)
 
     def _terms(self, p: Tensor, p_units: Tensor, wide: Tensor, first: int, groups: slice) -> Tensor:
         """What groups of weights [batch, heads, rows, count, groups, group] and their values add, and the weights' own
@@ -224,8 +267,8 @@ class _Sequence:
     def _products_of_values(self, p: Tensor, wide: Tensor, v: Tensor) -> Tensor:
         """p [..., count, group] times v [..., group, channels], which has more bits where `wide`, shaped as p, says."""
         if self.format.mantissa == self.format.high:
-            return p @ _cut(v, self.format.high)
-        return (p * wide) @ _cut(v, self.format.high) + (p * ~wide) @ _cut(v, self.format.mantissa)
+            return p @ self._cut(v, self.format.high)
+        return (p * wide) @ self._cut(v, self.format.high) + (p * ~wide) @ self._cut(v, self.format.mantissa)
 
     def _open_groups(self, p: Tensor, p_units: Tensor, wide: Tensor, first: int) -> Tensor:
         """What each query gets from its own group, of which it knows the tokens up to itself: [..., count, channels].
@@ -239,8 +282,22 @@ class _Sequence:
         known = torch.ones(group, group, device=raw.device).tril()[..., None]
         v, v_units = (x.flatten(2, 3)[:, :, :count] for x in _integers(raw[:, :, :, None] * known, group, -2))
         bits = torch.where(wide, self.format.high, self.format.mantissa)[:, None]
-        product = torch.einsum("bhrqt,bhqct->bhrqc", mine, _cut(v[..., 0, :], bits))
+        product = torch.einsum("bhrqt,bhqct->bhrqc", mine, self._cut(v[..., 0, :], bits))
         return product * (units[..., None] * v_units[:, :, None, :, :, 0])
+
+    def _cut(self, whole: Tensor, bits: int | Tensor) -> Tensor:
+        """Integers truncated to `bits`, or the nearest that have them."""
+        step = 1 << (WIDEST - bits)  # not a power by floats, which need not be exact on every device
+        if self.format.nearest:
+            whole = whole + whole.sign() * (step >> 1)
+        most = (1 << WIDEST) - 1
+        return (whole.clamp(-most, most) / step).trunc() * step
+
+
+def _sinks(softmax: Softmax, scores: Tensor) -> Tensor:
+    """Like `scores` [batch, heads, rows, count, tokens], of one token; none is a score too small to count."""
+    one = torch.full_like(scores[..., :1], NO_SINK)
+    return one if softmax.sinks is None else softmax.sinks.to(one).reshape(*one.shape[1:3], 1, 1).expand_as(one)
 
 
 def _as_halves(x: Tensor) -> Tensor:
@@ -256,15 +313,9 @@ def _integers(x: Tensor, group: int, axis: int) -> tuple[Tensor, Tensor]:
     return torch.where(rounded.sign, -magnitude, magnitude), units
 
 
-def _cut(whole: Tensor, bits: int | Tensor) -> Tensor:
-    """Integers truncated to `bits`."""
-    step = 1 << (WIDEST - bits)  # not a power by floats, which need not be exact on every device
-    return (whole / step).trunc() * step
-
-
 def _grouped(wide: Tensor, group: int) -> Tensor:
     """bool [count, tokens] cut in groups: [count, groups, group]."""
     return pad(wide, (0, -wide.shape[-1] % group), value=True).reshape(len(wide), -1, group)
 
 
-register_attention(ATTENTION, rounding_attention("tilepress_kv", emulated_attention))
+register_attention(ATTENTION, rounding_attention("tilepress_kv", emulated_attention, takes_softmax=True))

@@ -8,6 +8,7 @@ from torch import Tensor
 from transformers.cache_utils import CacheLayerMixin
 
 from ..formats.kv import KvFormat
+from ..kernels.attention_reference import PLAIN, Softmax
 from ..kernels.kv_store import KvStore, kv_store
 
 IN_USE = "the cache is in use by another thread: give each thread a cache of its own"
@@ -114,7 +115,9 @@ class LayerKvCache(CacheLayerMixin):
                 "model's cache or another batch"
             )
 
-    def attend(self, tokens: PackedTokens, query: Tensor, mask: Tensor | None, scaling: float) -> Tensor:
+    def attend(
+        self, tokens: PackedTokens, query: Tensor, mask: Tensor | None, scaling: float, softmax: Softmax = PLAIN
+    ) -> Tensor:
         """Attention of the tokens that `update` gave: query [batch, heads, new, channels], shaped alike.
 
         mask: bool [batch or 1, 1, new, columns seen]; None is all up to the query's own.
@@ -126,7 +129,7 @@ class LayerKvCache(CacheLayerMixin):
                 raise RuntimeError(IN_USE)
             keys, values = self._new
             new_mask = None if mask is None else self._new_mask(mask, len(keys), keys.shape[-2])
-            out = self.store.attend(query, keys, values, scaling, new_mask)
+            out = self.store.attend(query, keys, values, scaling, new_mask, softmax=softmax)
             self._mark_stored(new_mask)
         return out
 

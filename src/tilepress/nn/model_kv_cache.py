@@ -1,6 +1,6 @@
 """KV caches for transformers' models: keys and values packed, and attended to without unpacking them to memory.
 
-    cache = tilepress.kv_cache(model, "bfp4")
+    cache = tilepress.kv_cache(model, "bfp4n+rotate")
     model.generate(prompt, past_key_values=cache)
 
 The cache's `update` hands the packed layer itself to the attention function "tilepress", which `kv_cache` sets in the
@@ -101,11 +101,11 @@ class ModelKvCache(Cache):
             raise OSError(f"{where}: make room there, or name another place") from error
 
 
-def kv_cache(model: Any, format: str | KvFormat = "bfp4", smoothing: str = "none") -> ModelKvCache:
+def kv_cache(model: Any, format: str | KvFormat = "bfp4n+rotate", smoothing: str = "none") -> ModelKvCache:
     """An empty cache in `format` for `model`, a causal language model of transformers, and its attention set to use it.
 
     Args:
-        format: fp16, bf16, bfp8, bfp4, sparse:k30,v50 …; see `tilepress.formats.kv`.
+        format: fp16, bf16, bfp8, bfp4, bfp4n+rotate, sparse:k30,v50 …; see `tilepress.formats.kv`.
         smoothing: "online" subtracts half of the extremes of the channels with the largest from keys; "none" does not.
             No attention changes by it but in what rounding loses.
     """
