@@ -97,6 +97,25 @@ def test_a_task_alone(ours, call_for_records):
     assert figure("items") == 3 and not figure.has("perplexity")
 
 
+def test_a_task_of_ones_own_against_a_reference(ours, call_for_records, tmp_path):
+    models, _ = ours
+    mine = tmp_path / "mine.jsonl"
+    items = [
+        {"goal": goal, "sol1": "use water", "sol2": "wait for it", "label": i % 2} for i, goal in enumerate("abcdefg")
+    ]
+    mine.write_text("\n".join(map(json.dumps, items)))
+    name = f"piqa:{mine}"
+    score, other = (accuracy(model, tiny_tokenizer(), read_task(name)) for model in models)
+    figure = call_for_records("eval", "one", "--task", name, "--against", "other", "--data", "text")
+    assert figure("reference_accuracy", task=name) == other.plain.value
+    paired = score.minus(other)
+    assert figure("accuracy_difference") == paired.plain.value
+    assert figure("accuracy_difference", statistic="standard_error") == pytest.approx(paired.plain.error)
+    assert figure("accuracy_normalised_difference") == paired.normalised.value
+    assert figure("same_verdict") == paired.same.value and figure("items") == 7
+    assert figure("perplexity_ratio", text="text")
+
+
 @pytest.fixture
 def lm_eval_tasks(tmp_path):
     pytest.importorskip("lm_eval")

@@ -9,7 +9,7 @@ from itertools import combinations
 import pytest
 import torch
 
-from tests.evaluate.tiny import tiny_tokenizer
+from tests.evaluate.tiny import tiny_model, tiny_tokenizer
 from tilepress.evaluate import Question, accuracy, read_task, reference
 from tilepress.evaluate.accuracy import encode, log_likelihoods
 from tilepress.models.texts import TextUnavailableError
@@ -112,8 +112,31 @@ def test_a_broken_file_is_refused_by_its_line(piqa, text, message):
         read_task("piqa")
 
 
+def test_items_of_ones_own(tmp_path, questions):
+    path = tmp_path / "mine.jsonl"
+    path.write_text("\n".join(map(json.dumps, ITEMS[3:5])))
+    assert read_task(f"piqa:{path}") == questions[3:5]
+    for name in ("", str(tmp_path), str(tmp_path / "none")):
+        with pytest.raises(ValueError, match="names no file of items: give the path of one, a JSON object a line"):
+            read_task(f"piqa:{name}")
+
+
+def test_differences_are_of_item_by_item(model, tokenizer, questions):
+    ours, theirs = (accuracy(one, tokenizer, questions) for one in (model, tiny_model(seed=1)))
+    paired, gains = ours.minus(theirs), ours.is_right - theirs.is_right
+    assert gains.any() and not gains.all()
+    assert paired.plain.value == pytest.approx(ours.plain.value - theirs.plain.value)
+    assert paired.normalised.value == pytest.approx(ours.normalised.value - theirs.normalised.value)
+    assert paired.plain.error == pytest.approx(gains[0].std().item() / math.sqrt(len(questions)))
+    assert paired.same.value == pytest.approx((gains[0] == 0).double().mean().item())
+    same = ours.minus(ours)
+    assert (same.plain.value, same.plain.error, same.same.value) == (0.0, 0.0, 1.0)
+    with pytest.raises(ValueError, match="18 and 2 questions are not of the same ones"):
+        ours.minus(accuracy(model, tokenizer, questions[:2]))
+
+
 def test_unknown_and_missing_tasks(piqa):
-    with pytest.raises(ValueError, match="unknown task 'pica'; there is piqa"):
+    with pytest.raises(ValueError, match="unknown task 'pica'; there is piqa, and piqa:FILE"):
         read_task("pica")
     piqa.unlink()
     with pytest.raises(TextUnavailableError, match=r"piqa-valid\.jsonl is not in"):

@@ -72,6 +72,26 @@ def test_filters_are_part_of_a_metrics_name_and_errors_may_be_missing():
     assert math.isnan(strict.estimate.error) and (plain.metric, plain.estimate.value) == ("acc", 1.0)
 
 
+def test_gains_are_of_item_by_item_where_a_figure_is_a_mean():
+    def score(values, filter="none"):
+        samples = [{"doc_id": i, "filter": filter, "acc": value, "f1": (1.0, value)} for i, value in enumerate(values)]
+        figures = {"sample_len": 4, f"acc,{filter}": sum(values) / 4, f"f1,{filter}": 0.5}
+        return list(_scores("one", figures, samples))
+
+    (ours, f1), (theirs, _), (other, _) = score([1.0, 0.0, 1.0, 1.0]), score([1.0, 0.0, 0.0, 1.0]), score([1.0])
+    gain = ours.minus(theirs)
+    assert (gain.value, gain.error) == (0.25, pytest.approx(0.25))
+    assert f1.minus(f1) is None and ours.minus(other) is None
+    (filtered, _) = score([1.0, 0.0, 0.0, 0.0], "strict")
+    assert filtered.metric == "acc.strict" and filtered.minus(ours).value == -0.5
+
+
+def test_the_same_model_gains_nothing(model, tokenizer, folder):
+    scores = lm_eval_scores(model, tokenizer, read_lm_eval_tasks(["eggs"], folder), batch_size=2)
+    assert [(one.minus(one).value, one.minus(one).error) for one in scores] == [(0.0, 0.0)] * 2
+    assert [sum(one.values.values()) / 5 for one in scores] == [one.estimate.value for one in scores]
+
+
 def test_tasks_that_cannot_be_had(folder, monkeypatch):
     with pytest.raises(ValueError, match="nowhere is no folder: give one with tasks of lm-eval"):
         read_lm_eval_tasks(["eggs"], "nowhere")

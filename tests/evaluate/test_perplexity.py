@@ -37,6 +37,31 @@ def test_windows_and_batches_give_what_single_tokens_give(any_model, tokens, win
     assert measured.perplexity.error == pytest.approx(measured.perplexity.value * error, rel=1e-5)
 
 
+@torch.no_grad()
+def perplexity_by_transformers(model, tokens, length, stride):
+    """The loop that transformers' own documentation has: losses of `labels`, context masked by -100."""
+    loss, counted, before = 0.0, 0, 0
+    for begin in range(0, len(tokens), stride):
+        end = min(begin + length, len(tokens))
+        ids = tokens[None, begin:end]
+        labels = ids.clone()
+        labels[:, : before - begin] = -100
+        count = int((labels[:, 1:] != -100).sum())
+        if count:
+            loss += float(model(ids, labels=labels).loss) * count
+        counted, before = counted + count, end
+        if end == len(tokens):
+            break
+    return math.exp(loss / counted)
+
+
+@pytest.mark.parametrize(("length", "stride"), [(16, 16), (16, 5), (32, 32)])
+def test_it_is_what_a_plain_loop_of_transformers_gives(any_model, tokens, length, stride):
+    expected = perplexity_by_transformers(any_model, tokens, length, stride)
+    measured = perplexity(any_model, tokens, Windowing(window=length, stride=stride))
+    assert measured.perplexity.value == pytest.approx(expected, rel=1e-5)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("chunk_bytes", [1, 5000, 16 << 20])
 def test_losses_in_chunks_are_torch_cross_entropy(monkeypatch, dtype, chunk_bytes):
@@ -115,3 +140,5 @@ def test_the_embedded_model_on_wikitext():
     measured = perplexity(loaded.model, tokens, Windowing(limit=4))
     assert measured.tokens == 4 * 2047
     assert measured.perplexity.value == pytest.approx(24.52, abs=0.02)
+    plain = perplexity_by_transformers(loaded.model, tokens[: 4 * 2048], 2048, 2048)
+    assert measured.perplexity.value == pytest.approx(plain, abs=1e-3)

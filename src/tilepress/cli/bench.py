@@ -211,7 +211,7 @@ def model(
     kv: Annotated[
         list[str] | None,
         typer.Option(
-            help="KV cache of the MODELs: bfp4, sparse:k30,v50 …; may be repeated; if none, what they remember"
+            help="KV cache of the MODELs: bfp4n+rotate, sparse:k30,v50 …; may be repeated; if none, what they remember"
         ),
     ] = None,
     trust_remote_code: TrustRemoteCode = False,
@@ -228,7 +228,7 @@ def model(
     the first peer it decodes; records hold the ratios to all. A peer without a real kernel here is refused. With --kv
     the peers' small caches take part: transformers' quantized ones, and llama.cpp's q8_0 and q4_0.
 
-    Example: tilepress bench model small smollm2-135m --depth 1024,4096 --kv bfp4 --kv sparse:k30,v50
+    Example: tilepress bench model small smollm2-135m --depth 1024,4096 --kv bfp4n+rotate --kv sparse:k30,v50
     """
     from ..bench.model import Settings
     from ..models.checkpoint_checks import Allowed
@@ -245,7 +245,7 @@ def attention(
         list[str] | None, typer.Argument(help="Heads: llama3-8b, smollm2, or QUERIES/KEYSxCHANNELS; both models.")
     ] = None,
     kv: Annotated[
-        list[str] | None, typer.Option(help="A small cache: bfp4, bfp8, sparse:k30,v50 …; may be repeated.")
+        list[str] | None, typer.Option(help="A small cache: bfp4n+rotate, bfp8, sparse:k30,v50 …; may be repeated.")
     ] = None,
     depth: Annotated[
         list[str] | None, typer.Option(help="Tokens in the cache, 1024,4096 say; 1K, 4K, 16K and 32K if not given.")
@@ -270,7 +270,7 @@ def attention(
 
     × is how many times as fast as the faster of torch's it is.
 
-    Example: tilepress bench attention llama3-8b --depth 4096,16384 --kv bfp4 --kv sparse:k30,v50
+    Example: tilepress bench attention llama3-8b --depth 4096,16384 --kv bfp4n+rotate --kv sparse:k30,v50
     """
     import torch
 

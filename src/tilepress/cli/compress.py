@@ -54,7 +54,7 @@ def compress(
         str | None, typer.Option(help="Activations: fp, bf16, int8, bfp:gN:mN, anda:7,7,6,5, or anda:1% to find those.")
     ] = None,
     kv: Annotated[
-        str | None, typer.Option(help="KV cache of `generate`: model, fp16, bf16, bfp8, bfp4, sparse:k30,v50 …")
+        str | None, typer.Option(help="KV cache of `generate`: model, fp16, bf16, bfp8, bfp4n+rotate, sparse:k30,v50 …")
     ] = None,
     smoothing: Annotated[
         str | None, typer.Option(help="Of keys in a bfp cache: none, offline, online or hybrid.")

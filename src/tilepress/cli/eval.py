@@ -1,6 +1,6 @@
 """`tilepress eval`: what a model is worth on a text, against another model, and on a task."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -12,7 +12,7 @@ import typer
 from .output import Json, Model, Recorder, TextOnly, TrustRemoteCode, hush_transformers, hushed, print_table, progress
 
 if TYPE_CHECKING:
-    from ..evaluate import Divergence, Estimate, Perplexity, Question, Score, Windowing
+    from ..evaluate import Accuracy, Divergence, Estimate, Perplexity, Question, Score, Windowing
     from ..models import LoadedModel
 
 
@@ -33,14 +33,18 @@ def evaluate(
     data: Annotated[
         str | None, typer.Option(help="A text file, wikitext2, ptb or pydoc; wikitext2 where found, else pydoc.")
     ] = None,
-    task: Annotated[str | None, typer.Option(help="A task instead of a text: piqa.")] = None,
+    task: Annotated[
+        str | None, typer.Option(help="A task instead of a text: piqa, or piqa:FILE for items of your own.")
+    ] = None,
     lm_eval: Annotated[
         str | None, typer.Option(metavar="TASK[,TASK…]", help="Tasks of lm-eval (pip install 'tilepress\\[lm-eval]').")
     ] = None,
     lm_eval_folder: Annotated[
         Path | None, typer.Option(help="A folder with tasks of your own for lm-eval, in YAML files.")
     ] = None,
-    against: Annotated[str | None, typer.Option(help="A reference model to compare with on the text.")] = None,
+    against: Annotated[
+        str | None, typer.Option(help="A reference model to compare with, on the text and on tasks.")
+    ] = None,
     window: Annotated[
         int | None, typer.Option(min=2, help="Tokens seen at once; 2048, or what the model takes if less.")
     ] = None,
@@ -58,7 +62,9 @@ def evaluate(
     ] = None,
     kv: Annotated[
         str | None,
-        typer.Option(help="KV cache: fp16, bfp8, bfp4, sparse:k30,v50 …; what the model remembers if not given."),
+        typer.Option(
+            help="KV cache: fp16, bfp8, bfp4n+rotate, sparse:k30,v50 …; what the model remembers if not given."
+        ),
     ] = None,
     smoothing: Annotated[str | None, typer.Option(help="Of keys in a bfp cache: none or online.")] = None,
     device: Annotated[str, typer.Option(help="cpu, or cuda, where packed layers are unpacked.")] = "cpu",
@@ -70,8 +76,9 @@ def evaluate(
     """Measure a model: perplexity on a text, divergence from a reference model, accuracy on tasks.
 
     The text is tokenised whole, as it is, and cut into windows; the last one may be shorter. Errors are standard errors
-    of the mean over tokens or items. With --against: KL divergence from the reference's predictions, and how often both
-    hold the same token most likely. Tasks are measured alone unless --data or --against asks for the text too; those
+    of the mean over tokens or items. With --against: KL divergence from the reference's predictions, how often both
+    hold the same token most likely, and differences of accuracy, whose errors are of token by token and item by item.
+    Tasks are measured alone unless --data or --against asks for the text too; those
     of lm-eval fetch their data from the Hugging Face hub unless their YAML file names a file that is here. --acts
     rounds the inputs of linear layers, as packed layers of the same format would, for judging a format by itself; --kv
     does the same to attention, with the numbers that a packed cache gives token by token.
@@ -99,16 +106,16 @@ def evaluate(
     round_cache(loaded.model, kv, smoothing or "none")
     rounded = {"activations": acts, "kv": kv, "smoothing": smoothing}
     recorder = Recorder(model=model, **{name: format for name, format in rounded.items() if format})
+    reference = on_device(load(against), device) if against else None
     if text:
-        reference = on_device(load(against), device) if against else None
         windowing = Windowing(window, stride, windows, batch or 1)
         figures = _text_figures(loaded, reference, text[1], windowing, bos, json)
         _show(recorder, f"{model} on {text[0]}", figures, json, text=text[0])
     if task:
-        figures = _task_figures(loaded, questions, batch or 8, json)
+        figures = _task_figures(loaded, reference, questions, batch or 8, json)
         _show(recorder, f"{model} on {task}", figures, json, task=task)
     if harness_tasks:
-        for name, figures in _harness_figures(loaded, harness_tasks, items, batch or 8, json).items():
+        for name, figures in _harness_figures(loaded, reference, harness_tasks, items, batch or 8, json).items():
             _show(recorder, f"{model} on {name}", figures, json, task=name)
     if json:
         recorder.print_json()
@@ -129,16 +136,32 @@ def _text_figures(
         return _divergence_figures(divergence(loaded.model, reference.model, tokens, windowing, track))
 
 
-def _task_figures(loaded: "LoadedModel", questions: "Sequence[Question]", batch: int, quiet: bool) -> list[Figure]:
+def _task_figures(
+    loaded: "LoadedModel", reference: "LoadedModel | None", questions: "Sequence[Question]", batch: int, quiet: bool
+) -> list[Figure]:
     from ..evaluate import accuracy
 
     with progress(quiet) as bar:
         track = partial(bar.track, description="choices")
-        score = accuracy(loaded.model, loaded.tokenizer, questions, batch, track)
+        score, *others = [
+            accuracy(one.model, one.tokenizer, questions, batch, track) for one in (loaded, reference) if one
+        ]
     return [
         _figure("accuracy", "accuracy", score.plain),
         _figure("accuracy_normalised", "accuracy, by likelihood a character", score.normalised),
+        *[figure for other in others for figure in _accuracy_differences(score, other)],
         Figure("items", "items", score.questions),
+    ]
+
+
+def _accuracy_differences(score: "Accuracy", reference: "Accuracy") -> list[Figure]:
+    paired = score.minus(reference)
+    return [
+        _figure("reference_accuracy", "accuracy of the reference", reference.plain),
+        _figure("reference_accuracy_normalised", "the reference's, by likelihood a character", reference.normalised),
+        _figure("accuracy_difference", "accuracy minus the reference's", paired.plain),
+        _figure("accuracy_normalised_difference", "the same by likelihood a character", paired.normalised),
+        _figure("same_verdict", "items that both have right or both have wrong", paired.same),
     ]
 
 
@@ -151,19 +174,34 @@ def _harness_tasks(names: list[str], folder: Path | None, quiet: bool) -> Any:
 
 
 def _harness_figures(
-    loaded: "LoadedModel", tasks: Any, items: int | None, batch: int, quiet: bool
+    loaded: "LoadedModel", reference: "LoadedModel | None", tasks: Any, items: int | None, batch: int, quiet: bool
 ) -> dict[str, list[Figure]]:
     """Task → figures."""
     from ..evaluate import lm_eval_scores
 
     with hushed(quiet):
         scores = lm_eval_scores(loaded.model, loaded.tokenizer, tasks, items, batch)
-    return {task: _score_figures(list(group)) for task, group in groupby(scores, key=lambda score: score.task)}
+        theirs = [] if reference is None else lm_eval_scores(reference.model, reference.tokenizer, tasks, items, batch)
+    others = {(score.task, score.metric): score for score in theirs}
+    return {task: _score_figures(list(group), others) for task, group in groupby(scores, key=lambda score: score.task)}
 
 
-def _score_figures(scores: "Sequence[Score]") -> list[Figure]:
-    figures = [_figure(score.metric, score.metric, score.estimate) for score in scores]
+def _score_figures(scores: "Sequence[Score]", others: "Mapping[tuple[str, str], Score]") -> list[Figure]:
+    """`others`: the reference's scores, by task and metric."""
+    figures = [
+        figure for score in scores for figure in _score_with_other(score, others.get((score.task, score.metric)))
+    ]
     return [*figures, Figure("items", "items", scores[0].items)]
+
+
+def _score_with_other(score: "Score", other: "Score | None") -> list[Figure]:
+    metric = score.metric
+    figures = [_figure(metric, metric, score.estimate)]
+    if other is not None:
+        figures.append(_figure(f"reference_{metric}", f"{metric} of the reference", other.estimate))
+        if (gain := score.minus(other)) is not None:
+            figures.append(_figure(f"{metric}_difference", f"{metric} minus the reference's", gain))
+    return figures
 
 
 def _names(listed: str) -> list[str]:

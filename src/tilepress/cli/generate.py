@@ -33,7 +33,9 @@ def generate(
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Chooses tokens where the temperature is not 0.")] = 0,
     kv: Annotated[
         str | None,
-        typer.Option(help="KV cache: fp16, bf16, bfp8, bfp4, sparse:k30,v50 …; what the model remembers if not given."),
+        typer.Option(
+            help="KV cache: fp16, bf16, bfp8, bfp4n+rotate, sparse:k30,v50 …; what the model remembers if not given."
+        ),
     ] = None,
     smoothing: Annotated[str | None, typer.Option(help="Of keys in a bfp cache: none or online.")] = None,
     cache: Annotated[
@@ -46,7 +48,7 @@ def generate(
 ) -> None:
     """Continue a prompt, printing tokens as they come; tokens a second on standard error at the end.
 
-    Example: tilepress generate smollm2-135m "Name a river." "And its length?" --chat --kv bfp4 --cache talk.safetensors
+    Example: tilepress generate smollm2-135m "Name a river." "And its length?" --chat --kv bfp4n+rotate --cache talk
     """
     import torch
     from transformers import TextStreamer
@@ -126,7 +128,7 @@ def _begin(loaded: "LoadedModel", kv: str | None, smoothing: str, path: Path | N
         return _Talk(cache.tokens, cache)
     format = default_cache(loaded.model)
     if format is None or not is_packed(format):
-        raise ValueError("--cache saves packed caches: give --kv bfp8, bfp4 or sparse:k30,v50")
+        raise ValueError("--cache saves packed caches: give --kv bfp8, bfp4n+rotate or sparse:k30,v50")
     return _Talk()
 
 

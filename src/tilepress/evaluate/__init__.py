@@ -3,7 +3,7 @@
 Every figure comes from the model's own forward with its own cache: what is timed is what is evaluated.
 """
 
-from .accuracy import Accuracy, accuracy
+from .accuracy import Accuracy, AccuracyDifference, accuracy
 from .divergence import Divergence, divergence
 from .estimate import Estimate
 from .harness import Score, lm_eval_model, lm_eval_scores, read_lm_eval_tasks
@@ -14,6 +14,7 @@ from .windows import Windowing
 
 __all__ = [
     "Accuracy",
+    "AccuracyDifference",
     "Divergence",
     "Estimate",
     "Perplexity",

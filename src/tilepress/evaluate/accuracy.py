@@ -1,7 +1,7 @@
 """Share of multiple-choice questions that a model answers right: the likeliest choice is its answer."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
@@ -19,11 +19,37 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Accuracy:
-    """plain: by log-likelihood (lm-eval's acc); normalised: by log-likelihood a character (acc_norm)."""
+    """plain: by log-likelihood (lm-eval's acc); normalised: by log-likelihood a character (acc_norm).
+
+    is_right: [2, questions] of 0 and 1, the same question by question.
+    """
 
     plain: Estimate
     normalised: Estimate
     questions: int
+    is_right: Tensor = field(repr=False, compare=False)
+
+    @classmethod
+    def of(cls, is_right: Tensor) -> "Accuracy":
+        return cls(*map(Estimate.of, is_right), is_right.shape[1], is_right)
+
+    def minus(self, reference: "Accuracy") -> "AccuracyDifference":
+        """The gain over another model on the same questions."""
+        if self.questions != reference.questions:
+            counts = f"{self.questions} and {reference.questions}"
+            raise ValueError(f"accuracies on {counts} questions are not of the same ones, and cannot be compared")
+        gains = self.is_right - reference.is_right
+        return AccuracyDifference(*map(Estimate.of, gains), Estimate.of((gains[0] == 0).double()))
+
+
+@dataclass(frozen=True)
+class AccuracyDifference:
+    """A model's accuracy minus a reference's, question by question: errors are those of the differences, far smaller
+    than of two accuracies apart. same: share of questions that both answer right, or both wrong, by log-likelihood."""
+
+    plain: Estimate
+    normalised: Estimate
+    same: Estimate
 
 
 @dataclass(frozen=True)
@@ -47,7 +73,7 @@ def accuracy(
     scores = [[next(likelihoods) for _ in one.choices] for one in questions]
     plain = [_is_right(one, row) for one, row in zip(questions, scores, strict=True)]
     normalised = [_is_right(one, _per_character(one, row)) for one, row in zip(questions, scores, strict=True)]
-    return Accuracy(Estimate.of(torch.tensor(plain)), Estimate.of(torch.tensor(normalised)), len(questions))
+    return Accuracy.of(torch.tensor([plain, normalised], dtype=torch.float64))
 
 
 def encode(tokenizer: PreTrainedTokenizerBase, prompt: str, continuation: str) -> Sequel:

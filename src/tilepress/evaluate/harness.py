@@ -2,14 +2,15 @@
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib import import_module
-from math import nan
+from math import isclose, nan
 from numbers import Real
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from .estimate import Estimate
@@ -21,12 +22,19 @@ RESAMPLINGS = 1000  # for the errors of metrics that are no plain mean
 @dataclass(frozen=True)
 class Score:
     """What lm-eval calls `metric` ("acc", or "exact_match.strict" of answers filtered by "strict") on `items` items of
-    `task`, a task or a group of them."""
+    `task`, a task or a group of them. values: item → its own, where the figure is their mean."""
 
     task: str
     metric: str
     estimate: Estimate
     items: int
+    values: Mapping[int, float] = field(default_factory=dict, repr=False, compare=False)
+
+    def minus(self, reference: "Score") -> Estimate | None:
+        """The gain over another model on the same items; None where items have no values, as in groups of tasks."""
+        if not self.values or self.values.keys() != reference.values.keys():
+            return None
+        return Estimate.of(torch.tensor([value - reference.values[item] for item, value in self.values.items()]))
 
 
 def lm_eval_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, batch_size: int = 1) -> Any:
@@ -74,20 +82,28 @@ def lm_eval_scores(
     """`model` on what `read_lm_eval_tasks` gave, on the first `items` of each task if that is given."""
     harness = lm_eval_model(model, tokenizer, batch_size)
     evaluate = _part_of_lm_eval("evaluator").evaluate
-    output = evaluate(harness, tasks, limit=items, bootstrap_iters=RESAMPLINGS, log_samples=False)
-    results = output["results"] | output.get("groups", {})
-    return [score for task, figures in results.items() for score in _scores(task, figures)]
+    output = evaluate(harness, tasks, limit=items, bootstrap_iters=RESAMPLINGS, log_samples=True)
+    results, samples = output["results"] | output.get("groups", {}), output.get("samples", {})
+    return [score for task, figures in results.items() for score in _scores(task, figures, samples.get(task, ()))]
 
 
-def _scores(task: str, figures: Mapping[str, Any]) -> Iterator[Score]:
-    """Figures are called "metric,filter", their errors "metric_stderr,filter"."""
+def _scores(task: str, figures: Mapping[str, Any], samples: Sequence[Mapping[str, Any]] = ()) -> Iterator[Score]:
+    """Figures are called "metric,filter", their errors "metric_stderr,filter"; `samples` are the items."""
     for key, value in figures.items():
         metric, comma, chosen = key.partition(",")
         if comma and not metric.endswith("_stderr") and isinstance(value, Real):
             error = figures.get(f"{metric}_stderr,{chosen}")
             name = metric if chosen == "none" else f"{metric}.{chosen}"
             estimate = Estimate(float(value), float(error) if isinstance(error, Real) else nan)
-            yield Score(task, name, estimate, figures["sample_len"])
+            yield Score(task, name, estimate, figures["sample_len"], _values(samples, metric, chosen, estimate.value))
+
+
+def _values(samples: Sequence[Mapping[str, Any]], metric: str, chosen: str, mean: float) -> dict[int, float]:
+    """Item → its value of the metric; none where the figure is not their mean, as an F1 is not."""
+    mine = {int(one["doc_id"]): one.get(metric) for one in samples if one.get("filter") == chosen}
+    values = {item: float(value) for item, value in mine.items() if isinstance(value, Real)}
+    is_mean = len(values) == len(mine) > 0 and isclose(sum(values.values()) / len(values), mean, abs_tol=1e-9)
+    return values if is_mean else {}
 
 
 def _task_manager(names: Sequence[str], folder: str | Path | None) -> Any:

@@ -18,15 +18,22 @@ class Question:
 
 
 def read_task(name: str) -> list[Question]:
-    """The questions of the task `name`, from its file where named texts lie."""
-    if name not in TASKS:
-        raise ValueError(f"unknown task {name!r}; there is {', '.join(TASKS)}")
-    file_name, read = TASKS[name]
-    path = data_file(file_name)
+    """The questions of the task `name`, from its file where named texts lie; of "piqa:FILE" from that file."""
+    kind, _, given = name.partition(":")
+    if kind not in TASKS:
+        raise ValueError(f"unknown task {kind!r}; there is {', '.join(TASKS)}, and {next(iter(TASKS))}:FILE")
+    file_name, read = TASKS[kind]
+    path = _own_file(kind, given) if ":" in name else data_file(file_name)
     questions = [_parsed(line, number, path, read) for number, line in enumerate(_lines(path), 1)]
     if not questions:
         raise ValueError(f"{path} is empty; it should have a JSON object a line")
     return questions
+
+
+def _own_file(kind: str, given: str) -> Path:
+    if not Path(given).is_file():
+        raise ValueError(f"{kind}:{given} names no file of items: give the path of one, a JSON object a line")
+    return Path(given)
 
 
 def _lines(path: Path) -> list[str]:

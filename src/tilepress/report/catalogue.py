@@ -44,7 +44,8 @@ QUALITY = Family(
     "Quality",
     (
         "perplexity", "reference_perplexity", "perplexity_ratio", "kl_divergence", "same_top1", "accuracy",
-        "accuracy_normalised", "acc", "acc_norm", "exact_match", "tokens", "items",
+        "accuracy_normalised", "accuracy_difference", "accuracy_normalised_difference", "same_verdict", "acc",
+        "acc_difference", "acc_norm", "acc_norm_difference", "exact_match", "exact_match_difference", "tokens", "items",
     ),
     {"model": ("model", "prune"), "on": ("text", "task"), "activations": ("activations",), "kv": ("kv",),
      "smoothing": ("smoothing",)},
