@@ -196,6 +196,8 @@ class KvStore:
         kept: const_uint8_2d,
         queries: const_float32_4d,
         scaling: float,
+        softcap: float,
+        sinks: const_float32_1d,
         out: float32_4d,
         threads: int,
     ) -> None: ...
@@ -212,7 +214,16 @@ class KvStore:
 
 class BfpKvStore(KvStore):
     def __init__(
-        self, sizes: KvSizes, mantissa: int, high: int, initial: int, local: int, smoothed: int, /
+        self,
+        sizes: KvSizes,
+        mantissa: int,
+        high: int,
+        initial: int,
+        local: int,
+        nearest: bool,
+        smoothed: int,
+        rotated: bool,
+        /,
     ) -> None: ...
     @staticmethod
     def load(
@@ -223,7 +234,9 @@ class BfpKvStore(KvStore):
         high: int,
         initial: int,
         local: int,
+        nearest: bool,
         smoothed: int,
+        rotated: bool,
         /,
     ) -> BfpKvStore: ...
 

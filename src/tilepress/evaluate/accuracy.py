@@ -31,15 +31,16 @@ class Accuracy:
 
     @classmethod
     def of(cls, is_right: Tensor) -> "Accuracy":
-        return cls(*map(Estimate.of, is_right), is_right.shape[1], is_right)
+        plain, normalised = is_right
+        return cls(Estimate.of(plain), Estimate.of(normalised), is_right.shape[1], is_right)
 
     def minus(self, reference: "Accuracy") -> "AccuracyDifference":
         """The gain over another model on the same questions."""
         if self.questions != reference.questions:
             counts = f"{self.questions} and {reference.questions}"
             raise ValueError(f"accuracies on {counts} questions are not of the same ones, and cannot be compared")
-        gains = self.is_right - reference.is_right
-        return AccuracyDifference(*map(Estimate.of, gains), Estimate.of((gains[0] == 0).double()))
+        plain, normalised = self.is_right - reference.is_right
+        return AccuracyDifference(Estimate.of(plain), Estimate.of(normalised), Estimate.of((plain == 0).double()))
 
 
 @dataclass(frozen=True)
