@@ -23,11 +23,14 @@ def test_options_override_the_recipe(model, tmp_path, call_for_records):
     )
     out = tmp_path / "out"
     options = ("--recipe", tmp_path / "r.toml", "--weights", "int4:g32", "--acts", "int8", "--lm-head", "compress")
+    options += ("--reconstruct", 1, "--heal", 1)
     figure = call_for_records("compress", folder, "-o", out, *options)
     assert is_compressed(out) and figure("size", model=str(out)) < figure("source_size")
     assert figure("compression") == pytest.approx(figure("source_size") / figure("size"))
     assert 0 < figure("layer_error", layer="model.layers.0.mlp.up_proj") < 1
     assert figure.has("layer_error", layer="lm_head") and isinstance(figure("sparse_pays"), bool)
+    weights = json.loads((out / "config.json").read_text())["quantization_config"]["recipe"]["weights"]
+    assert (weights["reconstruct"], weights["heal"], weights["prune"]) == (1, 1, "wanda")
     layer = {"format": "int4:g32", "activations": "int8", "shape": "128x64", "batch": 1}
     assert figure("time", **layer, density=0.5) > 0 and figure("time", **layer, density=1) > 0
 

@@ -14,7 +14,7 @@ from tilepress.models.layer_inputs import paired_inputs
 from tilepress.models.recipe import Recipe
 from tilepress.models.storage import MemoryStorage
 
-RECIPE = {"weights": {"format": "int4:g32", "density": 0.5, "prune": "wanda"}}
+RECIPE = {"weights": {"format": "int4:g32", "embedding": "keep", "density": 0.5, "prune": "wanda"}}
 
 
 @pytest.fixture

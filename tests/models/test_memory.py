@@ -25,7 +25,7 @@ from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 from tilepress.models import compress_model, read_recipe
 from tilepress.models.compress import Compression, MemoryStorage
-from tilepress.models.memory import working_set
+from tilepress.models.memory import healing_set, working_set
 
 def status(key):
     with open("/proc/self/status") as file:
@@ -45,12 +45,16 @@ for sizes, recipe in json.load(sys.stdin):
     model = None
     gc.collect()  # the model before
     model = llama(*sizes)
-    working = working_set(model, recipe)
+    heals = recipe.weights.heal > 0
+    working = healing_set(model, recipe) if heals else working_set(model, recipe)
     gc.collect()
     with open("/proc/self/clear_refs", "w") as file:
         file.write("5")  # the high-water mark starts anew
     before = status("VmRSS")
-    Compression(model, recipe, windows, MemoryStorage()).run()
+    if heals:
+        compress_model(model, recipe, windows=windows)
+    else:
+        Compression(model, recipe, windows, MemoryStorage()).run()
     print(json.dumps([status("VmHWM") - before, working, status("VmRSS") - before]))
 """
 ROUNDING = {"format": "e4m3"}
@@ -66,6 +70,8 @@ def measured():
         ("rtn", "bfloat16"): ([1024, 4096], ROUNDING),
         ("gptq", "bfloat16"): ([512, 2048], GPTQ),
         ("sparsegpt", "float32"): ([512, 2048], SPARSE),
+        ("reconstruct", "float32"): ([512, 2048], ROUNDING | {"reconstruct": 2, "embedding": "keep"}),
+        ("heal", "float32"): ([512, 2048], ROUNDING | {"heal": 2, "embedding": "keep"}),
     }
     calibration = {"sequences": 4, "length": 32}
     given = [
@@ -89,6 +95,16 @@ def test_rounding_to_nearest(measured, dtype, largest):
 def test_methods_with_a_hessian(measured, case):
     peak, working, _ = measured[case]
     assert working == 4 * (4 * 512**2 + 3 * 512 * 2048 + 512**2 + 2048**2 + 4 * 32 * 512) and peak <= 3 * working
+
+
+def test_training(measured):
+    """Of a block, and of the whole model with the dense one beside it."""
+    weights, kept = 4 * 512**2 + 3 * 512 * 2048, 2 * 32 * (8 * 512 + 3 * (512 + 2048))
+    peak, working, _ = measured["reconstruct", "float32"]
+    assert working == 4 * (4 * weights + kept + 2 * 4 * 32 * 512) and peak <= 3 * working
+    peak, working, _ = measured["heal", "float32"]
+    every = weights + 2 * 64 * 512 + 3 * 512
+    assert working == 4 * (2 * every + 3 * weights + kept + 4 * 2 * 32 * 64) and working < peak <= 3 * working
 
 
 def test_the_working_set_is_of_the_layers_that_are_compressed():

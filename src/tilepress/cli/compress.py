@@ -50,6 +50,12 @@ def compress(
     lm_head: Annotated[
         str | None, typer.Option(help="Layer that gives logits: keep, compress like all others, or a format.")
     ] = None,
+    reconstruct: Annotated[
+        int | None, typer.Option(help="Steps of training each block after that, towards what it gave; 100, say.")
+    ] = None,
+    heal: Annotated[
+        int | None, typer.Option(help="Steps of training the whole model at the end; takes all of it in memory.")
+    ] = None,
     acts: Annotated[
         str | None, typer.Option(help="Activations: fp, bf16, int8, bfp:gN:mN, anda:7,7,6,5, or anda:1% to find those.")
     ] = None,
@@ -92,6 +98,8 @@ def compress(
             "refit": refit,
             "target": target,
             "embedding": embedding,
+            "reconstruct": reconstruct,
+            "heal": heal,
             "lm_head": lm_head,
         },
         "activations": {"format": acts},
@@ -140,7 +148,7 @@ def _compress(model: str, out: Path, recipe: "Recipe", quiet: bool, allowed: "Al
         task = bar.add_task("compressing", total=None)
 
         def show(state: Progress) -> None:
-            bar.update(task, completed=state.done, total=state.total)
+            bar.update(task, description=state.doing, completed=state.done, total=state.total)
 
         def show_step(step: "Step") -> None:
             bar.update(task, description=f"searching: {list(step.mantissas)} {100 * step.loss:+.2f} %")

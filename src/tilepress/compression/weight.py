@@ -67,14 +67,21 @@ def compress_weight(weight: Tensor, plan: WeightPlan, statistics: InputStatistic
             weight = _aimed(weight, statistics)
         spans = row_spans(weight) if plan.rows_are_independent else [slice(None)]
         parts = [_compress(weight[span].to(torch.float32), plan, statistics) for span in spans]
-        result = CompressedWeight(*_joined(parts), math.nan)
-        return replace(result, error=_error(weight, result, plan.format, statistics))
+        return measured(weight, CompressedWeight(*_joined(parts), math.nan), plan.format, statistics)
 
 
 def decompress_weight(compressed: CompressedWeight, format: WeightFormat) -> Tensor:
     """float32 [neurons, inputs]: the weights that a result stands for."""
     values = dequantize(compressed.quantized, format)
     return values if compressed.mask is None else values.masked_fill(~compressed.mask, 0)
+
+
+def measured(
+    weight: Tensor, result: CompressedWeight, format: WeightFormat, statistics: InputStatistics | None = None
+) -> CompressedWeight:
+    """`result`, which was made of `weight`, with its error."""
+    with torch.no_grad():
+        return replace(result, error=_error(weight, result, format, statistics))
 
 
 def output_error(weight: Tensor, approximation: Tensor, statistics: InputStatistics | None = None) -> float:

@@ -1,11 +1,11 @@
 """A model by name in, a compressed model out."""
 
-from .compress import Progress, compress_model
+from .compress import compress_model
 from .compress_to_folder import Outcome, compress_folder
 from .embedded import ModelUnavailableError, embedded_model_path
 from .loading import LoadedModel, load_model, model_folder
 from .recipe import Recipe, RecipeError, read_recipe
-from .storage import Layer
+from .storage import Layer, Progress
 
 __all__ = [
     "Layer", "LoadedModel", "ModelUnavailableError", "Outcome", "Progress", "Recipe", "RecipeError", "compress_folder",

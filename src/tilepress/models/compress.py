@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -13,20 +13,24 @@ import torch
 from torch import Tensor, nn
 
 from .. import __version__
-from ..compression import InputStatistics, WeightPlan, compress_weight
+from ..compression import CompressedWeight, InputStatistics, WeightPlan, compress_weight
 from ..compression.search import Step
 from ..compression.threads import one_thread
+from ..compression.weight import measured
+from ..formats import WeightFormat
 from ..formats.kv import parse_kv
 from ..nn import PackedLinear
 from ..tiles import PackedMatrix, pack_codes
 from .blocks import REST, find_blocks, input_embedding, is_tied, linear_layers, output_layer
 from .calibration import in_float32, run_around, token_windows
 from .checksums import SUMS
+from .heal import heal
 from .hidden_states import HiddenStates
 from .layer_inputs import statistics_of
 from .left_dense import Dense, left_dense
 from .precision import Evaluations, Judge, Precision, find_precision
 from .recipe import KEEP, Recipe, read_recipe
+from .reconstruct import RATE, reconstruct, rounded_activations, trainable_vectors
 from .registration import (
     TilepressConfig,
     attach,
@@ -37,18 +41,10 @@ from .registration import (
 )
 from .smoothing import SEQUENCES, check_smoothing, smooth_block
 from .source_format import sample_layer, with_source_format
-from .storage import Layer, MemoryStorage, Storage, Stream
+from .storage import Layer, MemoryStorage, Progress, Storage, Stream
 from .tensor_types import classify, layer_activations, products
 from .texts import calibration_text
-
-
-@dataclass(frozen=True)
-class Progress:
-    """`done` of `total` stages (blocks, and the rest); `seconds_left` is None before the first is done."""
-
-    done: int
-    total: int
-    seconds_left: float | None
+from .training import Trainable, Training
 
 
 def compress_model(
@@ -76,8 +72,12 @@ def compress_model(
         recipe = with_source_format(recipe, weight, lambda _: None)
     if recipe.looks_at_text and windows is None:
         windows = read_windows(recipe, tokenizer)
+    dense = deepcopy(model) if recipe.weights.heal else None
     compression = Compression(model, recipe, windows, MemoryStorage())
     layers = compression.run(progress)
+    if dense is not None:
+        assert windows is not None
+        heal(model, dense, windows, recipe.weights.heal, recipe.calibration.seed, progress=progress)
     if recipe.activations.search is not None:
         assert windows is not None
         recipe, _ = choose_mantissas(unpack_layers(deepcopy(model)).float(), recipe, windows, Evaluations())
@@ -187,7 +187,9 @@ class Compression:
         return layers
 
     def _compress_stage(self, stage: str) -> list[Layer]:
-        with one_thread():  # the same bytes on every machine of a kind, however many cores it has
+        # One thread: the same bytes on every machine of a kind, however many cores it has.
+        inference = torch.is_inference_mode_enabled() and not self.recipe.weights.reconstruct
+        with torch.inference_mode(inference), torch.no_grad(), one_thread():
             if self.windows is not None and self.blocks and self.hidden_states is None:
                 dense = self.recipe.needs_dense_stream
                 self.hidden_states = HiddenStates(self.model, self.blocks, self.windows, self.storage, dense=dense)
@@ -201,7 +203,8 @@ class Compression:
         types = {name: layer.weight.dtype for name, layer in layers.items()}
         hidden = self.hidden_states
         if hidden is None:
-            return self._pack(layers, types, {})
+            return self._pack(layers, types, {}, {})
+        stored = {name: one.dtype for name, one in block.named_parameters()}
         with torch.no_grad(), in_float32(block):
             if "dense" in hidden.streams:
                 hidden.hand_on(stage, "dense")
@@ -210,7 +213,8 @@ class Compression:
             dense_runs = hidden.runs(stage, "dense") if self.recipe.needs_drift else None
             runs, each = hidden.runs(stage), hidden.chain.each
             statistics = self._statistics(layers, runs, dense_runs=dense_runs, each=each)
-            packed = self._pack(layers, types, statistics)
+            weights = self._reconstructed(stage, layers, statistics, stored) if self.recipe.weights.reconstruct else {}
+            packed = self._pack(layers, types, statistics, weights)
             hidden.hand_on(stage)
         return packed
 
@@ -232,14 +236,15 @@ class Compression:
             statistics = self._statistics(layers, runs, dense_runs=dense_runs, each=map)
         if self.unties:
             untie(self.model)
-        return [*self._pack(layers, types, statistics), *self._pack_embedding()]
+        return [*self._pack(layers, types, statistics, {}), *self._pack_embedding()]
 
     def _pack_embedding(self) -> list[Layer]:
         table, plan = input_embedding(self.model), self.recipe.plan_of_embedding
         if table is None or plan is None or not self.packs_embedding:
             return []
         name, weight = table[0], table[1].get_parameter("weight").detach()
-        matrix, layer = pack_weight(name, weight, plan, "float", None)  # logits are what rounded inputs cost most in
+        compressed = compress_named(name, weight, plan, None)
+        matrix, layer = pack_weight(name, compressed, plan.format, "float")  # rounded inputs cost logits most
         pack_embedding(self.model, name, matrix, self.tied, layer.activations)
         return [replace(layer, tied=self.tied)]
 
@@ -249,37 +254,76 @@ class Compression:
             return self.hidden_states.runs_around(output, stream)
         return (partial(run_around, self.model, None, output, window, None) for window in windows)
 
+    def _reconstructed(
+        self,
+        stage: str,
+        layers: Mapping[str, nn.Linear],
+        statistics: Mapping[str, InputStatistics],
+        stored: Mapping[str, torch.dtype],
+    ) -> dict[str, CompressedWeight]:
+        """The block's layers compressed, and then trained together. Its norms and biases, which are stored in types
+        `stored`, are left as they were trained."""
+        hidden, number, block = self.hidden_states, self.stages.index(stage), self.blocks[stage]
+        assert hidden is not None
+        formats = {name: self.recipe.plan(name).format for name in layers}
+        originals = {name: layer.weight.detach().clone() for name, layer in layers.items()}
+        plans = {name: self._plan(name, statistics.get(name)) for name in layers}
+        weights = {
+            name: compress_named(name, one, plans[name], statistics.get(name)) for name, one in originals.items()
+        }
+        starts = {name: Trainable(layer, weights[name], formats[name]) for name, layer in layers.items()}
+        training = Training(starts, trainable_vectors(block, stored), self.recipe.weights.reconstruct, RATE)
+        targets, seed = hidden.outputs(stage, "dense"), self.recipe.calibration.seed + number
+        with rounded_activations(self.model, {name: self.activations[name] for name in layers}):
+            weights |= reconstruct(training, partial(hidden.run, stage), targets, seed).best
+        return {
+            name: measured(originals[name], weight, formats[name], statistics.get(name))
+            for name, weight in weights.items()
+        }
+
     def _pack(
-        self, layers: dict[str, nn.Linear], types: Mapping[str, torch.dtype], statistics: dict[str, InputStatistics]
+        self,
+        layers: dict[str, nn.Linear],
+        types: Mapping[str, torch.dtype],
+        statistics: dict[str, InputStatistics],
+        weights: dict[str, CompressedWeight],
     ) -> list[Layer]:
-        """Empties `layers` and `statistics` on the way: a layer that is packed is not held in memory any more."""
+        """Those that are not among the `weights` yet are compressed. Empties its arguments on the way: a layer that is
+        packed is not held in memory any more."""
         results = []
         for name, dtype in types.items():
             layer, known = layers.pop(name), statistics.pop(name, None)
-            plan = self.recipe.plan_of_output(name) if name == self.output else self.recipe.plan(name)
-            if known is None and self.recipe.needs_calibration:
-                plan = _blind(plan)
-            matrix, result = pack_weight(name, layer.weight.detach(), plan, self.activations[name], known)
+            plan = self._plan(name, known)
+            weight = weights.pop(name, None) or compress_named(name, layer.weight.detach(), plan, known)
+            matrix, result = pack_weight(name, weight, plan.format, self.activations[name])
             bias = None if layer.bias is None else layer.bias.to(dtype)
             replace_layer(self.model, name, PackedLinear(matrix, bias, result.activations))
             results.append(result)
             del layer
         return results
 
+    def _plan(self, name: str, statistics: InputStatistics | None) -> WeightPlan:
+        plan = self.recipe.plan_of_output(name) if name == self.output else self.recipe.plan(name)
+        return _blind(plan) if statistics is None and self.recipe.needs_calibration else plan
 
-def pack_weight(
-    name: str, weight: Tensor, plan: WeightPlan, activations: str, statistics: InputStatistics | None
-) -> tuple[PackedMatrix, Layer]:
-    """The packed matrix, and what became of the layer called `name`."""
+
+def compress_named(name: str, weight: Tensor, plan: WeightPlan, statistics: InputStatistics | None) -> CompressedWeight:
+    """`compress_weight` of the layer called `name`, which an error names."""
     try:
-        compressed = compress_weight(weight, plan, statistics)
+        return compress_weight(weight, plan, statistics)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
-    matrix = pack_codes(compressed.quantized, plan.format, mask=compressed.mask)
+
+
+def pack_weight(
+    name: str, weight: CompressedWeight, format: WeightFormat, activations: str
+) -> tuple[PackedMatrix, Layer]:
+    """The packed matrix, and what became of the layer called `name`."""
+    matrix = pack_codes(weight.quantized, format, mask=weight.mask)
     streams = {stream: str(array.dtype).removeprefix("torch.") for stream, array in matrix.streams.items()}
     size = matrix.shape, matrix.nbytes, matrix.bits_per_weight
-    facts = str(plan.format), matrix.density, compressed.error, *size, activations, streams
-    return matrix, Layer(name, *facts, grid_error=compressed.grid_error)
+    facts = str(format), matrix.density, weight.error, *size, activations, streams
+    return matrix, Layer(name, *facts, grid_error=weight.grid_error)
 
 
 def _blind(plan: WeightPlan) -> WeightPlan:

@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from ..compression.search import Step
 from .checkpoint_checks import Allowed
 from .checksums import can_be_listed
-from .compress import Compression, Progress, choose_mantissas, describe, read_windows, with_activations_of
+from .compress import Compression, choose_mantissas, describe, read_windows, with_activations_of
 from .disk_storage import SEARCH, DiskStorage, refuse_foreign, refuse_nested
 from .embedded import ModelUnavailableError
+from .heal import Checkpoint, heal
 from .importing import Importing
 from .left_dense import Dense
 from .loading import Announce, is_compressed, load_model, load_tokenizer, model_folder, read_config, say
@@ -28,7 +29,7 @@ from .registration import TilepressConfig, unpack_layers
 from .shards import INDEX, Shards
 from .source_format import sample_layer, with_source_format
 from .source_grid import announce_grids, with_source_grid
-from .storage import Layer
+from .storage import Layer, Progress
 from .streaming import StreamedModel
 
 COMPANIONS = {".json", ".txt", ".model", ".jinja", ".tiktoken"}
@@ -94,6 +95,10 @@ def compress_folder(
         layers, dense = compression.run(progress), compression.dense
         announce_grids(name, shards, recipe, layers, announce)
         written = storage.complete(_config(folder, compression, describe(layers, recipe, dense, name)))
+        if recipe.weights.heal and recipe.weights.grid != "source":
+            assert windows is not None
+            _heal(name, written, recipe, windows, storage, progress, allowed, announce)
+            written = storage.complete(_config(folder, compression, describe(layers, recipe, dense, name)))
         if recipe.activations.search is not None:
             assert windows is not None
             whole = load_model(str(written), dtype=torch.float32, announce=announce, **asdict(allowed))
@@ -112,6 +117,26 @@ def _work(
         return Compression(model, recipe, windows, storage)
     assert source is not None
     return Importing(model, recipe, source.quantised_layers(), storage)
+
+
+def _heal(
+    name: str,
+    written: Path,
+    recipe: Recipe,
+    windows: Tensor,
+    storage: DiskStorage,
+    progress: Callable[[Progress], None],
+    allowed: Allowed,
+    announce: Announce,
+) -> None:
+    """Train the model in the folder `written`, which is not published yet, to give what the one called `name` does."""
+    dense, model = (
+        load_model(source, dtype=torch.float32, announce=announce, **asdict(allowed)).model
+        for source in (name, str(written))
+    )
+    steps, seed, checkpoint = recipe.weights.heal, recipe.calibration.seed, Checkpoint(storage.healing)
+    heal(model, dense, windows, steps, seed, types=storage.types(), checkpoint=checkpoint, progress=progress)
+    storage.replace(model.state_dict())
 
 
 def _model(

@@ -4,6 +4,7 @@
     OUT.partial/model/       the files of the finished folder, one for each stage; and search.json, the perplexities of
                              combinations of mantissas, where those are searched for
     OUT.partial/finished/    the layers of each finished stage, written when its file is whole
+    OUT.partial/healing.safetensors   where training of the whole model stands, if the recipe has any
     OUT.partial/hidden/      the inputs of the next stage, in the dense stream, too, where a method asks for it
 
 At the end `model` takes OUT's place, see `publish`. A stage lost to an interrupt is done again from the inputs that
@@ -22,21 +23,20 @@ from typing import Any, get_args
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from .._files import replacing, sync, write_text
 from .blocks import REST, find_blocks, stage_state
 from .checksums import SUMS, digests_of, write_sums
 from .loading import is_compressed
-from .publish import LOCK, MODEL, OutputError, publish, recover, refuse_clashes
+from .publish import LOCK, MAKE_ROOM, MODEL, OutputError, publish, recover, refuse_clashes
 from .quantized import SourceWeight
 from .registration import packed_modules, replace_layer
 from .shards import INDEX
 from .storage import Layer, Stream
 from .streaming import StreamedModel
 
-MAKE_ROOM = "make room there, and the same command goes on from the finished blocks"
 SEARCH = "search.json"
 
 
@@ -110,17 +110,37 @@ class DiskStorage:
         for path in (self._root / "hidden").iterdir():
             sync(path)
         tensors = {key: tensor.detach() for key, tensor in stage_state(self._model, stage, self._blocks).items()}
-        try:
-            with replacing(self._root / MODEL / self._file(stage)) as made:
-                save_file(tensors, made, {"format": "pt"})
-        except (SafetensorError, OSError) as error:
-            raise OutputError(f"a block cannot be written to {self._root} ({error}): {MAKE_ROOM}") from error
+        self._write(stage, tensors)
         write_text(self._mark(stage), json.dumps([asdict(layer) for layer in layers]))
         self.release(stage)
         for stream in get_args(Stream):
             self._hidden.pop((stage, stream), None)
         for path in (self._root / "hidden").glob(f"{self._number(stage)}-*"):
             path.unlink()
+
+    def _write(self, stage: str, tensors: Mapping[str, Tensor]) -> None:
+        try:
+            with replacing(self._root / MODEL / self._file(stage)) as made:
+                save_file(dict(tensors), made, {"format": "pt"})
+        except (SafetensorError, OSError) as error:
+            raise OutputError(f"a block cannot be written to {self._root} ({error}): {MAKE_ROOM}") from error
+
+    @property
+    def healing(self) -> Path:
+        """The file of healing's checkpoint; it goes when the model is published."""
+        return self._root / "healing.safetensors"
+
+    def types(self) -> dict[str, torch.dtype]:
+        """Of all tensors that finished stages have."""
+        files = [load_file(self._root / MODEL / self._file(stage)) for stage in (*self._blocks, REST)]
+        return {name: tensor.dtype for file in files for name, tensor in file.items()}
+
+    def replace(self, state: Mapping[str, Tensor]) -> None:
+        """Tensors of finished stages take the values that `state` has for them, in the types that they have."""
+        for stage in (*self._blocks, REST):
+            stored = load_file(self._root / MODEL / self._file(stage))
+            new = {name: state[name].detach().to(old.dtype) for name, old in stored.items() if name in state}
+            self._write(stage, stored | new)
 
     @property
     def evaluations(self) -> Path:

@@ -45,15 +45,26 @@ class HiddenStates:
         inputs = self._hidden(stage, stream)
         return self.chain.runs(self._stages.index(stage), self.windows, inputs, self._states[stream])
 
-    def hand_on(self, stage: str, stream: Stream = "compressed") -> Tensor:
-        """The outputs of the block `stage`, as it is now, become the stream's inputs of the next stage: returned,
-        [sequences, 1, length, hidden] mostly."""
-        following = self._stages[self._stages.index(stage) + 1]
+    def run(self, stage: str, window: int, stream: Stream = "compressed") -> Run:
+        """The block `stage`, as it is now, on one window of a stream."""
+        one = slice(window, window + 1)
+        inputs, states = self._hidden(stage, stream)[one], self._states[stream][one]
+        return next(self.chain.runs(self._stages.index(stage), self.windows[one], inputs, states))
+
+    def hand_on(self, stage: str, stream: Stream = "compressed") -> None:
+        """The outputs of the block `stage`, as it is now, become the stream's inputs of the next stage."""
+        following = self._following(stage)
         done = self.chain.each(lambda run: (run_packed(stage, run), run.state), self.runs(stage, stream))
         for slot, (output, state) in enumerate(done):
             self._hidden(following, stream, output.shape)[slot] = output
             self._states[stream][slot] = state
-        return self._hidden(following, stream)
+
+    def outputs(self, stage: str, stream: Stream) -> Tensor:
+        """What `hand_on` has left of the stage: [sequences, 1, length, hidden] mostly."""
+        return self._hidden(self._following(stage), stream)
+
+    def _following(self, stage: str) -> str:
+        return self._stages[self._stages.index(stage) + 1]
 
     def runs_around(self, output: nn.Module | None, stream: Stream = "compressed") -> Iterator[Callable[[], None]]:
         """The model without its blocks on each window, to the inputs of its layer `output`."""

@@ -16,13 +16,13 @@ from ..formats import Integer, Quantized, WeightFormat
 from ..nn import PackedLinear
 from ..tiles import pack_codes
 from .blocks import REST, find_blocks, linear_layers, output_layer
-from .compress import Progress, untie
+from .compress import untie
 from .disk_storage import DiskStorage
 from .left_dense import dense_layers
 from .quantized import Held, SourceWeight
 from .recipe import Recipe
 from .registration import check_cache_of, replace_layer
-from .storage import Layer
+from .storage import Layer, Progress
 from .tensor_types import layer_activations
 
 LEFT = "it is not quantised in the checkpoint"

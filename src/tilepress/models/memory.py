@@ -5,14 +5,21 @@ its weights in float32. With calibration it is a decoder layer, since its linear
 run (or all that lies outside the decoder layers): their weights in float32, a Hessian in float32 for each size of
 input where the recipe needs them (and a matrix as large where targets are the dense model's), and the calibration
 inputs of that layer, twice where the dense stream is kept, too; where scales of keys are learned, the scores of one
-sequence, too, each of which takes part four times. The embedding is a piece of its own: its weights in float32. Three
-times: what comes in, what goes out, and what is between.
+sequence, too, each of which takes part four times. Where a decoder layer is trained afterwards (`reconstruct`), its
+weights count four times, for what is trained, its gradient and Adam's two moments, and inputs and outputs of its linear
+layers on the windows of one step are kept. The embedding is a piece of its own: its weights in float32. Three times:
+what comes in, what goes out, and what is between.
+
+Healing has a working set of its own, since it takes the whole model: all parameters in float32, compressed and dense,
+three more numbers for each packed weight, and for the windows of one step inputs and outputs of all linear layers and
+four times the logits.
 """
 
 from torch import nn
 
 from .blocks import REST, find_blocks, input_embedding, is_tied, linear_layers, output_layer
 from .recipe import KEEP, Recipe
+from .training import BATCH
 
 FLOAT32 = 4  # bytes
 
@@ -50,7 +57,25 @@ def _calibrated(layers: list[nn.Linear], recipe: Recipe) -> int:
     tokens = recipe.calibration.sequences * recipe.calibration.length
     hessians = sum(size**2 for size in sizes) * (recipe.needs_hessian + recipe.needs_drift)
     streams = 2 if recipe.needs_dense_stream else 1
-    return sum(map(_weights, layers)) + FLOAT32 * (hessians + streams * tokens * min(sizes))
+    trained = recipe.weights.reconstruct > 0
+    weights = sum(map(_weights, layers)) * (4 if trained else 1)
+    kept = _kept(layers, recipe) if trained else 0
+    return weights + kept + FLOAT32 * (hessians + streams * tokens * min(sizes))
+
+
+def healing_set(model: nn.Module, recipe: Recipe) -> int:
+    """Bytes of the working set of `heal`, on a model that is not compressed yet."""
+    layers = [layer for stage in _stages(model, recipe) for layer in stage]
+    every, packed = sum(one.numel() for one in model.parameters()), sum(map(_weights, layers))
+    vocabulary = int(getattr(getattr(model, "config", None), "vocab_size", 0))
+    logits = 4 * FLOAT32 * BATCH * recipe.calibration.length * vocabulary
+    return 2 * FLOAT32 * every + 3 * packed + _kept(layers, recipe) + logits
+
+
+def _kept(layers: list[nn.Linear], recipe: Recipe) -> int:
+    """Inputs and outputs of layers on the windows of one step of training."""
+    sizes = sum(layer.in_features + layer.out_features for layer in layers)
+    return FLOAT32 * BATCH * recipe.calibration.length * sizes
 
 
 def _scores(model: nn.Module, recipe: Recipe) -> int:

@@ -30,6 +30,9 @@ _NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS)
 
 
+MAKE_ROOM = "make room there, and the same command goes on from what is finished"
+
+
 class OutputError(ValueError):
     """A place that cannot be written to, because something is there already."""
 

@@ -62,6 +62,7 @@ def _format_or_word(name: str) -> str:
 
 
 FormatName = Annotated[str, AfterValidator(_weight_format)]
+Steps = Annotated[int, Field(ge=0)]
 Density = Annotated[float, Field(gt=0, le=1)]
 
 
@@ -85,6 +86,7 @@ class Weights(_Section):
     dropped. lm_head, the layer that gives logits: keep, compress like all other layers, or a format of its own. Where
     a model has one weight for both, `keep` and the embedding's own format keep it so: packed once for both.
     grid "source": with the codes and scales that another tool has chosen, see `importing`; no other key counts then.
+    reconstruct, heal: steps of training afterwards, of each block and of the whole model; see the modules of that name.
     """
 
     format: FormatName = "int4:g32"
@@ -99,6 +101,8 @@ class Weights(_Section):
     embedding: Annotated[str, AfterValidator(_format_or_keep)] = "int8:row"
     lm_head: Annotated[str, AfterValidator(_format_or_word)] = KEEP
     grid: Grid = "new"
+    reconstruct: Steps = 0
+    heal: Steps = 0
     override: tuple[Override, ...] = ()
 
 
@@ -170,7 +174,7 @@ class Recipe(_Section):
     @property
     def needs_calibration(self) -> bool:
         """Whether a method that looks at inputs has something to do."""
-        return self.folds_scales or self._weights_need_statistics
+        return self.folds_scales or self._weights_need_statistics or self.weights.reconstruct > 0
 
     @property
     def folds_scales(self) -> bool:
@@ -182,6 +186,8 @@ class Recipe(_Section):
         """What it is that looks at the calibration text, if `looks_at_text`."""
         if self._weights_need_statistics:
             return self.weights.quantize if self.weights.quantize != "rtn" else self.weights.prune
+        if self.weights.reconstruct or self.weights.heal:
+            return "reconstruct" if self.weights.reconstruct else "heal"
         return f"{self.kv_cache.smoothing} smoothing" if self.folds_scales else self.activations.format
 
     @property
@@ -191,7 +197,7 @@ class Recipe(_Section):
     @property
     def looks_at_text(self) -> bool:
         """Whether there is something to do for which the calibration text is read."""
-        return self.needs_calibration or self.activations.search is not None
+        return self.needs_calibration or self.weights.heal > 0 or self.activations.search is not None
 
     @property
     def needs_hessian(self) -> bool:
@@ -201,7 +207,7 @@ class Recipe(_Section):
     @property
     def needs_dense_stream(self) -> bool:
         """Whether a method aims for what the model gave before it was compressed; see `hidden_states`."""
-        return self.needs_drift
+        return self.needs_drift or self.weights.reconstruct > 0
 
     @property
     def needs_drift(self) -> bool:

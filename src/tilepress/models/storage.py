@@ -34,6 +34,17 @@ class Layer:
         return self.shape[0] * self.shape[1]
 
 
+@dataclass(frozen=True)
+class Progress:
+    """`done` of `total` stages (blocks, and the rest), or steps where that is what it is `doing`; `seconds_left` is
+    None before the first is done."""
+
+    done: int
+    total: int
+    seconds_left: float | None
+    doing: str = "compressing"
+
+
 class Storage(Protocol):
     """Where a model's stages come from and go to, and where hidden states wait between them."""
 

@@ -14,11 +14,12 @@ from ..nn.emulation import Named, set_activations
 from ..nn.kv_emulation import emulate_kv
 from .blocks import all_linear_layers, output_layer
 from .checkpoint_checks import NOTHING, Allowed
-from .compress import Progress, compress_model
+from .compress import compress_model
 from .loading import Announce, LoadedModel, is_compressed, load_model, model_folder, say
 from .recipe import Activations, Recipe, read_recipe
 from .registration import cache_of, packed_layers, unpack_layers
 from .shards import Shards
+from .storage import Progress
 from .tensor_types import LayerType, classify, layer_formats, products
 
 

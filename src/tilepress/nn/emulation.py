@@ -13,7 +13,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ..formats import BFP, Integer, dequantize, parse_weight, quantize
+from ..compression.grid import spanning
+from ..formats import BFP, Integer, parse_weight
 from ..formats.bfp import FP16_MAX, rounded
 from ..kernels.gradients import straight_through
 from .linear import PackedLinear
@@ -31,7 +32,8 @@ def to_fp16(x: Tensor) -> Tensor:
 def to_int8(x: Tensor) -> Tensor:
     """Rounded to int8 with one scale per row, in its own type."""
     rows = x.reshape(-1, x.shape[-1]).to(torch.float32)
-    return dequantize(quantize(rows, INT8_ROWS), INT8_ROWS).view(x.shape).to(x.dtype)
+    extents = rows.abs().amax(-1, keepdim=True)
+    return spanning(-extents, extents, INT8_ROWS).round(rows).view(x.shape).to(x.dtype)
 
 
 def to_bf16(x: Tensor) -> Tensor:
