@@ -410,3 +410,20 @@ def test_weights_that_came_in_four_bits_are_taken_as_they_are(tmp_path):
     for recipe in ({"format": "int4:g32"}, {"density": 0.5}):
         outcome = compress_folder(str(tmp_path / "model"), tmp_path / "out", {"weights": recipe})
         assert {layer.format for layer in outcome.layers[:-1]} == {"int4:g32"}
+
+
+def test_a_model_card_says_what_was_done(llama_folder, tmp_path):
+    recipe = {"weights": {"format": "int4:g32", "density": 0.5}}
+    outcome = compress_folder(str(llama_folder[0]), tmp_path / "out", recipe)
+    card = (tmp_path / "out/README.md").read_text()
+    parameters = sum(tensor.numel() for tensor in tiny.make("llama").parameters())
+    assert outcome.share.total == outcome.share.packed + outcome.share.kept == parameters
+    assert f"- {outcome.share.packed:,} of {outcome.share.total:,} parameters are packed" in card
+    assert "- 21 layers in int4:g32" in card and "density = 0.5" in card
+    assert "- 1 layers in int8:row" in card and str(tmp_path) not in card
+    load_model(str(tmp_path / "out"))
+    (tmp_path / "out/README.md").write_text("mine")  # people edit it
+    load_model(str(tmp_path / "out"))
+    with pytest.raises(OutputError, match=r"README.md is not as tilepress wrote it"):
+        compress_folder(str(llama_folder[0]), tmp_path / "out", recipe)
+    assert (tmp_path / "out/README.md").read_text() == "mine"

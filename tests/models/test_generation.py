@@ -8,7 +8,8 @@ from transformers import AutoModelForCausalLM, pipeline
 
 from tests.models import tiny
 from tilepress.models import compress_model
-from tilepress.models.registration import dense_layer, packed_layers, replace_layer
+from tilepress.models.linear_form import replace_layer
+from tilepress.models.registration import dense_layer, packed_layers
 
 pytestmark = pytest.mark.isas
 NEW = 12  # with the prompt, more than the sliding windows of 8 hold

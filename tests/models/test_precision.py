@@ -10,8 +10,9 @@ from tests.models import tiny
 from tilepress.evaluate import Windowing, perplexity
 from tilepress.formats import Anda, AndaSearch
 from tilepress.models import compress_folder, compress_model, load_model
+from tilepress.models.linear_form import replace_layer
 from tilepress.models.precision import Evaluations, EvaluationsError, Judge, find_precision, window_perplexity
-from tilepress.models.registration import dense_layer, packed_layers, replace_layer, unpack_layers
+from tilepress.models.registration import dense_layer, packed_layers, unpack_layers
 from tilepress.models.tensor_types import classify, layer_formats, products
 from tilepress.nn import emulated
 

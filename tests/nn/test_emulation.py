@@ -10,7 +10,8 @@ from tilepress.formats import BFP
 from tilepress.formats.bfp import encode, rounded
 from tilepress.kernels import reference
 from tilepress.models import compress_model
-from tilepress.models.registration import dense_layer, packed_layers, replace_layer
+from tilepress.models.linear_form import replace_layer
+from tilepress.models.registration import dense_layer, packed_layers
 from tilepress.nn import PackedLinear, emulated, with_activations
 from tilepress.nn.emulation import to_fp16, to_int8
 

@@ -77,3 +77,14 @@ def test_bad_modules_are_refused():
         layer(bias=BIAS[:47])
     with pytest.raises(ValueError, match="activations are float, bf16, int8 or bfp"):
         layer(activations="int4:g32")
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_type_or_device_that_it_cannot_follow_to_is_refused_at_once(bias):
+    packed = layer(bias=BIAS if bias else None)
+    with pytest.raises(TypeError, match=r"cannot be cast to float64: dequantize\(\) the model first, or call float"):
+        packed.double()
+    with pytest.raises(TypeError, match="compute on the CPU and cannot be moved to meta"):
+        packed.to("meta")
+    packed.half().float()
+    assert packed(torch.randn(2, 64)).shape == (2, 48)

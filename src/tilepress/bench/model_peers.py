@@ -18,8 +18,8 @@ from ..formats.kv import parse_kv
 from ..models import ModelUnavailableError, embedded_model_path, load_model, model_folder
 from ..models.blocks import linear_layers
 from ..models.checkpoint_checks import NOTHING, Allowed
+from ..models.linear_form import replace_layer
 from ..models.loading import EMBEDDED, is_compressed, read_config
-from ..models.registration import replace_layer
 from ..nn.model_kv_cache import set_default_cache
 from ..records import Labels
 from . import llama_cpp_model

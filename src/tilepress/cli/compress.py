@@ -1,5 +1,6 @@
 """`tilepress compress`: a model in, a folder with a smaller one out."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -161,6 +162,10 @@ def _compress(model: str, out: Path, recipe: "Recipe", quiet: bool, allowed: "Al
 
 
 def _record(recorder: Recorder, outcome: "Outcome") -> None:
+    share = outcome.share
+    if share is not None:
+        recorder.add("parameters_kept", share.kept)
+        recorder.add("parameters_packed", share.packed)
     recorder.add("source_size", outcome.source_bytes, "B")
     recorder.add("size", outcome.nbytes, "B")
     recorder.add("compression", outcome.source_bytes / outcome.nbytes, "x")
@@ -181,10 +186,14 @@ def _record(recorder: Recorder, outcome: "Outcome") -> None:
             recorder.add("rounded_again", layer.rounding, layer=layer.name)
     for dense in outcome.dense:
         recorder.add("left_dense", dense.why, layer=dense.name)
+    for layer in outcome.layers:
+        if not layer.calibrated:
+            recorder.add("uncalibrated", "too few tokens reached it", layer=layer.name)
 
 
 def _print(outcome: "Outcome") -> None:
     rows = [
+        ["parameters", str(outcome.share)],
         ["size before", f"{outcome.source_bytes / 1e6:.1f} MB"],
         ["size after", f"{outcome.nbytes / 1e6:.1f} MB"],
         ["times smaller", f"{outcome.source_bytes / outcome.nbytes:.2f}"],
@@ -199,7 +208,7 @@ def _print(outcome: "Outcome") -> None:
         rows += [["activations found", summary], ["time of the search", f"{outcome.precision.seconds:.1f} s"]]
     worst = sorted(outcome.layers, key=lambda layer: -layer.error)[:WORST]
     rows += [[f"error of {layer.name}", f"{100 * layer.error:.3f} %"] for layer in worst]
-    print_table(str(outcome.folder), ["", ""], rows + _dense_rows(outcome))
+    print_table(str(outcome.folder), ["", ""], rows + _dense_rows(outcome) + _uncalibrated_rows(outcome))
 
 
 def _as_they_came(outcome: "Outcome") -> Iterator[tuple[str, str]]:
@@ -221,6 +230,16 @@ def _dense_rows(outcome: "Outcome") -> list[list[str]]:
         row = (pattern(layer.name), layer.why)
         weights[row] = weights.get(row, 0) + layer.weights
     return [[f"left dense: {name}", f"{count / 1e6:.1f} M weights: {why}"] for (name, why), count in weights.items()]
+
+
+def _uncalibrated_rows(outcome: "Outcome") -> list[list[str]]:
+    """Experts that too few tokens reached, the same layers of all blocks and experts in one row."""
+    from ..models.blocks import pattern
+
+    blind = Counter(pattern(layer.name) for layer in outcome.layers if not layer.calibrated)
+    packed = Counter(pattern(layer.name) for layer in outcome.layers)
+    why = "too few tokens reached them: rounded without statistics"
+    return [[f"not calibrated: {name}", f"{count} of {packed[name]}: {why}"] for name, count in blind.items()]
 
 
 def tolerance_warning(precision: "Precision") -> str:

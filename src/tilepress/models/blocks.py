@@ -8,6 +8,8 @@ from torch import Tensor, nn
 from ..nn import PackedLinear
 
 REST = "rest"  # the stage of what lies outside the blocks
+# Linear layers whose weights transformers' code reads by itself: those of Mamba and its kin, and Gemma 3n's.
+READ_BY_CODE = ("dt_proj", "prediction_coefs", "correction_coefs")
 
 
 def pattern(name: str) -> str:
@@ -16,12 +18,17 @@ def pattern(name: str) -> str:
 
 
 def linear_layers(module: nn.Module, prefix: str = "") -> dict[str, nn.Linear]:
-    """Name → layer, for plain `nn.Linear` alone: what inherits from it computes something else."""
+    """Name → layer, for plain `nn.Linear` alone: what inherits from it computes something else. Without those whose
+    weights a model's code reads by itself."""
     return {
         f"{prefix}.{name}" if prefix else name: layer
         for name, layer in module.named_modules()
-        if type(layer) is nn.Linear
+        if type(layer) is nn.Linear and not is_read_by_code(name)
     }
+
+
+def is_read_by_code(name: str) -> bool:
+    return name.rpartition(".")[2] in READ_BY_CODE
 
 
 def all_linear_layers(module: nn.Module) -> dict[str, nn.Linear | PackedLinear]:

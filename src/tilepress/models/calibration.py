@@ -244,7 +244,9 @@ def _floats(module: nn.Module) -> list[tuple[str, Tensor]]:
 
 
 def _run(model: nn.Module, tokens: Tensor) -> None:
-    options = {"use_cache": False} if hasattr(model, "config") else {}
+    options: dict[str, Any] = {"use_cache": False} if hasattr(model, "config") else {}
+    if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
+        options["decoder_input_ids"] = tokens[None]
     try:
         with torch.no_grad():
             model(tokens[None], **options)

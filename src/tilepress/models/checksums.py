@@ -1,7 +1,8 @@
 """SHA256SUMS: the SHA-256 of each file that Tilepress wrote to a compressed model's folder, as `sha256sum -c` reads it.
 
-The list holds every file but itself, and whatever changes in it contradicts a file, so no bit of the folder can change
-unseen. It also tells our files from the user's own, which are not listed. It guards against damage, not forgery.
+The list holds every file but itself and the model card, and whatever changes in it contradicts a file, so no bit of
+the folder can change unseen. It also tells our files from the user's own, which are not listed. It guards against
+damage, not forgery.
 """
 
 import hashlib
@@ -14,9 +15,28 @@ from .._files import write_text
 from ..tiles import DamagedError
 
 SUMS = "SHA256SUMS"
+CARD = "README.md"  # people edit it, so it is not listed: it ends with a checksum of its own
 LONGEST = 1 << 20  # bytes of a list: more than ten thousand files
 THREADS = 4  # more would be faster than most disks
+_MARK = "<!-- as tilepress wrote it: "
 _LINE = re.compile(r"([0-9a-f]{64})  ([^/\\\x00-\x1f\x7f]+)")
+
+
+def sealed_card(text: str) -> str:
+    """The model card with a last line that tells whether somebody has changed it."""
+    return f"{text}{_seal(text)}"
+
+
+def is_own_card(path: Path) -> bool:
+    """Whether `path` is a model card as Tilepress wrote it."""
+    if path.name != CARD or not path.is_file() or path.stat().st_size > LONGEST:
+        return False
+    text, mark, _ = path.read_text("utf-8", "replace").rpartition(_MARK)
+    return bool(mark) and path.read_text("utf-8", "replace") == sealed_card(text)
+
+
+def _seal(text: str) -> str:
+    return f"{_MARK}{hashlib.sha256(text.encode()).hexdigest()} -->\n"
 
 
 def is_weights(name: str) -> bool:

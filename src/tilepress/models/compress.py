@@ -28,17 +28,14 @@ from .heal import heal
 from .hidden_states import HiddenStates
 from .layer_inputs import statistics_of
 from .left_dense import Dense, left_dense
+from .linear_form import replace_layer, to_linear_form, undone_on_error
+from .loading import Announce, say
 from .precision import Evaluations, Judge, Precision, find_precision
 from .recipe import KEEP, Recipe, read_recipe
 from .reconstruct import RATE, reconstruct, rounded_activations, trainable_vectors
-from .registration import (
-    TilepressConfig,
-    attach,
-    check_cache_of,
-    pack_embedding,
-    replace_layer,
-    unpack_layers,
-)
+from .registration import TilepressConfig, attach, check_cache_of, pack_embedding, unpack_layers
+from .routing import sufficient
+from .share import share_of
 from .smoothing import SEQUENCES, check_smoothing, smooth_block
 from .source_format import sample_layer, with_source_format
 from .storage import Layer, MemoryStorage, Progress, Storage, Stream
@@ -54,6 +51,7 @@ def compress_model(
     tokenizer: Any = None,
     windows: Tensor | None = None,
     progress: Callable[[Progress], None] = lambda _: None,
+    announce: Announce = say,
 ) -> nn.Module:
     """Put packed layers in the place of `model`'s linear layers, in place, as the recipe says; returns the model.
 
@@ -65,6 +63,7 @@ def compress_model(
         recipe: a Recipe, nested mappings like it, or the path of a TOML file.
         tokenizer: makes tokens of the recipe's calibration text, where the recipe's methods look at inputs.
         windows: instead of a tokenizer: inputs of the model, [sequences, length] of tokens for a language model.
+        announce: is told how many parameters were packed; if not given, it goes to standard error.
     """
     recipe, sample = read_recipe(recipe), sample_layer(model)
     if sample is not None:
@@ -78,6 +77,7 @@ def compress_model(
     if dense is not None:
         assert windows is not None
         heal(model, dense, windows, recipe.weights.heal, recipe.calibration.seed, progress=progress)
+    announce(f"{'warning: ' if compression.share.is_low else ''}{compression.share}")
     if recipe.activations.search is not None:
         assert windows is not None
         recipe, _ = choose_mantissas(unpack_layers(deepcopy(model)).float(), recipe, windows, Evaluations())
@@ -87,7 +87,7 @@ def compress_model(
             if isinstance(packed, PackedLinear):
                 packed.set_activations(layer.activations)
     if hasattr(model, "config"):
-        attach(model, describe(layers, recipe, compression.dense))
+        attach(model, describe(layers, recipe, compression.dense, share=compression.share))
     return model
 
 
@@ -130,7 +130,7 @@ def with_activations_of(model: nn.Module, layers: list[Layer], recipe: Recipe) -
 
 
 def describe(
-    layers: list[Layer], recipe: Recipe, dense: Sequence[Dense] = (), source: str | None = None
+    layers: list[Layer], recipe: Recipe, dense: Sequence[Dense] = (), source: str | None = None, share: Any = None
 ) -> TilepressConfig:
     import transformers
 
@@ -141,7 +141,9 @@ def describe(
         for layer in layers
     }
     reasons, stated = {layer.name: layer.why for layer in dense}, recipe.model_dump(mode="json")
-    return TilepressConfig(described, stated, versions, source=source, dense=reasons, checksums=SUMS)
+    blind = [layer.name for layer in layers if not layer.calibrated]
+    rest: dict[str, Any] = {"dense": reasons, "parameters": share and share.counts, "uncalibrated": blind}
+    return TilepressConfig(described, stated, versions, source=source, checksums=SUMS, **rest)
 
 
 class Compression:
@@ -149,16 +151,19 @@ class Compression:
     where it takes the embedding's matrix. `unties`: whether transformers must not tie the result's weights."""
 
     def __init__(self, model: nn.Module, recipe: Recipe, windows: Tensor | None, storage: Storage) -> None:
-        self.dense = left_dense(model, recipe)
+        with undone_on_error(model):
+            to_linear_form(model)
+            self.dense = left_dense(model, recipe)
+            self.share = share_of(model, recipe, self.dense)
+            if windows is not None:
+                _refuse_length(model, windows)
+            check_cache_of(model, recipe.model_dump())
+            if recipe.folds_scales:
+                check_smoothing(model)
         self.tied = output_layer(model) if recipe.ties(is_tied(model)) else None
         table = None if recipe.plan_of_embedding is None else input_embedding(model)
         self.packs_embedding = table is not None and type(table[1]) is nn.Embedding
         self.unties = self.packs_embedding or recipe.weights.lm_head != KEEP
-        if windows is not None:
-            _refuse_length(model, windows)
-        check_cache_of(model, recipe.model_dump())
-        if recipe.folds_scales:
-            check_smoothing(model)
         self.model, self.recipe, self.storage = model, recipe, storage
         self.windows = windows if recipe.needs_calibration else None
         self._statistics = partial(statistics_of, hessian=recipe.needs_hessian, drift=recipe.needs_drift)
@@ -213,6 +218,7 @@ class Compression:
             dense_runs = hidden.runs(stage, "dense") if self.recipe.needs_drift else None
             runs, each = hidden.runs(stage), hidden.chain.each
             statistics = self._statistics(layers, runs, dense_runs=dense_runs, each=each)
+            statistics = sufficient(self.model, layers, statistics, self.recipe.plan)
             weights = self._reconstructed(stage, layers, statistics, stored) if self.recipe.weights.reconstruct else {}
             packed = self._pack(layers, types, statistics, weights)
             hidden.hand_on(stage)
@@ -298,7 +304,8 @@ class Compression:
             matrix, result = pack_weight(name, weight, plan.format, self.activations[name])
             bias = None if layer.bias is None else layer.bias.to(dtype)
             replace_layer(self.model, name, PackedLinear(matrix, bias, result.activations))
-            results.append(result)
+            is_blind = known is None and self.recipe.plan(name).needs_statistics
+            results.append(replace(result, calibrated=not is_blind))
             del layer
         return results
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ..compression.search import Step
+from .card import model_card
 from .checkpoint_checks import Allowed
 from .checksums import can_be_listed
 from .compress import Compression, choose_mantissas, describe, read_windows, with_activations_of
@@ -21,12 +22,14 @@ from .embedded import ModelUnavailableError
 from .heal import Checkpoint, heal
 from .importing import Importing
 from .left_dense import Dense
+from .linear_form import to_linear_form
 from .loading import Announce, is_compressed, load_model, load_tokenizer, model_folder, read_config, say
 from .precision import Evaluations, Precision
 from .quantized import BESIDE, QuantizedShards, is_readable, open_checkpoint
 from .recipe import Recipe, read_recipe
 from .registration import TilepressConfig, unpack_layers
 from .shards import INDEX, Shards
+from .share import Share
 from .source_format import sample_layer, with_source_format
 from .source_grid import announce_grids, with_source_grid
 from .storage import Layer, Progress
@@ -39,7 +42,8 @@ COMPANIONS = {".json", ".txt", ".model", ".jinja", ".tiktoken"}
 class Outcome:
     """What was written to `folder`. `source_bytes`, `nbytes`: files of weights before and after. `seconds`: of this
     run; of one that went on with an interrupted one, without what had been finished. `dense`: the layers whose
-    weights stay as they were. `precision`: of the search for Anda's mantissas, if there was one."""
+    weights stay as they were. `precision`: of the search for Anda's mantissas, if there was one. `share`: how many
+    parameters are packed."""
 
     folder: Path
     layers: list[Layer]
@@ -48,6 +52,7 @@ class Outcome:
     seconds: float
     dense: list[Dense] = field(default_factory=list)
     precision: Precision | None = None
+    share: Share | None = None
 
     @property
     def bits_per_weight(self) -> float:
@@ -80,7 +85,7 @@ def compress_folder(
     folder = model_folder(name, announce, trust_remote_code=trust_remote_code)
     if is_compressed(folder):
         raise ValueError(f"{name} is compressed already: compress the model it was made from")
-    read_config(folder, allowed, dequantised=is_readable(folder))
+    read_config(folder, allowed, dequantised=is_readable(folder), any_head=True)
     refuse_nested(out, folder)
     companions = _companions(folder, trust_remote_code)
     windows = read_windows(recipe, load_tokenizer(folder, allowed)) if recipe.looks_at_text else None
@@ -94,26 +99,33 @@ def compress_folder(
         compression, precision = _work(model, recipe, windows, storage, source), None
         layers, dense = compression.run(progress), compression.dense
         announce_grids(name, shards, recipe, layers, announce)
-        written = storage.complete(_config(folder, compression, describe(layers, recipe, dense, name)))
+
+        def complete(recipe: Recipe = recipe) -> Path:
+            described = describe(layers, recipe, dense, name, compression.share)
+            card = model_card(described, type(model).__name__, (shards.nbytes(), storage.nbytes))
+            return storage.complete(_config(folder, compression, described), card)
+
+        written = complete()
         if recipe.weights.heal and recipe.weights.grid != "source":
             assert windows is not None
             _heal(name, written, recipe, windows, storage, progress, allowed, announce)
-            written = storage.complete(_config(folder, compression, describe(layers, recipe, dense, name)))
+            written = complete()
         if recipe.activations.search is not None:
             assert windows is not None
-            whole = load_model(str(written), dtype=torch.float32, announce=announce, **asdict(allowed))
+            whole = load_model(str(written), dtype=torch.float32, any_head=True, announce=announce, **asdict(allowed))
             judged = unpack_layers(whole.model)
             recipe, precision = choose_mantissas(judged, recipe, windows, Evaluations(storage.evaluations), track)
             layers = with_activations_of(judged, layers, recipe)
-            storage.complete(_config(folder, compression, describe(layers, recipe, dense, name)))
+            complete(recipe)
         storage.publish()
-    return Outcome(out, layers, shards.nbytes(), _weight_bytes(out), time.monotonic() - start, dense, precision)
+    seconds, share = time.monotonic() - start, compression.share
+    return Outcome(out, layers, shards.nbytes(), _weight_bytes(out), seconds, dense, precision, share)
 
 
 def _work(
     model: nn.Module, recipe: Recipe, windows: Tensor | None, storage: DiskStorage, source: StreamedModel | None
 ) -> Compression | Importing:
-    if recipe.weights.grid != "source":
+    if recipe.weights.grid != "source" or (source is not None and source.has_parts):
         return Compression(model, recipe, windows, storage)
     assert source is not None
     return Importing(model, recipe, source.quantised_layers(), storage)
@@ -152,7 +164,9 @@ def _model(
             "now (fused experts, say): give the model that it was made from"
         )
     announce(f"the files of {folder} are not laid out as transformers has the model now: loading all of it")
-    return load_model(str(folder), announce=announce, **asdict(allowed)).model, None
+    model = load_model(str(folder), any_head=True, announce=announce, **asdict(allowed)).model
+    to_linear_form(model)
+    return model, None
 
 
 def _sample(model: nn.Module, source: StreamedModel | None) -> Tensor | None:

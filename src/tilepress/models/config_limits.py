@@ -16,6 +16,7 @@ from torch import nn
 
 from .._bounded import MB, UnreadableError, json_limit, read_bounded_text
 from .embedded import ModelUnavailableError
+from .linear_form import holders, to_linear_form
 from .shards import Shards
 
 AGAIN = "fetch or save the model again"
@@ -23,6 +24,10 @@ MOST_LAYERS = 10_000  # of a config: many times what any model has, and few enou
 BUFFERS = 64 * MB  # bytes that are computed from the config and are in no file: rotations, masks
 MISSING = 16_000_000  # weights that may be in no file: loading names them, and random numbers take 64 MB until then
 _COUNTS = re.compile(r"(layers?|blocks|stages|depth|labels)$")
+OTHER_HEADS = (
+    "ForMaskedLM", "ForPreTraining", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering",
+    "ForMultipleChoice",
+)  # fmt: skip
 
 
 def check_config(folder: Path) -> None:
@@ -40,9 +45,11 @@ def check_config(folder: Path) -> None:
             raise ModelUnavailableError(f"{message}, and no model has so many: {AGAIN}")
 
 
-def check_described(folder: Path, config: Any, shards: Shards, trust_remote_code: bool = False) -> None:
+def check_described(
+    folder: Path, config: Any, shards: Shards, trust_remote_code: bool = False, any_head: bool = False
+) -> None:
     """ModelUnavailableError where the model that `config` describes has more parameters than the files hold."""
-    model = _described(folder, config, len(shards.shapes), trust_remote_code)
+    model = _described(folder, config, len(shards.shapes), trust_remote_code, any_head)
     held = sum(map(prod, shards.shapes.values()))
     named = sum(parameter.numel() for parameter in _unpacked(model, config))
     if named > held + MISSING:
@@ -57,14 +64,33 @@ def check_described(folder: Path, config: Any, shards: Shards, trust_remote_code
         )
 
 
-def _described(folder: Path, config: Any, tensors: int, trust_remote_code: bool) -> nn.Module:
-    """The model without memory for its numbers."""
-    from transformers import AutoModelForCausalLM
+def model_class(config: Any, any_head: bool = False) -> Any:
+    """What makes the model of `config`: a causal language model; if `any_head`, the class that it was saved from."""
+    import transformers
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as WRITING
 
+    kinds = config.architectures if isinstance(config.architectures, list) else []
+    made_as = getattr(transformers, kinds[0], None) if any_head and kinds and isinstance(kinds[0], str) else None
+    is_other = config.model_type not in WRITING or (kinds and str(kinds[0]).endswith(OTHER_HEADS))
+    if is_other and isinstance(made_as, type) and issubclass(made_as, transformers.PreTrainedModel):
+        return made_as
+    return transformers.AutoModelForCausalLM
+
+
+def build(config: Any, trust_remote_code: bool, any_head: bool = False) -> Any:
+    """The model of `config`, with random weights."""
+    kind = model_class(config, any_head)
+    if hasattr(kind, "_from_config"):
+        return kind._from_config(config)
+    return kind.from_config(config, trust_remote_code=trust_remote_code)
+
+
+def _described(folder: Path, config: Any, tensors: int, trust_remote_code: bool, any_head: bool) -> nn.Module:
+    """The model without memory for its numbers."""
     # Some models join tensors of their files or divide them; weights that are shared are there twice.
     try:
         with _at_most(2 * tensors + 64, folder), torch.device("meta"):
-            model: nn.Module = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
+            model: nn.Module = build(config, trust_remote_code, any_head)
     except ModelUnavailableError:
         raise
     except Exception as error:  # sizes that contradict each other fail in any way, anywhere in transformers
@@ -89,8 +115,10 @@ def _unpacked(model: nn.Module, config: Any) -> Iterator[nn.Parameter]:
     quantization: Any = getattr(config, "quantization_config", None) or {"quant_method": "tilepress", "layers": {}}
     if not isinstance(quantization, Mapping) or quantization.get("quant_method") != "tilepress":
         return
-    layers, modules = quantization.get("layers"), dict(model.named_modules())
+    layers = quantization.get("layers")
     packed = _packed_names(layers if isinstance(layers, Mapping) else {})
+    to_linear_form(model, holders(packed).__contains__)
+    modules = dict(model.named_modules())
     for name, parameter in model.named_parameters():
         layer, _, kind = name.rpartition(".")
         if not (kind == "weight" and isinstance(modules[layer], nn.Linear | nn.Embedding) and layer in packed):

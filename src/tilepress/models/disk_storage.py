@@ -28,11 +28,12 @@ from torch import Tensor, nn
 
 from .._files import replacing, sync, write_text
 from .blocks import REST, find_blocks, stage_state
-from .checksums import SUMS, digests_of, write_sums
+from .checksums import CARD, SUMS, digests_of, write_sums
+from .linear_form import replace_layer
 from .loading import is_compressed
 from .publish import LOCK, MAKE_ROOM, MODEL, OutputError, publish, recover, refuse_clashes
 from .quantized import SourceWeight
-from .registration import packed_modules, replace_layer
+from .registration import packed_modules
 from .shards import INDEX
 from .storage import Layer, Stream
 from .streaming import StreamedModel
@@ -147,15 +148,23 @@ class DiskStorage:
         """The file of a search's evaluations; it stays with the model."""
         return self._root / MODEL / SEARCH
 
-    def complete(self, config: dict[str, Any]) -> Path:
-        """Add what makes the files a model, to the folder returned."""
+    @property
+    def nbytes(self) -> int:
+        """Of the files of weights."""
+        return sum(path.stat().st_size for path in (self._root / MODEL).glob("*.safetensors"))
+
+    def complete(self, config: dict[str, Any], card: str) -> Path:
+        """Add what makes the files a model, to the folder returned, and its `card`."""
         model = self._root / MODEL
         for name, path in self._companions.items():
             with replacing(model / name) as made:
                 shutil.copyfile(path, made)
         write_text(model / INDEX, json.dumps(self._index(), indent=2, sort_keys=True))
         write_text(model / "config.json", json.dumps(config, indent=2))
-        write_sums(model, digests_of(model, [n for n in self._files() if n != SUMS and (model / n).exists()]))
+        write_text(model / CARD, card)
+        write_sums(
+            model, digests_of(model, [n for n in self._files() if n not in (SUMS, CARD) and (model / n).exists()])
+        )
         return model
 
     def publish(self) -> None:
@@ -195,7 +204,7 @@ class DiskStorage:
     def _files(self) -> dict[str, Path | None]:
         """Name of each file that the finished folder may have → what it is a copy of, if it is one."""
         shards = [self._file(stage) for stage in (*self._blocks, REST)]
-        return dict.fromkeys([*shards, INDEX, "config.json", SEARCH, SUMS]) | self._companions
+        return dict.fromkeys([*shards, INDEX, "config.json", SEARCH, SUMS, CARD]) | self._companions
 
     def _accept(self, job: str) -> None:
         path = self._root / "job.json"

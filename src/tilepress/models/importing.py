@@ -19,9 +19,11 @@ from .blocks import REST, find_blocks, linear_layers, output_layer
 from .compress import untie
 from .disk_storage import DiskStorage
 from .left_dense import dense_layers
+from .linear_form import replace_layer
 from .quantized import Held, SourceWeight
 from .recipe import Recipe
-from .registration import check_cache_of, replace_layer
+from .registration import check_cache_of
+from .share import Share, share_of_layers
 from .storage import Layer, Progress
 from .tensor_types import layer_activations
 
@@ -41,6 +43,7 @@ class Importing:
         self.activations = layer_activations(model, recipe.activations.format, recipe.activations.types)
         left = dense_layers(model, self.packed, None)
         self.dense = [replace(one, why=LEFT) if one.name in layers else one for one in left]
+        self.share: Share = share_of_layers(model, self.packed, self.dense)
         self.output = output_layer(model)
         self.unties = self.output in self.packed
 

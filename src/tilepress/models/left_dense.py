@@ -6,18 +6,20 @@ from dataclasses import dataclass
 from torch import nn
 
 from ..nn.packed import PackedModule
-from .blocks import input_embedding, is_tied, linear_layers, output_layer
+from .blocks import input_embedding, is_read_by_code, is_tied, linear_layers, output_layer
+from .linear_form import why_not_split
 from .recipe import COMPRESS, KEEP, Recipe
 
 
 @dataclass(frozen=True)
 class Dense:
-    """A layer that keeps its weights as they are, and why."""
+    """A layer that keeps its weights as they are, and why: because it `is_unsupported`, or as the recipe has it."""
 
     name: str
     type: str
     weights: int
     why: str
+    is_unsupported: bool = True
 
 
 def left_dense(model: nn.Module, recipe: Recipe) -> list[Dense]:
@@ -42,9 +44,15 @@ def dense_layers(model: nn.Module, packed: Collection[str | None], output: str |
         if (weights := _weights(module)) and name not in packed and not isinstance(module, nn.Embedding):
             kind = type(module).__name__
             is_plain = name == output and type(module) is nn.Linear
-            why = "weights.lm_head is keep" if is_plain else f"{kind} is not a plain nn.Linear"
-            dense.append(Dense(name, kind, weights, why))
+            why = "weights.lm_head is keep" if is_plain else _why_not_packed(name, module)
+            dense.append(Dense(name, kind, weights, why, not is_plain))
     return dense
+
+
+def _why_not_packed(name: str, module: nn.Module) -> str:
+    if is_read_by_code(name):
+        return "the model's code reads its weights by itself"
+    return why_not_split(module) or f"{type(module).__name__} is not a plain nn.Linear"
 
 
 def _odd_embedding(model: nn.Module, recipe: Recipe) -> list[Dense]:
@@ -62,7 +70,5 @@ def _weights(module: nn.Module) -> int:
 
 
 def _nothing(model: nn.Module, output: str | None) -> str:
-    unsupported = sorted({type(module).__name__ for module in model.modules() if "Conv1D" in type(module).__name__})
-    hint = f"; its {', '.join(unsupported)} layers, as in GPT-2, are not supported" if unsupported else ""
     but = f" but {output}, which lm_head keep leaves as it is" if output in linear_layers(model) else ""
-    return f"{type(model).__name__} has no nn.Linear layer{but}, so there is nothing to compress{hint}"
+    return f"{type(model).__name__} has no nn.Linear layer{but}, so there is nothing to compress"

@@ -21,16 +21,12 @@ from .checkpoint_checks import (
     without_quantization,
 )
 from .checksums import SUMS, check_sums, is_weights
-from .config_limits import check_config, check_described
+from .config_limits import OTHER_HEADS, check_config, check_described, model_class
 from .embedded import ModelUnavailableError, embedded_model_path, is_cached
 from .gguf.convert import gguf_folder
 from .shards import Shards
 
 EMBEDDED = "smollm2-135m"
-OTHER_HEADS = (
-    "ForMaskedLM", "ForPreTraining", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering",
-    "ForMultipleChoice",
-)  # fmt: skip
 Announce = Callable[[str], None]
 
 
@@ -53,6 +49,7 @@ def load_model(
     dtype: torch.dtype | None = None,
     trust_remote_code: bool = False,
     text_only: bool = False,
+    any_head: bool = False,
     announce: Announce = say,
 ) -> LoadedModel:
     """The model called `name`, see `model_folder`, and its tokenizer.
@@ -60,14 +57,16 @@ def load_model(
     dtype: of what is not packed; if not given, the type it is stored in, but float32 for halves that this processor
     could only multiply by emulation. trust_remote_code: run the Python code that the model brings along, with all your
     rights. text_only: leave out the parts of a model, a vision tower say, that are not its language model.
+    any_head: take models that do not write text, too: encoders, T5.
     """
     allowed = Allowed(trust_remote_code, text_only)
     folder = model_folder(name, announce, trust_remote_code=trust_remote_code)
     if is_compressed(folder):
         check_sums(folder, lambda file: not is_weights(file))  # before they are used; weights when they are loaded
-    config, shards = read_config(folder, allowed), _shards(name, folder)
-    check_described(folder, config, shards, trust_remote_code)
-    model, report = _load(name, folder, dtype or _native_dtype(config), allowed)
+    config, shards = read_config(folder, allowed, any_head=any_head), _shards(name, folder)
+    check_described(folder, config, shards, trust_remote_code, any_head)
+    kind = model_class(config, any_head)
+    model, report = _load(name, folder, kind, dtype or _native_dtype(config), allowed)
     if report["missing_keys"]:
         first = sorted(report["missing_keys"])[0]
         raise ModelUnavailableError(
@@ -78,9 +77,10 @@ def load_model(
     return LoadedModel(model.eval(), load_tokenizer(folder, allowed), name)
 
 
-def read_config(folder: Path, allowed: Allowed = NOTHING, *, dequantised: bool = False) -> Any:
-    """The config of the causal language model in `folder`; ModelUnavailableError if there is none. `dequantised`: what
-    another tool has quantised will be decoded, so the config is that of the model before."""
+def read_config(folder: Path, allowed: Allowed = NOTHING, *, dequantised: bool = False, any_head: bool = False) -> Any:
+    """The config of the causal language model in `folder`, or of another one if `any_head`; ModelUnavailableError if
+    there is none. `dequantised`: what another tool has quantised will be decoded, so the config is that of the model
+    before."""
     from transformers import AutoConfig
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
@@ -93,7 +93,8 @@ def read_config(folder: Path, allowed: Allowed = NOTHING, *, dequantised: bool =
     classes = config.architectures if isinstance(config.architectures, list) else []
     made_as = next((name for name in classes if str(name).endswith(OTHER_HEADS)), None)
     own_code = allowed.trust_remote_code and "AutoModelForCausalLM" in getattr(config, "auto_map", {})
-    if made_as is not None or (config.model_type not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and not own_code):
+    is_writing = made_as is None and (config.model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or own_code)
+    if not is_writing and not (any_head and hasattr(model_class(config, any_head), "_from_config")):
         raise ModelUnavailableError(
             f"{folder} holds a {made_as or config.model_type} model, which does not write text token after token: "
             "give a causal language model"
@@ -158,14 +159,14 @@ def _shards(name: str, folder: Path) -> Shards:
         raise ModelUnavailableError(f"the weights of {name} cannot be read: {error}") from error
 
 
-def _load(name: str, folder: Path, dtype: torch.dtype, allowed: Allowed) -> tuple[Any, dict[str, Any]]:
+def _load(name: str, folder: Path, kind: Any, dtype: torch.dtype, allowed: Allowed) -> tuple[Any, dict[str, Any]]:
     """The model, and transformers' loading report. Never from pickles, which may run code when they are read."""
-    from transformers import AutoModelForCausalLM
-
-    options = {"use_safetensors": True, "trust_remote_code": allowed.trust_remote_code, "output_loading_info": True}
+    options: dict[str, Any] = {"use_safetensors": True, "output_loading_info": True}
+    if not hasattr(kind, "_from_config"):  # no class of transformers' own
+        options["trust_remote_code"] = allowed.trust_remote_code
     try:
         with _quiet():
-            loaded: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, **options)
+            loaded: Any = kind.from_pretrained(folder, dtype=dtype, **options)
     except (SafetensorError, KeyError, TypeError, AttributeError) as error:
         raise ModelUnavailableError(f"the weights of {name} cannot be read: {first_line(error)}") from error
     except RuntimeError as error:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from .._files import sync, write_text
 from ..tiles import DamagedError
-from .checksums import SUMS, digests_of, is_weights, read_sums
+from .checksums import SUMS, digests_of, is_own_card, is_weights, read_sums
 from .shards import INDEX, SINGLE
 
 MODEL, READY, REPLACED, TRASH, LOCK = "model", "ready", "replaced", "trash", "lock"
@@ -87,8 +87,8 @@ def refuse_clashes(out: Path, files: Mapping[str, Path | None]) -> None:
 
 
 def own_files(out: Path) -> list[Path]:
-    """What the user has in the folder of a compressed model: all that its SHA256SUMS does not list, and files changed
-    since, but no weights: nobody edits those, and reading them takes long."""
+    """What the user has in the folder of a compressed model: all that its SHA256SUMS does not list but the model
+    card, and files changed since, but no weights: nobody edits those, and reading them takes long."""
     if not out.is_dir():
         return []
     try:
@@ -97,7 +97,8 @@ def own_files(out: Path) -> list[Path]:
         raise OutputError(f"{error.args[0]}; which files in {out} are yours is not known: move it away") from error
     texts = [name for name in listed if not is_weights(name) and (out / name).is_file()]
     changed = {name for name, digest in digests_of(out, texts).items() if listed[name] not in ("", digest)}
-    return [path for path in sorted(out.iterdir()) if path.name not in listed.keys() - changed | {SUMS}]
+    ours = listed.keys() - changed | {SUMS}
+    return [path for path in sorted(out.iterdir()) if path.name not in ours and not is_own_card(path)]
 
 
 def carry_over(old: Path, new: Path) -> None:

@@ -4,7 +4,7 @@ The config lists every packed layer with its arrays; the layers are put in their
 checked and completed afterwards. Importing this registers it; `import tilepress` sees to that.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from ..nn import PackedEmbedding, PackedLinear, TiedLinear, decode_by_modules, d
 from ..nn.packed import PackedModule
 from ..tiles import DamagedError, PackedMatrix, unpack
 from .checksums import SUMS, check_sums
+from .linear_form import holders, replace_layer, to_linear_form, to_stored_form
 from .saving import Saving
 
 METHOD = "tilepress"
@@ -31,8 +32,9 @@ class TilepressConfig(QuantizationConfigMixin):
 
     `layers`: name → its format, density, error, `activations`, and `streams`: the arrays it has, each with its type. An
     embedding may have `tied`: the output layer that computes with its matrix, and with those activations.
-    `dense`: name → why, of the layers whose weights stay as they were. `recipe` and `versions` say how it was
-    made, `source` of what: the name that it was loaded by, where it had one.
+    `dense`: name → why, of the layers whose weights stay as they were. `parameters`: how many are packed and how many
+    are not. `uncalibrated`: layers that too few tokens reached for the recipe's method. `recipe` and `versions` say how
+    it was made, `source` of what: the name that it was loaded by, where it had one.
     `checksums` names the file beside it that lists the folder's files; None where that was not written yet.
     """
 
@@ -45,6 +47,8 @@ class TilepressConfig(QuantizationConfigMixin):
         source: str | None = None,
         dense: Mapping[str, str] | None = None,
         checksums: str | None = None,
+        parameters: Mapping[str, int] | None = None,
+        uncalibrated: Sequence[str] = (),
         **_: Any,
     ) -> None:
         if version != VERSION:
@@ -60,6 +64,8 @@ class TilepressConfig(QuantizationConfigMixin):
         self.recipe = dict(recipe)
         self.layers = {name: dict(layer) for name, layer in layers.items()}
         self.dense = dict(dense or {})
+        self.parameters = None if parameters is None else dict(parameters)
+        self.uncalibrated = list(uncalibrated)
 
 
 @register_quantizer(METHOD)
@@ -84,6 +90,8 @@ class TilepressQuantizer(HfQuantizer):
     ) -> Any:
         if checkpoint_files:
             self.is_checked = _check_files([Path(file) for file in checkpoint_files], self.quantization_config)
+        names = (name for layer in self.quantization_config.layers for name in _candidates(model, layer))
+        to_linear_form(model, holders(names).__contains__)
         for name, layer in self.quantization_config.layers.items():
             place = _place(model, name)
             if place is None:
@@ -95,6 +103,11 @@ class TilepressQuantizer(HfQuantizer):
             else:
                 replace_layer(model, place, PackedLinear.awaiting(plain, streams, layer["activations"]))
         return model
+
+    def update_weight_conversions(self, weight_conversions: list[Any], model: Any) -> list[Any]:
+        """Without those that join experts which are packed one by one."""
+        packed = [f"{name}.weight" for name, _ in packed_layers(model)]
+        return [rule for rule in weight_conversions if not (hasattr(rule, "operations") and _joins(rule, packed))]
 
     def param_needs_quantization(self, model: Any, param_name: str, **_options: Any) -> bool:
         """True of what a packed layer awaits: since 5.23 transformers takes an array of another shape than the place it
@@ -113,7 +126,7 @@ class TilepressQuantizer(HfQuantizer):
 
     def _dequantize(self, model: nn.Module, dtype: torch.dtype | None = None) -> nn.Module:
         model.__dict__.pop("save_pretrained", None)
-        return unpack_layers(model, dtype or torch.float32)
+        return to_stored_form(unpack_layers(model, dtype or torch.float32))  # type: ignore[no-any-return]
 
     def is_serializable(self, **_: Any) -> bool:
         return True
@@ -219,12 +232,6 @@ def _bias(model: nn.Module, name: str) -> Tensor | None:
     return bias
 
 
-def replace_layer(model: nn.Module, name: str, layer: nn.Module) -> None:
-    """Put `layer` in the place of the one called `name`."""
-    parent, _, last = name.rpartition(".")
-    setattr(model.get_submodule(parent), last, layer)
-
-
 def unpack_layers(model: nn.Module, dtype: torch.dtype = torch.float32) -> nn.Module:
     """Put ordinary layers, with the weights that the packed ones stand for, in their places; returns the model. Those
     that share a matrix share its weight."""
@@ -264,6 +271,10 @@ def _dense_linear(layer: PackedLinear, weight: nn.Parameter) -> nn.Linear:
     return dense
 
 
+def _joins(rule: Any, tensors: Iterable[str]) -> bool:
+    return any(rule.rename_source_key(tensor)[1] is not None for tensor in tensors)
+
+
 def _dtype(layer: str, name: Any) -> torch.dtype:
     dtype = getattr(torch, name, None) if isinstance(name, str) else None
     if not isinstance(dtype, torch.dtype):
@@ -273,10 +284,15 @@ def _dtype(layer: str, name: Any) -> torch.dtype:
     return dtype
 
 
-def _place(model: Any, name: str) -> str | None:
-    """The layer's name in `model`, which may be the base model of the one saved, or the other way round."""
+def _candidates(model: Any, name: str) -> tuple[str, ...]:
+    """Names that a layer may have in `model`, which may be the base model of the one saved, or the other way round."""
     prefix = model.base_model_prefix + "."
-    for candidate in (name, name.removeprefix(prefix), prefix + name):
+    return name, name.removeprefix(prefix), prefix + name
+
+
+def _place(model: Any, name: str) -> str | None:
+    """The layer's name in `model`."""
+    for candidate in _candidates(model, name):
         try:
             if isinstance(model.get_submodule(candidate), nn.Linear | nn.Embedding):
                 return candidate

@@ -5,9 +5,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from .._files import apply_umask, sync, workspace
+from .._files import apply_umask, sync, workspace, write_text
 from ..tiles import DamagedError
-from .checksums import can_be_listed, digests_of, read_sums, write_sums
+from .checksums import CARD, can_be_listed, digests_of, is_own_card, read_sums, write_sums
 from .shards import INDEX, SINGLE
 
 _SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
@@ -32,15 +32,23 @@ class Saving:
         with workspace(folder / "model") as beside:
             made = beside / folder.resolve().name  # the name it has on the hub, if it goes there
             save(self.model, made, *arguments, **options)
+            if not (folder / CARD).exists() or is_own_card(folder / CARD):
+                write_text(made / CARD, self._card())
             apply_umask(made)
             move_in(made, folder)
+
+    def _card(self) -> str:
+        from .card import model_card  # which imports registration, as that imports this
+
+        return model_card(self.model.config.quantization_config, type(self.model).__name__)
 
 
 def move_in(made: Path, folder: Path) -> None:
     """The files in `made` take their places in `folder`; of a model that was there, what they do not replace goes."""
     names = {path.name for path in made.iterdir()}
     listed, stale = _listed(folder), _stale(folder, names)
-    listed |= digests_of(made, (name for name in names if (made / name).is_file() and can_be_listed(name)))
+    files = (name for name in names - {CARD} if (made / name).is_file() and can_be_listed(name))
+    listed |= digests_of(made, files)
     for name in names:
         sync(made / name)
         os.replace(made / name, folder / name)

@@ -44,6 +44,14 @@ class Shards:
         """The tensors of one of the files, in the file's order."""
         return [name for name, place in self._places.items() if place == path]
 
+    def part(self, name: str, index: int | None) -> Tensor:
+        """The tensor, or only what is at `index` of its first dimension."""
+        if index is None:
+            return self[name]
+        with safe_open(self._places[name], "pt") as file:
+            part: Tensor = file.get_slice(name)[index]
+            return part.clone()
+
     def nbytes(self) -> int:
         return sum(path.stat().st_size for path in self.paths)
 

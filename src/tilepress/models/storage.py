@@ -14,7 +14,8 @@ class Layer:
     """One packed layer, or the embedding. `error`: relative error of its output, see
     `tilepress.compression.compress_weight`. `tied`: the output layer that takes an embedding's matrix, and computes
     with those activations. `grid_error`: of weights that came on a grid of the format, see `CompressedWeight`.
-    `rounding`: why weights that came quantised were rounded again, if they were."""
+    `rounding`: why weights that came quantised were rounded again, if they were. `calibrated`: false where the recipe
+    looks at inputs and too few reached the layer."""
 
     name: str
     format: str
@@ -28,6 +29,7 @@ class Layer:
     tied: str | None = None
     grid_error: float | None = None
     rounding: str = ""
+    calibrated: bool = True
 
     @property
     def weights(self) -> int:

@@ -9,35 +9,46 @@ import torch
 from torch import Tensor, nn
 
 from .checkpoint_checks import NOTHING, Allowed, places, refuse_unused
-from .config_limits import check_described
+from .config_limits import build, check_described
 from .embedded import ModelUnavailableError
+from .joins import find_joins
+from .linear_form import Part, to_linear_form
 from .loading import Announce, read_config, say
 from .quantized import QuantizedShards, SourceWeight
 from .shards import Shards
 
 
 class StreamedModel:
-    """`model` has its buffers but no weights; `fetch` fills some from the folder's files, `release` empties them."""
+    """`model` has its buffers but no weights; `fetch` fills some from the folder's files, `release` empties them.
+
+    It is in linear form (see `linear_form`) where it is `complete`."""
 
     def __init__(self, folder: Path, shards: Shards, allowed: Allowed = NOTHING, announce: Announce = say) -> None:
-        from transformers import AutoModelForCausalLM
-
         self._shards = shards
-        config = read_config(folder, allowed, dequantised=isinstance(shards, QuantizedShards))
+        config = read_config(folder, allowed, dequantised=isinstance(shards, QuantizedShards), any_head=True)
         trust = allowed.trust_remote_code
-        check_described(folder, config, shards, trust)
+        check_described(folder, config, shards, trust, any_head=True)
         with _parameters_on_meta():
-            self.model: Any = AutoModelForCausalLM.from_config(config, trust_remote_code=trust).eval()
-        self._stored = {place: name for name, place in places(self.model, shards, streamed=True).items()}
+            self.model: Any = build(config, trust, any_head=True).eval()
+        self._joins = find_joins(self.model, shards)
+        joined = {name for join in self._joins.values() for names in join.sources.values() for name in names}
+        plain = (name for name in shards if name not in joined)
+        self._stored = {place: name for name, place in places(self.model, plain, streamed=True).items()}
         self._check_shapes(folder)
-        self.complete = self._is_complete()
+        self.complete, self._parts = self._is_complete(), dict[str, Part]()
         if self.complete:
             refuse_unused(folder, self.model, shards, allowed, announce)
+            self._parts = to_linear_form(self.model)
 
     def source_weight(self, layer: str) -> SourceWeight | None:
         """The layer's weight as another tool quantised it, if one did."""
         stored = self._stored.get(f"{layer}.weight", "")
         return self._shards.source_weight(stored) if isinstance(self._shards, QuantizedShards) else None
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether some of its layers are parts of the tensors that the files have: experts, above all."""
+        return bool(self._parts)
 
     def quantised_layers(self) -> frozenset[str]:
         """Those that another tool quantised, by their names in the model."""
@@ -50,13 +61,19 @@ class StreamedModel:
         """Whether the files hold each of the model's tensors as it is, if under another name, and those that it shares
         are the same where the files have both."""
         shared = self.model.all_tied_weights_keys
-        if self.model.state_dict().keys() - self._stored.keys() - shared.keys():
+        if self.model.state_dict().keys() - self._stored.keys() - self._joins.keys() - shared.keys():
             return False
         pairs = [pair for pair in shared.items() if self._stored.keys() >= set(pair)]
         return all(_same(*(self._shards[self._stored[name]] for name in pair)) for pair in pairs)
 
     def _check_shapes(self, folder: Path) -> None:
         for name, tensor in self.model.state_dict().items():
+            join = self._joins.get(name)
+            if join is not None and join.merges_experts and join.experts != len(tensor):
+                raise ModelUnavailableError(
+                    f"the files of {folder} have {join.experts} experts for {name}, and its config.json says "
+                    f"{len(tensor)}: fetch or save the model again"
+                )
             stored = self._shards.shapes.get(self._stored.get(name, ""), tuple(tensor.shape))
             if stored != tuple(tensor.shape):
                 raise ModelUnavailableError(
@@ -68,12 +85,30 @@ class StreamedModel:
         """Fill the parameters and buffers `keys`; those that are full stay as they are."""
         for key in keys:
             if self.model.get_parameter_or_buffer(key).is_meta:
-                _set(self.model, key, self._shards[self._stored[key]])
+                _set(self.model, key, self._read(key))
         self.model.tie_weights()
 
     def weight(self, layer: str) -> Tensor:
         """The weight of a layer, as stored."""
-        return self._shards[self._stored[f"{layer}.weight"]]
+        return self._read(f"{layer}.weight")
+
+    def _read(self, key: str) -> Tensor:
+        """The tensor called `key` in the model as it is now."""
+        part = self._parts.get(key)
+        place = key if part is None else part.key
+        if place in self._joins:
+            value = self._joins[place].read(self._shards, self.model, part)
+        elif part is None:
+            value = self._shards[self._stored[place]]
+        else:
+            value = Part(place, transposed=part.transposed).of(self._shards.part(self._stored[place], part.index))
+        expected = self.model.get_parameter_or_buffer(key).shape
+        if value.shape != expected:
+            raise ModelUnavailableError(
+                f"{key} is {list(value.shape)} as the files have it and {list(expected)} by config.json: fetch or save "
+                "the model again"
+            )
+        return value
 
     def release(self, keys: Iterable[str]) -> None:
         for key in keys:

@@ -3,10 +3,12 @@
 from .decoding import decode_by_modules, decode_natively
 from .embedding import PackedEmbedding, TiedLinear
 from .emulation import emulated, with_activations
+from .experts import PackedExperts
 from .linear import PackedLinear
 
 __all__ = [
     "PackedEmbedding",
+    "PackedExperts",
     "PackedLinear",
     "TiedLinear",
     "decode_by_modules",

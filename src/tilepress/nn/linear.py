@@ -72,6 +72,8 @@ class PackedLinear(PackedModule):
         return f"{self.matrix}, bias={self.bias is not None}, activations={self.activations}"
 
     def _apply(self, fn: Any, recurse: bool = True) -> "PackedLinear":
+        if self.matrix is not None:
+            _refuse_place(fn(torch.empty(0) if self.bias is None else self.bias[:0]))
         if self.bias is not None:
             self.bias = fn(self.bias)
         return self
@@ -92,3 +94,17 @@ class PackedLinear(PackedModule):
 
     def _copied(self) -> "PackedLinear":
         return PackedLinear(self._whole(), self.bias, self.activations)
+
+
+def _refuse_place(sample: Tensor) -> None:
+    """TypeError where a packed layer cannot follow its module to the type or device of `sample`."""
+    if sample.device.type != "cpu":
+        raise TypeError(
+            f"packed layers compute on the CPU and cannot be moved to {sample.device}: dequantize() the model first, "
+            "or leave it where it is"
+        )
+    if sample.dtype == torch.float64:
+        raise TypeError(
+            "packed layers compute with float32, bfloat16 or float16 and cannot be cast to float64: dequantize() the "
+            "model first, or call float()"
+        )

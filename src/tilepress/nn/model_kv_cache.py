@@ -29,6 +29,8 @@ from .kv_cache_file import LayerArrays, describe_layer, restore_layer, wide_toke
 from .layer_kv_cache import IN_USE, HalfLayerKvCache, LayerKvCache
 
 VERSION = 3
+TOKENS = {"DynamicLayer", "DynamicSlidingWindowLayer"}  # layers of transformers' caches that hold keys and values
+STATES = {"LinearAttentionLayer"}  # and those of a size that does not grow, which stay as they are
 MOST_WIDE = 4096  # tokens with more bits than the rest, in a model that takes no more tokens than that
 
 
@@ -77,11 +79,13 @@ class ModelKvCache(Cache):
     @property
     def nbytes(self) -> int:
         """Bytes allocated."""
-        return sum(layer.nbytes for layer in self.layers)
+        return sum(_state_bytes(layer) if _is_state(layer) else layer.nbytes for layer in self.layers)
 
     def save(self, path: str | Path, tokens: Tensor | None = None) -> None:
         """Write everything to a safetensors file, to be taken up by `load_kv_cache`; `tokens` [batch, length] with it,
         as many as it holds or more."""
+        if any(map(_is_state, self.layers)):
+            raise ValueError("caches of models with states beside keys and values cannot be saved: pickle them instead")
         layers = [describe_layer(layer) for layer in self.layers]
         if len({description["columns"] for description, _ in layers} - {0}) > 1:
             raise RuntimeError(IN_USE)  # while its layers were copied one after the other
@@ -114,9 +118,10 @@ def kv_cache(model: Any, format: str | KvFormat = "bfp4n+rotate", smoothing: str
     _check_model(model, parsed, plain)
     smoothed = smoothed_channels(parsed, smoothing, _head_channels(model))
     if not is_packed(parsed):
-        return ModelKvCache(parsed, "none", model, [HalfLayerKvCache(parsed, layer) for layer in plain])
+        halves = [layer if _is_state(layer) else HalfLayerKvCache(parsed, layer) for layer in plain]
+        return ModelKvCache(parsed, "none", model, halves)
     model.set_attn_implementation(ATTENTION)
-    layers = [LayerKvCache(parsed, smoothed, _window(layer)) for layer in plain]
+    layers = [layer if _is_state(layer) else LayerKvCache(parsed, smoothed, _window(layer)) for layer in plain]
     return ModelKvCache(parsed, smoothing, model, layers)
 
 
@@ -191,11 +196,15 @@ def _checked_tokens(path: str | Path, tokens: Any, cache: ModelKvCache) -> Tenso
 
 
 def _check_model(model: Any, format: KvFormat, layers: list[Any]) -> None:
-    odd = {type(layer).__name__ for layer in layers} - {"DynamicLayer", "DynamicSlidingWindowLayer"}
-    if odd or not layers:
-        raise ValueError(f"{type(model).__name__} has caches that cannot be packed: {', '.join(sorted(odd)) or 'none'}")
+    kinds = {type(layer).__name__ for layer in layers}
+    odd = kinds - TOKENS - STATES
+    if odd or not kinds & TOKENS:
+        raise ValueError(
+            f"{type(model).__name__} has caches that cannot be packed: {', '.join(sorted(odd or kinds)) or 'none'}"
+        )
     if not is_packed(format):
         return
+    _check_attention(model)
     _check_wide_tokens(model, format)
     if next(model.parameters()).device.type not in ("cpu", "meta"):
         raise ValueError(
@@ -208,6 +217,15 @@ def _check_model(model: Any, format: KvFormat, layers: list[Any]) -> None:
             check_channels(format.bfp, _head_channels(model))
     except FormatError as error:
         raise FormatError(f"{type(model).__name__} cannot have a cache in {format}: {error}") from error
+
+
+def _check_attention(model: Any) -> None:
+    """ValueError where attention does not go through transformers' interface, or caches something else."""
+    kind, config = type(model).__name__, model.config.get_text_config(decoder=True)
+    if not getattr(model, "_can_set_attn_implementation", lambda: True)():
+        raise ValueError(f"{kind} has attention of its own code, which knows no packed caches: take fp16 or bf16")
+    if getattr(config, "kv_lora_rank", None) is not None:
+        raise ValueError(f"{kind} caches latent vectors instead of keys and values: take fp16 or bf16")
 
 
 def _check_wide_tokens(model: Any, format: KvFormat) -> None:
@@ -231,6 +249,15 @@ def _head_channels(model: Any) -> int:
 def _heads(model: Any) -> int:
     config = model.config.get_text_config(decoder=True)
     return int(getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
+
+
+def _is_state(layer: Any) -> bool:
+    return type(layer).__name__ in STATES
+
+
+def _state_bytes(layer: Any) -> int:
+    states = (*layer.conv_states.values(), *layer.recurrent_states.values())
+    return sum(state.nbytes for state in states if state is not None)
 
 
 def _window(layer: Any) -> int | None:

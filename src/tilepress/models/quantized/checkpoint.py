@@ -75,6 +75,10 @@ class QuantizedShards(Shards):
         weight = self.source_weight(name)
         return super().__getitem__(name) if weight is None else weight.dense()
 
+    def part(self, name: str, index: int | None) -> Tensor:
+        whole = self[name]
+        return whole if index is None else whole[index].clone()
+
     def source_weight(self, name: str) -> SourceWeight | None:
         """The weight of that name with its codes and scales; None of a tensor that is not quantised."""
         if name not in self._layers:
