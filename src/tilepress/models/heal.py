@@ -26,9 +26,10 @@ from ..formats import WeightFormat
 from ..nn import PackedEmbedding, PackedLinear, TiedLinear, decode_by_modules
 from ..tiles import pack_codes, unpack_codes
 from .calibration import in_float32
+from .linear_form import replace_layer
 from .publish import MAKE_ROOM, OutputError
 from .reconstruct import divided, rounded_activations, shuffled, trainable_vectors
-from .registration import dense_layer, packed_layers, replace_layer
+from .registration import dense_layer, packed_layers
 from .storage import Progress
 from .training import BATCH, Trainable, Training
 
