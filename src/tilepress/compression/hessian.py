@@ -19,7 +19,8 @@ def upper_factor(hessian: Tensor, order: Tensor | None = None) -> Tensor:
     for share in DAMPINGS:
         factor = damped(_reversed(hessian, order), share)
         if factorise(factor):
-            return factor.to(torch.float32).flip((0, 1))  # of the inputs in reverse it is the lower one
+            factor = factor.to(torch.float32)  # the float64 one goes before the copy that turns it round
+            return factor.flip((0, 1))  # of the inputs in reverse it is the lower one
     raise ValueError(
         f"the Hessian of {len(hessian)} inputs has no Cholesky factor, even with {DAMPINGS[-1]:g} times its mean "
         "diagonal added: it is not a mean of x xᵀ; gather the statistics anew"
@@ -48,7 +49,7 @@ def _reversed(hessian: Tensor, order: Tensor | None) -> Tensor:
     if order is None:
         return hessian.flip((0, 1))
     index = order.flip(0)
-    return hessian[index.unsqueeze(1), index]
+    return hessian.index_select(0, index).index_select(1, index)  # no indices for each pair of inputs
 
 
 def factorise(matrix: Tensor) -> bool:
