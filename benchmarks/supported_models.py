@@ -188,7 +188,7 @@ def _yes(attempt: Callable[[], Any]) -> str:
     try:
         with torch.no_grad():
             attempt()
-    except (ValueError, TypeError) as error:
+    except ValueError as error:
         return "no: " + str(error).partition(": ")[0].partition(" and is not compatible")[0].replace("|", "/")
     return "yes"
 

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM
 from tilepress.models import ModelUnavailableError, compress_folder, load_model
 from tilepress.models import checksums as sums
 from tilepress.models.checksums import CARD, SUMS, check_sums
-from tilepress.nn import linear
+from tilepress.nn import packed
 from tilepress.tiles import DamagedError
 
 RECIPE = {"weights": {"format": "int4:g32", "density": 0.5}}
@@ -113,9 +113,9 @@ def test_embeddings_norms_biases_and_descriptions(folder):
 
 def test_packed_layers_are_hashed_once(folder, monkeypatch):
     """With their file; one by one only where that is not listed."""
-    checked, restore = [], linear.restore
+    checked, restore = [], packed.restore
     monkeypatch.setattr(
-        linear, "restore", lambda *all, is_checked: checked.append(is_checked) or restore(*all, is_checked=is_checked)
+        packed, "restore", lambda *all, is_checked: checked.append(is_checked) or restore(*all, is_checked=is_checked)
     )
     AutoModelForCausalLM.from_pretrained(folder)
     assert set(checked) == {True}

@@ -60,10 +60,22 @@ def output_layer(model: nn.Module) -> str | None:
 
 
 def input_embedding(model: nn.Module) -> tuple[str, nn.Module] | None:
-    """Name and module of the table that turns tokens into hidden states, if the model says which that is."""
+    """Name and module of the table that turns tokens into hidden states, if the model says which that is; None where
+    other tables share its weight, as those of T5's encoder and decoder do."""
     get = getattr(model, "get_input_embeddings", None)
     table = get() if get is not None else None
-    return next(((name, module) for name, module in model.named_modules() if module is table), None) if table else None
+    tables = [] if table is None else _with_its_weight(model, table)
+    return tables[0] if len(tables) == 1 else None
+
+
+def _with_its_weight(model: nn.Module, table: nn.Module) -> list[tuple[str, nn.Module]]:
+    """The table, and all other embeddings that have its weight."""
+    weight = getattr(table, "weight", None)
+    return [
+        (name, module)
+        for name, module in model.named_modules()
+        if module is table or (isinstance(module, nn.Embedding) and module.weight is weight)
+    ]
 
 
 def is_tied(model: nn.Module) -> bool:
