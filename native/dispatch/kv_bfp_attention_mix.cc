@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "dispatch/checks.h"
+#include "simd/math.h"
 
 namespace tilepress {
 namespace {
@@ -14,6 +15,9 @@ void hide_unseen(float* scores, const SegmentSpan& span, int64_t first) {
   std::fill(scores, scores + first - begin, kHidden);
   std::fill(scores + span.last - begin, scores + end - begin, kHidden);
 }
+
+// The same bits on every machine: unlike kernels of floats, this file is compiled without contraction.
+float exp_of(float x) { return exp(splat<Floats>(x))[0]; }
 
 // The thread's own weights for so many rows.
 SoftmaxWeights own_weights(int64_t rows) {
@@ -150,10 +154,7 @@ void BfpAttentionMix::reduce(const WaveToken& token, const KvChannels& which) co
       }
       weight_sum += plan_.memory.weight_sums[item * rows + row];
     }
-    if (const float* score = sink(token, row)) {
-      float weight = *score;
-      weight_sum += softmax_of_floats_(&weight, 1, max_of(token, row));
-    }
+    if (const float* score = sink(token, row)) weight_sum += exp_of(*score - max_of(token, row));
     for (int64_t i = 0; i < which.count; ++i) to[i] /= weight_sum;
   }
 }

@@ -3,7 +3,6 @@
 
 #include "dispatch/kv_bfp_attention_plan.h"
 #include "dispatch/registry.h"
-#include "tilepress/elementwise.h"
 
 namespace tilepress {
 
@@ -30,7 +29,6 @@ class BfpAttentionMix {
   KernelOf<ops::mix_f32_u8_bfp> const mix_ = choose<ops::mix_f32_u8_bfp>();
   KernelOf<ops::mix_f32_bf16_bfp> const mix_tiles_ = choose<ops::mix_f32_bf16_bfp>();
   KernelOf<ops::softmax_u8_f32> const softmax_ = choose<ops::softmax_u8_f32>();
-  KernelOf<ops::softmax_f32> const softmax_of_floats_ = choose<ops::softmax_f32>();
   BfpKvStore& store_;
   const BfpAttentionPlan& plan_;
 };
