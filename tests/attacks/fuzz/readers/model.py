@@ -14,10 +14,11 @@ from tests.models import tiny
 from transformers.utils import logging
 
 from tilepress.models import ModelUnavailableError, compress_folder, load_model
+from tilepress.models.checksums import CARD
 from tilepress.tiles import DamagedError
 
 WEIGHTS, INDEX = ".safetensors", "model.safetensors.index.json"
-SUMS = "SHA256SUMS"  # of every other file of a compressed folder
+SUMS = "SHA256SUMS"  # of every other file of a compressed folder but the card, which people edit
 
 
 class Reader:
@@ -56,7 +57,7 @@ class Reader:
 
 
 def _files(folder: Path) -> Files:
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and path.name != CARD}
 
 
 def _sha256(content: bytes) -> bytes:
