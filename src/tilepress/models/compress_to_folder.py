@@ -94,6 +94,11 @@ def compress_folder(
     model, source = _model(folder, shards, allowed, announce)
     if recipe.weights.grid != "source":
         recipe = with_source_format(recipe, _sample(model, source), announce)
+    elif source is not None and source.has_parts:
+        raise ModelUnavailableError(
+            f"{name} is quantised, and its layers are not those of the model (experts or Conv1D): it cannot be packed "
+            "as it comes; --weights int4:g32, say, rounds it a second time"
+        )
     job = _job(folder, shards, recipe, windows)
     with closing(DiskStorage(out, job, model, source, companions)) as storage:
         compression, precision = _work(model, recipe, windows, storage, source), None
@@ -108,7 +113,8 @@ def compress_folder(
         written = complete()
         if recipe.weights.heal and recipe.weights.grid != "source":
             assert windows is not None
-            _heal(name, written, recipe, windows, storage, progress, allowed, announce)
+            dense_model = _dense(folder, shards, allowed, announce)
+            _heal(dense_model, written, recipe, windows, storage, progress, allowed, announce)
             written = complete()
         if recipe.activations.search is not None:
             assert windows is not None
@@ -125,14 +131,24 @@ def compress_folder(
 def _work(
     model: nn.Module, recipe: Recipe, windows: Tensor | None, storage: DiskStorage, source: StreamedModel | None
 ) -> Compression | Importing:
-    if recipe.weights.grid != "source" or (source is not None and source.has_parts):
+    if recipe.weights.grid != "source":
         return Compression(model, recipe, windows, storage)
     assert source is not None
     return Importing(model, recipe, source.quantised_layers(), storage)
 
 
+def _dense(folder: Path, shards: Shards, allowed: Allowed, announce: Announce) -> Any:
+    """The whole model that is being compressed; what another tool quantised as its dense weights."""
+    if not isinstance(shards, QuantizedShards):
+        return load_model(str(folder), dtype=torch.float32, announce=announce, **asdict(allowed)).model
+    source = StreamedModel(folder, shards, allowed, announce)
+    model, tied = source.model, source.model.all_tied_weights_keys
+    source.fetch([key for key in model.state_dict() if key not in tied])
+    return model
+
+
 def _heal(
-    name: str,
+    dense: nn.Module,
     written: Path,
     recipe: Recipe,
     windows: Tensor,
@@ -141,11 +157,8 @@ def _heal(
     allowed: Allowed,
     announce: Announce,
 ) -> None:
-    """Train the model in the folder `written`, which is not published yet, to give what the one called `name` does."""
-    dense, model = (
-        load_model(source, dtype=torch.float32, announce=announce, **asdict(allowed)).model
-        for source in (name, str(written))
-    )
+    """Train the model in the folder `written`, which is not published yet, to give what `dense` does."""
+    model = load_model(str(written), dtype=torch.float32, announce=announce, **asdict(allowed)).model
     steps, seed, checkpoint = recipe.weights.heal, recipe.calibration.seed, Checkpoint(storage.healing)
     heal(model, dense, windows, steps, seed, types=storage.types(), checkpoint=checkpoint, progress=progress)
     storage.replace(model.state_dict())

@@ -8,7 +8,7 @@ from .shards import Shards
 from .storage import Layer
 
 # Keys of [weights] that ask for other weights than the checkpoint has.
-ANEW = ("format", "density", "prune", "prune_scope", "quantize", "override")
+ANEW = ("format", "density", "prune", "prune_scope", "quantize", "reconstruct", "heal", "override")
 
 
 def with_source_grid(recipe: Recipe, name: str, shards: Shards, announce: Callable[[str], None]) -> Recipe:

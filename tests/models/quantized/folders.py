@@ -14,6 +14,10 @@ GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 32, "sym": False, "desc
 def save(folder, config, parts_of, **changes):
     """A folder with every projection in the parts that `parts_of(name, shape)` gives; a text lies beside."""
     tiny.save(folder, **changes)
+    return quantise(folder, config, parts_of)
+
+
+def quantise(folder, config, parts_of):
     path = folder / "model.safetensors"
     tensors = load_file(path)
     for weight in [name for name in tensors if name.endswith("_proj.weight")]:

@@ -7,8 +7,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.models import tiny
-from tests.models.quantized import folders
+from tests.models import mixtures, tiny
+from tests.models.quantized import folders, writers
 from tilepress.models import ModelUnavailableError, compress_folder, load_model
 from tilepress.models.registration import unpack_layers
 from tilepress.tiles import unpack
@@ -57,16 +57,33 @@ def test_what_cannot_be_held_is_rounded_and_said(tmp_path):
     )
 
 
-@pytest.mark.parametrize("weights", [{"format": "int8:g32"}, {"density": 0.5}])
+@pytest.mark.parametrize("weights", [{"format": "int8:g32"}, {"density": 0.5}, {"heal": 1}, {"reconstruct": 1}])
 def test_other_weights_are_rounded_a_second_time_and_said(gptq, tmp_path, weights):
     folder, expected = gptq
-    outcome, said = compress(folder, tmp_path / "out", {"weights": weights})
+    calibration = {"text": str(folder.parent / "text.txt"), "sequences": 2, "length": 16}
+    outcome, said = compress(folder, tmp_path / "out", {"weights": weights, "calibration": calibration})
     (key,) = weights
     assert re.search(f"by gptq already, and the recipe states weights.{key}: its weights are rounded a", said[0])
-    assert all(layer.error > 0 for layer in outcome.layers)
+    assert all(layer.error > 0 for layer in outcome.layers) or key in ("heal", "reconstruct")  # on the same grid
     if key == "format":
         weight = unpack(load_model(str(tmp_path / "out")).model.get_submodule(DOWN).matrix)
         assert (weight - expected[DOWN]).abs().max() < expected[DOWN].abs().max() / 250
+
+
+def test_layers_that_are_not_the_models_are_not_packed_as_they_come(tmp_path):
+    mixtures.make("qwen3_moe").save_pretrained(tmp_path / "model")
+    tiny.tokenizer().save_pretrained(tmp_path / "model")
+
+    def parts_of(_, shape):
+        codes, scales = torch.zeros(shape).int(), torch.ones(shape[0], shape[1] // 32).half()
+        return writers.gptq(codes, scales.int(), scales, 4, torch.arange(shape[1]) // 32)
+
+    folder = folders.quantise(tmp_path / "model", folders.GPTQ, parts_of)
+    with pytest.raises(ModelUnavailableError, match="cannot be packed as it comes; --weights int4:g32, say, rounds"):
+        compress(folder, tmp_path / "out")
+    outcome, said = compress(folder, tmp_path / "out", {"weights": {"format": "int4:g32"}})
+    assert "the recipe states weights.format: its weights are rounded a second time" in said[0]
+    assert any("experts" in layer.name for layer in outcome.layers)
 
 
 def test_an_interrupted_import_goes_on(gptq, tmp_path):
