@@ -14,7 +14,7 @@ from tilepress.formats import parse_weight
 from tilepress.models import Progress, RecipeError, compress_model
 from tilepress.models.blocks import find_blocks
 from tilepress.models.linear_form import replace_layer
-from tilepress.models.registration import dense_layer, packed_layers, unpack_layers
+from tilepress.models.registration import packed_layers, unpack_layers
 from tilepress.nn import PackedEmbedding, PackedLinear
 
 WANDA = {"weights": {"format": "int4:g32", "density": 0.5, "prune": "wanda", "lm_head": "compress"}}
@@ -24,7 +24,7 @@ def unpacked(model):
     """The same model with the weights that the packed ones stand for, in ordinary layers."""
     dense = copy.deepcopy(model)
     for name, layer in list(packed_layers(dense)):
-        replace_layer(dense, name, dense_layer(layer, torch.float32))
+        replace_layer(dense, name, tiny.dense_layer(layer))
     return dense
 
 

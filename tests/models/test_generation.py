@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, pipeline
 from tests.models import tiny
 from tilepress.models import compress_model
 from tilepress.models.linear_form import replace_layer
-from tilepress.models.registration import dense_layer, packed_layers
+from tilepress.models.registration import packed_layers
 
 pytestmark = pytest.mark.isas
 NEW = 12  # with the prompt, more than the sliding windows of 8 hold
@@ -25,7 +25,7 @@ def models(request, tmp_path_factory):
     packed = AutoModelForCausalLM.from_pretrained(folder)
     dense = copy.deepcopy(packed)
     for name, layer in list(packed_layers(dense)):
-        replace_layer(dense, name, dense_layer(layer, torch.float32))
+        replace_layer(dense, name, tiny.dense_layer(layer))
     return packed, dense, folder
 
 

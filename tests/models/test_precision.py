@@ -4,7 +4,6 @@ import json
 import math
 
 import pytest
-import torch
 
 from tests.models import tiny
 from tilepress.evaluate import Windowing, perplexity
@@ -12,7 +11,7 @@ from tilepress.formats import Anda, AndaSearch
 from tilepress.models import compress_folder, compress_model, load_model
 from tilepress.models.linear_form import replace_layer
 from tilepress.models.precision import Evaluations, EvaluationsError, Judge, find_precision, window_perplexity
-from tilepress.models.registration import dense_layer, packed_layers, unpack_layers
+from tilepress.models.registration import packed_layers, unpack_layers
 from tilepress.models.tensor_types import classify, layer_formats, products
 from tilepress.nn import emulated
 
@@ -40,7 +39,7 @@ def test_combinations_are_judged_natively_as_by_emulation(family):
     types = classify(model)
     for name, layer in list(packed_layers(model)):
         if name not in types:  # which some processors compute with weights rounded to bf16
-            replace_layer(model, name, dense_layer(layer, torch.float32))
+            replace_layer(model, name, tiny.dense_layer(layer))
     native = judge_of(model)((6, 5, 5, 4))
     unpack_layers(model)
     reference = window_perplexity(model, windows)

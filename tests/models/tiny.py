@@ -2,6 +2,7 @@
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
+from torch import nn
 from transformers import (
     GPTNeoXConfig,
     GPTNeoXForCausalLM,
@@ -15,6 +16,8 @@ from transformers import (
     Qwen2Config,
     Qwen2ForCausalLM,
 )
+
+from tilepress.tiles import unpack
 
 VOCABULARY = 96
 SIZES = {
@@ -59,6 +62,15 @@ FAMILIES = {"llama": llama, "mistral": mistral, "qwen2": qwen2, "opt": opt, "gpt
 def make(family, **changes):
     torch.manual_seed(0)
     return FAMILIES[family](**changes).eval()
+
+
+def dense_layer(layer):
+    """An ordinary layer with the weights that a packed one stands for."""
+    dense = nn.Linear(layer.in_features, layer.out_features, layer.bias is not None)
+    dense.weight.data = unpack(layer.matrix)
+    if layer.bias is not None:
+        dense.bias.data = layer.bias.float()
+    return dense.requires_grad_(False)
 
 
 def windows(sequences=6, length=16):

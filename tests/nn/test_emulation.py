@@ -11,7 +11,7 @@ from tilepress.formats.bfp import encode, rounded
 from tilepress.kernels import reference
 from tilepress.models import compress_model
 from tilepress.models.linear_form import replace_layer
-from tilepress.models.registration import dense_layer, packed_layers
+from tilepress.models.registration import packed_layers
 from tilepress.nn import PackedLinear, emulated, with_activations
 from tilepress.nn.emulation import to_fp16, to_int8
 
@@ -83,12 +83,12 @@ def test_models_give_the_same_either_way(family):
     assert {layer.activations for _, layer in packed_layers(model)} >= {f"bfp:g64:m{bits}" for bits in (8, 7, 6, 5)}
     for name, layer in list(packed_layers(model)):
         if layer.activations == "float":  # which some processors compute with weights rounded to bf16
-            replace_layer(model, name, dense_layer(layer, torch.float32))
+            replace_layer(model, name, tiny.dense_layer(layer))
     formats = {name: BFP(64, int(layer.activations.rpartition("m")[2])) for name, layer in packed_layers(model)}
     with torch.no_grad():
         native = model(tokens).logits
         for name, layer in list(packed_layers(model)):
-            replace_layer(model, name, dense_layer(layer, torch.float32))
+            replace_layer(model, name, tiny.dense_layer(layer))
         plain = model(tokens).logits
         with emulated(model, formats):
             emulation = model(tokens).logits

@@ -70,6 +70,9 @@ def compress(
     sequences: Annotated[int | None, typer.Option(help="Windows of the text to take.")] = None,
     length: Annotated[int | None, typer.Option(help="Tokens of a window.")] = None,
     seed: Annotated[int | None, typer.Option(help="Chooses the windows.")] = None,
+    device: Annotated[
+        str, typer.Option(help="What computes meanwhile: cpu, or cuda where there is one; bits differ a little.")
+    ] = "cpu",
     trust_remote_code: TrustRemoteCode = False,
     text_only: TextOnly = False,
     report: Page = None,
@@ -108,7 +111,7 @@ def compress(
         "calibration": {"text": calibration, "sequences": sequences, "length": length, "seed": seed},
     }
     chosen = read_options(recipe, options)
-    outcome = _compress(model, out, chosen, json, Allowed(trust_remote_code, text_only))
+    outcome = _compress(model, out, chosen, device, json, Allowed(trust_remote_code, text_only))
     recorder = Recorder(model=str(out))
     _record(recorder, outcome)
     race = _race(chosen, outcome, json)
@@ -141,7 +144,7 @@ def read_options(
     return read_recipe(merged)
 
 
-def _compress(model: str, out: Path, recipe: "Recipe", quiet: bool, allowed: "Allowed") -> "Outcome":
+def _compress(model: str, out: Path, recipe: "Recipe", device: str, quiet: bool, allowed: "Allowed") -> "Outcome":
     from ..models import Progress, compress_folder
 
     hush_transformers()
@@ -155,7 +158,8 @@ def _compress(model: str, out: Path, recipe: "Recipe", quiet: bool, allowed: "Al
             bar.update(task, description=f"searching: {list(step.mantissas)} {100 * step.loss:+.2f} %")
 
         try:
-            return compress_folder(model, out, recipe, progress=show, track=show_step, **asdict(allowed))
+            ways = {"progress": show, "track": show_step, "device": device, **asdict(allowed)}
+            return compress_folder(model, out, recipe, **ways)
         except KeyboardInterrupt:
             typer.echo(f"Finished blocks are kept in {out}.partial; the same command goes on from there.", err=True)
             raise

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..formats import Quantized, WeightFormat
 from .grid import Grid, concatenated, grouped, per_stored, row_spans, spanning, ungrouped
-from .threads import in_order
+from .threads import at_a_time, in_order
 
 # Plain nearest rounding first, which wins where another is no better.
 FACTORS = tuple(1 - step / 40 for step in range(28))
@@ -47,7 +47,7 @@ def search(
     if format.scaling is None:
         return Grid(format.element), groups.new_ones(*groups.shape[:-1], 1)
     factors = groups.new_tensor(_factors(format, clip_search)).view(-1, 1, 1, 1)
-    rows = max(1, CHUNK_WEIGHTS // (groups[0].numel() * len(factors)))
+    rows = max(1, at_a_time(CHUNK_WEIGHTS, groups.device) // (groups[0].numel() * len(factors)))
     chunks = zip(torch.split(groups, rows), torch.split(counts.expand_as(groups), rows), strict=True)
     results = in_order(lambda chunk: _search_rows(*chunk, factors, format, sparse), chunks)
     grids, shares = zip(*results, strict=True)

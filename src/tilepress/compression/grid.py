@@ -10,6 +10,7 @@ from torch import Tensor
 from ..formats import Element, Float, Integer, Table, WeightFormat, decode, encode
 from ..formats.tensors import decode_table, encode_table, scale_values, scales_of
 from ..formats.zero_points import zero_values, zeros_of
+from .threads import at_a_time
 
 CHUNK_WEIGHTS = 1 << 20  # what temporaries are made of at a time: 4 MB as float32
 
@@ -101,7 +102,7 @@ def concatenated(grids: Sequence[Grid], dim: int = 0) -> Grid:
 
 def row_spans(matrix: Tensor) -> list[slice]:
     """Rows of [rows, ...] that are worked on at a time where rows do not depend on each other."""
-    rows = max(1, CHUNK_WEIGHTS // max(1, matrix[:1].numel()))
+    rows = max(1, at_a_time(CHUNK_WEIGHTS, matrix.device) // max(1, matrix[:1].numel()))
     return [slice(start, start + rows) for start in range(0, len(matrix), rows)]
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..formats import Quantized, WeightFormat
 from .clipping import error_counts, quantized_groups, search
 from .grid import Grid, concatenated, grouped, spanning, ungrouped, value_range
-from .threads import in_order, panels
+from .threads import at_a_time, in_order, panels
 
 STEPS = 40
 LEARNING_RATE = 0.1
@@ -35,7 +35,7 @@ def learned_clip(
     keeps the best ranges seen, so that none ends worse than there.
     """
     target = weight if target is None else target
-    rows = max(1, CHUNK_WEIGHTS // weight.shape[1])
+    rows = max(1, at_a_time(CHUNK_WEIGHTS, weight.device) // weight.shape[1])
 
     def train(span: slice) -> Grid:
         # Tensors made in inference mode cannot be trained through; their clones can.

@@ -23,7 +23,7 @@ from .clipping import stacked
 from .grid import group_size
 from .group_grids import Grids, GridsBeforehand, GridsOnTheWay
 from .prune import keep_largest
-from .threads import one_thread, panels, run_all
+from .threads import at_a_time, one_thread, panels, run_all
 
 BLOCK = 128
 NEURONS = 1024  # that are swept at a time: enough for operations of one thread to be worth their call
@@ -71,7 +71,7 @@ def _choose(parts: Sequence["_Sweep"], block: range, count: int) -> None:
     every = torch.cat([part.updated for part in parts], 1)
     scores = every.abs() * parts[0].factor.diagonal()[block.start : block.stop].unsqueeze(1)
     masks = keep_largest(scores.view(1, -1), count).view(every.shape)
-    for part, mask in zip(parts, masks.split(NEURONS, 1), strict=True):
+    for part, mask in zip(parts, masks.split(at_a_time(NEURONS, masks.device), 1), strict=True):
         assert part.mask is not None
         part.mask[block.start : block.stop] = mask
 
@@ -126,7 +126,7 @@ class _Sweeps:
         self.blocks = column_blocks(inputs, format if order is None else None)
         self.order = torch.arange(inputs, device=weight.device) if order is None else order
         self.keep, self.neurons = keep, len(weight)
-        costs = torch.empty(inputs).to(factor).scatter_(0, self.order, factor.diagonal().square())
+        costs = factor.new_empty(inputs).scatter_(0, self.order, factor.diagonal().square())
         sparse = keep is not None
         mask = keep if isinstance(keep, Tensor) else None
         if isinstance(keep, float) and order is not None:
@@ -143,7 +143,7 @@ class _Sweeps:
         masks = mask if not isinstance(keep, float) else torch.ones_like(weight, dtype=torch.bool)
         self.parts = [
             _Sweep(weight[rows], factor, None if masks is None else masks[rows], self.order, grids(rows))
-            for rows in panels(len(weight), NEURONS)
+            for rows in panels(len(weight), at_a_time(NEURONS, weight.device))
         ]
 
     def kept_in(self, block: range) -> int:
@@ -181,7 +181,8 @@ class _Sweep:
         """Give the columns of the block their final values."""
         span, updated = slice(block.start, block.stop), self.updated
         inner = self.factor[span, span]
-        inverse = torch.linalg.solve_triangular(inner, torch.eye(len(inner)).to(inner), upper=True)
+        unit = torch.eye(len(inner), dtype=inner.dtype, device=inner.device)
+        inverse = torch.linalg.solve_triangular(inner, unit, upper=True)
         for i, column in enumerate(block):
             if self.grids is not None and self.grids.begins(column):
                 self._enter_group(column, updated[i:], block)

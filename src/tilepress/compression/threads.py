@@ -16,6 +16,7 @@ from typing import TypeVar
 import torch
 
 PANEL = 256  # rows of a product that are computed at a time
+WIDER = 64  # times as much at a time where the device is parallel itself
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -69,9 +70,25 @@ def in_order(function: Callable[[Item], Result], items: Iterable[Item]) -> Itera
                 yield waiting.popleft().result()
 
 
+@contextmanager
+def one_by_one() -> Iterator[None]:
+    """`in_order` computes one item after another meanwhile, here: for a device that is parallel itself."""
+    before = getattr(_worker, "busy", False)
+    _worker.busy = True
+    try:
+        yield
+    finally:
+        _worker.busy = before
+
+
 def run_all(function: Callable[[Item], object], items: Iterable[Item]) -> None:
     """`in_order` for what `function` does, not for what it gives."""
     deque(in_order(function, items), maxlen=0)
+
+
+def at_a_time(size: int, device: torch.device) -> int:
+    """How much is computed at a time on the device, where it is `size` on a CPU."""
+    return size if device.type == "cpu" else WIDER * size
 
 
 def panels(rows: int, size: int = PANEL) -> list[slice]:

@@ -41,6 +41,14 @@ class CompressedWeight:
     error: float
     grid_error: float | None = None
 
+    def to(self, device: torch.device | str) -> "CompressedWeight":
+        """The same on another device."""
+        quantized = self.quantized
+        arrays = (quantized.codes, quantized.scales, quantized.zeros, self.mask)
+        codes, scales, zeros, mask = (None if array is None else array.to(device) for array in arrays)
+        assert codes is not None
+        return replace(self, quantized=Quantized(codes, scales, zeros), mask=mask)
+
 
 def compress_weight(weight: Tensor, plan: WeightPlan, statistics: InputStatistics | None = None) -> CompressedWeight:
     """Prune and quantise a finite float matrix [neurons, inputs]; the result lies on its device.

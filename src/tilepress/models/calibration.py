@@ -39,6 +39,10 @@ class Call:
         """What is in those arguments that are mappings: a block may put something there for blocks after it."""
         return {name: dict(value) for name, value in self.options.items() if isinstance(value, MutableMapping)}
 
+    def to(self, device: torch.device) -> "Call":
+        """The same on another device."""
+        return Call(*_moved((self.arguments, self.options), device))
+
     def holding(self, state: State) -> "Call":
         """The same with mappings of its own, and `state` in them."""
         own = {name: copy(self.options[name]) for name in self.mappings}
@@ -80,13 +84,18 @@ class Run:
 class Chain:
     """Blocks that `model` runs one after another. `calls`: how, for the first window. `varies`: whether another window
     has other arguments, such as Gemma's embeddings of its tokens for each block. `tail`: what blocks give after the
-    hidden states, None if nothing."""
+    hidden states, None if nothing. `device`: where blocks run, apart from the rest of the model."""
 
     model: nn.Module
     blocks: Sequence[nn.Module]
     calls: Sequence[Call]
     tail: tuple[Any, ...] | None
     varies: bool = False
+    device: torch.device | None = None
+
+    def on(self, device: torch.device) -> "Chain":
+        """The same with blocks that run on `device`."""
+        return replace(self, calls=[call.to(device) for call in self.calls], device=device)
 
     def each(self, function: Callable[[Any], Any], runs: Iterable[Any]) -> Iterator[Any]:
         """`in_order`, of what `runs` gives. Where calls vary, finding one puts hooks into the blocks, so that no block
@@ -105,6 +114,8 @@ class Chain:
         they would not fit into memory."""
         for window, one, state in zip(windows, hidden, states, strict=True):
             call = self.calls_for(window, number + 1)[-1] if self.varies else self.calls[number]
+            if self.device is not None:
+                call, one, state = call.to(self.device), one.to(self.device), _moved(state, self.device)
             yield Run(call, self.blocks[number], one, state)
 
     def calls_for(self, window: Tensor, count: int) -> list[Call]:
@@ -281,6 +292,11 @@ def _is_same(one: Any, other: Any) -> bool:
 
 def _widened(value: Any) -> Any:
     return value.to(torch.float32) if isinstance(value, Tensor) and value.is_floating_point() else value
+
+
+def _moved(values: Any, device: torch.device) -> Any:
+    """`values` with its tensors on `device`."""
+    return tree_map(lambda value: value.to(device) if isinstance(value, Tensor) else value, values)
 
 
 def _as_it_is(value: Any) -> Any:

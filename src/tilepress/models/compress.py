@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -15,8 +16,8 @@ from torch import Tensor, nn
 from .. import __version__
 from ..compression import CompressedWeight, InputStatistics, WeightPlan, compress_weight
 from ..compression.search import Step
-from ..compression.threads import one_thread
-from ..compression.weight import measured
+from ..compression.threads import one_by_one, one_thread
+from ..compression.weight import decompress_weight, measured
 from ..formats import WeightFormat
 from ..formats.kv import parse_kv
 from ..nn import PackedLinear
@@ -24,6 +25,7 @@ from ..tiles import PackedMatrix, pack_codes
 from .blocks import REST, find_blocks, input_embedding, is_tied, linear_layers, output_layer
 from .calibration import in_float32, run_around, token_windows
 from .checksums import SUMS
+from .device import CPU, find_device, moved
 from .heal import heal
 from .hidden_states import HiddenStates
 from .layer_inputs import statistics_of
@@ -51,6 +53,7 @@ def compress_model(
     tokenizer: Any = None,
     windows: Tensor | None = None,
     progress: Callable[[Progress], None] = lambda _: None,
+    device: str = "cpu",
     announce: Announce = say,
 ) -> nn.Module:
     """Put packed layers in the place of `model`'s linear layers, in place, as the recipe says; returns the model.
@@ -59,28 +62,31 @@ def compress_model(
     knows. Where Anda's mantissas are to be searched for (`anda:1%`), that is done on the calibration text, last of all.
 
     Args:
-        model: any module tree with `nn.Linear` on the CPU; one of transformers' can then be saved by `save_pretrained`.
+        model: any module tree with `nn.Linear` on the CPU, where it stays; one of transformers' can then be saved by
+            `save_pretrained`.
         recipe: a Recipe, nested mappings like it, or the path of a TOML file.
         tokenizer: makes tokens of the recipe's calibration text, where the recipe's methods look at inputs.
         windows: instead of a tokenizer: inputs of the model, [sequences, length] of tokens for a language model.
+        device: what computes meanwhile, a block at a time: cpu, or cuda. Bits differ from one to another.
         announce: is told how many parameters were packed; if not given, it goes to standard error.
     """
-    recipe, sample = read_recipe(recipe), sample_layer(model)
+    recipe, sample, place = read_recipe(recipe), sample_layer(model), find_device(device)
     if sample is not None:
         weight = model.get_submodule(sample).get_parameter("weight").detach()
         recipe = with_source_format(recipe, weight, lambda _: None)
     if recipe.looks_at_text and windows is None:
         windows = read_windows(recipe, tokenizer)
     dense = deepcopy(model) if recipe.weights.heal else None
-    compression = Compression(model, recipe, windows, MemoryStorage())
+    compression = Compression(model, recipe, windows, MemoryStorage(), place)
     layers = compression.run(progress)
     if dense is not None:
         assert windows is not None
-        heal(model, dense, windows, recipe.weights.heal, recipe.calibration.seed, progress=progress)
+        steps, seed = recipe.weights.heal, recipe.calibration.seed
+        heal(model, dense, windows, steps, seed, device=place, progress=progress)
     announce(f"{'warning: ' if compression.share.is_low else ''}{compression.share}")
     if recipe.activations.search is not None:
         assert windows is not None
-        recipe, _ = choose_mantissas(unpack_layers(deepcopy(model)).float(), recipe, windows, Evaluations())
+        recipe, _ = choose_mantissas(unpack_layers(deepcopy(model)).float().to(place), recipe, windows, Evaluations())
         layers = with_activations_of(model, layers, recipe)
         for layer in layers:
             packed = model.get_submodule(layer.name)
@@ -148,9 +154,12 @@ def describe(
 
 class Compression:
     """One model, one recipe, stage after stage. `dense`: the layers that stay as they are. `tied`: the output layer,
-    where it takes the embedding's matrix. `unties`: whether transformers must not tie the result's weights."""
+    where it takes the embedding's matrix. `device`: where blocks are computed. `unties`: whether transformers must not
+    tie the result's weights."""
 
-    def __init__(self, model: nn.Module, recipe: Recipe, windows: Tensor | None, storage: Storage) -> None:
+    def __init__(
+        self, model: nn.Module, recipe: Recipe, windows: Tensor | None, storage: Storage, device: torch.device = CPU
+    ) -> None:
         with undone_on_error(model):
             to_linear_form(model)
             self.dense = left_dense(model, recipe)
@@ -164,7 +173,7 @@ class Compression:
         table = None if recipe.plan_of_embedding is None else input_embedding(model)
         self.packs_embedding = table is not None and type(table[1]) is nn.Embedding
         self.unties = self.packs_embedding or recipe.weights.lm_head != KEEP
-        self.model, self.recipe, self.storage = model, recipe, storage
+        self.model, self.recipe, self.storage, self.device = model, recipe, storage, device
         self.windows = windows if recipe.needs_calibration else None
         self._statistics = partial(statistics_of, hessian=recipe.needs_hessian, drift=recipe.needs_drift)
         self.blocks = find_blocks(model)
@@ -194,13 +203,17 @@ class Compression:
     def _compress_stage(self, stage: str) -> list[Layer]:
         # One thread: the same bytes on every machine of a kind, however many cores it has.
         inference = torch.is_inference_mode_enabled() and not self.recipe.weights.reconstruct
-        with torch.inference_mode(inference), torch.no_grad(), one_thread():
+        alone = nullcontext() if self.device == CPU else one_by_one()
+        with torch.inference_mode(inference), torch.no_grad(), one_thread(), alone:
             if self.windows is not None and self.blocks and self.hidden_states is None:
-                dense = self.recipe.needs_dense_stream
-                self.hidden_states = HiddenStates(self.model, self.blocks, self.windows, self.storage, dense=dense)
+                self.hidden_states = self._begin_hidden_states(self.windows)
             layers = self._compress_rest() if stage == REST else self._compress_block(stage)
         self.storage.finish(stage, layers)
         return layers
+
+    def _begin_hidden_states(self, windows: Tensor) -> HiddenStates:
+        dense = self.recipe.needs_dense_stream
+        return HiddenStates(self.model, self.blocks, windows, self.storage, dense=dense, device=self.device)
 
     def _compress_block(self, stage: str) -> list[Layer]:
         self.storage.fetch(stage)
@@ -210,7 +223,7 @@ class Compression:
         if hidden is None:
             return self._pack(layers, types, {}, {})
         stored = {name: one.dtype for name, one in block.named_parameters()}
-        with torch.no_grad(), in_float32(block):
+        with torch.no_grad(), moved(block, self.device), in_float32(block):
             if "dense" in hidden.streams:
                 hidden.hand_on(stage, "dense")
             if self.recipe.folds_scales:
@@ -220,9 +233,30 @@ class Compression:
             statistics = self._statistics(layers, runs, dense_runs=dense_runs, each=each)
             statistics = sufficient(self.model, layers, statistics, self.recipe.plan)
             weights = self._reconstructed(stage, layers, statistics, stored) if self.recipe.weights.reconstruct else {}
+            if self.device != CPU:
+                self._hand_on_unpacked(stage, layers, statistics, weights)
             packed = self._pack(layers, types, statistics, weights)
-            hidden.hand_on(stage)
+            if self.device == CPU:
+                hidden.hand_on(stage)
         return packed
+
+    def _hand_on_unpacked(
+        self,
+        stage: str,
+        layers: Mapping[str, nn.Linear],
+        statistics: Mapping[str, InputStatistics],
+        weights: dict[str, CompressedWeight],
+    ) -> None:
+        """Hand on what the packed block will give, before its layers are packed: packed ones compute on the CPU alone.
+        Compressed `weights` that are not there yet are put there."""
+        assert self.hidden_states is not None
+        for name, layer in layers.items():
+            known = statistics.get(name)
+            if name not in weights:
+                weights[name] = compress_named(name, layer.weight.detach(), self._plan(name, known), known)
+            layer.weight.data = decompress_weight(weights[name], self.recipe.plan(name).format)
+        with rounded_activations(self.model, {name: self.activations[name] for name in layers}):
+            self.hidden_states.hand_on(stage)
 
     def _smooth(self, stage: str, hidden: HiddenStates) -> None:
         runs, cache = list(islice(hidden.runs(stage), SEQUENCES)), self.recipe.kv_cache
@@ -249,7 +283,7 @@ class Compression:
         if table is None or plan is None or not self.packs_embedding:
             return []
         name, weight = table[0], table[1].get_parameter("weight").detach()
-        compressed = compress_named(name, weight, plan, None)
+        compressed = compress_named(name, weight.to(self.device), plan, None)
         matrix, layer = pack_weight(name, compressed, plan.format, "float")  # rounded inputs cost logits most
         pack_embedding(self.model, name, matrix, self.tied, layer.activations)
         return [replace(layer, tied=self.tied)]
@@ -300,9 +334,11 @@ class Compression:
         for name, dtype in types.items():
             layer, known = layers.pop(name), statistics.pop(name, None)
             plan = self._plan(name, known)
-            weight = weights.pop(name, None) or compress_named(name, layer.weight.detach(), plan, known)
+            weight = weights.pop(name, None)
+            if weight is None:
+                weight = compress_named(name, layer.weight.detach().to(self.device), plan, known)
             matrix, result = pack_weight(name, weight, plan.format, self.activations[name])
-            bias = None if layer.bias is None else layer.bias.to(dtype)
+            bias = None if layer.bias is None else layer.bias.to(CPU, dtype)
             replace_layer(self.model, name, PackedLinear(matrix, bias, result.activations))
             is_blind = known is None and self.recipe.plan(name).needs_statistics
             results.append(replace(result, calibrated=not is_blind))
@@ -326,6 +362,7 @@ def pack_weight(
     name: str, weight: CompressedWeight, format: WeightFormat, activations: str
 ) -> tuple[PackedMatrix, Layer]:
     """The packed matrix, and what became of the layer called `name`."""
+    weight = weight.to(CPU)
     matrix = pack_codes(weight.quantized, format, mask=weight.mask)
     streams = {stream: str(array.dtype).removeprefix("torch.") for stream, array in matrix.streams.items()}
     size = matrix.shape, matrix.nbytes, matrix.bits_per_weight

@@ -17,6 +17,7 @@ from .card import model_card
 from .checkpoint_checks import Allowed
 from .checksums import can_be_listed
 from .compress import Compression, choose_mantissas, describe, read_windows, with_activations_of
+from .device import find_device
 from .disk_storage import SEARCH, DiskStorage, refuse_foreign, refuse_nested
 from .embedded import ModelUnavailableError
 from .heal import Checkpoint, heal
@@ -70,6 +71,7 @@ def compress_folder(
     track: Callable[[Step], None] = lambda _: None,
     trust_remote_code: bool = False,
     text_only: bool = False,
+    device: str = "cpu",
     announce: Announce = say,
 ) -> Outcome:
     """Compress the model called `name`, see `model_folder`, into the folder `out`, one block in memory at a time.
@@ -77,10 +79,10 @@ def compress_folder(
     Each finished block is written at once, to `out`.partial; interrupted, the same call goes on from there, and gives
     the same bytes. A recipe that names no format of weights takes the one they came in, if that is one of 4 bits that
     `source_format` knows. `out` appears when all is done. `track` sees the steps of a search for Anda's mantissas.
-    `trust_remote_code` and `text_only` are as of `load_model`.
+    `trust_remote_code` and `text_only` are as of `load_model`, `device` as of `compress_model`.
     """
     allowed = Allowed(trust_remote_code, text_only)
-    start, out, recipe = time.monotonic(), Path(out), read_recipe(recipe)
+    start, out, recipe, place = time.monotonic(), Path(out), read_recipe(recipe), find_device(device)
     refuse_foreign(out)
     folder = model_folder(name, announce, trust_remote_code=trust_remote_code)
     if is_compressed(folder):
@@ -99,9 +101,9 @@ def compress_folder(
             f"{name} is quantised, and its layers are not those of the model (experts or Conv1D): it cannot be packed "
             "as it comes; --weights int4:g32, say, rounds it a second time"
         )
-    job = _job(folder, shards, recipe, windows)
+    job = _job(folder, shards, recipe, windows, place)
     with closing(DiskStorage(out, job, model, source, companions)) as storage:
-        compression, precision = _work(model, recipe, windows, storage, source), None
+        compression, precision = _work(model, recipe, windows, storage, source, place), None
         layers, dense = compression.run(progress), compression.dense
         announce_grids(name, shards, recipe, layers, announce)
 
@@ -114,12 +116,12 @@ def compress_folder(
         if recipe.weights.heal and recipe.weights.grid != "source":
             assert windows is not None
             dense_model = _dense(folder, shards, allowed, announce)
-            _heal(dense_model, written, recipe, windows, storage, progress, allowed, announce)
+            _heal(dense_model, written, recipe, windows, storage, place, progress, allowed, announce)
             written = complete()
         if recipe.activations.search is not None:
             assert windows is not None
             whole = load_model(str(written), dtype=torch.float32, any_head=True, announce=announce, **asdict(allowed))
-            judged = unpack_layers(whole.model)
+            judged = unpack_layers(whole.model).to(place)
             recipe, precision = choose_mantissas(judged, recipe, windows, Evaluations(storage.evaluations), track)
             layers = with_activations_of(judged, layers, recipe)
             complete(recipe)
@@ -129,10 +131,15 @@ def compress_folder(
 
 
 def _work(
-    model: nn.Module, recipe: Recipe, windows: Tensor | None, storage: DiskStorage, source: StreamedModel | None
+    model: nn.Module,
+    recipe: Recipe,
+    windows: Tensor | None,
+    storage: DiskStorage,
+    source: StreamedModel | None,
+    device: torch.device,
 ) -> Compression | Importing:
     if recipe.weights.grid != "source":
-        return Compression(model, recipe, windows, storage)
+        return Compression(model, recipe, windows, storage, device)
     assert source is not None
     return Importing(model, recipe, source.quantised_layers(), storage)
 
@@ -153,6 +160,7 @@ def _heal(
     recipe: Recipe,
     windows: Tensor,
     storage: DiskStorage,
+    device: torch.device,
     progress: Callable[[Progress], None],
     allowed: Allowed,
     announce: Announce,
@@ -160,7 +168,8 @@ def _heal(
     """Train the model in the folder `written`, which is not published yet, to give what `dense` does."""
     model = load_model(str(written), dtype=torch.float32, announce=announce, **asdict(allowed)).model
     steps, seed, checkpoint = recipe.weights.heal, recipe.calibration.seed, Checkpoint(storage.healing)
-    heal(model, dense, windows, steps, seed, types=storage.types(), checkpoint=checkpoint, progress=progress)
+    types = storage.types()
+    heal(model, dense, windows, steps, seed, types=types, device=device, checkpoint=checkpoint, progress=progress)
     storage.replace(model.state_dict())
 
 
@@ -190,10 +199,11 @@ def _sample(model: nn.Module, source: StreamedModel | None) -> Tensor | None:
     return source.weight(name)
 
 
-def _job(folder: Path, shards: Shards, recipe: Recipe, windows: Tensor | None) -> dict[str, Any]:
+def _job(folder: Path, shards: Shards, recipe: Recipe, windows: Tensor | None, device: torch.device) -> dict[str, Any]:
     """All that the output depends on."""
     config = describe([], recipe)
     return {
+        "device": device.type,
         "config": hashlib.sha256((folder / "config.json").read_bytes()).hexdigest(),
         "weights": shards.fingerprint(),
         "recipe": config.recipe,

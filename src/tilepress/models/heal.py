@@ -6,8 +6,8 @@ formats stay. The loss is the divergence from the dense model's next-token distr
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from math import nan
@@ -21,15 +21,16 @@ from torch import Tensor, nn
 
 from .._files import replacing
 from ..compression import CompressedWeight
-from ..compression.threads import one_thread
+from ..compression.threads import one_by_one, one_thread
 from ..formats import WeightFormat
-from ..nn import PackedEmbedding, PackedLinear, TiedLinear, decode_by_modules
+from ..nn import PackedLinear, TiedLinear
 from ..tiles import pack_codes, unpack_codes
 from .calibration import in_float32
+from .device import CPU, moved
 from .linear_form import replace_layer
 from .publish import MAKE_ROOM, OutputError
 from .reconstruct import divided, rounded_activations, shuffled, trainable_vectors
-from .registration import dense_layer, packed_layers
+from .registration import packed_layers, packed_modules, unpack_layers
 from .storage import Progress
 from .training import BATCH, Trainable, Training
 
@@ -77,6 +78,7 @@ def heal(
     seed: int,
     *,
     types: Mapping[str, torch.dtype] | None = None,
+    device: torch.device = CPU,
     checkpoint: Checkpoint = NOWHERE,
     progress: Callable[[Progress], None] = lambda _: None,
 ) -> Healed:
@@ -84,16 +86,22 @@ def heal(
     embedding's matrix.
 
     dense: what it was made from. windows: [sequences, length] of tokens. types: in which norms and biases are stored,
-    if not in those that they have here.
+    if not in those that they have here. device: where both models are computed; `model` is on the CPU again at the end.
     """
+    packed = dict(packed_modules(model))
     layers = {name: layer for name, layer in packed_layers(model) if not isinstance(layer, TiedLinear)}
     types = _types(model, layers) | dict(types or {})
     starts = {name: _weight_of(layer) for name, layer in layers.items()}
-    decode_by_modules(model)
-    for name, layer in layers.items():
-        replace_layer(model, name, dense_layer(layer, torch.float32))
-    with torch.inference_mode(False), torch.no_grad(), one_thread(), _in_float32(model), in_float32(dense):
-        trained = {name: Trainable(model.get_submodule(name), starts[name], _format(layers[name])) for name in layers}
+    unpack_layers(model)
+    alone = nullcontext() if device == CPU else one_by_one()
+    with (
+        torch.inference_mode(False), torch.no_grad(), one_thread(), alone,
+        moved(model, device), moved(dense, device), in_float32(model), in_float32(dense),
+    ):  # fmt: skip
+        trained = {
+            name: Trainable(model.get_submodule(name), starts[name].to(device), _format(layers[name]))
+            for name in layers
+        }
         training = Training(trained, trainable_vectors(model, types), steps, RATE)
         with rounded_activations(model, {name: layer.activations for name, layer in layers.items()}):
             healed = _train(training, Divergence(model, dense, windows), seed, checkpoint, progress)
@@ -101,8 +109,11 @@ def heal(
     for name, layer in layers.items():
         bias = model.get_submodule(name).bias
         bias = None if bias is None else bias.to(types[f"{name}.bias"])
-        matrix = pack_codes(best[name].quantized, _format(layer), mask=best[name].mask)
-        replace_layer(model, name, PackedLinear(matrix, bias, layer.activations))
+        weight = best[name].to(CPU)
+        matrix = pack_codes(weight.quantized, _format(layer), mask=weight.mask)
+        packed[name] = PackedLinear(matrix, bias, layer.activations)
+    for name, module in packed.items():
+        replace_layer(model, name, module)
     return healed
 
 
@@ -110,7 +121,7 @@ class Divergence:
     """KL divergence of the dense model's distributions from the model's, nats per token, window by window."""
 
     def __init__(self, model: nn.Module, dense: nn.Module, windows: Tensor) -> None:
-        self._model, self._dense, self.windows = model, dense, windows
+        self._model, self._dense, self.windows = model, dense, windows.to(next(dense.parameters()).device)
 
     def of(self, window: int) -> Callable[[], Tensor]:
         return partial(self._loss, self.windows[window : window + 1])
@@ -150,21 +161,6 @@ def _train(
     if after >= before:
         training.set_vectors(vectors)
     return Healed(before, after)
-
-
-@contextmanager
-def _in_float32(model: nn.Module) -> Iterator[None]:
-    """`in_float32`, and packed embeddings give float32."""
-    tables = [module for module in model.modules() if isinstance(module, PackedEmbedding)]
-    types = [table.dtype for table in tables]
-    for table in tables:
-        table.dtype = torch.float32
-    try:
-        with in_float32(model):
-            yield
-    finally:
-        for table, dtype in zip(tables, types, strict=True):
-            table.dtype = dtype
 
 
 def _logits(model: Any, tokens: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ is to make up for the errors of the blocks before it, too.
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
+import torch
 from torch import Tensor, nn
 
 from .blocks import REST
@@ -16,16 +17,24 @@ from .storage import Storage, Stream
 
 
 class HiddenStates:
-    """Of `windows` [sequences, length]. `streams`: those that are kept, the compressed one always."""
+    """Of `windows` [sequences, length]. `streams`: those that are kept, the compressed one always. `device`: where
+    blocks run."""
 
     def __init__(
-        self, model: nn.Module, blocks: Mapping[str, nn.Module], windows: Tensor, storage: Storage, *, dense: bool
+        self,
+        model: nn.Module,
+        blocks: Mapping[str, nn.Module],
+        windows: Tensor,
+        storage: Storage,
+        *,
+        dense: bool,
+        device: torch.device,
     ) -> None:
         self.windows = windows
         self.streams: tuple[Stream, ...] = ("compressed", "dense") if dense else ("compressed",)
         self._model, self._stages, self._storage = model, [*blocks, REST], storage
         self._states: dict[Stream, list[State]] = {stream: [{}] * len(windows) for stream in self.streams}
-        self.chain = self._begin(blocks)
+        self.chain = self._begin(blocks).on(device)
 
     def _begin(self, blocks: Mapping[str, nn.Module]) -> Chain:
         """Learn how blocks are called and, unless an earlier run has, what the first is given."""

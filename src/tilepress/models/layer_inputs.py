@@ -41,7 +41,7 @@ def statistics_of(
                 fresh.append((name, x))
             if leaders[name] == name:
                 if name not in statistics:
-                    statistics[name] = InputStatistics(layers[name].in_features, hessian, drift=drift)
+                    statistics[name] = InputStatistics(layers[name].in_features, hessian, x.device, drift=drift)
                 _add(statistics[name], name, x, dense)
     return {name: statistics[leader] for name, leader in leaders.items()}
 

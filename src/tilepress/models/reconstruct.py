@@ -68,8 +68,10 @@ class Losses:
         run, target = self._runs(window), self._targets[window]
 
         def loss() -> Tensor:
-            power = target.square().sum(-1).clamp(min=torch.finfo(target.dtype).tiny)
-            return ((run() - target).square().sum(-1) / power).mean()
+            output = run()
+            wanted = target.to(output.device)
+            power = wanted.square().sum(-1).clamp(min=torch.finfo(wanted.dtype).tiny)
+            return ((output - wanted).square().sum(-1) / power).mean()
 
         return loss
 

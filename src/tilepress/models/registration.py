@@ -257,12 +257,6 @@ def _dense_module(module: PackedModule, weight: nn.Parameter) -> nn.Module:
     return dense
 
 
-def dense_layer(layer: PackedLinear, dtype: torch.dtype) -> nn.Linear:
-    """An ordinary linear layer with the weights that the packed ones stand for."""
-    assert layer.matrix is not None
-    return _dense_linear(layer, nn.Parameter(unpack(layer.matrix, dtype), requires_grad=False))
-
-
 def _dense_linear(layer: PackedLinear, weight: nn.Parameter) -> nn.Linear:
     dense = nn.Linear(layer.in_features, layer.out_features, layer.bias is not None, device="meta")
     dense.weight = weight

@@ -15,6 +15,7 @@ from ..nn.kv_emulation import emulate_kv
 from .blocks import all_linear_layers, output_layer
 from .checkpoint_checks import NOTHING, Allowed
 from .compress import compress_model
+from .device import CPU, find_device
 from .loading import Announce, LoadedModel, is_compressed, load_model, model_folder, say
 from .recipe import Activations, Recipe, read_recipe
 from .registration import cache_of, packed_layers, unpack_layers
@@ -52,7 +53,7 @@ def load_study_model(
     """The model called `name`, see `model_folder`: a compressed one as it is, another with its weights compressed by
     `recipe`, in memory, or as they come without one. Packed layers are unpacked: on some processors they compute floats
     with weights rounded to bf16, and a study must give the same everywhere."""
-    check_device(device)
+    place = find_device(device)
     folder = model_folder(name, announce, trust_remote_code=allowed.trust_remote_code)
     if is_compressed(folder) and recipe is not None:
         raise ValueError(f"{name} is compressed already: leave its weights as they are, or name what it was made from")
@@ -62,12 +63,13 @@ def load_study_model(
         recipe = read_recipe(model.config.quantization_config.recipe)
     elif recipe is not None:
         start = time.monotonic()
-        compress_model(model, _weights_only(recipe), tokenizer=loaded.tokenizer, progress=progress)
+        chosen = _weights_only(recipe)
+        compress_model(model, chosen, tokenizer=loaded.tokenizer, device=device, progress=progress)
         seconds = time.monotonic() - start
     mapping = recipe.activations.types if recipe is not None else {}
     types = classify(model, mapping)
     counted = products(model, types)
-    model, files = unpack_layers(model).to(device), Shards(folder).fingerprint()
+    model, files = unpack_layers(model).to(place), Shards(folder).fingerprint()
     return StudyModel(model, loaded.tokenizer, types, counted, recipe, seconds, files)
 
 
@@ -77,8 +79,8 @@ def _weights_only(recipe: Recipe) -> Recipe:
 
 def on_device(loaded: LoadedModel, device: str) -> LoadedModel:
     """The model there; packed layers are unpacked, since they compute on the CPU alone."""
-    check_device(device)
-    return replace(loaded, model=_moved(loaded.model, device))
+    place = find_device(device)
+    return loaded if place == CPU else replace(loaded, model=unpack_layers(loaded.model).to(place))
 
 
 def round_cache(model: nn.Module, format: str | None, smoothing: str = "none") -> None:
@@ -106,16 +108,3 @@ def round_activations(model: nn.Module, format: str) -> None:
     elif parsed != "fp":
         formats = {name: parsed for name in all_linear_layers(model) if name != output_layer(model)}
     set_activations(model, formats)
-
-
-def _moved(model: Any, device: str) -> Any:
-    return model if torch.device(device).type == "cpu" else unpack_layers(model).to(device)
-
-
-def check_device(device: str) -> None:
-    try:
-        kind = torch.device(device).type
-    except RuntimeError as error:
-        raise ValueError(f"{device!r} is no device: take cpu, or cuda where there is one") from error
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise ValueError("there is no CUDA device here: take --device cpu")

@@ -105,7 +105,8 @@ class Training:
                 parameter.copy_(state[f"{name}/{key}"])
                 start = f"{name}/{key}/"
                 moments = {k.removeprefix(start): v.clone() for k, v in state.items() if k.startswith(start)}
-                optimizer.state[parameter].update(moments)
+                on_device = {k: v if k == "step" else v.to(parameter.device) for k, v in moments.items()}
+                optimizer.state[parameter].update(on_device)
         for name, weight in self.weights.items():
             for key, value in weight.constants.items():
                 value.copy_(state[f"{name}/constant/{key}"])
