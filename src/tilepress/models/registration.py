@@ -75,6 +75,7 @@ class TilepressQuantizer(HfQuantizer):
     requires_calibration = True
     quantization_config: TilepressConfig
     is_checked = False  # whether every file of weights has the checksum that SHA256SUMS lists
+    packed: Sequence[str] = ()  # names of the weights of packed layers in the model that is loaded
 
     def validate_environment(self, device_map: Any = None, **_: Any) -> None:
         devices = device_map.values() if isinstance(device_map, Mapping) else [device_map]
@@ -102,12 +103,17 @@ class TilepressQuantizer(HfQuantizer):
                 _await_embedding(model, place, plain, streams, self.quantization_config.layers[name])
             else:
                 replace_layer(model, place, PackedLinear.awaiting(plain, streams, layer["activations"]))
+        self.look_at(model)
         return model
 
-    def update_weight_conversions(self, weight_conversions: list[Any], model: Any) -> list[Any]:
+    def look_at(self, model: nn.Module) -> None:
+        """Remember which layers of `model` are packed."""
+        self.packed = [f"{name}.weight" for name, _ in packed_layers(model)]
+
+    # The model is given since transformers 5.18 or so.
+    def update_weight_conversions(self, weight_conversions: list[Any], *_: Any) -> list[Any]:
         """Without those that join experts which are packed one by one."""
-        packed = [f"{name}.weight" for name, _ in packed_layers(model)]
-        return [rule for rule in weight_conversions if not (hasattr(rule, "operations") and _joins(rule, packed))]
+        return [rule for rule in weight_conversions if not (hasattr(rule, "operations") and _joins(rule, self.packed))]
 
     def param_needs_quantization(self, model: Any, param_name: str, **_options: Any) -> bool:
         """True of what a packed layer awaits: since 5.23 transformers takes an array of another shape than the place it
@@ -144,6 +150,7 @@ def attach(model: Any, config: TilepressConfig) -> None:
     """Make `model`, whose layers are packed already, one that `save_pretrained` saves as such."""
     model.config.quantization_config = config
     model.hf_quantizer = TilepressQuantizer(config, pre_quantized=True)
+    model.hf_quantizer.look_at(model)
     model.is_quantized = True
     model.quantization_method = METHOD
     _prepare(model, config)
