@@ -108,15 +108,20 @@ class Chain:
             yield from in_order(function, group)
 
     def runs(
-        self, number: int, windows: Iterable[Tensor], hidden: Iterable[Tensor], states: Iterable[State]
+        self,
+        number: int,
+        windows: Iterable[Tensor],
+        hidden: Iterable[Tensor],
+        states: Iterable[State],
+        block: nn.Module | None = None,
     ) -> Iterator[Run]:
-        """The block `number` on each window. Its arguments are computed anew where they vary: of all windows and blocks
-        they would not fit into memory."""
+        """The block `number`, or `block` in its place, on each window. Its arguments are computed anew where they vary:
+        of all windows and blocks they would not fit into memory."""
         for window, one, state in zip(windows, hidden, states, strict=True):
             call = self.calls_for(window, number + 1)[-1] if self.varies else self.calls[number]
             if self.device is not None:
                 call, one, state = call.to(self.device), one.to(self.device), _moved(state, self.device)
-            yield Run(call, self.blocks[number], one, state)
+            yield Run(call, self.blocks[number] if block is None else block, one, state)
 
     def calls_for(self, window: Tensor, count: int) -> list[Call]:
         """How the first `count` blocks are called for `window`; no block is computed."""

@@ -14,21 +14,20 @@ import torch
 from torch import Tensor, nn
 
 from .. import __version__
-from ..compression import CompressedWeight, InputStatistics, WeightPlan, compress_weight
+from ..compression import CompressedWeight, InputStatistics, WeightPlan
 from ..compression.search import Step
 from ..compression.threads import one_by_one, one_thread
 from ..compression.weight import decompress_weight, measured
-from ..formats import WeightFormat
 from ..formats.kv import parse_kv
 from ..nn import PackedLinear
-from ..tiles import PackedMatrix, pack_codes
 from .blocks import REST, find_blocks, input_embedding, is_tied, linear_layers, output_layer
 from .calibration import in_float32, run_around, token_windows
 from .checksums import SUMS
 from .device import CPU, find_device, moved
 from .heal import heal
 from .hidden_states import HiddenStates
-from .layer_inputs import statistics_of
+from .layer import compress_named, pack_weight
+from .layer_inputs import statistics_of, turns
 from .left_dense import Dense, left_dense
 from .linear_form import replace_layer, to_linear_form, undone_on_error
 from .loading import Announce, say
@@ -36,7 +35,7 @@ from .precision import Evaluations, Judge, Precision, find_precision
 from .recipe import KEEP, Recipe, read_recipe
 from .reconstruct import RATE, reconstruct, rounded_activations, trainable_vectors
 from .registration import TilepressConfig, attach, check_cache_of, pack_embedding, unpack_layers
-from .routing import sufficient
+from .routing import routed_layers, sufficient
 from .share import share_of
 from .smoothing import SEQUENCES, check_smoothing, smooth_block
 from .source_format import sample_layer, with_source_format
@@ -228,17 +227,44 @@ class Compression:
                 hidden.hand_on(stage, "dense")
             if self.recipe.folds_scales:
                 self._smooth(stage, hidden)
-            dense_runs = hidden.runs(stage, "dense") if self.recipe.needs_drift else None
-            runs, each = hidden.runs(stage), hidden.chain.each
-            statistics = self._statistics(layers, runs, dense_runs=dense_runs, each=each)
-            statistics = sufficient(self.model, layers, statistics, self.recipe.plan)
-            weights = self._reconstructed(stage, layers, statistics, stored) if self.recipe.weights.reconstruct else {}
+            originals = {name: layer.weight.detach() for name, layer in layers.items()}
+            if self.recipe.needs_drift:
+                weights, statistics = self._compress_in_turn(stage, layers)
+            else:
+                seen = self._statistics(layers, hidden.runs(stage), each=hidden.chain.each)
+                weights, statistics = {}, sufficient(self.model, layers, seen, self.recipe.plan)
+            if self.recipe.weights.reconstruct:
+                weights = self._reconstructed(stage, layers, originals, statistics, stored, weights)
+            originals.clear()
             if self.device != CPU:
                 self._hand_on_unpacked(stage, layers, statistics, weights)
             packed = self._pack(layers, types, statistics, weights)
             if self.device == CPU:
                 hidden.hand_on(stage)
         return packed
+
+    def _compress_in_turn(
+        self, stage: str, layers: Mapping[str, nn.Linear]
+    ) -> tuple[dict[str, CompressedWeight], dict[str, InputStatistics]]:
+        """The block's layers compressed in the order in which they run, with their statistics: each is given what those
+        before it give by then, or it would make up once more for what they have made up for."""
+        hidden, dense = self.hidden_states, deepcopy(self.blocks[stage])
+        assert hidden is not None
+        dense_layers = linear_layers(dense, stage)
+        weights, statistics = dict[str, CompressedWeight](), dict[str, InputStatistics]()
+        for names in turns(layers, hidden.run(stage, 0), routed_layers(self.model)):
+            group, others = ({name: one[name] for name in names} for one in (layers, dense_layers))
+            runs, dense_runs = hidden.runs(stage), hidden.runs(stage, "dense", dense)
+            each = hidden.chain.each
+            seen = self._statistics(group, runs, dense_runs=dense_runs, dense_layers=others, each=each)
+            statistics |= sufficient(self.model, group, seen, self.recipe.plan)
+            for name, layer in group.items():
+                weights[name] = self._compressed(name, layer.weight.detach(), statistics.get(name))
+                layer.weight.data = decompress_weight(weights[name], self.recipe.plan(name).format)
+        return weights, statistics
+
+    def _compressed(self, name: str, weight: Tensor, statistics: InputStatistics | None) -> CompressedWeight:
+        return compress_named(name, weight, self._plan(name, statistics), statistics)
 
     def _hand_on_unpacked(
         self,
@@ -251,9 +277,8 @@ class Compression:
         Compressed `weights` that are not there yet are put there."""
         assert self.hidden_states is not None
         for name, layer in layers.items():
-            known = statistics.get(name)
             if name not in weights:
-                weights[name] = compress_named(name, layer.weight.detach(), self._plan(name, known), known)
+                weights[name] = self._compressed(name, layer.weight.detach(), statistics.get(name))
             layer.weight.data = decompress_weight(weights[name], self.recipe.plan(name).format)
         with rounded_activations(self.model, {name: self.activations[name] for name in layers}):
             self.hidden_states.hand_on(stage)
@@ -298,19 +323,19 @@ class Compression:
         self,
         stage: str,
         layers: Mapping[str, nn.Linear],
+        originals: Mapping[str, Tensor],
         statistics: Mapping[str, InputStatistics],
         stored: Mapping[str, torch.dtype],
+        weights: Mapping[str, CompressedWeight],
     ) -> dict[str, CompressedWeight]:
-        """The block's layers compressed, and then trained together. Its norms and biases, which are stored in types
-        `stored`, are left as they were trained."""
+        """The block's layers trained together; their `originals` are compressed first where `weights` has none. Norms
+        and biases, which are stored in types `stored`, are left as they were trained."""
         hidden, number, block = self.hidden_states, self.stages.index(stage), self.blocks[stage]
         assert hidden is not None
         formats = {name: self.recipe.plan(name).format for name in layers}
-        originals = {name: layer.weight.detach().clone() for name, layer in layers.items()}
-        plans = {name: self._plan(name, statistics.get(name)) for name in layers}
-        weights = {
-            name: compress_named(name, one, plans[name], statistics.get(name)) for name, one in originals.items()
-        }
+        missing = [name for name in layers if name not in weights]
+        weights = dict(weights)
+        weights |= {name: self._compressed(name, originals[name], statistics.get(name)) for name in missing}
         starts = {name: Trainable(layer, weights[name], formats[name]) for name, layer in layers.items()}
         training = Training(starts, trainable_vectors(block, stored), self.recipe.weights.reconstruct, RATE)
         targets, seed = hidden.outputs(stage, "dense"), self.recipe.calibration.seed + number
@@ -348,26 +373,6 @@ class Compression:
     def _plan(self, name: str, statistics: InputStatistics | None) -> WeightPlan:
         plan = self.recipe.plan_of_output(name) if name == self.output else self.recipe.plan(name)
         return _blind(plan) if statistics is None and self.recipe.needs_calibration else plan
-
-
-def compress_named(name: str, weight: Tensor, plan: WeightPlan, statistics: InputStatistics | None) -> CompressedWeight:
-    """`compress_weight` of the layer called `name`, which an error names."""
-    try:
-        return compress_weight(weight, plan, statistics)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from error
-
-
-def pack_weight(
-    name: str, weight: CompressedWeight, format: WeightFormat, activations: str
-) -> tuple[PackedMatrix, Layer]:
-    """The packed matrix, and what became of the layer called `name`."""
-    weight = weight.to(CPU)
-    matrix = pack_codes(weight.quantized, format, mask=weight.mask)
-    streams = {stream: str(array.dtype).removeprefix("torch.") for stream, array in matrix.streams.items()}
-    size = matrix.shape, matrix.nbytes, matrix.bits_per_weight
-    facts = str(format), matrix.density, weight.error, *size, activations, streams
-    return matrix, Layer(name, *facts, grid_error=weight.grid_error)
 
 
 def _blind(plan: WeightPlan) -> WeightPlan:

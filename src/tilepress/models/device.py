@@ -23,6 +23,18 @@ def find_device(name: str) -> torch.device:
 
 
 @contextmanager
+def rough_products() -> Iterator[None]:
+    """float32 products on a GPU's matrix units meanwhile, with factors of 10 bits: enough for gradients."""
+    settings = torch.backends.cuda.matmul
+    before = settings.allow_tf32
+    settings.allow_tf32 = True
+    try:
+        yield
+    finally:
+        settings.allow_tf32 = before
+
+
+@contextmanager
 def moved(module: nn.Module, device: torch.device) -> Iterator[None]:
     """The module on `device`, and on the CPU again at the end."""
     module.to(device)

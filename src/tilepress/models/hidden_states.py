@@ -49,10 +49,10 @@ class HiddenStates:
             self._storage.release(name)
         return chain
 
-    def runs(self, stage: str, stream: Stream = "compressed") -> Iterator[Run]:
-        """The block `stage`, as it is now, on each window of a stream."""
-        inputs = self._hidden(stage, stream)
-        return self.chain.runs(self._stages.index(stage), self.windows, inputs, self._states[stream])
+    def runs(self, stage: str, stream: Stream = "compressed", block: nn.Module | None = None) -> Iterator[Run]:
+        """The block `stage`, as it is now, or `block` in its place, on each window of a stream."""
+        inputs, states = self._hidden(stage, stream), self._states[stream]
+        return self.chain.runs(self._stages.index(stage), self.windows, inputs, states, block)
 
     def run(self, stage: str, window: int, stream: Stream = "compressed") -> Run:
         """The block `stage`, as it is now, on one window of a stream."""

@@ -1,14 +1,15 @@
 """Statistics of what linear layers are given, in the compressed stream and beside it in the dense one."""
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from torch import Tensor, nn
 
 from ..compression import InputStatistics
 from ..compression.threads import in_order
+from .blocks import pattern
 from .calibration import CalibrationError, hooked
 
 # Of a layer: its name, what it is given in the compressed stream, and in the dense one; None where no token reaches the
@@ -22,18 +23,20 @@ def statistics_of(
     hessian: bool,
     *,
     dense_runs: Iterable[Callable[[], Any]] | None = None,
+    dense_layers: Mapping[str, nn.Linear] | None = None,
     drift: bool = False,
     each: Callable[..., Iterable[list[Input]]] = in_order,
 ) -> dict[str, InputStatistics]:
     """What `layers` are given in all of `runs`; layers that are given the very same tensor share their statistics.
 
-    dense_runs: the same in the dense stream, if `drift` is to be gathered; without them it is none.
+    dense_runs: the same in the dense stream, if `drift` is to be gathered; without them it is none. dense_layers: those
+        that take the layers' places there, if others do.
     each: `map` for runs that cannot be side by side.
     """
     statistics: dict[str, InputStatistics] = {}
     leaders: dict[str, str] = {}
     pairs = ((run, None) for run in runs) if dense_runs is None else zip(runs, dense_runs, strict=True)
-    for inputs in paired_inputs(layers, pairs, each=each):
+    for inputs in paired_inputs(layers, pairs, dense_layers=dense_layers, each=each):
         fresh: list[tuple[str, Tensor]] = []
         for name, x, dense in inputs:
             if name not in leaders:
@@ -50,14 +53,27 @@ def paired_inputs(
     layers: Mapping[str, nn.Linear],
     pairs: Iterable[tuple[Callable[[], Any], Callable[[], Any] | None]],
     *,
+    dense_layers: Mapping[str, nn.Linear] | None = None,
     each: Callable[..., Iterable[list[Input]]] = in_order,
 ) -> Iterator[list[Input]]:
-    """What `layers` are given by each pair of runs, of a block in the compressed stream and in the dense one."""
+    """What `layers` are given by each pair of runs, of a block in the compressed stream and in the dense one, where
+    `dense_layers` may take their places."""
     watch = _Watch()
-    with ExitStack() as stack:
-        for name, layer in layers.items():
-            stack.enter_context(hooked(layer.register_forward_pre_hook(watch.hook(name))))
+    with watch.on(layers), watch.on(dense_layers or {}):
         yield from each(watch.pairs_of, pairs)
+
+
+def turns(layers: Mapping[str, nn.Linear], run: Callable[[], Any], routed: Collection[str]) -> list[list[str]]:
+    """The layers' names in the order in which they run; those together that are given the same tensor, or are of one
+    kind among a mixture's experts, which are the `routed` ones. What `run` does not reach comes last."""
+    watch = _Watch()
+    with watch.on(layers):
+        seen = dict(watch.inputs_of(run))
+    groups: dict[str | int, list[str]] = {}
+    for name in (*seen, *(layers.keys() - seen.keys())):
+        key = pattern(name) if name in routed or name not in seen else id(seen[name])
+        groups.setdefault(key, []).append(name)
+    return list(groups.values())
 
 
 class _Watch:
@@ -77,6 +93,14 @@ class _Watch:
             self._here.inputs.append((name, mine))
 
         return look
+
+    @contextmanager
+    def on(self, layers: Mapping[str, nn.Linear]) -> Iterator[None]:
+        """Look at what these are given meanwhile."""
+        with ExitStack() as stack:
+            for name, layer in layers.items():
+                stack.enter_context(hooked(layer.register_forward_pre_hook(self.hook(name))))
+            yield
 
     def inputs_of(self, run: Callable[[], Any]) -> list[tuple[str, Tensor]]:
         """Name and input of each layer in the order in which they run; one tensor for layers that share it."""

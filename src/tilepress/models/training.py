@@ -14,6 +14,7 @@ from ..compression import CompressedWeight
 from ..compression.threads import in_order
 from ..compression.trained import TrainedWeight
 from ..formats import WeightFormat
+from .device import rough_products
 
 BATCH = 2  # windows of a step, computed side by side
 BETAS = (0.9, 0.95)  # few steps, so a short memory
@@ -66,7 +67,8 @@ class Training:
 
     def step(self, losses: Sequence[Loss]) -> None:
         """One step down the mean of `losses`, which are computed side by side."""
-        gradients = self._gradients(losses)
+        with rough_products():
+            gradients = self._gradients(losses)
         for name, gradient in gradients.items():
             if gradient is not None:
                 self._descend(name, gradient)
