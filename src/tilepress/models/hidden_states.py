@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from .blocks import REST
 from .calibration import Chain, Run, State, find_chain, first_inputs, run_around, run_packed
+from .device import CPU
 from .storage import Storage, Stream
 
 
@@ -28,7 +29,7 @@ class HiddenStates:
         storage: Storage,
         *,
         dense: bool,
-        device: torch.device,
+        device: torch.device = CPU,
     ) -> None:
         self.windows = windows
         self.streams: tuple[Stream, ...] = ("compressed", "dense") if dense else ("compressed",)

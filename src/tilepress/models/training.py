@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..compression import CompressedWeight
-from ..compression.threads import in_order
+from ..compression.threads import in_order, run_all
 from ..compression.trained import TrainedWeight
 from ..formats import WeightFormat
 from .device import rough_products
@@ -57,23 +57,17 @@ class Training:
         self._rates = {name: one.param_groups[0]["lr"] for name, one in self._optimizers.items()}
         self.show()
 
+    @torch.no_grad()
     def show(self) -> None:
         """Let the layers compute with the weights as they are now."""
-        with torch.no_grad():
-            for name, weight in self.weights.items():
-                self._layers[name].weight.data = weight.rounded()
-            for name, exact in self._exact.items():
-                self._vectors[name].data = exact.to(self._types[name]).to(exact.dtype)
+        run_all(self._show, self._optimizers)
 
     def step(self, losses: Sequence[Loss]) -> None:
         """One step down the mean of `losses`, which are computed side by side."""
         with rough_products():
             gradients = self._gradients(losses)
-        for name, gradient in gradients.items():
-            if gradient is not None:
-                self._descend(name, gradient)
+        run_all(lambda item: self._descend(*item), gradients.items())
         self.done += 1
-        self.show()
 
     def compressed(self) -> dict[str, CompressedWeight]:
         return {name: weight.compressed() for name, weight in self.weights.items()}
@@ -134,8 +128,17 @@ class Training:
             leaf.requires_grad_(False)
         return dict(zip(leaves, sums, strict=True))
 
+    def _show(self, name: str) -> None:
+        if name in self.weights:
+            self._layers[name].weight.data = self.weights[name].rounded()
+        else:
+            exact = self._exact[name]
+            self._vectors[name].data = exact.to(self._types[name]).to(exact.dtype)
+
     @torch.no_grad()
-    def _descend(self, name: str, gradient: Tensor) -> None:
+    def _descend(self, name: str, gradient: Tensor | None) -> None:
+        if gradient is None:
+            return
         optimizer = self._optimizers[name]
         parameters: list[Tensor] = optimizer.param_groups[0]["params"]
         found = self.weights[name].gradients(gradient) if name in self.weights else {"vector": gradient}
@@ -145,6 +148,7 @@ class Training:
         optimizer.step()
         for parameter in parameters:
             parameter.grad = None
+        self._show(name)
 
 
 def _adam(parameters: list[Tensor], rate: float) -> torch.optim.Adam:
