@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from tests.models import tiny
+from tilepress.models import LoadedModel, compress_folder, compress_model, compress_to_folder, load_model, study_model
 from tilepress.models import compress as compressing
-from tilepress.models import compress_folder, compress_model, compress_to_folder, load_model
 from tilepress.models.device import find_device
 from tilepress.models.registration import packed_layers, packed_modules
+from tilepress.models.study_model import on_device
 
 INT8 = {"format": "int8"}
 RECIPES = [
@@ -29,7 +30,7 @@ ELSEWHERE = "cuda" if torch.cuda.is_available() else "cpu:0"
 
 @pytest.fixture
 def elsewhere(monkeypatch):
-    for module in (compressing, compress_to_folder):
+    for module in (compressing, compress_to_folder, study_model):
         monkeypatch.setattr(module, "find_device", torch.device)
     return ELSEWHERE
 
@@ -66,6 +67,20 @@ def test_a_folder_is_compressed_as_a_model_in_memory_is(tmp_path, elsewhere):
     expected = compress_model(tiny.make("llama"), recipe, tokenizer=loaded.tokenizer, device=elsewhere).state_dict()
     given = loaded.model.state_dict()
     assert given.keys() == expected.keys() and all(torch.equal(given[name], expected[name]) for name in given)
+
+
+@pytest.mark.parametrize("activations", ["fp", "int8", "bfp:g32:m7"])
+def test_an_unpacked_model_rounds_what_the_packed_one_rounds(activations, elsewhere):
+    recipe = {"weights": {"format": "int8:g32"}, "activations": {"format": activations}}
+    tokens, model = tiny.windows(2, 32), compress_model(make("llama"), recipe)
+    with torch.no_grad():
+        packed = model(tokens).logits
+        there = on_device(LoadedModel(model, None, "model"), elsewhere).model
+        assert not list(packed_modules(there))
+        given = there(tokens.to(elsewhere)).logits.cpu()
+    torch.testing.assert_close(given, packed, rtol=1e-3, atol=1e-4)
+    as_asked = on_device(LoadedModel(compress_model(make("llama"), recipe), None, "model"), elsewhere, "bfp:g64:m1")
+    assert (as_asked.model(tokens.to(elsewhere)).logits.cpu() - packed).abs().max() > 0.01
 
 
 @pytest.mark.parametrize(("name", "message"), [

@@ -10,8 +10,9 @@ from tilepress import tiles
 from tilepress.models import compress as compressing
 from tilepress.models import compress_folder, compress_model
 from tilepress.models.recipe import RecipeError, read_recipe
-from tilepress.models.reconstruct import divided, rounded_activations, shuffled
+from tilepress.models.reconstruct import divided, shuffled
 from tilepress.models.registration import packed_layers
+from tilepress.nn.emulation import round_inputs, roundings
 
 
 def recipe(format="bf16", density=0.5, steps=12, activations="fp", **weights):
@@ -154,7 +155,7 @@ def test_windows_come_equally_often_in_an_order_of_the_seed():
 def test_inputs_are_rounded_as_the_packed_layer_rounds_them():
     model, x = nn.ModuleDict({"a": nn.Linear(32, 4), "b": nn.Linear(32, 4)}), torch.randn(2, 32)
     plain = model["b"](x)
-    with rounded_activations(model, {"a": "int8", "b": "float"}):
+    with round_inputs(model, roundings({"a": "int8", "b": "float"})):
         assert not torch.equal(model["a"](x), nn.functional.linear(x, model["a"].weight, model["a"].bias))
         assert torch.equal(model["b"](x), plain)
 

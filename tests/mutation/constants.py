@@ -19,7 +19,7 @@ class Constant:
     text: str
 
     def __str__(self) -> str:
-        return f"{self.path.name}:{self.line} {self.name} {self.text} -> {self.changed}"
+        return f"{self.path.name}:{self.line}:{self.column + 1} {self.name} {self.text} -> {self.changed}"
 
     @property
     def changed(self) -> str:

@@ -36,8 +36,9 @@ def preload() -> None:
     assert not loaded, f"imported before they are changed: {loaded}"
 
 
-def start(constant: Constant | None, tests: Sequence[str], compiled: bool) -> int:
-    """Fork a process that runs `tests` until one fails, with the constant changed; its number."""
+def start(constant: Constant | None, tests: Sequence[Sequence[str]], compiled: bool) -> int:
+    """Fork a process that runs `tests`, one sequence after the other, until one fails, with the constant changed; its
+    number."""
     child = os.fork()
     if not child:
         os.setpgrp()
@@ -49,7 +50,7 @@ def start(constant: Constant | None, tests: Sequence[str], compiled: bool) -> in
     return child
 
 
-def _run(constant: Constant | None, tests: Sequence[str], compiled: bool) -> int:
+def _run(constant: Constant | None, tests: Sequence[Sequence[str]], compiled: bool) -> int:
     import numba.core.config
     import pytest
 
@@ -61,7 +62,7 @@ def _run(constant: Constant | None, tests: Sequence[str], compiled: bool) -> int
     with tempfile.TemporaryDirectory() as folder:
         if compiled and constant is not None:  # numba would take what it compiled before, and keep what it compiles now
             numba.core.config.CACHE_DIR = folder
-        return int(pytest.main([*_QUIET, *tests]))
+        return int(any(pytest.main([*_QUIET, *some]) for some in tests))
 
 
 _QUIET = (

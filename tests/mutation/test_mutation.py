@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutation.__main__ import Outcomes
 from tests.mutation.constants import constants
 
 ROOT = Path(__file__).parents[2]
@@ -43,7 +44,7 @@ def test_constants_of_python(written):
         ("Engine.cycles()", "2.5e9", "2.750000e+09"),
     ]
     assert found[2].mutated() == PYTHON.replace("12", "13")
-    assert str(found[0]) == "a.py:2 (DEPTH, NAMES) 3 -> 4"
+    assert str(found[0]) == "a.py:2:16 (DEPTH, NAMES) 3 -> 4"
 
 
 def test_constants_of_yaml(written):
@@ -65,7 +66,15 @@ from tests.mutation.mutant import preload, start
 preload()
 path = Path({str(ROOT)!r}) / "src/tilepress/roofsurface/decompressors.py"
 (tables,) = [one for one in constants(path) if one.name == "Deca.tables"]
-print([os.waitpid(start(one, [{str(test)!r}], False), 0)[1] == 0 for one in (None, tables, None)])
+print([os.waitpid(start(one, [[{str(test)!r}]], False), 0)[1] == 0 for one in (None, tables, None)])
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[True, False, True]", done.stderr
+
+
+def test_outcomes_are_gone_on_from(written, tmp_path):
+    first, second = written("a.py", "ONE, TWO = 1, 1\n")
+    Outcomes(tmp_path / "outcomes").add(first, noticed=True)
+    Outcomes(tmp_path / "outcomes").add(second, noticed=False)
+    assert Outcomes(tmp_path / "outcomes").noticed == {str(first): True, str(second): False}
+    assert Outcomes(None).noticed == {}

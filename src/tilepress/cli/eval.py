@@ -87,7 +87,7 @@ def evaluate(
     """
     from ..evaluate import Windowing, read_task
     from ..models import load_model
-    from ..models.study_model import on_device, round_activations, round_cache
+    from ..models.study_model import on_device, round_cache
     from ..models.texts import evaluation_text
 
     if lm_eval_folder is not None and lm_eval is None:
@@ -100,9 +100,7 @@ def evaluate(
     hush_transformers()
     harness_tasks = _harness_tasks(_names(lm_eval), lm_eval_folder, json) if lm_eval else None
     load = partial(load_model, trust_remote_code=trust_remote_code, text_only=text_only)
-    loaded = on_device(load(model), device)
-    if acts:
-        round_activations(loaded.model, acts)
+    loaded = on_device(load(model), device, acts)
     round_cache(loaded.model, kv, smoothing or "none")
     rounded = {"activations": acts, "kv": kv, "smoothing": smoothing}
     recorder = Recorder(model=model, **{name: format for name, format in rounded.items() if format})

@@ -20,6 +20,7 @@ from ..compression.threads import one_by_one, one_thread
 from ..compression.weight import decompress_weight, measured
 from ..formats.kv import parse_kv
 from ..nn import PackedLinear
+from ..nn.emulation import round_inputs, roundings
 from .blocks import REST, find_blocks, input_embedding, is_tied, linear_layers, output_layer
 from .calibration import in_float32, run_around, token_windows
 from .checksums import SUMS
@@ -33,7 +34,7 @@ from .linear_form import replace_layer, to_linear_form, undone_on_error
 from .loading import Announce, say
 from .precision import Evaluations, Judge, Precision, find_precision
 from .recipe import KEEP, Recipe, read_recipe
-from .reconstruct import RATE, reconstruct, rounded_activations, trainable_vectors
+from .reconstruct import RATE, reconstruct, trainable_vectors
 from .registration import TilepressConfig, attach, check_cache_of, pack_embedding, unpack_layers
 from .routing import routed_layers, sufficient
 from .share import share_of
@@ -280,7 +281,7 @@ class Compression:
             if name not in weights:
                 weights[name] = self._compressed(name, layer.weight.detach(), statistics.get(name))
             layer.weight.data = decompress_weight(weights[name], self.recipe.plan(name).format)
-        with rounded_activations(self.model, {name: self.activations[name] for name in layers}):
+        with round_inputs(self.model, roundings({name: self.activations[name] for name in layers})):
             self.hidden_states.hand_on(stage)
 
     def _smooth(self, stage: str, hidden: HiddenStates) -> None:
@@ -339,7 +340,7 @@ class Compression:
         starts = {name: Trainable(layer, weights[name], formats[name]) for name, layer in layers.items()}
         training = Training(starts, trainable_vectors(block, stored), self.recipe.weights.reconstruct, RATE)
         targets, seed = hidden.outputs(stage, "dense"), self.recipe.calibration.seed + number
-        with rounded_activations(self.model, {name: self.activations[name] for name in layers}):
+        with round_inputs(self.model, roundings({name: self.activations[name] for name in layers})):
             weights |= reconstruct(training, partial(hidden.run, stage), targets, seed).best
         return {
             name: measured(originals[name], weight, formats[name], statistics.get(name))

@@ -24,17 +24,18 @@ from ..compression import CompressedWeight
 from ..compression.threads import one_by_one, one_thread
 from ..formats import WeightFormat
 from ..nn import PackedLinear, TiedLinear
+from ..nn.emulation import round_inputs, roundings
 from ..tiles import pack_codes, unpack_codes
 from .calibration import in_float32
 from .device import CPU, moved
 from .linear_form import replace_layer
 from .publish import MAKE_ROOM, OutputError
-from .reconstruct import divided, rounded_activations, shuffled, trainable_vectors
+from .reconstruct import divided, shuffled, trainable_vectors
 from .registration import packed_layers, packed_modules, unpack_layers
 from .storage import Progress
 from .training import BATCH, Trainable, Training
 
-RATE = 0.002  # of the first step, in root mean squares of a row's weights
+RATE = 0.0005  # of the first step, in root mean squares of a row's weights
 PAUSE = 20  # steps from one checkpoint to the next
 
 
@@ -103,7 +104,7 @@ def heal(
             for name in layers
         }
         training = Training(trained, trainable_vectors(model, types), steps, RATE)
-        with rounded_activations(model, {name: layer.activations for name, layer in layers.items()}):
+        with round_inputs(model, roundings({name: layer.activations for name, layer in layers.items()})):
             healed = _train(training, Divergence(model, dense, windows), seed, checkpoint, progress)
         best = training.compressed() if healed.after < healed.before else starts
     for name, layer in layers.items():

@@ -6,16 +6,13 @@ errors before it, too. The last of the windows are not trained on but judge: a b
 seen, the first included.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from ..compression import CompressedWeight
-from ..formats import BFP, parse_activations
-from ..nn.emulation import Rounding, round_inputs, to_int8
 from .calibration import Run
 from .training import BATCH, Training
 
@@ -85,21 +82,6 @@ def divided(windows: int) -> tuple[list[int], list[int]]:
     judges = min(JUDGES, windows // 4)
     every = list(range(windows))
     return (every[:-judges], every[-judges:]) if judges else (every, every)
-
-
-@contextmanager
-def rounded_activations(model: nn.Module, activations: Mapping[str, str]) -> Iterator[None]:
-    """The inputs of the layers named are rounded as the packed layers will round them; `bf16` is for the processor to
-    take or leave, so it is left out."""
-    roundings: dict[str, Rounding | BFP] = {}
-    for name, stated in activations.items():
-        format = parse_activations(stated) if stated != "float" else "fp"
-        if format == "int8":
-            roundings[name] = to_int8
-        elif isinstance(format, BFP):
-            roundings[name] = format
-    with round_inputs(model, roundings):
-        yield
 
 
 def trainable_vectors(

@@ -10,7 +10,7 @@ from torch import nn
 
 from ..compression.search import Products
 from ..formats import BFP, Anda, AndaSearch, parse_activations
-from ..nn.emulation import Named, set_activations
+from ..nn.emulation import Named, round_inputs, roundings, set_activations
 from ..nn.kv_emulation import emulate_kv
 from .blocks import all_linear_layers, output_layer
 from .checkpoint_checks import NOTHING, Allowed
@@ -77,10 +77,18 @@ def _weights_only(recipe: Recipe) -> Recipe:
     return recipe.model_copy(update={"activations": Activations(types=recipe.activations.types)})
 
 
-def on_device(loaded: LoadedModel, device: str) -> LoadedModel:
-    """The model there; packed layers are unpacked, since they compute on the CPU alone."""
+def on_device(loaded: LoadedModel, device: str, activations: str | None = None) -> LoadedModel:
+    """The model there, with activations in the format given or as it came. Packed layers compute on the CPU alone:
+    elsewhere they are unpacked, and what they round is rounded by emulation."""
     place = find_device(device)
-    return loaded if place == CPU else replace(loaded, model=unpack_layers(loaded.model).to(place))
+    if place != CPU:
+        own = {name: layer.activations for name, layer in packed_layers(loaded.model)}
+        loaded = replace(loaded, model=unpack_layers(loaded.model).to(place))
+        if not activations:
+            round_inputs(loaded.model, roundings(own))
+    if activations:
+        round_activations(loaded.model, activations)
+    return loaded
 
 
 def round_cache(model: nn.Module, format: str | None, smoothing: str = "none") -> None:

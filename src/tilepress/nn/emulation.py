@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..compression.grid import spanning
-from ..formats import BFP, Integer, parse_weight
+from ..formats import BFP, Integer, parse_activations, parse_weight
 from ..formats.bfp import FP16_MAX, rounded
 from ..kernels.gradients import straight_through
 from .linear import PackedLinear
@@ -39,6 +39,13 @@ def to_int8(x: Tensor) -> Tensor:
 def to_bf16(x: Tensor) -> Tensor:
     """Rounded to bf16, in its own type."""
     return x.to(torch.bfloat16).to(x.dtype)
+
+
+def roundings(activations: Mapping[str, str]) -> dict[str, BFP | Named]:
+    """Layer → what its inputs are rounded to, of those that packed layers take: `bf16` is for the processor to take or
+    leave, so it is left out."""
+    formats = {name: parse_activations(stated) for name, stated in activations.items() if stated != "float"}
+    return {name: format for name, format in formats.items() if format == "int8" or isinstance(format, BFP)}
 
 
 def round_inputs(model: nn.Module, roundings: Mapping[str, Rounding | BFP | Named]) -> ExitStack:

@@ -25,6 +25,11 @@ def test_row_panels():
     assert many.total == many.gemms + many.other
 
 
+def test_one_sequence_of_192_tokens_is_meant_where_nothing_is_said():
+    said = next_token(HBM, Accelerated(), LLAMA2_70B, MXFP4, 1.0, 1, 192, SMALL)
+    assert next_token(HBM, Accelerated(), LLAMA2_70B, MXFP4, weights=SMALL) == said
+
+
 def test_other_time_grows_with_sequences_and_their_tokens():
     alone = other_time(LLAMA2_70B, 1, 0)
     assert other_time(LLAMA2_70B, 16, 0) > alone and other_time(LLAMA2_70B, 1, 4096) > alone
