@@ -43,4 +43,4 @@ def test_a_wheel_works_outside_the_source_tree(tmp_path):
 
 
 def _can_build() -> bool:
-    return all(importlib.util.find_spec(name) for name in ("nanobind", "scikit_build_core"))
+    return all(importlib.util.find_spec(name) for name in ("nanobind", "scikit_build_core", "setuptools_scm"))

@@ -1,7 +1,8 @@
-"""`python -m tests.mutation [deca] [arrays] [--jobs N] [--least 90] [--match TEXT] [--outcomes FILE]`"""
+"""`python -m tests.mutation [deca] [arrays]`: see `--help`."""
 
 import argparse
 import os
+import random
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -38,6 +39,8 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--least", type=float, default=90.0, help="per cent that must be noticed")
     parser.add_argument("--match", default="", help="only constants whose file, name or value has this in it")
+    parser.add_argument("--sample", type=int, help="so many constants of a simulator, drawn at random, and not all")
+    parser.add_argument("--seed", type=int, default=0, help="of the sample")
     parser.add_argument("--outcomes", type=Path, help="what was noticed, line by line: the same command goes on there")
     options = parser.parse_args()
     preload()
@@ -49,6 +52,9 @@ def _score(simulator: str, options: argparse.Namespace) -> float:
     patterns, *tests = PARTS[simulator]
     paths = sorted(path for pattern in patterns for path in SOURCE.glob(pattern))
     all_constants = [one for path in paths for one in constants_of(path) if options.match in str(one)]
+    total = len(all_constants)
+    if options.sample is not None and options.sample < total:
+        all_constants = random.Random(options.seed).sample(all_constants, options.sample)
     outcomes = Outcomes(options.outcomes)
     left = [one for one in all_constants if str(one) not in outcomes.noticed]
     begin = time.monotonic()
@@ -58,7 +64,10 @@ def _score(simulator: str, options: argparse.Namespace) -> float:
     _try_all(left, tests, _compiled(paths), limit, options.jobs, outcomes)
     killed = sum(outcomes.noticed[str(one)] for one in all_constants)
     score = 100 * killed / len(all_constants) if all_constants else 100.0
-    print(f"{simulator}: {killed} of {len(all_constants)} changed constants are noticed, {score:.1f} %", flush=True)
+    drawn = f", drawn from {total}" if len(all_constants) < total else ""
+    print(
+        f"{simulator}: {killed} of {len(all_constants)} changed constants{drawn} are noticed, {score:.1f} %", flush=True
+    )
     return score
 
 
