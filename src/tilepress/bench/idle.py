@@ -1,18 +1,20 @@
 """Whether others use this machine while it is measured: its load, and readings of its bandwidth that disagree."""
 
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 MOST_APART = 0.10  # share of the larger reading that the smaller may lack
 _GROUPS, _OWN_GROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+_RUNNING = Path("/proc/loadavg")
 
 
 @dataclass(frozen=True)
 class Load:
-    """`average`: threads of all processes that ran or waited to, mean of the last minute; `cpus`: those that this
-    process may use."""
+    """`average`: threads of all processes that ran or waited to, mean of the last minute or of what was sampled;
+    `cpus`: those that this process may use."""
 
     average: float
     cpus: float
@@ -49,6 +51,17 @@ class Idleness:
 
 def load_now() -> Load:
     return Load(os.getloadavg()[0], available_cpus())
+
+
+def load_of_others(samples: int = 20, pause: float = 0.05) -> Load:
+    """As `load_now`, but of this second, while this process sleeps: what it computed itself just before is not in it."""
+    if not _RUNNING.is_file():
+        return load_now()
+    running = 0
+    for _ in range(samples):
+        time.sleep(pause)
+        running += int(_RUNNING.read_text().split()[3].partition("/")[0]) - 1  # this one runs to read it
+    return Load(running / samples, available_cpus())
 
 
 def available_cpus(groups: Path = _GROUPS, own_group: Path = _OWN_GROUP) -> float:
