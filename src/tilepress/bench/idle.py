@@ -54,7 +54,7 @@ def load_now() -> Load:
 
 
 def load_of_others(samples: int = 20, pause: float = 0.05) -> Load:
-    """As `load_now`, but of this second, while this process sleeps: what it computed itself just before is not in it."""
+    """As `load_now`, but of this second, in which this process sleeps: what it computed just before is not in it."""
     if not _RUNNING.is_file():
         return load_now()
     running = 0
