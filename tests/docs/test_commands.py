@@ -19,6 +19,7 @@ from tilepress.paper import find
 # Options in the place of those that a command has, so that it takes a second and not minutes.
 SMALLER = {
     "compress": {"--sequences": "2", "--length": "32"},
+    "allocate": {"--sequences": "2", "--length": "32"},
     "demo": {"--windows": "1"},
     "search": {"--sequences": "1", "--length": "32", "--windows": "1"},
     "generate": {"--tokens": "4"},

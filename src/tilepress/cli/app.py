@@ -39,6 +39,10 @@ COMMANDS = {
         "search:search",
         "Find the cheapest mantissas of Anda's activations that lose no more perplexity than the tolerance.",
     ),
+    "allocate": Entry(
+        "allocate:allocate",
+        "Choose a format and a density for each layer, so that a model within a budget of bytes loses least.",
+    ),
     "doctor": Entry(
         "doctor:doctor", "Show the processor, the kernels chosen for it, and the read bandwidth measured now."
     ),

@@ -36,7 +36,7 @@ from .precision import Evaluations, Judge, Precision, find_precision
 from .recipe import KEEP, Recipe, read_recipe
 from .reconstruct import RATE, reconstruct, trainable_vectors
 from .registration import TilepressConfig, attach, check_cache_of, pack_embedding, unpack_layers
-from .routing import routed_layers, sufficient
+from .routing import routed_layers, sufficient, without_statistics
 from .share import share_of
 from .smoothing import SEQUENCES, check_smoothing, smooth_block
 from .source_format import sample_layer, with_source_format
@@ -373,12 +373,7 @@ class Compression:
 
     def _plan(self, name: str, statistics: InputStatistics | None) -> WeightPlan:
         plan = self.recipe.plan_of_output(name) if name == self.output else self.recipe.plan(name)
-        return _blind(plan) if statistics is None and self.recipe.needs_calibration else plan
-
-
-def _blind(plan: WeightPlan) -> WeightPlan:
-    """For a layer that no calibration input reaches, an expert that is never chosen, say: what needs none."""
-    return replace(plan, prune="magnitude", quantize="rtn")
+        return without_statistics(plan) if statistics is None and self.recipe.needs_calibration else plan
 
 
 def untie(model: Any) -> None:

@@ -93,7 +93,7 @@ def compress_folder(
     windows = read_windows(recipe, load_tokenizer(folder, allowed)) if recipe.looks_at_text else None
     shards = open_checkpoint(folder)
     recipe = with_source_grid(recipe, name, shards, announce)
-    model, source = _model(folder, shards, allowed, announce)
+    model, source = open_model(folder, shards, allowed, announce)
     if recipe.weights.grid != "source":
         recipe = with_source_format(recipe, _sample(model, source), announce)
     elif source is not None and source.has_parts:
@@ -173,10 +173,10 @@ def _heal(
     storage.replace(model.state_dict())
 
 
-def _model(
+def open_model(
     folder: Path, shards: Shards, allowed: Allowed, announce: Announce
 ) -> tuple[nn.Module, StreamedModel | None]:
-    """The model without weights, to be streamed; whole, where its files are not laid out as it is."""
+    """The model in linear form, without weights, to be streamed; whole, where its files are not laid out as it is."""
     streamed = StreamedModel(folder, shards, allowed, announce)
     if streamed.complete:
         return streamed.model, streamed

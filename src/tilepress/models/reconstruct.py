@@ -54,8 +54,7 @@ def reconstruct(training: Training, run: Callable[[int], Run], targets: Tensor, 
 
 
 class Losses:
-    """Squared error of a block's outputs as a share of the target's power, each token by itself: the norms that come
-    next divide by it, and a few tokens have outputs a thousand times larger than the rest."""
+    """`relative_error` of a block's outputs, by the number of the window."""
 
     def __init__(self, runs: Callable[[int], Run], targets: Tensor) -> None:
         self._runs, self._targets = runs, targets
@@ -65,16 +64,21 @@ class Losses:
         run, target = self._runs(window), self._targets[window]
 
         def loss() -> Tensor:
-            output = run()
-            wanted = target.to(output.device)
-            power = wanted.square().sum(-1).clamp(min=torch.finfo(wanted.dtype).tiny)
-            return ((output - wanted).square().sum(-1) / power).mean()
+            return relative_error(run(), target)
 
         return loss
 
     @torch.no_grad()
     def mean(self, windows: list[int]) -> float:
         return sum(float(self.of(window)()) for window in windows) / len(windows)
+
+
+def relative_error(output: Tensor, target: Tensor) -> Tensor:
+    """Squared error of a block's output as a share of the target's power, each token by itself: the norms that come
+    next divide by it, and a few tokens have outputs a thousand times larger than the rest."""
+    wanted = target.to(output.device)
+    power = wanted.square().sum(-1).clamp(min=torch.finfo(wanted.dtype).tiny)
+    return ((output - wanted).square().sum(-1) / power).mean()
 
 
 def divided(windows: int) -> tuple[list[int], list[int]]:

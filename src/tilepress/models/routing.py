@@ -1,6 +1,7 @@
 """Layers that see only some of the tokens: those of a mixture's experts."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from torch import nn
 
@@ -40,3 +41,8 @@ def fewest_tokens(layer: nn.Linear, plan: WeightPlan) -> int:
     0.87 times with as many.
     """
     return layer.in_features if plan.needs_hessian else FEWEST
+
+
+def without_statistics(plan: WeightPlan) -> WeightPlan:
+    """For a layer that no calibration input reaches, an expert that is never chosen, say: what needs none."""
+    return replace(plan, prune="magnitude", quantize="rtn")

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .blocks import find_blocks, stage_state
 from .checkpoint_checks import NOTHING, Allowed, places, refuse_unused
 from .config_limits import build, check_described
 from .embedded import ModelUnavailableError
@@ -16,6 +17,7 @@ from .linear_form import Part, to_linear_form
 from .loading import Announce, read_config, say
 from .quantized import QuantizedShards, SourceWeight
 from .shards import Shards
+from .storage import Layer, MemoryStorage
 
 
 class StreamedModel:
@@ -113,6 +115,26 @@ class StreamedModel:
     def release(self, keys: Iterable[str]) -> None:
         for key in keys:
             _set(self.model, key, self.model.get_parameter_or_buffer(key).to("meta"))
+
+
+class StreamedStorage(MemoryStorage):
+    """For a model that is only read: its stages come from `source`, where there is one, and nothing is kept of them."""
+
+    def __init__(self, model: nn.Module, source: StreamedModel | None) -> None:
+        super().__init__()
+        self._model, self._source, self._blocks = model, source, list(find_blocks(model))
+
+    def fetch(self, stage: str) -> None:
+        if self._source is not None:
+            self._source.fetch(stage_state(self._model, stage, self._blocks))
+
+    def release(self, stage: str) -> None:
+        if self._source is not None:
+            self._source.release(stage_state(self._model, stage, self._blocks))
+
+    def finish(self, stage: str, layers: list[Layer]) -> None:
+        super().finish(stage, layers)
+        self.release(stage)
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
