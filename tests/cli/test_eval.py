@@ -3,7 +3,6 @@
 import json
 
 import pytest
-import torch
 from tests.cli import test_cli
 from tests.cli.test_cli import assert_refused
 from tests.evaluate.tiny import tiny_model, tiny_tokenizer, write_lm_eval_tasks
@@ -68,11 +67,21 @@ def test_perplexity(ours, call_for_records):
     assert figure("tokens", model="one", text="text") == 31 + 16 + 16
 
 
-def test_the_text_may_begin_with_its_token(ours, call_for_records):
+def test_windows_may_begin_with_the_token_for_that(ours, call_for_records):
     (model, _), tokens = ours
-    expected = perplexity(model, torch.cat([torch.tensor([0]), tokens]))
-    figure = call_for_records("eval", "one", "--data", "text", "--bos")
-    assert figure("perplexity") == pytest.approx(expected.perplexity.value, rel=1e-6)
+    expected = perplexity(model, tokens, Windowing(window=32, begin=0)).perplexity.value
+    figure = call_for_records("eval", "one", "--data", "text", "--window", 32, "--bos")
+    assert figure("perplexity") == pytest.approx(expected, rel=1e-6)
+
+
+def test_windows_begin_as_the_tokenizer_begins_a_text(ours, call_for_records):
+    (model, _), tokens = ours
+    model.save_pretrained("begins")
+    tiny_tokenizer(bos=True).save_pretrained("begins")
+    for options, begin in (((), 0), (("--no-bos",), None)):
+        expected = perplexity(model, tokens, Windowing(window=32, begin=begin)).perplexity.value
+        figure = call_for_records("eval", "begins", "--data", "text", "--window", 32, *options)
+        assert figure("perplexity") == pytest.approx(expected, rel=1e-6)
 
 
 def test_against_a_reference(ours, call_for_records):

@@ -20,13 +20,16 @@ CASES = [
     Windowing(window=16, stride=5, batch=4),
     Windowing(window=16, limit=2),
     Windowing(),
+    Windowing(window=16, begin=3),
+    Windowing(window=16, stride=5, batch=4, begin=3),
+    Windowing(begin=3),
 ]
 
 
 @pytest.mark.parametrize("windowing", CASES, ids=str)
 def test_windows_and_batches_give_what_single_tokens_give(any_model, tokens, windowing):
-    length = windowing.window or 128
-    windows = list(cut(len(tokens), length, windowing.stride or length))[: windowing.limit]
+    length = (windowing.window or 128) - (windowing.begin is not None)
+    windows = list(cut(len(tokens), length, windowing.stride or length, windowing.begin))[: windowing.limit]
     expected = torch.tensor(reference.losses(any_model, tokens.tolist(), windows), dtype=torch.float64)
     measured = perplexity(any_model, tokens, windowing)
     assert measured.tokens == len(expected)

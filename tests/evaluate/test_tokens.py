@@ -1,7 +1,7 @@
 import pytest
 
 from tests.evaluate.tiny import tiny_tokenizer
-from tilepress.evaluate import check_same_tokenizer, tokenize
+from tilepress.evaluate import beginning, check_same_tokenizer, tokenize
 
 TEXT = "A text, of\n\n two lines.\n"
 
@@ -11,14 +11,22 @@ def test_a_text_is_tokenised_whole_and_raw(adds_bos):
     tokenizer = tiny_tokenizer(bos=adds_bos)
     tokens = tokenize(tokenizer, TEXT)
     assert tokenizer.decode(tokens) == TEXT
-    assert tokenize(tokenizer, TEXT, bos=True).tolist() == [tokenizer.bos_token_id, *tokens.tolist()]
+
+
+@pytest.mark.parametrize("adds_bos", [False, True])
+def test_windows_begin_as_the_tokenizer_begins_a_text(adds_bos):
+    tokenizer = tiny_tokenizer(bos=adds_bos)
+    token = tokenizer.bos_token_id
+    assert (beginning(tokenizer), beginning(tokenizer, True)) == (token if adds_bos else None, token)
+    assert beginning(tokenizer, False) is None
 
 
 def test_a_beginning_that_the_tokenizer_has_not_is_refused():
     tokenizer = tiny_tokenizer()
     tokenizer.bos_token = None
     with pytest.raises(ValueError, match="no token for the beginning of a text; leave --bos out"):
-        tokenize(tokenizer, TEXT, bos=True)
+        beginning(tokenizer, True)
+    assert beginning(tokenizer) is None
 
 
 @pytest.mark.parametrize("text", ["", "a"])

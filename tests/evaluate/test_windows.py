@@ -26,6 +26,11 @@ def test_a_text_shorter_than_a_window_is_one_window():
     assert list(cut(3, 2048, 1)) == [Window(0, 3, 2)]
 
 
+def test_with_a_token_to_begin_with_every_token_counts():
+    assert list(cut(5, 2, 2, begin=7)) == [Window(0, 2, 2, 7), Window(2, 4, 2, 7), Window(4, 5, 1, 7)]
+    assert list(cut(4, 3, 1, begin=7)) == [Window(0, 3, 3, 7), Window(1, 4, 1, 7)]
+
+
 @given(count=st.integers(2, 60), length=st.integers(2, 20), data=st.data())
 def test_every_token_with_a_context_counts_once(count, length, data):
     stride = data.draw(st.integers(1, length))
@@ -49,6 +54,7 @@ def test_a_batch_has_windows_of_one_shape_and_the_order_stays(model, batch, stri
 
 def test_only_the_first_windows(model):
     assert plan(50, Windowing(window=8, limit=2), model) == [[Window(0, 8, 7)], [Window(8, 16, 7)]]
+    assert plan(50, Windowing(window=8, limit=1, begin=1), model) == [[Window(0, 7, 7, 1)]]
 
 
 def test_the_window_is_the_usual_one_or_what_the_model_takes(model, monkeypatch):

@@ -6,17 +6,26 @@ import pytest
 LLAMA = {"attn_norm": (32,), "ffn_norm": (32,), "ffn_gate": (64, 32), "ffn_up": (64, 32), "ffn_down": (32, 64)}
 LLAMA |= {f"attn_{name}": (32, 32) for name in ("q", "k", "v", "output")}
 EXPERTS = {name: shape for name, shape in LLAMA.items() if not name.startswith("ffn_") or name == "ffn_norm"}
-EXPERTS |= {"ffn_gate_inp": (4, 32), "ffn_gate_exps": (4, 16, 32), "ffn_up_exps": (4, 16, 32)}
-EXPERTS |= {"ffn_down_exps": (4, 32, 16), "attn_q_norm": (16,), "attn_k_norm": (16,)}
-OF_EXPERTS = {"expert_count": 4, "expert_used_count": 2, "expert_feed_forward_length": 16, "attention.key_length": 16}
+WIDTH = 768  # of experts, which transformers does not read from a file: its own default
+EXPERTS |= {"ffn_gate_inp": (4, 32), "ffn_gate_exps": (4, WIDTH, 32), "ffn_up_exps": (4, WIDTH, 32)}
+EXPERTS |= {"ffn_down_exps": (4, 32, WIDTH), "attn_q_norm": (16,), "attn_k_norm": (16,)}
+OF_EXPERTS = {
+    "expert_count": 4,
+    "expert_used_count": 2,
+    "expert_feed_forward_length": WIDTH,
+    "attention.key_length": 16,
+}
 BLOCKS = {"llama": (LLAMA, {}), "qwen3moe": (EXPERTS, OF_EXPERTS)}
 
 
-def write_gguf(path, architecture="llama", *, blocks=1, stated=None, tied=False, rename=lambda name: name, **options):
+def write_gguf(
+    path, architecture="llama", *, blocks=1, stated=None, tied=False, rename=lambda name: name, types=None, **options
+):
     """A tiny model in GGUF's names and order; returns its weights by name.
 
     stated: the number of blocks in the metadata, if another. tied: without an output layer. rename: name in the file of
-    each tensor, None to leave it out; options: of GGUFWriter.
+    each tensor, None to leave it out; types: name without its block → type of GGML, F32 for the others; options: of
+    GGUFWriter.
     """
     gguf = pytest.importorskip("gguf")
     writer = gguf.GGUFWriter(path, architecture, **options)
@@ -39,7 +48,14 @@ def write_gguf(path, architecture="llama", *, blocks=1, stated=None, tied=False,
     weights = {name: numbers.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
     for name, weight in weights.items():
         if (called := rename(f"{name}.weight")) is not None:
-            writer.add_tensor(called, weight)
+            add_tensor(writer, called, weight, (types or {}).get(name.split(".")[-1], "F32"))
     for step in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file, writer.close):
         step()
     return weights
+
+
+def add_tensor(writer, name, weight, type):
+    from gguf import GGMLQuantizationType, quants
+
+    kind = GGMLQuantizationType[type]
+    writer.add_tensor(name, quants.quantize(weight, kind), raw_dtype=kind)

@@ -2,13 +2,15 @@
 
 import pytest
 import torch
+from tokenizers.processors import TemplateProcessing
 from transformers import Gemma3nForCausalLM, Gemma3nTextConfig, Gemma4ForCausalLM, Gemma4TextConfig
 
 from tests.models import tiny
-from tilepress.models import compress as compressing
-from tilepress.models import compress_model
+from tilepress.models import compress_model, read_recipe
+from tilepress.models import layer as layers
 from tilepress.models.blocks import find_blocks
 from tilepress.models.calibration import CalibrationError, find_chain, first_inputs, token_windows
+from tilepress.models.compress import read_windows
 from tilepress.models.layer_inputs import statistics_of
 
 LAYERS = ["sliding_attention", "full_attention"] * 2
@@ -56,6 +58,21 @@ def test_windows_are_of_the_text_and_chosen_by_the_seed():
     assert torch.equal(token_windows(tokens, 1, 100, seed=0)[0], tokens)
     with pytest.raises(CalibrationError, match=r"has 100 tokens, fewer than calibration.length 101"):
         token_windows(tokens, 8, 101, seed=0)
+    begun = token_windows(tokens, 8, 10, seed=0, begin=7)
+    assert torch.equal(begun[:, 1:], windows[:, :-1]) and bool((begun[:, 0] == 7).all())
+
+
+@pytest.mark.parametrize("adds_bos", [False, True])
+def test_windows_begin_as_the_tokenizer_begins_a_text(adds_bos):
+    tokenizer = tiny.tokenizer()
+    if adds_bos:
+        template = TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", tokenizer.bos_token_id)])
+        tokenizer.backend_tokenizer.post_processor = template
+    recipe = read_recipe({"calibration": {"sequences": 4, "length": 16}})
+    windows = read_windows(recipe, tokenizer, tiny.text())
+    assert windows.shape == (4, 16)
+    assert bool((windows[:, 0] == tokenizer.bos_token_id).all()) is adds_bos
+    assert not bool((windows[:, 1:] == tokenizer.bos_token_id).any())
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -111,7 +128,7 @@ def test_a_model_with_token_embeddings_for_each_block_is_compressed(family):
             model(window[None])
         handle.remove()
     expected = torch.cat(inputs).square().mean(0).sqrt()
-    norms, real = [], compressing.compress_weight
+    norms, real = [], layers.compress_weight
     name = f"model.layers.{len(LAYERS) - 1}.per_layer_projection"
 
     def spy(weight, plan, statistics):
@@ -120,7 +137,7 @@ def test_a_model_with_token_embeddings_for_each_block_is_compressed(family):
         return real(weight, plan, statistics)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compressing, "compress_weight", spy)
+        patch.setattr(layers, "compress_weight", spy)
         compress_model(model, {"weights": {"format": "bf16", "density": 0.99, "prune": "wanda"}}, windows=tokens)
     assert name in model.config.quantization_config.layers
     assert (norms[0] - expected).norm() <= 0.2 * expected.norm()  # earlier blocks lost 1 % of their weights

@@ -61,7 +61,7 @@ def test_layers_hold_what_part_by_part_compression_gives():
 
 def test_blocks_are_calibrated_by_the_compressed_blocks_before_them(monkeypatch):
     """Against the slow way: each block's inputs taken from the whole model, whose earlier blocks are packed."""
-    from tilepress.models import compress as module
+    from tilepress.models import layer as module
 
     seen = {}
     real = module.compress_weight

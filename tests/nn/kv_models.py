@@ -5,6 +5,7 @@ import transformers as hf
 from tests.models.tiny import GATED
 
 SIZES = {**GATED, "head_dim": 32, "max_position_embeddings": 512, "num_hidden_layers": 2, "initializer_range": 0.1}
+ALTERNATING = ["sliding_attention", "full_attention"]
 
 FAMILIES = {
     "llama": lambda: hf.LlamaForCausalLM(hf.LlamaConfig(**SIZES)),
@@ -17,6 +18,9 @@ FAMILIES = {
     "qk-norm": lambda: hf.Qwen3ForCausalLM(hf.Qwen3Config(**SIZES)),
     "soft-capped": lambda: hf.Gemma2ForCausalLM(
         hf.Gemma2Config(**SIZES, attn_logit_softcapping=1.5, query_pre_attn_scalar=16, sliding_window=20)
+    ),
+    "gemma3": lambda: hf.Gemma3ForCausalLM(
+        hf.Gemma3TextConfig(**SIZES | {"head_dim": 256}, sliding_window=20, layer_types=ALTERNATING)
     ),
     "sinks": lambda: hf.GptOssForCausalLM(
         hf.GptOssConfig(**SIZES, num_local_experts=2, num_experts_per_tok=2, sliding_window=20)

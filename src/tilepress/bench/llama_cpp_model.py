@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .._files import replacing
-from ..models.gguf.convert import gguf_folder
+from ..models.gguf.folder import gguf_folder
 from ..models.loading import say
 from .peers import LlamaCppPeer
 from .shapes import Shape
@@ -35,7 +35,7 @@ def refusal() -> str | None:
 
 
 def requantized(path: Path, kind: str) -> Path:
-    """The GGUF file `path` with its weights in Q4_0 or Q8_0, made on first use and kept where its float32 copy is."""
+    """The GGUF file `path` with its weights in Q4_0 or Q8_0, made on first use, in that file's folder in the cache."""
     made = gguf_folder(path, say) / f"{kind}.gguf"
     if not made.exists():
         with replacing(made) as beside:

@@ -15,11 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from ..formats.kv import parse_kv
-from ..models import ModelUnavailableError, embedded_model_path, load_model, model_folder
+from ..models import ModelUnavailableError, load_model, model_folder
 from ..models.blocks import linear_layers
 from ..models.checkpoint_checks import NOTHING, Allowed
+from ..models.embedded import named_model_path
 from ..models.linear_form import replace_layer
-from ..models.loading import EMBEDDED, is_compressed, read_config
+from ..models.loading import is_compressed, read_config
+from ..models.named import NAMED
 from ..nn.model_kv_cache import set_default_cache
 from ..records import Labels
 from . import llama_cpp_model
@@ -175,12 +177,12 @@ def _caches(base: str, model: Any, allowed: Allowed) -> Entered:
 
 
 def _llama_cpp_refusal(base: str) -> str | None:
-    is_gguf = base == EMBEDDED or Path(base).is_file()
+    is_gguf = base in NAMED or Path(base).is_file()
     return llama_cpp_model.refusal() if is_gguf else f"llama.cpp reads GGUF files, and {base} is none"
 
 
 def _gguf(base: str) -> Path:
-    return embedded_model_path() if base == EMBEDDED else Path(base)
+    return named_model_path(base) if base in NAMED else Path(base)
 
 
 def _llama_cpp(base: str) -> Entered:

@@ -109,14 +109,12 @@ def _compressed(model: str, base: "LoadedModel", folder: Path, quiet: bool, allo
 def _quality(
     base: "LoadedModel", loaded: "Mapping[str, LoadedModel]", text: str, windows: int, quiet: bool
 ) -> "dict[str, Divergence]":
-    from ..evaluate import Windowing, divergence, tokenize
+    from ..evaluate import Windowing, beginning, divergence, tokenize
 
-    tokens = tokenize(base.tokenizer, text)
+    tokens, windowing = tokenize(base.tokenizer, text), Windowing(limit=windows, begin=beginning(base.tokenizer))
     with progress(quiet) as bar:
         return {
-            variant: divergence(
-                one.model, base.model, tokens, Windowing(limit=windows), partial(bar.track, description=variant)
-            )
+            variant: divergence(one.model, base.model, tokens, windowing, partial(bar.track, description=variant))
             for variant, one in loaded.items()
         }
 
@@ -150,8 +148,9 @@ def _writer(loaded: "LoadedModel", threads: int) -> "Writer":
 
 def _source_bytes(model: str) -> int:
     from ..models import model_folder
+    from ..models.gguf.tensors import open_weights
 
-    return _weight_bytes(model_folder(model))
+    return open_weights(model_folder(model)).nbytes()
 
 
 def _weight_bytes(folder: Path) -> int:

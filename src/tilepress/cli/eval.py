@@ -68,14 +68,18 @@ def evaluate(
     ] = None,
     smoothing: Annotated[str | None, typer.Option(help="Of keys in a bfp cache: none or online.")] = None,
     device: Annotated[str, typer.Option(help="cpu, or cuda, where packed layers are unpacked.")] = "cpu",
-    bos: Annotated[bool, typer.Option("--bos", help="Begin the text with the tokenizer's token for that.")] = False,
+    bos: Annotated[
+        bool | None,
+        typer.Option(help="Begin each window with the tokenizer's token for that, or not; else as it has it."),
+    ] = None,
     trust_remote_code: TrustRemoteCode = False,
     text_only: TextOnly = False,
     json: Json = False,
 ) -> None:
     """Measure a model: perplexity on a text, divergence from a reference model, accuracy on tasks.
 
-    The text is tokenised whole, as it is, and cut into windows; the last one may be shorter. Errors are standard errors
+    The text is tokenised whole, as it is, and cut into windows; the last one may be shorter. Where the tokenizer
+    puts a token before each text, as Gemma's and Llama 3's do, each window begins with it. Errors are standard errors
     of the mean over tokens or items. With --against: KL divergence from the reference's predictions, how often both
     hold the same token most likely, and differences of accuracy, whose errors are of token by token and item by item.
     Tasks are measured alone unless --data or --against asks for the text too; those
@@ -85,7 +89,7 @@ def evaluate(
 
     Example: tilepress eval smollm2-135m --data wikitext2 --windows 4
     """
-    from ..evaluate import Windowing, read_task
+    from ..evaluate import Windowing, beginning, read_task
     from ..models import load_model
     from ..models.study_model import on_device, round_cache
     from ..models.texts import evaluation_text
@@ -106,8 +110,8 @@ def evaluate(
     recorder = Recorder(model=model, **{name: format for name, format in rounded.items() if format})
     reference = on_device(load(against), device) if against else None
     if text:
-        windowing = Windowing(window, stride, windows, batch or 1)
-        figures = _text_figures(loaded, reference, text[1], windowing, bos, json)
+        windowing = Windowing(window, stride, windows, batch or 1, beginning(loaded.tokenizer, bos))
+        figures = _text_figures(loaded, reference, text[1], windowing, json)
         _show(recorder, f"{model} on {text[0]}", figures, json, text=text[0])
     if task:
         figures = _task_figures(loaded, reference, questions, batch or 8, json)
@@ -120,11 +124,11 @@ def evaluate(
 
 
 def _text_figures(
-    loaded: "LoadedModel", reference: "LoadedModel | None", text: str, windowing: "Windowing", bos: bool, quiet: bool
+    loaded: "LoadedModel", reference: "LoadedModel | None", text: str, windowing: "Windowing", quiet: bool
 ) -> list[Figure]:
     from ..evaluate import check_same_tokenizer, divergence, perplexity, tokenize
 
-    tokens = tokenize(loaded.tokenizer, text, bos=bos)
+    tokens = tokenize(loaded.tokenizer, text)
     if reference is not None:
         check_same_tokenizer(loaded.tokenizer, reference.tokenizer, text)
     with progress(quiet) as bar:

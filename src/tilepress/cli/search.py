@@ -185,7 +185,7 @@ def _texts(names: Sequence[str] | None) -> dict[str, str]:
 
 
 def _costs(subject: "StudyModel", text: str, precision: "Precision", windows: int, bar: "Bar") -> "list[Cost]":
-    from ..evaluate import Windowing, tokenize
+    from ..evaluate import Windowing, beginning, tokenize
     from ..evaluate.precision import BASELINES, Scheme, compare_schemes
 
     task = bar.add_task("checking", total=(1 + len(BASELINES)) * windows)
@@ -197,7 +197,7 @@ def _costs(subject: "StudyModel", text: str, precision: "Precision", windows: in
 
     schemes = [*BASELINES, Scheme(f"Anda {100 * precision.result.tolerance:g} %", precision.format)]
     tokens = tokenize(subject.tokenizer, text)
-    windowing = Windowing(limit=windows)
+    windowing = Windowing(limit=windows, begin=beginning(subject.tokenizer))
     return list(compare_schemes(subject.model, subject.types, subject.products, tokens, schemes, windowing, track))
 
 

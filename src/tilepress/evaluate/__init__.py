@@ -3,6 +3,7 @@
 Every figure comes from the model's own forward with its own cache: what is timed is what is evaluated.
 """
 
+from ..models.beginning import beginning
 from .accuracy import Accuracy, AccuracyDifference, accuracy
 from .divergence import Divergence, divergence
 from .estimate import Estimate
@@ -22,6 +23,7 @@ __all__ = [
     "Score",
     "Windowing",
     "accuracy",
+    "beginning",
     "check_same_tokenizer",
     "divergence",
     "lm_eval_model",

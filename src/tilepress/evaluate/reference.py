@@ -23,10 +23,15 @@ def next_logits(model: PreTrainedModel, context: Sequence[int]) -> Tensor:
 def contexts(tokens: Sequence[int], windows: Iterable[Window]) -> list[tuple[Sequence[int], int]]:
     """(tokens before it in its window, the token) for each one that counts."""
     return [
-        (tokens[window.start : position], tokens[position])
+        ([*before(window), *tokens[window.start : position]], tokens[position])
         for window in windows
         for position in range(window.stop - window.scored, window.stop)
     ]
+
+
+def before(window: Window) -> list[int]:
+    """What the window has before its part of the text."""
+    return [] if window.begin is None else [window.begin]
 
 
 def losses(model: PreTrainedModel, tokens: Sequence[int], windows: Iterable[Window]) -> list[float]:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from ..models.beginning import begun
 from .windows import Window
 
 # Logits of a window are large (2048 × 49152 in float32: 400 MB), so nothing of their size is made beside them.
@@ -48,7 +49,7 @@ def position_chunks(logits: Tensor) -> Iterator[slice]:
 
 def stack(tokens: Tensor, windows: Sequence[Window]) -> tuple[Tensor, Tensor]:
     """(tokens of each window [batch, length], those of them that count [batch, scored])."""
-    rows = torch.stack([tokens[window.start : window.stop] for window in windows])
+    rows = begun(torch.stack([tokens[window.start : window.stop] for window in windows]), windows[0].begin)
     return rows, rows[:, -windows[0].scored :]
 
 

@@ -5,14 +5,11 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 
-def tokenize(tokenizer: PreTrainedTokenizerBase, text: str, *, bos: bool = False) -> Tensor:
-    """The tokens of `text`, int64 [count], cut nowhere; the tokenizer's special token for a beginning only if `bos`."""
+def tokenize(tokenizer: PreTrainedTokenizerBase, text: str) -> Tensor:
+    """The tokens of `text`, int64 [count], cut nowhere, without special ones: see `beginning` for what windows begin
+    with."""
     # verbose: a text is longer than the model's context, and that is no cause for a warning here.
     ids: list[int] = tokenizer(text, add_special_tokens=False, verbose=False).input_ids
-    if bos:
-        if tokenizer.bos_token_id is None:
-            raise ValueError("this model's tokenizer has no token for the beginning of a text; leave --bos out")
-        ids = [int(tokenizer.bos_token_id), *ids]
     if len(ids) < 2:
         raise ValueError(f"the text has {len(ids)} token(s), and at least 2 are needed to predict one from another")
     return torch.tensor(ids)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from ..compression.threads import in_order
+from .beginning import begun
 
 GROUP = 8  # windows whose calls are looked up before any of them is computed
 
@@ -148,15 +149,17 @@ class Chain:
         return hidden if self.tail is None else (hidden, *self.tail)
 
 
-def token_windows(tokens: Tensor, sequences: int, length: int, seed: int) -> Tensor:
-    """[sequences, length] of `tokens` [count]: windows that begin anywhere, chosen by the seed."""
+def token_windows(tokens: Tensor, sequences: int, length: int, seed: int, begin: int | None = None) -> Tensor:
+    """[sequences, length] of `tokens` [count]: windows that begin anywhere, chosen by the seed, after the token `begin`
+    if there is one."""
     if len(tokens) < length:
         raise CalibrationError(
             f"the calibration text has {len(tokens)} tokens, fewer than calibration.length {length}: "
             "give a longer text or a smaller length"
         )
     starts = torch.randint(len(tokens) - length + 1, (sequences,), generator=torch.Generator().manual_seed(seed))
-    return torch.stack([tokens[start : start + length] for start in starts.tolist()])
+    rest = length - (begin is not None)
+    return begun(torch.stack([tokens[start : start + rest] for start in starts.tolist()]), begin)
 
 
 def find_chain(model: nn.Module, blocks: Sequence[nn.Module], windows: Tensor) -> Chain:

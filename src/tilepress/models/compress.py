@@ -21,6 +21,7 @@ from ..compression.weight import decompress_weight, measured
 from ..formats.kv import parse_kv
 from ..nn import PackedLinear
 from ..nn.emulation import round_inputs, roundings
+from .beginning import beginning
 from .blocks import REST, find_blocks, input_embedding, is_tied, linear_layers, output_layer
 from .calibration import in_float32, run_around, token_windows
 from .checksums import SUMS
@@ -107,7 +108,8 @@ def read_windows(recipe: Recipe, tokenizer: Any, text: str | None = None) -> Ten
     calibration = recipe.calibration
     text = calibration_text(calibration.text)[1] if text is None else text
     tokens = torch.tensor(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
-    return token_windows(tokens, calibration.sequences, calibration.length, calibration.seed)
+    begin = beginning(tokenizer)
+    return token_windows(tokens, calibration.sequences, calibration.length, calibration.seed, begin)
 
 
 def choose_mantissas(

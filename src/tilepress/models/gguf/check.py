@@ -8,7 +8,7 @@ before anything is unpacked, and what transformers reports is looked at afterwar
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,27 +28,33 @@ AGAIN = "fetch the file again, or convert the original model again"
 @dataclass(frozen=True)
 class Needed:
     """What transformers makes of a file with certain metadata. `parameters`: names in the model. `sources`: name of a
-    tensor in the file → the parameter it becomes, or a part of which."""
+    tensor in the file → the parameter it becomes, or a part of which. `processor`: transformers' own, which changes
+    tensors; `mapping`: what it asks for names."""
 
     parameters: frozenset[str]
     sources: Mapping[str, str]
+    processor: Any = None
+    mapping: Mapping[str, str] = field(default_factory=dict)
 
 
-def check_gguf(name: str, source: Path, announce: Callable[[str], None]) -> None:
-    """ModelUnavailableError if the file `source`, `name` to the user, lacks a tensor or has one too many."""
+def check_gguf(name: str, source: Path, announce: Callable[[str], None]) -> Any | None:
+    """ModelUnavailableError if the file `source`, `name` to the user, lacks a tensor or has one too many. The model
+    without its numbers, where those can be read from the file one by one; else None."""
     from transformers.integrations.gguf.reader import read_gguf_metadata
 
     metadata, tensors = read_gguf_metadata(str(source))
     if len(set(tensors)) < len(tensors):
         raise ModelUnavailableError(f"{name} has two tensors of one name: {AGAIN}")
     check_blocks(name, tensors, metadata)
-    check_size(name, source)
-    needed = needed_tensors(source, metadata["general.architecture"])
+    config, model = described_by(source)
+    check_size(name, source, model)
+    needed = needed_tensors(config, model, metadata["general.architecture"])
     if needed is not None:
         check_tensors(name, tensors, needed)
     unused = [tensor for tensor in tensors if UNUSED.fullmatch(tensor)]
     if unused:
         announce(f"{name}: transformers does not read {unused[0]}; very long texts may come out differently")
+    return None if needed is None else model
 
 
 def check_loaded(name: str, report: Mapping[str, Any]) -> None:
@@ -70,10 +76,10 @@ def check_blocks(name: str, tensors: Collection[str], metadata: Mapping[str, Any
         raise ModelUnavailableError(f"{name} has {len(blocks)} blocks, and its metadata says {count}: {AGAIN}")
 
 
-def check_size(name: str, source: Path) -> None:
+def check_size(name: str, source: Path, model: Any) -> None:
     """The metadata must not describe more weights than the file can hold: transformers fills all of them with random
     numbers before it finds out."""
-    weights = sum(parameter.numel() for parameter in _described(source)[1].parameters())
+    weights = sum(parameter.numel() for parameter in model.parameters())
     if weights > source.stat().st_size * MOST_PER_BYTE + MISSING:
         raise ModelUnavailableError(
             f"the metadata of {name} describe {weights / 1e6:.1f} million weights, more than a file of its size holds: "
@@ -91,24 +97,25 @@ def check_tensors(name: str, tensors: Collection[str], needed: Needed) -> None:
     _refuse(name, missing, unexpected)
 
 
-def needed_tensors(source: Path, architecture: str) -> Needed | None:
-    """None for the architectures whose reader in transformers reports by itself what is missing or left over."""
+def needed_tensors(config: Any, model: Any, architecture: str) -> Needed | None:
+    """What `model`, of `config`, takes from a file; None for the architectures that transformers converts by rules, and
+    then reports by itself what is missing or left over."""
     from transformers.integrations.gguf.utils import is_gguf_arch_supported
     from transformers.modeling_gguf_pytorch_utils import TENSOR_PROCESSORS, TensorProcessor, get_gguf_hf_weights_map
 
     if is_gguf_arch_supported(architecture):
         return None
-    config, model = _described(source)
     make_processor: Any = TENSOR_PROCESSORS.get(architecture, TensorProcessor)
     processor = make_processor(config=config.to_dict())
     parameters = _parameters(model)
     sources = get_gguf_hf_weights_map(_Whole(model), processor)
     if not parameters <= set(sources.values()):
         sources = get_gguf_hf_weights_map(model, processor)
-    return Needed(parameters, {_in_file(tensor): parameter for tensor, parameter in sources.items()})
+    in_file = {_in_file(tensor): parameter for tensor, parameter in sources.items()}
+    return Needed(parameters, in_file, processor, sources)
 
 
-def _described(source: Path) -> tuple[Any, Any]:
+def described_by(source: Path) -> tuple[Any, Any]:
     """The config that the metadata make, and the model without memory for its numbers."""
     from transformers import AutoConfig, AutoModelForCausalLM
 

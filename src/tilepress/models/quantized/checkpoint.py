@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..._bounded import MB, UnreadableError, read_bounded_text
 from ..embedded import ModelUnavailableError
+from ..gguf.tensors import open_weights
 from ..shards import Shards
 from .awq import read_awq
 from .bitsandbytes import read_bitsandbytes
@@ -37,7 +38,7 @@ BESIDE = {"quantize_config.json": "gptq", "quant_config.json": "awq"}
 def open_checkpoint(folder: Path) -> Shards:
     """The folder's weights; `QuantizedShards` where another tool has quantised them by a scheme of READERS."""
     method, config = stated_method(folder)
-    return QuantizedShards(folder, method, config) if method in METHODS else Shards(folder)
+    return QuantizedShards(folder, method, config) if method in METHODS else open_weights(folder)
 
 
 def is_readable(folder: Path) -> bool:

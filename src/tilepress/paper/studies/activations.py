@@ -8,7 +8,7 @@ from functools import lru_cache, partial
 from transformers.utils import logging
 
 from ...compression.search import LIMIT, Found, relative_loss, search
-from ...evaluate import Windowing, tokenize
+from ...evaluate import Windowing, beginning, tokenize
 from ...evaluate.precision import BASELINES, FP16, Cost, Scheme, compare_schemes
 from ...formats import Anda
 from ...models import ModelUnavailableError, read_recipe
@@ -50,7 +50,8 @@ class ActivationStudy:
     def costs(self, schemes: Iterable[Scheme], track: Track, what: str) -> list[Cost]:
         subject, sizes = self.subject, self.sizes
         tokens = tokenize(subject.tokenizer, self.checked)
-        windowing = Windowing(window=sizes.tokens, limit=sizes.windows, batch=sizes.batch)
+        begin = beginning(subject.tokenizer)
+        windowing = Windowing(window=sizes.tokens, limit=sizes.windows, batch=sizes.batch, begin=begin)
         compare = partial(compare_schemes, subject.model, subject.types, subject.products, tokens)
         # One scheme after another: the first is what the rest are compared with.
         costs: list[Cost] = []
@@ -119,5 +120,5 @@ def _subject(model: str, weights: str, quantize: str, device: str) -> StudyModel
 def _judge(study: ActivationStudy) -> Judge:
     subject, sizes = study.subject, study.sizes
     tokens = tokenize(subject.tokenizer, study.searched)
-    windows = token_windows(tokens, sizes.sequences, sizes.length, seed=0)
+    windows = token_windows(tokens, sizes.sequences, sizes.length, seed=0, begin=beginning(subject.tokenizer))
     return Judge(subject.model, subject.types, windows, 64, Evaluations(), sizes.batch)

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 from transformers.utils import logging
 
-from ...evaluate import Accuracy, Divergence, Estimate, Question, Windowing, accuracy, read_task, tokenize
+from ...evaluate import Accuracy, Divergence, Estimate, Question, Windowing, accuracy, beginning, read_task, tokenize
 from ...evaluate.kv_studies import Cache, Setting, judge
 from ...evaluate.retrieval import retrieval
 from ...formats.kv import is_folded, parse_kv
@@ -49,7 +49,7 @@ class KvStudy:
         """Each setting against halves in the cache and activations as they are, in windows of `tokens`."""
         sizes = self.sizes
         smoothed = {one: self.smoothed(one, track) for one in settings if is_folded(one.smoothing)}
-        windowing = Windowing(window=tokens or sizes.tokens, limit=sizes.windows, batch=sizes.batch)
+        windowing = Windowing(tokens or sizes.tokens, limit=sizes.windows, batch=sizes.batch, begin=self.begin)
         track_settings = partial(_under, track, what)
         judged = judge(self.subject.model, self.tokens, settings, windowing, track_settings, smoothed=smoothed)
         return [judged[setting] for setting in settings]
@@ -72,11 +72,16 @@ class KvStudy:
     def tokens(self) -> Tensor:
         return tokenize(self.subject.tokenizer, self.checked)
 
+    @property
+    def begin(self) -> int | None:
+        """The token that windows begin with."""
+        return beginning(self.subject.tokenizer)
+
     @cached_property
     def calibration(self) -> Tensor:
         """[sequences, length] of tokens."""
         tokens = tokenize(self.subject.tokenizer, self.learned)
-        return token_windows(tokens, self.sizes.sequences, self.sizes.length, seed=0)
+        return token_windows(tokens, self.sizes.sequences, self.sizes.length, seed=0, begin=self.begin)
 
     def smoothed(self, setting: Setting, track: Track) -> Any:
         """The model with scales for that cache folded into its weights; learned once for each format."""

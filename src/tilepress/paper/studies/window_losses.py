@@ -40,7 +40,7 @@ def window_losses(study: KvStudy, formats: Formats, track: Track) -> list[float]
     model, sizes = study.subject.model, study.sizes
     if is_folded(formats.smoothing):
         model = study.smoothed(Cache(formats.kv, formats.smoothing), track)
-    windows = plan(len(study.tokens), Windowing(window=sizes.tokens, limit=sizes.windows), model)
+    windows = plan(len(study.tokens), Windowing(window=sizes.tokens, limit=sizes.windows, begin=study.begin), model)
     with _rounded(model, formats):
         losses = [batch_losses(model, study.tokens, one) for one in track(windows, str(formats))]
     return [float(one.double().mean()) for one in losses]

@@ -1,4 +1,4 @@
-"""GGUF files: `tilepress.models.model_folder` of one, which converts it."""
+"""GGUF files: `tilepress.models.model_folder` of one, and all the weights in it."""
 
 import os
 import shutil
@@ -11,6 +11,7 @@ from tests.models.gguf_files import write_gguf
 from transformers.utils import logging
 
 from tilepress.models import ModelUnavailableError, model_folder
+from tilepress.models.gguf.tensors import open_weights
 
 NAME = "toy.gguf"
 KEYS = (b"block_count", b"head_count", b"vocab_size", b"embedding_length", b"ggml.tokens", b"merges", b"_eps")
@@ -41,7 +42,9 @@ class Reader:
 
     def read(self, folder: Path) -> None:
         shutil.rmtree(self.cache, ignore_errors=True)
-        model_folder(str(folder / NAME), announce=lambda _: None)
+        shards = open_weights(model_folder(str(folder / NAME), announce=lambda _: None))
+        for name in shards:
+            shards[name]
 
 
 def _near(head: bytes, name: bytes, random: Random) -> bytes:

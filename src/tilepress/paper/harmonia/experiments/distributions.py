@@ -41,7 +41,7 @@ def figure7(
 
     study = kv_study(subject, text)
     (attention,) = [
-        mean_attention(study.subject.model, token_windows(study.tokens, sentences, length, seed=0))
+        mean_attention(study.subject.model, token_windows(study.tokens, sentences, length, 0, study.begin))
         for _ in track([0], "attention")
     ]
     shares = attended(attention, few)
@@ -122,7 +122,7 @@ def _smoothed_keys(study: "KvStudy", format: str, smoothing: str, track: Track) 
 def _windows(study: "KvStudy") -> "Tensor":
     from ....models.calibration import token_windows
 
-    return token_windows(study.tokens, study.sizes.windows, study.sizes.tokens, seed=0)
+    return token_windows(study.tokens, study.sizes.windows, study.sizes.tokens, 0, study.begin)
 
 
 DISTRIBUTIONS = (

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from ....bench.model import Entrant, Settings, TransformersWriter
-from ....evaluate import Estimate, Windowing, accuracy, perplexity, read_task, tokenize
+from ....evaluate import Estimate, Windowing, accuracy, beginning, perplexity, read_task, tokenize
 from ....models import compress_model
 from ....models.texts import TextUnavailableError, read_text
 from ....nn import decode_natively
@@ -23,7 +23,10 @@ class PrunedModels:
 
     def judge(self, level: int, text: str, task: str, items: int, checked: Checked) -> tuple[Estimate, Estimate]:
         """Perplexity, and accuracy on the first `items` of a task."""
-        model, windowing = self.models[level], Windowing(window=checked.tokens, limit=checked.windows)
+        model, windowing = (
+            self.models[level],
+            Windowing(window=checked.tokens, limit=checked.windows, begin=beginning(self.tokenizer)),
+        )
         try:
             quality = perplexity(model, tokenize(self.tokenizer, read_text(text)), windowing)
             return quality.perplexity, accuracy(model, self.tokenizer, read_task(task)[:items]).plain
