@@ -30,6 +30,15 @@ def test_the_load_is_that_of_the_last_minute(monkeypatch):
     assert load_now() == Load(3.5, 4.0)
 
 
+def test_the_load_of_others_leaves_this_process_out(monkeypatch, tmp_path):
+    (tmp_path / "loadavg").write_text("9.00 5.00 3.00 4/321 777\n")
+    monkeypatch.setattr(idle, "_RUNNING", tmp_path / "loadavg")
+    assert idle.load_of_others(samples=2, pause=0).average == 3
+    monkeypatch.setattr(idle, "_RUNNING", tmp_path / "none")
+    monkeypatch.setattr(os, "getloadavg", lambda: (3.5, 2.0, 1.0))
+    assert idle.load_of_others().average == 3.5
+
+
 @pytest.fixture
 def groups(tmp_path):
     """Control groups with these files, and this process in the group of that name."""

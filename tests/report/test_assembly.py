@@ -133,10 +133,13 @@ def test_a_demonstration_before_and_after():
     (cards,) = blocks(samples.demonstrated(), "summary")
     figures = {card.label: (card.figure, card.detail) for card in cards.cards}
     assert list(figures)[:3] == ["Perplexity", "Size", "Decoding"]
-    assert figures["Decoding"] == ("110 token/s", "int4; 17.5 before, base")
-    assert figures["Perplexity"][0] == "16.5" and figures["Size"] == ("170 MB", "int4; 540 MB before, base")
-    assert block(samples.demonstrated(), "speed", Plot).traces[0]["x"] == [17.5, 110.0]
-    assert block(samples.demonstrated(), "quality", Table, "The demonstration").rows[1][1:3] == [1.7e8, 16.5]
+    assert figures["Decoding"] == ("110 token/s", "int4; base 17.5, llama.cpp 80")
+    assert figures["Perplexity"] == ("1.016 ×", "int4; 15.5, base 15.25")
+    assert figures["Size"] == ("170.0 MB", "int4; 540.0 MB before, base")
+    assert block(samples.demonstrated(), "speed", Plot).traces[0]["x"] == [110.0, 17.5, 80.0]
+    assert block(samples.demonstrated(), "quality", Table, "The demonstration").rows[0][1:3] == [1.7e8, 15.5]
+    texts = block(samples.demonstrated(), "quality", Table, "What they write")
+    assert texts.rows == [["int4", "int4 says <this>"], ["base", "base says <this>"]] and not texts.closed
 
 
 def test_a_front_of_formats_and_machines():

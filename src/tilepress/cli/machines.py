@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .busy import warn_if_busy
-from .output import progress
+from .output import Recorder, progress
 
 if TYPE_CHECKING:
     from ..bench.idle import Idleness
@@ -75,3 +75,12 @@ def measured_machine(threads: int | None, bandwidth: float) -> "Machine":
     count = threads or torch.get_num_threads()
     measured = (bandwidth, count, measure_frequency(), cores_are_shared(count))
     return machine_here(machine(), kernels.cpu_features(), *measured)
+
+
+def record_rates(recorder: Recorder, machine: "Machine") -> None:
+    """What a report's explorer takes a measured machine for, beside its bandwidth."""
+    recorder.add("cpu_cores", machine.cores, "cores")
+    recorder.add("cpu_frequency", machine.frequency / 1e9, "GHz")
+    recorder.add("vector_rate", machine.vector_rate / 1e9, "Goperation/s", "model")
+    recorder.add("matrix_rate", machine.matrix_rate / 1e9, "Goperation/s", "model")
+    recorder.add("matrix_rows", machine.matrix.rows if machine.matrix else 1, "rows", "model")

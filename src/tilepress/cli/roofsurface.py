@@ -1,6 +1,7 @@
 """`tilepress roofsurface`: what bounds compressed weights on a machine, real or not."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -161,6 +162,15 @@ def _kernel(format: "WeightFormat", density: float, activations: str, batch: int
     if batch > kernel.rows:
         raise ValueError(f"{kernel.name} was counted with {kernel.rows} rows of activations, not {batch}")
     return kernel
+
+
+def record_kernels(recorder: Recorder, machine: "Machine", densities: Sequence[float] = (1.0, 0.5)) -> None:
+    """What bounds our kernels on this machine with one row, of formats whose operations were counted."""
+    roofs = Recorder("model", target=machine.name)
+    for format, density in _kernels("kernels", None, densities):
+        with suppress(ValueError):
+            _record(roofs, [_predict(machine, format, density, "kernels", "auto", 1)], [])
+    recorder.records.extend(roofs.records)
 
 
 def _record(recorder: Recorder, predictions: "Sequence[Prediction]", alternatives: "Sequence[Prediction]") -> None:

@@ -74,6 +74,7 @@ DEMO = Family(
               "predicted_decode": "decode, predicted"},
     command="tilepress demo",
 )  # fmt: skip
+SAMPLES = Family("What they write", ("text",), {"model": ("model",)}, command="tilepress demo")
 MODELS = Family(
     "Whole models",
     ("prefill", "decode", "bytes_read", "share_of_read_bandwidth", "prefill_speedup", "decode_speedup"),
@@ -129,7 +130,7 @@ MACHINES = Family(
     columns=("package", "threads"),
     headings={"cpu_model": "CPU", "cpu_cores": "CPU cores", "cpu_frequency": "CPU frequency",
               "active_isa": "active ISA"},
-    command="tilepress doctor",
+    command=("tilepress doctor", "tilepress demo"),
 )  # fmt: skip
 KERNEL = ("format", "density")
 ROOFS = Family(
@@ -213,5 +214,5 @@ STEPS = Family(
 )
 FAMILIES = (
     ARRAYS, ATTENTION, COMPRESSED, DEMO, ENGINES, LARGE, LINEAR, MACHINES, MODELS, PACKING, PROMPTS, QUALITY, ROOFS,
-    SCHEMES, SEARCH, SIDE_BY_SIDE, STEPS, TILES, UNITS,
+    SAMPLES, SCHEMES, SEARCH, SIDE_BY_SIDE, STEPS, TILES, UNITS,
 )  # fmt: skip

@@ -30,7 +30,7 @@ class Family:
     optional: tuple[str, ...] = ()
     headings: Mapping[str, str] = field(default_factory=dict)
     texts: Mapping[str, Callable[[Mapping[str, Label]], str]] = field(default_factory=dict)
-    command: str = ""
+    command: str | tuple[str, ...] = ""
     by_command: bool = False
 
     def holds(self, record: Record) -> bool:

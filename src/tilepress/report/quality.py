@@ -6,7 +6,7 @@ from typing import Any
 
 from ..records import Record
 from .blocks import Plot, Section, Sources, Table, number
-from .catalogue import COMPRESSED, DEMO, QUALITY
+from .catalogue import COMPRESSED, DEMO, QUALITY, SAMPLES
 from .families import Figure, read, table
 
 FIRST = ("perplexity", "kl_divergence", "same_top1", "accuracy", "accuracy_normalised")
@@ -15,7 +15,7 @@ FIRST = ("perplexity", "kl_divergence", "same_top1", "accuracy", "accuracy_norma
 def quality_section(records: Sequence[Record]) -> Section | None:
     judged, compressed = read(QUALITY, records), read(COMPRESSED, records)
     tables = [_judged(text, judged) for text in _subjects(judged)]
-    tables += [table(COMPRESSED, compressed), table(DEMO, read(DEMO, records))]
+    tables += [table(COMPRESSED, compressed), table(DEMO, read(DEMO, records)), table(SAMPLES, read(SAMPLES, records))]
     blocks = [block for block in [_bought(judged, compressed), *tables] if block is not None]
     about = "Perplexity, divergence from the model as it comes, and tasks; ± is a standard error."
     return Section("quality", "Quality", about, blocks) if blocks else None

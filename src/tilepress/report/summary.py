@@ -24,21 +24,28 @@ def summary_section(records: Sequence[Record]) -> Section | None:
 
 
 def _demonstrated(records: Sequence[Record]) -> list[Card]:
-    """Of a demonstration: the variant that lost least: what it lost, how small and how fast it became."""
-    figures = read(DEMO, records)
+    """Of a demonstration: the variant that it puts first: what it lost, how small and how fast it became."""
     of_it: dict[str, dict[str, Value]] = {}
-    for one in figures:
+    for one in read(DEMO, records):
         of_it.setdefault(one.words["model"], {})[one.metric] = one.record.value
-    whole = [{"decode", "perplexity", "size"} <= {*values} for values in of_it.values()]
-    if len(of_it) < 2 or not all(whole):
+    ours = [name for name, values in of_it.items() if "kl_divergence" in values]
+    judged = {name: values for name, values in of_it.items() if {"decode", "perplexity", "size"} <= {*values}}
+    others = [name for name in judged if name not in ours]
+    if not ours or ours[0] not in judged or not others:
         return []
-    (first, before), *after = of_it.items()
-    name, best = min(after, key=lambda pair: number(pair[1]["perplexity"]) or 0.0)
-    size, was = (f"{(number(values['size']) or 0.0) / 1e6:.0f} MB" for values in (best, before))
+    name, came = ours[0], others[0]
+    best, before = judged[name], judged[came]
+    loss = (number(best["perplexity"]) or 0.0) / (number(before["perplexity"]) or 1.0)
+    size, was = (f"{(number(values['size']) or 0.0) / 1e6:.1f} MB" for values in (best, before))
+    rivals = [f"{other} {text(values['decode'])}" for other, values in of_it.items() if other not in ours]
     return [
-        Card("Perplexity", text(best["perplexity"]), f"{name}; {text(before['perplexity'])} before, {first}"),
-        Card("Size", size, f"{name}; {was} before, {first}"),
-        Card("Decoding", f"{text(best['decode'])} token/s", f"{name}; {text(before['decode'])} before, {first}"),
+        Card(
+            "Perplexity",
+            f"{loss:.3f} ×",
+            f"{name}; {text(best['perplexity'])}, {came} {text(before['perplexity'])}",
+        ),
+        Card("Size", size, f"{name}; {was} before, {came}"),
+        Card("Decoding", f"{text(best['decode'])} token/s", f"{name}; {', '.join(rivals)}"),
     ]
 
 

@@ -200,7 +200,8 @@ const Explorer = (() => {
     data = JSON.parse($("explorer-data").textContent);
     form = $("controls");
     const machines = Object.entries(data.machines).map(([key, machine]) => [key, machine.title]);
-    options(form.elements.machine, machines, "spr-hbm");
+    const here = Object.keys(data.machines).find((key) => data.machines[key].argument === "here");
+    options(form.elements.machine, machines, here ?? "spr-hbm");
     options(form.elements.format, Object.keys(data.formats).map((key) => [key, key]), "bf8");
     const inputs = Object.keys(data.activations).map((key) => [key, key]);
     options(form.elements.activations, [["auto", "what fits the weights"], ...inputs], "auto");
