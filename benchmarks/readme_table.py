@@ -16,10 +16,11 @@ from tilepress.report import read_records
 
 Values = dict[tuple[str, Labels], Any]  # by metric and labels
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "docs/choose-a-format.md"]
+PAGES = [ROOT / "README.md"]
+PAGES += [ROOT / f"docs/{name}.md" for name in ("choose-a-format", "measured", "quality", "anda", "harmonia")]
 RESULTS = Path(__file__).parent / "results"
 FORMATS = "<!-- tilepress formats --markdown -->\n"
-ONE_NUMBER, PACKING, SPEEDS = "<!-- one number -->\n", "<!-- packing -->\n", "<!-- speeds -->\n"
+BESIDE, PACKING, SPEEDS = "<!-- beside others -->\n", "<!-- packing -->\n", "<!-- speeds -->\n"
 READS = "<!-- read bandwidths -->\n"
 QUALITY, MODELS, LARGE = "<!-- quality -->\n", "<!-- models -->\n", "<!-- llama3-8b -->\n"
 DEEP_MODELS = "<!-- models at depth -->\n"
@@ -116,18 +117,43 @@ def _model_name(model: Labels) -> str:
     return f"{name}, kv {model['kv']}" if "kv" in model else str(name)
 
 
-def one_number() -> str:
-    """What README opens with: decoding of a real model on two cores, ours and two peers'."""
-    values = _latest("neoverse-n1", counts=lambda command: "--depth" not in command)
-    models = [Labels(model="int4:g32+int8"), Labels(library="transformers float32")]
-    models.append(Labels(library="torch KleidiAI int4:g32"))
-    ours, plain, peer = (f"{values['decode', Labels(model, depth=DEPTH, batch=1)]:.0f}" for model in models)
-    text = (
-        "**One number**: on two cores of a Neoverse-N1, SmolLM2-135M with 4-bit weights (`int4:g32`) and int8 "
-        f"activations writes {ours} tokens/s, where transformers in float32 writes {plain} and with torch's own 4-bit "
-        f"layers {peer} ([speed](#speed), with llama.cpp beside it; [quality](#quality))."
-    )
-    return textwrap.fill(text, 120, break_on_hyphens=False, break_long_words=False) + "\n"
+def beside_table() -> str:
+    """What README opens with: ours beside the best of each other library, on each machine, and who is ahead."""
+    rows = []
+    for part, (machine, _) in MACHINES.items():
+        small = _latest(part, counts=lambda command: "bench model" in command and "--depth" not in command)
+        deep = _latest(part, counts=lambda command: "bench model" in command and "--depth" in command)
+        for values, depth in ((small, DEPTH), (deep, DEEP)):
+            where = f"{machine}: SmolLM2-135M"
+            rows.append(_beside(f"{where}, a prompt of {depth}", values, "prefill", prompt=depth, batch=1))
+            rows.append(_beside(f"{where}, after {depth}", values, "decode", depth=depth, batch=1))
+        large = _latest(part, counts=lambda command: "llama3_8b" in command)
+        for metric in ("prefill", "decode"):
+            where = f"{machine}: Llama-3-8B's shape"
+            what = "a prompt of 128" if metric == "prefill" else "after 128"
+            rows.append(_beside(f"{where}, {what}", large, metric, model="llama3-8b", layers=32))
+    head = ["what", "Tilepress", *LIBRARIES, "ahead"]
+    return _markdown([head, ["---", *["---:"] * (len(head) - 2), "---"], *filter(None, rows)])
+
+
+LIBRARIES = ("llama.cpp", "torch", "transformers")
+
+
+def _beside(what: str, values: Values, metric: str, **labels: Label) -> list[str]:
+    """The best of ours, then of each library; none where nothing was measured."""
+    rates: dict[str, dict[str, float]] = {}
+    for model in _having(values, metric, **labels):
+        name = str(model.get("library", "Tilepress"))
+        library = next((one for one in LIBRARIES if name.startswith(one)), "Tilepress")
+        shown = _weights_name(model) if "format" in model else _model_name(model)
+        if "@" in shown:
+            continue  # sparse: not the quality of those beside it
+        rates.setdefault(library, {})[shown] = values[metric, Labels({**labels, **model})]
+    best = {library: max(of_it.items(), key=lambda item: item[1]) for library, of_it in rates.items()}
+    if not best:
+        return []
+    cells = [f"{best[one][1]:.1f} (`{best[one][0]}`)" if one in best else "" for one in ("Tilepress", *LIBRARIES)]
+    return [what, *cells, max(best, key=lambda library: best[library][1])]
 
 
 def _rates(values: Values, model: Labels, depth: int) -> list[str]:
@@ -263,7 +289,7 @@ TABLES = {
     PACKING: packing_table,
     READS: read_bandwidths,
     SPEEDS: speeds_table,
-    ONE_NUMBER: one_number,
+    BESIDE: beside_table,
     MODELS: models_table,
     DEEP_MODELS: deep_table,
     LARGE: large_model_table,
