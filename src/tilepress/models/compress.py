@@ -191,7 +191,6 @@ class Compression:
         """All layers packed, in order."""
         layers: list[Layer] = []
         start, fresh = time.monotonic(), 0
-        self.storage.fetch(REST)
         progress(Progress(0, len(self.stages), None))
         for done, stage in enumerate(self.stages, 1):
             packed = self.storage.finished(stage)
@@ -209,13 +208,20 @@ class Compression:
         with torch.inference_mode(inference), torch.no_grad(), one_thread(), alone:
             if self.windows is not None and self.blocks and self.hidden_states is None:
                 self.hidden_states = self._begin_hidden_states(self.windows)
+            if stage == REST:
+                self.storage.fetch(REST)
             layers = self._compress_rest() if stage == REST else self._compress_block(stage)
         self.storage.finish(stage, layers)
         return layers
 
     def _begin_hidden_states(self, windows: Tensor) -> HiddenStates:
+        """The embedding and the output layer, which may be larger than a block, are in memory for that alone."""
         dense = self.recipe.needs_dense_stream
-        return HiddenStates(self.model, self.blocks, windows, self.storage, dense=dense, device=self.device)
+        self.storage.fetch(REST)
+        states = HiddenStates(self.model, self.blocks, windows, self.storage, dense=dense, device=self.device)
+        if not states.chain.varies:
+            self.storage.release(REST)
+        return states
 
     def _compress_block(self, stage: str) -> list[Layer]:
         self.storage.fetch(stage)

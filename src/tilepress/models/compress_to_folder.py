@@ -96,10 +96,10 @@ def compress_folder(
     model, source = open_model(folder, shards, allowed, announce)
     if recipe.weights.grid != "source":
         recipe = with_source_format(recipe, _sample(model, source), announce)
-    elif source is not None and source.has_parts:
+    elif source is not None and source.has_foreign_layers:
         raise ModelUnavailableError(
-            f"{name} is quantised, and its layers are not those of the model (experts or Conv1D): it cannot be packed "
-            "as it comes; --weights int4:g32, say, rounds it a second time"
+            f"{name} is quantised, and its layers are not those of the model (experts in tensors of their own, or "
+            "Conv1D): it cannot be packed as it comes; --weights int4:g32, say, rounds it a second time"
         )
     job = _job(folder, shards, recipe, windows, place)
     with closing(DiskStorage(out, job, model, source, companions)) as storage:

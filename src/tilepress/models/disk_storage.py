@@ -11,11 +11,13 @@ At the end `model` takes OUT's place, see `publish`. A stage lost to an interrup
 are there.
 """
 
+import errno
 import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from math import prod
 from pathlib import Path
@@ -39,6 +41,7 @@ from .storage import Layer, Stream
 from .streaming import StreamedModel
 
 SEARCH = "search.json"
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # what a disc, a quota or a limit of files says
 
 
 class DiskStorage:
@@ -108,11 +111,12 @@ class DiskStorage:
         return self._hidden[stage, stream]
 
     def finish(self, stage: str, layers: list[Layer]) -> None:
-        for path in (self._root / "hidden").iterdir():
-            sync(path)
         tensors = {key: tensor.detach() for key, tensor in stage_state(self._model, stage, self._blocks).items()}
-        self._write(stage, tensors)
-        write_text(self._mark(stage), json.dumps([asdict(layer) for layer in layers]))
+        with _told_if_full(self._root):
+            for path in (self._root / "hidden").iterdir():
+                sync(path)
+            self._write(stage, tensors)
+            write_text(self._mark(stage), json.dumps([asdict(layer) for layer in layers]))
         self.release(stage)
         for stream in get_args(Stream):
             self._hidden.pop((stage, stream), None)
@@ -155,6 +159,10 @@ class DiskStorage:
 
     def complete(self, config: dict[str, Any], card: str) -> Path:
         """Add what makes the files a model, to the folder returned, and its `card`."""
+        with _told_if_full(self._root):
+            return self._completed(config, card)
+
+    def _completed(self, config: dict[str, Any], card: str) -> Path:
         model = self._root / MODEL
         for name, path in self._companions.items():
             with replacing(model / name) as made:
@@ -209,7 +217,8 @@ class DiskStorage:
     def _accept(self, job: str) -> None:
         path = self._root / "job.json"
         if not path.exists():
-            write_text(path, job)
+            with _told_if_full(self._root):
+                write_text(path, job)
         elif path.read_text() != job:
             raise OutputError(
                 f"{self._root} holds the finished blocks of another model, recipe or version: run the command that "
@@ -259,6 +268,17 @@ def _make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"{folder} cannot be made ({error.strerror}): choose another output") from error
+
+
+@contextmanager
+def _told_if_full(root: Path) -> Iterator[None]:
+    """OutputError where there is no room for what is written meanwhile. What was finished before stays."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise OutputError(f"{root} cannot be written to ({error.strerror}): {MAKE_ROOM}") from error
 
 
 def _reserve(path: Path, size: int) -> None:

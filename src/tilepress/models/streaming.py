@@ -44,20 +44,29 @@ class StreamedModel:
 
     def source_weight(self, layer: str) -> SourceWeight | None:
         """The layer's weight as another tool quantised it, if one did."""
-        stored = self._stored.get(f"{layer}.weight", "")
-        return self._shards.source_weight(stored) if isinstance(self._shards, QuantizedShards) else None
+        if not isinstance(self._shards, QuantizedShards):
+            return None
+        part = self._parts.get(f"{layer}.weight", Part(f"{layer}.weight"))
+        return self._shards.source_weight(self._stored.get(part.key, ""), part.index)
 
     @property
-    def has_parts(self) -> bool:
-        """Whether some of its layers are parts of the tensors that the files have: experts, above all."""
-        return bool(self._parts)
+    def has_foreign_layers(self) -> bool:
+        """Whether some layers are made of what the files have by more than taking one expert of many: what is quantised
+        there is not the layer's own weight."""
+        weights = [part for name, part in self._parts.items() if name.endswith(".weight")]
+        return any(part.index is None or not self._is_quantised(part) for part in weights)
 
     def quantised_layers(self) -> frozenset[str]:
         """Those that another tool quantised, by their names in the model."""
-        if not isinstance(self._shards, QuantizedShards):
-            return frozenset()
-        weights = (place for place, name in self._stored.items() if name in self._shards.quantised)
-        return frozenset(weight.removesuffix(".weight") for weight in weights)
+        plain = {name: Part(name) for name in self._stored if name.endswith(".weight")}
+        weights = [name for name, part in (plain | self._parts).items() if self._is_quantised(part)]
+        return frozenset(name.removesuffix(".weight") for name in weights if name.endswith(".weight"))
+
+    def _is_quantised(self, part: Part) -> bool:
+        """Whether another tool quantised it; experts' weights are transposed where they are fused."""
+        if not isinstance(self._shards, QuantizedShards) or part.transposed != (part.index is not None):
+            return False
+        return self._stored.get(part.key) in self._shards.quantised
 
     def _is_complete(self) -> bool:
         """Whether the files hold each of the model's tensors as it is, if under another name, and those that it shares

@@ -12,6 +12,14 @@ def compressed(folder, weights=None, activations="fp", **changes):
     return folder / "small"
 
 
+def give_byte_level_tokenizer(small):
+    """Put that tokenizer into a compressed folder, whose list of checksums then is without it."""
+    byte_level_tokenizer().save_pretrained(small)
+    sums = small / "SHA256SUMS"
+    kept = [line for line in sums.read_text().splitlines() if "tokenizer" not in line]
+    sums.write_text("\n".join(kept) + "\n")
+
+
 def byte_level_tokenizer(vocabulary=tiny.VOCABULARY):
     """BPE over bytes, as GGUF has it, of at most so many tokens."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tests.models import tiny
-from tests.models.export.models import byte_level_tokenizer, compressed
+from tests.models.export.models import compressed, give_byte_level_tokenizer
 from tests.models.quantized import folders
 from tilepress.formats import parse_weight
 from tilepress.models import compress_folder, load_model
@@ -75,10 +75,7 @@ def export(tmp_path, monkeypatch, small):
     """(what was exported, the model that transformers makes of the file)"""
     pytest.importorskip("accelerate")
     monkeypatch.setenv("TILEPRESS_CACHE", str(tmp_path / "cache"))
-    byte_level_tokenizer().save_pretrained(small)
-    sums = small / "SHA256SUMS"
-    kept = [line for line in sums.read_text().splitlines() if "tokenizer" not in line]
-    sums.write_text("\n".join(kept) + "\n")
+    give_byte_level_tokenizer(small)
     done = export_folder(small, tmp_path / "out.gguf", "gguf")
     return done, load_model(str(tmp_path / "out.gguf"), dtype=torch.float32, announce=lambda _: None)
 

@@ -4,7 +4,6 @@ import json
 
 import pytest
 import torch
-from safetensors.torch import save_file
 
 from tests.models.quantized import writers
 from tests.models.quantized.test_schemes import BITSANDBYTES, TABLE, checkpoint, tensors
@@ -33,6 +32,7 @@ MXFP4 = (
 )
 NF4 = writers.bitsandbytes(CODES, torch.ones(64), TABLE, 64), BITSANDBYTES
 STATE = "weight.quant_state.bitsandbytes__nf4"
+WEIGHT = "q_proj.weight"
 
 
 def text(value):
@@ -72,6 +72,7 @@ DAMAGE = [
     (NF4, {STATE: text("[" * 4000)}, "the state of q_proj cannot be understood"),
     (NF4, {STATE: text({"shape": [32, 128], "blocksize": 0})}, "the state of q_proj cannot be understood"),
     (NF4, {STATE: text({"shape": [1 << 40, 128], "blocksize": 64})}, r"q_proj.weight is U8 \[2048, 1\] where"),
+    (NF4, {STATE: text({"shape": [32, 128], "blocksize": 64, "nested_offset": 10**400})}, "cannot be understood"),
     (NF4, {"weight.quant_map": at(TABLE, 3, NAN)}, "quant_map is no table"),
     (NF4, {"weight.absmax": torch.ones(63)}, r"weight.absmax is F32 \[63\] where F32 or U8 \[64\]"),
     (NF4, {"weight.absmax": torch.ones(64).byte()}, "weight.nested_absmax is missing"),
@@ -114,19 +115,6 @@ def test_a_tensor_too_few(tmp_path):
         checkpoint(tmp_path, {"weight": torch.ones(2, 2)}, GPTQ[1])
 
 
-def test_fused_experts_are_named(tmp_path):
-    save_file({"mlp.experts.gate_up_proj_blocks": torch.zeros(2, 4, 2, 16).byte()}, tmp_path / "model.safetensors")
-    with pytest.raises(ModelUnavailableError, match=r"experts are fused, mlp.experts.gate_up_proj among them"):
-        checkpoint_of(tmp_path)
-
-
-def checkpoint_of(folder):
-    from tilepress.models.quantized import open_checkpoint
-
-    (folder / "config.json").write_text(json.dumps({"quantization_config": {"quant_method": "mxfp4"}}))
-    return open_checkpoint(folder)
-
-
 TWO = [{"num_bits": 4, "strategy": "group", "group_size": 32}, {"num_bits": 8, "strategy": "group", "group_size": 32}]
 
 
@@ -146,6 +134,24 @@ def test_expressions_that_may_take_for_ever_are_not_tried(tmp_path, pattern):
     config = {"quant_method": "compressed-tensors", "config_groups": groups}
     with pytest.raises(ModelUnavailableError, match="has a target that is not read"):
         checkpoint(tmp_path, PACKED[0], config)
+
+
+def test_targets_that_are_no_list(tmp_path):
+    groups = {"a": {"targets": 7, "weights": TWO[0]}, "b": {"targets": ["Linear"], "weights": TWO[1]}}
+    with pytest.raises(ModelUnavailableError, match="its quantization_config has targets '7', which are no list"):
+        checkpoint(tmp_path, PACKED[0], {"quant_method": "compressed-tensors", "config_groups": groups})
+
+
+def test_blocks_larger_than_the_layer_take_no_more_memory_than_it(tmp_path):
+    """Scales are repeated for each row or weight of their block, and a file may say that it has 2^62."""
+    huge = {**FP8[1], "weight_block_size": [1 << 62, 1 << 62]}
+    held = checkpoint(tmp_path, FP8[0] | {"weight_scale_inv": torch.full((1, 1), 0.5)}, huge).source_weight(WEIGHT)
+    assert torch.equal(held.dense(), FP8[0]["weight"].float() / 2)
+    state = {"shape": [32, 128], "blocksize": 1 << 62, "nested_blocksize": 1 << 62}
+    nested = {"weight.absmax": torch.zeros(1).byte(), "weight.nested_absmax": torch.full((1,), 2.0)}
+    nested |= {"weight.nested_quant_map": torch.ones(256), STATE: text(state)}
+    held = checkpoint(tmp_path, NF4[0] | nested, NF4[1]).source_weight(WEIGHT)
+    assert torch.equal(held.dense(), 2 * TABLE[CODES])
 
 
 @pytest.mark.parametrize("bits", range(1, 9))

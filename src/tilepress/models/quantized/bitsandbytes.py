@@ -79,9 +79,10 @@ def _state(name: str, data: Tensor) -> State:
         offset = float(stated.get("nested_offset", 0.0))
         if not all(type(number) is int and number > 0 for number in numbers) or not isfinite(offset):
             raise ValueError("its numbers make no sense")
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ModelUnavailableError(f"the state of {name} cannot be understood ({error!r}): {AGAIN}") from error
-    return State((neurons, inputs), numbers[2], numbers[3], offset)
+    weights = neurons * inputs  # a block is no larger than that: what is repeated for each weight must fit memory
+    return State((neurons, inputs), min(numbers[2], weights), min(numbers[3], weights), offset)
 
 
 def _read_four_bits(name: str, state: State, tensors: Tensors) -> SourceWeight:

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 
 from ..._bounded import MB, UnreadableError, read_bounded_text
@@ -67,42 +68,62 @@ class QuantizedShards(Shards):
         super().__init__(folder)
         self.method = method
         self._where = f"{folder} is quantised by {method}, and"
-        self._layers, self.dropped = self._find(config)
-        hidden = {name for layer in self._layers.values() for name in layer.parts.values()} | self.dropped.keys()
+        found = self._find(config)
+        self._layers = {f"{name}.weight": layer for name, layer in found.layers.items()}
+        self._experts, self.dropped = found.experts, found.dropped
+        self._refuse_what_is_there_twice()
+        hidden = {name for layer in self._all() for name in layer.parts.values()} | self.dropped.keys()
         plain = {name: shape for name, shape in self.shapes.items() if name not in hidden}
-        self.shapes = plain | {name: layer.shape for name, layer in self._layers.items()}
+        shapes = {name: one.shape for name, one in (self._layers | dict(self._experts)).items()}
+        self.shapes = plain | shapes
 
     def __getitem__(self, name: str) -> Tensor:
+        if name in self._experts:
+            return torch.stack([self.part(name, index) for index in range(self._experts[name].count)])
         weight = self.source_weight(name)
         return super().__getitem__(name) if weight is None else weight.dense()
 
     def part(self, name: str, index: int | None) -> Tensor:
-        whole = self[name]
-        return whole if index is None else whole[index].clone()
+        if index is None:
+            return self[name]
+        weight = self.source_weight(name, index) if name in self._experts else None
+        return super().part(name, index) if weight is None else weight.dense().T.contiguous()
 
-    def source_weight(self, name: str) -> SourceWeight | None:
-        """The weight of that name with its codes and scales; None of a tensor that is not quantised."""
-        if name not in self._layers:
+    def source_weight(self, name: str, expert: int | None = None) -> SourceWeight | None:
+        """The weight of that name with its codes and scales, [neurons, inputs], of one expert where the tensor has
+        many; None of a tensor that is not quantised."""
+        layer = self._layers.get(name) if expert is None else self._expert(name)
+        if layer is None:
             return None
-        layer = self._layers[name]
-        with_parts = {part: super(QuantizedShards, self).__getitem__(file) for part, file in layer.parts.items()}
-        return self._guarded(partial(layer.read, with_parts))
+        parts = {part: self._as_stored(file, expert) for part, file in layer.parts.items()}
+        return self._guarded(partial(layer.read, parts))
 
     @property
     def quantised(self) -> frozenset[str]:
         """The names of the weights that are."""
-        return frozenset(self._layers)
+        return frozenset(self._layers.keys() | self._experts.keys())
 
-    def _find(self, config: Mapping[str, Any]) -> tuple[dict[str, QuantizedLayer], Mapping[str, str]]:
+    def _as_stored(self, name: str, index: int | None) -> Tensor:
+        return super().__getitem__(name) if index is None else super().part(name, index)
+
+    def _expert(self, name: str) -> QuantizedLayer | None:
+        return self._experts[name].layer if name in self._experts else None
+
+    def _all(self) -> list[QuantizedLayer]:
+        return [*self._layers.values(), *(experts.layer for experts in self._experts.values())]
+
+    def _find(self, config: Mapping[str, Any]) -> Checkpoint:
         files = Files(self.stored, super().__getitem__)
         found = self._guarded(lambda: READERS[self.method](config, files))
-        layers = {f"{name}.weight": layer for name, layer in found.layers.items()}
-        for name, layer in layers.items():
-            if name in self.stored and name not in layer.parts.values():
-                raise ModelUnavailableError(f"{self._where} has {name} twice, as it was and quantised: save it again")
-        if not layers:
+        if not found.layers and not found.experts:
             raise ModelUnavailableError(f"{self._where} holds no tensor that this scheme has: fetch the model again")
-        return layers, found.dropped
+        return found
+
+    def _refuse_what_is_there_twice(self) -> None:
+        parts = {file for layer in self._all() for file in layer.parts.values()}
+        for name in self.quantised:
+            if name in self.stored and name not in parts:
+                raise ModelUnavailableError(f"{self._where} has {name} twice, as it was and quantised: save it again")
 
     def _guarded(self, read: Callable[[], Result]) -> Result:
         try:

@@ -97,4 +97,4 @@ def fewest_bits(scales: Tensor) -> Tensor:
 
 def of_blocks(scales: Tensor, rows: int, height: int) -> Tensor:
     """[neurons, groups] of scales of blocks `height` rows high, [blocks of rows, groups]."""
-    return scales.repeat_interleave(height, 0)[:rows].contiguous()
+    return scales.repeat_interleave(min(height, rows), 0)[:rows].contiguous()

@@ -51,11 +51,28 @@ class QuantizedLayer:
 
 
 @dataclass(frozen=True)
+class QuantizedExperts:
+    """Layers of one projection of `count` experts, each part in one tensor for all, which has the experts before its
+    other dimensions. `layer`: what `read` takes and gives for one of them."""
+
+    count: int
+    layer: QuantizedLayer
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """[experts, inputs, neurons]: as the model has the weights, transposed."""
+        neurons, inputs = self.layer.shape
+        return self.count, inputs, neurons
+
+
+@dataclass(frozen=True)
 class Checkpoint:
-    """`layers`: name → layer. `dropped`: tensors that are of no use here → why."""
+    """`layers`: name → layer. `dropped`: tensors that are of no use here → why. `experts`: name of the model's
+    parameter → experts."""
 
     layers: Mapping[str, QuantizedLayer]
     dropped: Mapping[str, str] = field(default_factory=dict)
+    experts: Mapping[str, QuantizedExperts] = field(default_factory=dict)
 
 
 class Files:
@@ -111,7 +128,7 @@ class Parts:
         return QuantizedLayer(shape, dict(self.taken), read)
 
     def _name(self, part: str) -> str:
-        return f"{self.layer}.{part}"
+        return f"{self.layer}.{part}" if self.layer else part
 
 
 def finite(name: str, scales: Tensor) -> Tensor:

@@ -34,14 +34,23 @@ def settings_of(config: Mapping[str, Any], layer: str) -> Mapping[str, Any]:
     if weights and all(one == weights[0] for one in weights):
         return weights[0]
     for group in sorted(groups, key=lambda group: _is_by_class(group)):
-        if any(_matches(str(target), layer) for target in group.get("targets") or ()):
+        if any(_matches(target, layer) for target in _targets(group)):
             return section(group, "weights")
     raise ModelUnavailableError(f"none of the groups in its quantization_config is for {layer}, which is quantised")
 
 
 def _is_by_class(group: Mapping[str, Any]) -> bool:
     """Names come before classes."""
-    return any(target in CLASSES for target in group.get("targets") or ())
+    return any(target in CLASSES for target in _targets(group))
+
+
+def _targets(group: Mapping[str, Any]) -> list[str]:
+    targets = group.get("targets") or []
+    if not isinstance(targets, list):
+        raise ModelUnavailableError(
+            f"its quantization_config has targets {str(targets)[:60]!r}, which are no list: fetch the model again"
+        )
+    return [str(target) for target in targets]
 
 
 def _matches(target: str, layer: str) -> bool:
