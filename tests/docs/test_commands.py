@@ -204,7 +204,7 @@ def test_what_is_only_named_exists(page, call):
 def test_every_command_has_a_check(page):
     for command in page.commands:
         assert check_of(command) in CHECKS, f"{command}: run it, or say why not ({MARK} …)"
-        assert not command.is_synopsis or page.name == "command-line.md", f"{command}: give a command that can be typed"
+        assert not command.is_synopsis or page.name == "docs/command-line.md", f"{command}: give a command that can be typed"
 
 
 def test_marks_are_few_and_say_why():
