@@ -30,7 +30,21 @@ for words in json.loads(sys.argv[1]):
         main()
     print(json.dumps(printed.getvalue()))
 """
-CORE = ["demo", "compress", "generate", "search", "doctor", "eval", "formats", "export", "inspect", "bench"]
+CORE = [
+    "demo",
+    "compress",
+    "generate",
+    "search",
+    "allocate",
+    "doctor",
+    "eval",
+    "formats",
+    "export",
+    "inspect",
+    "push",
+    "pull",
+    "bench",
+]
 # Files of the core that need the lab for a part of what they do, and call `need_lab` for it.
 IN_PART = {"hardware/here.py", "roofsurface/plot.py"}
 PACKAGES = ["paper", "paper.deca", "report", "report.charts", "simulate", "simulate.deca", "roofsurface.plot"]

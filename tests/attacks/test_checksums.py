@@ -23,7 +23,7 @@ RECIPE = {"weights": {"format": "int4:g32", "density": 0.5}}
 @pytest.fixture(scope="module")
 def pristine(tmp_path_factory):
     folder, _ = tiny.save(tmp_path_factory.mktemp("sums") / "model", "qwen2")  # has biases
-    compress_folder(str(folder), folder.parent / "out", RECIPE)
+    compress_folder(str(folder), folder.parent / "out", RECIPE, shard_bytes=1000)  # several files of weights
     return folder.parent / "out"
 
 

@@ -8,11 +8,12 @@ import pytest
 from tests.attacks.measuring import MB, bounded
 from tests.models import tiny
 
+from tilepress._safetensors import INDEX, SINGLE
 from tilepress.models import compress_folder, load_model
 from tilepress.models.checksums import digests_of, read_sums, write_sums
 from tilepress.models.config_limits import check_config
 from tilepress.models.embedded import ModelUnavailableError
-from tilepress.models.shards import INDEX, SINGLE, Shards
+from tilepress.models.shards import Shards
 from tilepress.tiles import DamagedError
 
 INT8 = {"weights": {"format": "int8:row"}}

@@ -42,6 +42,8 @@ OF_ITEMS = {
 }  # --set of `reproduce`, if items have them
 PAPERS = ("deca", "anda", "harmonia", "sparamx")  # each stood for by its first item; tests/paper runs them all
 
+NEED_A_HUB = ("push", "pull")  # tests/cli/test_hub.py has one
+
 # The one thing that a machine may refuse: kernels of a processor whose instructions nobody has counted.
 REFUSED = "was not counted for"
 
@@ -67,7 +69,7 @@ def test_the_examples_of_help_run(beside, call):
     typed = {tuple(smaller(one.words)) for page in ALL for one in page.commands if check_of(one) == "tilepress"}
     for example in [*examples.pop("compress"), *(one for some in examples.values() for one in some)]:
         if example.words[1] == "compress" or tuple(smaller(example.words)) not in typed:
-            run_tilepress(example, call)
+            CHECKS[check_of(example)](example, call)
 
 
 @cache
@@ -87,7 +89,8 @@ def leaves(commands, *before):
 
 def examples_of(command):
     for text in re.findall(r"Example: (tilepress .*)", command.help):
-        yield Command(f"help of {command.name}", 0, tuple(shlex.split(text)))
+        words = tuple(shlex.split(text))
+        yield Command(f"help of {command.name}", 0, words, "needs a hub" if words[1] in NEED_A_HUB else None)
 
 
 def check_of(command):
@@ -204,7 +207,9 @@ def test_what_is_only_named_exists(page, call):
 def test_every_command_has_a_check(page):
     for command in page.commands:
         assert check_of(command) in CHECKS, f"{command}: run it, or say why not ({MARK} …)"
-        assert not command.is_synopsis or page.name == "docs/command-line.md", f"{command}: give a command that can be typed"
+        assert not command.is_synopsis or page.name == "docs/command-line.md", (
+            f"{command}: give a command that can be typed"
+        )
 
 
 def test_marks_are_few_and_say_why():

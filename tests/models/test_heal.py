@@ -12,6 +12,7 @@ from tilepress.models.publish import OutputError
 from tilepress.models.registration import packed_layers
 from tilepress.models.storage import Progress
 
+SHARD = 1000  # bytes: a file of its own for each block
 WEIGHTS = {"format": "int8:row", "embedding": "keep", "density": 0.5, "prune": "wanda"}
 
 
@@ -106,7 +107,7 @@ def stop_never(steps):
 def test_killed_while_the_healed_files_are_written(llama_folder, tmp_path, healing, monkeypatch, written):
     from tilepress.models.disk_storage import DiskStorage
 
-    compress_folder(str(llama_folder[0]), tmp_path / "whole", healing)
+    compress_folder(str(llama_folder[0]), tmp_path / "whole", healing, shard_bytes=SHARD)
     write, replace = DiskStorage._write, DiskStorage.replace
     files = []
 
@@ -124,8 +125,8 @@ def test_killed_while_the_healed_files_are_written(llama_folder, tmp_path, heali
     with monkeypatch.context() as patch:
         patch.setattr(DiskStorage, "replace", replace_badly)
         with pytest.raises(OSError, match="No space left"):
-            compress_folder(str(llama_folder[0]), tmp_path / "out", healing)
-    compress_folder(str(llama_folder[0]), tmp_path / "out", healing)
+            compress_folder(str(llama_folder[0]), tmp_path / "out", healing, shard_bytes=SHARD)
+    compress_folder(str(llama_folder[0]), tmp_path / "out", healing, shard_bytes=SHARD)
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 

@@ -41,7 +41,7 @@ def test_the_users_files_stay(llama_folder, tmp_path):
     load_model(str(out))
 
 
-@pytest.mark.parametrize("name", ["tokenizer.json", "model-00002-of-00004.safetensors", "SHA256SUMS"])
+@pytest.mark.parametrize("name", ["tokenizer.json", "model.safetensors", "SHA256SUMS"])
 def test_a_users_file_that_would_be_overwritten_is_refused(llama_folder, tmp_path, name):
     """Edited since, or put there where the list does not name it, or no longer known because the list is damaged."""
     out = tmp_path / "out"

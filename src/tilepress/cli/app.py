@@ -58,7 +58,17 @@ COMMANDS = {
         "export:export",
         "Write a compressed model for other tools, with the same codes and scales: nothing is rounded.",
     ),
-    "inspect": Entry("inspect:inspect", "Check a packed file and list its matrices: format, shape, density, bytes."),
+    "inspect": Entry(
+        "inspect:inspect",
+        "Show what a model's folder, a GGUF file or a packed file holds: layers, formats, bytes, origin.",
+    ),
+    "push": Entry(
+        "hub:push", "Push a compressed folder to the Hugging Face hub, in one commit, after its checksums are checked."
+    ),
+    "pull": Entry(
+        "hub:pull",
+        "Pull a compressed folder from the Hugging Face hub, and check its checksums before it gets its name.",
+    ),
     "roofsurface": Entry(
         "roofsurface:roofsurface",
         "Show how fast a machine can multiply compressed weights, and whether memory, vector or matrix units bind it.",

@@ -9,7 +9,17 @@ import typer
 from .._extras import need_lab
 from . import bench_attention, bench_linear, bench_model
 from .busy import Strict, Watch
-from .output import Json, Recorder, TextOnly, Threads, TrustRemoteCode, metric_text, print_table, progress
+from .output import (
+    Json,
+    Recorder,
+    TextOnly,
+    Threads,
+    TrustRemoteCode,
+    WriteCard,
+    metric_text,
+    print_table,
+    progress,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -216,6 +226,7 @@ def model(
     ] = None,
     trust_remote_code: TrustRemoteCode = False,
     text_only: TextOnly = False,
+    write_card: WriteCard = False,
     json: Json = False,
     threads: Threads = None,
 ) -> None:
@@ -236,7 +247,7 @@ def model(
     settings = Settings(prompt, tokens, _depths(depth), batch or (1,), repeats, threads)
     kind = None if dtype is Dtype.auto else torch_dtype(dtype)
     names, caches, allowed = dict.fromkeys(models), dict.fromkeys(kv or ()), Allowed(trust_remote_code, text_only)
-    bench_model.compare(list(names), settings, kind, base, peers, json, list(caches), allowed)
+    bench_model.compare(list(names), settings, kind, base, peers, json, list(caches), allowed, write_card)
 
 
 @app.command()

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .output import Recorder, hush_transformers, print_table, progress
+from .output import Recorder, hush_transformers, print_table, progress, write_card
 
 if TYPE_CHECKING:
     import torch
@@ -22,9 +22,13 @@ def compare(
     json: bool,
     kv: Sequence[str],
     allowed: "Allowed",
+    on_card: bool = False,
 ) -> None:
     """`models`, by name, each with every cache of `kv`, and the peers that run `base` if `with_peers`: records for
-    machines or a table for people."""
+    machines or a table for people; `on_card`: also in the first model's folder."""
+    from ..models.kept_records import check_keeps_records
+
+    folder = check_keeps_records(models[0]) if on_card else None
     hush_transformers()
     entrants, refused = _entrants(models, settings, dtype, base, with_peers, kv, allowed)
     result = measured(entrants, settings, models[0], json, allowed)
@@ -34,6 +38,8 @@ def compare(
         recorder.add("peer_refused", reason, peer=name)
         if not json:
             print(f"no peer here: {name}: {reason}")
+    if folder is not None:
+        write_card(folder, [one for one in recorder.records if one.labels.get("model") in (None, models[0])])
     if json:
         recorder.print_json()
     else:

@@ -73,6 +73,7 @@ def compress(
     device: Annotated[
         str, typer.Option(help="What computes meanwhile: cpu, or cuda where there is one; bits differ a little.")
     ] = "cpu",
+    shard_size: Annotated[float, typer.Option(min=1e-6, help="GB of a file of weights, at most.")] = 4,
     trust_remote_code: TrustRemoteCode = False,
     text_only: TextOnly = False,
     report: Page = None,
@@ -111,7 +112,8 @@ def compress(
         "calibration": {"text": calibration, "sequences": sequences, "length": length, "seed": seed},
     }
     chosen = read_options(recipe, options)
-    outcome = _compress(model, out, chosen, device, json, Allowed(trust_remote_code, text_only))
+    ways = {"device": device, "shard_bytes": round(shard_size * 1e9)}
+    outcome = _compress(model, out, chosen, ways, json, Allowed(trust_remote_code, text_only))
     recorder = Recorder(model=str(out))
     _record(recorder, outcome)
     race = _race(chosen, outcome, json)
@@ -144,7 +146,9 @@ def read_options(
     return read_recipe(merged)
 
 
-def _compress(model: str, out: Path, recipe: "Recipe", device: str, quiet: bool, allowed: "Allowed") -> "Outcome":
+def _compress(
+    model: str, out: Path, recipe: "Recipe", ways: dict[str, Any], quiet: bool, allowed: "Allowed"
+) -> "Outcome":
     from ..models import Progress, compress_folder
 
     hush_transformers()
@@ -158,8 +162,7 @@ def _compress(model: str, out: Path, recipe: "Recipe", device: str, quiet: bool,
             bar.update(task, description=f"searching: {list(step.mantissas)} {100 * step.loss:+.2f} %")
 
         try:
-            ways = {"progress": show, "track": show_step, "device": device, **asdict(allowed)}
-            return compress_folder(model, out, recipe, **ways)
+            return compress_folder(model, out, recipe, progress=show, track=show_step, **ways, **asdict(allowed))
         except KeyboardInterrupt:
             typer.echo(f"Finished blocks are kept in {out}.partial; the same command goes on from there.", err=True)
             raise

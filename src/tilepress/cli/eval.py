@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .output import Json, Model, Recorder, TextOnly, TrustRemoteCode, hush_transformers, hushed, print_table, progress
+from .output import (
+    Json,
+    Model,
+    Recorder,
+    TextOnly,
+    TrustRemoteCode,
+    WriteCard,
+    hush_transformers,
+    hushed,
+    print_table,
+    progress,
+)
+from .output import write_card as keep
 
 if TYPE_CHECKING:
     from ..evaluate import Accuracy, Divergence, Estimate, Perplexity, Question, Score, Windowing
@@ -74,6 +86,7 @@ def evaluate(
     ] = None,
     trust_remote_code: TrustRemoteCode = False,
     text_only: TextOnly = False,
+    write_card: WriteCard = False,
     json: Json = False,
 ) -> None:
     """Measure a model: perplexity on a text, divergence from a reference model, accuracy on tasks.
@@ -91,6 +104,7 @@ def evaluate(
     """
     from ..evaluate import Windowing, beginning, read_task
     from ..models import load_model
+    from ..models.kept_records import check_keeps_records
     from ..models.study_model import on_device, round_cache
     from ..models.texts import evaluation_text
 
@@ -98,6 +112,7 @@ def evaluate(
         raise ValueError(f"{lm_eval_folder} holds tasks for --lm-eval: name some of them there")
     if smoothing and not kv:
         raise ValueError("--smoothing is of the cache that --kv names: name one")
+    folder = check_keeps_records(model) if write_card else None
     # What can be missing is looked for before the model is loaded, which takes longer.
     questions = read_task(task)[:items] if task else []
     text = evaluation_text(data) if data or against or not (task or lm_eval) else None
@@ -119,6 +134,8 @@ def evaluate(
     if harness_tasks:
         for name, figures in _harness_figures(loaded, reference, harness_tasks, items, batch or 8, json).items():
             _show(recorder, f"{model} on {name}", figures, json, task=name)
+    if folder is not None:
+        keep(folder, recorder.records)
     if json:
         recorder.print_json()
 

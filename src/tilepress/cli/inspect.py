@@ -1,4 +1,4 @@
-"""`tilepress inspect`: what a packed file holds, after checking every byte of it."""
+"""`tilepress inspect`: what a model's folder, a GGUF file or a packed file holds."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,13 +9,46 @@ from .output import Json, Recorder, print_table
 
 
 def inspect(
-    path: Annotated[Path, typer.Argument(help="A file written by tilepress.")],
+    path: Annotated[Path, typer.Argument(help="A compressed or dense model's folder, a GGUF file, or a packed file.")],
     json: Json = False,
 ) -> None:
-    """Check a packed file and list its matrices: format, shape, density, bytes.
+    """Show what a model's folder, a GGUF file or a packed file holds: layers, formats, bytes, origin.
+
+    Of a folder that `tilepress compress` wrote: layers by kind with format, density and bits per weight, the recipe,
+    what it was made from, and whether SHA256SUMS holds, for which every byte is read; it ends with exit code 1 if
+    not. Of another model's folder or a GGUF file: types, sizes, and what `compress` would pack, from headers alone. Of
+    a packed file: its matrices, each checked.
 
     Example: tilepress inspect layer.safetensors
     """
+    if path.is_dir():
+        _inspect_folder(path, json)
+    elif not path.exists():
+        raise ValueError(f"there is no file or folder {path}: give one that is here, or `tilepress pull` it first")
+    elif path.suffix.lower() == ".gguf":
+        from ..models.inspection.gguf_file import read_gguf
+        from .inspect_model import show_dense
+
+        show_dense(path, read_gguf(path), json)
+    else:
+        _inspect_packed(path, json)
+
+
+def _inspect_folder(folder: Path, json: bool) -> None:
+    from ..models.inspection.compressed import is_compressed_config, read_compressed
+    from ..models.inspection.dense import read_dense
+    from ..models.inspection.weights import read_json
+    from .inspect_model import show_compressed, show_dense
+
+    if not (folder / "config.json").is_file():
+        raise ValueError(f"{folder} is a folder without a config.json, so it holds no model")
+    if is_compressed_config(read_json(folder / "config.json", folder)):
+        show_compressed(read_compressed(folder), json)
+    else:
+        show_dense(folder, read_dense(folder), json)
+
+
+def _inspect_packed(path: Path, json: bool) -> None:
     from ..tiles import load
 
     recorder = Recorder()

@@ -16,6 +16,8 @@ from rich.table import Table
 from ..records import Label, Origin, Record, Value, machine, to_json
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ..evidence import Cells, Choice, Fitted
 
 Model = Annotated[str, typer.Argument(help="A model's folder, a GGUF file, smollm2-135m, or a name on the hub.")]
@@ -27,6 +29,10 @@ TextOnly = Annotated[
     bool, typer.Option("--text-only", help="Leave out what is not the language model: a vision tower, say.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print an array of records, and nothing else, for machines.")]
+WriteCard = Annotated[
+    bool,
+    typer.Option("--write-card", help="Keep the figures in the compressed folder, and show them on its model card."),
+]
 MOST_THREADS = max(64, 2 * (os.cpu_count() or 1))  # as native code has it; torch's runtime ends a process of too many
 Threads = Annotated[
     int | None,
@@ -52,6 +58,14 @@ class Recorder:
 
     def print_json(self) -> None:
         print(to_json(self.records))
+
+
+def write_card(folder: "Path", records: Iterable[Record]) -> None:
+    """Keep `records` in the compressed `folder`; on standard error, where its card was edited and stays as it is."""
+    from ..models.kept_records import RECORDS, keep_records
+
+    if not keep_records(folder, records):
+        print(f"{folder}/README.md was edited, so the figures are in {RECORDS} alone", file=sys.stderr)
 
 
 def print_table(

@@ -1,20 +1,14 @@
 """The parts of a model that are compressed one after another: its decoder blocks, and then what lies outside them."""
 
-import re
 from collections.abc import Iterable, Iterator
 
 from torch import Tensor, nn
 
 from ..nn import PackedLinear
+from .names import READ_BY_CODE
+from .names import pattern as pattern
 
 REST = "rest"  # the stage of what lies outside the blocks
-# Linear layers whose weights transformers' code reads by itself: those of Mamba and its kin, and Gemma 3n's.
-READ_BY_CODE = ("dt_proj", "prediction_coefs", "correction_coefs")
-
-
-def pattern(name: str) -> str:
-    """A layer's name with * for the number of its block."""
-    return re.sub(r"(?<![^.])\d+(?![^.])", "*", name)
 
 
 def linear_layers(module: nn.Module, prefix: str = "") -> dict[str, nn.Linear]:

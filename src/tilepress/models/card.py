@@ -2,6 +2,9 @@
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from .blocks import pattern
 from .checksums import sealed_card
@@ -16,15 +19,26 @@ def model_card(config: TilepressConfig, kind: str, sizes: tuple[int, int] | None
     """`kind`: the model's class. `sizes`: bytes of weights before and after."""
     source = Path(config.source).name if config.source else "A model"  # no path of this machine
     parts = [
-        "---\nlibrary_name: transformers\ntags:\n- tilepress\n---",
+        f"---\n{_front_matter(config, kind)}---",
         f"# {source}, compressed",
         f"{source}, compressed by [Tilepress](https://pypi.org/project/tilepress/) {config.versions['tilepress']}.",
         "\n".join(_facts(config, sizes)),
         f"## To load it\n\n```python\n{LOADING.format(kind=kind)}```",
-        f"## What was done\n\n```toml\n{to_toml(Recipe.model_validate(config.recipe))}```",
+        f"## What was done\n\n```toml\n{to_toml(_recipe(config))}```",
         *_tables(config),
     ]
     return sealed_card("\n\n".join(parts) + "\n\n")
+
+
+def _front_matter(config: TilepressConfig, kind: str) -> str:
+    """What the hub reads: YAML."""
+    stated: dict[str, Any] = {"library_name": "transformers", "tags": ["tilepress", "cpu"], **config.origin}
+    if "base_model" in stated:
+        stated["base_model_relation"] = "quantized"
+    if kind.endswith("ForCausalLM"):
+        stated["pipeline_tag"] = "text-generation"
+    text: str = yaml.safe_dump(stated, allow_unicode=True)
+    return text
 
 
 LOADING = """\
@@ -34,6 +48,15 @@ from transformers import AutoTokenizer, {kind}
 model = {kind}.from_pretrained("the folder")
 tokenizer = AutoTokenizer.from_pretrained("the folder")
 """
+
+
+def _recipe(config: TilepressConfig) -> Recipe:
+    """Without the folder of the calibration text, which is of this machine."""
+    recipe = Recipe.model_validate(config.recipe)
+    text = recipe.calibration.text
+    if text is None:
+        return recipe
+    return recipe.model_copy(update={"calibration": recipe.calibration.model_copy(update={"text": Path(text).name})})
 
 
 def _facts(config: TilepressConfig, sizes: tuple[int, int] | None) -> list[str]:

@@ -1,8 +1,8 @@
 """SHA256SUMS: the SHA-256 of each file that Tilepress wrote to a compressed model's folder, as `sha256sum -c` reads it.
 
-The list holds every file but itself and the model card, and whatever changes in it contradicts a file, so no bit of
-the folder can change unseen. It also tells our files from the user's own, which are not listed. It guards against
-damage, not forgery.
+The list holds every file but itself, the model card and records of the model (`kept_records`), and whatever changes in
+it contradicts a file, so no bit of the rest can change unseen. It also tells our files from the user's own, which are
+not listed. It guards against damage, not forgery.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from .._files import write_text
-from ..tiles import DamagedError
+from .._safetensors import DamagedError
 
 SUMS = "SHA256SUMS"
 CARD = "README.md"  # people edit it, so it is not listed: it ends with a checksum of its own
@@ -33,6 +33,11 @@ def is_own_card(path: Path) -> bool:
         return False
     text, mark, _ = path.read_text("utf-8", "replace").rpartition(_MARK)
     return bool(mark) and path.read_text("utf-8", "replace") == sealed_card(text)
+
+
+def unsealed(card: Path) -> str:
+    """The text that `sealed_card` got, of a card that `is_own_card`."""
+    return card.read_text("utf-8").rpartition(_MARK)[0]
 
 
 def _seal(text: str) -> str:

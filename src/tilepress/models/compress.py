@@ -138,8 +138,14 @@ def with_activations_of(model: nn.Module, layers: list[Layer], recipe: Recipe) -
 
 
 def describe(
-    layers: list[Layer], recipe: Recipe, dense: Sequence[Dense] = (), source: str | None = None, share: Any = None
+    layers: list[Layer],
+    recipe: Recipe,
+    dense: Sequence[Dense] = (),
+    source: str | None = None,
+    share: Any = None,
+    **more: Any,
 ) -> TilepressConfig:
+    """`more`: `calibration` and `origin`, where they are known."""
     import transformers
 
     versions = {"tilepress": __version__, "torch": torch.__version__, "transformers": transformers.__version__}
@@ -151,7 +157,7 @@ def describe(
     reasons, stated = {layer.name: layer.why for layer in dense}, recipe.model_dump(mode="json")
     blind = [layer.name for layer in layers if not layer.calibrated]
     rest: dict[str, Any] = {"dense": reasons, "parameters": share and share.counts, "uncalibrated": blind}
-    return TilepressConfig(described, stated, versions, source=source, checksums=SUMS, **rest)
+    return TilepressConfig(described, stated, versions, source=source, checksums=SUMS, **rest, **more)
 
 
 class Compression:

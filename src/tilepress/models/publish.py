@@ -20,9 +20,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from .._files import sync, write_text
-from ..tiles import DamagedError
+from .._safetensors import INDEX, SINGLE, DamagedError
 from .checksums import SUMS, digests_of, is_own_card, is_weights, read_sums
-from .shards import INDEX, SINGLE
+from .kept_records import is_own_records
 
 MODEL, READY, REPLACED, TRASH, LOCK = "model", "ready", "replaced", "trash", "lock"
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # <fcntl.h>, <linux/fs.h>
@@ -88,7 +88,7 @@ def refuse_clashes(out: Path, files: Mapping[str, Path | None]) -> None:
 
 def own_files(out: Path) -> list[Path]:
     """What the user has in the folder of a compressed model: all that its SHA256SUMS does not list but the model
-    card, and files changed since, but no weights: nobody edits those, and reading them takes long."""
+    card and records of it, and files changed since, but no weights: nobody edits those, and reading them takes long."""
     if not out.is_dir():
         return []
     try:
@@ -98,7 +98,12 @@ def own_files(out: Path) -> list[Path]:
     texts = [name for name in listed if not is_weights(name) and (out / name).is_file()]
     changed = {name for name, digest in digests_of(out, texts).items() if listed[name] not in ("", digest)}
     ours = listed.keys() - changed | {SUMS}
-    return [path for path in sorted(out.iterdir()) if path.name not in ours and not is_own_card(path)]
+    return [path for path in sorted(out.iterdir()) if path.name not in ours and not _is_written(path)]
+
+
+def _is_written(path: Path) -> bool:
+    """Whether it is one of ours that is not listed."""
+    return is_own_card(path) or is_own_records(path)
 
 
 def carry_over(old: Path, new: Path) -> None:

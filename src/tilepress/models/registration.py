@@ -33,8 +33,10 @@ class TilepressConfig(QuantizationConfigMixin):
     `layers`: name → its format, density, error, `activations`, and `streams`: the arrays it has, each with its type. An
     embedding may have `tied`: the output layer that computes with its matrix, and with those activations.
     `dense`: name → why, of the layers whose weights stay as they were. `parameters`: how many are packed and how many
-    are not. `uncalibrated`: layers that too few tokens reached for the recipe's method. `recipe` and `versions` say how
-    it was made, `source` of what: the name that it was loaded by, where it had one.
+    are not. `calibration`: the text that was looked at, by its name, how much of it, and the SHA-256 of its tokens.
+    `uncalibrated`: layers that too few tokens reached for the recipe's method. `recipe` and `versions` say how it was
+    made, `source` of what: the name that it was loaded by, where it had one, and `origin` what the hub's cards say of
+    that: `base_model`, and the keys of its license.
     `checksums` names the file beside it that lists the folder's files; None where that was not written yet.
     """
 
@@ -49,6 +51,8 @@ class TilepressConfig(QuantizationConfigMixin):
         checksums: str | None = None,
         parameters: Mapping[str, int] | None = None,
         uncalibrated: Sequence[str] = (),
+        calibration: Mapping[str, Any] | None = None,
+        origin: Mapping[str, str] | None = None,
         **_: Any,
     ) -> None:
         if version != VERSION:
@@ -66,6 +70,8 @@ class TilepressConfig(QuantizationConfigMixin):
         self.dense = dict(dense or {})
         self.parameters = None if parameters is None else dict(parameters)
         self.uncalibrated = list(uncalibrated)
+        self.origin = dict(origin or {})
+        self.calibration = None if calibration is None else dict(calibration)
 
 
 @register_quantizer(METHOD)

@@ -1,16 +1,12 @@
 """`save_pretrained` of a compressed model: as transformers does it, but to a place beside, with checksums."""
 
 import os
-import re
 from pathlib import Path
 from typing import Any
 
 from .._files import apply_umask, sync, workspace, write_text
-from ..tiles import DamagedError
+from .._safetensors import INDEX, DamagedError, is_whole_model
 from .checksums import CARD, can_be_listed, digests_of, is_own_card, read_sums, write_sums
-from .shards import INDEX, SINGLE
-
-_SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 
 
 class Saving:
@@ -68,10 +64,6 @@ def _listed(folder: Path) -> dict[str, str]:
 
 def _stale(folder: Path, names: set[str]) -> set[str]:
     """Weights that are not loaded any more once those in `names` are there. An adapter or a variant replaces none."""
-    if not any(map(_is_whole_model, names)):
+    if not any(map(is_whole_model, names)):
         return set()
-    return {path.name for path in folder.iterdir() if _is_whole_model(path.name) or path.name == INDEX} - names
-
-
-def _is_whole_model(name: str) -> bool:
-    return name == SINGLE or _SHARD.fullmatch(name) is not None
+    return {path.name for path in folder.iterdir() if is_whole_model(path.name) or path.name == INDEX} - names

@@ -10,9 +10,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from .._bounded import json_limit, read_bounded_text
-from ..tiles.sealed import read_raw_header
-
-SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+from .._safetensors import INDEX, SINGLE, read_raw_header
 
 
 class Stored(NamedTuple):

@@ -30,8 +30,13 @@ def read_text(name: str) -> str:
 def calibration_text(path: str | None) -> tuple[str, str]:
     """(name, text) to calibrate with: what is asked for, else WikiText-2's training part where it is there, else the
     documentation in CPython."""
-    name = path or _name_or_pydoc("wikitext2-train")
+    name = calibration_name(path)
     return name, read_text(name)
+
+
+def calibration_name(path: str | None) -> str:
+    """Of the text that `calibration_text` gives."""
+    return path or _name_or_pydoc("wikitext2-train")
 
 
 def evaluation_text(path: str | None) -> tuple[str, str]:

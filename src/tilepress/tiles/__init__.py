@@ -1,7 +1,8 @@
 """Where a number's bits lie: packed tiles, and the file that holds them."""
 
+from .._safetensors import DamagedError
 from .container import load, read_header, save
-from .matrix import DamagedError, PackedMatrix
+from .matrix import PackedMatrix
 from .packing import pack, pack_codes, unpack, unpack_codes
 
 __all__ = [

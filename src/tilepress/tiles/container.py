@@ -12,10 +12,11 @@ from typing import Any
 
 from torch import Tensor
 
+from .._safetensors import DamagedError
 from ..formats import Table, parse_weight
 from ..formats.tables import NF4
 from . import sealed
-from .matrix import DamagedError, PackedMatrix
+from .matrix import PackedMatrix
 from .native import own_copy
 from .sealed import open_sealed, read_sealed, sha256, write_sealed
 

@@ -10,16 +10,13 @@ import torch
 from torch import Tensor
 
 from .. import _native
+from .._safetensors import DamagedError
 from ..formats import WeightFormat
 from ..formats.floats import BF16
 from ..formats.tensors import E8M0_ONE, SCALE_DTYPES
 from ..formats.zero_points import whole, zero_steps
 from .layout import BLOCK_NEURONS, SLACK_BYTES, Layout, element_order
 from .native import held_bytes, native_format, own_copy, raw_bytes
-
-
-class DamagedError(ValueError):
-    """Packed arrays or a file that contradict themselves; nothing of them was used."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,21 +8,18 @@ parsed only if its size fits the file's, and its digest is right.
 
 import hashlib
 import json
-import os
 import re
-import struct
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from .._bounded import MB, UnreadableError, json_limit, open_ordinary
 from .._files import replacing
-from .matrix import DamagedError
+from .._safetensors import DamagedError, read_raw_header
 
 _KEY = "tilepress"
 _NO_DIGEST = "0" * 64
@@ -64,32 +61,6 @@ def open_sealed(path: str | Path) -> Any:
         return safe_open(path, "pt")
     except SafetensorError as error:
         raise DamagedError(f"{path} is not a whole safetensors file: {error}") from error
-
-
-def read_raw_header(path: str | Path) -> bytes:
-    """Everything before the arrays of a safetensors file: eight bytes of length, then that much JSON. DamagedError if
-    that is more than can be meant."""
-    try:
-        with open_ordinary(path) as file:
-            length = _header_length(path, file)
-            return file.read(8 + length)
-    except UnreadableError as error:
-        raise DamagedError(f"{path} is not a safetensors file: {error}") from error
-
-
-def _header_length(path: str | Path, file: BinaryIO) -> int:
-    size, start = os.fstat(file.fileno()).st_size, file.read(8)
-    length = struct.unpack("<Q", start)[0] if len(start) == 8 else size
-    arrays = size - 8 - length
-    if arrays < 0:
-        raise DamagedError(f"{path} is not a safetensors file")
-    if length > json_limit(arrays):
-        raise DamagedError(
-            f"{path} has a header of {length / MB:.1f} MB for {arrays / MB:.1f} MB of arrays, more than is read: fetch "
-            "the file again, or save fewer arrays in it"
-        )
-    file.seek(0)
-    return length
 
 
 def _json_object(path: str | Path, text: str) -> dict[str, Any]:

@@ -19,11 +19,11 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from ..._safetensors import INDEX, SINGLE
 from ...formats import E2M1, E4M3, Float
 from ...formats.tensors import scale_values
 from ...tiles import PackedMatrix, unpack, unpack_codes
 from ..quantized.fields import pack_fields, pack_nibbles
-from ..shards import INDEX, SINGLE
 from .errors import no_counterpart
 from .integers import Integers, integers_of
 from .packed_folder import PackedFolder

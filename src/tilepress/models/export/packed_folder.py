@@ -8,13 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..._safetensors import INDEX
 from ...tiles import DamagedError, PackedMatrix, unpack
 from ...tiles.container import check_version, read_entry, restore
 from ..blocks import input_embedding
 from ..checksums import SUMS, check_sums
-from ..shards import INDEX, Shards
+from ..kept_records import RECORDS
+from ..shards import Shards
 
-WRITTEN = {"config.json", INDEX, SUMS, "search.json"}  # what an export writes anew, or has no use for
+WRITTEN = {"config.json", INDEX, SUMS, RECORDS, "search.json"}  # what an export writes anew, or has no use for
 
 
 class PackedFolder:

@@ -6,7 +6,7 @@ be. So the lengths are added up here before it gets to see the file.
 
 import mmap
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +54,14 @@ def read_header(path: Path) -> Header:
         return metadata.header()
 
 
+def read_texts(path: Path, keys: Iterable[str]) -> dict[str, str]:
+    """Those of the fields that the file has, and that are texts."""
+    with _metadata(path) as metadata:
+        metadata.check()
+        texts = {key: metadata.at_key(key.encode(), _STRING) for key in keys}
+        return {key: text for key, text in texts.items() if text is not None}
+
+
 @contextmanager
 def _metadata(path: Path) -> Iterator["_Metadata"]:
     try:
@@ -93,7 +101,10 @@ class _Metadata:
             if name in tensors:
                 raise ValueError(f"it has two tensors called {name}")
             tensors[name] = self._tensor()
-        architecture, alignment = self._at(b"general.architecture", _STRING), self._at(b"general.alignment", _UINT32)
+        architecture, alignment = (
+            self.at_key(b"general.architecture", _STRING),
+            self.at_key(b"general.alignment", _UINT32),
+        )
         alignment = ALIGNMENT if alignment is None else alignment
         if architecture is None or alignment <= 0 or alignment & (alignment - 1):
             raise ValueError("its metadata does not say what it is")
@@ -106,7 +117,7 @@ class _Metadata:
         shape = [self._number("Q") for _ in range(dimensions)]
         return Stated(tuple(reversed(shape)), self._number("I"), self._number("Q"))
 
-    def _at(self, key: bytes, type: int) -> Any:
+    def at_key(self, key: bytes, type: int) -> Any:
         """The value of a field; None if there is none of that type."""
         found, place = self.places.get(key, (None, 0))
         if found != type:
