@@ -24,8 +24,7 @@ class Entry(NamedTuple):
 COMMANDS = {
     "demo": Entry(
         "demo:demo",
-        "Compress a model twice, in 4 bits and at half its weights; show what that costs in quality and gives in "
-        "speed.",
+        "Compress a model to 4 bits in two ways; show what that costs in quality and gives in size and speed.",
     ),
     "compress": Entry(
         "compress:compress",
