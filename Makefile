@@ -43,7 +43,7 @@ $(VENV)/installed: $(SOURCES)
 	touch $@
 
 demo: setup
-	$(BIN)/tilepress demo --report build/demo.html
+	$(BIN)/tilepress demo --html build/demo.html
 
 # A process per core, four at most, since each takes a gigabyte. Each computes with two threads: more than there are
 # cores, but what several threads do differently is tested.

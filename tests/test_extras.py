@@ -100,8 +100,8 @@ def test_a_command_of_the_lab(typed):
 @pytest.mark.parametrize(
     "typed, option",
     [
-        (("compress", "nowhere", "-o", "small", "--report", "page.html"), "compress --report"),
-        (("demo", "--report", "page.html"), "demo --report"),
+        (("compress", "nowhere", "-o", "small", "--html", "page.html"), "compress --html"),
+        (("demo", "--html", "page.html"), "demo --html"),
         (("doctor", "--machine", "this.yaml"), "doctor --machine"),
         (("bench", "linear", "--predict"), "bench linear --predict"),
     ],

@@ -72,7 +72,10 @@ def test_doctor(records, call):
     assert figure("read_bandwidth", threads=1) > 0.1 and figure("version", package="tilepress")
     assert figure.has("read_bandwidth", threads=figure("threads"))
     assert 0.3 < figure("cpu_frequency") < 8 and figure("vector_rate") > figure("cpu_frequency")
-    printed = call("doctor").stdout
+    verdict = call("doctor").stdout.splitlines()
+    assert verdict[0].startswith(f"{figure('active_isa')} kernels run with") and len(verdict) <= 12
+    assert any(line.strip().startswith("memory is read at") for line in verdict)
+    printed = call("doctor", "--all").stdout
     assert "read bandwidth, threads 1" in printed and "chosen kernel, pack_tiles_codes" in printed
 
 
@@ -110,6 +113,10 @@ def test_inspect(tmp_path, records, call):
     path.write_bytes(path.read_bytes()[:-1])
     assert_refused(call("inspect", path), "is not a whole safetensors file")
     assert_refused(call("inspect", tmp_path / "nowhere"), "nowhere")
+
+
+def test_help_shows_the_name_of_an_extra(call):
+    assert "tilepress[lm-eval]" in "".join(call("eval", "--help").stdout.replace("│", "").split())
 
 
 def test_bench_pack(records, call):

@@ -1,6 +1,7 @@
 """`tilepress compress`, as a user types it, on a tiny model."""
 
 import json
+import re
 
 import pytest
 from tests.cli.test_cli import assert_refused
@@ -36,10 +37,11 @@ def test_options_override_the_recipe(model, tmp_path, call_for_records):
 
 
 def test_the_table_and_an_output_that_is_not_ours(model, tmp_path, call):
-    done = call("compress", model[0], "-o", tmp_path / "out", "--report", tmp_path / "page.html")
+    done = call("compress", model[0], "-o", tmp_path / "out", "--html", tmp_path / "page.html")
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "page.html").read_text()
     assert "compressed</title>" in page and "layer model.layers.0.mlp.up_proj" in page
+    assert re.match(r".*/out: [\d.]+ times smaller, [\d.]+ MB to [\d.]+ MB; no layer's output lost more", done.stdout)
     for words in ("size before", "times smaller", "bits a weight, in them", "time"):
         assert words in done.stdout
     assert done.stdout.count("error of model.layers.") == 5 and "warning" not in done.stderr

@@ -39,7 +39,7 @@ def test_every_model_is_compressed_judged_heard_and_timed(model, call_for_record
 
 
 def test_a_verdict_a_table_and_texts_for_people(model, tmp_path, call):
-    done = call("demo", model, "--windows", 1, "--report", tmp_path / "page.html")
+    done = call("demo", model, "--windows", 1, "--html", tmp_path / "page.html")
     assert done.returncode == 0, done.stderr
     assert "before and after</title>" in (tmp_path / "page.html").read_text()
     first, *_ = done.stdout.splitlines()

@@ -1,6 +1,10 @@
 """`tilepress eval` as a user types it, on small random models in folders."""
 
+import io
 import json
+import re
+import sys
+from pathlib import Path
 
 import pytest
 from tests.cli import test_cli
@@ -154,6 +158,20 @@ def test_text_and_task_as_tables(call):
     assert done.returncode == 0, done.stderr
     assert "one on text" in done.stdout and "perplexity" in done.stdout
     assert "one on piqa" in done.stdout and "accuracy, by likelihood a character" in done.stdout
+
+
+def test_the_first_line_is_the_conclusion(call, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(Path("text").read_bytes())))
+    done = call("eval", "one", "--data", "-", "--windows", 1, "--against", "one")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == (
+        "one on standard input: perplexity +0.00 ± 0.00 % against one (no more than its error allows), "
+        "the same token most likely in 100.0 %"
+    )
+    alone = call("eval", "one", "--data", "text", "--windows", 1).stdout.splitlines()
+    assert re.fullmatch(r"one on text: perplexity [\d.]+ ± [\d.]+", alone[0])
+    task = call("eval", "one", "--task", "piqa", "--items", 2, "--against", "one").stdout
+    assert re.search(r"^one on piqa: accuracy [\d.]+ ± [\d.]+, \+0\.0000 ± 0\.0000 against one$", task, re.M), task
 
 
 def test_without_a_named_text_the_documentation_of_python_is_read(call_for_records):

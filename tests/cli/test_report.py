@@ -20,7 +20,7 @@ def records(tmp_path):
 
 def test_a_page_markdown_and_csv(call, records, tmp_path):
     page, text, folder = tmp_path / "r.html", tmp_path / "r.md", tmp_path / "csv"
-    done = call("report", records, "-o", page, "--markdown", text, "--csv", folder, "--title", "Mine & yours")
+    done = call("report", records, "--html", page, "--markdown", text, "--csv", folder, "--title", "Mine & yours")
     assert done.returncode == 0 and f"{page}: " in done.stdout and not done.stderr
     assert "<h1>Mine &amp; yours</h1>" in page.read_text() and "2 records of 1 machine<" in page.read_text()
     assert "| int4 | 20.5 |" in text.read_text()
@@ -46,11 +46,11 @@ def test_records_of_all_files_together(call, records, tmp_path, monkeypatch):
 def test_files_that_hold_no_records_lose_nothing(call, tmp_path, content, message):
     (tmp_path / "bad.json").write_text(content)
     (tmp_path / "r.html").write_text("what was there")
-    done = call("report", tmp_path / "bad.json", "-o", tmp_path / "r.html")
+    done = call("report", tmp_path / "bad.json", "--html", tmp_path / "r.html")
     assert done.returncode == 1 and message in done.stderr and not done.stdout
     assert (tmp_path / "r.html").read_text() == "what was there"
 
 
 def test_files_and_folders_that_are_not_there(call, tmp_path):
     assert "none.json: No such file" in call("report", tmp_path / "none.json").stderr
-    assert call("report", "-o", tmp_path / "no" / "r.html").returncode == 1
+    assert call("report", "--html", tmp_path / "no" / "r.html").returncode == 1

@@ -46,7 +46,7 @@ def runs(monkeypatch, tmp_path):
 def test_a_table_for_people(call, runs):
     done = call("reproduce", "mine/good", "mine/impossible")
     assert done.returncode == 0
-    assert "held-out 1 of 2 match; furthest by -47.5 %" in done.stdout
+    assert done.stdout.startswith("mine/good: held-out 1 of 2 match; furthest by -47.5 %")
     assert "it wants an H200" in done.stdout and "mind the gap" in done.stdout
     assert "2 items: held-out 1 of 2 match, 2 not possible here; furthest by -47.5 %" in done.stdout
 

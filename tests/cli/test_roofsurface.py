@@ -7,7 +7,7 @@ from tilepress.roofsurface.kernels import Kernel
 
 def test_the_papers_machine(call, call_for_records, tmp_path):
     page = tmp_path / "s.html"
-    figure = call_for_records("roofsurface", "--weights", "mxfp4", "--weights", "bf8", "--batch", 16, "--plot", page)
+    figure = call_for_records("roofsurface", "--weights", "mxfp4", "--weights", "bf8", "--batch", 16, "--html", page)
     assert figure("bound_by", format="mxfp4") == "vector" and figure("bound_by", format="bf8") == "memory"
     assert figure("rate", target="spr-hbm", format="mxfp4", density=1) == pytest.approx(11.76, abs=0.01)
     assert page.exists()
@@ -86,8 +86,8 @@ def test_what_another_decompressor_would_buy(call, call_for_records):
         (["--decompressor", "dec"], "no decompressor"),
         (["--search", "--cores", "0"], "numbers above 0"),
         (["--weights", "int2:g32", "--density", "0.5"], "nobody has counted"),
-        (["--decompressor", "none", "--plot", "x.html"], "a surface has memory, vector and matrix"),
-        (["--weights", "mxfp4", "--activations", "bf17"], "add --decompressor kernels"),
+        (["--decompressor", "none", "--html", "x.html"], "a surface has memory, vector and matrix"),
+        (["--weights", "mxfp4", "--acts", "bf17"], "add --decompressor kernels"),
     ],
 )
 def test_errors(call, arguments, message, tmp_path, monkeypatch):

@@ -9,7 +9,7 @@ SMALL = ("--parameters", 56 * 512 * 40)
 
 def test_deca(call, call_for_records, tmp_path):
     page = tmp_path / "t.html"
-    figure = call_for_records("simulate", "deca", "--weights", "bf8", "--density", 0.2, "--timeline", page, *SMALL)
+    figure = call_for_records("simulate", "deca", "--weights", "bf8", "--density", 0.2, "--html", page, *SMALL)
     assert figure("rate", target="spr-hbm", system="deca:w32:l8", format="bf8", density=0.2) > 0
     assert 0 < figure("busy", part="decompressor") < 100
     assert figure("lines", requester="demanded") + figure("lines", requester="prefetched") > 0

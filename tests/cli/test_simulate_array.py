@@ -79,7 +79,7 @@ def test_compare_with_a_front(call, call_for_records, tmp_path):
     assert figure("loss", statistic="standard_error", **ruined) == pytest.approx(0, abs=1e-9)
     assert figure("on_front", design="harmonia", activations="bfp:g32:m8", kv="bfp4+hybrid") is True
     page = tmp_path / "designs.html"
-    shown = call("simulate", "compare", "anda", "harmonia", *options, "--page", page).stdout
+    shown = call("simulate", "compare", "anda", "harmonia", *options, "--html", page).stdout
     assert "on the front" in shown and "SmolLM2-135M, a prompt of 128 tokens" in shown
     assert "more than 2 standard errors; there are 2." in shown
     assert "filled: on the front" in page.read_text() and "decode: energy" in page.read_text()

@@ -218,7 +218,7 @@ def test_the_explorer_knows_our_kernels(worked):
     assert decompressor == "kernels" and bound == "bound by front end"
     assert command == (
         "tilepress roofsurface --machine here --weights int4:g32 --density 0.5 --batch 1 --decompressor kernels "
-        "--activations int8"
+        "--acts int8"
     )
     shown = worked["ours_shown"]
     asked = Kernel("linear_f32_i8_int/neon_dotprod", "int8").demands(parse_weight("int4:g32"), 0.5)["front end"]

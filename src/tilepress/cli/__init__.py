@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 from .._extras import MissingExtraError
+from .ascii import make_safe
 
 __all__ = ["main"]
 
@@ -19,6 +20,8 @@ def main() -> None:
     """Run the command line. What the user can mend is one line on standard error and exit code 1, with the traceback
     only if TILEPRESS_DEBUG is set; an interrupt is one line and exit code 130, from the first moment on."""
     interrupts = _recorded_interrupts()
+    make_safe(sys.stdout)
+    make_safe(sys.stderr)
     try:
         from .app import run
 

@@ -115,6 +115,21 @@ def _run_in_lab(name: str, callback: Any, /, **arguments: Any) -> Any:
     return callback(**arguments)
 
 
+RENAMED = {"--activations": "--acts", **dict.fromkeys(("--report", "--plot", "--page", "--timeline", "-o"), "--html")}
+
+
+@contextmanager
+def _hints() -> Iterator[None]:
+    """The new name of an option, where an old one was typed. Which class the error has depends on typer's version."""
+    try:
+        yield
+    except Exception as error:
+        new, context = RENAMED.get(getattr(error, "option_name", "")), getattr(error, "ctx", None)
+        if context and any(new in one.opts for one in context.command.params):
+            error.possibilities = [new]  # type: ignore[attr-defined]
+        raise
+
+
 class _Interrupted(BaseException):
     """A KeyboardInterrupt, which typer would keep to itself."""
 
@@ -139,7 +154,7 @@ class _Commands(TyperGroup):
             return super().make_context(*arguments, **options)
 
     def invoke(self, ctx: Any) -> Any:
-        with _interrupts():
+        with _interrupts(), _hints():
             return super().invoke(ctx)
 
 
@@ -148,7 +163,6 @@ app = typer.Typer(
     cls=_Commands,
     help="Make large language models small, and run them small.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

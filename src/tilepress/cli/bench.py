@@ -9,6 +9,8 @@ import typer
 from .._extras import need_lab
 from . import bench_attention, bench_linear, bench_model
 from .busy import Strict, Watch
+from .completion import models as completed_models
+from .completion import weight_formats
 from .output import (
     Json,
     Recorder,
@@ -57,7 +59,9 @@ def _group() -> None:
 
 @app.command()
 def pack(
-    formats: Annotated[list[str] | None, typer.Argument(help="Formats to measure.")] = None,
+    formats: Annotated[
+        list[str] | None, typer.Argument(autocompletion=weight_formats, help="Formats to measure.")
+    ] = None,
     neurons: Annotated[int, typer.Option(min=1, help="Rows of the matrix.")] = 14336,
     inputs: Annotated[int, typer.Option(min=1, help="Columns of the matrix.")] = 4096,
     density: Annotated[
@@ -154,7 +158,10 @@ def threads(
 @app.command()
 def linear(
     contestants: Annotated[
-        list[str] | None, typer.Argument(help="FORMAT\\[@DENSITY%]\\[+ACTIVATIONS]: int4:g32, int8:row@50%+int8, …")
+        list[str] | None,
+        typer.Argument(
+            autocompletion=weight_formats, help="FORMAT\\[@DENSITY%]\\[+ACTIVATIONS]: int4:g32, int8:row@50%+int8, …"
+        ),
     ] = None,
     shape: Annotated[
         list[str] | None,
@@ -204,7 +211,11 @@ def linear(
 @app.command()
 def model(
     models: Annotated[
-        list[str], typer.Argument(help="Folders, GGUF files, smollm2-135m, or names on the hub; compressed or not.")
+        list[str],
+        typer.Argument(
+            autocompletion=completed_models,
+            help="Folders, GGUF files, smollm2-135m, or names on the hub; compressed or not.",
+        ),
     ],
     prompt: Annotated[int, typer.Option(min=1, help="Tokens of the prompt.")] = 121,
     tokens: Annotated[int, typer.Option(min=2, help="Tokens to write after it.")] = 32,

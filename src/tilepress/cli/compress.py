@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .completion import weight_formats
 from .output import Json, Model, Recorder, TextOnly, TrustRemoteCode, hush_transformers, print_table, progress
-from .report import Page, check_page, write_page
+from .report import Html, check_page, write_page
+from .stdin import NAME, is_stdin, read_stdin
 
 if TYPE_CHECKING:
     from ..bench.linear import Result
@@ -25,9 +27,12 @@ def compress(
     model: Model,
     out: Annotated[Path, typer.Option("-o", "--out", help="The folder to write.")],
     recipe: Annotated[
-        Path | None, typer.Option(help="A recipe in TOML, or harmonia; the options below override it.")
+        Path | None,
+        typer.Option(help="A recipe in TOML, - for standard input, or harmonia; the options below override it."),
     ] = None,
-    weights: Annotated[str | None, typer.Option(help="Format of weights; see `tilepress formats`.")] = None,
+    weights: Annotated[
+        str | None, typer.Option(autocompletion=weight_formats, help="Format of weights; see `tilepress formats`.")
+    ] = None,
     density: Annotated[float | None, typer.Option(help="Share of weights kept, above 0 and up to 1.")] = None,
     prune: Annotated[str | None, typer.Option(help="magnitude, wanda or sparsegpt.")] = None,
     quantize: Annotated[str | None, typer.Option(help="rtn, gptq or learned-clip.")] = None,
@@ -76,7 +81,7 @@ def compress(
     shard_size: Annotated[float, typer.Option(min=1e-6, help="GB of a file of weights, at most.")] = 4,
     trust_remote_code: TrustRemoteCode = False,
     text_only: TextOnly = False,
-    report: Page = None,
+    html: Html = None,
     json: Json = False,
 ) -> None:
     """Compress a model block by block into a folder that transformers loads after `import tilepress`.
@@ -89,7 +94,7 @@ def compress(
 
     Example: tilepress compress smollm2-135m -o small --weights int4:g32 --density 0.5 --prune wanda --acts int8
     """
-    check_page(report, "compress")
+    check_page(html, "compress")
     from ..models.checkpoint_checks import Allowed
 
     options: dict[str, dict[str, Any]] = {
@@ -119,7 +124,7 @@ def compress(
     race = _race(chosen, outcome, json)
     if race is not None:
         _record_race(recorder, race)
-    write_page(report, f"{model} compressed", recorder.records)
+    write_page(html, f"{model} compressed", recorder.records)
     if json:
         recorder.print_json()
     else:
@@ -134,9 +139,11 @@ def read_options(
     path: Path | None, options: dict[str, dict[str, Any]], defaults: dict[str, dict[str, Any]] | None = None
 ) -> "Recipe":
     """The file's recipe with the options that were given in place of its own; `defaults` where neither says a word."""
-    from ..models.recipe import read_recipe, read_toml
+    from ..models.recipe import parse_toml, read_recipe, read_toml
 
-    merged = read_toml(path) if path is not None else {}
+    merged: dict[str, Any] = {}
+    if path is not None:
+        merged = parse_toml(read_stdin("a recipe"), NAME) if is_stdin(path) else read_toml(path)
     for section, values in (defaults or {}).items():
         merged[section] = {**values, **merged.get(section, {})}
     for section, values in options.items():
@@ -215,7 +222,17 @@ def _print(outcome: "Outcome") -> None:
         rows += [["activations found", summary], ["time of the search", f"{outcome.precision.seconds:.1f} s"]]
     worst = sorted(outcome.layers, key=lambda layer: -layer.error)[:WORST]
     rows += [[f"error of {layer.name}", f"{100 * layer.error:.3f} %"] for layer in worst]
-    print_table(str(outcome.folder), ["", ""], rows + _dense_rows(outcome) + _uncalibrated_rows(outcome))
+    print_table(_verdict(outcome), ["", ""], rows + _dense_rows(outcome) + _uncalibrated_rows(outcome))
+
+
+def _verdict(outcome: "Outcome") -> str:
+    """How much smaller, and what the layer that lost most has lost."""
+    sizes = f"{outcome.source_bytes / 1e6:.1f} MB to {outcome.nbytes / 1e6:.1f} MB"
+    smaller = f"{outcome.folder}: {outcome.source_bytes / outcome.nbytes:.2f} times smaller, {sizes}"
+    if not outcome.layers:
+        return smaller
+    worst = max(outcome.layers, key=lambda layer: layer.error)
+    return f"{smaller}; no layer's output lost more than {100 * worst.error:.3f} % of its power"
 
 
 def _as_they_came(outcome: "Outcome") -> Iterator[tuple[str, str]]:

@@ -13,7 +13,7 @@ from .._extras import has_lab
 from .busy import record_idleness, warn_if_busy
 from .generate import continuation
 from .output import Json, Model, Recorder, TextOnly, Threads, TrustRemoteCode, hush_transformers, print_table, progress
-from .report import Page, check_page, write_page
+from .report import Html, check_page, write_page
 from .roofsurface import record_kernels
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def demo(
     windows: Annotated[int, typer.Option(min=1, help="Windows of the text that quality is measured on.")] = 1,
     trust_remote_code: TrustRemoteCode = False,
     text_only: TextOnly = False,
-    report: Page = None,
+    html: Html = None,
     json: Json = False,
     threads: Threads = None,
 ) -> None:
@@ -69,7 +69,7 @@ def demo(
 
     Example: tilepress demo --windows 4
     """
-    check_page(report, "demo")
+    check_page(html, "demo")
     from ..models import load_model
     from ..models.checkpoint_checks import Allowed
     from ..models.texts import evaluation_text
@@ -92,11 +92,11 @@ def demo(
     }
     rows = {one: rows[one] for one in _ranked(rows)}
     _record(recorder, model, rows)
-    write_page(report, f"{model} before and after", recorder.records)
+    write_page(html, f"{model} before and after", recorder.records)
     if json:
         recorder.print_json()
     else:
-        _print(model, name, rows, report)
+        _print(model, name, rows, html)
 
 
 def _ranked(rows: Mapping[str, Row]) -> list[str]:

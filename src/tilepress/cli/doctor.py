@@ -1,5 +1,6 @@
 """`tilepress doctor`: what this machine has, what would run on it, and how fast it reads memory."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,11 +9,14 @@ import typer
 from .._extras import MissingExtraError, need_lab
 from .busy import Strict, record_idleness, warn_if_busy
 from .doctor_tune import forget_tuning, run_tuning
+from .doctor_verdict import print_verdict
 from .machines import measured_machine, record_rates, with_readings
-from .output import Json, Recorder, Threads, metric_text, print_table, progress
+from .output import Json, Recorder, Threads, metric_text, output_width, print_table, progress
+from .tables import wrapped
 
 if TYPE_CHECKING:
     from ..bench.idle import Idleness
+    from ..records import Record
 
 
 def doctor(
@@ -26,12 +30,16 @@ def doctor(
     reset_tuning: Annotated[
         bool, typer.Option("--reset-tuning", help="Remove what --tune has stored; built-in limits are used again.")
     ] = False,
+    show_all: Annotated[
+        bool, typer.Option("--all", help="Also list every kernel and every figure; --json has them all.")
+    ] = False,
     strict: Strict = False,
     json: Json = False,
     threads: Threads = None,
 ) -> None:
     """Show the processor, the kernels chosen for it, and the read bandwidth measured now.
 
+    The verdict comes first: what runs, what is missing, whether others use the machine; --all lists all it rests on.
     TILEPRESS_ISA in the environment forces an instruction set; TILEPRESS_TUNING=off ignores what --tune has stored.
 
     Example: tilepress doctor --machine this.yaml
@@ -53,8 +61,9 @@ def doctor(
     if json:
         recorder.print_json()
     else:
-        rows = [(metric_text(record), _text(record.value), record.unit) for record in recorder.records]
-        print_table("tilepress doctor", ["what", "value", "unit"], rows, words=3)
+        print_verdict(recorder.records)
+        if show_all:
+            _print_all(recorder.records)
 
 
 def _processor(recorder: Recorder, threads: int | None) -> None:
@@ -128,6 +137,16 @@ def _rates(recorder: Recorder, threads: int, idleness: "Idleness", file: Path | 
     if file:
         write_machine(file, machine.model_copy(update={"name": file.stem}))
     record_rates(recorder, machine)
+
+
+def _print_all(records: "Sequence[Record]") -> None:
+    """A table, and below it what is too long for one."""
+    features = [one for one in records if one.metric == "cpu_features"]
+    rows = [(metric_text(one), _text(one.value), one.unit) for one in records if one not in features]
+    print()
+    print_table("tilepress doctor", ["what", "value", "unit"], rows, words=3)
+    for one in features:
+        print("\n".join(wrapped(f"{metric_text(one)}: {one.value}", output_width())))
 
 
 def _text(value: object) -> str:

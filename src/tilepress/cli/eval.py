@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .completion import models
 from .output import (
     Json,
     Model,
@@ -22,6 +23,7 @@ from .output import (
     progress,
 )
 from .output import write_card as keep
+from .stdin import NAME, is_stdin, read_stdin
 
 if TYPE_CHECKING:
     from ..evaluate import Accuracy, Divergence, Estimate, Perplexity, Question, Score, Windowing
@@ -43,7 +45,10 @@ class Figure:
 def evaluate(
     model: Model,
     data: Annotated[
-        str | None, typer.Option(help="A text file, wikitext2, ptb or pydoc; wikitext2 where found, else pydoc.")
+        str | None,
+        typer.Option(
+            help="A text file, - for standard input, wikitext2, ptb or pydoc; wikitext2 where found, else pydoc."
+        ),
     ] = None,
     task: Annotated[
         str | None, typer.Option(help="A task instead of a text: piqa, or piqa:FILE for items of your own.")
@@ -55,7 +60,8 @@ def evaluate(
         Path | None, typer.Option(help="A folder with tasks of your own for lm-eval, in YAML files.")
     ] = None,
     against: Annotated[
-        str | None, typer.Option(help="A reference model to compare with, on the text and on tasks.")
+        str | None,
+        typer.Option(autocompletion=models, help="A reference model to compare with, on the text and on tasks."),
     ] = None,
     window: Annotated[
         int | None, typer.Option(min=2, help="Tokens seen at once; 2048, or what the model takes if less.")
@@ -115,7 +121,10 @@ def evaluate(
     folder = check_keeps_records(model) if write_card else None
     # What can be missing is looked for before the model is loaded, which takes longer.
     questions = read_task(task)[:items] if task else []
-    text = evaluation_text(data) if data or against or not (task or lm_eval) else None
+    if is_stdin(data):
+        text: tuple[str, str] | None = (NAME, read_stdin("a text"))
+    else:
+        text = evaluation_text(data) if data or against or not (task or lm_eval) else None
     hush_transformers()
     harness_tasks = _harness_tasks(_names(lm_eval), lm_eval_folder, json) if lm_eval else None
     load = partial(load_model, trust_remote_code=trust_remote_code, text_only=text_only)
@@ -127,13 +136,13 @@ def evaluate(
     if text:
         windowing = Windowing(window, stride, windows, batch or 1, beginning(loaded.tokenizer, bos))
         figures = _text_figures(loaded, reference, text[1], windowing, json)
-        _show(recorder, f"{model} on {text[0]}", figures, json, text=text[0])
+        _show(recorder, _verdict(f"{model} on {text[0]}", against, figures), figures, json, text=text[0])
     if task:
         figures = _task_figures(loaded, reference, questions, batch or 8, json)
-        _show(recorder, f"{model} on {task}", figures, json, task=task)
+        _show(recorder, _verdict(f"{model} on {task}", against, figures), figures, json, task=task)
     if harness_tasks:
         for name, figures in _harness_figures(loaded, reference, harness_tasks, items, batch or 8, json).items():
-            _show(recorder, f"{model} on {name}", figures, json, task=name)
+            _show(recorder, _verdict(f"{model} on {name}", against, figures), figures, json, task=name)
     if folder is not None:
         keep(folder, recorder.records)
     if json:
@@ -262,6 +271,29 @@ def _show(recorder: Recorder, title: str, figures: Sequence[Figure], json: bool,
             recorder.add(figure.metric, figure.error, figure.unit, **labels, statistic="standard_error")
     if not json:
         print_table(title, ["what", "value", "± error", "unit"], map(_row, figures))
+
+
+def _verdict(what: str, against: str | None, figures: Sequence[Figure]) -> str:
+    """The conclusion, as the title of the table that it rests on."""
+    found = {figure.metric: figure for figure in reversed(figures) if figure.statistic is None}
+    if "perplexity_ratio" not in found:
+        first = figures[0]
+        difference = found.get(f"{first.metric}_difference")
+        compared = f", {_with_error(difference, '+.4f')} against {against}" if difference else ""
+        return f"{what}: {first.words} {_with_error(first)}{compared}"
+    ratio, same = found["perplexity_ratio"], found["same_top1"]
+    change = Figure("", "", 100 * (ratio.value - 1), 100 * (ratio.error or 0))
+    clear = "" if abs(change.value) > 2 * (change.error or 0) else " (no more than its error allows)"
+    return (
+        f"{what}: perplexity {_with_error(change, '+.2f')} % against {against}{clear}, "
+        f"the same token most likely in {100 * same.value:.1f} %"
+    )
+
+
+def _with_error(figure: Figure, form: str = ".4f") -> str:
+    """A number of items has neither decimals nor an error."""
+    value = format(figure.value, form) if isinstance(figure.value, float) else str(figure.value)
+    return value if figure.error is None else f"{value} ± {format(figure.error, form.lstrip('+'))}"
 
 
 def _row(figure: Figure) -> list[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .output import Json, Model, Recorder, TextOnly, TrustRemoteCode, hush_transformers
+from .stdin import prompts
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,7 +23,10 @@ _REPLY = "\N{SYMBOL FOR GROUP SEPARATOR}"  # stands for a reply where a chat tem
 def generate(
     model: Model,
     prompt: Annotated[
-        list[str], typer.Argument(help="What the text begins with; more are turns, each after the model's own.")
+        list[str],
+        typer.Argument(
+            help="What the text begins with, - for standard input; more are turns, each after the model's own."
+        ),
     ],
     tokens: Annotated[
         int, typer.Option(min=1, help="Tokens to generate at most in a turn; the model may take fewer.")
@@ -59,6 +63,7 @@ def generate(
         raise ValueError("--smoothing is of the cache that --kv names: name one")
     if cache is not None:
         _check_place(cache)
+    prompt = prompts(prompt)
     hush_transformers()
     loaded = load_model(model, trust_remote_code=trust_remote_code, text_only=text_only)
     talk = _begin(loaded, kv, smoothing or "none", cache)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .busy import warn_if_busy
+from .completion import machines
 from .output import Recorder, progress
 
 if TYPE_CHECKING:
@@ -14,7 +15,11 @@ if TYPE_CHECKING:
 
 MachineName = Annotated[
     str,
-    typer.Option("--machine", help="A name of `roofsurface --list`, spr-hbm say, a YAML file, or here: this machine."),
+    typer.Option(
+        "--machine",
+        autocompletion=machines,
+        help="A name of `roofsurface --list`, spr-hbm say, a YAML file, or here: this machine.",
+    ),
 ]
 
 

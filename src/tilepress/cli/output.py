@@ -5,22 +5,28 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from io import StringIO
+from json import dumps
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 from ..records import Label, Origin, Record, Value, machine, to_json
+from .ascii import is_utf8
+from .completion import models
+from .tables import output_width as output_width
+from .tables import print_table as print_table
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rich.progress import Progress
+
     from ..evidence import Cells, Choice, Fitted
 
-Model = Annotated[str, typer.Argument(help="A model's folder, a GGUF file, smollm2-135m, or a name on the hub.")]
+Model = Annotated[
+    str,
+    typer.Argument(autocompletion=models, help="A model's folder, a GGUF file, smollm2-135m, or a name on the hub."),
+]
 TrustRemoteCode = Annotated[
     bool,
     typer.Option("--trust-remote-code", help="Run Python code that comes with the model, with all your rights."),
@@ -57,7 +63,7 @@ class Recorder:
         self.records.append(Record(metric, given, value, unit, origin or self._origin, machine(), self._command))
 
     def print_json(self) -> None:
-        print(to_json(self.records))
+        print_records(self.records)
 
 
 def write_card(folder: "Path", records: Iterable[Record]) -> None:
@@ -68,17 +74,10 @@ def write_card(folder: "Path", records: Iterable[Record]) -> None:
         print(f"{folder}/README.md was edited, so the figures are in {RECORDS} alone", file=sys.stderr)
 
 
-def print_table(
-    title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1, width: int = 1000
-) -> None:
-    """A table on standard output: the first `words` columns to the left, figures to the right. Lines are `width` wide
-    at most where no terminal says otherwise."""
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index < words else "right", no_wrap=not index)
-    for row in rows:
-        table.add_row(*row)
-    _console(width).print(table)
+def print_records(records: Iterable[Record]) -> None:
+    """As JSON, which loses nothing where standard output takes ASCII only."""
+    text = to_json(records)
+    print(text if is_utf8(sys.stdout) else "".join(one if one.isascii() else dumps(one)[1:-1] for one in text))
 
 
 def metric_text(record: Record, known: Collection[str] = ()) -> str:
@@ -127,8 +126,11 @@ def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def progress(quiet: bool = False) -> Progress:
+def progress(quiet: bool = False) -> "Progress":
     """A progress bar with the time left, on standard error, where a terminal shows it."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -155,8 +157,3 @@ def hushed(quiet: bool = False) -> Iterator[None]:
     else:
         with redirect_stderr(StringIO()):
             yield
-
-
-def _console(width: int) -> Console:
-    # Into a file or a pipe, lines of most tables stay whole, however long.
-    return Console() if sys.stdout.isatty() else Console(width=width)

@@ -9,9 +9,10 @@ import typer
 
 from .._extras import need_lab
 from .._files import write_text
-from .output import Json, progress
+from .output import Json, print_records, progress
+from .stdin import NAME, is_stdin, read_stdin
 
-Page = Annotated[Path | None, typer.Option("--report", help="Also write the results to this HTML page.")]
+Html = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the results to this HTML page.")]
 
 if TYPE_CHECKING:
     from ..records import Record
@@ -21,10 +22,13 @@ if TYPE_CHECKING:
 def report(
     records: Annotated[
         list[Path] | None,
-        typer.Argument(help="Files with what commands print with --json, or folders of them.", show_default=False),
+        typer.Argument(
+            help="Files with what commands print with --json, folders of them, or - for standard input.",
+            show_default=False,
+        ),
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="The page; report.html if nothing else is to be written.")
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The page; report.html if nothing else is to be written.")
     ] = None,
     markdown: Annotated[Path | None, typer.Option(help="Write the tables to this Markdown file.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Write each table to a CSV file in this folder.")] = None,
@@ -36,32 +40,40 @@ def report(
     The page needs no network and nothing beside it. A section is there where records hold its figures; without records
     there is the explorer alone. --json prints the records that were read, all of them together.
 
-    Example: tilepress report benchmarks/results -o report.html
+    Example: tilepress report benchmarks/results --html report.html
     """
-    from ..records import to_json
-    from ..report import markdown_report, read_records, sections, write_csv
+    from ..report import markdown_report, sections, write_csv
 
-    given = read_records(records or [])
+    given = _given(records or [])
     with progress(json) as bar:
         bar.add_task("making the report", total=None)
         made = sections(given)
-        page = out or (None if markdown or csv or json else Path("report.html"))
+        page = html or (None if markdown or csv or json else Path("report.html"))
         if page:
             write_text(page, _render(title, given, made))
         if markdown:
             write_text(markdown, markdown_report(title, made))
         files = write_csv(csv, made) if csv else []
     if json:
-        print(to_json(given))
+        print_records(given)
         return
     for path in [*(one for one in (page, markdown) if one), *files]:
         print(f"{path}: {path.stat().st_size / 1e3:.0f} kB")
 
 
+def _given(paths: Sequence[Path]) -> "list[Record]":
+    """What is there twice counts once."""
+    from ..report import read_records
+    from ..report.reading import parse_records
+
+    parts = [parse_records(read_stdin("records"), NAME) if is_stdin(path) else read_records([path]) for path in paths]
+    return list(dict.fromkeys(one for part in parts for one in part))
+
+
 def check_page(path: Path | None, command: str) -> None:
     """Before a command's work: the page that it is to write at the end needs the lab extra."""
     if path is not None:
-        need_lab(f"`tilepress {command} --report`")
+        need_lab(f"`tilepress {command} --html`")
 
 
 def write_page(path: Path | None, title: str, records: "Sequence[Record]") -> None:

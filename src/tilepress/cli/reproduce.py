@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .output import Json, Recorder, progress
+from .output import Json, Recorder, print_records, progress
 from .reproduce_shown import print_details, print_item, print_list, print_sensitivity, summary
 
 if TYPE_CHECKING:
@@ -38,7 +38,9 @@ def reproduce(
         bool,
         typer.Option("--sensitivity", help="Show instead how far cells move with each fitted constant, 10 % larger."),
     ] = False,
-    page: Annotated[Path | None, typer.Option(help="Write plots of what can be plotted to this HTML file.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write plots of what can be plotted to this HTML file.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Run the papers' experiments and show each value that they print, ours, and the deviation.
@@ -67,8 +69,8 @@ def reproduce(
     except KeyboardInterrupt:
         _say_what_is_saved(saved)
         raise
-    if page:
-        _write_page(page, chosen, saved)
+    if html:
+        _write_page(html, chosen, saved)
     _finish(chosen, saved, failures, json)
 
 
@@ -144,7 +146,7 @@ def _options(texts: Sequence[str], chosen: "Sequence[Item]") -> dict[str, str]:
 
 def _list(chosen: "Sequence[Item]", saved: "Keeping", in_detail: bool, json: bool) -> None:
     if json:
-        _print_json(one for item in chosen for one in saved.records(item) or [])
+        print_records(one for item in chosen for one in saved.records(item) or [])
     elif in_detail:
         for item in chosen:
             print_details(item, saved)
@@ -164,7 +166,7 @@ def _write_page(path: Path, chosen: "Sequence[Item]", saved: "Keeping") -> None:
 def _finish(chosen: "Sequence[Item]", saved: "Keeping", failures: Mapping[str, Exception], json: bool) -> None:
     records = [one for item in chosen if item.name not in failures for one in saved.records(item) or []]
     if json:
-        _print_json(records)
+        print_records(records)
     elif len(chosen) > 1:
         failed = f"; {len(failures)} failed: {', '.join(failures)}" if failures else ""
         print(f"{len(chosen)} items: {summary(records)}{failed}")
@@ -185,9 +187,3 @@ def _say(text: str) -> None:
 
 def _reason(error: Exception) -> str:
     return str(error) if isinstance(error, EXPECTED) and str(error) else f"{type(error).__name__}: {error}"
-
-
-def _print_json(records: "Iterable[Reproduction]") -> None:
-    from ..records import to_json
-
-    print(to_json(records))

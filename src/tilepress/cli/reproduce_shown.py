@@ -86,11 +86,13 @@ def print_item(item: "Item", records: "Sequence[Reproduction]", seconds: float |
         for one in records
     ]  # fmt: skip
     columns = ["row", "column", "unit", "paper", "ours", "deviation", "state", "evidence", "note"]
-    print_table(f"{item.name}: {item.title} ({item.kind})", columns, rows, words=3)
+    took = "" if seconds is None else f", in {_seconds_text(seconds)}"
+    print(f"{item.name}: {summary(records)}{took}")
+    print_table(f"{item.title} ({item.kind})", columns, rows, words=3)
     for note in item.notes:
         print(f"  {note}")
-    took = "" if seconds is None else f", in {_seconds_text(seconds)}"
-    print(f"  {summary(records)}{took}\n")
+    if item.notes:
+        print()
 
 
 def print_sensitivity(item: "Item", moved: "Sequence[Moved]") -> None:

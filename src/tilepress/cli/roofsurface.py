@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .busy import Strict, record_idleness
+from .completion import weight_formats
 from .machine_list import show_machines
 from .machines import MachineName, find_measured
 from .output import Json, Recorder, Threads, print_table
@@ -26,7 +27,9 @@ DEFAULT_DENSITIES = [1.0, 0.5, 0.3, 0.2, 0.1, 0.05]
 
 def roofsurface(
     machine: MachineName = "spr-hbm",
-    weights: Annotated[list[str] | None, typer.Option(help="A weight format; may be repeated.")] = None,
+    weights: Annotated[
+        list[str] | None, typer.Option(autocompletion=weight_formats, help="A weight format; may be repeated.")
+    ] = None,
     density: Annotated[
         list[float] | None, typer.Option(help="Share of weights kept; 1 is dense. May be repeated.")
     ] = None,
@@ -36,7 +39,7 @@ def roofsurface(
             help="libxsmm, kernels (ours), ops:N (vector operations a tile), deca:wW:lL or none; the machine's own."
         ),
     ] = None,
-    activations: Annotated[
+    acts: Annotated[
         str, typer.Option(help="Of our kernels: float, bf16, int8 or bfp:gN:mN; auto fits the weights.")
     ] = "auto",
     instead: Annotated[
@@ -47,8 +50,8 @@ def roofsurface(
     bandwidth: Annotated[list[float] | None, typer.Option(help="In the search: × this bandwidth; repeatable.")] = None,
     cores: Annotated[list[float] | None, typer.Option(help="In the search: × this many cores; repeatable.")] = None,
     frequency: Annotated[list[float] | None, typer.Option(help="In the search: × this clock; repeatable.")] = None,
-    plot: Annotated[
-        Path | None, typer.Option(help="Write the 3-D surface and the bounding regions to this page.")
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the 3-D surface and the bounding regions to this page.")
     ] = None,
     list_machines: Annotated[
         bool, typer.Option("--list", help="List the machines that come with the package, and their rates.")
@@ -63,20 +66,20 @@ def roofsurface(
     only memory and matrix units. --machine here measures bandwidth and frequency and takes counted operations of the
     kernels that would run; --decompressor kernels with another machine, those of its instruction set.
 
-    Example: tilepress roofsurface --machine spr-hbm --weights mxfp4 --weights bf8 --density 0.2 --plot surface.html
+    Example: tilepress roofsurface --machine spr-hbm --weights mxfp4 --weights bf8 --density 0.2 --html surface.html
     """
     if list_machines:
         return show_machines(json)
     measured = find_measured(machine, threads, json, strict)
     target = measured.machine
     name = decompressor or _usual(target)
-    if activations != "auto" and "kernels" not in (name, instead):
-        raise ValueError(f"--activations are those of our kernels, and {name} is none: add --decompressor kernels")
+    if acts != "auto" and "kernels" not in (name, instead):
+        raise ValueError(f"--acts are those of our kernels, and {name} is none: add --decompressor kernels")
     kernels = _kernels(name, weights, density)
-    predictions = [_predict(target, *kernel, name, activations, batch) for kernel in kernels]
-    alternatives = [_predict(target, *kernel, instead, activations, batch) for kernel in kernels] if instead else []
-    if plot:
-        _plot(plot, target, predictions, _decompressor(target, name, *kernels[0], activations, batch))
+    predictions = [_predict(target, *kernel, name, acts, batch) for kernel in kernels]
+    alternatives = [_predict(target, *kernel, instead, acts, batch) for kernel in kernels] if instead else []
+    if html:
+        _plot(html, target, predictions, _decompressor(target, name, *kernels[0], acts, batch))
     recorder = Recorder("model", target=target.name)
     if measured.idleness:
         record_idleness(recorder, measured.idleness)

@@ -8,6 +8,7 @@ import typer
 
 from .._extras import has_lab
 from .._files import write_text
+from .completion import models, weight_formats
 from .compress import read_options, tolerance_warning
 from .output import Json, Recorder, TextOnly, TrustRemoteCode, hush_transformers, print_table, progress
 
@@ -26,11 +27,19 @@ BRUTE_FORCE = "brute force"
 
 
 def search(
-    model: Annotated[str, typer.Argument(help="A model's folder, compressed or not, smollm2-135m, or a hub name.")],
+    model: Annotated[
+        str,
+        typer.Argument(autocompletion=models, help="A model's folder, compressed or not, smollm2-135m, or a hub name."),
+    ],
     out: Annotated[Path, typer.Option("-o", "--out", help="The recipe to write, for `tilepress compress --recipe`.")],
     tolerance: Annotated[str, typer.Option(help="The share of perplexity that may be lost.")] = "1%",
-    recipe: Annotated[Path | None, typer.Option(help="What to do to the weights; options override it.")] = None,
-    weights: Annotated[str | None, typer.Option(help="Format of weights; int4:g32 if nothing says otherwise.")] = None,
+    recipe: Annotated[
+        Path | None, typer.Option(help="What to do to the weights, - for standard input; options override it.")
+    ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(autocompletion=weight_formats, help="Format of weights; int4:g32 if nothing says otherwise."),
+    ] = None,
     quantize: Annotated[str | None, typer.Option(help="rtn, gptq or learned-clip.")] = None,
     group: Annotated[int, typer.Option(help="Values that share an exponent: 16, 32, 64 or 128.")] = 64,
     calibration: Annotated[str | None, typer.Option(help="Text to search on: a file, wikitext2-train, pydoc.")] = None,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from . import simulate_array, simulate_unit
+from .completion import weight_formats
 from .machines import MachineName, find_machine
 from .output import Json, Recorder, progress, show_declared, show_figures
 
@@ -44,7 +45,7 @@ def deca(
     machine: MachineName = "spr-hbm",
     system: Annotated[SystemName, typer.Option(help="What decompresses.")] = SystemName.deca,
     engine: Annotated[str, typer.Option(help="The engine: deca:wWIDTH:lTABLES.")] = "deca:w32:l8",
-    weights: Annotated[str, typer.Option(help="The weight format.")] = "mxfp4",
+    weights: Annotated[str, typer.Option(autocompletion=weight_formats, help="The weight format.")] = "mxfp4",
     density: Annotated[float, typer.Option(help="Share of weights kept; 1 is dense.")] = 1.0,
     batch: Annotated[int, typer.Option(min=1, help="Rows of activations; more than 16 go 16 at a time.")] = 1,
     cores: Annotated[int | None, typer.Option(min=1, help="Cores, if not the machine's.")] = None,
@@ -70,7 +71,9 @@ def deca(
     flush_after: Annotated[int, typer.Option(min=1, help="Cycles from a call to its squash.")] = 20,
     seed: Annotated[int, typer.Option(min=0, help="Of the random bitmasks.")] = 0,
     model: Annotated[str | None, typer.Option(help="Also the next token of llama2-70b or opt-66b.")] = None,
-    timeline: Annotated[Path | None, typer.Option(help="Write the first tiles of a core to this page.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the first tiles of a core to this page.")
+    ] = None,
     trace: Annotated[int, typer.Option(min=0, help="Also record when this many first tiles of a core were where.")] = 0,
     band: Annotated[
         bool, typer.Option("--band", help="Also the least and the most over memory latencies, kinds and degrees.")
@@ -87,7 +90,7 @@ def deca(
     16 rows; those demanded are L2 misses. Bitmasks are random, or those of a packed file. Figures depend on the latency
     of memory, which no paper prints: --band shows how far. Beside the simulation stands what a closed form gives.
 
-    Example: tilepress simulate deca --weights bf8 --density 0.05 --timeline tiles.html
+    Example: tilepress simulate deca --weights bf8 --density 0.05 --html tiles.html
     Example: tilepress simulate deca --weights bf8 --density 0.05 --band
     Example: tilepress simulate deca --packed layer.safetensors --cores 8 --bandwidth 100
     """
@@ -114,10 +117,10 @@ def deca(
         _record_cost(recorder, made, target)
     if model:
         _next_token(recorder, run, made, model)
-    if timeline:
+    if html:
         from ..simulate.deca.timeline import write_timeline
 
-        write_timeline(timeline, f"{target.title}: {made}, {format} at {100 * density:g} %", result)
+        write_timeline(html, f"{target.title}: {made}, {format} at {100 * density:g} %", result)
     title = f"{target.name}, {made}, {format}@{100 * density:g}%"
     show_figures(recorder, title, ("target", "system", "format", "density"), json)
 

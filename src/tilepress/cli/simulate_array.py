@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .completion import accelerators, transformers, weight_formats
 from .output import Json, Recorder, figure_text, metric_text, print_table, progress, show_declared
 
 if TYPE_CHECKING:
@@ -17,13 +18,15 @@ if TYPE_CHECKING:
     from ..simulate.arrays.compare import Figures, Setting
     from ..simulate.arrays.plan import Order as Given
 
-Model = Annotated[str, typer.Option(help="A model by its name, or a Hugging Face folder or config.json.")]
+Model = Annotated[
+    str, typer.Option(autocompletion=transformers, help="A model by its name, or a Hugging Face folder or config.json.")
+]
 ACTIVATIONS = "anda:8,8,8,8"
 Activations = Annotated[
     str | None,
     typer.Option("--acts", help="bfp:g32:m8, or anda:7,7,6,5, of arrays that take them; eight bits if not given."),
 ]
-Weights = Annotated[str, typer.Option(help="int4:g128, say; of INT8 machines int8.")]
+Weights = Annotated[str, typer.Option(autocompletion=weight_formats, help="int4:g128, say; of INT8 machines int8.")]
 Batch = Annotated[int, typer.Option(help="Sequences at once.")]
 
 
@@ -66,7 +69,9 @@ class Order(StrEnum):
 
 
 def array(
-    machine: Annotated[str, typer.Argument(help="anda, harmonia, figna …, or a YAML file.")] = "anda",
+    machine: Annotated[
+        str, typer.Argument(autocompletion=accelerators, help="anda, harmonia, figna …, or a YAML file.")
+    ] = "anda",
     model: Model = "llama-13b",
     stage: Annotated[Stage, typer.Option(help="A whole prompt, or the token after it.")] = Stage.prefill,
     tokens: Annotated[int, typer.Option(help="Of the prompt.")] = 2048,
@@ -131,7 +136,10 @@ def array(
 
 def compare(
     machines: Annotated[
-        list[str] | None, typer.Argument(help="Accelerators, and deca: a CPU with it. The four designs if none.")
+        list[str] | None,
+        typer.Argument(
+            autocompletion=accelerators, help="Accelerators, and deca: a CPU with it. The four designs if none."
+        ),
     ] = None,
     model: Annotated[
         str | None, typer.Option(help="As of `array`; llama3.2-3b if not given, or that of --quality.")
@@ -151,7 +159,7 @@ def compare(
         Path | None,
         typer.Option(help="Losses of a model by window and format (benchmarks/activations.py): adds a Pareto front."),
     ] = None,
-    page: Annotated[Path | None, typer.Option(help="Write plots to this HTML file.")] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write plots to this HTML file.")] = None,
     json: Json = False,
 ) -> None:
     """Accelerators and a CPU with DECA side by side: one model, one technology, arrays of one size, one memory.
@@ -185,12 +193,12 @@ def compare(
     _record_figures(recorder, tasks[0].model.name, figures)
     if losses:
         record_points(recorder, prompt, candidates)
-    if page:
+    if html:
         from ..report import write_page
         from ..report.designs import design_charts, front_chart
 
         charts = design_charts(tasks[0].model.name, figures)
-        write_page(page, "Designs side by side", [*charts, *([front_chart(candidates)] if candidates else [])])
+        write_page(html, "Designs side by side", [*charts, *([front_chart(candidates)] if candidates else [])])
     if json:
         recorder.print_json()
         return

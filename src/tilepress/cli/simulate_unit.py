@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .completion import weight_formats
 from .output import Json, Recorder, metric_text, print_table, progress
 from .simulate_unit_runs import RUNS, DecaSettings, Outcome, Settings
 
@@ -80,7 +81,9 @@ def unit(
         SumName, typer.Option(help="What anda-apu and harmonia-pe make of a group's sum; the papers have fp16.")
     ] = SumName.fp32,
     top: Annotated[int, typer.Option(min=0, help="Channels of keys that have an offset.")] = 4,
-    weights: Annotated[str, typer.Option(help="The weight format of deca-pe.")] = "mxfp4",
+    weights: Annotated[
+        str, typer.Option(autocompletion=weight_formats, help="The weight format of deca-pe.")
+    ] = "mxfp4",
     density: Annotated[float, typer.Option(help="Share of weights that deca-pe's tiles keep; 1 is dense.")] = 1.0,
     engine: Annotated[str, typer.Option(help="deca-pe's width and tables: deca:wWIDTH:lTABLES.")] = "deca:w32:l8",
     tiles: Annotated[int, typer.Option(min=1, help="Tiles of deca-pe; of given weights, the first.")] = 8,

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from .bfp import BFP, GROUPS, MAX_MANTISSA
+from .bfp_format import BFP, GROUPS, MAX_MANTISSA
 from .names import FormatError, parse
 
 TensorType = Literal["qkv", "o", "u", "d"]

@@ -21,41 +21,20 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-GROUPS = (16, 32, 64, 128)
-MAX_MANTISSA = 16
+from .bfp_format import BFP as BFP
+from .bfp_format import EXPONENT_BITS
+from .bfp_format import GROUPS as GROUPS
+from .bfp_format import MAX_MANTISSA as MAX_MANTISSA
 
 MAX_FIELD = 30  # field 31 is FP16's infinity and NaN, which are never stored
 FP16_MAX = 65504.0
 FP16_OVERFLOW = 65520.0  # the least magnitude that rounds to infinity: halfway to 65536, which FP16 lacks
 
-_EXPONENT_BITS = 5
 _EXPONENT_BIAS = 15
 _FRACTION_BITS = 10
 _FLOAT_DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 Nonfinite = Literal["error", "saturate"]
-
-
-@dataclass(frozen=True)
-class BFP:
-    """`group` values share an exponent; each has a sign and `mantissa` bits of magnitude."""
-
-    group: int
-    mantissa: int
-
-    def __post_init__(self) -> None:
-        if type(self.group) is not int or self.group not in GROUPS:
-            raise ValueError(f"BFP group must be one of {GROUPS}, got {self.group!r}")
-        if type(self.mantissa) is not int or not 1 <= self.mantissa <= MAX_MANTISSA:
-            raise ValueError(f"BFP mantissa must be an int from 1 to {MAX_MANTISSA}, got {self.mantissa!r}")
-
-    def __str__(self) -> str:
-        return f"bfp:g{self.group}:m{self.mantissa}"
-
-    @property
-    def bits_per_value(self) -> float:
-        """Bits stored for each value of a full group: sign, magnitude, and its share of the exponent."""
-        return 1 + self.mantissa + _EXPONENT_BITS / self.group
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +63,7 @@ class BFPTensor:
     def bits(self) -> int:
         """Bits stored: sign and magnitude of the real values, one exponent per group."""
         values = torch.Size(self.shape).numel()
-        return values * (1 + self.format.mantissa) + self.exponent.numel() * _EXPONENT_BITS
+        return values * (1 + self.format.mantissa) + self.exponent.numel() * EXPONENT_BITS
 
 
 @dataclass(frozen=True, eq=False)

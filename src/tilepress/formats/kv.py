@@ -23,7 +23,7 @@ keys, all heads of the layer taken together, are left out, and a bit for each sa
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from .bfp import GROUPS
+from .bfp_format import GROUPS
 from .names import FormatError
 
 # offline: scales of channels, folded into a model's weights; online: half of the extremes of some channels are

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from .bfp import BFP, GROUPS, MAX_MANTISSA
+from .bfp_format import BFP, GROUPS, MAX_MANTISSA
 from .element import Element
 from .floats import FLOATS
 from .integers import SIGNED, UNSIGNED

@@ -7,7 +7,8 @@ from typing import Literal, get_args
 from .element import Element
 from .floats import BF8, BF16, E2M1, E2M3, E3M2, E4M3
 from .integers import Integer
-from .zero_points import ZERO_POINT_BITS
+
+ZERO_POINT_BITS = 8  # see `zero_points`
 
 ScaleType = Literal["e8m0", "bf16", "fp16", "fp32"]
 SCALE_TYPES: tuple[ScaleType, ...] = get_args(ScaleType)

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from .element import Element
+from .weight import ZERO_POINT_BITS as ZERO_POINT_BITS
 
-ZERO_POINT_BITS = 8
 LARGEST = (1 << ZERO_POINT_BITS) - 1
 
 

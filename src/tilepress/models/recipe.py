@@ -272,12 +272,22 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         return copy.deepcopy(NAMED[str(path)])
     try:
         text = read_bounded_text(path, LARGEST)
+    except UnreadableError as error:
+        raise RecipeError(f"{path} cannot be read: {error}") from error
+    return parse_toml(text, path)
+
+
+def parse_toml(text: str, source: object) -> dict[str, Any]:
+    """What the text says; a RecipeError names its `source`."""
+    try:
+        if len(text) > LARGEST:
+            raise UnreadableError(f"it has more than {LARGEST} characters")
         _refuse_deep_keys(text)
         return tomllib.loads(text)
     except UnreadableError as error:
-        raise RecipeError(f"{path} cannot be read: {error}") from error
+        raise RecipeError(f"{source} cannot be read: {error}") from error
     except (ValueError, RecursionError) as error:  # Python's own ValueError of numbers with thousands of digits
-        raise RecipeError(f"{path} is not TOML: {error}") from error
+        raise RecipeError(f"{source} is not TOML: {error}") from error
 
 
 def _refuse_deep_keys(text: str) -> None:

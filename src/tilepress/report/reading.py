@@ -25,14 +25,16 @@ def _files(path: Path) -> Sequence[Path]:
 
 def _read(path: Path) -> list[Record]:
     try:
-        text = _checked_text(path)
+        text = read_bounded_text(path, LARGEST)
     except UnreadableError as error:
         raise RecordsError(f"{path} cannot be read: {error}") from error
-    return from_json(text, path)
+    return parse_records(text, path)
 
 
-def _checked_text(path: Path) -> str:
-    text = read_bounded_text(path, LARGEST)
+def parse_records(text: str, source: object) -> list[Record]:
+    """Those of one text; a RecordsError names its `source`."""
+    if len(text) > LARGEST:
+        raise RecordsError(f"{source} cannot be read: it has more than {LARGEST / MB:g} MB")
     if text.count("{") + text.count("[") > len(text) / 32 + 1000:
-        raise UnreadableError("it has more lists and objects than records could have")
-    return text
+        raise RecordsError(f"{source} cannot be read: it has more lists and objects than records could have")
+    return from_json(text, source)

@@ -120,7 +120,7 @@ def test_records_and_a_page_of_plots(model, tmp_path, capsys, monkeypatch):
 
     page = tmp_path / "page.html"
     settings = [f"model={model[0]}", f"text={model[1]}", "windows=1", "tokens=32"]
-    arguments = ["reproduce", "anda/fig6", "--page", str(page), "--json"]
+    arguments = ["reproduce", "anda/fig6", "--html", str(page), "--json"]
     arguments += [part for setting in settings for part in ("--set", setting)]
     monkeypatch.setattr("sys.argv", ["tilepress", *arguments])
     main_ends_well(main)

@@ -141,7 +141,7 @@ const Explorer = (() => {
   function command(made) {
     const { machine, format, density, batch, decompressor } = made;
     const engine = decompressor === "deca" ? `deca:w${made.width}:l${made.tables}` : decompressor;
-    const inputs = decompressor === "kernels" ? ` --activations ${RoofSurface.activations(made)}` : "";
+    const inputs = decompressor === "kernels" ? ` --acts ${RoofSurface.activations(made)}` : "";
     return `tilepress roofsurface --machine ${machine.argument} --weights ${format.name} --density ${density} ` +
       `--batch ${batch} --decompressor ${engine}${inputs}`;
   }
