@@ -16,6 +16,7 @@ from tilepress.cli import tables
 from tilepress.cli.tables import MOST_LINES, table_lines, text_width, wrapped
 
 WIDTHS = (60, 80, 120)
+SEPARATORS = str.maketrans(",;", "  ")
 NUMBER = re.compile(r"(?<![\w.])[+-]?\d+(?:\.\d+)?(?![\w.])")
 
 # A command for every table that takes seconds at most; those of models are in `test_compress` and `test_eval`.
@@ -64,11 +65,11 @@ def check(columns, rows, words, width):
     """Every number of a cell is in the lines, as often as in the cells, and no line is too long for no reason."""
     lines = table_lines(columns, rows, words, width).lines
     longest = max(text_width(word) for row in [columns, *rows] for cell in row for word in cell.split())
-    assert all(text_width(line) <= max(width, longest + len("  ,")) for line in lines)
-    shown = NUMBER.findall(" \n".join(lines).replace(",", " "))
+    assert all(text_width(line) <= max(width, longest + len("  ;")) for line in lines)
+    shown = NUMBER.findall(" \n".join(lines).translate(SEPARATORS))
     for row in rows:
         for cell in row:
-            for number in NUMBER.findall(cell.replace(",", " ")):
+            for number in NUMBER.findall(cell.translate(SEPARATORS)):
                 assert number in shown, (number, width)
 
 
@@ -81,7 +82,7 @@ def test_all_words_are_there_in_tables_of_any_width(seed):
     columns = [f"column {index}" for index in range(random.randint(1, 9))]
     rows = [[" ".join(random.choices(WORDS, k=random.randint(0, 12))) for _ in columns] for _ in range(4)]
     for width in (20, *WIDTHS):
-        shown = " ".join(table_lines(columns, rows, 1, width).lines).replace(",", " ").split()
+        shown = " ".join(table_lines(columns, rows, 1, width).lines).translate(SEPARATORS).split()
         for word in {word for row in rows for cell in row for word in cell.split()}:
             assert shown.count(word) == sum(cell.split().count(word) for row in rows for cell in row)
 
@@ -123,7 +124,7 @@ def test_a_terminal_gets_styles_and_its_width_and_a_pipe_neither():
     shown = in_terminal(command, 40)
     assert "\x1b[1m" in shown or "bits per weight: 4.50" in shown
     assert max(map(text_width, plain(shown).splitlines()[2:])) <= 40
-    assert set(NUMBER.findall(piped)) <= set(NUMBER.findall(plain(shown).replace(",", " ")))
+    assert set(NUMBER.findall(piped)) <= set(NUMBER.findall(plain(shown).translate(SEPARATORS)))
 
 
 def in_terminal(command, columns):

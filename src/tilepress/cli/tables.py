@@ -102,12 +102,12 @@ def _placed(text: str, width: int, to_the_left: bool) -> str:
 
 def _stacked(columns: Sequence[str], row: Sequence[str], words: int, width: int) -> list[str]:
     """Its words, and below them `name value` of each figure; as many on a line as it takes."""
-    head = wrapped(", ".join(filter(None, row[:words])), width)
+    head = wrapped("; ".join(filter(None, row[:words])), width)
     figures = [f"{name}: {cell}" if name else cell for name, cell in zip(columns, row, strict=True) if cell]
     named = figures[sum(1 for cell in row[:words] if cell) :]
     lines = [""]
     for index, figure in enumerate(named):
-        text = figure + ("," if index < len(named) - 1 else "")
+        text = figure + (";" if index < len(named) - 1 else "")
         joined = f"{lines[-1]} {text}" if lines[-1] else INDENT + text
         if text_width(joined) <= width:
             lines[-1] = joined
