@@ -41,7 +41,7 @@ def test_a_gpus_own_dequantisation(call_for_records):
 
 def test_machines_are_listed(call, call_for_records):
     printed = call("roofsurface", "--list").stdout
-    assert all(f" {name} " in printed for name in machine_names()) and "1.5 × 256 bits" in printed
+    assert all(f"\n{name} " in printed for name in machine_names()) and "1.5 × 256 bits" in printed
     figure = call_for_records("roofsurface", "--list")
     assert figure("bandwidth", target="spr-hbm") == 850 and figure("vector_rate", target="spr-hbm", bits=512) == 280
     assert figure("matrix_rate", target="zen5", rows=1) == pytest.approx(86.4)

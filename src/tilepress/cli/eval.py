@@ -54,7 +54,8 @@ def evaluate(
         str | None, typer.Option(help="A task instead of a text: piqa, or piqa:FILE for items of your own.")
     ] = None,
     lm_eval: Annotated[
-        str | None, typer.Option(metavar="TASK[,TASK…]", help="Tasks of lm-eval (pip install 'tilepress\\[lm-eval]').")
+        str | None,
+        typer.Option(metavar="TASKS", help="Tasks of lm-eval, with commas between."),
     ] = None,
     lm_eval_folder: Annotated[
         Path | None, typer.Option(help="A folder with tasks of your own for lm-eval, in YAML files.")
@@ -102,7 +103,8 @@ def evaluate(
     of the mean over tokens or items. With --against: KL divergence from the reference's predictions, how often both
     hold the same token most likely, and differences of accuracy, whose errors are of token by token and item by item.
     Tasks are measured alone unless --data or --against asks for the text too; those
-    of lm-eval fetch their data from the Hugging Face hub unless their YAML file names a file that is here. --acts
+    of lm-eval (pip install 'tilepress\\[lm-eval]') fetch their data from the Hugging Face hub unless their YAML file
+    names a file that is here. --acts
     rounds the inputs of linear layers, as packed layers of the same format would, for judging a format by itself; --kv
     does the same to attention, with the numbers that a packed cache gives token by token.
 
