@@ -39,7 +39,7 @@ $(VENV)/installed: $(SOURCES)
 	$(BIN)/pip install --quiet --constraint constraints.txt $(BUILD_TOOLS)
 	@mkdir -p build
 	$(BIN)/pip install --verbose --log build/setup.log --constraint constraints.txt --no-build-isolation \
-	    --editable '.[dev]' | $(PROGRESS) || { tail -n 60 build/setup.log; exit 1; }
+	    --editable '.[dev]' 2>&1 | $(PROGRESS) || { tail -n 60 build/setup.log; exit 1; }
 	touch $@
 
 demo: setup
