@@ -138,13 +138,9 @@ def with_activations_of(model: nn.Module, layers: list[Layer], recipe: Recipe) -
 
 
 def describe(
-    layers: list[Layer],
-    recipe: Recipe,
-    dense: Sequence[Dense] = (),
-    source: str | None = None,
-    share: Any = None,
+    layers: list[Layer], recipe: Recipe, dense: Sequence[Dense] = (), source: str | None = None, share: Any = None,
     **more: Any,
-) -> TilepressConfig:
+) -> TilepressConfig:  # fmt: skip
     """`more`: `calibration` and `origin`, where they are known."""
     import transformers
 
