@@ -10,7 +10,7 @@ NATIVE := $(shell find native -name '*.cc' -o -name '*.h')
 BUILD_TOOLS := cmake nanobind ninja scikit-build-core setuptools-scm
 
 .PHONY: help setup demo test browser lint format header stubs readme screenshots bench wheel fuzz test-isas clean
-.PHONY: sanitize sanitize-thread sanitize-address mutation
+.PHONY: sanitize sanitize-thread sanitize-address mutation docs
 
 help:
 	@echo "make demo      set up, build, and run the main job on the embedded default"
@@ -27,6 +27,7 @@ help:
 	@echo "make header    generate the C++ header from tiles/layout.py"
 	@echo "make stubs     generate _native.pyi from the compiled module"
 	@echo "make readme    generate the README's tables from records, and docs/api.md"
+	@echo "make docs      build the docs site into build/site, every link checked; needs no compiler"
 	@echo "make screenshots  take the README's pictures of the report"
 
 setup: $(VENV)/installed
@@ -93,6 +94,17 @@ readme: setup
 
 screenshots: setup
 	$(BIN)/python -m tests.report.screenshots
+
+# The site needs neither torch nor the C++ code, so not `setup`: a machine that builds nothing else is done in a minute.
+DOCS_EXTRA := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"])
+$(VENV)/docs-installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt $$($(PYTHON) -c '$(DOCS_EXTRA)')
+	touch $@
+
+docs: $(VENV)/docs-installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "build/site is the site; to read it with search: python3 -m http.server --directory build/site"
 
 bench: setup
 	$(BIN)/python benchmarks/run.py
