@@ -9,10 +9,10 @@ import pytest
 
 from tilepress.formats import Integer, parse_weight
 from tilepress.hardware import Machine, read_machine
-from tilepress.report.explorer import explorer_data
+from tilepress.report.explorer import explorer_data, machine_data
 from tilepress.report.page import asset
 from tilepress.roofsurface import bord, bubbles, parse_decompressor, predict
-from tilepress.roofsurface.kernels import kernel_on
+from tilepress.roofsurface.kernels import isa_of, kernel_on
 
 from .samples import HERE, THERE, measured
 
@@ -109,7 +109,8 @@ def decompressor(point):
     if name == "kernels":
         fitting = "int8" if isinstance(format.element, Integer) else "bf16"
         activations = fitting if point["activations"] == "auto" else point["activations"]
-        return kernel_on(ISAS[point["machine"]], format, point["density"], activations, point["batch"])
+        isa = ISAS.get(point["machine"]) or isa_of(machine_of(point["machine"]))
+        return kernel_on(isa, format, point["density"], activations, point["batch"])
     return parse_decompressor(f"deca:w{point['width']}:l{point['tables']}" if name == "deca" else name)
 
 
@@ -155,6 +156,30 @@ def test_so_does_the_advice(compared):
             ours = predict(machine, format, point["density"], decompressor(point), point["batch"])
             same += theirs["advice"] == ours.advice
     assert same > 0.95 * sum("error" not in theirs and theirs["headroom"] is not None for _, theirs in compared)
+
+
+def test_a_changed_machine_has_the_rates_that_python_gives_it(evaluate):
+    chosen, data = random.Random(1), explorer_data()
+    machines = {name: read_machine(name) for name in data["machines"]}
+    points = []
+    for name, machine in machines.items():
+        other = {"bandwidth": chosen.uniform(1e10, 1e12), "cores": chosen.randint(1, 200)}
+        other |= {"frequency": chosen.uniform(1e9, 5e9), "units": None, "matrixCycles": None}
+        if machine.vector:
+            other["units"] = chosen.uniform(1, 4)
+        if machine.matrix and machine.matrix.cycles:
+            other["matrixCycles"] = chosen.uniform(1, 32)
+        points.append([name, other])
+    call = f"(() => {{ const data = {json.dumps(data)}; return {json.dumps(points)}.map(([name, given]) => "
+    call += "RoofSurface.changed(data.machines[name], given)); })()"
+    for (name, other), theirs in zip(points, evaluate(call), strict=True):
+        parts = {"memory": {"bandwidth": other["bandwidth"]}, "cores": other["cores"], "frequency": other["frequency"]}
+        parts |= {"vector": {"units": other["units"]}} if other["units"] else {}
+        parts |= {"matrix": {"cycles": other["matrixCycles"]}} if other["matrixCycles"] else {}
+        expected = machine_data(machines[name].changed(**parts))
+        for rate in ("bandwidth", "cycles", "vectorRate", "matrixRate", "frontEnd"):
+            close = expected[rate] and pytest.approx(expected[rate], rel=1e-12)
+            assert theirs[rate] == close, (name, rate)
 
 
 def test_numbers_are_written_as_python_writes_them(evaluate):

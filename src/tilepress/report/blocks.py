@@ -52,7 +52,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Plot:
-    """Traces and layout as plotly.js takes them, without colours of the page, which its theme gives."""
+    """Traces and layout as charts.js takes them, in plotly's words; the page's theme gives the colours."""
 
     title: str
     traces: Sequence[Mapping[str, Any]]
@@ -104,10 +104,13 @@ Block = Table | Plot | Surface | Cards | Comparison
 
 @dataclass(frozen=True)
 class Section:
+    """Of its blocks the first `open` are open at first."""
+
     key: str
     title: str
     about: str
     blocks: Sequence[Block]
+    open: int = 1
 
 
 def text(cell: Cell) -> str:

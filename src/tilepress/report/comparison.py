@@ -38,13 +38,6 @@ def deviation_text(one: Reproduction) -> str:
     return f"{one.deviation:+.1f} points" if one.unit == "%" else f"{100 * one.deviation:+.1f} %"
 
 
-def deviation_size(one: Reproduction) -> float | None:
-    """In per cent or points, without its sign."""
-    if one.deviation is None:
-        return None
-    return abs(one.deviation) if one.unit == "%" else 100 * abs(one.deviation)
-
-
 def _place(one: Reproduction) -> int:
     """Held-out cells first."""
     return KINDS.index(one.evidence) if one.evidence else len(KINDS)

@@ -9,7 +9,7 @@ from ..hardware.here import known_core
 from ..hardware.machine import TILE_WEIGHTS
 from ..records import Record
 from ..roofsurface.decompressors import LIBXSMM_BITS, LIBXSMM_COUNTS
-from ..roofsurface.kernels import COUNTS, Counted, activation_classes, isas_of
+from ..roofsurface.kernels import COUNTS, Counted, activation_classes, is_counted_on, isa_of, isas_of
 from .blocks import number
 from .catalogue import MACHINES
 from .families import read
@@ -49,7 +49,8 @@ def kernel_data(count: Counted) -> dict[str, Any]:
 
 
 def machine_data(machine: Machine) -> dict[str, Any]:
-    """`isas`: whose kernels of ours are known to run there; `frontEnd`: instructions a second, where they are known."""
+    """`isas`: kernels of ours that were counted and run there; `frontEnd`: instructions a second, where known;
+    `units` and `matrixCycles`: of a core, where its rates follow from them."""
     return {
         "title": machine.title,
         "argument": machine.name,
@@ -59,7 +60,11 @@ def machine_data(machine: Machine) -> dict[str, Any]:
         "matrixRate": machine.matrix_rate,
         "rows": machine.matrix.rows if machine.matrix else 1,
         "frontEnd": machine.cycles_per_second * machine.issue if machine.issue else None,
-        "isas": [],
+        "cores": machine.cores,
+        "frequency": machine.frequency,
+        "units": machine.vector.units if machine.vector else None,
+        "matrixCycles": machine.matrix.cycles if machine.matrix else None,
+        "isas": [one for one in isas_of(isa_of(machine)) if one in COUNTED] if is_counted_on(machine) else [],
         "libxsmm": machine.vector is not None and machine.vector.bits == LIBXSMM_BITS,
         "sources": machine.sources,
     }
@@ -95,6 +100,10 @@ def _measured(name: str, figures: Mapping[str, Record], reads: Record, core: Map
         "matrixRate": 1e9 * rates["matrix_rate"],
         "rows": int(rates["matrix_rows"]),
         "frontEnd": cycles * core["issue"] if core else None,
+        "cores": rates["cpu_cores"],
+        "frequency": 1e9 * rates["cpu_frequency"],
+        "units": 1e9 * rates["vector_rate"] / cycles,
+        "matrixCycles": cycles / (1e9 * rates["matrix_rate"]),
         "isas": [one for one in isas_of(isa) if one in COUNTED] if core else [],
         "libxsmm": "avx512_vbmi2" in isas_of(isa),
         "sources": {metric.replace("_", " "): _source(figures[metric]) for metric in sorted(MEASURED)}

@@ -8,7 +8,7 @@ from .blocks import Section
 from .explorer import explorer_data
 from .templating import as_it_is, render
 
-SCRIPTS = ("roofsurface.js", "page.js", "surfaces.js", "explorer.js")
+SCRIPTS = ("roofsurface.js", "scales.js", "charts.js", "turning.js", "page.js", "surfaces.js", "explorer.js")
 
 
 def asset(name: str) -> str:
@@ -19,8 +19,6 @@ def render_page(
     title: str, subtitle: str, sections: Sequence[Section], command: str, records: Sequence[Record] = ()
 ) -> str:
     """`records`: for the explorer, which has the machines that they are of."""
-    from plotly.offline import get_plotlyjs
-
     return render(
         "page.html",
         title=title,
@@ -29,6 +27,5 @@ def render_page(
         command=command,
         explorer=explorer_data(records),
         style=as_it_is(asset("page.css")),
-        plotly=as_it_is(get_plotlyjs()),
         scripts=as_it_is("\n".join(map(asset, SCRIPTS))),
     )

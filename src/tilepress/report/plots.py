@@ -1,9 +1,8 @@
-"""Plots of figures: bars, lines and heat maps, as plotly.js takes them.
+"""Plots of figures: bars, lines and heat maps, as charts.js takes them.
 
 A colour is "@0", "@1", …: the page puts Okabe and Ito's there, which all tell apart, as its theme has them.
 """
 
-import html
 from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
@@ -47,14 +46,13 @@ def bars(
     seen, note = _seen(unit, series, note)
     layout = {
         "barmode": "stack" if stacked else "group",
-        "scattermode": "group",
         "height": round(ROOM + BAR * thickness + (LEGEND if len(traces) > 1 else 0)),
         "xaxis": {
             "title": {"text": unit_text(unit) or (names[0] if len(names) == 1 else "")},
             "rangemode": "tozero",
             **seen,
         },
-        "yaxis": {"autorange": "reversed", "automargin": True, "type": "category"},
+        "yaxis": {"autorange": "reversed", "type": "category"},
         "showlegend": len(traces) > 1,
     }
     return Plot(title, traces, sources, layout, note)
@@ -78,7 +76,7 @@ def lines(
     traces += [_line(name, names.index(name), points, dashed=True) for name, points in (dashed or {}).items()]
     seen, note = _seen(unit, series, note)
     if not unit and _is_steep(series):
-        seen = {"type": "log", "dtick": 1}
+        seen = {"type": "log"}
     layout: dict[str, Any] = {
         "xaxis": {"title": {"text": axis}, "type": "category"},
         "yaxis": {"title": {"text": unit_text(unit) or of}, **seen},
@@ -99,20 +97,16 @@ def heat_map(
         "y": list(rows),
         "z": [list(row) for row in rows.values()],
         "text": [[text(value) for value in row] for row in rows.values()],
-        "texttemplate": "%{text}",
-        "hovertemplate": f"%{{y}}, %{{x}}: %{{text}} {html.escape(unit_text(unit))}<extra></extra>",
+        "unit": unit_text(unit),
         "colorscale": SHADES,
         "textfont": {"color": DARK},
-        "colorbar": {"title": {"text": unit_text(unit)}, "thickness": 12},
-        "xgap": 1,
-        "ygap": 1,
     }
     if _is_loss(unit, values) and max(values) > MOST:
         trace |= {"zmin": min(0.0, *values), "zmax": MOST}
     layout = {
         "height": ROOM + 30 * len(rows),
         "xaxis": {"type": "category", "showgrid": False},
-        "yaxis": {"type": "category", "autorange": "reversed", "automargin": True, "showgrid": False},
+        "yaxis": {"type": "category", "autorange": "reversed", "showgrid": False},
     }
     return Plot(title, [trace], sources, layout, note)
 

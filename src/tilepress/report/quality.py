@@ -6,6 +6,7 @@ from typing import Any
 
 from ..records import Record
 from .blocks import Plot, Section, Sources, Table, number
+from .blocks import text as shown
 from .catalogue import COMPRESSED, DEMO, QUALITY, SAMPLES
 from .families import Figure, read, table
 
@@ -18,7 +19,7 @@ def quality_section(records: Sequence[Record]) -> Section | None:
     tables += [table(COMPRESSED, compressed), table(DEMO, read(DEMO, records)), table(SAMPLES, read(SAMPLES, records))]
     blocks = [block for block in [_bought(judged, compressed), *tables] if block is not None]
     about = "Perplexity, divergence from the model as it comes, and tasks; ± is a standard error."
-    return Section("quality", "Quality", about, blocks) if blocks else None
+    return Section("quality", "Quality", about, blocks, open=2) if blocks else None
 
 
 def _bought(judged: Sequence[Figure], compressed: Sequence[Figure]) -> Plot | None:
@@ -36,7 +37,7 @@ def _bought(judged: Sequence[Figure], compressed: Sequence[Figure]) -> Plot | No
     layout = {
         "height": 420,
         "xaxis": {"title": {"text": "size of the files"}, "ticksuffix": "B", "range": [least - 3 * room, most + room]},
-        "yaxis": {"title": {"text": "perplexity"}, "type": "log", "dtick": "D2", "tickformat": "~g"},
+        "yaxis": {"title": {"text": "perplexity"}, "type": "log"},
         "showlegend": len(traces) > 1,
     }
     note = "Filled and named: the Pareto front. A pointer shows the names of all."
@@ -69,15 +70,15 @@ def _points(text: str, points: Sequence[Figure], sizes: dict[str, Record]) -> di
     return {
         "type": "scatter",
         "mode": "markers+text",
-        "cliponaxis": False,
         "textposition": _sides(best),
         "textfont": {"size": 10},
         "name": text,
         "x": [sizes[one.words["model"]].value for one in points],
         "y": [one.record.value for one in points],
         "text": [name if on_front else "" for name, on_front in zip(names, best, strict=True)],
-        "customdata": names,
-        "hovertemplate": "%{customdata}: perplexity %{y:.4g}, %{x:.3s}B<extra></extra>",
+        "tips": [
+            f"{name}: perplexity {shown(loss)}, {shown(size)}B" for name, (size, loss) in zip(names, pairs, strict=True)
+        ],
         "marker": {"size": 9, "color": "@0", "symbol": ["circle" if one else "circle-open" for one in best]},
     }
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..records import Record, Reproduction, Value
-from .blocks import Block, Plot, Section, Sources, number
+from .blocks import Block, Plot, Section, Sources, number, text
 from .catalogue import SCHEMES, SEARCH, STEPS
 from .families import Figure, read, table
 from .plots import MOST
@@ -54,8 +54,7 @@ def _trace(title: str, steps: Sequence[Step], records: Sequence[Record]) -> Plot
         "name": "loss",
         "x": [step for step, *_ in steps],
         "y": [loss for _, _, loss, _ in steps],
-        "text": [f"{mantissas}{', taken' if taken else ''}" for _, mantissas, _, taken in steps],
-        "hovertemplate": "%{x}: %{text}, %{y:.3f} %<extra></extra>",
+        "tips": [_tip(*step) for step in steps],
         "line": {"color": "@0", "width": 1},
         "marker": {"size": 9, "color": "@0", "symbol": [_symbol(taken) for *_, taken in steps]},
     }
@@ -67,6 +66,10 @@ def _trace(title: str, steps: Sequence[Step], records: Sequence[Record]) -> Plot
         layout["yaxis"]["range"] = [1.1 * min(0.0, *values) - 0.5, MOST]
     note = f"What is more than {MOST:g} % ends there." if above else ""
     return Plot(title, [trace], Sources.of(records), layout | {"showlegend": False}, note)
+
+
+def _tip(step: int, mantissas: Value, loss: Value, taken: bool) -> str:
+    return f"{step}: {mantissas}, {text(loss)} %{', taken' if taken else ''}"
 
 
 def _symbol(taken: bool) -> str:

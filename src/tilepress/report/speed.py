@@ -25,7 +25,7 @@ def speed_section(records: Sequence[Record]) -> Section | None:
     ]
     candidates += [table(family, read(family, records)) for family in (ATTENTION, PROMPTS, PACKING, MACHINES)]
     blocks = [block for block in candidates if block is not None]
-    return Section("speed", "Speed", ABOUT, blocks) if blocks else None
+    return Section("speed", "Speed", ABOUT, blocks, open=2) if blocks else None
 
 
 def _demonstrated(figures: Sequence[Figure]) -> list[Plot]:

@@ -1,18 +1,18 @@
 """Jinja2 with what templates of a report ask for. Whatever comes from records is escaped."""
 
-import html
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ..records import Reproduction
 from .blocks import Block, Cell, Table, raw, text, unit_text
-from .comparison import ALONE, COLUMNS, deviation_size, deviation_text
+from .comparison import ALONE, COLUMNS, deviation_text
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 LONG = 40  # rows of a table that is closed at first
-PLOTLY_TEMPLATES = ("hovertemplate", "texttemplate")  # what they take from records is escaped in its own place
+FIRST = "summary"  # stands before the explorer, other sections after it
+DIGITS = 7  # that a column is sorted by
 
 
 def render(template: str, **values: Any) -> str:
@@ -20,7 +20,7 @@ def render(template: str, **values: Any) -> str:
 
 
 def as_it_is(markup: str) -> Any:
-    """HTML, CSS or a script of our own, or of plotly's, that is not to be escaped."""
+    """HTML, CSS or a script of our own that is not to be escaped."""
     from markupsafe import Markup
 
     return Markup(markup)
@@ -38,9 +38,9 @@ def _environment() -> "Environment":
         trim_blocks=True,
     )
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "allow_nan": False}
-    environment.globals.update(COLUMNS=COLUMNS, LONG=LONG)
-    filters = (kind, figure_columns, sort_key, without_markup, paper_name, state_name, evidence_name)
-    figures = (deviation_key, deviation_size, deviation_text, text, unit_text)
+    environment.globals.update(COLUMNS=COLUMNS, LONG=LONG, FIRST=FIRST)
+    filters = (kind, figure_columns, sort_key, paper_name, state_name, evidence_name)
+    figures = (deviation_key, deviation_text, text, unit_text)
     environment.filters.update({function.__name__: function for function in (*filters, *figures)})
     return environment
 
@@ -58,16 +58,9 @@ def figure_columns(table: Table) -> list[str]:
 
 def sort_key(cell: Cell) -> str:
     value = raw(cell)
+    if isinstance(value, float):
+        return f"{value:.{DIGITS}g}"
     return "" if value is None else f"{value:d}" if isinstance(value, bool) else str(value)
-
-
-def without_markup(value: Any) -> Any:
-    """plotly takes some HTML in texts: here none of them has any."""
-    if isinstance(value, str):
-        return html.escape(value, quote=False)
-    if isinstance(value, dict):
-        return {key: one if key in PLOTLY_TEMPLATES else without_markup(one) for key, one in value.items()}
-    return [without_markup(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def paper_name(one: Reproduction) -> str:

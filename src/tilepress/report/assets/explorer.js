@@ -1,12 +1,79 @@
 // The explorer: choices of a reader, and what the Roof-Surface makes of them.
 const Explorer = (() => {
-  let data, form, waiting = null, looked = false, soon = null;
+  let data, form, waiting = null, looked = false, soon = null, shownMachine = null;
   const $ = (id) => document.getElementById(id);
+
+  // Fields of a machine's constants: how many of the constant's units one of the field's is.
+  const SIZES = { bandwidth: 1e9, cores: 1, frequency: 1e9, units: 1, matrixCycles: 1 };
+  // What the page's address keeps, by the names that it has there.
+  const KEPT = ["machine", "format", "decompressor", "activations", "density", "batch", "width", "tables"];
+  const PREFIX = "#explore:";
+
+  function described() { return data.machines[form.elements.machine.value]; }
+
+  function written(name) {
+    const value = described()[name];
+    return value === null ? "" : String(Number((value / SIZES[name]).toPrecision(6)));
+  }
+
+  function describe() {
+    shownMachine = form.elements.machine.value;
+    for (const name of Object.keys(SIZES)) {
+      const field = form.elements[name], isKnown = described()[name] !== null;
+      field.value = written(name);
+      for (const one of [field, ...field.labels]) one.hidden = !isKnown;
+    }
+  }
+
+  function changedFields() { return Object.keys(SIZES).filter((name) => form.elements[name].value !== written(name)); }
+
+  // The machine as it is described, but for what was typed into the fields.
+  function machineChosen() {
+    const machine = described(), other = changedFields();
+    if (!other.length) return machine;
+    const given = RoofSurface.constants(machine);
+    for (const name of other) {
+      given[name] = SIZES[name] * Number(form.elements[name].value);
+      if (!(given[name] > 0 && Number.isFinite(given[name]))) throw new Error(`${form.elements[name].labels[0].textContent}: give a number above 0`);
+    }
+    return RoofSurface.changed(machine, given);
+  }
+
+  function keep() {
+    const fields = form.elements, kept = [...KEPT, ...changedFields()].map((name) => [name, fields[name].value]);
+    try { history.replaceState(null, "", PREFIX + new URLSearchParams(kept)); } catch (error) { /* where a browser forbids it */ }
+  }
+
+  // Whether a field can have this value: one of its options, or a number that it takes.
+  function takes(name, value) {
+    const field = form.elements[name];
+    if (name in SIZES) return described()[name] !== null && Number(value) > 0 && Number.isFinite(Number(value));
+    if (field.tagName === "SELECT") return [...field.options].some((one) => one.value === value && !one.disabled);
+    return /^\d+$/.test(value) && Number(value) >= Number(field.min) && Number(value) <= Number(field.max);
+  }
+
+  // As the page's address says; as before if it says what no field takes.
+  function restore() {
+    if (!location.hash.startsWith(PREFIX)) return false;
+    const fields = form.elements, before = [...KEPT, ...Object.keys(SIZES)].map((name) => [name, fields[name].value]);
+    for (const [name, value] of new URLSearchParams(location.hash.slice(PREFIX.length))) {
+      if (![...KEPT, ...Object.keys(SIZES)].includes(name) || !takes(name, value)) {
+        for (const [other, old] of before) fields[other].value = old;
+        describe();
+        for (const [other, old] of before) fields[other].value = old;
+        fitDecompressors();
+        return false;
+      }
+      fields[name].value = value;
+      if (name === "machine") { describe(); fitDecompressors(); }
+    }
+    return true;
+  }
 
   function choice() {
     const fields = form.elements;
     return {
-      machine: data.machines[fields.machine.value],
+      machine: machineChosen(),
       format: data.formats[fields.format.value],
       decompressor: fields.decompressor.value,
       activations: fields.activations.value,
@@ -53,8 +120,8 @@ const Explorer = (() => {
   function row(cells) {
     const made = document.createElement("tr");
     for (const [index, text] of cells.entries()) {
-      const cell = document.createElement("td");
-      cell.className = index === 1 || index === 2 ? "number" : "word";
+      const cell = document.createElement(index ? "td" : "th");
+      if (index) cell.className = index < 3 ? "number" : "then"; else cell.scope = "row";
       cell.textContent = text;
       made.append(cell);
     }
@@ -125,17 +192,17 @@ const Explorer = (() => {
 
   // Once a frame, however fast a slider goes.
   function drawWaiting() {
-    if (waiting === null) return null;
+    if (waiting === null) return;
     const given = waiting, whole = given.rates.vector && Number.isFinite(given.points[0].y);
     waiting = soon = null;
-    const top = Page.draw($("explorer-surface"), ...(whole ? Surfaces.surface(given) : Surfaces.roofline(given)));
-    return whole ? Promise.all([top, Page.draw($("explorer-bord"), ...Surfaces.bord(given))]) : top;
+    Page.draw($("explorer-surface"), ...(whole ? Surfaces.surface(given) : Surfaces.roofline(given)));
+    if (whole) Page.draw($("explorer-bord"), ...Surfaces.bord(given));
   }
 
   // Somebody does: from now on there are plots.
   function look() {
     looked = true;
-    return drawWaiting();
+    drawWaiting();
   }
 
   function command(made) {
@@ -146,16 +213,24 @@ const Explorer = (() => {
       `--batch ${batch} --decompressor ${engine}${inputs}`;
   }
 
+  // A slider's value in words, for eyes and for screen readers.
+  function say(name, words) {
+    form.elements[`${name}-text`].textContent = words;
+    form.elements[name].setAttribute("aria-valuetext", words);
+  }
+
   function update() {
-    const made = choice(), fields = form.elements;
-    fields["density-text"].textContent = `${Math.round(100 * made.density)} %`;
-    for (const field of ["batch", "width", "tables"]) fields[`${field}-text`].textContent = made[field];
+    const fields = form.elements;
+    say("density", `${fields.density.value} %`);
+    for (const name of ["batch", "width", "tables"]) say(name, String(2 ** Number(fields[name].value)));
     for (const one of ["deca", "kernels"]) {
-      form.querySelectorAll(`.${one}`).forEach((label) => { label.hidden = made.decompressor !== one; });
+      form.querySelectorAll(`.${one}`).forEach((part) => { part.hidden = fields.decompressor.value !== one; });
     }
-    define($("machine-sources"), Object.entries(made.machine.sources));
-    $("explorer-command").textContent = command(made);
+    $("changed").hidden = $("command-note").hidden = !changedFields().length;
     try {
+      const made = choice();
+      define($("machine-sources"), Object.entries(made.machine.sources));
+      $("explorer-command").textContent = command(made);
       show(made, RoofSurface.predict(data, made));
     } catch (error) {
       complain(error.message);
@@ -196,6 +271,12 @@ const Explorer = (() => {
     if (!fits[fields.decompressor.value]) fields.decompressor.value = fits.deca ? "deca" : "none";
   }
 
+  function changedByReader() {
+    fitDecompressors();
+    update();
+    keep();
+  }
+
   function start() {
     data = JSON.parse($("explorer-data").textContent);
     form = $("controls");
@@ -206,8 +287,15 @@ const Explorer = (() => {
     const inputs = Object.keys(data.activations).map((key) => [key, key]);
     options(form.elements.activations, [["auto", "what fits the weights"], ...inputs], "auto");
     form.addEventListener("submit", (event) => event.preventDefault());
-    form.addEventListener("input", () => { fitDecompressors(); update(); });
+    form.addEventListener("input", () => {
+      if (form.elements.machine.value !== shownMachine) describe();
+      changedByReader();
+    });
+    $("as-described").addEventListener("click", () => { describe(); changedByReader(); });
+    addEventListener("hashchange", () => { if (restore()) update(); });
+    describe();
     fitDecompressors();
+    if (restore()) requestAnimationFrame(() => $("explorer").scrollIntoView());
     update();
   }
 

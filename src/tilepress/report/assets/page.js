@@ -6,9 +6,6 @@ const Page = (() => {
     dark: ["#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#D55E00", "#A0A0A0"],
   };
   const DOMAINS = { memory: "#009E73", vector: "#E69F00", matrix: "#0072B2", "front end": "#CC79A7" };
-  // Of plotly's buttons none but what turns a surface: one of the others would send the data to its makers.
-  const FLAT = { responsive: true, displayModeBar: false };
-  const TURNED = { responsive: true, displaylogo: false, modeBarButtons: [["orbitRotation", "pan3d", "resetCameraDefault3d"]] };
   const PAPER = { single: 700, paired: 340 };  // pixels across
   const drawn = new Map();
   let onPaper = false;
@@ -45,64 +42,36 @@ const Page = (() => {
     return typeof value === "string" && /^@\d$/.test(value) ? palette[Number(value[1])] : value;
   }
 
-  function merged(base, more) {
-    const result = { ...base };
-    for (const [key, value] of Object.entries(more || {})) {
-      const both = value && typeof value === "object" && !Array.isArray(value) && base[key];
-      result[key] = both ? merged(base[key], value) : value;
-    }
-    return result;
-  }
-
-  function themed(layout, wide) {
-    const axis = {
-      gridcolor: css("--line"), linecolor: css("--muted"), zerolinecolor: css("--line"), automargin: true,
-      title: { standoff: 8 },
-    };
-    const solid = { ...axis, backgroundcolor: css("--page"), showbackground: false };
-    const base = {
-      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", autosize: true,
-      font: { color: css("--ink"), family: css("font-family") || "sans-serif", size: wide ? 12 : 10 },
-      margin: { l: wide ? 60 : 40, r: 16, t: 28, b: 48 },
-      legend: { orientation: "h", traceorder: "normal", yanchor: "top", y: -0.18, x: 0, font: { size: wide ? 12 : 10 } },
-      modebar: { bgcolor: "rgba(0,0,0,0)", color: css("--muted"), activecolor: css("--accent") },
-      hoverlabel: { bgcolor: css("--panel"), bordercolor: css("--line"), font: { color: css("--ink") } },
-      xaxis: axis, yaxis: axis,
-    };
-    if (layout.scene) base.scene = { xaxis: solid, yaxis: solid, zaxis: solid };
-    return merged(base, layout);
-  }
-
-  // On a narrow screen words beside points would lie on one another; a touch shows them.
-  function withoutWords(trace) { return trace.mode === "markers+text" ? { ...trace, mode: "markers" } : trace; }
-
   function across(element) {
     if (onPaper) return PAPER[element.closest(".pair") ? "paired" : "single"];
-    return element.clientWidth;
+    return element.clientWidth || PAPER.single;
   }
 
-  // Draws, or draws anew in the colours that now hold.
-  async function draw(element, traces, layout) {
+  // Draws, or draws anew in the colours that now hold; anew, too, when there is more room or less.
+  function draw(element, traces, layout) {
+    if (!drawn.has(element)) sizes.observe(element);
     drawn.set(element, [traces, layout]);
-    const palette = PALETTES[isDark() ? "dark" : "light"], wide = across(element) > 560;
-    const look = { ...themed(coloured(layout, palette), wide), ...(onPaper ? { width: across(element) } : {}) };
-    const shown = coloured(traces, palette).map((one) => (wide ? one : withoutWords(one)));
-    // Legends lie under the plot; on a high one a share of its height would be far away.
-    if (look.height && !layout.legend) look.legend = { ...look.legend, y: -64 / Math.max(80, look.height - 110) };
+    const shown = coloured(traces, PALETTES[isDark() ? "dark" : "light"]), width = across(element);
     try {
-      await Plotly.react(element, shown, look, layout.scene ? TURNED : FLAT);
-      element.dataset.drawn = "yes";
+      (layout.turns ? Turning : Charts).draw(element, shown, layout, width);
+      [element.dataset.drawn, element.dataset.width] = ["yes", width];
     } catch (error) {
       element.textContent = `This plot cannot be drawn here: ${error.message || error}`;
       element.dataset.drawn = "no";
     }
   }
 
-  function redrawAll() { return Promise.all([...drawn].map(([element, [traces, layout]]) => draw(element, traces, layout))); }
+  const sizes = new ResizeObserver((entries) => {
+    for (const { target } of entries) {
+      if (!onPaper && target.clientWidth && String(target.clientWidth) !== target.dataset.width) draw(target, ...drawn.get(target));
+    }
+  });
+
+  function redrawAll() { drawn.forEach(([traces, layout], element) => draw(element, traces, layout)); }
 
   function given(element) { return JSON.parse(document.getElementById(element.dataset.plot).textContent); }
 
-  async function drawGiven(element) {
+  function drawGiven(element) {
     if (drawn.has(element)) return;
     const data = given(element);
     if (element.dataset.kind === "surface") return draw(element, ...Surfaces.surface(data));
@@ -111,7 +80,23 @@ const Page = (() => {
   }
 
   function plots() { return [...document.querySelectorAll("[data-plot]")]; }
-  function drawAll() { return Promise.all([...plots().map(drawGiven), Explorer.look()]); }
+  function drawAll() {
+    plots().forEach(drawGiven);
+    Explorer.look();
+  }
+
+  // What the pointer is at, in words beside it: of whatever has data-tip.
+  function tips() {
+    const tip = document.getElementById("tip");
+    addEventListener("pointermove", (event) => {
+      const words = event.target.closest?.("[data-tip]")?.dataset.tip;
+      tip.hidden = !words;
+      if (!words) return;
+      tip.textContent = words;
+      const left = Math.min(event.clientX + 14, document.documentElement.clientWidth - tip.offsetWidth - 4);
+      tip.style.transform = `translate(${Math.max(4, left)}px, ${event.clientY + 18}px)`;
+    });
+  }
 
   // A plot is drawn when somebody comes near it.
   function watch() {
@@ -127,7 +112,7 @@ const Page = (() => {
 
   // Paper is white and narrow, and shows everything, the commands too.
   function print() {
-    const theme = root.dataset.theme, closed = [...document.querySelectorAll("details.again:not([open])")];
+    const theme = root.dataset.theme, closed = [...document.querySelectorAll("details.again:not([open]), details.more:not([open])")];
     root.dataset.theme = "light";
     onPaper = true;
     closed.forEach((one) => { one.open = true; });
@@ -170,17 +155,26 @@ const Page = (() => {
     }
   }
 
-  // A form over a table: each row says in data- what the form's fields are compared with.
+  // What a filter compares a row of papers' values with: its columns by name.
+  function facts(table, row) {
+    const names = [...table.tHead.rows[0].cells].map((one) => one.textContent), cell = (name) => row.cells[names.indexOf(name)];
+    return {
+      paper: cell("item")?.textContent.split("/")[0], state: cell("state")?.textContent, evidence: cell("evidence")?.textContent,
+      deviation: cell("deviation")?.dataset.v ?? "",
+    };
+  }
+
+  // A form over a table: rows that its fields do not fit are hidden.
   function filter(form) {
     const table = document.getElementById(form.dataset.table), fields = form.elements;
     const words = (fields.words?.value || "").toLowerCase().split(/\s+/).filter(Boolean);
     const least = fields.deviation?.value ? Number(fields.deviation.value) : null;
+    const chosen = least !== null || ["paper", "evidence", "state"].some((name) => fields[name]?.value);
     let shown = 0;
     for (const row of table.tBodies[0].rows) {
-      const fits = (!fields.paper?.value || row.dataset.paper === fields.paper.value) &&
-        (!fields.evidence?.value || row.dataset.evidence === fields.evidence.value) &&
-        (!fields.state?.value || row.dataset.state === fields.state.value) &&
-        (least === null || (row.dataset.deviation !== "" && Number(row.dataset.deviation) >= least)) &&
+      const fact = chosen ? facts(table, row) : {};
+      const fits = ["paper", "evidence", "state"].every((name) => !fields[name]?.value || fact[name] === fields[name].value) &&
+        (least === null || (fact.deviation !== "" && Math.abs(fact.deviation) >= least)) &&
         words.every((word) => row.textContent.toLowerCase().includes(word));
       row.hidden = !fits;
       shown += fits;
@@ -200,6 +194,7 @@ const Page = (() => {
     }
     Explorer.start();
     watch();
+    tips();
     addEventListener("beforeprint", print);
   }
 

@@ -138,13 +138,29 @@ const RoofSurface = (() => {
     };
   }
 
+  // A machine with other constants: `given` has all that `constants` gives. Rates that do not follow from cores, clock
+  // and units stay as they are.
+  function changed(machine, given) {
+    const cycles = given.cores * given.frequency, frontEnd = machine.frontEnd;
+    return {
+      ...machine, ...given, cycles,
+      vectorRate: machine.units === null ? machine.vectorRate : cycles * given.units,
+      matrixRate: machine.matrixCycles === null ? machine.matrixRate : cycles / given.matrixCycles,
+      frontEnd: frontEnd === null ? null : (frontEnd / machine.cycles) * cycles,
+    };
+  }
+
+  function constants({ bandwidth, cores, frequency, units, matrixCycles }) {
+    return { bandwidth, cores, frequency, units, matrixCycles };
+  }
+
   // The lines of the bounding region diagram.
   function bord(speeds) {
     const memory = speeds[MEMORY], vector = speeds[VECTOR], matrix = speeds[MATRIX];
     return { slope: memory / vector, right: matrix / memory, top: matrix / vector };
   }
 
-  return { tileBytes, bubbles, activations, kernelOn, predict, bord, general };
+  return { tileBytes, bubbles, activations, kernelOn, predict, changed, constants, bord, general };
 })();
 
 if (typeof module !== "undefined") module.exports = RoofSurface;

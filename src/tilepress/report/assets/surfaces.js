@@ -1,8 +1,8 @@
-// A Roof-Surface to turn and its bounding regions, as traces and layout of plotly's. `data`: rates by domain, flops of one
+// A Roof-Surface to turn and its bounding regions, as traces and layout. `data`: rates by domain, flops of one
 // matrix operation, and points {name, x: AI_XM, y: AI_XV, z: TFLOPS, bound}; `flat`: {domain, rate} of what lies over all
 // of it, null if nothing does, and the matrix units if it is not said.
 const Surfaces = (() => {
-  const GRID = 60, ROOM = 4;
+  const GRID = 60, ROOM = 4, HEIGHT = 380;
   const X = "AI_XM: matrix operations a byte", Y = "AI_XV: … a vector operation";
 
   // Evenly in the logarithm, from below the least of `points` to above the largest.
@@ -26,7 +26,9 @@ const Surfaces = (() => {
 
   function colour(domain) { return Page.DOMAINS[domain] || "#7F7F7F"; }
 
-  function log(title) { return { type: "log", title: { text: title }, dtick: 1, exponentformat: "power" }; }
+  function log(title) { return { type: "log", title: { text: title } }; }
+
+  function tips(data) { return data.points.map((one) => `${one.name}: ${RoofSurface.general(one.z)} TFLOPS, bound by ${one.bound}`); }
 
   function surface(data) {
     const [xs, ys] = axes(data), top = ceiling(data), heights = [], binding = [];
@@ -36,24 +38,14 @@ const Surfaces = (() => {
       heights.push(limits.map((all) => (Math.min(...all) * data.flops) / 1e12));
       binding.push(limits.map((all) => all.indexOf(Math.min(...all))));
     }
-    const scale = order.flatMap((domain, index) => [[index / 3, colour(domain)], [(index + 1) / 3, colour(domain)]]);
     const traces = [
+      { x: xs, y: ys, z: heights, surfacecolor: binding, colours: order.map(colour) },
       {
-        type: "surface", x: xs, y: ys, z: heights, surfacecolor: binding, colorscale: scale, cmin: -0.5, cmax: 2.5,
-        showscale: false, opacity: 0.85, hoverinfo: "skip",
-      },
-      {
-        type: "scatter3d", mode: "markers", x: data.points.map((one) => one.x), y: data.points.map((one) => one.y),
-        z: data.points.map((one) => one.z), text: data.points.map((one) => one.name),
-        hovertemplate: "%{text}: %{z:.4g} TFLOPS<extra></extra>", showlegend: false,
-        marker: { size: 5, color: data.points.map((one) => colour(one.bound)), line: { width: 2, color: "#000" } },
+        x: data.points.map((one) => one.x), y: data.points.map((one) => one.y), z: data.points.map((one) => one.z),
+        tips: tips(data), marker: { color: data.points.map((one) => colour(one.bound)) },
       },
     ];
-    const scene = {
-      xaxis: log("AI_XM"), yaxis: log("AI_XV"), zaxis: { title: { text: "TFLOPS" }, rangemode: "tozero" },
-      camera: { eye: { x: -1.7, y: -1.7, z: 1.0 } },
-    };
-    return [traces, { scene, margin: { l: 0, r: 0, t: 0, b: 0 }, height: 420 }];
+    return [traces, { turns: true, height: HEIGHT }];
   }
 
   // Corners of what each domain binds, within the axes.
@@ -76,19 +68,14 @@ const Surfaces = (() => {
     const [xs, ys] = axes(data);
     const traces = Object.entries(regions(data, xs, ys)).map(([domain, corners]) => ({
       type: "scatter", mode: "lines", name: `bound by ${domain}`, x: corners.map(([x]) => x), y: corners.map(([, y]) => y),
-      fill: "toself", fillcolor: colour(domain), opacity: 0.35, line: { color: Page.css("--muted"), width: 1 }, hoverinfo: "skip",
+      fill: "toself", fillcolor: colour(domain), opacity: 0.35, line: { color: Page.css("--muted"), width: 1 },
     }));
     traces.push({
       type: "scatter", mode: "markers", name: "kernels", x: data.points.map((one) => one.x),
-      y: data.points.map((one) => one.y), text: data.points.map((one) => one.name),
-      hovertemplate: "%{text}<extra></extra>", showlegend: false,
+      y: data.points.map((one) => one.y), tips: tips(data), showlegend: false,
       marker: { size: 9, color: data.points.map((one) => colour(one.bound)), line: { width: 1.5, color: Page.css("--ink") } },
     });
-    const fine = { dtick: "D2", tickformat: "~g" };
-    const layout = {
-      xaxis: { ...log(X), ...fine, range: span(xs) }, yaxis: { ...log(Y), ...fine, range: span(ys) }, height: 420,
-    };
-    return [traces, layout];
+    return [traces, { xaxis: { ...log(X), range: span(xs) }, yaxis: { ...log(Y), range: span(ys) }, height: HEIGHT }];
   }
 
   // Without a vector unit: memory's slope and the matrix units' ceiling.
@@ -96,17 +83,16 @@ const Surfaces = (() => {
     const ridge = data.rates.matrix / data.rates.memory, xs = axis([ridge, ...data.points.map((one) => one.x)]);
     const traces = [
       {
-        type: "scatter", mode: "lines", name: "roofline", x: xs, hoverinfo: "skip", line: { color: "@0" },
+        type: "scatter", mode: "lines", name: "roofline", x: xs, line: { color: "@0" },
         y: xs.map((x) => (Math.min(data.rates.memory * x, data.rates.matrix) * data.flops) / 1e12),
       },
       {
         type: "scatter", mode: "markers", name: "kernel", x: data.points.map((one) => one.x),
-        y: data.points.map((one) => one.z), text: data.points.map((one) => one.name),
-        hovertemplate: "%{text}: %{y:.4g} TFLOPS<extra></extra>",
+        y: data.points.map((one) => one.z), tips: tips(data),
         marker: { size: 11, color: data.points.map((one) => colour(one.bound)), line: { width: 1.5, color: Page.css("--ink") } },
       },
     ];
-    return [traces, { xaxis: log(X), yaxis: { ...log("TFLOPS") }, height: 420 }];
+    return [traces, { xaxis: log(X), yaxis: log("TFLOPS"), height: HEIGHT }];
   }
 
   return { surface, bord, roofline };

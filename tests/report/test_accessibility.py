@@ -1,0 +1,64 @@
+"""The page for readers who do not see it, or see little: axe-core's rules, headings in order, and its height."""
+
+import os
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tilepress._files import write_text
+from tilepress.report import read_records, render_page, sections
+
+from . import samples
+
+ROOT = Path(__file__).parents[2]
+AXE = Path(os.environ.get("AXE_CORE") or ROOT / "node_modules" / "axe-core" / "axe.min.js")
+SCREEN, SCREENS = 900, 20
+RUN = """
+document.querySelectorAll("details").forEach((one) => { one.open = true; });
+Page.drawAll();
+await new Promise((done) => setTimeout(done, 300));
+const found = await axe.run(document, { resultTypes: ["violations"] });
+return found.violations.filter((one) => ["serious", "critical"].includes(one.impact))
+  .map((one) => `${one.id}: ${one.nodes.length} × ${one.nodes[0].html.slice(0, 120)}`);
+"""
+HEADINGS = "return [...document.querySelectorAll('h1, h2, h3, h4')].map((one) => Number(one.tagName[1]));"
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    path = tmp_path_factory.mktemp("axe") / "report.html"
+    records = [*samples.everything(), *samples.measured()]
+    write_text(path, render_page("Tilepress report", "samples", sections(records), "tilepress report", records))
+    return path
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_axe_finds_nothing_serious(browser, page, dark):
+    if not AXE.exists():
+        pytest.skip("no axe-core here: npm install axe-core")
+    tab = browser.open(page, dark=dark)
+    tab.run(f"{AXE.read_text('utf-8')}; window.axe = axe;")
+    assert tab.run(RUN) == []
+
+
+def test_headings_are_in_order_and_all_tables_are_named(browser, page):
+    tab = browser.open(page)
+    levels = tab.run(HEADINGS)
+    assert levels[0] == 1 and levels.count(1) == 1
+    assert all(later <= earlier + 1 for earlier, later in pairwise(levels))
+    tables = "[...document.querySelectorAll('table')].filter((one) => one.rows.length > 1)"
+    assert tab.run(f"return {tables}.every((one) => one.caption?.textContent && one.querySelector('th[scope=row]'));")
+    assert (
+        tab.run("const skip = document.querySelector('a'); return document.querySelector(skip.hash).tagName;") == "MAIN"
+    )
+
+
+def test_saved_results_take_twenty_screens_and_the_explorer_is_first(browser, tmp_path):
+    records = read_records([ROOT / "benchmarks" / "results"])
+    write_text(tmp_path / "report.html", render_page("t", "s", sections(records), "c", records))
+    tab = browser.open(tmp_path / "report.html", 1200, SCREEN)
+    tab.run("Page.drawAll(); await new Promise((done) => setTimeout(done, 300));")
+    assert tab.run("return document.documentElement.scrollHeight;") <= SCREENS * SCREEN
+    assert tab.run("return [...document.querySelectorAll('main > section')].slice(0, 2).map((one) => one.id);") == [
+        "summary", "explorer"]  # fmt: skip
