@@ -10,7 +10,7 @@ NATIVE := $(shell find native -name '*.cc' -o -name '*.h')
 BUILD_TOOLS := cmake nanobind ninja scikit-build-core setuptools-scm
 
 .PHONY: help setup demo test browser lint format header stubs readme screenshots bench wheel fuzz test-isas clean
-.PHONY: sanitize sanitize-thread sanitize-address mutation docs
+.PHONY: sanitize sanitize-thread sanitize-address mutation docs notebooks
 
 help:
 	@echo "make demo      set up, build, and run the main job on the embedded default"
@@ -28,6 +28,7 @@ help:
 	@echo "make stubs     generate _native.pyi from the compiled module"
 	@echo "make readme    generate the README's tables from records, and docs/api.md"
 	@echo "make docs      build the docs site into build/site, every link checked; needs no compiler"
+	@echo "make notebooks run the notebooks of docs/notebooks, and keep what they print"
 	@echo "make screenshots  take the README's pictures of the report"
 
 setup: $(VENV)/installed
@@ -105,6 +106,10 @@ $(VENV)/docs-installed: pyproject.toml constraints.txt
 docs: $(VENV)/docs-installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "build/site is the site; to read it with search: python3 -m http.server --directory build/site"
+
+# Those that measure want a machine that does nothing else.
+notebooks: setup $(VENV)/docs-installed
+	$(BIN)/python docs/site/execute.py
 
 bench: setup
 	$(BIN)/python benchmarks/run.py

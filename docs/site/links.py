@@ -1,7 +1,7 @@
 """Where the links of a page lead on the site: to its page there, to the file in the repository, or nowhere.
 
-Pages are written for the repository: a link is relative to its own file. The site has the pages of `docs`, and those of
-FROM_ROOT under other names. Everything else is in the repository alone.
+Pages are written for the repository: a link is relative to its own file. The site has the pages of `docs`, those of
+FROM_ROOT under other names, and a page for each notebook. Everything else is in the repository alone.
 """
 
 import posixpath
@@ -35,7 +35,7 @@ def page_of(path: str) -> str | None:
     inside = path.removeprefix("docs/")
     if inside == path or not (ROOT / path).is_file():
         return None
-    return inside
+    return f"{inside.removesuffix('.ipynb')}.md" if inside.endswith(".ipynb") else inside
 
 
 def rewrite(markdown: str, page: str, repository: str | None) -> str:

@@ -13,6 +13,7 @@ from tests.docs.pages import ROOT
 from tests.scripts import load_script
 
 links = load_script("docs/site/links.py")
+notebooks = load_script("docs/site/notebooks.py")
 REPOSITORY = "https://example.org/tilepress"
 FROM_NETWORK = re.compile(
     r"""<(?:script|img|iframe|source)[^>]*\ssrc=["']?(?:https?:)?//|<link[^>]*\shref=["']?(?:https?:)?//"""
@@ -37,7 +38,7 @@ def pages_of(nav):
 
 
 def test_the_navigation_has_every_page_once():
-    files = [*(ROOT / "docs").rglob("*.md"), *map(ROOT.joinpath, links.FROM_ROOT)]
+    files = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "docs").rglob("*.ipynb"), *map(ROOT.joinpath, links.FROM_ROOT)]
     pages = {links.page_of(path.relative_to(ROOT).as_posix()) for path in files}
     assert sorted(pages_of(settings()["nav"])) == sorted(pages)
 
@@ -55,10 +56,12 @@ def test_the_navigation_has_the_order_of_the_index():
     "page, text, expected",
     [
         ("contents.md", "[SECURITY.md](../SECURITY.md)", "[SECURITY](security.md)"),
+        ("contents.md", "[a](notebooks/choose-a-format.ipynb)", "[a](notebooks/choose-a-format.md)"),
         ("index.md", "[a](docs/quality.md#measured)", "[a](quality.md#measured)"),
         ("index.md", "![a](docs/images/report.png)", "![a](images/report.png)"),
         ("index.md", "[all](docs/README.md)", "[all](contents.md)"),
         ("lab/README.md", "[`n`](../numerics.md)", "[`n`](../numerics.md)"),
+        ("notebooks/choose-a-format.md", "[a](../records.md)", "[a](../records.md)"),
         ("measured.md", "[a](../benchmarks/results)", f"[a]({REPOSITORY}/tree/main/benchmarks/results)"),
         ("deca.md", "[a](../pyproject.toml)", f"[a]({REPOSITORY}/blob/main/pyproject.toml)"),
         ("deca.md", "[a](#here) [b](https://example.org/b.md)", "[a](#here) [b](https://example.org/b.md)"),
@@ -78,6 +81,25 @@ def test_without_a_repository_links_to_its_files_are_text():
 
 def test_nested_lists_are_indented_but_code_is_not():
     assert links.indent_lists("- a\n  - b\n```\n  - c\n```") == "- a\n    - b\n```\n  - c\n```"
+
+
+def test_a_notebook_becomes_a_page():
+    stream = {"output_type": "stream", "name": "stdout", "text": ["2\n"]}
+    shown = {"output_type": "execute_result", "data": {"text/plain": "3"}}
+    cells = [
+        {"cell_type": "markdown", "source": ["# Title\n", "\n", "Text."]},
+        {"cell_type": "code", "source": "print(2)\n3", "outputs": [stream, shown]},
+    ]
+    page = notebooks.to_markdown({"cells": cells}, "a.ipynb")
+    assert page.startswith("# Title\n") and "](a.ipynb)" in page and "\n\nText.\n\n" in page
+    assert page.endswith("```python\nprint(2)\n3\n```\n\n```text\n2\n```\n\n```text\n3\n```")
+
+
+def test_a_notebook_with_an_error_is_refused():
+    error = {"output_type": "error", "ename": "KeyError", "evalue": "'a'"}
+    cells = [{"cell_type": "code", "source": "{}['a']", "outputs": [error]}]
+    with pytest.raises(ValueError, match="a notebook has an error in it: KeyError: 'a'"):
+        notebooks.to_markdown({"cells": cells}, "a.ipynb")
 
 
 @pytest.fixture(scope="module")
