@@ -173,14 +173,13 @@ def _speeds(
     theirs, _ = peers(model, allowed=allowed)
     entrants = [Entrant(name, 0, partial(_writer, one), is_peer=False) for name, one in loaded.items()]
     entrants += [one for one in theirs if one.name.startswith(PEERS)]
-    load = load_of_others()
+    count, load = threads or torch.get_num_threads(), load_of_others()
     result = measured(entrants, settings, model, quiet, allowed)
-    idleness = Idleness(load, (result.bandwidth, bench.read_bandwidth(threads or torch.get_num_threads())))
+    idleness = Idleness(load, (result.bandwidth, bench.read_bandwidth(count)))
     warn_if_busy(idleness)
     record_idleness(recorder, idleness)
     predicted: dict[str, float | None] = {}
     if has_lab():
-        count = threads or torch.get_num_threads()
         machine = measured_machine(count, max(idleness.readings))
         predicted = {name: predict_decoding(machine, one.model) for name, one in loaded.items()}
         record_kernels(recorder, machine)
