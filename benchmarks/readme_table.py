@@ -22,6 +22,7 @@ RESULTS = Path(__file__).parent / "results"
 FORMATS = "<!-- tilepress formats --markdown -->\n"
 BESIDE, PACKING, SPEEDS = "<!-- beside others -->\n", "<!-- packing -->\n", "<!-- speeds -->\n"
 READS = "<!-- read bandwidths -->\n"
+TRAINED = "<!-- trained -->\n"
 QUALITY, MODELS, LARGE = "<!-- quality -->\n", "<!-- models -->\n", "<!-- llama3-8b -->\n"
 DEEP_MODELS = "<!-- models at depth -->\n"
 ANDA, ABLATION = "<!-- anda/table2 -->\n", "<!-- harmonia/ablation -->\n"
@@ -222,6 +223,33 @@ def _quality_row(model: Labels, values: Values, *elsewhere: Values) -> list[str]
     ]
 
 
+def trained_table() -> str:
+    """What each method gives back: `benchmarks/trained.py`."""
+    values = _latest("", RESULTS / "quality" / "trained")
+    rows = [
+        [
+            f"`{weights}`",
+            method,
+            *(_ratio(values, model, text) for text in ("wikitext2", "ptb")),
+            _of_model(values, model),
+        ]
+        for model in _having(values, "size")
+        for weights, _, method in [str(model["model"]).partition(", ")]
+    ]
+    head = ["weights + activations", "method", "WikiText-2", "PTB", "MB, minutes on the GPU"]
+    return _markdown([head, ["---", "---", *["---:"] * (len(head) - 2)], *rows]) if rows else ""
+
+
+def _ratio(values: Values, model: Labels, text: str) -> str:
+    labels = Labels(model, text=text)
+    error = values["perplexity_ratio", Labels(labels, statistic="standard_error")]
+    return f"{values['perplexity_ratio', labels]:.4f} ± {error:.4f}"
+
+
+def _of_model(values: Values, model: Labels) -> str:
+    return f"{values['size', model] / 1e6:.1f}, {values['time', model] / 60:.1f}"
+
+
 def anda_table() -> str:
     """Table II's shape on our model: `tilepress reproduce anda/table2`."""
     cells = _cells("anda", "anda/table2")
@@ -294,6 +322,7 @@ TABLES = {
     DEEP_MODELS: deep_table,
     LARGE: large_model_table,
     QUALITY: quality_table,
+    TRAINED: trained_table,
     ANDA: anda_table,
     ABLATION: ablation_table,
 }
