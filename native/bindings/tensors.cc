@@ -6,6 +6,9 @@
 #include <functional>
 #include <new>
 #include <numeric>
+#include <span>
+
+#include "dispatch/memory.h"
 
 namespace tilepress {
 
@@ -36,28 +39,38 @@ const Exchange* exchange = nullptr;
 PyTypeObject* tensor_type = nullptr;
 PyObject* is_negated = nullptr;  // torch.Tensor.is_neg: DLPack does not say
 
-// Recycles memory of results: one spare block for each power of two up to 1 MiB. With caches full of weights, malloc
-// takes microseconds.
+// Recycles memory of results: two spare blocks for each power of two up to 128 MiB. With caches full of weights, malloc
+// takes microseconds; and memory that the system has just given takes longer to touch than a layer to compute.
 class BlockCache {
  public:
   void* allocate(size_t bytes) {
     const size_t size = std::bit_ceil(bytes);
-    if (size > kLargest) return operator new(bytes);
-    void* block = spare(size).exchange(nullptr, std::memory_order_acquire);
-    return block ? block : operator new(size);
+    for (std::atomic<void*>& spare : spares(size)) {
+      if (void* block = spare.exchange(nullptr, std::memory_order_acquire)) return block;
+    }
+    return allocate_lines(kept(size) ? size : bytes, kLine);
   }
 
   void release(void* memory, size_t bytes) {
     const size_t size = std::bit_ceil(bytes);
-    operator delete(size > kLargest ? memory : spare(size).exchange(memory, std::memory_order_acq_rel));
+    for (std::atomic<void*>& spare : spares(size)) {
+      if (memory) memory = spare.exchange(memory, std::memory_order_acq_rel);
+    }
+    if (memory) free_lines(memory, kept(size) ? size : bytes, kLine);
   }
 
  private:
-  static constexpr size_t kLargest = size_t{1} << 20;
+  static constexpr size_t kLargest = size_t{128} << 20, kLine = 64;
 
-  std::atomic<void*>& spare(size_t size) { return spare_[std::countr_zero(size)]; }
+  static bool kept(size_t size) { return size <= kLargest; }
 
-  std::atomic<void*> spare_[std::countr_zero(kLargest) + 1] = {};
+  using Spares = std::atomic<void*>[2];
+  std::span<std::atomic<void*>> spares(size_t size) {
+    if (!kept(size)) return {};
+    return spares_[std::countr_zero(size)];
+  }
+
+  Spares spares_[std::countr_zero(kLargest) + 1] = {};
 };
 
 constinit BlockCache block_cache;

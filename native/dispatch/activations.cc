@@ -62,6 +62,14 @@ const float* float_row(const MatrixShape& shape, const Activations& x, int64_t r
   return floats.data();
 }
 
+// Inputs from one row panel to the next. A K-panel of many row panels is read again and again: where these lie a large
+// power of two apart they share few sets of a cache, so some tiles are left free between them.
+int64_t row_panel_inputs(int64_t stride, int64_t batch, int64_t in_tile) {
+  constexpr int64_t kAligned = 16, kFree = 5;  // tiles
+  const bool alike = batch > 2 * kTileRows && stride / in_tile % kAligned == 0;
+  return stride + (alike ? kFree * in_tile : 0);
+}
+
 }  // namespace
 
 KSplit split_inputs(const MatrixShape& shape, const Format& weights, int64_t group) {
@@ -87,8 +95,11 @@ IntegerRows::IntegerRows(const MatrixShape& shape, const Activations& x, const I
       bits_(format.mantissa ? 1 + format.mantissa : 8),
       stride_((shape.cols + kKPanelStep - 1) / kKPanelStep * kKPanelStep),
       segments_((shape.cols + split.segment - 1) / split.segment),
+      panel_stride_(placing == Placing::int8_tiles   ? row_panel_inputs(stride_, x.batch, tile_inputs(8))
+                    : placing == Placing::bf16_tiles ? row_panel_inputs(stride_, x.batch, tile_inputs(16))
+                                                     : stride_),
       limb_size_(placing == Placing::int8_tiles || placing == Placing::bf16_tiles
-                     ? (x.batch + kTileRows - 1) / kTileRows * kTileRows * stride_
+                     ? (x.batch + kTileRows - 1) / kTileRows * kTileRows * panel_stride_
                      : x.batch * stride_),
       // Kernels that take several rows at once look at those that are missing from the last ones, too.
       sums_(reused_memory<int32_t>(0, (x.batch + kTileRows - 1) * segments_)),
@@ -250,7 +261,7 @@ IntegerActivations IntegerRows::view(int64_t row, int64_t batch, int64_t first) 
 }
 
 TiledActivations IntegerRows::tiled(int64_t row, int64_t rows, int64_t first) const {
-  return in_row_panels(words_, stride_, row, rows, first);
+  return in_row_panels(words_, panel_stride_, row, rows, first);
 }
 
 F32Rows::F32Rows(const MatrixShape& shape, const Activations& x, int64_t k_panel)
@@ -277,7 +288,8 @@ Bf16Rows::Bf16Rows(const MatrixShape& shape, const Activations& x, Layout layout
   x_ = reinterpret_cast<const uint16_t*>(x.data);
   if (layout != row_panels && x.type == FloatType::bf16 && stride_ == shape.cols) return;
   pending_ = x.batch;
-  const int64_t count = (batch_ + kTileRows - 1) / kTileRows * kTileRows * stride_;
+  panel_stride_ = layout == rows ? stride_ : row_panel_inputs(stride_, batch_, tile_inputs(16));
+  const int64_t count = (batch_ + kTileRows - 1) / kTileRows * kTileRows * panel_stride_;
   x_ = own_ = layout == rows ? reused_memory<uint16_t>(0, count) : in_turn_.take_turn(count);
 }
 
@@ -302,11 +314,11 @@ void Bf16Rows::prepare(int64_t row) {
 void Bf16Rows::place(int64_t row, const uint16_t* values, int64_t count) {
   if (layout_ == rows) return place_row(values, count, stride_, own_ + row * stride_);
   place_in_row_panel<tile_inputs(16)>(values, count, stride_, row % kTileRows,
-                                      own_ + row / kTileRows * kTileRows * stride_);
+                                      own_ + row / kTileRows * kTileRows * panel_stride_);
 }
 
 TiledActivations Bf16Rows::tiled(int64_t row, int64_t rows, int64_t first) const {
-  if (own_) return in_row_panels(own_, stride_, row, rows, first);
+  if (own_) return in_row_panels(own_, panel_stride_, row, rows, first);
   return {x_ + row * stride_ + first, kTileRows * stride_, tile_inputs(16), stride_, rows};
 }
 

@@ -133,7 +133,7 @@ class IntegerRows {
   // Rows from `row` on, the first of a row panel if tiled, or of its five lines, and inputs from `first` on.
   IntegerActivations view(int64_t row, int64_t batch, int64_t first) const;
   TiledActivations tiled(int64_t row, int64_t rows, int64_t first) const;  // of bf16 tiles
-  int64_t row_panel_stride() const { return stride_ * kTileRows; }
+  int64_t row_panel_stride() const { return panel_stride_ * kTileRows; }
   // Scales of whole rows from `row` on; null where there are none.
   const float* scales(int64_t row) const { return scales_ ? scales_ + row : nullptr; }
 
@@ -163,7 +163,7 @@ class IntegerRows {
   std::atomic<bool> three_{false};
   bool addends_;  // instead of limbs
   int limbs_, bits_;
-  int64_t stride_, segments_, limb_size_;
+  int64_t stride_, segments_, panel_stride_, limb_size_;
   AlternatingRowPanels<int8_t> values_in_turn_;
   AlternatingRowPanels<uint16_t> words_in_turn_;
   int8_t* values_ = nullptr;
@@ -236,6 +236,7 @@ class Bf16Rows : public FloatRows<uint16_t> {
 
   Layout layout_;
   int parts_;
+  int64_t panel_stride_ = 0;
   AlternatingRowPanels<uint16_t> in_turn_;
 };
 

@@ -40,8 +40,10 @@ class StoreFloats {
  public:
   StoreFloats(const LinearProblem& problem, int parts) : problem_(problem), parts_(parts) {}
 
-  void operator()(int64_t block, int64_t row, int64_t batch, float* accumulators) const {
-    store_parts(epilogue_, problem_.weights.shape, problem_.outputs, block, row, batch, parts_, accumulators);
+  void operator()(int64_t block, int64_t row, int64_t batch, float* accumulators, int64_t blocks = 1,
+                  int64_t block_stride = 0) const {
+    store_parts(epilogue_, problem_.weights.shape, problem_.outputs, block, row, batch, parts_, accumulators, blocks,
+                block_stride);
   }
 
  private:

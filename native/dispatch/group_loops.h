@@ -94,7 +94,7 @@ class GroupTiles {
     const int64_t step = std::lcm(layer_.group, int64_t{kKPanelStep});
     return std::min((kDecodedAtOnce + step - 1) / step * step, layer_.k_panel);
   }
-  int64_t sums_k_panel() const { return layer_.k_panel; }
+  int64_t sum_inputs() const { return layer_.k_panel; }
   int64_t tile_bytes(int64_t inputs) const { return bf16_tile_bytes(inputs); }
 
   int64_t decode(DecodedBlock& block, uint8_t* tiles, uint8_t* scratch) const {
@@ -102,18 +102,19 @@ class GroupTiles {
     return decode_(block.k_panel, false, reinterpret_cast<uint16_t*>(tiles), scratch);
   }
 
-  void multiply(const DecodedBlock& one, const DecodedBlock* two, int64_t row, int64_t rows) const {
-    multiply(one, row, rows);
-    if (two) multiply(*two, row, rows);
+  void multiply(std::span<const DecodedBlock> blocks, const RowStrip& strip, bool first) const {
+    for (const DecodedBlock& block : blocks) {
+      alignas(64) uint8_t scales[(kDecodedAtOnce / 32 + 2) * kBlockNeurons * sizeof(float)];
+      float* sums = block.sums_of(strip.row);
+      if (first) std::fill(sums, sums + strip.rows * kBlockNeurons, 0.0f);
+      multiply_(layer_.product(block.k_panel, block.tiles, strip.row, strip.rows, sums), scales);
+    }
   }
+
+  static void end_sum(const EndedSums& ended) { ended.add(); }
 
  private:
   static constexpr int64_t kDecodedAtOnce = 1024;  // inputs
-
-  void multiply(const DecodedBlock& block, int64_t row, int64_t rows) const {
-    alignas(64) uint8_t scales[(kDecodedAtOnce / 32 + 2) * kBlockNeurons * sizeof(float)];
-    multiply_(layer_.product(block.k_panel, block.tiles, row, rows, block.sums_of(row)), scales);
-  }
 
   const GroupedLayer<Rows>& layer_;
   int64_t rows_;

@@ -18,6 +18,7 @@ struct LinearScratch {
     std::fill(all, all + count, 0.0f);
     return all;
   }
+  float* sums_for(int64_t count) { return grown(accumulators_, count); }  // not cleared
   uint8_t* kernel_for(int64_t bytes) { return grown(kernel_, bytes); }
   uint8_t* tiles_for(int64_t bytes) { return grown(tiles_, bytes); }
 

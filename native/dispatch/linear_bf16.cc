@@ -15,7 +15,7 @@ constexpr int64_t kManyBlocks = 8;              // per thread: then threads take
 // Blocks per thread, of linear_f32_bf16_any_groups: up to so many read rows as given; for more, laying rows out in
 // tiles first pays.
 constexpr int64_t kBlocksAsGiven = 16;
-constexpr int64_t kShortKPanel = 1024, kLongKPanel = 2048;  // inputs decoded at a time, for few rows and for many
+constexpr int64_t kShortKPanel = 1024;  // inputs decoded at a time, for few rows
 
 // Weights decoded to bf16, as TileLoops takes them. Group scales are multiplied into the tiles, a row's scale is
 // applied to its sums.
@@ -23,7 +23,7 @@ class Bf16Tiles {
  public:
   Bf16Tiles(const PackedWeights& weights, const Bf16Rows& x)
       : x_(x),
-        k_panel_(whole_groups(weights, x.batch() <= kFewTileRows ? kShortKPanel : kLongKPanel)),
+        k_panel_(whole_groups(weights, x.batch() <= kFewTileRows ? kShortKPanel : kTileKPanelBytes / 2)),
         folded_(weights.shape.groups > 1 || scales_first(weights.format)),
         scaled_(!folded_ && weights.format.scale != ScaleType::none),
         decode_(choose<ops::decode_bf16_any>()),
@@ -31,27 +31,33 @@ class Bf16Tiles {
 
   int64_t rows() const { return x_.batch(); }
   int64_t k_panel() const { return k_panel_; }
-  int64_t sums_k_panel() const { return 0; }
+  static int64_t sum_inputs() { return 0; }
   int64_t tile_bytes(int64_t inputs) const { return bf16_tile_bytes(inputs); }
 
-  // Dense bf16 lies in memory as its tiles do.
+  // Dense bf16 lies in memory as its tiles do; for many rows, which read it again and again, it is copied together.
   int64_t decode(DecodedBlock& block, uint8_t* tiles, uint8_t* scratch) const {
     const Format& format = *block.k_panel.format;
-    for (int i = 0; scaled_ && i < kBlockNeurons; ++i) {
-      block.scales[i] = load_scale(format.scale, block.k_panel.scales, i);
-    }
-    const bool as_it_lies = format.rounding == Rounding::bf16 && !block.k_panel.mask && !folded_;
+    const bool as_it_lies =
+        rows() <= kFewTileRows && format.rounding == Rounding::bf16 && !block.k_panel.mask && !folded_;
     block.tiles = as_it_lies ? block.k_panel.packed : tiles;
     return as_it_lies ? 0 : decode_(block.k_panel, folded_, reinterpret_cast<uint16_t*>(tiles), scratch);
   }
 
-  void multiply(const DecodedBlock& one, const DecodedBlock* two, int64_t row, int64_t rows) const {
-    const auto tiles = [](const DecodedBlock& block) { return reinterpret_cast<const uint16_t*>(block.tiles); };
-    multiply_({{tiles(one), two ? tiles(*two) : nullptr},
-               {scaled_ ? one.scales : nullptr, two && scaled_ ? two->scales : nullptr},
-               (one.k_panel.inputs + tile_inputs(16) - 1) / tile_inputs(16),
-               x_.tiled(row, rows, one.k_panel.first),
-               {one.sums_of(row), two ? two->sums_of(row) : nullptr}});
+  void multiply(std::span<const DecodedBlock> blocks, const RowStrip& strip, bool first) const {
+    const KPanel& k_panel = blocks.front().k_panel;
+    const auto x = [&](int64_t row) { return row < 0 ? nullptr : x_.tiled(row, 0, k_panel.first).first; };
+    const int64_t stride = x_.tiled(0, 0, 0).row_panel_stride * int64_t{sizeof(uint16_t)};
+    const int64_t count = (k_panel.inputs + tile_inputs(16) - 1) / tile_inputs(16);
+    multiply_(tile_product(blocks, count, x(strip.row), x(strip.next), stride, strip, first));
+  }
+
+  // A row's scales are applied to its sums.
+  void end_sum(const EndedSums& ended) const {
+    if (!scaled_) return;
+    const KPanel& k_panel = ended.block.k_panel;
+    float scales[kBlockNeurons], *sums = ended.block.sums_of(ended.row);
+    for (int i = 0; i < kBlockNeurons; ++i) scales[i] = load_scale(k_panel.format->scale, k_panel.scales, i);
+    for (int64_t i = 0; i < ended.rows * kBlockNeurons; ++i) sums[i] *= scales[i % kBlockNeurons];
   }
 
  private:

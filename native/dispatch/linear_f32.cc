@@ -17,7 +17,7 @@ class F32Weights {
 
   int64_t rows() const { return x_.batch(); }
   int64_t k_panel() const { return kF32KPanel; }
-  int64_t sums_k_panel() const { return 0; }
+  static int64_t sum_inputs() { return 0; }
   // Whole steps: of the last inputs, as many are decoded as lie together.
   int64_t tile_bytes(int64_t inputs) const {
     return (inputs + kKPanelStep - 1) / kKPanelStep * kKPanelStep * kBlockNeurons * int64_t{sizeof(float)};
@@ -28,13 +28,21 @@ class F32Weights {
     return decode_(block.k_panel, reinterpret_cast<float*>(weights), scratch);
   }
 
-  void multiply(const DecodedBlock& one, const DecodedBlock* two, int64_t row, int64_t rows) const {
-    const auto weights = [](const DecodedBlock& block) { return reinterpret_cast<const float*>(block.tiles); };
-    multiply_({{weights(one), two ? weights(*two) : nullptr},
-               one.k_panel.inputs,
-               x_.view(row, rows, one.k_panel.first),
-               {one.sums_of(row), two ? two->sums_of(row) : nullptr}});
+  void multiply(std::span<const DecodedBlock> blocks, const RowStrip& strip, bool first) const {
+    for (size_t i = 0; first && i < blocks.size(); ++i) {
+      float* sums = blocks[i].sums_of(strip.row);
+      std::fill(sums, sums + strip.rows * kBlockNeurons, 0.0f);
+    }
+    for (size_t i = 0; i < blocks.size(); i += 2) {
+      const DecodedBlock &one = blocks[i], *two = i + 1 < blocks.size() ? &blocks[i + 1] : nullptr;
+      const auto weights = [](const DecodedBlock& block) { return reinterpret_cast<const float*>(block.tiles); };
+      multiply_({{weights(one), two ? weights(*two) : nullptr},
+                 one.k_panel.inputs,
+                 x_.view(strip.row, strip.rows, one.k_panel.first),
+                 {one.sums_of(strip.row), two ? two->sums_of(strip.row) : nullptr}});
+    }
   }
+  static void end_sum(const EndedSums&) {}
 
  private:
   const F32Rows& x_;

@@ -1,5 +1,7 @@
 // Layers with activations as integers.
 #include <algorithm>
+#include <numeric>
+#include <span>
 
 #include "dispatch/group_loops.h"
 #include "dispatch/k_panel_loops.h"
@@ -14,20 +16,15 @@ KSplit split_of(const PackedWeights& weights, const IntegerFormat& rounding) {
   return split_inputs(weights.shape, weights.format, rounding.group);
 }
 
-// Weights decoded to int8, as TileLoops takes them.
+// What decodes weights to int8, as TileLoops takes it.
 class Int8Tiles {
  public:
   Int8Tiles(const IntegerRows& x, const KSplit& split, int64_t rows)
-      : x_(x),
-        rows_(rows),
-        k_panel_(split.k_panel),
-        decode_(choose<ops::decode_i8_int>()),
-        multiply_(choose<ops::matmul_f32_i8_i8>()) {}
+      : x_(x), split_(split), rows_(rows), decode_(choose<ops::decode_i8_int>()) {}
 
   int64_t rows() const { return rows_; }
-  int64_t k_panel() const { return k_panel_; }
-  int64_t sums_k_panel() const { return 0; }
-  int64_t tile_bytes(int64_t inputs) const {
+  int64_t sum_inputs() const { return split_.k_panel; }
+  static int64_t tile_bytes(int64_t inputs) {
     return (inputs + kKPanelStep - 1) / kKPanelStep * kKPanelStep * kBlockNeurons;
   }
 
@@ -36,20 +33,76 @@ class Int8Tiles {
     return decode_(block.k_panel, reinterpret_cast<int8_t*>(tiles), scratch);
   }
 
-  void multiply(const DecodedBlock& one, const DecodedBlock* two, int64_t row, int64_t rows) const {
-    const auto tiles = [](const DecodedBlock& block) { return reinterpret_cast<const int8_t*>(block.tiles); };
-    multiply_({{&one.k_panel, two ? &two->k_panel : nullptr},
-               {tiles(one), two ? tiles(*two) : nullptr},
-               x_.view(row, rows, one.k_panel.first),
-               x_.row_panel_stride(),
-               k_panel_,
-               {one.sums_of(row), two ? two->sums_of(row) : nullptr}});
+ protected:
+  const IntegerRows& x_;
+  const KSplit& split_;
+  int64_t rows_;
+
+ private:
+  KernelOf<ops::decode_i8_int> decode_;
+};
+
+// Segments that are whole K-panels, of int8 activations: their dot products are summed as integers.
+class WholeInt8Tiles : public Int8Tiles {
+ public:
+  WholeInt8Tiles(const IntegerRows& x, const KSplit& split, int64_t rows)
+      : Int8Tiles(x, split, rows),
+        multiply_(choose<ops::matmul_i32_i8_i8>()),
+        scale_(choose<ops::epilogue_f32_i32>()) {}
+
+  int64_t k_panel() const { return std::gcd(kTileKPanelBytes, split_.k_panel); }
+
+  void multiply(std::span<const DecodedBlock> blocks, const RowStrip& strip, bool first) const {
+    const KPanel& k_panel = blocks.front().k_panel;
+    const auto x = [&](int64_t row) { return row < 0 ? nullptr : x_.view(row, 0, k_panel.first).limbs[0]; };
+    const int64_t count = (k_panel.inputs + tile_inputs(8) - 1) / tile_inputs(8);
+    multiply_(tile_product(blocks, count, x(strip.row), x(strip.next), x_.row_panel_stride(), strip, first));
+  }
+
+  void end_sum(const EndedSums& ended) const {
+    KPanel whole = ended.block.k_panel;
+    whole.first = whole.first / split_.k_panel * split_.k_panel;
+    const float* dots = ended.block.sums_of(ended.row);
+    scale_({&whole, x_.view(ended.row, ended.rows, whole.first), reinterpret_cast<const int32_t*>(dots), ended.totals,
+            ended.first});
   }
 
  private:
-  const IntegerRows& x_;
-  int64_t rows_, k_panel_;
-  KernelOf<ops::decode_i8_int> decode_;
+  KernelOf<ops::matmul_i32_i8_i8> multiply_;
+  KernelOf<ops::epilogue_f32_i32> scale_;
+};
+
+// Shorter segments, whose dot products are scaled and summed as floats, one by one.
+class SegmentInt8Tiles : public Int8Tiles {
+ public:
+  SegmentInt8Tiles(const IntegerRows& x, const KSplit& split, int64_t rows)
+      : Int8Tiles(x, split, rows), multiply_(choose<ops::matmul_f32_i8_i8>()) {}
+
+  int64_t k_panel() const {
+    const int64_t step = std::lcm(split_.segment, int64_t{kKPanelStep});
+    return step * std::gcd(std::max<int64_t>(kShortKPanel / step, 1), split_.k_panel / step);
+  }
+
+  void multiply(std::span<const DecodedBlock> blocks, const RowStrip& strip, bool first) const {
+    for (size_t i = 0; i < blocks.size(); i += 2) {
+      const DecodedBlock &one = blocks[i], *two = i + 1 < blocks.size() ? &blocks[i + 1] : nullptr;
+      const auto tiles = [](const DecodedBlock& block) { return reinterpret_cast<const int8_t*>(block.tiles); };
+      multiply_({{&one.k_panel, two ? &two->k_panel : nullptr},
+                 {tiles(one), two ? tiles(*two) : nullptr},
+                 x_.view(strip.row, strip.rows, one.k_panel.first),
+                 x_.row_panel_stride(),
+                 split_.k_panel,
+                 {one.sums_of(strip.row), two ? two->sums_of(strip.row) : nullptr},
+                 true,
+                 first});
+    }
+  }
+
+  static void end_sum(const EndedSums& ended) { ended.add(); }
+
+ private:
+  static constexpr int64_t kShortKPanel = 1024;  // inputs decoded at a time
+
   KernelOf<ops::matmul_f32_i8_i8> multiply_;
 };
 
@@ -103,8 +156,10 @@ class StoreScaled {
  public:
   StoreScaled(const LinearProblem& problem, const IntegerRows& rows) : problem_(problem), rows_(rows) {}
 
-  void operator()(int64_t block, int64_t row, int64_t batch, float* accumulators) const {
-    epilogue_(problem_.weights.shape, problem_.outputs, block, row, batch, accumulators, rows_.scales(row));
+  void operator()(int64_t block, int64_t row, int64_t batch, float* accumulators, int64_t blocks = 1,
+                  int64_t block_stride = 0) const {
+    epilogue_(problem_.weights.shape, problem_.outputs, block, row, batch, accumulators, rows_.scales(row), blocks,
+              block_stride);
   }
 
  private:
@@ -166,9 +221,10 @@ void matmul_f32_i8_i8(std::span<const LinearProblem> problems, const Activations
   const KSplit split = split_of(weights, rounding);
   IntegerRows rows(weights.shape, x, rounding, split, weight_unit(weights.format), Placing::int8_tiles);
   prepare(rows, threads);
-  Int8Tiles tiles(rows, split, x.batch);
   const StoreScaled store(problems.front(), rows);
-  TileLoops(weights, tiles, threads, store).run();
+  const auto run = [&](auto tiles) { TileLoops(weights, tiles, threads, store).run(); };
+  split.segment == split.k_panel ? run(WholeInt8Tiles(rows, split, x.batch))
+                                 : run(SegmentInt8Tiles(rows, split, x.batch));
 }
 
 void linear_f32_bf16_any_groups(std::span<const LinearProblem> problems, const Activations& x,

@@ -6,7 +6,30 @@
 #include <new>
 #include <vector>
 
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
 namespace tilepress {
+
+// Memory of this size and more is asked for in huge pages: with small ones, touching it for the first time takes longer
+// than computing what it holds.
+inline constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+// Aligned to `line`, or to a huge page. To be freed by free_lines with the same sizes.
+inline std::align_val_t alignment_of(std::size_t bytes, std::size_t line) {
+  return std::align_val_t{bytes < kHugePage ? line : kHugePage};
+}
+inline void* allocate_lines(std::size_t bytes, std::size_t line) {
+  void* memory = ::operator new(bytes, alignment_of(bytes, line));
+#if defined(__linux__)
+  if (bytes >= kHugePage) madvise(memory, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);  // a wish: it may fail
+#endif
+  return memory;
+}
+inline void free_lines(void* memory, std::size_t bytes, std::size_t line) {
+  ::operator delete(memory, alignment_of(bytes, line));
+}
 
 // Bytes that move between cores together: a cache line and its neighbour, which is fetched with it.
 inline constexpr std::size_t kLinePair = 128;
@@ -20,10 +43,8 @@ struct LineAllocator {
   template <class Other>
   LineAllocator(const LineAllocator<Other>&) {}
 
-  T* allocate(std::size_t count) {
-    return static_cast<T*>(::operator new(count * sizeof(T), std::align_val_t{kLinePair}));
-  }
-  void deallocate(T* memory, std::size_t) { ::operator delete(memory, std::align_val_t{kLinePair}); }
+  T* allocate(std::size_t count) { return static_cast<T*>(allocate_lines(count * sizeof(T), kLinePair)); }
+  void deallocate(T* memory, std::size_t count) { free_lines(memory, count * sizeof(T), kLinePair); }
   bool operator==(const LineAllocator&) const { return true; }
 };
 

@@ -1,7 +1,8 @@
-// The loops of a linear layer on a matrix unit: blocks are decoded to tiles once for all rows of activations.
+// The loops of a linear layer on a matrix unit: blocks are decoded to tiles once for many rows of activations.
 #pragma once
 
 #include <numeric>
+#include <span>
 
 #include "dispatch/k_panel_loops.h"
 #include "dispatch/registry.h"
@@ -11,15 +12,22 @@ namespace tilepress {
 
 inline constexpr int64_t kFewTileRows = 2 * kTileRows;  // in one pass over the weights
 
-// A block over a K-panel, decoded; `out` [16 * row panels, 16], of rows from `row` on.
+// A block over a K-panel, decoded; `out` has the sums of all rows from `row` on.
 struct DecodedBlock {
   KPanel k_panel;
   const uint8_t* tiles;
-  float scales[kBlockNeurons];
   float* out;
   int64_t row;
 
   float* sums_of(int64_t of_row) const { return out + (of_row - row) * kBlockNeurons; }
+};
+
+// Rows that are multiplied together, from the first of a row panel on; the first of those that come next, or -1; and
+// for each block, weights that are needed next, to be fetched meanwhile.
+struct RowStrip {
+  int64_t row, rows, next;
+  const uint8_t* const* ahead;
+  int64_t ahead_bytes;
 };
 
 // Memory of bf16 tiles, whole steps of them.
@@ -27,16 +35,55 @@ inline int64_t bf16_tile_bytes(int64_t inputs) {
   return (inputs + kKPanelStep - 1) / kKPanelStep * kKPanelStep * 2 * kBlockNeurons;
 }
 
+// Bytes of a row decoded at a time for many rows: longer K-panels read and write sums less often, and the tiles of all
+// blocks still fit the second cache.
+inline constexpr int64_t kTileKPanelBytes = 2048;
+inline constexpr int64_t kMostTogether = 16;  // blocks
+
+inline TileProduct tile_product(std::span<const DecodedBlock> blocks, int64_t count, const void* x, const void* next,
+                                int64_t row_panel_stride, const RowStrip& strip, bool first) {
+  static thread_local const void* tiles[kMostTogether];
+  for (size_t i = 0; i < blocks.size(); ++i) tiles[i] = blocks[i].tiles;
+  const int64_t apart = blocks.size() > 1 ? blocks[1].out - blocks[0].out : 0;
+  return {tiles,
+          static_cast<int64_t>(blocks.size()),
+          count,
+          x,
+          (strip.rows + kTileRows - 1) / kTileRows,
+          row_panel_stride,
+          blocks[0].sums_of(strip.row),
+          apart * int64_t{sizeof(float)},
+          first,
+          next,
+          strip.ahead,
+          strip.ahead_bytes};
+}
+
+// The sums of some rows of a block, which are complete; `totals` [rows, 16] are set to them, or they are added.
+struct EndedSums {
+  const DecodedBlock& block;
+  int64_t row, rows;
+  bool first;
+  float* totals;
+
+  // Where they are totals as they are.
+  void add() const {
+    const float* sums = block.sums_of(row);
+    for (int64_t i = 0; i < rows * kBlockNeurons; ++i) totals[i] = first ? sums[i] : totals[i] + sums[i];
+  }
+};
+
 // Tiles is how a kind of operands is decoded and multiplied:
-//   rows(): of activations; k_panel(): inputs, a multiple of kKPanelStep; tile_bytes(inputs): of a block's tiles
-//   sums_k_panel(): inputs, whole K-panels, with a sum of their own; 0 where sums are not defined to the bit
-//   decode(block, tiles, scratch): sets `tiles` and `scales`, returns as DecodeBf16 does
-//   multiply(first, second or null, row, rows): adds products of `rows` rows from `row` on, whole row panels but the
-//   last
-//   store(block, row, rows, totals): totals [rows, 16] of one block
+//   rows(): of activations; k_panel(): inputs decoded at a time, a multiple of kKPanelStep; tile_bytes(inputs): of a
+//   block's tiles
+//   sum_inputs(): inputs, several times k_panel(), with a sum of their own; 0: there is one sum
+//   decode(block, tiles, scratch): sets `tiles`, returns as DecodeBf16 does
+//   multiply(blocks, strip, first): adds products to the sums, or sets them
+//   end_sum(block, rows, first, totals): adds the sums of all rows to `totals` [rows, 16], or sets it; where there is
+//   one sum, it is what is stored
 // Few rows are bound by memory: two blocks at a time, decoded into the first cache. Many rows are bound by the matrix
-// unit and by reading activations from farther caches, which more blocks at a time do less often. Where blocks are too
-// few for all threads, rows are divided in parts, and blocks decoded again for each.
+// unit and by reading from farther caches: a thread takes a part of the rows × some blocks, whose sums and decoded
+// tiles stay in its second cache; each strip of rows is read once into the first for all of them.
 template <class Tiles, class Store>
 class TileLoops {
  public:
@@ -45,46 +92,50 @@ class TileLoops {
         tiles_(tiles),
         threads_(threads),
         store_(store),
-        scratch_(LinearScratch::of_workers(threads)),
-        together_(tiles.rows() <= kFewTileRows ? 2 : many_together()),
-        items_((weights.shape.blocks() + together_ - 1) / together_),
-        part_rows_(rows_of_part()) {}
+        scratch_(LinearScratch::of_workers(threads)) {
+    divide();
+  }
 
   void run() {
-    const int64_t blocks = weights_.shape.blocks(), rows = tiles_.rows(), parts = (rows + part_rows_ - 1) / part_rows_;
-    parallel_for(items_ * parts, threads_, [&](int worker, int64_t item) {
-      const int64_t begin = item % items_ * together_, row = item / items_ * part_rows_;
+    const int64_t blocks = weights_.shape.blocks(), rows = tiles_.rows(), parts = (rows + part_ - 1) / part_;
+    const int64_t items = (blocks + together_ - 1) / together_;
+    parallel_for(items * parts, threads_, [&](int worker, int64_t item) {
+      const int64_t begin = item % items * together_, row = item / items * part_;
       run_blocks(scratch_[static_cast<size_t>(worker)], begin, std::min(begin + together_, blocks), row,
-                 std::min(part_rows_, rows - row));
+                 std::min(part_, rows - row));
     });
     require_unchanged(changed_);
   }
 
  private:
-  static constexpr int64_t kItems = 3;  // for each thread: some may be half as fast again as others
-  static constexpr int64_t kFewBlocks = 4, kMostBlocks = 8;
-  static constexpr int64_t kRowsAtOnce = 64, kLeastPart = 2 * kRowsAtOnce, kMostPart = 1024;
+  static constexpr int64_t kStripRows = 128, kMostPart = 512;
+  static constexpr double kReadCost = 60;  // of a byte from a far cache, in products
 
-  // As many as leave each thread an item, and more than kFewBlocks only where each has kItems then.
-  int64_t many_together() const {
-    const int64_t blocks = weights_.shape.blocks(), even = blocks / threads_ / 2 * 2;
-    return std::clamp<int64_t>(even, 2, blocks >= kItems * kMostBlocks * threads_ ? kMostBlocks : kFewBlocks);
-  }
-
-  int64_t rows_of_part() const {
-    const int64_t items = threads_ > 1 ? kItems * threads_ : 1, parts = (items + items_ - 1) / items_;
-    const int64_t rows = (tiles_.rows() + parts - 1) / parts;
-    return std::clamp((rows + kRowsAtOnce - 1) / kRowsAtOnce * kRowsAtOnce, kLeastPart, kMostPart);
+  // The division that costs least. Each input of a weight is read once for each part of the rows, each of a row once
+  // for each group of blocks; threads that have one item less wait for the others.
+  void divide() {
+    const int64_t blocks = weights_.shape.blocks(), rows = tiles_.rows();
+    together_ = 2, part_ = kStripRows;
+    if (rows <= kFewTileRows) return;
+    double least = 1e9;
+    for (int64_t together = 2; together <= kMostTogether; together *= 2) {
+      for (int64_t part = kStripRows; part <= kMostPart; part *= 2) {
+        const int64_t items = ((blocks + together - 1) / together) * ((rows + part - 1) / part);
+        const double turns = static_cast<double>((items + threads_ - 1) / threads_ * threads_);
+        const double reads = 1.0 / static_cast<double>(together * kBlockNeurons) + 1.0 / static_cast<double>(part);
+        const double cost = turns / static_cast<double>(items) * (1 + kReadCost * reads);
+        if (cost < least) least = cost, together_ = together, part_ = part;
+      }
+    }
   }
 
   void run_blocks(LinearScratch& mine, int64_t begin, int64_t end, int64_t row, int64_t rows) {
     const int64_t cols = weights_.shape.cols, blocks = end - begin;
-    const int64_t count = (rows + kTileRows - 1) / kTileRows * kTileRows * kBlockNeurons;
-    const bool apart = tiles_.sums_k_panel();
-    float* accumulators = mine.accumulators_for((apart ? 2 : 1) * blocks * count);
-    float* sums = accumulators + (apart ? blocks * count : 0);
-    int64_t consumed[kMostBlocks] = {};
-    DecodedBlock decoded[kMostBlocks];
+    const int64_t padded = (rows + kTileRows - 1) / kTileRows * kTileRows, count = padded * kBlockNeurons;
+    const int64_t apart = tiles_.sum_inputs();
+    float *sums = mine.sums_for((apart ? 2 : 1) * blocks * count), *totals = sums + blocks * count;
+    int64_t consumed[kMostTogether] = {};
+    DecodedBlock decoded[kMostTogether];
     for (int64_t i = 0; i < blocks; ++i) decoded[i].out = sums + i * count, decoded[i].row = row;
     for (int64_t first = 0; first < cols; first += tiles_.k_panel()) {
       const int64_t inputs = std::min(tiles_.k_panel(), cols - first), bytes = tiles_.tile_bytes(inputs);
@@ -96,25 +147,50 @@ class TileLoops {
         if (took < 0) changed_ = true;
         consumed[i] += std::max<int64_t>(took, 0);
       }
-      multiply(decoded, blocks, row, row + rows);
-      if (apart && ((first + inputs) % tiles_.sums_k_panel() == 0 || first + inputs == cols)) {
-        for (int64_t i = 0; i < blocks * count; ++i) accumulators[i] += sums[i];
-        std::fill(sums, sums + blocks * count, 0.0f);
-      }
+      const bool last = first + inputs == cols, ends = last || (apart && (first + inputs) % apart == 0);
+      const Turn turn = {apart ? first % apart == 0 : first == 0, ends, first < apart, apart ? totals : nullptr, count};
+      const int64_t later = std::min(tiles_.k_panel(), cols - first - inputs);
+      multiply({decoded, static_cast<size_t>(blocks)}, row, row + rows, turn, later);
     }
     for (int64_t i = 0; i < blocks; ++i) {
       if (!fits(weights_.shape, weights_.streams, begin + i, consumed[i])) changed_ = true;
-      store_(begin + i, row, rows, accumulators + i * count);
+    }
+    store_(begin, row, rows, apart ? totals : sums, blocks, count);
+  }
+
+  // A K-panel's: whether sums begin with it, whether they end with it, and then whether totals do.
+  struct Turn {
+    bool begins, ends, first;
+    float* totals;
+    int64_t count;  // totals of a block
+  };
+
+  // Strip after strip. `later`: inputs of the next K-panel, whose weights are fetched meanwhile.
+  void multiply(std::span<const DecodedBlock> blocks, int64_t begin, int64_t end, const Turn& turn, int64_t later) {
+    const MatrixShape& shape = weights_.shape;
+    const int64_t strips = (end - begin + kStripRows - 1) / kStripRows;
+    const int64_t bytes = shape.sparse ? 0 : packed_bytes(later);
+    const uint8_t* ahead[kMostTogether] = {};
+    for (int64_t i = 0; i < strips; ++i) {
+      const int64_t row = begin + i * kStripRows, rows = std::min(kStripRows, end - row);
+      const int64_t from = bytes * i / strips / kVectorBytes * kVectorBytes, to = bytes * (i + 1) / strips;
+      for (size_t block = 0; bytes && block < blocks.size(); ++block) {
+        const KPanel& k_panel = blocks[block].k_panel;
+        ahead[block] = k_panel.packed + packed_bytes(k_panel.inputs) + from;
+      }
+      tiles_.multiply(blocks, {row, rows, i + 1 < strips ? row + rows : -1, ahead, to - from}, turn.begins);
+      for (size_t block = 0; turn.ends && block < blocks.size(); ++block) {
+        float* totals = turn.totals ? turn.totals + static_cast<int64_t>(block) * turn.count : nullptr;
+        tiles_.end_sum(
+            {blocks[block], row, rows, turn.first, totals ? totals + (row - begin) * kBlockNeurons : nullptr});
+      }
     }
   }
 
-  void multiply(const DecodedBlock* decoded, int64_t blocks, int64_t row, int64_t end) {
-    for (; row < end; row += kRowsAtOnce) {
-      const int64_t rows = std::min(kRowsAtOnce, end - row);
-      for (int64_t i = 0; i < blocks; i += 2) {
-        tiles_.multiply(decoded[i], i + 1 < blocks ? &decoded[i + 1] : nullptr, row, rows);
-      }
-    }
+  // Of a dense block.
+  int64_t packed_bytes(int64_t inputs) const {
+    const MatrixShape& shape = weights_.shape;
+    return (inputs + shape.inputs() - 1) / shape.inputs() * tile_code_bytes(shape.bits, shape.operand_bits);
   }
 
   PackedWeights weights_;
@@ -122,7 +198,7 @@ class TileLoops {
   int threads_;
   const Store& store_;
   std::vector<LinearScratch>& scratch_;
-  int64_t together_, items_, part_rows_;
+  int64_t together_, part_;
   std::atomic<bool> changed_{false};
 };
 

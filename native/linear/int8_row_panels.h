@@ -10,7 +10,7 @@
 //   add_segment_rows<factor>(weights, x, segment, row, rows, high, low or null, sums)   add_segment for several rows
 //   Sums<factor, units, zeros>   accumulators of one row panel:
 //     add(weights, x, segment index, group, row, dots [16, 16])   add_segment for all rows
-//     add_to(out, rows)
+//     add_to(out, rows), load(from, rows), store(to, rows)
 #pragma once
 
 #include "linear/int8_k_panel.h"
@@ -21,11 +21,12 @@ namespace tilepress {
 namespace {
 
 // Tiles decoded before.
+template <HasZeroPoints zero_points>
 class PredecodedTiles {
  public:
   static constexpr bool kPredecoded = true;
   static constexpr int kFactor = 1;
-  static constexpr HasZeroPoints kHasZeroPoints = HasZeroPoints::sometimes;
+  static constexpr HasZeroPoints kHasZeroPoints = zero_points;
 
   explicit PredecodedTiles(const IntegerProduct& product) : product_(product) {}
   template <bool both>
@@ -53,8 +54,11 @@ class Int8RowPanel {
         out_(product.out[block] + row * kBlockNeurons),
         row_(row),
         rows_(least<int64_t>(product.x.batch - row, kTileRows)),
-        segments_(product.k_panel / product.x.segment),
-        left_(segments_) {}
+        in_parts_(product.in_parts),
+        segments_(in_parts_ ? kNoBreak : product.k_panel / product.x.segment),
+        left_(segments_) {
+    if (in_parts_ && !product.first) sums_.load(out_, rows_);
+  }
 
   [[gnu::always_inline]] void add(const int32_t* dots) {
     sums_.add(weights_, activations_, index_++, first_group_ + scale_.next(), row_, dots);
@@ -66,6 +70,7 @@ class Int8RowPanel {
     sums_ = Sums();
     left_ = segments_;
   }
+  [[gnu::always_inline]] void finish() { in_parts_ ? sums_.store(out_, rows_) : end_k_panel(); }
   int64_t rows() const { return rows_; }
   const int8_t* x(int64_t tile) const { return x_ + tile * kMaxTileBytes; }
   static constexpr int64_t x_stride() { return kVectorBytes; }
@@ -82,7 +87,9 @@ class Int8RowPanel {
   int64_t first_group_;
   const int8_t* x_;
   float* out_;
-  int64_t row_, rows_, segments_, left_, index_ = 0;
+  int64_t row_, rows_;
+  bool in_parts_;
+  int64_t segments_, left_, index_ = 0;
 };
 
 // Segments of whole tiles.
@@ -201,7 +208,7 @@ class Int8Multiplier {
     using Sums = typename Unit::template Sums<Tiles::kFactor, units, zeros>;
     const auto run = [&](auto row_panel) {
       multiply_row_panel(unit_, row_panel);
-      row_panel.end_k_panel();
+      row_panel.finish();
     };
     inputs_ < kTileInputs ? run(HalfRowPanel<Sums, Tiles>(product_, tiles_, block, row))
                           : run(WholeRowPanel<Sums, Tiles>(product_, tiles_, block, row));
@@ -213,15 +220,36 @@ class Int8Multiplier {
     const KPanel& weights = *product_.weights[0];
     tiles_.template prepare<two_blocks>(0);
     for_segments(weights, product_.x, [&](const Segment& segment) {
-      if (segment.begin % product_.k_panel == 0) std::memset(sums, 0, sizeof sums);
+      if (segment.begin % product_.k_panel == 0) begin<two_blocks>(sums, row);
       clear_sums<Unit, two_row_panels, two_blocks>(unit_);
       for (int64_t input = segment.begin; input < segment.end; input += inputs_)
         step<two_row_panels, two_blocks>(row, input);
       finish<two_row_panels, 0, 2>(*product_.weights[0], segment, row, sums[0]);
       if constexpr (two_blocks) finish<two_row_panels, 1, 3>(*product_.weights[1], segment, row, sums[1]);
       if (segment.end % product_.k_panel && segment.end < weights.inputs) return;
-      for (int block = 0; block < 1 + two_blocks; ++block) add_to(sums[block], row, product_.out[block]);
+      for (int block = 0; block < 1 + two_blocks; ++block) end(sums[block], row, product_.out[block]);
     });
+  }
+
+  template <bool two_blocks>
+  void begin(Sums* sums, int64_t row) const {
+    std::memset(sums, 0, 2 * sizeof *sums);
+    if (!product_.in_parts || product_.first) return;
+    for (int block = 0; block < 1 + two_blocks; ++block) {
+      std::memcpy(sums[block], product_.out[block] + row * kBlockNeurons, bytes_of_rows(row));
+    }
+  }
+
+  void end(const Sums& sums, int64_t row, float* out) const {
+    if (!product_.in_parts) return add_to(sums, row, out);
+    std::memcpy(out + row * kBlockNeurons, sums, bytes_of_rows(row));
+  }
+
+  size_t bytes_of_rows(int64_t row) const {
+    return static_cast<size_t>(rows_from(row) * kBlockNeurons) * sizeof(float);
+  }
+  int64_t rows_from(int64_t row) const {
+    return least<int64_t>(product_.x.batch - row, limbs() ? kTileRows : 2 * kTileRows);
   }
 
   template <bool two_row_panels, bool two_blocks>
@@ -250,9 +278,8 @@ class Int8Multiplier {
   }
 
   void add_to(const Sums& sums, int64_t row, float* out) const {
-    const int64_t rows = least<int64_t>(product_.x.batch - row, limbs() ? kTileRows : 2 * kTileRows);
     const float* all = sums[0];
-    for (int64_t i = 0; i < rows * kBlockNeurons; ++i) out[row * kBlockNeurons + i] += all[i];
+    for (int64_t i = 0; i < rows_from(row) * kBlockNeurons; ++i) out[row * kBlockNeurons + i] += all[i];
   }
 
   Unit& unit_;
@@ -262,11 +289,12 @@ class Int8Multiplier {
 };
 
 // For tiles decoded before.
-template <class Unit>
+template <class Unit, HasZeroPoints zero_points>
 void multiply_predecoded(const IntegerProduct& product) {
+  using Tiles = PredecodedTiles<zero_points>;
   Unit unit;
-  PredecodedTiles tiles(product);
-  using Multiplier = Int8Multiplier<Unit, PredecodedTiles>;
+  Tiles tiles(product);
+  using Multiplier = Int8Multiplier<Unit, Tiles>;
   Multiplier::begin(unit, product.x);
   Multiplier(unit, product, tiles).run();
   unit.end();

@@ -37,6 +37,11 @@ struct AmxUnit {
   }
 
   template <int tile>
+  void load_sums(const void* from) {
+    load<tile>(from);
+  }
+
+  template <int tile>
   void store(void* to) {
     __asm__ volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(kStride), "i"(tile) : "memory");
   }

@@ -1,4 +1,4 @@
-// bf16 on AMX: the Unit of bf16_row_panels.h and bf16_groups.h.
+// bf16 on AMX: the Unit of tile_products.h, block_pair.h and bf16_groups.h.
 #pragma once
 
 #include <immintrin.h>

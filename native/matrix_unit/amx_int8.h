@@ -63,6 +63,19 @@ struct Int8Unit : AmxUnit {
       }
     }
 
+    void load(const float* from, int64_t rows) {
+#pragma GCC unroll 16
+      for (int i = 0; i < kTileRows; ++i, from += kBlockNeurons) {
+        if (i < rows) sums_[i] = _mm512_loadu_ps(from);
+      }
+    }
+    void store(float* to, int64_t rows) const {
+#pragma GCC unroll 16
+      for (int i = 0; i < kTileRows; ++i, to += kBlockNeurons) {
+        if (i < rows) _mm512_storeu_ps(to, sums_[i]);
+      }
+    }
+
    protected:
     __m512 sums_[kTileRows] = {};
   };
@@ -84,10 +97,12 @@ struct Int8Unit : AmxUnit {
   }
 };
 
-// For unsigned 4-bit codes with zero points. Operands are code · 16, the same steps as zero points. Dot products, zero
-// point · sum of x, and their difference are below 256 · 255 · 256 = 2^24, so float32 is exact: one fused
-// multiply-subtract applies the zero points. Units are powers of two, so multiplying each term by them first is exact
-// too. A unit shared by all rows is applied to the scales, which have 16 bits.
+// For unsigned 4-bit codes with zero points, which are in sixteenths of a code's step. Operands are codes, or code · 16
+// if `shifted`. In those steps dot products, zero point · sum of x, and their difference are below 256 · 255 · 256 =
+// 2^24, so float32 is exact: one fused multiply-subtract applies the zero points. Units are powers of two, so
+// multiplying each term by them first is exact too, and so is a factor of 16 that zero points and scales share. A unit
+// shared by all rows is applied to the scales, which have 16 bits.
+template <bool shifted>
 struct SteppedUnit : Int8Unit {
   static bool accepts(const KPanel& weights, const IntegerActivations& x) {
     const Format& format = *weights.format;
@@ -103,14 +118,14 @@ struct SteppedUnit : Int8Unit {
   template <int factor, bool units, bool zeros>
   class Sums : public Int8Unit::Sums<factor, units, false> {
    public:
-    static constexpr float kSteps = 16;
+    static constexpr float kFactor = (shifted ? 1.0f : 16.0f) / (units ? 1.0f : 16.0f);
 
     [[gnu::always_inline]] void add(const KPanel& weights, const IntegerActivations& x, int64_t index, int64_t group,
                                     int64_t row, const int32_t* dots) {
       __m512 scales = load_half_scales(weights, group), zero = _mm512_cvtepi32_ps(zero_points(weights, group));
-      if constexpr (!units) {
-        scales = _mm512_mul_ps(scales, _mm512_set1_ps(1.0f / kSteps));
-        zero = _mm512_mul_ps(zero, _mm512_set1_ps(kSteps));
+      if constexpr (kFactor != 1) {
+        scales = _mm512_mul_ps(scales, _mm512_set1_ps(kFactor));
+        zero = _mm512_mul_ps(zero, _mm512_set1_ps(1 / kFactor));
       }
       const int64_t at = row * x.segment_stride + index;
       [[maybe_unused]] const float* unit = units ? x.units + at : nullptr;

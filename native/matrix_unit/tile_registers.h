@@ -7,7 +7,8 @@
 //   begin(rows, row_bytes, next_rows)  configures activation tiles: rows of the first and of the second row panel
 //                                      (default: as many), and bytes per row
 //   end()                              releases the tile registers
-//   zero<tile>(), load<tile>(from, stride = 64), store<tile>(to)
+//   zero<tile>(), load<tile>(from, stride = 64)
+//   load_sums<tile>(from), store<tile>(to)   accumulators, [16, 16]
 //   add_product<sum, x, weights>()     sum += x · weights
 #pragma once
 

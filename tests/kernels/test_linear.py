@@ -178,6 +178,17 @@ def test_many_rows_are_cut_in_parts_where_blocks_are_few(format, rounding, batch
         assert torch.equal(kernels.linear(x, packed, activations=rounding, variant=variant, threads=threads), expected)
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(
+    ("format", "rounding"), [("int8:row", "int8"), ("uint4:row", "int8"), ("int4:g64", "bfp:g64:m12")]
+)
+def test_many_rows_of_several_spans_and_many_blocks(format, rounding, threads, isa):
+    packed = tiles.pack(matrix(330, 4160), format)
+    x = activations(140, 4160)
+    y = kernels.linear(x, packed, activations=rounding, variant="matmul_f32_i8_i8", threads=threads)
+    assert torch.equal(y, reference_of(x, packed, rounding))
+
+
 @cache
 def extremes(rounding):
     """[(activations, packed weights, what `kernels.linear` is to give)]."""

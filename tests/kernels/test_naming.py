@@ -12,7 +12,7 @@ NATIVE = Path(__file__).parents[2] / "native"
 AREAS = ("attention", "elementwise", "linear", "pack", "quantize")
 X86, ARM = {"avx2", "avx512", "avx512_vnni", "avx512_vbmi2", "avx512_bf16", "amx"}, {"neon_dotprod", "neon_i8mm"}
 SETS = {"portable", *(ARM if platform.machine() in ("aarch64", "arm64") else X86)}
-TYPES = {"f32", "bf16", "f16", "i8", "u8", "fp", "int", "any", "bfp", "planes", "tiles", "codes", "sparse"}
+TYPES = {"f32", "bf16", "f16", "i8", "i32", "u8", "fp", "int", "any", "bfp", "planes", "tiles", "codes", "sparse"}
 VERBS = {
     "pack": {"pack", "unpack"},
     "quantize": {"quantize", "dequantize", "convert", "truncate", "quantize_key", "quantize_value", "truncate_key",

@@ -123,19 +123,37 @@ struct F32Product {
 };
 TILEPRESS_OPERATION(matmul_f32_f32_f32, void(const F32Product&));
 
-// out [16 · row panels, 16] += x · tiles · scales, for one or two blocks (tiles[1] and out[1] may be null). Rows of
-// `out` past x.rows are undefined.
-struct Bf16Product {
-  const uint16_t* tiles[2];
-  const float* scales[2];  // [16] each; null: 1
-  int64_t count;           // tiles per block
-  TiledActivations x;      // in row panels
-  float* out[2];
+// sums [16 · row panels, 16] += x · tiles, for some blocks and whole row panels: float32, or exact int32. Missing rows
+// of the last row panel are multiplied too: x and sums have room for them.
+struct TileProduct {
+  const void* const* tiles;              // of each block
+  int64_t blocks, count;                 // count: tiles of a block
+  const void* x;                         // row panels
+  int64_t row_panels, row_panel_stride;  // bytes
+  void* sums;                            // [blocks] of them
+  int64_t block_stride;                  // bytes of `sums` from one block to the next
+  bool first;                            // `sums` are set, not added to
+  const void* next_x;                    // as many row panels, to prefetch meanwhile; null: none
+  const uint8_t* const* ahead;           // of each block, `ahead_bytes` to prefetch
+  int64_t ahead_bytes;
 };
-TILEPRESS_OPERATION(matmul_f32_bf16_bf16, void(const Bf16Product&));
+TILEPRESS_OPERATION(matmul_f32_bf16_bf16, void(const TileProduct&));
+TILEPRESS_OPERATION(matmul_i32_i8_i8, void(const TileProduct&));
 
-// The same for int8. `x.limbs[0]` points to row panels; with two limbs, a row panel of high limbs is followed by one of
-// low limbs. Three limbs are not supported.
+// out [batch, 16] += float(dots) · unit · scale, or is set to it, of one block, for a segment that is a whole K-panel
+// and activations of one limb, which are not looked at themselves.
+struct SegmentDots {
+  const KPanel* weights;
+  IntegerActivations x;
+  const int32_t* dots;  // [batch, 16]
+  float* out;
+  bool first;  // `out` is set
+};
+TILEPRESS_OPERATION(epilogue_f32_i32, void(const SegmentDots&));
+
+// out [16 · row panels, 16] += x · tiles · scales, for one or two blocks (tiles[1] and out[1] may be null), whose
+// segments are shorter than a K-panel. `x.limbs[0]` points to row panels; with two limbs, a row panel of high limbs is
+// followed by one of low limbs. Three limbs are not supported.
 struct IntegerProduct {
   const KPanel* weights[2];
   const int8_t* tiles[2];
@@ -143,6 +161,9 @@ struct IntegerProduct {
   int64_t row_panel_stride;  // bytes
   int64_t k_panel;           // inputs, whole segments, that are summed before they are added to `out`
   float* out[2];
+  // Part of a K-panel: `out` has the K-panel's sums so far, to which segments are added one by one. first: its first
+  // part, `out` is set.
+  bool in_parts = false, first = false;
 };
 TILEPRESS_OPERATION(matmul_f32_i8_i8, void(const IntegerProduct&));
 

@@ -1,12 +1,14 @@
 // One or two blocks × one or two row panels of activations. Each tile is decoded into a small buffer while the matrix
 // unit multiplies the one before, so that neither memory nor the unit waits for the other.
 //
-// Unit: see bf16_row_panels.h. A Decoder provides
+// Unit: see tile_registers.h; it also provides
+//   add_scaled(sums [16, 16], scales or null, rows, out)   out [rows, 16] += sums · scales
+// A Decoder provides
 //   next(tile)          decodes the next tile
 //   assumption_held()   optional; false at the end if its tiles were wrong
 #pragma once
 
-#include "linear/bf16_row_panels.h"
+#include "matrix_unit/tile_registers.h"
 
 namespace tilepress {
 namespace {
@@ -24,12 +26,10 @@ class PairMultiplier {
   PairMultiplier(Unit& unit, const Bf16Blocks& all, int64_t index, Decoder& one, Decoder* two)
       : unit_(unit), all_(all), one_(one), two_(two) {
     const int64_t sums = (all.x.rows + kTileRows - 1) / kTileRows * kTileRows * kBlockNeurons;
-    const auto scales = [&](int64_t block) { return all.scales ? all.scales + block * kBlockNeurons : nullptr; };
-    product_ = {{},
-                {scales(index), scales(index + (two ? 1 : 0))},
-                all.tiles,
-                all.x,
-                {all.out + index * sums, all.out + (index + 1) * sums}};
+    for (int i = 0; i < (two ? 2 : 1); ++i) {
+      scales_[i] = all.scales ? all.scales + (index + i) * kBlockNeurons : nullptr;
+      out_[i] = all.out + (index + i) * sums;
+    }
   }
 
   // False, with nothing added, if a decoder's assumption did not hold.
@@ -56,11 +56,20 @@ class PairMultiplier {
     if constexpr (requires { one_.assumption_held(); }) {
       if (!one_.assumption_held() || (two_blocks && !two_->assumption_held())) return false;
     }
-    add_row_panel<Unit, 0>(unit_, product_, 0, 0);
-    if constexpr (two_blocks) add_row_panel<Unit, 1>(unit_, product_, 1, 0);
-    if constexpr (two_row_panels) add_row_panel<Unit, 2>(unit_, product_, 0, 1);
-    if constexpr (two_row_panels && two_blocks) add_row_panel<Unit, 3>(unit_, product_, 1, 1);
+    add_row_panel<0>(0, 0);
+    if constexpr (two_blocks) add_row_panel<1>(1, 0);
+    if constexpr (two_row_panels) add_row_panel<2>(0, 1);
+    if constexpr (two_row_panels && two_blocks) add_row_panel<3>(1, 1);
     return true;
+  }
+
+  // Adds an accumulator to the outputs of one block and row panel.
+  template <int tile>
+  void add_row_panel(int block, int64_t row_panel) {
+    alignas(64) float sums[kTileRows * kBlockNeurons];
+    unit_.template store<tile>(sums);
+    const int64_t rows = least<int64_t>(all_.x.rows - row_panel * kTileRows, kTileRows);
+    Unit::add_scaled(sums, scales_[block], static_cast<int>(rows), out_[block] + row_panel * kTileRows * kBlockNeurons);
   }
 
   template <bool two_blocks>
@@ -71,7 +80,8 @@ class PairMultiplier {
 
   Unit& unit_;
   const Bf16Blocks& all_;
-  Bf16Product product_;
+  const float* scales_[2] = {};
+  float* out_[2] = {};
   Decoder& one_;
   Decoder* two_;
   alignas(64) uint16_t buffers_[2][2][kTile];

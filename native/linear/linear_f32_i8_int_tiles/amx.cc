@@ -10,7 +10,7 @@ template <class Decoder, class Unit>
 class StreamedTiles {
  public:
   static constexpr bool kPredecoded = false;
-  static constexpr bool kStepped = std::is_same_v<Unit, SteppedUnit>;
+  static constexpr bool kStepped = std::is_same_v<Unit, SteppedUnit<true>>;
   static constexpr int kFactor = Decoder::kHigh && !kStepped ? 16 : 1;
   static constexpr HasZeroPoints kHasZeroPoints = kStepped ? HasZeroPoints::always : Decoder::kHasZeroPoints;
 
@@ -50,9 +50,9 @@ void linear_f32_i8_int_tiles(const IntegerBlocks& all, int64_t* consumed, uint8_
     unit.end();
   };
   using HighNonzeros = NonzerosAhead<HighNibbleFields>;
-  if (SteppedUnit::accepts(any, all.x)) {
-    return any.mask ? run_as.template operator()<SparseTiles<HighNonzeros, true>, SteppedUnit>()
-                    : run_as.template operator()<HighNibbles, SteppedUnit>();
+  if (SteppedUnit<true>::accepts(any, all.x)) {
+    return any.mask ? run_as.template operator()<SparseTiles<HighNonzeros, true>, SteppedUnit<true>>()
+                    : run_as.template operator()<HighNibbles, SteppedUnit<true>>();
   }
   if (uses_high_nibbles(any)) {
     return any.mask ? run_as.template operator()<SparseTiles<HighNonzeros, false>, Int8Unit>()

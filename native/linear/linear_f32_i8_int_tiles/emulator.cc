@@ -16,7 +16,7 @@ void linear_f32_i8_int_tiles(const IntegerBlocks& all, int64_t* consumed, uint8_
       if (consumed[index + block] < 0) return;
       predecoded.tiles[block] = reinterpret_cast<int8_t*>(tiles);
     }
-    multiply_predecoded<Int8Unit>(predecoded);
+    multiply_predecoded<Int8Unit, HasZeroPoints::sometimes>(predecoded);
   });
 }
 

@@ -1,5 +1,4 @@
-// Without a matrix unit: eight rows of activations, or the last four, share each row of weights. Missing rows of a
-// partial row panel are multiplied too: row panels and `out` have room for them.
+// Without a matrix unit: eight rows of activations share each row of weights.
 #include <immintrin.h>
 
 #include <bit>
@@ -10,39 +9,34 @@
 namespace tilepress {
 namespace {
 
-constexpr int kRowsAtOnce = 8, kLastRows = 4;
+constexpr int kRows = 8, kRow = kVectorBytes / 2;
 
-// `rows` rows from `row` on, all of one row panel.
-template <int rows>
-void multiply_rows(const Bf16Product& product, int block, int64_t row) {
-  constexpr int kRow = kVectorBytes / 2;
-  const uint16_t* x = product.x.first + row / kTileRows * product.x.row_panel_stride + row % kTileRows * kRow;
-  const uint16_t* weights = product.tiles[block];
-  __m512 sums[rows];
-  for (auto& sum : sums) sum = _mm512_setzero_ps();
-  for (int64_t tile = 0; tile < product.count; ++tile, x += kTileRows * kRow) {
+// kRows rows of activations from `x` on × one block.
+void multiply_rows(const uint16_t* x, const uint16_t* weights, int64_t count, bool first, float* to) {
+  __m512 sums[kRows];
+  for (int i = 0; i < kRows; ++i) sums[i] = first ? _mm512_setzero_ps() : _mm512_loadu_ps(to + i * kBlockNeurons);
+  for (int64_t tile = 0; tile < count; ++tile, x += kTileRows * kRow) {
     for (int input = 0; input < kRow; input += 2, weights += kRow) {
       const auto pairs = std::bit_cast<__m512bh>(_mm512_loadu_si512(weights));
-      for (int i = 0; i < rows; ++i) {
+      for (int i = 0; i < kRows; ++i) {
         int32_t pair;
         std::memcpy(&pair, x + i * kRow + input, 4);
         sums[i] = _mm512_dpbf16_ps(sums[i], pairs, std::bit_cast<__m512bh>(_mm512_set1_epi32(pair)));
       }
     }
   }
-  const float* scales = product.scales[block];
-  const __m512 scale = scales ? _mm512_loadu_ps(scales) : _mm512_set1_ps(1.0f);
-  for (int i = 0; i < rows; ++i) {
-    float* to = product.out[block] + (row + i) * kBlockNeurons;
-    _mm512_storeu_ps(to, _mm512_fmadd_ps(sums[i], scale, _mm512_loadu_ps(to)));
-  }
+  for (int i = 0; i < kRows; ++i) _mm512_storeu_ps(to + i * kBlockNeurons, sums[i]);
 }
 
-void matmul_f32_bf16_bf16(const Bf16Product& product) {
-  for (int block = 0; block < 2 && product.tiles[block]; ++block) {
-    int64_t row = 0;
-    for (; row + kLastRows < product.x.rows; row += kRowsAtOnce) multiply_rows<kRowsAtOnce>(product, block, row);
-    if (row < product.x.rows) multiply_rows<kLastRows>(product, block, row);
+void matmul_f32_bf16_bf16(const TileProduct& product) {
+  const auto* x = static_cast<const uint8_t*>(product.x);
+  for (int64_t block = 0; block < product.blocks; ++block) {
+    const auto* tiles = static_cast<const uint16_t*>(product.tiles[block]);
+    auto* sums = reinterpret_cast<float*>(static_cast<uint8_t*>(product.sums) + block * product.block_stride);
+    for (int64_t row = 0; row < product.row_panels * kTileRows; row += kRows) {
+      const auto* rows = reinterpret_cast<const uint16_t*>(x + row / kTileRows * product.row_panel_stride);
+      multiply_rows(rows + row % kTileRows * kRow, tiles, product.count, product.first, sums + row * kBlockNeurons);
+    }
   }
 }
 

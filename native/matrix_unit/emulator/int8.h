@@ -1,6 +1,8 @@
 // int8 on the emulator: the Unit of int8_row_panels.h.
 #pragma once
 
+#include <algorithm>
+
 #include "linear/int8_k_panel.h"
 #include "matrix_unit/emulator/registers.h"
 
@@ -22,6 +24,9 @@ struct Int8Unit : EmulatedUnit<int8_t, int32_t> {
       for (int64_t i = 0; i < rows * kBlockNeurons; ++i) out[i] += sums_[i];
     }
 
+    void load(const float* from, int64_t rows) { std::copy_n(from, rows * kBlockNeurons, sums_); }
+    void store(float* to, int64_t rows) const { std::copy_n(sums_, rows * kBlockNeurons, to); }
+
    private:
     float sums_[kTileRows * kBlockNeurons] = {};
   };
@@ -37,6 +42,11 @@ struct Int8Unit : EmulatedUnit<int8_t, int32_t> {
       add_segment(weights, x, segment, row + i, dots, sums + at);
     }
   }
+};
+
+// Nothing: zero points are subtracted from integers.
+struct SteppedCodes : Int8Unit {
+  static bool accepts(const KPanel&, const IntegerActivations&) { return false; }
 };
 
 }  // namespace

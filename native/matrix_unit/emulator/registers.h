@@ -24,6 +24,11 @@ struct EmulatedUnit {
     for (Sum& sum : sums_[tile]) sum = 0;
   }
 
+  template <int tile>
+  void load_sums(const void* from) {
+    __builtin_memcpy(sums_[tile], from, static_cast<size_t>(rows_of(tile) * kVectorBytes));
+  }
+
   // A weight tile has as many rows as an activation tile has inputs ÷ kPack.
   template <int tile>
   void load(const void* from, int64_t stride = kVectorBytes) {
@@ -50,7 +55,7 @@ struct EmulatedUnit {
   }
 
   template <int tile>
-  void store(Sum* to) const {
+  void store(void* to) const {
     __builtin_memcpy(to, sums_[tile], static_cast<size_t>(rows_of(tile) * kVectorBytes));
   }
 
