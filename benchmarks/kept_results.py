@@ -47,6 +47,13 @@ class Reader:
             self.files[path] = values.mark
         return values
 
+    def numbers(self, folder: Path) -> Values:
+        """Values of the latest records there, which are not of kernels' speed and have no mark."""
+        path, records = self._records("", folder)
+        if path:
+            self.files.setdefault(path, "")
+        return Values({(one.metric, one.labels): one.value for one in records})
+
     def cells(self, study: str, item: str) -> dict[tuple[str, str], Reproduction]:
         """(row, column) → reproduction. They are of numbers, not of kernels' speed, and have no mark."""
         path, records = self._records("", RESULTS / study)

@@ -225,7 +225,7 @@ def _quality_row(model: Labels, values: Values, *elsewhere: Values) -> list[str]
 
 def trained_table(reader: Reader) -> str:
     """What each method gives back: `benchmarks/trained.py`."""
-    values = reader.latest("", RESULTS / "quality" / "trained")
+    values = reader.numbers(RESULTS / "quality" / "trained")
     rows = [
         [
             f"`{weights}`",
