@@ -13,6 +13,7 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from run import RESULTS, processor, read, write
+from tilepress import __version__
 from tilepress.paper.studies.kv_cache import KvStudy, Sizes, load_kv_study
 from tilepress.paper.studies.window_losses import Formats, window_losses
 from tilepress.records import Record, machine
@@ -54,7 +55,7 @@ def measured(study: KvStudy, formats: Formats, command: str) -> list[Record]:
     named = {name: format for name, format in asdict(formats).items() if format}
     of_all = {"model": MODEL, "text": TEXT, **named, "tokens": study.sizes.tokens}
     return [
-        Record("loss", {**of_all, "window": number}, loss, "nat", "measured", machine(), command)
+        Record("loss", {**of_all, "window": number}, loss, "nat", "measured", machine(), command, version=__version__)
         for number, loss in enumerate(window_losses(study, formats, track))
     ]
 

@@ -16,6 +16,7 @@ from rich.progress import Progress
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from run import keep
+from tilepress import __version__
 from tilepress.bench.linear import Contestant, parse_contestant
 from tilepress.bench.model import Entrant, Settings, TransformersWriter, measure, steps
 from tilepress.bench.model_peers import best_dtype
@@ -66,7 +67,7 @@ def run(arguments: argparse.Namespace) -> list[Record]:
 
     def add(metric: str, value: float, unit: str, **labels: Label) -> None:
         known = {"model": "llama3-8b", "layers": arguments.layers}
-        records.append(Record(metric, {**known, **labels}, value, unit, "measured", here, command))
+        records.append(Record(metric, {**known, **labels}, value, unit, "measured", here, command, version=__version__))
 
     for speed in result.speeds:
         add("prefill", speed.prefill.mean, "token/s", **speed.labels)

@@ -1,24 +1,22 @@
 """`make readme`: put the table that `tilepress formats --markdown` prints, the speeds that `make bench` kept, what
-`benchmarks/quality.py` kept and the studies of `tilepress reproduce` into README.md and docs. What was never
-measured has no table."""
+`benchmarks/quality.py` kept and the studies of `tilepress reproduce` into README.md and docs, each with the files that
+it is made of. What was never measured has no table."""
 
 import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+from kept_results import RESULTS, Reader, Values
+from kept_results import ROOT as FROM_PAGE
 from tilepress.bench.linear import Contestant, parse_contestant
 from tilepress.formats import parse_weight
 from tilepress.records import Label, Labels
-from tilepress.report import read_records
 
-Values = dict[tuple[str, Labels], Any]  # by metric and labels
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md"]
 PAGES += [ROOT / f"docs/{name}.md" for name in ("choose-a-format", "measured", "quality", "anda", "harmonia")]
-RESULTS = Path(__file__).parent / "results"
 FORMATS = "<!-- tilepress formats --markdown -->\n"
 BESIDE, PACKING, SPEEDS = "<!-- beside others -->\n", "<!-- packing -->\n", "<!-- speeds -->\n"
 READS = "<!-- read bandwidths -->\n"
@@ -39,14 +37,14 @@ BATCHES = [1, 4, 16, 512]
 DEPTH, DEEP = 121, 1024  # of the models' tables: the prompt of `tilepress bench model`, and many tokens
 
 
-def formats_table() -> str:
+def formats_table(reader: Reader) -> str:
     command = [sys.executable, "-m", "tilepress", "formats", "--markdown"]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def packing_table() -> str:
+def packing_table(reader: Reader) -> str:
     """Packing and unpacking at 50 % density on both machines."""
-    machines = {machine: _latest(part) for part, (machine, _) in MACHINES.items()}
+    machines = {machine: reader.latest(part) for part, (machine, _) in MACHINES.items()}
     lines = [["format", *(f"{machine}: {what}" for machine in machines for what in ("pack", "unpack"))]]
     lines[0] += ["size", "peak memory, 2 cores"]
     lines.append(["---", *["---:"] * 6])
@@ -60,31 +58,31 @@ def packing_table() -> str:
     return _markdown(lines)
 
 
-def read_bandwidths() -> str:
+def read_bandwidths(reader: Reader) -> str:
     """What `tilepress doctor` read on both machines, with one thread and with all."""
     clauses = []
     for part, (machine, _) in MACHINES.items():
-        reads = {labels: rate for (metric, labels), rate in _latest(part).items() if metric == "read_bandwidth"}
+        reads = {labels: rate for (metric, labels), rate in reader.latest(part).items() if metric == "read_bandwidth"}
         rates = {labels["threads"]: rate for labels, rate in reads.items() if "threads" in labels}
         most = max(rates)
         clauses.append(f"{rates[1]:.1f} GB/s with one thread and {rates[most]:.1f} with {most} on the {machine}")
     return textwrap.fill(f"Read bandwidth, as `tilepress doctor` measured it there: {'; '.join(clauses)}.", 120) + "\n"
 
 
-def speeds_table() -> str:
+def speeds_table(reader: Reader) -> str:
     """Time and ratio of every entrant on both machines, from the latest results of each."""
     batches, reads = [f"batch {batch}" for batch in BATCHES], ["% of read, batch 1", "× plain read, batch 1"]
-    lines = [["machine", "weights + activations", *batches, *reads, "× of"]]
-    lines.append(["---", "---", *["---:"] * len([*batches, *reads]), "---"])
+    lines = [["machine", "weights + activations", *batches, *reads, "× of", "build"]]
+    lines.append(["---", "---", *["---:"] * len([*batches, *reads]), "---", "---"])
     for part, (machine, peer) in MACHINES.items():
-        values = _latest(part, counts=lambda command: "--shape llama3-8b" in command)
+        values = reader.latest(part, counts=lambda command: "--shape llama3-8b" in command)
         for contestant in map(parse_contestant, ENTRANTS):
             layers = {batch: Labels({**contestant.labels, "shape": SHAPE, "batch": batch}) for batch in BATCHES}
             cells = [_time_and_speedup(values, layer, peer) for layer in layers.values()]
             share = values["share_of_read_bandwidth", layers[1]]
             over = values.get(("speedup", Labels(layers[1], peer="plain read")))
             of_read = [f"{100 * share:.0f}", f"{over:.2f}" if over else ""]
-            lines.append([machine, f"`{contestant}`", *cells, *of_read, peer])
+            lines.append([machine, f"`{contestant}`", *cells, *of_read, peer, values.mark])
     return _markdown(lines)
 
 
@@ -92,25 +90,25 @@ def _time_and_speedup(values: Values, layer: Labels, peer: str) -> str:
     return f"{values['time', layer] / 1e3:.2f} ms, {values['speedup', Labels(layer, peer=peer)]:.2f} ×"
 
 
-def models_table() -> str:
+def models_table(reader: Reader) -> str:
     """Prefill and decoding of whole models, ours and peers', on the machines where they were measured."""
-    return _models_at(DEPTH, lambda command: "--depth" not in command)
+    return _models_at(reader, DEPTH, lambda command: "--depth" not in command)
 
 
-def deep_table() -> str:
+def deep_table(reader: Reader) -> str:
     """The same after many tokens, with small caches."""
-    return _models_at(DEEP, lambda command: "--depth" in command)
+    return _models_at(reader, DEEP, lambda command: "--depth" in command)
 
 
-def _models_at(depth: int, counts: Callable[[str], bool]) -> str:
+def _models_at(reader: Reader, depth: int, counts: Callable[[str], bool]) -> str:
     rows = [
-        [machine, f"`{_model_name(model)}`", *_rates(values, model, depth)]
+        [machine, f"`{_model_name(model)}`", *_rates(values, model, depth), values.mark]
         for part, (machine, _) in MACHINES.items()
-        for values in [_latest(part, counts=counts)]
+        for values in [reader.latest(part, counts=counts)]
         for model in _having(values, "decode", depth=depth, batch=1)
     ]
-    head = ["machine", "model", "prefill, tokens/s", "decode, tokens/s", "MB a step", "% of read"]
-    return _markdown([head, ["---", "---", *["---:"] * 4], *rows]) if rows else ""
+    head = ["machine", "model", "prefill, tokens/s", "decode, tokens/s", "MB a step", "% of read", "build"]
+    return _markdown([head, ["---", "---", *["---:"] * 4, "---"], *rows]) if rows else ""
 
 
 def _model_name(model: Labels) -> str:
@@ -118,23 +116,23 @@ def _model_name(model: Labels) -> str:
     return f"{name}, kv {model['kv']}" if "kv" in model else str(name)
 
 
-def beside_table() -> str:
+def beside_table(reader: Reader) -> str:
     """What README opens with: ours beside the best of each other library, on each machine, and who is ahead."""
     rows = []
     for part, (machine, _) in MACHINES.items():
-        small = _latest(part, counts=lambda command: "bench model" in command and "--depth" not in command)
-        deep = _latest(part, counts=lambda command: "bench model" in command and "--depth" in command)
+        small = reader.latest(part, counts=lambda command: "bench model" in command and "--depth" not in command)
+        deep = reader.latest(part, counts=lambda command: "bench model" in command and "--depth" in command)
         for values, depth in ((small, DEPTH), (deep, DEEP)):
             where = f"{machine}: SmolLM2-135M"
             rows.append(_beside(f"{where}, a prompt of {depth}", values, "prefill", prompt=depth, batch=1))
             rows.append(_beside(f"{where}, after {depth}", values, "decode", depth=depth, batch=1))
-        large = _latest(part, counts=lambda command: "llama3_8b" in command)
+        large = reader.latest(part, counts=lambda command: "llama3_8b" in command)
         for metric in ("prefill", "decode"):
             where = f"{machine}: Llama-3-8B's shape"
             what = "a prompt of 128" if metric == "prefill" else "after 128"
             rows.append(_beside(f"{where}, {what}", large, metric, model="llama3-8b", layers=32))
-    head = ["what", "Tilepress", *LIBRARIES, "ahead"]
-    return _markdown([head, ["---", *["---:"] * (len(head) - 2), "---"], *filter(None, rows)])
+    head = ["what", "Tilepress", *LIBRARIES, "ahead", "build"]
+    return _markdown([head, ["---", *["---:"] * (len(head) - 3), "---", "---"], *filter(None, rows)])
 
 
 LIBRARIES = ("llama.cpp", "torch", "transformers")
@@ -154,7 +152,7 @@ def _beside(what: str, values: Values, metric: str, **labels: Label) -> list[str
     if not best:
         return []
     cells = [f"{best[one][1]:.1f} (`{best[one][0]}`)" if one in best else "" for one in ("Tilepress", *LIBRARIES)]
-    return [what, *cells, max(best, key=lambda library: best[library][1])]
+    return [what, *cells, max(best, key=lambda library: best[library][1]), values.mark]
 
 
 def _rates(values: Values, model: Labels, depth: int) -> list[str]:
@@ -168,17 +166,17 @@ def _with_error(values: Values, metric: str, at: Labels) -> str:
     return f"{values[metric, at]:.1f} ± {values[metric, Labels(at, statistic='standard_deviation')]:.1f}"
 
 
-def large_model_table() -> str:
+def large_model_table(reader: Reader) -> str:
     """A model of Llama-3-8B's shape, as `benchmarks/llama3_8b.py` measured it."""
-    values = _latest("xeon")
+    values = reader.latest("xeon")
     rows = []
     for weights in _having(values, "decode", model="llama3-8b", layers=32):
         model = Labels({"model": "llama3-8b", "layers": 32, **weights})
         over = [_speedup(values, f"{metric}_speedup", model) for metric in ("prefill", "decode")]
         prefill, decode = (f"{values[metric, model]:.1f}" for metric in ("prefill", "decode"))
-        rows.append([f"`{_weights_name(weights)}`", prefill, over[0], decode, over[1]])
-    head = ["model", "prefill, tokens/s", "of transformers", "decode, tokens/s", "of transformers"]
-    return _markdown([head, ["---", *["---:"] * 4], *rows])
+        rows.append([f"`{_weights_name(weights)}`", prefill, over[0], decode, over[1], values.mark])
+    head = ["model", "prefill, tokens/s", "of transformers", "decode, tokens/s", "of transformers", "build"]
+    return _markdown([head, ["---", *["---:"] * 4, "---"], *rows])
 
 
 def _speedup(values: Values, metric: str, model: Labels) -> str:
@@ -192,10 +190,12 @@ def _weights_name(weights: Labels) -> str:
     return str(Contestant(parse_weight(weights["format"]), weights["density"], weights["activations"]))
 
 
-def quality_table() -> str:
+def quality_table(reader: Reader) -> str:
     """Quality where it was measured first, and the speed of decoding on every machine."""
     machines = {
-        machine: values for part, (machine, _) in MACHINES.items() if (values := _latest(part, RESULTS / "quality"))
+        machine: values
+        for part, (machine, _) in MACHINES.items()
+        if (values := reader.latest(part, RESULTS / "quality"))
     }
     if not machines:
         return ""
@@ -223,9 +223,9 @@ def _quality_row(model: Labels, values: Values, *elsewhere: Values) -> list[str]
     ]
 
 
-def trained_table() -> str:
+def trained_table(reader: Reader) -> str:
     """What each method gives back: `benchmarks/trained.py`."""
-    values = _latest("", RESULTS / "quality" / "trained")
+    values = reader.numbers(RESULTS / "quality" / "trained")
     rows = [
         [
             f"`{weights}`",
@@ -250,9 +250,9 @@ def _of_model(values: Values, model: Labels) -> str:
     return f"{values['size', model] / 1e6:.1f}, {values['time', model] / 60:.1f}"
 
 
-def anda_table() -> str:
+def anda_table(reader: Reader) -> str:
     """Table II's shape on our model: `tilepress reproduce anda/table2`."""
-    cells = _cells("anda", "anda/table2")
+    cells = reader.cells("anda", "anda/table2")
     rows_of = {row: row.split(", ")[1:] for row, column in cells if column == "perplexity"}
     texts = list(dict.fromkeys(text for text, _ in rows_of.values()))
     head = [
@@ -267,9 +267,9 @@ def anda_table() -> str:
     return _markdown([head, ["---", *["---:"] * (len(head) - 1)], *rows.values()]) if rows else ""
 
 
-def ablation_table() -> str:
+def ablation_table(reader: Reader) -> str:
     """What each part of Harmonia's cache gives back: `tilepress reproduce harmonia/ablation`."""
-    cells = _cells("harmonia", "harmonia/ablation")
+    cells = reader.cells("harmonia", "harmonia/ablation")
     head = ["cache", "perplexity", "of FP16's accuracy", "KL, nat", "recovered"]
     rows = []
     for step in [step for row, step in cells if row == "smollm2-135m, perplexity"]:
@@ -289,21 +289,6 @@ def _having(values: Values, metric: str, **labels: Label) -> list[Labels]:
 
 def _markdown(lines: list[list[str]]) -> str:
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
-
-
-def _latest(part: str, folder: Path = RESULTS, *, counts: Callable[[str], bool] = lambda command: True) -> Values:
-    """Values of the latest records of a machine, of commands that count; none where it was never measured."""
-    return {(one.metric, one.labels): one.value for one in _records(part, folder) if counts(one.command)}
-
-
-def _cells(study: str, item: str) -> dict[tuple[str, str], Any]:
-    """(row, column) → reproduction."""
-    return {(one.row, one.column): one for one in _records("", RESULTS / study) if one.item == item}
-
-
-def _records(part: str, folder: Path) -> list[Any]:
-    path = max((path for path in folder.glob("*.json") if part in path.name), default=None)
-    return read_records([path]) if path else []
 
 
 def with_table(readme: str, start: str, table: str) -> str:
@@ -327,9 +312,19 @@ TABLES = {
     ABLATION: ablation_table,
 }
 
+
+def filled(page: Path) -> str:
+    """The page's text, with all its tables made anew."""
+    text = page.read_text()
+    for start, table in TABLES.items():
+        if start in text:
+            reader = Reader()
+            made = table(reader) + reader.foot()
+            results = "../" * len(page.relative_to(ROOT).parts[1:]) + RESULTS.relative_to(ROOT).as_posix() + "/"
+            text = with_table(text, start, made.replace(FROM_PAGE, results))
+    return text
+
+
 if __name__ == "__main__":
     for page in PAGES:
-        text = page.read_text()
-        for start, table in TABLES.items():
-            text = with_table(text, start, table()) if start in text else text
-        page.write_text(text)
+        page.write_text(filled(page))

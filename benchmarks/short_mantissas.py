@@ -22,7 +22,7 @@ from rich.progress import track
 from torch import Tensor
 
 from run import keep
-from tilepress import kernels
+from tilepress import __version__, kernels
 from tilepress.evaluate.tokens import tokenize
 from tilepress.formats import BFP
 from tilepress.formats.bfp import rounded
@@ -50,7 +50,7 @@ def main() -> None:
         sys.exit("the variants are written for NEON; run this on an aarch64 machine")
     command, here = " ".join(["python", *sys.argv]), machine()
     figures = zeros(arguments.zeros) if arguments.zeros else times()
-    records = [Record(*figure, "measured", here, command) for figure in figures]
+    records = [Record(*figure, "measured", here, command, version=__version__) for figure in figures]
     print(to_json(records)) if arguments.json else keep(records, whole=False)
 
 

@@ -28,6 +28,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from llama3_8b import SHAPE
 from run import keep
+from tilepress import __version__
 from tilepress.records import Labels, Record, machine, to_json
 
 GB = 1e9
@@ -97,8 +98,8 @@ def measure(source: Path, out: Path, blocks: int, method: str, windows: tuple[in
     labels = Labels(model="llama3-8b", blocks=blocks, quantize=method, calibration=calibration, recipe=" ".join(RECIPE))
     here, said = machine(), " ".join(["python", *sys.argv])
     return [
-        Record("peak_memory", labels, usage.ru_maxrss * 1024 / GB, "GB", "measured", here, said),
-        Record("compress", labels, time.monotonic() - start, "s", "measured", here, said),
+        Record("peak_memory", labels, usage.ru_maxrss * 1024 / GB, "GB", "measured", here, said, version=__version__),
+        Record("compress", labels, time.monotonic() - start, "s", "measured", here, said, version=__version__),
     ]
 
 

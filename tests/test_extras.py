@@ -46,8 +46,8 @@ CORE = [
     "bench",
 ]
 # Files of the core that need the lab for a part of what they do, and call `need_lab` for it.
-IN_PART = {"hardware/here.py", "roofsurface/plot.py"}
-PACKAGES = ["paper", "paper.deca", "report", "report.charts", "simulate", "simulate.deca", "roofsurface.plot"]
+IN_PART = {"hardware/here.py"}
+PACKAGES = ["paper", "paper.deca", "report", "report.plots", "simulate", "simulate.deca"]
 
 
 def python(code, *arguments):

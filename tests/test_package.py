@@ -13,7 +13,7 @@ def run(code):
 
 
 # Imported by what is used, never by `import tilepress` or `tilepress --help`.
-HEAVY = {"torch", "transformers", "numpy", "pydantic", "yaml", "safetensors", "numba", "plotly", "jinja2"}
+HEAVY = {"torch", "transformers", "numpy", "pydantic", "yaml", "safetensors", "numba", "jinja2"}
 
 
 def modules_after(code):

@@ -15,6 +15,7 @@
 #include "bindings/bindings.h"
 #include "bindings/format.h"
 #include "bindings/tensors.h"
+#include "dispatch/deferred.h"
 #include "dispatch/parallel.h"
 #include "dispatch/variants.h"
 

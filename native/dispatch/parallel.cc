@@ -1,224 +1,86 @@
 #include "dispatch/parallel.h"
 
 #include <dlfcn.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <deque>
-#include <fstream>
-#include <mutex>
-#include <string>
-#include <system_error>
+#include <cstdlib>
 #include <thread>
-#include <utility>
+
+#include "dispatch/open_mp.h"
+#include "dispatch/own_threads.h"
 
 namespace tilepress {
 namespace {
 
-inline void pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  __asm__ volatile("isb");
-#endif
-}
+using Clock = std::chrono::steady_clock;
 
-// Waits until the counter is no longer `old`. Spins for a moment, since the next call often follows at once; then
-// sleeps, so that other thread pools can use the core.
-uint32_t wait_for_change(const std::atomic<uint32_t>& counter, uint32_t old) {
-  constexpr auto kSpin = std::chrono::microseconds(50);
-  const auto until = std::chrono::steady_clock::now() + kSpin;
-  do {
-    for (int i = 0; i < 16; ++i) {
-      const uint32_t now = counter.load(std::memory_order_acquire);
-      if (now != old) return now;
-      pause();
-    }
-  } while (std::chrono::steady_clock::now() < until);
-  counter.wait(old, std::memory_order_acquire);
-  return counter.load(std::memory_order_acquire);
-}
-
-// Threads of our own.
-class Pool {
+// Whether other programs keep threads of torch's team from cores: for a while after its callers waited for a good part
+// of their time, with nothing left to do, for threads that had not come.
+class Company {
  public:
-  // Returns false if another call uses the pool.
-  bool run(int workers, void (*job)(void*, Worker), void* context) {
-    std::unique_lock<std::mutex> lock(busy_, std::try_to_lock);
-    if (!lock) return false;
-    while (static_cast<int>(threads_.size()) < workers - 1 && start()) continue;
-    workers = std::min(workers, static_cast<int>(threads_.size()) + 1);
-    job_ = job;
-    context_ = context;
-    workers_ = workers;
-    left_.store(workers - 1, std::memory_order_relaxed);
-    for (int id = 1; id < workers; ++id) threads_[static_cast<size_t>(id) - 1].wake();
-    job(context, {0, workers});
-    Deferred::run_pending();
-    while (uint32_t left = left_.load(std::memory_order_acquire)) wait_for_change(left_, left);
-    return true;
+  bool is_here() const { return Clock::now().time_since_epoch().count() < until_.load(std::memory_order_relaxed); }
+
+  // A caller was done at `done`, and waited until `end`.
+  void note(Clock::time_point done, Clock::time_point end) {
+    constexpr std::chrono::milliseconds kWindow{100}, kStay{1000};
+    static thread_local Clock::time_point begin = done;
+    static thread_local Clock::duration waited{0};
+    waited += end - done;
+    if (end - begin < kWindow) return;
+    if (waited > (end - begin) / 4) {
+      until_.store((end + kStay).time_since_epoch().count(), std::memory_order_relaxed);
+    } else {
+      OwnThreads::of_process().end();
+    }
+    begin = end;
+    waited = Clock::duration{0};
   }
 
  private:
-  struct Thread {
-    std::atomic<uint32_t> calls{0};
-
-    void wake() {
-      calls.fetch_add(1, std::memory_order_release);
-      calls.notify_one();
-    }
-  };
-
-  // Starts a detached thread: it sleeps until the process ends, and owns nothing. False if the system refuses one.
-  bool start() {
-    const int id = static_cast<int>(threads_.size()) + 1;
-    Thread& thread = threads_.emplace_back();
-    try {
-      std::thread([this, id, &thread] { serve(id, thread); }).detach();
-    } catch (const std::system_error&) {
-      threads_.pop_back();
-      return false;
-    }
-    return true;
-  }
-
-  [[noreturn]] void serve(int id, const Thread& thread) {
-    for (uint32_t seen = 0;;) {
-      seen = wait_for_change(thread.calls, seen);
-      job_(context_, {id, workers_});
-      if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) left_.notify_one();
-    }
-  }
-
-  std::mutex busy_;
-  std::deque<Thread> threads_;  // its elements never move
-  std::atomic<uint32_t> left_{0};
-  void (*job_)(void*, Worker) = nullptr;
-  void* context_ = nullptr;
-  int workers_ = 0;
+  std::atomic<Clock::rep> until_{0};
 };
 
-// Workers that spin while one thread, the caller, posts jobs. A worker that arrives while a job is open joins it; the
-// caller waits only for those that joined.
-class StandbyWorkers {
- public:
-  // Those of the calling thread; null if it has none.
-  static thread_local StandbyWorkers* current;
+Company company;
 
-  void run(int workers, void (*job)(void*, Worker), void* context) {
-    job_ = job;
-    context_ = context;
-    workers_ = workers;
-    state_.fetch_add(1);  // opens the job
-    job(context, {0, 1});
-    Deferred::run_pending();
-    state_.fetch_add(1);  // closes the job
-    while (joined_.load() > 0) pause();
-  }
-
-  void dismiss() { dismissed_.store(true, std::memory_order_release); }
-
-  void stand_by(int id) {
-    while (!dismissed_.load(std::memory_order_acquire)) {
-      const uint32_t state = wait_for_job();
-      if (is_open(state)) join(state, id);
-    }
-  }
-
- private:
-  static bool is_open(uint32_t state) { return state % 2 == 1; }
-
-  // Yields after a while: if there are more threads than cores, one with work needs this core.
-  uint32_t wait_for_job() const {
-    constexpr int kSpins = 4096;
-    for (int i = 0; !dismissed_.load(std::memory_order_acquire); ++i) {
-      const uint32_t state = state_.load();
-      if (is_open(state)) return state;
-      i < kSpins ? pause() : std::this_thread::yield();
-    }
-    return 0;
-  }
-
-  // Sequentially consistent: either the caller sees that this worker has joined, or the worker sees that the job is
-  // closed. Afterwards it waits until the job is closed, so that it does not join twice.
-  void join(uint32_t state, int id) {
-    joined_.fetch_add(1);
-    if (state_.load() == state && id < workers_) job_(context_, {id, 1});
-    joined_.fetch_sub(1);
-    while (state_.load() == state) pause();
-  }
-
-  alignas(kLinePair) std::atomic<uint32_t> state_{0};  // odd while a job is open
-  void (*job_)(void*, Worker) = nullptr;
-  void* context_ = nullptr;
-  int workers_ = 0;
-  std::atomic<bool> dismissed_{false};
-  alignas(kLinePair) std::atomic<int> joined_{0};
-};
-
-thread_local StandbyWorkers* StandbyWorkers::current = nullptr;
-
-// Entry points of GNU's OpenMP runtime. Compiled programs call them, so they never change.
-struct OpenMp {
-  void (*parallel)(void (*run)(void*), void* data, unsigned threads, unsigned flags) = nullptr;
-  int (*thread_number)() = nullptr;
-  int (*threads)() = nullptr;
-};
-
-// The library that is loaded into this process already and whose path contains `name`; null if there is none.
-void* loaded_library(const char* name) {
-  std::ifstream maps("/proc/self/maps");
-  for (std::string line; std::getline(maps, line);) {
-    const size_t path = line.find('/');
-    if (path == std::string::npos || line.find(name, path) == std::string::npos) continue;
-    if (void* library = dlopen(line.c_str() + path, RTLD_LAZY | RTLD_NOLOAD)) return library;
-  }
-  return nullptr;
-}
-
-// The runtime that torch uses: a process may have several, one for each package that brings its own, and threads of
-// another would compete with torch's for cores. dlsym also searches the libraries that libtorch_cpu was linked with.
-// Without torch, any libgomp.
-OpenMp find_open_mp() {
-  for (const char* name : {"/libtorch_cpu.so", "/libgomp"}) {
-    void* library = loaded_library(name);
-    if (!library) continue;
-    OpenMp runtime;
-    runtime.parallel = reinterpret_cast<decltype(runtime.parallel)>(dlsym(library, "GOMP_parallel"));
-    runtime.thread_number = reinterpret_cast<decltype(runtime.thread_number)>(dlsym(library, "omp_get_thread_num"));
-    runtime.threads = reinterpret_cast<decltype(runtime.threads)>(dlsym(library, "omp_get_num_threads"));
-    if (runtime.parallel && runtime.thread_number && runtime.threads) return runtime;
-  }
-  return {};
-}
-
-// Null if there is none, and in a forked child: the runtime's threads are gone there, and it does not know.
-const OpenMp* open_mp() {
-  static const OpenMp runtime = find_open_mp();
-  static const pid_t owner = getpid();
-  return runtime.parallel && owner == getpid() ? &runtime : nullptr;
-}
+// The crew that the calling thread's team serves; null if none does.
+thread_local Crew* standby = nullptr;
 
 struct Team {
-  void (*run)(void*, Worker);
-  void* context;
+  Crew crew;
   const OpenMp& runtime;
+  void (*run)(void*);
+  void* context;
+  Clock::time_point done;
 };
 
-thread_local Deferred* deferred = nullptr;
+// How long threads of a team spin: as long as the runtime's own, which are as shy where threads outnumber cores.
+std::chrono::microseconds team_spin(int workers) {
+  static const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  return std::chrono::microseconds(workers > cores ? 50 : 10'000);
+}
 
-// Never destroyed, since its threads outlive every destructor. A new one after a fork, which copies no threads.
-Pool& pool() {
-  static std::mutex making;
-  static Pool* current = nullptr;
-  static pid_t owner = 0;
-  const std::lock_guard<std::mutex> lock(making);
-  if (!current || owner != getpid()) {
-    current = new Pool;
-    owner = getpid();
-  }
-  return *current;
+// Calls run(context) while the other threads of the team of torch's runtime serve the calling thread.
+void run_in_team(const OpenMp& runtime, int workers, void (*run)(void*), void* context) {
+  Team team = {Crew(team_spin(workers)), runtime, run, context, {}};
+  const auto take_part = [](void* data) {
+    Team& team = *static_cast<Team*>(data);
+    if (const int id = team.runtime.thread_number()) return team.crew.serve(id);
+    standby = &team.crew;
+    team.run(team.context);
+    standby = nullptr;
+    team.crew.dismiss();
+    team.done = Clock::now();
+  };
+  runtime.parallel(take_part, &team, static_cast<unsigned>(workers), 0);
+  company.note(team.done, Clock::now());
+}
+
+// Torch's runtime, unless its team would not come. TILEPRESS_THREADS=own: never, so that tests can have it so.
+const OpenMp* team_runtime() {
+  static const char* const forced = std::getenv("TILEPRESS_THREADS");
+  static const bool own = forced && std::string(forced) == "own";
+  return own || company.is_here() ? nullptr : open_mp();
 }
 
 }  // namespace
@@ -228,45 +90,22 @@ int most_threads() {
   return most;
 }
 
-void run_on_workers(int workers, void (*run)(void* context, Worker worker), void* context) {
+void run_on_workers(int workers, Job job, void* context) {
   workers = std::min(workers, most_threads());
-  if (workers <= 1) return run(context, {0, 1});
-  if (StandbyWorkers::current) return StandbyWorkers::current->run(workers, run, context);
-  if (const OpenMp* runtime = open_mp()) {
-    Team team = {run, context, *runtime};
-    const auto run_worker = [](void* data) {
-      const Team& team = *static_cast<Team*>(data);
-      const Worker worker = {team.runtime.thread_number(), team.runtime.threads()};
-      team.run(team.context, worker);
-      if (worker.id == 0) Deferred::run_pending();
-    };
-    return runtime->parallel(run_worker, &team, static_cast<unsigned>(workers), 0);
-  }
-  if (!pool().run(workers, run, context)) run(context, {0, 1});
-}
-
-Deferred::Deferred(std::function<void()> work) : work_(std::move(work)) { deferred = this; }
-
-Deferred::~Deferred() { deferred = nullptr; }
-
-void Deferred::run_pending() {
-  Deferred* pending = std::exchange(deferred, nullptr);
-  if (!pending) return;
-  try {
-    pending->work_();
-  } catch (...) {
-    pending->thrown_ = std::current_exception();
-  }
-}
-
-void Deferred::finish() {
-  run_pending();
-  if (thrown_) std::rethrow_exception(thrown_);
-}
-
-void spin_or_yield(int64_t turn) {
-  constexpr int64_t kSpins = 4096;
-  turn < kSpins ? pause() : std::this_thread::yield();
+  if (workers <= 1) return job(context, 0);
+  if (standby) return standby->run(workers, job, context);
+  const OpenMp* runtime = team_runtime();
+  if (!runtime) return OwnThreads::of_process().run(workers, job, context);
+  struct Call {
+    int workers;
+    Job job;
+    void* context;
+  } call = {workers, job, context};
+  const auto run = [](void* opaque) {
+    const Call& call = *static_cast<Call*>(opaque);
+    standby->run(call.workers, call.job, call.context);
+  };
+  run_in_team(*runtime, workers, run, &call);
 }
 
 std::string thread_runtime() {
@@ -277,21 +116,8 @@ std::string thread_runtime() {
 }
 
 void run_with_standby_workers(int workers, void (*run)(void* context), void* context) {
-  if (workers <= 1 || StandbyWorkers::current) return run(context);
-  struct Context {
-    StandbyWorkers standby;
-    void (*run)(void*);
-    void* context;
-  } shared{{}, run, context};
-  const auto run_worker = [](void* data, Worker worker) {
-    Context& shared = *static_cast<Context*>(data);
-    if (worker.id > 0) return shared.standby.stand_by(worker.id);
-    StandbyWorkers::current = &shared.standby;
-    shared.run(shared.context);
-    StandbyWorkers::current = nullptr;
-    shared.standby.dismiss();
-  };
-  run_on_workers(workers, run_worker, &shared);
+  const OpenMp* runtime = workers <= 1 || standby ? nullptr : team_runtime();
+  runtime ? run_in_team(*runtime, workers, run, context) : run(context);
 }
 
 }  // namespace tilepress

@@ -5,55 +5,32 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
-#include <functional>
 #include <string>
-#include <utility>
 
+#include "dispatch/crew.h"
 #include "dispatch/memory.h"
 
 namespace tilepress {
-
-// One of the threads that run a job. Worker 0 is the caller.
-struct Worker {
-  int id;
-  int guaranteed;  // workers with an id below this take part for certain
-};
 
 // The most threads that one call uses, however many it asks for: more than a machine gains from, and few enough for a
 // process to have. libgomp ends the process if the system refuses it a thread.
 int most_threads();
 
-// Calls run(context, worker) on up to `workers` threads, the caller among them, each with its own id below `workers`.
-// Returns when all are done.
+// Calls job(context, worker) on up to `workers` threads, the caller among them, each with its own number below
+// `workers`. Returns when all that came are done; only the caller is certain to come.
 //
-// The threads are those of the OpenMP runtime that torch has loaded, if there is one: they spin for a while after each
-// of torch's operations, and threads of our own would compete with them for cores. Otherwise they are those of a pool
-// of our own.
-void run_on_workers(int workers, void (*run)(void* context, Worker worker), void* context);
-
-// Work that the calling thread does once, as soon as it would only wait for other workers in run_on_workers.
-class Deferred {
- public:
-  explicit Deferred(std::function<void()> work);
-  ~Deferred();
-  Deferred(const Deferred&) = delete;
-  Deferred& operator=(const Deferred&) = delete;
-
-  void finish();              // does the work now if it is not done yet; rethrows what it threw
-  static void run_pending();  // this thread's, if it has any
-
- private:
-  std::function<void()> work_;
-  std::exception_ptr thrown_;
-};
+// The threads are lent by the team of the OpenMP runtime that torch has loaded: they spin for a while after each of
+// torch's operations, and others would compete with them for cores. But a team ends only when all its threads have had
+// a core, which takes milliseconds where other programs run. While it does, and where there is no such runtime, the
+// threads are our own.
+void run_on_workers(int workers, Job job, void* context);
 
 // Path of the OpenMP runtime whose threads are used; empty if they are our own.
 std::string thread_runtime();
 
-// Calls run(context) on this thread while up to `workers - 1` others stand by, spinning. Until it returns, every
-// run_on_workers of this thread is served by them: a job is posted, and each worker joins it as soon as it can. So a
-// sequence of short jobs costs little more than its work, and a worker that has no core at the moment delays nobody. A
-// job may get fewer than `workers` threads; only the caller is guaranteed. `run` must not throw.
+// Calls run(context) on this thread while up to `workers - 1` others stand by. Until it returns, they serve every
+// run_on_workers of this thread, so that a sequence of short jobs costs little more than its work. `run` must not
+// throw.
 void run_with_standby_workers(int workers, void (*run)(void* context), void* context);
 
 // The same for any callable, which may throw.
@@ -80,24 +57,6 @@ struct alignas(kLinePair) SharedCounter {
   int64_t increment(std::memory_order order = std::memory_order_relaxed) { return value.fetch_add(1, order); }
 
   std::atomic<int64_t> value{0};
-};
-
-// Tickets 0, 1, 2 … that the workers of a job draw. The first ticket of a guaranteed worker is its id, without touching
-// the counter: when all workers start at once, contention for it costs a microsecond.
-class Tickets {
- public:
-  Tickets(SharedCounter& shared, Worker worker)
-      : shared_(shared), guaranteed_(worker.guaranteed), reserved_(worker.id < worker.guaranteed ? worker.id : -1) {}
-
-  // Whether the next ticket may be below `end`.
-  bool more_below(int64_t end) const {
-    return (reserved_ >= 0 ? reserved_ : guaranteed_ + shared_.value.load(std::memory_order_relaxed)) < end;
-  }
-  int64_t next() { return reserved_ >= 0 ? std::exchange(reserved_, -1) : guaranteed_ + shared_.increment(); }
-
- private:
-  SharedCounter& shared_;
-  int64_t guaranteed_, reserved_;
 };
 
 // Items below `count` in chunks of decreasing length, as OpenMP's schedule(guided). In each round every thread gets two
@@ -148,19 +107,15 @@ void parallel_for(int64_t count, int threads, const Work& work) {
     Context(int64_t count, int threads, const Work& work) : GuidedSchedule(count, threads), work(work) {}
     const Work& work;
   } context(count, threads, work);
-  const auto run = [](void* opaque, Worker worker) {
+  const auto run = [](void* opaque, int worker) {
     Context& context = *static_cast<Context*>(opaque);
-    Tickets tickets(context.tickets, worker);
     int64_t end = 0;
-    for (int64_t first; (first = context.chunk(tickets.next(), end)) < context.count;) {
-      for (int64_t item = first; item < end; ++item) context.work(worker.id, item);
+    for (int64_t first; (first = context.chunk(context.tickets.increment(), end)) < context.count;) {
+      for (int64_t item = first; item < end; ++item) context.work(worker, item);
     }
   };
   run_on_workers(count > 1 ? threads : 1, run, &context);
 }
-
-// One turn of a spin loop; after many turns, it yields the core.
-void spin_or_yield(int64_t turn);
 
 // Two stages as one job: all workers prepare the inputs, then work on chunks of items below `count`.
 //
@@ -181,13 +136,11 @@ void parallel_after(Inputs& inputs, int64_t count, int threads, const Prefetch& 
     Context(Inputs& inputs, int64_t count, int threads, const Prefetch& prefetch, const Work& work)
         : GuidedSchedule(count, threads), inputs(inputs), pending(inputs.pending()), prefetch(prefetch), work(work) {}
 
-    void prepare_all(Worker worker, int64_t item, int64_t end) {
+    void prepare_all(int64_t item, int64_t end) {
       int64_t portion = 0;
       bool more = item < this->count && prefetch.before(item, end, portion++);
-      // If there are fewer inputs than workers, those that come first prepare them.
-      Tickets next(begun, {worker.id, pending < worker.guaranteed ? 0 : worker.guaranteed});
-      while (next.more_below(pending)) {
-        const int64_t input = next.next();
+      while (begun.value.load(std::memory_order_relaxed) < pending) {
+        const int64_t input = begun.increment();
         if (input >= pending) break;
         inputs.prepare(input);
         prepared.increment(std::memory_order_release);
@@ -203,18 +156,17 @@ void parallel_after(Inputs& inputs, int64_t count, int threads, const Prefetch& 
     const Work& work;
     SharedCounter begun, prepared;
   } context(inputs, count, threads, prefetch, work);
-  const auto run = [](void* opaque, Worker worker) {
+  const auto run = [](void* opaque, int worker) {
     Context& context = *static_cast<Context*>(opaque);
-    Tickets tickets(context.tickets, worker);
-    int64_t end = 0, ticket = tickets.next(), item = context.chunk(ticket, end);
-    if (context.pending) context.prepare_all(worker, item, end);
+    int64_t end = 0, ticket = context.tickets.increment(), item = context.chunk(ticket, end);
+    if (context.pending) context.prepare_all(item, end);
     if (item >= context.count || !context.inputs.good()) return;
-    context.prefetch.after(worker.id, context.threads);
-    for (; item < context.count; ticket = tickets.next(), item = context.chunk(ticket, end)) {
-      context.work(worker.id, item, end);
+    context.prefetch.after(worker, context.threads);
+    for (; item < context.count; ticket = context.tickets.increment(), item = context.chunk(ticket, end)) {
+      context.work(worker, item, end);
     }
     const int64_t finished_before = ticket - context.chunks();  // workers that were done earlier
-    if (context.pending && finished_before < context.threads / 2) context.inputs.prefetch_next(worker.id);
+    if (context.pending && finished_before < context.threads / 2) context.inputs.prefetch_next(worker);
   };
   run_on_workers(count > 1 || context.pending > 1 ? threads : 1, run, &context);
   inputs.finish();

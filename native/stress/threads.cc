@@ -16,6 +16,7 @@
 #include "dispatch/decoder.h"
 #include "dispatch/kv_bfp_store.h"
 #include "dispatch/kv_sparse_store.h"
+#include "dispatch/own_threads.h"
 #include "dispatch/parallel.h"
 
 namespace tilepress {
@@ -110,6 +111,37 @@ void share_stores(double seconds, int threads) {
   }
 }
 
+// A job of `count` items on a crew's workers, each done once.
+void use_crew(Crew& crew, int64_t count) {
+  struct Context {
+    SharedCounter tickets;
+    std::atomic<int64_t> sum{0};
+    int64_t count;
+  } context;
+  context.count = count;
+  const Job add = [](void* opaque, int) {
+    Context& context = *static_cast<Context*>(opaque);
+    for (int64_t item; (item = context.tickets.increment()) < context.count;) context.sum += item;
+  };
+  crew.run(4, add, &context);
+  expect(context.sum == count * (count - 1) / 2, "a crew's items were not done once each");
+}
+
+// Workers that come and go while jobs are posted, one after the other or after they fell asleep.
+void share_crews(double seconds, int threads) {
+  repeat("crew", seconds, threads, [](Random& random) {
+    Crew crew(std::chrono::microseconds(below(random, 50)));
+    std::vector<std::thread> workers;
+    for (int id = 1; id < 4; ++id) workers.emplace_back([&crew, id] { crew.serve(id); });
+    for (int job = below(random, 40); job > 0; --job) {
+      if (!below(random, 10)) std::this_thread::sleep_for(std::chrono::microseconds(100));
+      use_crew(crew, below(random, 50));
+    }
+    crew.dismiss();
+    for (std::thread& worker : workers) worker.join();
+  });
+}
+
 void share_pool(double seconds, int threads) {
   repeat("pool", seconds, threads, [](Random& random) {
     const int64_t count = below(random, 200);
@@ -117,6 +149,7 @@ void share_pool(double seconds, int threads) {
     const auto add = [&] { parallel_for(count, 1 + below(random, 6), [&](int, int64_t item) { sum += item; }); };
     const bool standby = below(random, 2);
     standby ? with_standby_workers(3, add) : add();
+    if (!below(random, 50)) OwnThreads::of_process().end();
     expect(sum == count * (count - 1) / 2, "a job's items were not done once each");
   });
 }
@@ -225,7 +258,8 @@ int main(int count, char** arguments) {
   if (count != 3) return std::fprintf(stderr, "usage: %s SECONDS THREADS\n", arguments[0]), 2;
   const double seconds = std::atof(arguments[1]);
   const int threads = std::atoi(arguments[2]);
-  tilepress::share_stores(seconds * 0.7, threads);
+  tilepress::share_stores(seconds * 0.6, threads);
+  tilepress::share_crews(seconds * 0.1, threads);
   tilepress::share_pool(seconds * 0.1, threads);
   tilepress::share_weights(seconds * 0.1, threads);
   tilepress::share_decoder(seconds * 0.1, threads);

@@ -2,7 +2,7 @@
 
 from importlib.util import find_spec
 
-LAB = ("numba", "plotly", "jinja2")
+LAB = ("numba", "jinja2")
 
 
 class MissingExtraError(ImportError):

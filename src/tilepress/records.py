@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Any, Literal, NoReturn, get_args
 
@@ -19,7 +19,8 @@ Origin = Literal["measured", "model", "simulated", "paper"]
 Value = str | int | float | bool | None
 Label = str | int | float
 State = Literal["matches", "deviates", "not possible here"]
-TEXTS = ("metric", "unit", "machine", "command", "item", "row", "column", "note")
+TEXTS = ("metric", "unit", "machine", "command", "version", "item", "row", "column", "note")
+OPTIONAL = ("version", "note")
 
 
 class RecordsError(ValueError):
@@ -60,7 +61,8 @@ class Record:
     "decode_speedup" say; `labels` name what it was measured of. What is known about the spread of a figure has the same
     metric and one label more, `statistic`: "standard_error", "standard_deviation", or "p99" for a percentile.
 
-    `origin`: "measured" on this machine, by a "model", "simulated", or as a "paper" states it.
+    `origin`: "measured" on this machine, by a "model", "simulated", or as a "paper" states it. `version`: of the
+    Tilepress that gave the figure, "" where that was not recorded.
     """
 
     metric: str
@@ -70,6 +72,7 @@ class Record:
     origin: Origin
     machine: str
     command: str
+    version: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "labels", Labels(self.labels))
@@ -119,8 +122,8 @@ def tally(records: Iterable[Reproduction]) -> dict[Evidence, Tally]:
     return {kind: one for kind, one in tallies.items() if kind == KINDS[0] or one != Tally()}
 
 
-PLAIN = tuple(field.name for field in fields(Record))
-COMPARED = tuple(field.name for field in fields(Reproduction))
+PLAIN = tuple(one.name for one in fields(Record))
+COMPARED = tuple(one.name for one in fields(Reproduction))
 
 
 def to_json(records: Iterable[Record]) -> str:
@@ -154,7 +157,9 @@ def cpu_model() -> str:
 
 
 def _json_fields(record: Record) -> dict[str, Any]:
-    values = {field.name: _finite(getattr(record, field.name)) for field in fields(record)}
+    values = {one.name: _finite(getattr(record, one.name)) for one in fields(record)}
+    if not record.version:
+        del values["version"]
     return {**values, "labels": dict(record.labels)}
 
 
@@ -172,7 +177,7 @@ def _record(entry: Any, where: str) -> Record:
     if "name" in entry and "metric" not in entry:
         raise RecordsError(f"{where}: is of an older version, which gave a name and no labels: measure it again")
     known = COMPARED if "item" in entry else PLAIN
-    if missing := [name for name in known if name not in entry and name != "note"]:
+    if missing := [name for name in known if name not in entry and name not in OPTIONAL]:
         raise RecordsError(f"{where}: lacks {', '.join(missing)}")
     if unknown := [name for name in entry if name not in known]:
         raise RecordsError(f"{where}: has {unknown[0]!r}, which no record has")

@@ -184,7 +184,7 @@ def array(type, length, entries):
         (gguf(0, [array(9, 1, array(0, 1 << 60, b"")[4:])]), "it has values of type 9, which are not read"),
         (gguf(1 << 60, []), "its metadata has more than 213333 entries"),
         (gguf(1000, []), "it ends before its metadata does"),
-        (b"GGUF" + struct.pack("<IQQ", 3, 0, 1 << 60), "buffer"),
+        (b"GGUF" + struct.pack("<IQQ", 3, 0, 1 << 60), "it ends before its metadata does"),
     ],
     ids=["array", "short array", "long array", "text", "arrays", "tensors", "short tensors", "fields"],
 )
@@ -193,5 +193,5 @@ def test_a_gguf_file_with_entries_without_end(tmp_path, monkeypatch, content, me
     pytest.importorskip("accelerate")
     monkeypatch.setenv("TILEPRESS_CACHE", str(tmp_path / "cache"))
     (tmp_path / "x.gguf").write_bytes(content)
-    with bounded(len(content)), pytest.raises(ModelUnavailableError, match=rf"is the file whole\? \(.*{message}"):
+    with bounded(len(content)), pytest.raises(ModelUnavailableError, match=rf"is no whole GGUF file: {message}"):
         load_model(str(tmp_path / "x.gguf"))

@@ -30,7 +30,10 @@ def test_every_model_is_compressed_judged_heard_and_timed(model, call_for_record
     for name in (model, *VARIANTS):
         assert figure("perplexity", model=name) > 1 and figure("text", model=name).startswith(PROMPT)
         assert figure("prefill", model=name) > 0 and figure("decode", model=name) > 0
+        assert figure("decode", model=name, statistic="standard_deviation") > 0
+    assert figure("run_by", model=model).startswith("transformers")
     for name in VARIANTS:
+        assert figure("run_by", model=name) == "Tilepress"
         assert figure("predicted_decode", model=name) > 0
         assert figure("size", model=name) < figure("size", model=model)
         assert figure("kl_divergence", model=name) > 0 and 0 < figure("same_top1", model=name) < 1

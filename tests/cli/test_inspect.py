@@ -71,10 +71,28 @@ def test_a_dense_folder_and_a_gguf_file(pristine, tmp_path, call, call_for_recor
     figure = call_for_records("inspect", tmp_path / "m.gguf")
     assert figure("fact", subject="architecture") == "llama" and figure("size", tensor="blk.0.attn_q.weight") == 4096
     assert "blk.*.attn_q.weight" in call("inspect", tmp_path / "m.gguf").stdout
-    (tmp_path / "m.gguf").write_bytes(b"GGUF")
-    assert_refused(call("inspect", tmp_path / "m.gguf"), "m.gguf; is the file whole?")
     (tmp_path / "empty").mkdir()
     assert_refused(call("inspect", tmp_path / "empty"), "is a folder without a config.json, so it holds no model")
+
+
+@pytest.mark.parametrize(
+    ("kept", "reason"),
+    [
+        (0, "it ends before its metadata does"),
+        (4, "it ends before its metadata does"),
+        (30, "it ends before its metadata does"),
+        (0.5, "it ends before its last tensor does"),
+        (-1, "it ends before its last tensor does"),
+        (b"no such thing", "it does not begin like one"),
+    ],
+)
+def test_a_gguf_file_that_is_cut_short(tmp_path, call, kept, reason):
+    write_gguf(path := tmp_path / "m.gguf")
+    whole = path.read_bytes()
+    path.write_bytes(kept if isinstance(kept, bytes) else whole[: int(kept * len(whole)) if kept == 0.5 else kept])
+    done = call("inspect", path)
+    assert_refused(done, f"{path} is no whole GGUF file: {reason}; fetch it again")
+    assert "transformers" not in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_a_model_that_another_tool_quantised(pristine, tmp_path, call_for_records):

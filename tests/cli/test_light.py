@@ -10,7 +10,7 @@ from tilepress.cli.formats import gaussian_sqnr
 from tilepress.cli.formats_sqnr import KEPT
 from tilepress.formats import parse_weight, weight_names
 
-HEAVY = ("torch", "transformers", "numba", "plotly", "scipy")
+HEAVY = ("torch", "transformers", "numba", "scipy")
 LIGHT = [
     "--version",
     "--help",

@@ -14,7 +14,9 @@ def test_deca(call, call_for_records, tmp_path):
     assert 0 < figure("busy", part="decompressor") < 100
     assert figure("lines", requester="demanded") + figure("lines", requester="prefetched") > 0
     assert figure("area") == pytest.approx(2.67, abs=0.01) and figure("power") > 1
-    assert "in the decompressor" in page.read_text()
+    text = page.read_text()
+    assert "in the decompressor" in text and text.count('"in the decompressor"') == 1 and len(text) < 200_000
+    assert not figure.has("start")
     done = call("simulate", "deca", "--system", "software", *SMALL)
     assert done.returncode == 0 and "stall, memory" in done.stdout and "spr-hbm, software" in done.stdout
 

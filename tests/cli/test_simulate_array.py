@@ -82,7 +82,7 @@ def test_compare_with_a_front(call, call_for_records, tmp_path):
     shown = call("simulate", "compare", "anda", "harmonia", *options, "--html", page).stdout
     assert "on the front" in shown and "SmolLM2-135M, a prompt of 128 tokens" in shown
     assert "more than 2 standard errors; there are 2." in shown
-    assert "filled: on the front" in page.read_text() and "decode: energy" in page.read_text()
+    assert "Loss and energy" in page.read_text() and "decode: energy" in page.read_text()
 
 
 def test_losses_and_costs_are_of_the_same_model(call, tmp_path):

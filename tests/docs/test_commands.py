@@ -29,7 +29,7 @@ SMALLER = {
     "bench attention": {"--depth": "64", "--repeats": "1"},
     "bench pack": {"--neurons": "64", "--inputs": "64", "--repeats": "1"},
     "bench planes": {"--megabytes": "1", "--repeats": "1"},
-    "bench threads": {"--rounds": "1"},
+    "bench threads": {"--rounds": "1", "--prompt": "8", "--tokens": "2"},
     "simulate deca": {"--parameters": "10000000"},
     "simulate compare": {"--tokens": "2048"},
 }

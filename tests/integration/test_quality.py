@@ -18,7 +18,7 @@ OUT = {"model": "out"}
 def quality(tmp_path, monkeypatch):
     """The script, with commands that answer at once; `.asked` is what it ran."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
-    names = ("run", "quality", "readme_table")
+    names = ("run", "quality", "kept_results", "readme_table")
     for name in names:
         monkeypatch.delitem(sys.modules, name, raising=False)
     module, table = importlib.import_module("quality"), importlib.import_module("readme_table")
@@ -105,9 +105,9 @@ def test_what_was_begun_on_another_day_goes_on(quality, tmp_path):
 
 
 def test_the_readme_shows_what_was_kept_and_nothing_else(quality):
-    assert quality.table.quality_table() == ""
+    assert quality.table.quality_table(quality.table.Reader()) == ""
     quality.call("smollm2-135m", ROW)
-    lines = quality.table.quality_table().splitlines()
+    lines = quality.table.quality_table(quality.table.Reader()).splitlines()
     assert lines[0].endswith("| MB | tokens/s, 2-core Neoverse-N1 |")
     assert lines[2] == "| `smollm2-135m` |  | 20.00 | 0.2500 | 60.0 ± 10.0 | 400 | 50.0 |"
     assert lines[3] == "| `int4:g32@50%+bfp:g32:m7` | wanda | 20.00 | 0.2500 | 60.0 ± 10.0 | 100 | 50.0 |"

@@ -75,5 +75,25 @@ for threads in (2, 3, 8) * 10:
 """
 
 
+OWN = """
+import os, threading
+import torch
+from tests.kernels.test_parallel import pack, test_any_number_of_threads_in_any_order, test_many_callers_at_once
+test_any_number_of_threads_in_any_order()
+test_many_callers_at_once()
+alone = pack(1)
+child = os.fork()
+if not child:
+    os._exit(0 if torch.equal(pack(2).codes, alone.codes) else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+
+
+def test_threads_of_our_own_beside_those_of_torch():
+    """What serves where other programs keep torch's threads from cores."""
+    environment = {**os.environ, "TILEPRESS_THREADS": "own"}
+    subprocess.run([sys.executable, "-c", OWN], env=environment, check=True, timeout=300)
+
+
 def test_fewer_threads_come_than_were_asked_for():
     subprocess.run([sys.executable, "-c", FEWER], env={**os.environ, "OMP_THREAD_LIMIT": "2"}, check=True, timeout=120)

@@ -1,5 +1,6 @@
 """Recipes within a budget, beside what compression makes of them."""
 
+import math
 from itertools import pairwise
 
 import pytest
@@ -13,7 +14,7 @@ from tilepress.models.mixed_recipe import measure_choices
 from tilepress.models.recipe import to_toml
 
 CHOICES = [Choice("int3:g32"), Choice("int4:g32"), Choice("int8:row"), Choice("int8:row", 0.5)]
-EIGHT_BITS = Budget(bits=8)
+FOUR_BITS, SIX_BITS, EIGHT_BITS = Budget(bits=4), Budget(bits=6), Budget(bits=8)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +65,7 @@ def test_the_size_is_what_compression_writes(family, weights, base, tmp_path):
 def test_the_size_of_sparsegpt_is_the_most(llama_folder, base, tmp_path):
     recipe = read_recipe({**base, "weights": {"prune": "sparsegpt"}})
     choices = [Choice("int8:row", 0.5), Choice("int8:row", 0.6)]
-    measured = measured_of(llama_folder[0], recipe, tmp_path, choices)
+    measured = measured_of(llama_folder[0], recipe, tmp_path, choices, SIX_BITS)
     allocation = measured.allocate(Budget(bits=6.5))
     compress_folder(str(llama_folder[0]), tmp_path / "out", measured.recipe(recipe, allocation))
     real = tensor_bytes(tmp_path / "out")
@@ -98,21 +99,21 @@ def test_more_bytes_lose_less(llama_folder, base, tmp_path):
 
 
 def test_the_same_again_from_the_file(llama_folder, base, tmp_path):
-    first = measured_of(llama_folder[0], base, tmp_path, CHOICES[:2])
+    first = measured_of(llama_folder[0], base, tmp_path, CHOICES[:2], FOUR_BITS)
     text = (tmp_path / "losses.json").read_text()
-    assert measured_of(llama_folder[0], base, tmp_path, CHOICES[:2]) == first
+    assert measured_of(llama_folder[0], base, tmp_path, CHOICES[:2], FOUR_BITS) == first
     (tmp_path / "losses.json").unlink()
-    assert measured_of(llama_folder[0], base, tmp_path, CHOICES[:2]) == first
+    assert measured_of(llama_folder[0], base, tmp_path, CHOICES[:2], FOUR_BITS) == first
     assert (tmp_path / "losses.json").read_text() == text
 
 
 def test_a_streamed_model_is_measured_like_one_in_memory(llama_folder, base, tmp_path, monkeypatch):
     from tilepress.models.streaming import StreamedModel
 
-    streamed = measured_of(llama_folder[0], base, tmp_path, CHOICES[:2])
+    streamed = measured_of(llama_folder[0], base, tmp_path, CHOICES[:2], FOUR_BITS)
     (tmp_path / "losses.json").unlink()
     monkeypatch.setattr(StreamedModel, "_is_complete", lambda _: False)
-    assert measured_of(llama_folder[0], base, tmp_path, CHOICES[:2]) == streamed
+    assert measured_of(llama_folder[0], base, tmp_path, CHOICES[:2], FOUR_BITS) == streamed
 
 
 def test_budgets():
@@ -136,6 +137,38 @@ def test_a_budget_that_is_too_small_names_the_least(llama_folder, base, tmp_path
     assert not (tmp_path / "none").exists()
     with pytest.raises(ValueError, match=r"^0.001 MB are too few: with the smallest choices the model takes 0\.\d\d$"):
         measured.allocate(Budget(megabytes=0.001))
+    with pytest.raises(ValueError, match=r"^0.001 MB are too few"):
+        measured_of(llama_folder[0], base, tmp_path / "none", budget=Budget(megabytes=0.001))
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_budget_that_is_too_large_names_the_most(llama_folder, base, tmp_path):
+    measured = measured_of(llama_folder[0], base, tmp_path)
+    most = max(measured.uniform(index).nbytes for index in range(len(CHOICES)))
+    bits, megabytes = (
+        math.ceil(100 * one) / 100 for one in (8 * most / measured.weights, (most + measured.rest) / 1e6)
+    )
+    for budget, message in (
+        (Budget(bits=99), f"^99 bits a weight are more than the largest choices take: give {bits:.2f} or less$"),
+        (Budget(megabytes=12), f"^12 MB are more than the largest choices take: give {megabytes:.2f} or less$"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            measured_of(llama_folder[0], base, tmp_path / "none", budget=budget)
+    assert not (tmp_path / "none").exists()
+    for budget in (Budget(bits=bits), Budget(megabytes=megabytes)):
+        assert measured_of(llama_folder[0], base, tmp_path, budget=budget).allocate(budget).nbytes <= most
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2", "opt"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("weights", [{}, {"embedding": "keep"}, {"lm_head": "compress"}], ids=str)
+def test_the_rest_is_known_before_anything_is_measured(family, dtype, weights, base, tmp_path, monkeypatch):
+    folder, known = tiny.save(tmp_path / "model", family)[0], []
+    tiny.make(family).to(dtype).save_pretrained(folder)
+    monkeypatch.setattr(Budget, "check", lambda self, *arguments: known.append(arguments))
+    measured = measured_of(folder, {**base, "weights": weights}, tmp_path)
+    sizes = [[pick(one) for one in measured.sizes] for pick in (min, max)]
+    assert known == [(sum(sizes[0]), sum(sizes[1]), measured.weights, measured.rest)]
 
 
 @pytest.mark.parametrize(
@@ -195,5 +228,5 @@ def test_weights_on_a_grid_lose_nothing(tmp_path, base):
         layer.weight.data = steps / 64
     model.save_pretrained(tmp_path / "model")
     tiny.tokenizer().save_pretrained(tmp_path / "model")
-    measured = measured_of(tmp_path / "model", base, tmp_path, [Choice("int3:g32"), Choice("int4:g32")])
+    measured = measured_of(tmp_path / "model", base, tmp_path, [Choice("int3:g32"), Choice("int4:g32")], FOUR_BITS)
     assert measured.uniform(1).loss == 0 < measured.uniform(0).loss

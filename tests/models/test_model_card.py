@@ -9,6 +9,7 @@ import yaml
 from tests.models import tiny
 from tests.models.gguf_files import write_gguf
 from tilepress.models import compress_folder, load_model
+from tilepress.models.card import model_card
 from tilepress.models.checksums import check_sums, is_own_card
 from tilepress.models.kept_records import (
     RECORDS,
@@ -18,6 +19,7 @@ from tilepress.models.kept_records import (
     read_records,
 )
 from tilepress.models.origin import front_matter, origin_of
+from tilepress.models.registration import TilepressConfig
 from tilepress.records import Record, from_json
 
 SPREAD = {"statistic": "standard_error"}
@@ -101,7 +103,21 @@ def test_what_the_hub_reads(llama_folder, tmp_path):
     load_model(str(tmp_path / "out")).model.save_pretrained(tmp_path / "again")
     assert front_matter(tmp_path / "again") == stated
     config = json.loads((tmp_path / "out/config.json").read_text())["quantization_config"]
+    card = (tmp_path / "out/README.md").read_text()
+    assert "What it was made from has the license `a: b`." in card and "The base model" not in card
     assert config["origin"] == {"license": "other", "license_name": "a: b"} and config["calibration"] is None
+
+
+@pytest.mark.parametrize(
+    "license, sentence",
+    [({"license": "mit"}, "its license is `mit`."), ({}, "it was not found under which license.")],
+)
+def test_the_card_names_the_base_model(small, license, sentence):
+    stated = json.loads((small / "config.json").read_text())["quantization_config"]
+    card = model_card(TilepressConfig(**stated | {"origin": {"base_model": "a/b", **license}}), "LlamaForCausalLM")
+    assert f"The base model is [a/b](https://huggingface.co/a/b); {sentence}" in card
+    front = yaml.safe_load(card.split("---")[1])
+    assert front["base_model"] == "a/b" and front["base_model_relation"] == "quantized"
 
 
 def test_origins(tmp_path):

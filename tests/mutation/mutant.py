@@ -21,7 +21,6 @@ def preload() -> None:
     """What every test needs, without the packages that are changed."""
     import hypothesis
     import numba
-    import plotly.graph_objects
     import pytest
     import torch
 
@@ -31,7 +30,7 @@ def preload() -> None:
     import tilepress.tiles
 
     hypothesis.settings.register_profile("mutation", max_examples=20, derandomize=True, database=None, deadline=None)
-    assert pytest and numba and torch and plotly and tests.conftest and tilepress.kernels
+    assert pytest and numba and torch and tests.conftest and tilepress.kernels
     loaded = [name for name in sys.modules if name.startswith(tuple(f"tilepress.{one}" for one in SIMULATORS))]
     assert not loaded, f"imported before they are changed: {loaded}"
 

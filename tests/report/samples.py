@@ -45,7 +45,14 @@ def demonstrated():
     for name, size, perplexity, decode in (("int4", 1.7e8, 15.5, 110.0), ("base", 5.4e8, 15.25, 17.5)):
         model = {"model": name}
         figures += [("size", size, "B", model), ("perplexity", perplexity, "", model)]
-        figures += [("decode", decode, "token/s", model), ("text", f"{name} says <this>", "", model)]
+        figures += [
+            ("decode", decode, "token/s", model),
+            ("decode", 1.5, "token/s", {**model, "statistic": "standard_deviation"}),
+        ]
+        figures += [
+            ("run_by", "Tilepress" if name == "int4" else "transformers", "", model),
+            ("text", f"{name} says <this>", "", model),
+        ]
     figures += [("kl_divergence", 0.01, "nat", {"model": "int4"}), ("decode", 80.0, "token/s", {"model": "llama.cpp"})]
     return records("tilepress demo --json", *figures)
 
@@ -112,6 +119,31 @@ def search():
     return records("tilepress search base --json", *figures)
 
 
+def searched():
+    """As `search` records it now: with the tolerance, and what each step saves."""
+    model, savings = {"model": "base"}, [4.0, 2.0, 2.125]
+    steps = [("bops_saving", value, "x", {**model, "step": number}) for number, value in enumerate(savings, 1)]
+    return [*search(), *records("tilepress search base --json", ("tolerance", 1.0, "%", model), *steps)]
+
+
+def side_by_side():
+    """Two designs at two lengths, and two points of formats with the errors of their losses."""
+    figures = []
+    for design, mapping, scale in (("anda", "best", 1.0), ("deca", None, 4.0)):
+        for tokens in (2048, 8192):
+            run = {"design": design, **({"mapping": mapping} if mapping else {})}
+            run |= {"model": "llama-13b", "stage": "decode", "tokens": tokens}
+            figures += [("time", scale * tokens / 64, "ms", run), ("energy", scale * tokens / 128, "mJ", run)]
+    for design, activations, loss, energy, best in (
+        ("anda", "8,8", 0.25, 30.0, True),
+        ("figna", "16", 0.0, 90.0, False),
+    ):
+        at = {"design": design, "activations": activations, "kv": "a"}
+        figures += [("loss", loss, "%", at), ("loss", 0.0625, "%", {**at, "statistic": "standard_error"})]
+        figures += [("energy", energy, "mJ", at), ("on_front", best, "", at)]
+    return records("tilepress simulate compare --json", *figures, origin="simulated")
+
+
 def simulated():
     run = {"target": "spr-hbm", "system": "deca:w32:l8", "format": "bf8", "density": 0.3}
     busy = {"memory": 92.5, "matrix": 41.25, "decompressor": 71.5}
@@ -160,5 +192,5 @@ def hostile():
 
 
 def everything():
-    families = (quality, decoding, layers, roofs, search, simulated, arrays, reproductions, hostile)
+    families = (quality, decoding, layers, roofs, searched, simulated, arrays, side_by_side, reproductions, hostile)
     return [*(one for family in families for one in family()), *layers(THERE)]

@@ -118,6 +118,7 @@ def test_the_summary():
     assert isinstance(cards, Cards)
     card = {one.label: one for one in cards.cards}
     assert card["Quality held"].figure == "0.0625 nat KL" and "15.75, 15.25 before" in card["Quality held"].detail
+    assert card["Quality held"].detail.startswith("bf8 beside base on wikitext2, the nearest of 3 judged")
     assert card["Decoding"].figure == "114.5 token/s"
     assert card["Decoding"].detail.startswith("int4: 6.25 × transformers, 0.812 × llama.cpp Q4_0")
     assert card["Of the read bandwidth"].figure == "88 %" and "; 36 GB/s" in card["Of the read bandwidth"].detail
@@ -136,21 +137,30 @@ def test_a_demonstration_before_and_after():
     assert figures["Decoding"] == ("110 token/s", "int4; base 17.5, llama.cpp 80")
     assert figures["Perplexity"] == ("1.016 ×", "int4; 15.5, base 15.25")
     assert figures["Size"] == ("170.0 MB", "int4; 540.0 MB before, base")
-    assert block(samples.demonstrated(), "speed", Plot).traces[0]["x"] == [110.0, 17.5, 80.0]
-    assert block(samples.demonstrated(), "quality", Table, "The demonstration").rows[0][1:3] == [1.7e8, 15.5]
+    ours, peers = block(samples.demonstrated(), "speed", Plot).traces
+    assert (ours["x"], peers["x"]) == ([110.0], [17.5, 80.0]) and ours["error_x"]["array"] == [1.5]
+    table = block(samples.demonstrated(), "quality", Table, "The demonstration")
+    assert table.rows[0] == ["int4", 1.7e8, 15.5, Estimate(110.0, 1.5), "Tilepress", 0.01]
     texts = block(samples.demonstrated(), "quality", Table, "What they write")
     assert texts.rows == [["int4", "int4 says <this>"], ["base", "base says <this>"]] and not texts.closed
 
 
 def test_a_front_of_formats_and_machines():
-    points = [("anda", "8,8", 0.25, 30.0, True), ("figna", "16", 0.0, 90.0, False)]
-    figures = []
-    for design, activations, loss, energy, best in points:
-        at = {"design": design, "activations": activations, "kv": "a"}
-        figures += [("loss", loss, "%", at), ("energy", energy, "mJ", at), ("on_front", best, "", at)]
-    plot = block(samples.records("tilepress simulate compare", *figures), "energy", Plot)
-    assert plot.traces[0]["x"] == [30.0, 90.0] and plot.traces[0]["marker"]["symbol"] == ["circle", "circle-open"]
+    plot = block(samples.side_by_side(), "energy", Plot, "Loss")
+    shown = {one["name"]: (one["x"], one["y"], one["marker"]["symbol"]) for one in plot.traces}
+    assert shown == {"anda": ([30.0], [0.25], ["circle"]), "figna": ([90.0], [0.0], ["circle-open"])}
     assert plot.layout["xaxis"]["title"]["text"] == "energy, mJ"
+    assert plot.traces[0]["tips"] == ["anda, 8,8, KV a: energy 30, loss 0.25 %"]
+
+
+def test_designs_over_the_length():
+    plots = [one for one in blocks(samples.side_by_side(), "energy") if isinstance(one, Plot)]
+    assert [one.title for one in plots[:2]] == ["llama-13b, decode: time", "llama-13b, decode: energy"]
+    anda, cpu = plots[0].traces
+    assert (anda["name"], anda["x"], anda["y"]) == ("anda, best", ["2048", "8192"], [32.0, 128.0])
+    assert (cpu["name"], cpu["y"]) == ("deca", [128.0, 512.0]) and plots[0].layout["yaxis"]["type"] == "log"
+    alone = [one for one in samples.side_by_side() if one.labels.get("tokens") != 8192]
+    assert not any("decode" in one.title for one in blocks(alone, "energy"))
 
 
 def test_ours_and_peers_have_colours_of_their_own():
@@ -177,6 +187,14 @@ def test_a_search_step_by_step():
     (trace,) = plot.traces
     assert trace["x"] == [1, 2, 3] and trace["y"] == [1093.0, 0.25, 0.75] and plot.layout["yaxis"]["range"][1] == 20
     assert trace["marker"]["symbol"] == ["circle-open", "circle", "circle"] and "more than 20 %" in plot.note
+
+
+def test_a_search_with_its_tolerance_and_bit_operations():
+    losses, savings = (one for one in blocks(samples.searched(), "search") if isinstance(one, Plot))
+    assert losses.traces[1]["name"] == "tolerance" and losses.traces[1]["y"] == [1.0, 1.0, 1.0]
+    tried, best = savings.traces
+    assert tried["y"] == [4.0, 2.0, 2.125] and best["y"] == [None, 2.0, 2.125]
+    assert tried["tips"][2] == "3: 8,7,8,7, 0.75 %, 2.125 × fewer bit operations, taken"
 
 
 def test_tiles_lie_where_they_were():

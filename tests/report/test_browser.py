@@ -23,7 +23,8 @@ const flat = Page.plots().filter((one) => !one.dataset.kind);
 const values = (trace) =>
   (trace.z ? trace.z.flat() : trace.orientation === "h" ? trace.x : trace.y).filter((one) => one !== null);
 seen.marks = flat.map((one) => [
-  one.querySelectorAll(".mark").length, data(one).traces.reduce((sum, trace) => sum + values(trace).length, 0)]);
+  one.querySelectorAll(".mark").length,
+  data(one).traces.filter((trace) => trace.mode !== "lines").reduce((sum, trace) => sum + values(trace).length, 0)]);
 const lengths = (one) => {
   const all = data(one).traces.flatMap((trace) => values(trace)), bars = [...one.querySelectorAll(".bar")];
   return bars.map((bar, index) => [Number(bar.getAttribute("width")), all[index]]).filter(([length]) => length > 2);

@@ -91,6 +91,12 @@ def test_without_records_there_is_the_explorer_alone():
     assert re.findall(r'<section id="(.*?)"', page) == ["explorer", "words"]
 
 
+def test_a_page_can_be_without_the_explorer():
+    page = render_page("t", "s", sections(samples.searched()), "c", with_explorer=False)
+    assert re.findall(r'<section id="(.*?)"', page) == ["summary", "search", "words"]
+    assert "explorer-data" not in page and "#explorer" not in page and len(page.encode()) < 100_000
+
+
 def test_the_explorer_has_the_machines_that_were_measured():
     data = explorer_data([*samples.measured(), *samples.layers(samples.THERE)])
     assert [name for name in data["machines"] if "," in name] == [samples.HERE]

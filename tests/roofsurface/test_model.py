@@ -14,7 +14,6 @@ from tilepress.roofsurface import (
     smallest,
     sweep,
 )
-from tilepress.roofsurface.plot import write_plot
 from tilepress.roofsurface.search import NEGLIGIBLE
 
 HBM, DDR = read_machine("spr-hbm"), read_machine("spr-ddr")
@@ -114,12 +113,3 @@ def test_a_sweep_is_each_point_alone():
         alone = predict(machine, *kernel, Deca(32, 4)).surface
         assert swept.rates[engine, 2, 0, 1, index] == pytest.approx(alone.rate)
         assert swept.domains[swept.binding[engine, 2, 0, 1, index]] == alone.binding
-
-
-def test_a_page_to_turn(tmp_path):
-    path = tmp_path / "surface.html"
-    kernels = [predict(HBM, *kernel, Libxsmm(), 16) for kernel in KERNELS]
-    write_plot(path, "a title", Libxsmm().rates(HBM), kernels)
-    text = path.read_text()
-    assert "a title" in text and "bf8 20 %" in text and not (tmp_path / "surface.html.part").exists()
-    assert 'src="http' not in text

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .._extras import need_lab
-from . import bench_attention, bench_linear, bench_model
+from . import bench_attention, bench_linear, bench_model, bench_threads
 from .busy import Strict, Watch
 from .completion import models as completed_models
 from .completion import weight_formats
@@ -18,7 +18,6 @@ from .output import (
     Threads,
     TrustRemoteCode,
     WriteCard,
-    metric_text,
     print_table,
     progress,
 )
@@ -130,29 +129,34 @@ def planes(
 
 @app.command()
 def threads(
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds; the median counts.")] = 7,
+    company: Annotated[
+        int | None, typer.Option(min=1, help="Busy processes to run beside a whole model; needs --model.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(autocompletion=completed_models, help="The compressed model for --company.")
+    ] = None,
+    prompt: Annotated[int, typer.Option(min=1, help="With --company: tokens of the prompt.")] = 121,
+    tokens: Annotated[int, typer.Option(min=2, help="With --company: tokens to write after it.")] = 32,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds; the median counts, or with --company the mean.")] = 7,
     json: Json = False,
     threads: Threads = None,
 ) -> None:
-    """Time a loop that alternates a torch layer and one of ours, against each alone.
+    """Time a loop that alternates a torch layer and one of ours, or with --company a model beside busy processes.
 
-    Both run on the same OpenMP threads. Were they two pools, each would wait for cores that the other's idle threads
-    keep busy, and alternating would take several times the sum.
+    Both layers run on the same OpenMP threads. Were they two pools, each would wait for cores that the other's idle
+    threads keep busy, and alternating would take several times the sum.
 
-    Example: tilepress bench threads
+    With --company the model, transformers and llama.cpp are timed alone and beside so many processes that compute all
+    the time. As many as there are cores leave half of the machine: 50 % of the idle rate would be a fair share.
+
+    Example: tilepress bench threads --company 2 --model small
     """
-    from ..bench.alternating import ALTERNATING, measure_alternating, slowdown
+    from ..bench.model import Settings
 
-    recorder = Recorder()
-    seconds = measure_alternating(rounds, threads)
-    for loop, time in seconds.items():
-        recorder.add("time", time * 1e6, "us", loop=loop)
-    recorder.add("slowdown", slowdown(seconds), "x", loop=ALTERNATING)
-    if json:
-        recorder.print_json()
-    else:
-        rows = [[metric_text(record), f"{record.value:.2f}", record.unit] for record in recorder.records]
-        print_table("a torch layer and one of ours, 4096×4096", ["what", "value", "unit"], rows)
+    if company is None:
+        return bench_threads.alternate(rounds, threads, json)
+    settings = Settings(prompt, tokens, repeats=rounds, threads=threads)
+    bench_threads.accompany(model, company, settings, json)
 
 
 @app.command()

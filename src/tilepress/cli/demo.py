@@ -219,8 +219,10 @@ def _record(recorder: Recorder, model: str, rows: Mapping[str, Row]) -> None:
         if row.quality is not None:
             recorder.add("kl_divergence", row.quality.kl.value, "nat", model=name)
             recorder.add("same_top1", row.quality.same_top.value, model=name)
-        recorder.add("prefill", row.speed.prefill.mean, "token/s", model=name)
-        recorder.add("decode", row.speed.decode.mean, "token/s", model=name)
+        recorder.add("run_by", row.speed.name if row.speed.is_peer else "Tilepress", model=name)
+        for metric, rate in (("prefill", row.speed.prefill), ("decode", row.speed.decode)):
+            recorder.add(metric, rate.mean, "token/s", model=name)
+            recorder.add(metric, rate.sigma, "token/s", model=name, statistic="standard_deviation")
         if row.predicted is not None:
             recorder.add("predicted_decode", row.predicted, "token/s", "model", model=name)
         if row.text:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .. import __version__
 from ..records import Label, Origin, Record, Value, machine, to_json
 from .ascii import is_utf8
 from .completion import models
@@ -54,13 +55,16 @@ class Recorder:
         self.records: list[Record] = []
         self._origin, self._labels = origin, labels
         self._command = " ".join(["tilepress", *sys.argv[1:]])
+        self._version = __version__
 
     def add(
         self, metric: str, value: Value, unit: str = "", origin: Origin | None = None, /, **labels: Label | None
     ) -> None:
         """A label that is None is left out."""
         given = self._labels | {name: label for name, label in labels.items() if label is not None}
-        self.records.append(Record(metric, given, value, unit, origin or self._origin, machine(), self._command))
+        origin = origin or self._origin
+        record = Record(metric, given, value, unit, origin, machine(), self._command, version=self._version)
+        self.records.append(record)
 
     def print_json(self) -> None:
         print_records(self.records)

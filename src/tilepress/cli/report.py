@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -76,17 +77,19 @@ def check_page(path: Path | None, command: str) -> None:
         need_lab(f"`tilepress {command} --html`")
 
 
-def write_page(path: Path | None, title: str, records: "Sequence[Record]") -> None:
-    """A command's records as a page of their own, if there is a path for it."""
+def write_page(path: Path | None, title: str, records: "Sequence[Record]", *, with_explorer: bool = True) -> None:
+    """A command's records as a page of their own, if there is a path for it; nothing of it is folded away."""
     if path is not None:
         from ..report import sections
 
-        write_text(path, _render(title, records, sections(records)))
+        made = [replace(one, open=len(one.blocks)) for one in sections(records)]
+        write_text(path, _render(title, records, made, with_explorer))
 
 
-def _render(title: str, records: "Sequence[Record]", made: "Sequence[Section]") -> str:
+def _render(title: str, records: "Sequence[Record]", made: "Sequence[Section]", with_explorer: bool = True) -> str:
     from ..report import render_page
 
     machines = len({one.machine for one in records})
     subtitle = f"{len(records)} records of {machines} {'machine' if machines == 1 else 'machines'}"
-    return render_page(title, subtitle, made, " ".join(["tilepress", *sys.argv[1:]]), records)
+    command = " ".join(["tilepress", *sys.argv[1:]])
+    return render_page(title, subtitle, made, command, records, with_explorer=with_explorer)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .output import Json, Recorder, print_records, progress
+from .report import write_page
 from .reproduce_shown import print_details, print_item, print_list, print_sensitivity, summary
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def reproduce(
         typer.Option("--sensitivity", help="Show instead how far cells move with each fitted constant, 10 % larger."),
     ] = False,
     html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write plots of what can be plotted to this HTML file.")
+        Path | None, typer.Option(metavar="FILE", help="Write plots and the comparison to this HTML page.")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -69,8 +70,8 @@ def reproduce(
     except KeyboardInterrupt:
         _say_what_is_saved(saved)
         raise
-    if html:
-        _write_page(html, chosen, saved)
+    shown = [one for item in chosen for one in saved.records(item) or []]
+    write_page(html, "Reproductions", shown, with_explorer=False)
     _finish(chosen, saved, failures, json)
 
 
@@ -152,15 +153,6 @@ def _list(chosen: "Sequence[Item]", saved: "Keeping", in_detail: bool, json: boo
             print_details(item, saved)
     else:
         print_list(chosen, saved)
-
-
-def _write_page(path: Path, chosen: "Sequence[Item]", saved: "Keeping") -> None:
-    from ..report import item_charts, write_page
-
-    charts = [
-        chart for item in chosen for chart in item_charts(f"{item.name}: {item.title}", saved.records(item) or [])
-    ]
-    write_page(path, "Reproductions", charts)
 
 
 def _finish(chosen: "Sequence[Item]", saved: "Keeping", failures: Mapping[str, Exception], json: bool) -> None:

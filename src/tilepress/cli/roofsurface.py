@@ -13,6 +13,7 @@ from .completion import weight_formats
 from .machine_list import show_machines
 from .machines import MachineName, find_measured
 from .output import Json, Recorder, Threads, print_table
+from .report import write_page
 
 if TYPE_CHECKING:
     from ..formats import WeightFormat
@@ -51,7 +52,8 @@ def roofsurface(
     cores: Annotated[list[float] | None, typer.Option(help="In the search: × this many cores; repeatable.")] = None,
     frequency: Annotated[list[float] | None, typer.Option(help="In the search: × this clock; repeatable.")] = None,
     html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the 3-D surface and the bounding regions to this page.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the surface, the bounding regions and the table to this page."),
     ] = None,
     list_machines: Annotated[
         bool, typer.Option("--list", help="List the machines that come with the package, and their rates.")
@@ -78,13 +80,12 @@ def roofsurface(
     kernels = _kernels(name, weights, density)
     predictions = [_predict(target, *kernel, name, acts, batch) for kernel in kernels]
     alternatives = [_predict(target, *kernel, instead, acts, batch) for kernel in kernels] if instead else []
-    if html:
-        _plot(html, target, predictions, _decompressor(target, name, *kernels[0], acts, batch))
     recorder = Recorder("model", target=target.name)
     if measured.idleness:
         record_idleness(recorder, measured.idleness)
     _record(recorder, predictions, alternatives)
     smallest = _search(recorder, target, kernels, (bandwidth, cores, frequency)) if search else []
+    write_page(html, f"{target.title}: {name}", recorder.records, with_explorer=False)
     if json:
         recorder.print_json()
     else:
@@ -218,15 +219,6 @@ def _print(
     columns = ["weights", "density", "bound by", "to leave it", *figures, *([f"× with {instead}"] if instead else [])]
     title = f"{machine.title}, {name}, {batch} {'row' if batch == 1 else 'rows'}"
     print_table(title, columns, rows, words=4)
-
-
-def _plot(path: Path, machine: "Machine", predictions: "Sequence[Prediction]", decompressor: "Decompressor") -> None:
-    from ..roofsurface.plot import write_plot
-
-    rates = decompressor.rates(machine)
-    if not {"memory", "vector", "matrix"} <= rates.keys():
-        raise ValueError("a surface has memory, vector and matrix units: take libxsmm or deca, and a machine with all")
-    write_plot(path, f"{machine.title}: {decompressor}", rates, predictions)
 
 
 def _search(

@@ -11,6 +11,7 @@ from .._files import write_text
 from .completion import models, weight_formats
 from .compress import read_options, tolerance_warning
 from .output import Json, Recorder, TextOnly, TrustRemoteCode, hush_transformers, print_table, progress
+from .report import write_page
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -91,9 +92,11 @@ def search(
         precision = find_precision(judge, subject.products, goal, prove=brute_force, track=track)
         costs = {name: _costs(subject, text, precision, windows, bar) for name, text in texts.items()}
         gptq = _gptq_seconds(model, chosen, subject, bar, allowed) if time_gptq or _is_gptq(subject) else None
-    _write(out, chosen, precision, subject)
+    _write(out, chosen, precision)
     recorder = Recorder(model=model)
     _record(recorder, precision, subject, costs, gptq)
+    if has_lab():
+        write_page(out.with_suffix(".search.html"), f"Search for {out.name}", recorder.records, with_explorer=False)
     if json:
         recorder.print_json()
     else:
@@ -227,17 +230,11 @@ def _gptq_seconds(model: str, recipe: "Recipe", subject: "StudyModel", bar: "Bar
     return load_study_model(model, with_gptq, progress=_compressing(bar), allowed=allowed).seconds
 
 
-def _write(out: Path, recipe: "Recipe", precision: "Precision", subject: "StudyModel") -> None:
+def _write(out: Path, recipe: "Recipe", precision: "Precision") -> None:
     from ..models.recipe import to_toml
 
     activations = recipe.activations.model_copy(update={"format": str(precision.format)})
     write_text(out, to_toml(recipe.model_copy(update={"activations": activations})))
-    if has_lab():
-        from ..report import write_page
-        from ..report.precision import trace_charts
-
-        charts = trace_charts(precision.result, subject.products)
-        write_page(out.with_suffix(".search.html"), f"Search for {out.name}", charts)
 
 
 def _record(
@@ -247,8 +244,11 @@ def _record(
     costs: "dict[str, list[Cost]]",
     gptq: float | None,
 ) -> None:
+    from ..compression.search import bops_saving
+
     search = precision.result
     recorder.add("activations", str(precision.format))
+    recorder.add("tolerance", 100 * search.tolerance, "%")
     recorder.add("within_tolerance", search.within)
     recorder.add("iterations", len(search.steps))
     recorder.add("reference_perplexity", search.reference)
@@ -267,6 +267,7 @@ def _record(
     for step in search.steps:
         recorder.add("mantissas", ",".join(map(str, step.mantissas)), step=step.number)
         recorder.add("loss", 100 * step.loss, "%", step=step.number)
+        recorder.add("bops_saving", bops_saving(step.mantissas, subject.products), "x", "model", step=step.number)
         recorder.add("accepted", step.accepted, step=step.number)
     for text, rows in costs.items():
         for cost in rows:

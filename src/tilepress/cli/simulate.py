@@ -10,12 +10,16 @@ from . import simulate_array, simulate_unit
 from .completion import weight_formats
 from .machines import MachineName, find_machine
 from .output import Json, Recorder, progress, show_declared, show_figures
+from .report import write_page
 
 if TYPE_CHECKING:
     from ..formats import WeightFormat
     from ..hardware import Machine
+    from ..records import Label
     from ..simulate.deca import Accelerated, Result, System, Workload
     from ..simulate.deca.systems import Prefetcher
+
+DRAWN = 40  # tiles on a page
 
 
 class SystemName(StrEnum):
@@ -72,7 +76,7 @@ def deca(
     seed: Annotated[int, typer.Option(min=0, help="Of the random bitmasks.")] = 0,
     model: Annotated[str | None, typer.Option(help="Also the next token of llama2-70b or opt-66b.")] = None,
     html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the first tiles of a core to this page.")
+        Path | None, typer.Option(metavar="FILE", help="Write the first tiles of a core and all figures to this page.")
     ] = None,
     trace: Annotated[int, typer.Option(min=0, help="Also record when this many first tiles of a core were where.")] = 0,
     band: Annotated[
@@ -107,7 +111,8 @@ def deca(
     format, density = (work.format, work.density) if work else (parse_weight(weights), density)
     run = _Run(target, format, density, batch, parameters, seed, work, json)
     result = run.result(made, dram)
-    recorder = Recorder("simulated", target=target.name, system=str(made), format=str(format), density=density)
+    labels: dict[str, Label] = {"target": target.name, "system": str(made), "format": str(format), "density": density}
+    recorder = Recorder("simulated", **labels)
     _record(recorder, result)
     _record_closed_form(recorder, run, made)
     if band:
@@ -118,9 +123,11 @@ def deca(
     if model:
         _next_token(recorder, run, made, model)
     if html:
-        from ..simulate.deca.timeline import write_timeline
-
-        write_timeline(html, f"{target.title}: {made}, {format} at {100 * density:g} %", result)
+        tiles = Recorder("simulated", **labels)
+        _record_tiles(tiles, result, DRAWN)
+        records = list(dict.fromkeys([*recorder.records, *tiles.records]))
+        title = f"{target.title}: {made}, {format} at {100 * density:g} %"
+        write_page(html, title, records, with_explorer=False)
     title = f"{target.name}, {made}, {format}@{100 * density:g}%"
     show_figures(recorder, title, ("target", "system", "format", "density"), json)
 
@@ -229,7 +236,7 @@ def _record_band(recorder: Recorder, run: _Run, system: "System") -> None:
 
 
 def _record_tiles(recorder: Recorder, result: "Result", count: int) -> None:
-    """Step by step, as `timeline` draws them."""
+    """Step by step, as pages draw them."""
     from ..simulate.deca.timeline import steps
 
     for tile in range(min(count, result.trace.issue.shape[1])):

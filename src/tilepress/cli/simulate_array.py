@@ -10,6 +10,7 @@ import typer
 
 from .completion import accelerators, transformers, weight_formats
 from .output import Json, Recorder, figure_text, metric_text, print_table, progress, show_declared
+from .report import write_page
 
 if TYPE_CHECKING:
     from ..hardware import Accelerator
@@ -193,12 +194,7 @@ def compare(
     _record_figures(recorder, tasks[0].model.name, figures)
     if losses:
         record_points(recorder, prompt, candidates)
-    if html:
-        from ..report import write_page
-        from ..report.designs import design_charts, front_chart
-
-        charts = design_charts(tasks[0].model.name, figures)
-        write_page(html, "Designs side by side", [*charts, *([front_chart(candidates)] if candidates else [])])
+    write_page(html, "Designs side by side", recorder.records, with_explorer=False)
     if json:
         recorder.print_json()
         return

@@ -1,6 +1,7 @@
 """README.md of a compressed model's folder: what was done to which model, how large it is, and how to load it."""
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ MOST_ROWS = 20
 def model_card(config: TilepressConfig, kind: str, sizes: tuple[int, int] | None = None) -> str:
     """`kind`: the model's class. `sizes`: bytes of weights before and after."""
     source = Path(config.source).name if config.source else "A model"  # no path of this machine
+    made = f"{source}, compressed by [Tilepress](https://pypi.org/project/tilepress/) {config.versions['tilepress']}."
     parts = [
         f"---\n{_front_matter(config, kind)}---",
         f"# {source}, compressed",
-        f"{source}, compressed by [Tilepress](https://pypi.org/project/tilepress/) {config.versions['tilepress']}.",
+        " ".join([made, *_base(config.origin)]),
         "\n".join(_facts(config, sizes)),
         f"## To load it\n\n```python\n{LOADING.format(kind=kind)}```",
         f"## What was done\n\n```toml\n{to_toml(_recipe(config))}```",
@@ -39,6 +41,16 @@ def _front_matter(config: TilepressConfig, kind: str) -> str:
         stated["pipeline_tag"] = "text-generation"
     text: str = yaml.safe_dump(stated, allow_unicode=True)
     return text
+
+
+def _base(origin: Mapping[str, str]) -> list[str]:
+    """What it was made from, and under which license that came; nothing where the source does not say."""
+    base, named = origin.get("base_model"), origin.get("license_name") or origin.get("license")
+    license = f"`{named.replace('`', '')}`" if named else None
+    if base:
+        terms = f"its license is {license}" if license else "it was not found under which license"
+        return [f"The base model is [{base}](https://huggingface.co/{base}); {terms}."]
+    return [f"What it was made from has the license {license}."] if license else []
 
 
 LOADING = """\

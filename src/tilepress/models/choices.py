@@ -35,6 +35,18 @@ class Budget:
         if not (math.isfinite(given[0]) and given[0] > 0):
             raise ValueError(f"a budget is a number above 0, not {given[0]:g}")
 
+    def check(self, least: int, most: int, weights: int, rest: int = 0) -> None:
+        """ValueError if that is too little for the smallest choices, `nbytes`, or more than the largest, of `most`
+        bytes, can use: every layer would get the largest, and nothing be chosen."""
+        self.nbytes(least, weights, rest)
+        if self.bits is not None:
+            given, size, unit = self.bits, _up(8 * most / weights), "bits a weight"
+        else:
+            assert self.megabytes is not None
+            given, size, unit = self.megabytes, _up((most + rest) / 1e6), "MB"
+        if given > float(size):
+            raise ValueError(f"{given:g} {unit} are more than the largest choices take: give {size} or less")
+
     def nbytes(self, least: int, weights: int, rest: int = 0) -> int:
         """For layers of so many weights, which take `least` bytes at least; all else takes `rest`. ValueError if that
         is too much."""

@@ -86,8 +86,8 @@ def measure_choices(
     """Bytes and losses of all layers in the blocks of the model called `name`, see `model_folder` and `sensitivity`.
 
     `recipe` says how weights are compressed, with what text layers are measured, and what becomes of all other layers.
-    A `budget` in bits that is too small is refused before anything is measured. `results`: the file of losses; the same
-    call goes on from it, and another choice measures only what is new.
+    A `budget` that is too small or too large is refused before anything is measured. `results`: the file of losses; the
+    same call goes on from it, and another choice measures only what is new.
     """
     recipes, place = recipes_of(choices, recipe), find_device(device)
     folder = model_folder(name, announce, trust_remote_code=allowed.trust_remote_code)
@@ -103,8 +103,8 @@ def measure_choices(
     sensitivity = Sensitivity(model, plans, windows, storage, calibrated=calibrated, device=place)
     units = [unit for own in sensitivity.units.values() for unit in own]
     sizes = [[unit_bytes(unit, plan) for plan in plans.values()] for unit in units]
-    if budget.bits is not None:
-        budget.nbytes(sum(map(min, sizes)), sum(unit.weights for unit in units))
+    rest = rest_bytes(model, recipe, sensitivity.others(storage.itemsize))
+    budget.check(sum(map(min, sizes)), sum(map(max, sizes)), sum(unit.weights for unit in units), rest)
     known = MeasuredLosses(results, _job(folder, shards, recipe, windows, place, calibrated))
     sensitivity.run(known, progress)
     losses = [[known.of(unit, choice) for choice in plans] for unit in units]

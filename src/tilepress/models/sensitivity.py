@@ -131,6 +131,11 @@ class Sensitivity:
         missing = {unit: results.missing(unit, self._plans) for unit in self.units[stage]}
         return {unit: choices for unit, choices in missing.items() if choices}
 
+    def others(self, itemsize: Callable[[str], int]) -> dict[str, Stored]:
+        """Tensors that no unit has, of all stages, before any is fetched. `itemsize`: of a tensor in the files."""
+        every = (self._others(stage) for stage in (REST, *self.blocks))
+        return {name: Stored(one.shape, itemsize(name)) for own in every for name, one in own.items()}
+
     def _others(self, stage: str) -> dict[str, Stored]:
         """Tensors of the stage that no unit has; those that are shared, once."""
         weights = {f"{name}.weight" for units in self.units.values() for unit in units for name in unit.layers}

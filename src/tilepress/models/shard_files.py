@@ -11,7 +11,7 @@ from .._safetensors import METADATA, SINGLE, Stored, read_arrays
 SHARD_BYTES = 4_000_000_000  # of a file of weights, at most, unless one block has more
 PIECE = 16_000_000  # bytes copied at once
 ALIGNMENT = 8  # bytes; of the widest number in a file
-_WIDTHS = {
+WIDTHS = {  # type in safetensors → bytes of a number; one if it is not here
     "F64": 8,
     "I64": 8,
     "U64": 8,
@@ -50,7 +50,7 @@ def join_files(sources: Sequence[Path], target: Path) -> None:
     """All arrays of `sources`, which have no name in common, in one file: the widest numbers first, so that each array
     lies where its type wants it, else in order."""
     arrays = [(name, source, one) for source in sources for name, one in read_arrays(source).items()]
-    arrays.sort(key=lambda entry: -_WIDTHS.get(entry[2].type, 1))
+    arrays.sort(key=lambda entry: -WIDTHS.get(entry[2].type, 1))
     with replacing(target) as made, open(made, "wb") as file:
         file.write(_header([(name, one) for name, _, one in arrays]))
         for source in _runs(arrays):

@@ -16,6 +16,7 @@ from .joins import find_joins
 from .linear_form import Part, to_linear_form
 from .loading import Announce, read_config, say
 from .quantized import QuantizedShards, SourceWeight
+from .shard_files import WIDTHS
 from .shards import Shards
 from .storage import Layer, MemoryStorage
 
@@ -121,6 +122,16 @@ class StreamedModel:
             )
         return value
 
+    def itemsize(self, key: str) -> int:
+        """Bytes of a number of the tensor called `key` as `fetch` gives it; nothing is read."""
+        tensor, part = self.model.get_parameter_or_buffer(key), self._parts.get(key, Part(key))
+        if not tensor.is_meta or part.key not in self._stored:
+            size: int = tensor.element_size()
+            return size
+        if self._is_quantised(Part(part.key)):
+            return torch.float32.itemsize
+        return WIDTHS.get(self._shards.stored[self._stored[part.key]].type, 1)
+
     def release(self, keys: Iterable[str]) -> None:
         for key in keys:
             _set(self.model, key, self.model.get_parameter_or_buffer(key).to("meta"))
@@ -140,6 +151,11 @@ class StreamedStorage(MemoryStorage):
     def release(self, stage: str) -> None:
         if self._source is not None:
             self._source.release(stage_state(self._model, stage, self._blocks))
+
+    def itemsize(self, key: str) -> int:
+        """Bytes of a number of the tensor called `key`, before it is fetched."""
+        size: int = self._model.state_dict()[key].element_size() if self._source is None else self._source.itemsize(key)
+        return size
 
     def finish(self, stage: str, layers: list[Layer]) -> None:
         super().finish(stage, layers)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from .. import __version__
 from ..records import Reproduction, State, Value, machine
 from .evidence import evidence_of
 from .item import ORIGINS, Item, NotPossible, Ours, Published, Track
@@ -68,6 +69,7 @@ def _record(item: Item, ours: Ours, theirs: Published | None, command: str) -> R
         state=state(ours.value, theirs) if theirs else None,
         evidence=evidence_of(item, theirs) if theirs else None,
         note=ours.note,
+        version=__version__,
     )
 
 

@@ -7,13 +7,8 @@ need_lab(__name__)
 
 from .assembly import sections
 from .blocks import Section
-from .charts import Series, line_chart, write_page
 from .export import markdown_report, write_csv
 from .page import render_page
 from .reading import read_records
-from .reproductions import item_charts
 
-__all__ = [
-    "RecordsError", "Section", "Series", "item_charts", "line_chart", "markdown_report", "read_records", "render_page",
-    "sections", "write_csv", "write_page",
-]  # fmt: skip
+__all__ = ["RecordsError", "Section", "markdown_report", "read_records", "render_page", "sections", "write_csv"]

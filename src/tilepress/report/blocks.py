@@ -4,16 +4,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .._builds import mark
 from ..records import Record, Reproduction, Value
 
 
 @dataclass(frozen=True)
 class Sources:
-    """Where figures come from, each once: how they were had, where, and the commands that give them again."""
+    """Where figures come from, each once: how they were had, where, and the commands that give them again. `builds`:
+    the older builds that gave those which were measured."""
 
     origins: Sequence[str] = ()
     machines: Sequence[str] = ()
     commands: Sequence[str] = ()
+    builds: Sequence[str] = ()
 
     @classmethod
     def of(cls, records: Iterable[Record]) -> "Sources":
@@ -22,7 +25,13 @@ class Sources:
             tuple(dict.fromkeys(one.origin for one in given)),
             tuple(dict.fromkeys(one.machine for one in given)),
             tuple(dict.fromkeys(one.command for one in given)),
+            tuple(dict.fromkeys(filter(None, map(build, given)))),
         )
+
+
+def build(record: Record) -> str:
+    """The older build that a measured figure is of; "" of others."""
+    return mark(record.version) if record.origin == "measured" else ""
 
 
 @dataclass(frozen=True)
@@ -52,7 +61,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Plot:
-    """Traces and layout as charts.js takes them, in plotly's words; the page's theme gives the colours."""
+    """Traces and layout as charts.js takes them; the page's theme gives the colours."""
 
     title: str
     traces: Sequence[Mapping[str, Any]]

@@ -68,7 +68,7 @@ COMPRESSED = Family(
 )  # fmt: skip
 DEMO = Family(
     "The demonstration",
-    ("size", "perplexity", "kl_divergence", "same_top1", "prefill", "decode", "predicted_decode"),
+    ("run_by", "size", "perplexity", "kl_divergence", "same_top1", "prefill", "decode", "predicted_decode"),
     {"model": ("model",)},
     headings={"kl_divergence": "KL divergence", "same_top1": "same top-1 token",
               "predicted_decode": "decode, predicted"},
@@ -146,11 +146,11 @@ ROOFS = Family(
 ENGINES = Family(
     "DECA and software, simulated",
     (
-        "time", "rate", "cycles_per_tile", "busy", "stall", "lines", "area", "power", "next_token_time",
-        "next_token_gemm_time",
+        "time", "rate", "rate_least", "rate_most", "cycles_per_tile", "closed_form_cycles_per_tile", "busy", "stall",
+        "lines", "squashed", "area", "power", "next_token_time", "next_token_gemm_time",
     ),
     {"target": ("target",), "system": ("system",), "kernel": KERNEL},
-    columns=("part", "cause", "requester", "model"),
+    columns=("part", "cause", "requester", "stage", "model"),
     headings={"target": "machine", "kernel": "weights @ density"},
     texts={"kernel": _kernel},
 )  # fmt: skip
@@ -189,8 +189,8 @@ UNITS = Family(
 SEARCH = Family(
     "Search for mantissas",
     (
-        "activations", "within_tolerance", "iterations", "reference_perplexity", "perplexity", "loss", "bops_saving",
-        "time",
+        "activations", "tolerance", "within_tolerance", "iterations", "reference_perplexity", "perplexity", "loss",
+        "bops_saving", "time",
     ),
     {"model": ("model",)},
     columns=("method",),
@@ -208,7 +208,7 @@ SCHEMES = Family(
 )
 STEPS = Family(
     "Steps of a search",
-    ("mantissas", "loss", "accepted"),
+    ("mantissas", "loss", "bops_saving", "accepted"),
     {"model": ("model",), "step": ("step",)},
     by_command=True,
 )

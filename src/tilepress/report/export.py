@@ -56,7 +56,8 @@ def _markdown(table: Table) -> str:
     lines += [[_shown(cell, row, index == deviation) for index, cell in enumerate(row)] for row in table.rows]
     rows = "\n".join("| " + " | ".join(line) + " |" for line in lines)
     sources = table.sources
-    where = f"{', '.join(sources.origins)}; {'; '.join(map(_plain, sources.machines))}"
+    how = ", ".join([*sources.origins, *map(_plain, sources.builds)])
+    where = f"{how}; {'; '.join(map(_plain, sources.machines))}"
     commands = "\n".join(f"    {' '.join(command.split())}" for command in sources.commands)
     return f"### {_plain(table.title)}\n\n{rows}\n\n{where}\n\n{commands}"
 

@@ -8,7 +8,8 @@ from .blocks import Section
 from .explorer import explorer_data
 from .templating import as_it_is, render
 
-SCRIPTS = ("roofsurface.js", "scales.js", "charts.js", "turning.js", "page.js", "surfaces.js", "explorer.js")
+SCRIPTS = ("roofsurface.js", "scales.js", "charts.js", "turning.js", "page.js", "surfaces.js")
+EXPLORER = "explorer.js"
 
 
 def asset(name: str) -> str:
@@ -16,16 +17,23 @@ def asset(name: str) -> str:
 
 
 def render_page(
-    title: str, subtitle: str, sections: Sequence[Section], command: str, records: Sequence[Record] = ()
+    title: str,
+    subtitle: str,
+    sections: Sequence[Section],
+    command: str,
+    records: Sequence[Record] = (),
+    *,
+    with_explorer: bool = True,
 ) -> str:
     """`records`: for the explorer, which has the machines that they are of."""
+    scripts = [*SCRIPTS, *([EXPLORER] if with_explorer else [])]
     return render(
         "page.html",
         title=title,
         subtitle=subtitle,
         sections=sections,
         command=command,
-        explorer=explorer_data(records),
+        explorer=explorer_data(records) if with_explorer else None,
         style=as_it_is(asset("page.css")),
-        scripts=as_it_is("\n".join(map(asset, SCRIPTS))),
+        scripts=as_it_is("\n".join(map(asset, scripts))),
     )

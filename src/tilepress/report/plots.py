@@ -68,14 +68,15 @@ def lines(
     axis: str = "",
     of: str = "",
     note: str = "",
+    is_log: bool = False,
 ) -> Plot:
     """A line a series over the labels of its points; a dashed one has the colour of the series of its name. `of`: what
-    the figures are, where they have no unit."""
+    the figures are, where they have no unit. `is_log`: whether their axis is logarithmic in any case."""
     names = list(series)
     traces = [_line(name, index, points) for index, (name, points) in enumerate(series.items())]
     traces += [_line(name, names.index(name), points, dashed=True) for name, points in (dashed or {}).items()]
     seen, note = _seen(unit, series, note)
-    if not unit and _is_steep(series):
+    if is_log or (not unit and _is_steep(series)):
         seen = {"type": "log"}
     layout: dict[str, Any] = {
         "xaxis": {"title": {"text": axis}, "type": "category"},

@@ -18,18 +18,21 @@ def surface_section(records: Sequence[Record]) -> Section | None:
     if kernels is None:
         return None
     surfaces = []
-    for key in dict.fromkeys(_key(one) for one in figures):
-        surface = _surface(key, [one for one in figures if _key(one) == key])
+    keys = dict.fromkeys(_key(one) for one in figures)
+    for target, command in keys:
+        here = [one for one in figures if _key(one) == (target, command)]
+        title = target if len(keys) == 1 else f"{target}, by {command}"
+        surface = _surface(title, here)
         surfaces += [surface] if surface else []
     about = "The slowest of memory, vector and matrix units binds a kernel. TFLOPS count a multiply-add as one."
     return Section("surface", "Roof-Surface", about, [*surfaces, kernels])
 
 
 def _key(figure: Figure) -> tuple[str, str]:
-    return figure.words["command"], figure.words["target"]
+    return figure.words["target"], figure.words["command"]
 
 
-def _surface(key: tuple[str, str], figures: Sequence[Figure]) -> Surface | None:
+def _surface(title: str, figures: Sequence[Figure]) -> Surface | None:
     """None where no kernel asks all three domains."""
     kernels: dict[str, Values] = {}
     for one in figures:
@@ -50,7 +53,7 @@ def _surface(key: tuple[str, str], figures: Sequence[Figure]) -> Surface | None:
         }
         for name, values in whole.items()
     ]
-    return Surface(f"{key[1]}, by {key[0]}", rates, flops, points, Sources.of(one.record for one in figures))
+    return Surface(title, rates, flops, points, Sources.of(one.record for one in figures))
 
 
 def _is_whole(values: Values) -> bool:

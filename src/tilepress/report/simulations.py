@@ -1,14 +1,14 @@
 """What simulators recorded: tiles on their way, what was busy, what stalled, where energy and area go."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..records import Record, Value
 from ..simulate.deca.timeline import STEPS
-from .blocks import Block, Plot, Section, Sources, number
+from .blocks import Block, Plot, Section, Sources, number, text
 from .catalogue import ARRAYS, ENGINES, SIDE_BY_SIDE, TILES, UNITS
 from .families import Figure, read, table
-from .plots import Point, bars
+from .plots import Point, bars, colour, lines
 
 
 def simulator_section(records: Sequence[Record]) -> Section | None:
@@ -23,7 +23,11 @@ def simulator_section(records: Sequence[Record]) -> Section | None:
 def array_blocks(records: Sequence[Record]) -> list[Block]:
     """Of accelerators: breakdowns where there are parts, and the table."""
     alone, beside = read(ARRAYS, records), read(SIDE_BY_SIDE, records)
-    plots = [*(_breakdown(metric, [*alone, *beside]) for metric in ("energy", "area")), _front(beside)]
+    plots = [
+        *(_breakdown(metric, [*alone, *beside]) for metric in ("energy", "area")),
+        *_by_length(beside),
+        _front(beside),
+    ]
     blocks = [*plots, table(ARRAYS, alone), table(SIDE_BY_SIDE, beside)]
     return [block for block in blocks if block is not None]
 
@@ -91,28 +95,62 @@ def _breakdown(metric: str, figures: Sequence[Figure]) -> Plot | None:
     return bars(title, shown[0].record.unit, series, Sources.of(one.record for one in shown), stacked=True)
 
 
+def _by_length(figures: Sequence[Figure]) -> list[Plot]:
+    """Time and energy of designs over the length, where there are several lengths of one model in one stage."""
+    parted = {"part", "product", "activations"}
+    shown = [one for one in figures if one.metric in ("time", "energy") and parted.isdisjoint(one.record.labels)]
+    plots = []
+    for metric, model, stage in dict.fromkeys((one.metric, one.label("model"), one.label("stage")) for one in shown):
+        here = [one for one in shown if (one.metric, one.label("model"), one.label("stage")) == (metric, model, stage)]
+        if len({one.label("tokens") for one in here}) > 1:
+            plots.append(_over_tokens(f"{model}, {stage}: {metric}", here))
+    return plots
+
+
+def _over_tokens(title: str, figures: Sequence[Figure]) -> Plot:
+    series: dict[str, list[Point]] = {}
+    for one in figures:
+        design = ", ".join(filter(None, (one.label("design"), one.label("mapping"))))
+        series.setdefault(design, []).append((one.label("tokens"), number(one.record.value)))
+    sources = Sources.of(one.record for one in figures)
+    return lines(title, figures[0].record.unit, series, sources, axis="tokens", is_log=True)
+
+
 def _front(figures: Sequence[Figure]) -> Plot | None:
-    """Loss over energy of formats on machines; the Pareto front is filled."""
+    """Loss over energy of formats on machines, a colour a machine; the Pareto front is filled."""
     runs: dict[tuple[str, str], dict[str, Value]] = {}
-    whole = [one for one in figures if not one.label("part")]
+    whole = [one for one in figures if not one.label("part") and not one.is_error]
     for one in whole:
         runs.setdefault(_run(one), {})[one.metric] = one.record.value
     points = {run: values for run, values in runs.items() if {"loss", "energy", "on_front"} <= values.keys()}
     if not points:
         return None
     units = {one.metric: one.record.unit for one in whole}
-    trace = {
-        "type": "scatter",
-        "mode": "markers",
-        "x": [values["energy"] for values in points.values()],
-        "y": [values["loss"] for values in points.values()],
-        "text": [f"{design}, {task}" for design, task in points],
-        "hovertemplate": "%{text}: %{x:.4g}, %{y:.3f} %<extra></extra>",
-        "marker": {"size": 9, "color": "@0", "symbol": [_symbol(values["on_front"]) for values in points.values()]},
-    }
+    designs = dict.fromkeys(design for design, _ in points)
+    traces = [
+        _points(design, index, {task: values for (of, task), values in points.items() if of == design})
+        for index, design in enumerate(designs)
+    ]
     axes = {"xaxis": {"title": {"text": f"energy, {units['energy']}"}}, "yaxis": {"title": {"text": "loss, %"}}}
     used = Sources.of(one.record for one in figures if _run(one) in points)
-    return Plot("Loss and energy", [trace], used, axes, "Filled: what no other point beats.")
+    return Plot("Loss and energy", traces, used, axes, "Filled: what no other point beats.")
+
+
+def _points(design: str, index: int, points: Mapping[str, Mapping[str, Value]]) -> dict[str, Any]:
+    shown = colour(index)
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": design,
+        "x": [values["energy"] for values in points.values()],
+        "y": [values["loss"] for values in points.values()],
+        "tips": [f"{design}, {task}: {_figures(values)}" for task, values in points.items()],
+        "marker": {"size": 9, "color": shown, "symbol": [_symbol(values["on_front"]) for values in points.values()]},
+    }
+
+
+def _figures(values: Mapping[str, Value]) -> str:
+    return f"energy {text(values['energy'])}, loss {text(values['loss'])} %"
 
 
 def _symbol(on_front: Value) -> str:

@@ -1,11 +1,14 @@
 """The first screen: what was compressed, what it cost, what it gained, where it ran, what bounds it."""
 
+import re
 from collections.abc import Sequence
 
 from ..records import Labels, Record, Reproduction, Value, tally
-from .blocks import Card, Cards, Section, Sources, number, text, unit_text
+from .blocks import Card, Cards, Section, Sources, build, number, text, unit_text
 from .catalogue import COMPRESSED, DEMO, LARGE, LINEAR, MODELS, QUALITY
 from .families import Figure, read
+
+AGAINST = re.compile(r"--against[ =](\S+)")  # the model that a compressed one was judged beside
 
 
 def summary_section(records: Sequence[Record]) -> Section | None:
@@ -26,7 +29,7 @@ def summary_section(records: Sequence[Record]) -> Section | None:
 def _demonstrated(records: Sequence[Record]) -> list[Card]:
     """Of a demonstration: the variant that it puts first: what it lost, how small and how fast it became."""
     of_it: dict[str, dict[str, Value]] = {}
-    for one in read(DEMO, records):
+    for one in [one for one in read(DEMO, records) if not one.is_error]:
         of_it.setdefault(one.words["model"], {})[one.metric] = one.record.value
     ours = [name for name, values in of_it.items() if "kl_divergence" in values]
     judged = {name: values for name, values in of_it.items() if {"decode", "perplexity", "size"} <= {*values}}
@@ -58,7 +61,9 @@ def _quality(records: Sequence[Record]) -> list[Card]:
     best = min(near, key=lambda one: number(one.record.value) or 0.0)
     of_it = {one.metric: one.record.value for one in figures if one.words == best.words}
     model = best.words["model"]
-    detail = f"{model} on {best.words['on']}, the nearest of {len(near)} judged"
+    against = AGAINST.search(best.record.command)
+    beside = f" beside {against[1]}" if against else ""
+    detail = f"{model}{beside} on {best.words['on']}, the nearest of {len(near)} judged"
     if "perplexity" in of_it and "reference_perplexity" in of_it:
         detail += f"; perplexity {text(of_it['perplexity'])}, {text(of_it['reference_perplexity'])} before"
     return [Card("Quality held", f"{text(best.record.value)} nat KL", detail), *_size(model, records)]
@@ -144,6 +149,8 @@ def _origins(records: Sequence[Record]) -> Card:
     count = {origin: sum(one.origin == origin for one in records) for origin in Sources.of(records).origins}
     machines = len(Sources.of(records).machines)
     detail = ", ".join(f"{number} {_origin(origin)}" for origin, number in count.items())
+    older = sum(bool(build(one)) for one in records)
+    detail += f"; {older} of older builds" if older else ""
     return Card("Records", str(len(records)), f"{detail}; {machines} {'machine' if machines == 1 else 'machines'}")
 
 

@@ -5,6 +5,7 @@ be. So the lengths are added up here before it gets to see the file.
 """
 
 import mmap
+import os
 import struct
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ ALIGNMENT = 32  # of tensors, where a file does not say it
 _SCALARS = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}  # type → bytes
 _STRING, _ARRAY, _UINT32 = 8, 9, 4
 _MOST_DIMENSIONS = 4
+_CUT = "it ends before its metadata does"
 
 
 class Stated(NamedTuple):
@@ -65,10 +67,20 @@ def read_texts(path: Path, keys: Iterable[str]) -> dict[str, str]:
 @contextmanager
 def _metadata(path: Path) -> Iterator["_Metadata"]:
     try:
-        with open_ordinary(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            yield _Metadata(data)
-    except (UnreadableError, ValueError, struct.error) as error:
-        raise ModelUnavailableError(f"transformers cannot read {path}; is the file whole? ({error})") from error
+        with open_ordinary(path) as file:
+            if not os.fstat(file.fileno()).st_size:
+                raise ValueError(_CUT)
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                yield _Metadata(data)
+    except struct.error as error:
+        raise not_whole(path, _CUT) from error
+    except (UnreadableError, ValueError) as error:
+        raise not_whole(path, error) from error
+
+
+def not_whole(path: Path, reason: object) -> ModelUnavailableError:
+    """The error of a file that is cut short or damaged."""
+    return ModelUnavailableError(f"{path} is no whole GGUF file: {reason}; fetch it again")
 
 
 class _Metadata:
@@ -167,4 +179,4 @@ class _Metadata:
     def _skip(self, count: int) -> None:
         self.at += count
         if self.at > len(self.data):
-            raise ValueError("it ends before its metadata does")
+            raise ValueError(_CUT)

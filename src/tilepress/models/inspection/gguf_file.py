@@ -3,8 +3,7 @@
 from math import prod
 from pathlib import Path
 
-from ..embedded import ModelUnavailableError
-from ..gguf.limits import Stated, read_header, read_texts
+from ..gguf.limits import Stated, not_whole, read_header, read_texts
 from .dense import DenseModel, Tensor
 
 MAGIC = b"GGUF"
@@ -32,7 +31,7 @@ def read_gguf(path: Path) -> DenseModel:
     tensors = [_tensor(name, stated) for name, stated in header.tensors.items()]
     ends = (stated.offset + one.nbytes for stated, one in zip(header.tensors.values(), tensors, strict=True))
     if header.start + max(ends, default=-header.start) > path.stat().st_size:
-        raise ModelUnavailableError(f"{path} is no whole GGUF file: it ends before its last tensor does")
+        raise not_whole(path, "it ends before its last tensor does")
     facts = {key.removeprefix("general."): text[:LONGEST] for key, text in texts.items()}
     return DenseModel(tensors, facts)
 

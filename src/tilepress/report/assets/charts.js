@@ -1,4 +1,4 @@
-// Bars, lines, points and maps as SVG, from traces and layouts in plotly's words, of which this knows what reports use.
+// Bars, lines, points and maps as SVG, from a plot's traces and layout.
 const Charts = (() => {
   const SVG = "http://www.w3.org/2000/svg";
   const HEIGHT = 320, TOP = 10, RIGHT = 16, GAP = 6, FILLED = 0.8;
@@ -172,7 +172,8 @@ const Charts = (() => {
       const length = Scales.width(words, size), up = each(trace.textposition, index).startsWith("top");
       const leftward = each(trace.textposition, index).endsWith("left") && point[0] - length > 4;
       const x = leftward ? point[0] - length - 5 : point[0] + 5, y = point[1] + (up ? -5 : size + 3);
-      const free = x + length < right && y < bottom && !taken.some((one) => x < one[0] + one[2] && one[0] < x + length && Math.abs(y - one[1]) < size);
+      const middle = y - 0.35 * size, covers = (one) => one && x - 4 < one[0] && one[0] < x + length + 4 && Math.abs(one[1] - middle) < size;
+      const free = x + length < right && y < bottom && !points.some((one) => one !== point && covers(one)) && !taken.some((one) => x < one[0] + one[2] && one[0] < x + length && Math.abs(y - one[1]) < size);
       if (!free) return;
       taken.push([x, y, length]);
       area.append(make("text", { x, y, style: `font-size:${size}px` }, words));

@@ -301,5 +301,3 @@ const Explorer = (() => {
 
   return { look, start };
 })();
-
-Page.start();

@@ -7,7 +7,7 @@ const Page = (() => {
   };
   const DOMAINS = { memory: "#009E73", vector: "#E69F00", matrix: "#0072B2", "front end": "#CC79A7" };
   const PAPER = { single: 700, paired: 340 };  // pixels across
-  const drawn = new Map();
+  const drawn = new Map(), explorer = document.getElementById("explorer");  // null on pages without one
   let onPaper = false;
 
   const root = document.documentElement;
@@ -82,7 +82,7 @@ const Page = (() => {
   function plots() { return [...document.querySelectorAll("[data-plot]")]; }
   function drawAll() {
     plots().forEach(drawGiven);
-    Explorer.look();
+    if (explorer) Explorer.look();
   }
 
   // What the pointer is at, in words beside it: of whatever has data-tip.
@@ -107,7 +107,7 @@ const Page = (() => {
       }
     }, { rootMargin: "400px" });
     plots().forEach((element) => seen.observe(element));
-    seen.observe(document.getElementById("explorer"));
+    if (explorer) seen.observe(explorer);
   }
 
   // Paper is white and narrow, and shows everything, the commands too.
@@ -192,7 +192,7 @@ const Page = (() => {
       form.addEventListener("submit", (event) => event.preventDefault());
       filter(form);
     }
-    Explorer.start();
+    if (explorer) Explorer.start();
     watch();
     tips();
     addEventListener("beforeprint", print);

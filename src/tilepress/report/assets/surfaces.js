@@ -71,8 +71,9 @@ const Surfaces = (() => {
       fill: "toself", fillcolor: colour(domain), opacity: 0.35, line: { color: Page.css("--muted"), width: 1 },
     }));
     traces.push({
-      type: "scatter", mode: "markers", name: "kernels", x: data.points.map((one) => one.x),
-      y: data.points.map((one) => one.y), tips: tips(data), showlegend: false,
+      type: "scatter", mode: "markers+text", name: "kernels", x: data.points.map((one) => one.x),
+      y: data.points.map((one) => one.y), text: data.points.map((one) => one.name), textposition: "top right", tips: tips(data),
+      showlegend: false,
       marker: { size: 9, color: data.points.map((one) => colour(one.bound)), line: { width: 1.5, color: Page.css("--ink") } },
     });
     return [traces, { xaxis: { ...log(X), range: span(xs) }, yaxis: { ...log(Y), range: span(ys) }, height: HEIGHT }];
