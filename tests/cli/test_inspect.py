@@ -11,6 +11,7 @@ from tests.models.gguf_files import write_gguf
 
 from tilepress.models import compress_folder
 from tilepress.models.kept_records import read_records
+from tilepress.models.named import NAMED
 
 RECIPE = {"weights": {"format": "int4:g32", "density": 0.5}, "kv_cache": {"format": "bfp8"}}
 
@@ -125,3 +126,9 @@ def test_only_a_compressed_folder_has_such_a_card(pristine, call):
         assert_refused(
             call(*command, "--write-card"), "--write-card writes to a folder that `tilepress compress` wrote"
         )
+
+
+def test_a_model_that_has_a_name_here_is_its_file_in_the_cache(call, tmp_path):
+    (tmp_path / NAMED["smollm2-135m"].file).write_bytes(b"another")
+    refused = call("inspect", "smollm2-135m", TILEPRESS_CACHE=str(tmp_path))
+    assert_refused(refused, f"{tmp_path / NAMED['smollm2-135m'].file} is not the file that")

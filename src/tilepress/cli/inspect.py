@@ -9,7 +9,9 @@ from .output import Json, Recorder, print_table
 
 
 def inspect(
-    path: Annotated[Path, typer.Argument(help="A compressed or dense model's folder, a GGUF file, or a packed file.")],
+    path: Annotated[
+        Path, typer.Argument(help="A model's folder or name, compressed or dense; a GGUF file; or a packed file.")
+    ],
     json: Json = False,
 ) -> None:
     """Show what a model's folder, a GGUF file or a packed file holds: layers, formats, bytes, origin.
@@ -21,10 +23,9 @@ def inspect(
 
     Example: tilepress inspect layer.safetensors
     """
+    path = path if path.exists() else _named(path)
     if path.is_dir():
         _inspect_folder(path, json)
-    elif not path.exists():
-        raise ValueError(f"there is no file or folder {path}: give one that is here, or `tilepress pull` it first")
     elif path.suffix.lower() == ".gguf":
         from ..models.inspection.gguf_file import read_gguf
         from .inspect_model import show_dense
@@ -32,6 +33,16 @@ def inspect(
         show_dense(path, read_gguf(path), json)
     else:
         _inspect_packed(path, json)
+
+
+def _named(name: Path) -> Path:
+    """The GGUF file of `smollm2-135m` and other models that have a name here."""
+    from ..models.embedded import named_model_path
+    from ..models.named import NAMED
+
+    if str(name) in NAMED:
+        return named_model_path(str(name))
+    raise ValueError(f"there is no file or folder {name}: give one that is here, or `tilepress pull` it first")
 
 
 def _inspect_folder(folder: Path, json: bool) -> None:
