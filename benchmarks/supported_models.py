@@ -14,7 +14,7 @@ from torch import nn
 import tilepress
 from tilepress.models import compress_model
 from tilepress.models.registration import packed_layers, unpack_layers
-from tilepress.nn import decode_natively
+from tilepress.nn import PackedEmbedding, decode_natively
 
 PAGE = Path(__file__).parents[1] / "docs/models.md"
 HEAD = """# Models that are supported
@@ -24,6 +24,7 @@ One small random model of each family, compressed to `int8:g32`.
 | column | what it says |
 |---|---|
 | packed | share of parameters, embeddings and output layer apart; the rest is routers, norms, biases, convolutions |
+| embedding | the table of tokens is packed too; not where several modules share it |
 | calibrated | GPTQ runs block by block on tokens that the model reads |
 | equal | logits differ by less than 10⁻³ from those of the model with its packed weights unpacked |
 | KV cache | `tilepress.kv_cache(model, "bfp8")`: yes, or why not |
@@ -53,8 +54,8 @@ eval --no-bos` leaves it out, `--bos` adds it for other models.
 
 ## Families
 
-| family | packed | calibrated | equal | KV cache | native decoding |
-|---|---|---|---|---|---|
+| family | packed | embedding | calibrated | equal | KV cache | native decoding |
+|---|---|---|---|---|---|---|
 """
 VOCABULARY = 96
 BASE = {
@@ -81,6 +82,11 @@ BERT = {key: BASE[key] for key in ("vocab_size", "hidden_size", "num_hidden_laye
                                    "intermediate_size", "max_position_embeddings")}  # fmt: skip
 T5 = {"vocab_size": VOCABULARY, "d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": 4,
       "decoder_start_token_id": 0}  # fmt: skip
+XGLM = {"vocab_size": VOCABULARY, "d_model": 64, "ffn_dim": 128, "num_layers": 2, "attention_heads": 2}
+BART = {"vocab_size": VOCABULARY, "d_model": 64, "scale_embedding": True, "max_position_embeddings": 64,
+        **{f"{part}_layers": 2 for part in ("encoder", "decoder")},
+        **{f"{part}_attention_heads": 2 for part in ("encoder", "decoder")},
+        **{f"{part}_ffn_dim": 128 for part in ("encoder", "decoder")}}  # fmt: skip
 HEAD_DIM = {"head_dim": 32}
 
 # Family → (model, config, values of the config).
@@ -104,6 +110,7 @@ FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
             ("GPT-NeoX", "GPTNeoX", {}),
             ("Falcon", "Falcon", {}),
             ("Gemma", "Gemma", HEAD_DIM),
+            ("Gemma 2", "Gemma2", HEAD_DIM),
             ("Qwen3-MoE", "Qwen3Moe", {**ROUTED, **HEAD_DIM, "num_experts": 4}),
             ("Qwen2-MoE", "Qwen2Moe", {**ROUTED, "num_experts": 4, "shared_expert_intermediate_size": 64}),
             ("Mixtral", "Mixtral", FEW),
@@ -118,6 +125,7 @@ FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
             ("Jamba", "Jamba", JAMBA),
         ]
     },
+    "Gemma 3": ("Gemma3ForCausalLM", "Gemma3TextConfig", {**BASE, **HEAD_DIM}),
     "Gemma 3n": ("Gemma3nForCausalLM", "Gemma3nTextConfig", {**BASE, **G3N}),
     "Llama 4": (
         "Llama4ForCausalLM",
@@ -133,8 +141,12 @@ FAMILIES: dict[str, tuple[str, str, dict[str, Any]]] = {
     ),
     "OPT": ("OPTForCausalLM", "OPTConfig", {**BASE, "ffn_dim": 128, "word_embed_proj_dim": 64}),
     "Mamba": ("MambaForCausalLM", "MambaConfig", SSM),
+    "XGLM": ("XGLMForCausalLM", "XGLMConfig", XGLM),
+    "BioGPT": ("BioGptForCausalLM", "BioGptConfig", BASE),
     "BERT": ("BertForMaskedLM", "BertConfig", BERT),
     "RoBERTa": ("RobertaForMaskedLM", "RobertaConfig", {**BERT, "max_position_embeddings": 80}),
+    "BART": ("BartForConditionalGeneration", "BartConfig", BART),
+    "NLLB, M2M-100": ("M2M100ForConditionalGeneration", "M2M100Config", BART),
     "T5": ("T5ForConditionalGeneration", "T5Config", T5),
 }
 
@@ -148,7 +160,8 @@ def row(family: str) -> str:
     matrices = (layer.matrix for _, layer in packed_layers(plain) if layer is not output)
     packed = sum(matrix.rows * matrix.cols for matrix in matrices if matrix is not None)
     native = "yes" if decode_natively(plain) else "no"
-    cells = [f"{100 * packed / before:.1f} %", _calibrated(calibrated), _equal(plain), _cache(plain), native]
+    table = "yes" if isinstance(plain.get_input_embeddings(), PackedEmbedding) else "no"
+    cells = [f"{100 * packed / before:.1f} %", table, _calibrated(calibrated), _equal(plain), _cache(plain), native]
     return f"| {family} | {' | '.join(cells)} |\n"
 
 

@@ -4,6 +4,8 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import nn
 from transformers import (
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
     GPTNeoXConfig,
     GPTNeoXForCausalLM,
     LlamaConfig,
@@ -52,11 +54,17 @@ def opt():
     return OPTForCausalLM(OPTConfig(**{**SIZES, "init_std": 0.2}, ffn_dim=128, word_embed_proj_dim=32, dropout=0.0))
 
 
+def gemma3(**changes):
+    # An embedding that multiplies its rows, by a number that bfloat16 must round; normalised queries and keys.
+    sizes = {"hidden_size": 96, "head_dim": 16, "sliding_window": 8}
+    return Gemma3ForCausalLM(Gemma3TextConfig(**{**GATED, **sizes, **changes}))
+
+
 def gpt_neox():
     return GPTNeoXForCausalLM(GPTNeoXConfig(**SIZES, intermediate_size=128))
 
 
-FAMILIES = {"llama": llama, "mistral": mistral, "qwen2": qwen2, "opt": opt, "gpt_neox": gpt_neox}
+FAMILIES = {"llama": llama, "mistral": mistral, "qwen2": qwen2, "opt": opt, "gemma3": gemma3, "gpt_neox": gpt_neox}
 
 
 def make(family, **changes):

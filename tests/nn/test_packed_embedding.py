@@ -57,6 +57,14 @@ def test_the_output_layer_has_the_matrix_once_and_no_state():
     assert torch.equal(model(IDS), expected)
 
 
+def test_the_output_layers_weight_says_the_type_of_its_inputs():
+    """Mamba casts hidden states to it."""
+    model = Tied()
+    assert model.head.weight.dtype == torch.float32
+    model.to(torch.bfloat16)
+    assert model.head.weight.dtype == torch.bfloat16 == copy.deepcopy(model).head.weight.dtype
+
+
 def test_state_of_one_model_makes_another():
     first, second = Tied(), Tied(scale=3.0)
     assert not torch.equal(first(IDS), second(IDS))

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from torch import Tensor, nn
 
 from ..nn import PackedLinear
+from ..nn.row_scale import is_lookup
 from .names import READ_BY_CODE
 from .names import pattern as pattern
 
@@ -72,10 +73,16 @@ def _with_its_weight(model: nn.Module, table: nn.Module) -> list[tuple[str, nn.M
     ]
 
 
+def packable_embedding(model: nn.Module) -> tuple[str, nn.Module] | None:
+    """The same, None where it does more than look rows up and multiply them by a constant."""
+    table = input_embedding(model)
+    return table if table is not None and is_lookup(table[1]) else None
+
+
 def is_tied(model: nn.Module) -> bool:
     """Whether the output layer computes with the own weight of an embedding that can be packed."""
-    table, output = input_embedding(model), output_layer(model)
-    if table is None or output is None or type(table[1]) is not nn.Embedding:
+    table, output = packable_embedding(model), output_layer(model)
+    if table is None or output is None:
         return False
     return getattr(model.get_submodule(output), "weight", None) is table[1].weight
 

@@ -22,7 +22,7 @@ from ..formats.kv import parse_kv
 from ..nn import PackedLinear
 from ..nn.emulation import round_inputs, roundings
 from .beginning import beginning
-from .blocks import REST, find_blocks, input_embedding, is_tied, linear_layers, output_layer
+from .blocks import REST, find_blocks, is_tied, linear_layers, output_layer, packable_embedding
 from .calibration import in_float32, run_around, token_windows
 from .checksums import SUMS
 from .device import CPU, find_device, moved
@@ -174,8 +174,7 @@ class Compression:
             if recipe.folds_scales:
                 check_smoothing(model)
         self.tied = output_layer(model) if recipe.ties(is_tied(model)) else None
-        table = None if recipe.plan_of_embedding is None else input_embedding(model)
-        self.packs_embedding = table is not None and type(table[1]) is nn.Embedding
+        self.packs_embedding = recipe.plan_of_embedding is not None and packable_embedding(model) is not None
         self.unties = self.packs_embedding or recipe.weights.lm_head != KEEP
         self.model, self.recipe, self.storage, self.device = model, recipe, storage, device
         self.windows = windows if recipe.needs_calibration else None
@@ -315,7 +314,7 @@ class Compression:
         return [*self._pack(layers, types, statistics, {}), *self._pack_embedding()]
 
     def _pack_embedding(self) -> list[Layer]:
-        table, plan = input_embedding(self.model), self.recipe.plan_of_embedding
+        table, plan = packable_embedding(self.model), self.recipe.plan_of_embedding
         if table is None or plan is None or not self.packs_embedding:
             return []
         name, weight = table[0], table[1].get_parameter("weight").detach()

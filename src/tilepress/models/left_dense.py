@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from ..nn.packed import PackedModule
+from ..nn.row_scale import is_lookup
 from .blocks import input_embedding, is_read_by_code, is_tied, linear_layers, output_layer
 from .linear_form import why_not_split
 from .recipe import COMPRESS, KEEP, Recipe
@@ -56,12 +57,12 @@ def _why_not_packed(name: str, module: nn.Module) -> str:
 
 
 def _odd_embedding(model: nn.Module, recipe: Recipe) -> list[Dense]:
-    """The embedding, where the recipe has a format for it and it is no plain one."""
+    """The embedding, where the recipe has a format for it and it does more than look rows up."""
     table = input_embedding(model)
-    if table is None or recipe.plan_of_embedding is None or type(table[1]) is nn.Embedding:
+    if table is None or recipe.plan_of_embedding is None or is_lookup(table[1]):
         return []
     kind = type(table[1]).__name__
-    return [Dense(table[0], kind, _weights(table[1]), f"{kind} is not a plain nn.Embedding")]
+    return [Dense(table[0], kind, _weights(table[1]), f"{kind} is no plain lookup of rows")]
 
 
 def _weights(module: nn.Module) -> int:

@@ -19,7 +19,7 @@ from collections.abc import Collection
 
 from torch import nn
 
-from .blocks import REST, find_blocks, input_embedding, is_tied, linear_layers, output_layer
+from .blocks import REST, find_blocks, is_tied, linear_layers, output_layer, packable_embedding
 from .recipe import KEEP, Recipe
 from .routing import routed_layers
 from .training import BATCH
@@ -37,10 +37,10 @@ def working_set(model: nn.Module, recipe: Recipe) -> int:
 
 def _table(model: nn.Module, recipe: Recipe) -> int:
     """Of the embedding, where that is packed."""
-    found = input_embedding(model)
-    if recipe.plan_of_embedding is None or found is None or type(found[1]) is not nn.Embedding:
+    found = packable_embedding(model)
+    if recipe.plan_of_embedding is None or found is None:
         return 0
-    return FLOAT32 * found[1].weight.numel()
+    return FLOAT32 * found[1].get_parameter("weight").numel()
 
 
 def _stages(model: nn.Module, recipe: Recipe) -> list[dict[str, nn.Linear]]:

@@ -7,7 +7,7 @@ from torch import nn
 
 from ..compression import WeightPlan
 from ..tiles.size import packed_bytes
-from .blocks import find_blocks, input_embedding, is_tied, linear_layers, output_layer
+from .blocks import find_blocks, is_tied, linear_layers, output_layer, packable_embedding
 from .recipe import KEEP, Recipe
 from .sensitivity import Stored, Unit
 
@@ -29,13 +29,13 @@ def _packed_outside(model: nn.Module, recipe: Recipe) -> dict[str, WeightPlan]:
     """Name → plan of what `compress.Compression` packs outside the blocks; a matrix that the embedding and the output
     layer share has the embedding's name."""
     inside = tuple(f"{stage}." for stage in find_blocks(model))
-    output, table = output_layer(model), input_embedding(model)
+    output, table = output_layer(model), packable_embedding(model)
     packed = {name: recipe.plan(name) for name in linear_layers(model) if not name.startswith(inside)}
     if output is not None and packed.pop(output, None) is not None:
         by_itself = recipe.weights.lm_head != KEEP and not recipe.ties(is_tied(model))
         packed |= {output: recipe.plan_of_output(output)} if by_itself else {}
     plan = recipe.plan_of_embedding
-    if table is not None and plan is not None and type(table[1]) is nn.Embedding:
+    if table is not None and plan is not None:
         packed[table[0]] = plan
     return packed
 

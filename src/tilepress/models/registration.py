@@ -17,6 +17,7 @@ from transformers.utils.quantization_config import QuantizationConfigMixin
 from ..formats.kv import of_cache
 from ..nn import PackedEmbedding, PackedLinear, TiedLinear, decode_by_modules, decode_natively
 from ..nn.packed import PackedModule
+from ..nn.row_scale import scale_of
 from ..tiles import DamagedError, PackedMatrix, unpack
 from .checksums import SUMS, check_sums
 from .linear_form import holders, replace_layer, to_linear_form, to_stored_form
@@ -223,7 +224,7 @@ def pack_embedding(model: nn.Module, name: str, matrix: PackedMatrix, tied: str 
     """Put `matrix` in the place of the embedding's weight; and of that of the output layer `tied`, if it shares it."""
     plain = model.get_submodule(name)
     assert isinstance(plain, nn.Embedding)
-    embedding = PackedEmbedding(matrix, plain.weight.dtype, plain.padding_idx)
+    embedding = PackedEmbedding(matrix, plain.weight.dtype, plain.padding_idx, scale_of(plain))
     replace_layer(model, name, embedding)
     if tied is not None:
         replace_layer(model, tied, TiedLinear(embedding, _bias(model, tied), activations))
@@ -265,7 +266,12 @@ def _dense_module(module: PackedModule, weight: nn.Parameter) -> nn.Module:
     if isinstance(module, PackedLinear):
         return _dense_linear(module, weight)
     assert isinstance(module, PackedEmbedding)
-    dense = nn.Embedding(module.num_embeddings, module.embedding_dim, module.padding_idx, device="meta")
+    return _dense_embedding(module, weight)
+
+
+def _dense_embedding(module: PackedEmbedding, weight: nn.Parameter) -> nn.Embedding:
+    sizes = (module.num_embeddings, module.embedding_dim, module.padding_idx)
+    dense = nn.Embedding(*sizes, device="meta") if module.scale is None else module.scale.dense(*sizes)
     dense.weight = weight
     return dense
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from .blocks import input_embedding, linear_layers, pattern
+from .blocks import linear_layers, packable_embedding, pattern
 from .left_dense import Dense
 from .recipe import Recipe
 
@@ -74,9 +74,8 @@ def share_of_layers(model: nn.Module, names: Iterable[str], dense: Sequence[Dens
 def _packed(model: nn.Module, recipe: Recipe, dense: Sequence[Dense]) -> set[str]:
     """Names of the layers that are packed, and of the embedding."""
     names = linear_layers(model).keys() - {layer.name for layer in dense}
-    table = input_embedding(model)
-    is_packed = table is not None and recipe.plan_of_embedding is not None and type(table[1]) is nn.Embedding
-    return names | ({table[0]} if table is not None and is_packed else set())
+    table = None if recipe.plan_of_embedding is None else packable_embedding(model)
+    return names if table is None else names | {table[0]}
 
 
 def millions(count: int) -> str:

@@ -1,5 +1,6 @@
 """Harmonia's items: the studies on a tiny model, and the papers' own arithmetic."""
 
+from tests.models import tiny
 from tests.paper.reproducing import SIZES, reproduced, values
 from tilepress.paper.harmonia.experiments import tables
 from tilepress.paper.published import read_paper
@@ -43,6 +44,18 @@ def test_the_ablation_has_every_step(model):
     assert recovered[:2] == [100, 0]
     kl = values(cells, f"{model['model']}, KL divergence", steps)
     assert kl[0] < kl[2] < kl[1] and kl[3] < 1.1 * kl[2] and kl[4] != kl[3]
+
+
+def test_the_ablation_says_which_steps_a_model_cannot_have(tmp_path):
+    folder, text = tiny.save(tmp_path / "model", "gemma3", num_hidden_layers=2, max_position_embeddings=256)
+    text.write_text("\n".join([text.read_text()] * 3))
+    options = {"model": str(folder), "text": str(text), "bits": 2}
+    cells = reproduced("harmonia/ablation", **options, **SIZES, sequences=2, length=40)
+    recovered = f"{folder}, share of the naive loss recovered"
+    for step in ("+ offline", "+ online"):
+        assert cells[recovered, step].value is None and "normalises queries or keys" in cells[recovered, step].note
+    assert values(cells, recovered, ["8 bits", "naive"]) == [100, 0]
+    assert cells[f"{folder}, KL divergence", "asymmetric, online alone"].value > 0
 
 
 def test_offsets_and_rotation(model):

@@ -15,7 +15,7 @@ from ...evaluate.retrieval import retrieval
 from ...formats.kv import is_folded, parse_kv
 from ...models import ModelUnavailableError, read_recipe
 from ...models.calibration import token_windows
-from ...models.smoothing import learn_before_rotation, smooth_model
+from ...models.smoothing import SmoothingError, check_smoothing, learn_before_rotation, smooth_model
 from ...models.study_model import StudyModel, load_study_model
 from ...models.texts import TextUnavailableError
 from ..item import NotPossible, Track
@@ -82,6 +82,15 @@ class KvStudy:
         """[sequences, length] of tokens."""
         tokens = tokenize(self.subject.tokenizer, self.learned)
         return token_windows(tokens, self.sizes.sequences, self.sizes.length, seed=0, begin=self.begin)
+
+    @cached_property
+    def unfoldable(self) -> str:
+        """Why no scales can be folded into the model's weights; empty where they can."""
+        try:
+            check_smoothing(self.subject.model)
+        except SmoothingError as error:
+            return str(error)
+        return ""
 
     def smoothed(self, setting: Setting, track: Track) -> Any:
         """The model with scales for that cache folded into its weights; learned once for each format."""

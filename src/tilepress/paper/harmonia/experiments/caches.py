@@ -23,7 +23,8 @@ def ablation(
     checked: Checked = CHECKED,
     learned: Learned = LEARNED,
 ) -> Iterator[Ours]:
-    """Naive, then with asymmetric bits, then with offline scales, then with online offsets; and offsets alone."""
+    """Naive, then with asymmetric bits, then with offline scales, then with online offsets; and offsets alone. Steps
+    with scales are left out where the model cannot have them."""
     study = kv_study(subject, text, checked, learned)
     wide = f"bfp:m{bits}{WIDE}"
     steps = {
@@ -34,6 +35,10 @@ def ablation(
         "+ online": cache(wide, "hybrid", activations),
         "asymmetric, online alone": cache(wide, "online", activations),
     }
+    if study.unfoldable:
+        for name in ("+ offline", "+ online"):
+            del steps[name]
+            yield Ours(f"{subject.model}, {RECOVERED}", name, None, "%", study.unfoldable)
     divergences = dict(zip(steps, study.judge(list(steps.values()), track, "caches"), strict=True))
     best, worst = divergences["8 bits"].model.loss.value, divergences["naive"].model.loss.value
     for name, one in divergences.items():
