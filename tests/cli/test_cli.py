@@ -13,7 +13,7 @@ from tests.figures import Figures
 from tilepress import kernels, tiles
 from tilepress.roofsurface.kernels import COUNTS
 
-KEYS = {"metric", "labels", "value", "unit", "origin", "machine", "command"}
+KEYS = {"metric", "labels", "value", "unit", "origin", "machine", "command", "version"}
 
 
 def run(*arguments, **environment):

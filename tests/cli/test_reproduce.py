@@ -6,7 +6,7 @@ import pytest
 
 from tilepress.paper import Item, NotPossible, Ours, Published, registry
 
-KEYS = {"metric", "labels", "value", "unit", "origin", "machine", "command"}
+KEYS = {"metric", "labels", "value", "unit", "origin", "machine", "command", "version"}
 ADDED = {"item", "row", "column", "paper", "deviation", "state", "evidence", "note"}
 PUBLISHED = [Published("r", column, value, "ms", "table 1") for column, value in (("a", 1.0), ("b", 2.0))]
 
