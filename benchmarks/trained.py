@@ -1,5 +1,5 @@
 """What each method gives back of the quality that compression costs smollm2-135m: the table "Measured" of
-docs/quality.md, as benchmarks/results/quality/<date>-<machine>.json.
+docs/quality.md, as benchmarks/results/quality/trained/<date>-<machine>.json.
 
 Perplexity on 16 windows of 2,048 tokens of WikiText-2's test part and of PTB, beside the model as it comes; calibrated
 on WikiText-2's training part, which no figure is judged on. TILEPRESS_DATA names the folder with the three texts.

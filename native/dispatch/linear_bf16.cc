@@ -48,7 +48,8 @@ class Bf16Tiles {
     const auto x = [&](int64_t row) { return row < 0 ? nullptr : x_.tiled(row, 0, k_panel.first).first; };
     const int64_t stride = x_.tiled(0, 0, 0).row_panel_stride * int64_t{sizeof(uint16_t)};
     const int64_t count = (k_panel.inputs + tile_inputs(16) - 1) / tile_inputs(16);
-    multiply_(tile_product(blocks, count, x(strip.row), x(strip.next), stride, strip, first));
+    TilePointers tiles;
+    multiply_(tile_product(blocks, count, x(strip.row), x(strip.next), stride, strip, first, tiles));
   }
 
   // A row's scales are applied to its sums.

@@ -56,7 +56,8 @@ class WholeInt8Tiles : public Int8Tiles {
     const KPanel& k_panel = blocks.front().k_panel;
     const auto x = [&](int64_t row) { return row < 0 ? nullptr : x_.view(row, 0, k_panel.first).limbs[0]; };
     const int64_t count = (k_panel.inputs + tile_inputs(8) - 1) / tile_inputs(8);
-    multiply_(tile_product(blocks, count, x(strip.row), x(strip.next), x_.row_panel_stride(), strip, first));
+    TilePointers tiles;
+    multiply_(tile_product(blocks, count, x(strip.row), x(strip.next), x_.row_panel_stride(), strip, first, tiles));
   }
 
   void end_sum(const EndedSums& ended) const {

@@ -1,6 +1,7 @@
 // The loops of a linear layer on a matrix unit: blocks are decoded to tiles once for many rows of activations.
 #pragma once
 
+#include <array>
 #include <numeric>
 #include <span>
 
@@ -40,16 +41,17 @@ inline int64_t bf16_tile_bytes(int64_t inputs) {
 inline constexpr int64_t kTileKPanelBytes = 2048;
 inline constexpr int64_t kMostTogether = 16;  // blocks
 
+// tiles: set to those of the blocks, and kept by the product.
+using TilePointers = std::array<const void*, kMostTogether>;
 inline TileProduct tile_product(std::span<const DecodedBlock> blocks, int64_t count, const void* x, const void* next,
-                                int64_t row_panel_stride, const RowStrip& strip, bool first) {
-  static thread_local const void* tiles[kMostTogether];
+                                int64_t row_panel_stride, const RowStrip& strip, bool first, TilePointers& tiles) {
   for (size_t i = 0; i < blocks.size(); ++i) tiles[i] = blocks[i].tiles;
   const int64_t apart = blocks.size() > 1 ? blocks[1].out - blocks[0].out : 0;
-  return {tiles,
+  return {tiles.data(),
           static_cast<int64_t>(blocks.size()),
           count,
           x,
-          (strip.rows + kTileRows - 1) / kTileRows,
+          strip.rows,
           row_panel_stride,
           blocks[0].sums_of(strip.row),
           apart * int64_t{sizeof(float)},
@@ -79,11 +81,10 @@ struct EndedSums {
 //   sum_inputs(): inputs, several times k_panel(), with a sum of their own; 0: there is one sum
 //   decode(block, tiles, scratch): sets `tiles`, returns as DecodeBf16 does
 //   multiply(blocks, strip, first): adds products to the sums, or sets them
-//   end_sum(block, rows, first, totals): adds the sums of all rows to `totals` [rows, 16], or sets it; where there is
-//   one sum, it is what is stored
+//   end_sum(sums): adds complete sums to their totals, or sets those; where there is one sum, it is what is stored
 // Few rows are bound by memory: two blocks at a time, decoded into the first cache. Many rows are bound by the matrix
 // unit and by reading from farther caches: a thread takes a part of the rows × some blocks, whose sums and decoded
-// tiles stay in its second cache; each strip of rows is read once into the first for all of them.
+// tiles stay in its second cache; so does each strip of rows, which all of them are multiplied with.
 template <class Tiles, class Store>
 class TileLoops {
  public:
@@ -109,7 +110,7 @@ class TileLoops {
 
  private:
   static constexpr int64_t kStripRows = 128, kMostPart = 512;
-  static constexpr double kReadCost = 60;  // of a byte from a far cache, in products
+  static constexpr double kReadCost = 60;  // of a byte from a far cache, in products; chosen on the AMX machine
 
   // The division that costs least. Each input of a weight is read once for each part of the rows, each of a row once
   // for each group of blocks; threads that have one item less wait for the others.

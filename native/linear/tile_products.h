@@ -1,7 +1,7 @@
 // Row panels × blocks of tiles, two of each at a time, on a matrix unit. Unit: see tile_registers.h.
 //
-// Two blocks' tiles are read once for all row panels, so few row panels keep to the first cache; sums are read and
-// written where they lie, whole tile registers.
+// Two blocks' tiles stay in the first cache for all row panels; sums are read and written where they lie, whole tile
+// registers.
 #pragma once
 
 #include "matrix_unit/tile_registers.h"
@@ -13,7 +13,9 @@ template <class Unit>
 class TileMultiplier {
  public:
   explicit TileMultiplier(const TileProduct& product)
-      : product_(product), ahead_(static_cast<const uint8_t*>(product.next_x)) {}
+      : product_(product),
+        row_panels_((product.rows + kTileRows - 1) / kTileRows),
+        ahead_(static_cast<const uint8_t*>(product.next_x)) {}
 
   void run() {
     unit_.begin(kTileRows, kVectorBytes);
@@ -28,8 +30,8 @@ class TileMultiplier {
 
   template <bool two_blocks>
   void run_blocks(int64_t block) {
-    for (int64_t row_panel = 0; row_panel < product_.row_panels; row_panel += 2) {
-      if (row_panel + 1 < product_.row_panels) {
+    for (int64_t row_panel = 0; row_panel < row_panels_; row_panel += 2) {
+      if (row_panel + 1 < row_panels_) {
         multiply<true, two_blocks>(block, row_panel);
       } else {
         multiply<false, two_blocks>(block, row_panel);
@@ -80,7 +82,7 @@ class TileMultiplier {
     prefetch_weights(block, row_panel);
     if (!ahead_) return;
     const int64_t pairs = (product_.blocks + 1) / 2, all = product_.count * kLines, pair = block / 2;
-    for (int64_t i = row_panel; i < least(row_panel + 2, product_.row_panels); ++i) {
+    for (int64_t i = row_panel; i < least(row_panel + 2, row_panels_); ++i) {
       const uint8_t* from = ahead_ + i * product_.row_panel_stride;
       for (int64_t line = all * pair / pairs; line < all * (pair + 1) / pairs; ++line) {
         __builtin_prefetch(from + line * kVectorBytes, 0, 2);
@@ -89,7 +91,7 @@ class TileMultiplier {
   }
 
   [[gnu::always_inline]] void prefetch_weights(int64_t block, int64_t row_panel) const {
-    const int64_t all = product_.ahead_bytes / kVectorBytes, panels = product_.row_panels;
+    const int64_t all = product_.ahead_bytes / kVectorBytes, panels = row_panels_;
     const int64_t end = all * least(row_panel + 2, panels) / panels;
     for (int64_t i = block; all && i < least(block + 2, product_.blocks); ++i) {
       for (int64_t line = all * row_panel / panels; line < end; ++line) {
@@ -99,6 +101,7 @@ class TileMultiplier {
   }
 
   const TileProduct& product_;
+  int64_t row_panels_;
   const uint8_t* ahead_;
   Unit unit_;
 };

@@ -118,14 +118,14 @@ struct SteppedUnit : Int8Unit {
   template <int factor, bool units, bool zeros>
   class Sums : public Int8Unit::Sums<factor, units, false> {
    public:
-    static constexpr float kFactor = (shifted ? 1.0f : 16.0f) / (units ? 1.0f : 16.0f);
+    static constexpr float kShared = (shifted ? 1.0f : 16.0f) / (units ? 1.0f : 16.0f);
 
     [[gnu::always_inline]] void add(const KPanel& weights, const IntegerActivations& x, int64_t index, int64_t group,
                                     int64_t row, const int32_t* dots) {
       __m512 scales = load_half_scales(weights, group), zero = _mm512_cvtepi32_ps(zero_points(weights, group));
-      if constexpr (kFactor != 1) {
-        scales = _mm512_mul_ps(scales, _mm512_set1_ps(kFactor));
-        zero = _mm512_mul_ps(zero, _mm512_set1_ps(1 / kFactor));
+      if constexpr (kShared != 1) {
+        scales = _mm512_mul_ps(scales, _mm512_set1_ps(kShared));
+        zero = _mm512_mul_ps(zero, _mm512_set1_ps(1 / kShared));
       }
       const int64_t at = row * x.segment_stride + index;
       [[maybe_unused]] const float* unit = units ? x.units + at : nullptr;

@@ -123,18 +123,18 @@ struct F32Product {
 };
 TILEPRESS_OPERATION(matmul_f32_f32_f32, void(const F32Product&));
 
-// sums [16 · row panels, 16] += x · tiles, for some blocks and whole row panels: float32, or exact int32. Missing rows
-// of the last row panel are multiplied too: x and sums have room for them.
+// sums [rows, 16] += x · tiles, for some blocks: float32, or exact int32. x and sums have room for whole row panels: a
+// matrix unit multiplies the missing rows of the last one too.
 struct TileProduct {
-  const void* const* tiles;              // of each block
-  int64_t blocks, count;                 // count: tiles of a block
-  const void* x;                         // row panels
-  int64_t row_panels, row_panel_stride;  // bytes
-  void* sums;                            // [blocks] of them
-  int64_t block_stride;                  // bytes of `sums` from one block to the next
-  bool first;                            // `sums` are set, not added to
-  const void* next_x;                    // as many row panels, to prefetch meanwhile; null: none
-  const uint8_t* const* ahead;           // of each block, `ahead_bytes` to prefetch
+  const void* const* tiles;        // of each block
+  int64_t blocks, count;           // count: tiles of a block
+  const void* x;                   // row panels
+  int64_t rows, row_panel_stride;  // row_panel_stride: bytes
+  void* sums;                      // [blocks] of them
+  int64_t block_stride;            // bytes of `sums` from one block to the next
+  bool first;                      // `sums` are set, not added to
+  const void* next_x;              // as many row panels, to prefetch meanwhile; null: none
+  const uint8_t* const* ahead;     // of each block, `ahead_bytes` to prefetch
   int64_t ahead_bytes;
 };
 TILEPRESS_OPERATION(matmul_f32_bf16_bf16, void(const TileProduct&));

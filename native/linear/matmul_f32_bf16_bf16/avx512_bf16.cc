@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kRows = 8, kRow = kVectorBytes / 2;
 
-// kRows rows of activations from `x` on × one block.
+// kRows rows of activations from `x` on × one block; rows past the last are in the row panel too.
 void multiply_rows(const uint16_t* x, const uint16_t* weights, int64_t count, bool first, float* to) {
   __m512 sums[kRows];
   for (int i = 0; i < kRows; ++i) sums[i] = first ? _mm512_setzero_ps() : _mm512_loadu_ps(to + i * kBlockNeurons);
@@ -33,7 +33,7 @@ void matmul_f32_bf16_bf16(const TileProduct& product) {
   for (int64_t block = 0; block < product.blocks; ++block) {
     const auto* tiles = static_cast<const uint16_t*>(product.tiles[block]);
     auto* sums = reinterpret_cast<float*>(static_cast<uint8_t*>(product.sums) + block * product.block_stride);
-    for (int64_t row = 0; row < product.row_panels * kTileRows; row += kRows) {
+    for (int64_t row = 0; row < product.rows; row += kRows) {
       const auto* rows = reinterpret_cast<const uint16_t*>(x + row / kTileRows * product.row_panel_stride);
       multiply_rows(rows + row % kTileRows * kRow, tiles, product.count, product.first, sums + row * kBlockNeurons);
     }

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from .model import Entrant, Result, Settings, Speed, measure
 from .race import Step
 
-LONGEST = 3600  # s; a busy process ends by itself after it, or when the one that started it is gone
+LONGEST = 3600  # s; a busy process ends after it, or when the one that started it is gone
 BUSY = """
 import os, time
 end = time.monotonic() + {seconds}
@@ -57,7 +57,9 @@ def measure_accompanied(
     """Each entrant alone on this machine and beside `company` busy processes; and the second result, for who was
     refused."""
     idle = measure(entrants, settings, vocabulary, step)
-    with busy_processes(company):
+    with busy_processes(company) as processes:
         beside = measure(entrants, settings, vocabulary, step)
+        if any(process.poll() is not None for process in processes):
+            raise RuntimeError(f"a busy process ended before the measurement: it took more than {LONGEST} s")
     with_idle = {speed.name: speed for speed in idle.speeds}
     return [Accompanied(with_idle[speed.name], speed) for speed in beside.speeds], beside
