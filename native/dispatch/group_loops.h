@@ -89,6 +89,7 @@ class GroupTiles {
         decode_(choose<ops::decode_bf16_any>()),
         multiply_(choose<ops::matmul_f32_bf16_bf16_groups>()) {}
 
+  static constexpr Blocking kMost = kUnitBlocking;
   int64_t rows() const { return rows_; }
   int64_t k_panel() const {
     const int64_t step = std::lcm(layer_.group, int64_t{kKPanelStep});

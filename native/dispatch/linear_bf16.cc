@@ -29,6 +29,7 @@ class Bf16Tiles {
         decode_(choose<ops::decode_bf16_any>()),
         multiply_(choose<ops::matmul_f32_bf16_bf16>()) {}
 
+  static constexpr Blocking kMost = kUnitBlocking;
   int64_t rows() const { return x_.batch(); }
   int64_t k_panel() const { return k_panel_; }
   static int64_t sum_inputs() { return 0; }

@@ -15,6 +15,7 @@ class F32Weights {
   explicit F32Weights(const F32Rows& x)
       : x_(x), decode_(choose<ops::decode_f32_any>()), multiply_(choose<ops::matmul_f32_f32_f32>()) {}
 
+  static constexpr Blocking kMost = {256, 256, 8};
   int64_t rows() const { return x_.batch(); }
   int64_t k_panel() const { return kF32KPanel; }
   static int64_t sum_inputs() { return 0; }

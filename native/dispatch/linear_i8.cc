@@ -22,6 +22,7 @@ class Int8Tiles {
   Int8Tiles(const IntegerRows& x, const KSplit& split, int64_t rows)
       : x_(x), split_(split), rows_(rows), decode_(choose<ops::decode_i8_int>()) {}
 
+  static constexpr Blocking kMost = kUnitBlocking;
   int64_t rows() const { return rows_; }
   int64_t sum_inputs() const { return split_.k_panel; }
   static int64_t tile_bytes(int64_t inputs) {

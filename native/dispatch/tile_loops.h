@@ -41,6 +41,13 @@ inline int64_t bf16_tile_bytes(int64_t inputs) {
 inline constexpr int64_t kTileKPanelBytes = 2048;
 inline constexpr int64_t kMostTogether = 16;  // blocks
 
+// How many rows are multiplied with one block after another, and of how many rows and blocks a thread keeps the sums,
+// at most, such that what is read again stays in its second cache.
+struct Blocking {
+  int64_t strip, part, together;
+};
+inline constexpr Blocking kUnitBlocking = {128, 512, kMostTogether};  // of a matrix unit
+
 // tiles: set to those of the blocks, and kept by the product.
 using TilePointers = std::array<const void*, kMostTogether>;
 inline TileProduct tile_product(std::span<const DecodedBlock> blocks, int64_t count, const void* x, const void* next,
@@ -76,8 +83,8 @@ struct EndedSums {
 };
 
 // Tiles is how a kind of operands is decoded and multiplied:
-//   rows(): of activations; k_panel(): inputs decoded at a time, a multiple of kKPanelStep; tile_bytes(inputs): of a
-//   block's tiles
+//   kMost: its Blocking; rows(): of activations
+//   k_panel(): inputs decoded at a time, a multiple of kKPanelStep; tile_bytes(inputs): of a block's tiles
 //   sum_inputs(): inputs, several times k_panel(), with a sum of their own; 0: there is one sum
 //   decode(block, tiles, scratch): sets `tiles`, returns as DecodeBf16 does
 //   multiply(blocks, strip, first): adds products to the sums, or sets them
@@ -109,7 +116,7 @@ class TileLoops {
   }
 
  private:
-  static constexpr int64_t kStripRows = 128, kMostPart = 512;
+  static constexpr int64_t kStripRows = Tiles::kMost.strip;
   static constexpr double kReadCost = 60;  // of a byte from a far cache, in products; chosen on the AMX machine
 
   // The division that costs least. Each input of a weight is read once for each part of the rows, each of a row once
@@ -119,8 +126,8 @@ class TileLoops {
     together_ = 2, part_ = kStripRows;
     if (rows <= kFewTileRows) return;
     double least = 1e9;
-    for (int64_t together = 2; together <= kMostTogether; together *= 2) {
-      for (int64_t part = kStripRows; part <= kMostPart; part *= 2) {
+    for (int64_t together = 2; together <= Tiles::kMost.together; together *= 2) {
+      for (int64_t part = kStripRows; part <= Tiles::kMost.part; part *= 2) {
         const int64_t items = ((blocks + together - 1) / together) * ((rows + part - 1) / part);
         const double turns = static_cast<double>((items + threads_ - 1) / threads_ * threads_);
         const double reads = 1.0 / static_cast<double>(together * kBlockNeurons) + 1.0 / static_cast<double>(part);
