@@ -7,6 +7,7 @@
 #include "dispatch/kv_bfp_attention_mix.h"
 #include "dispatch/kv_bfp_attention_plan.h"
 #include "dispatch/kv_bfp_attention_score.h"
+#include "dispatch/kv_bfp_prompt.h"
 #include "dispatch/kv_pruning.h"
 #include "dispatch/kv_rotation.h"
 #include "dispatch/parallel.h"
@@ -24,18 +25,44 @@ void score_wave(const BfpAttentionPlan& plan, BfpAttentionScore& score) {
   });
 }
 
-void attend_in_waves(BfpKvStore& store, const KvStep& step, int threads) {
+// The step's first `count` tokens.
+void attend_in_waves(BfpKvStore& store, const KvStep& step, int64_t count, int threads) {
   BfpAttentionPlan plan(store, step, threads);
   BfpAttentionScore score(store, plan);
   BfpAttentionMix mix(store, plan);
-  for (int64_t first = 0; first < step.count; first += plan.tokens) {
-    plan.begin_wave(first);
+  for (int64_t first = 0; first < count; first += plan.tokens) {
+    plan.begin_wave(first, count);
     score.round_queries();
     score_wave(plan, score);
     parallel_for(plan.job_count(), threads, [&](int, int64_t job) { mix.mix(job); });
     parallel_for(plan.total_heads * plan.channel_parts, threads, [&](int, int64_t part) { mix.append_values(part); });
     plan.end_wave();
   }
+}
+
+// The step's tokens from `first` on, as a prompt.
+void attend_at_once(const BfpKvStore& store, const KvStep& step, int64_t first, int threads) {
+  for (const int64_t most = BfpSlab::most_tokens(store); first < step.count; first += most) {
+    BfpSlab slab(store, step, first, std::min(most, step.count - first));
+    const int64_t heads = store.sizes().batch * store.sizes().heads, pages = heads * slab.pages();
+    const auto in_pages = [&](const auto& work) {
+      parallel_for(pages, threads, [&](int, int64_t i) {
+        work(i % heads, slab.first_page(i % heads / store.sizes().heads) + i / heads);
+      });
+    };
+    in_pages([&](int64_t head, int64_t page) { slab.fill(head, page); });
+    const BfpPrompt prompt(slab);
+    parallel_for(prompt.block_count(), threads, [&](int, int64_t block) { prompt.attend(block); });
+    in_pages([&](int64_t head, int64_t page) { slab.commit(head, page); });
+  }
+}
+
+// Tokens before those that are attended to at once: all, or until offsets of keys are final.
+int64_t tokens_in_waves(const BfpKvStore& store, const KvStep& step) {
+  int64_t tokens = 0;
+  for (int64_t i = 0; i < store.sizes().batch; ++i) tokens = std::max(tokens, store.until_smooth(i));
+  tokens = std::min(tokens, step.count);
+  return BfpPrompt::serves(store, step, step.count - tokens) ? tokens : step.count;
 }
 
 }  // namespace
@@ -51,7 +78,9 @@ void BfpKvStore::run(const KvStep& step, int threads) {
   }
   if (sizes_.key_drop) changed.keys = (keys = without_smallest(sizes_, changed, 0, threads)).data();
   if (sizes_.value_drop) changed.values = (values = without_smallest(sizes_, step, 1, threads)).data();
-  attend_in_waves(*this, changed, threads);
+  const int64_t in_waves = tokens_in_waves(*this, changed);
+  attend_in_waves(*this, changed, in_waves, threads);
+  attend_at_once(*this, changed, in_waves, threads);
   settle(step);
 }
 

@@ -67,6 +67,11 @@ uint8_t* BfpKvStore::lows(const Chunk& chunk, int64_t sequence, int64_t head, in
   return wide ? ring_page(sequence, head, page) : nullptr;
 }
 
+uint8_t* BfpKvStore::former_lows(int64_t sequence, int64_t head, int64_t page, int64_t length) const {
+  const bool taken = page < initial_pages_ || page + ring_pages_ <= (length - 1) / kKvPageTokens;
+  return has_ring() && ring_pages_ && !taken && page < first_wide(length) ? ring_page(sequence, head, page) : nullptr;
+}
+
 KvUnits BfpKvStore::units(int64_t sequence, int64_t head, int64_t page, int64_t length, int part) const {
   if (is_sparse(sequence, page)) return expanded(sequence, head, page, part * unit_count() / 2, unit_count() / 2);
   const Chunk& chunk = chunk_of(page);

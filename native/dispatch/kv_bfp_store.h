@@ -54,6 +54,28 @@ class BfpKvStore : public KvStore {
     return std::max<int64_t>(length - truncated_later(), 0) / kKvPageTokens;
   }
 
+  const BfpKvConfig& config() const { return config_; }
+  int64_t unit_count() const { return 2 * kv_units(config_.channels); }
+  // The last tokens that will be truncated as others come.
+  int64_t truncated_later() const { return config_.high > config_.mantissa ? config_.local : 0; }
+  // The token that is truncated when token number `length` comes; -1 if there is none, or no query sees it any more and
+  // it may have no memory.
+  int64_t leaving(int64_t length) const;
+  int bits_of(int64_t token, int64_t length) const;
+  float* offsets(int64_t sequence, int64_t head) const {  // null: none
+    return config_.smoothed ? offsets_.as<float>() + head_index(sequence, head) * sizes_.channels : nullptr;
+  }
+  // Tokens that come before offsets of keys are final.
+  int64_t until_smooth(int64_t sequence) const {
+    return smooth_[static_cast<size_t>(sequence)] ? 0 : std::max<int64_t>(kKvPageTokens - length(sequence), 0);
+  }
+  // FP16 values of the last page, [32, channels].
+  uint16_t* open_values(int64_t sequence, int64_t head) const {
+    return open_values_.as<uint16_t>() + head_index(sequence, head) * kKvPageTokens * sizes_.channels;
+  }
+  // Where the lows of such a page were when it was among the last; null if later pages have taken their place.
+  uint8_t* former_lows(int64_t sequence, int64_t head, int64_t page, int64_t length) const;
+
   // Appends token number `length`; of values only some channels.
   void append_key(int64_t sequence, int64_t head, int64_t length, const float* key);
   void append_value(int64_t sequence, int64_t head, int64_t length, const float* value, const KvChannels& which);
@@ -73,19 +95,7 @@ class BfpKvStore : public KvStore {
   bool is_sparse() const { return !sizes_.window && (sizes_.key_drop || sizes_.value_drop); }
   bool is_wide_everywhere() const { return config_.mantissa > 4; }
   bool has_ring() const { return config_.high > 4 && !is_wide_everywhere(); }
-  int64_t unit_count() const { return 2 * kv_units(config_.channels); }
   int64_t head_index(int64_t sequence, int64_t head) const { return sequence * sizes_.heads + head; }
-  int bits_of(int64_t token, int64_t length) const;
-  uint16_t* open_values(int64_t sequence, int64_t head) const {
-    return open_values_.as<uint16_t>() + head_index(sequence, head) * kKvPageTokens * sizes_.channels;
-  }
-
-  float* offsets(int64_t sequence, int64_t head) const {  // null: none
-    return config_.smoothed ? offsets_.as<float>() + head_index(sequence, head) * sizes_.channels : nullptr;
-  }
-
-  // The last tokens that will be truncated as others come.
-  int64_t truncated_later() const { return config_.high > config_.mantissa ? config_.local : 0; }
   // The first page after the initial ones that has lows.
   int64_t first_wide(int64_t length) const { return std::max<int64_t>(length - config_.local, 0) / kKvPageTokens; }
   // The first page that may be sparse.
@@ -99,7 +109,6 @@ class BfpKvStore : public KvStore {
   void densify(int64_t sequence, int64_t length);
   void settle(const KvStep& step);
   void begin_page(const KvUnits& units, int64_t count);
-  int64_t leaving(int64_t length) const;
   void set_key(int64_t sequence, int64_t head, int64_t token, int64_t length, const float* key);
   void append_first_key(int64_t sequence, int64_t head, int64_t length, const float* key);
   void set_value(int64_t sequence, int64_t head, int64_t token, int64_t length, const KvChannels& which);

@@ -64,19 +64,19 @@ struct KvQueries {
   int64_t rows;
 };
 
-// Softmax weights of one page's tokens; for each row their sum and what 1 stands for.
+// Softmax weights of one page's tokens; for each row their sum and what 1 stands for. `out` may have more rows.
 struct KvWeights {
   const uint8_t* values;
   const int32_t* sums;
   const float* units;
-  int64_t rows;
+  int64_t rows, out_rows;
 };
 
 // A page: scores [rows, 32], rows kKvSegment apart, = scaling * query · key, group after group.
 TILEPRESS_OPERATION(score_f32_bfp_bfp,
                     void(const ConstKvUnits& keys, int64_t channels, const KvQueries&, float scaling, float* scores));
 
-// A page: out [channels / 16, rows, 16] += weights · values.
+// A page: out [channels / 16, out_rows, 16] += weights · values.
 TILEPRESS_OPERATION(mix_f32_u8_bfp, void(const ConstKvUnits& values, int64_t channels, const KvWeights&, float* out));
 
 // Many rows at a time, for matrix units. bf16 holds queries, weights, and highs and lows of values exactly, also times
@@ -132,10 +132,11 @@ struct KvOpenValues {
   int64_t begin, end;
   int fewer, bits;
   bool nearest;
+  bool all = false;  // all are written, not only the last
 };
 
 // Writes the last of the open values as integers under exponents shared with the tokens before it; where an exponent
-// rises, those are rounded again. Or cuts a token's values that are there to fewer bits.
+// rises, those are rounded again. Or writes all of them. Or cuts a token's values that are there to fewer bits.
 TILEPRESS_OPERATION(quantize_value_bfp, void(const KvUnits& values, int64_t channels, const KvOpenValues&));
 TILEPRESS_OPERATION(truncate_value_bfp, void(const KvUnits& values, int64_t channels, const KvToken&));
 

@@ -40,7 +40,23 @@ struct OpenUnit {
   }
 };
 
+// All tokens of a page at once.
+void quantize_all(const KvUnits& values, int64_t channels, const KvOpenValues& open) {
+  for (int64_t at = 0; at < kv_units(channels); ++at) {
+    const KvUnits unit = values.unit(at);
+    const uint16_t* halves = open.halves + at * kKvLanes;
+    Sixteen shared = {};
+    for (int64_t token = 0; token < open.count; ++token) {
+      const Sixteen own = Sixteen::halves(halves + token * open.stride);
+      shared = Sixteen::of([&](int i) { return max(shared.parts[i], fields_of(own.parts[i])); });
+    }
+    Exponents::set(shared, unit.exponents);
+    OpenUnit{open, halves, shared}.round(unit);
+  }
+}
+
 void quantize_value_bfp(const KvUnits& values, int64_t channels, const KvOpenValues& open) {
+  if (open.all) return quantize_all(values, channels, open);
   const int64_t last = open.count - 1;
   for (int64_t at = 0; at < kv_units(channels); ++at) {
     const KvUnits unit = values.unit(at);
