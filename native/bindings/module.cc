@@ -12,6 +12,7 @@
 #include "dispatch/matrix.h"
 #include "dispatch/parallel.h"
 #include "dispatch/registry.h"
+#include "dispatch/tile_rates.h"
 
 namespace tilepress {
 namespace {
@@ -22,6 +23,14 @@ std::tuple<double, uint64_t> py_read_bandwidth(ConstBytes data, bool in_parts, i
   nb::gil_scoped_release release;
   const double rate = read_bandwidth(data.data(), static_cast<int64_t>(data.size()), in_parts, workers, &checksum);
   return {rate, checksum};
+}
+
+std::vector<double> py_tile_rates(const std::vector<int>& cpus, double seconds) {
+  require(!cpus.empty() && cpus.size() <= static_cast<size_t>(kMostCpus), "1 to 1024 CPUs can be measured at once");
+  require(seconds > 0 && seconds <= kLongestMeasurement,
+          "a measurement takes more than no time, and one second at most");
+  nb::gil_scoped_release release;
+  return tile_rates(cpus, seconds);
 }
 
 std::vector<std::string> py_supported_isas() {
@@ -68,4 +77,5 @@ NB_MODULE(_native, m) {
   m.def("thread_runtime", &thread_runtime);
   m.def("most_threads", &most_threads);
   m.def("read_bandwidth", &py_read_bandwidth, no_convert("data"), "in_parts"_a, "threads"_a);
+  m.def("tile_rates", &py_tile_rates, "cpus"_a, "seconds"_a);
 }

@@ -6,17 +6,20 @@ from functools import partial
 import pytest
 
 from tilepress import _native
+from tilepress.bench import placement as placing
 from tilepress.bench import tuning as measuring
 from tilepress.kernels import tuning
 
 
 @pytest.fixture
 def tune(call, tmp_path, monkeypatch):
-    """Runs `tilepress doctor` with a cache folder of its own; tuning takes small matrices and few batches."""
+    """Runs `tilepress doctor` with a cache folder of its own; tuning takes small matrices and few rows."""
     monkeypatch.setenv("TILEPRESS_CACHE", str(tmp_path))
     monkeypatch.delenv("TILEPRESS_TUNING")
     small = partial(measuring.TuningRun, size=64, batches=(1, 4), repeats=1, formats=("int4:g32",))
     monkeypatch.setattr(measuring, "TuningRun", small)
+    few = partial(placing.PlacementRun, size=64, many_rows=32, turns=1, seconds=0.0)
+    monkeypatch.setattr(placing, "PlacementRun", few)
     tuning.load.cache_clear()
     yield partial(call, "doctor")
     tuning.reset()
@@ -37,8 +40,9 @@ def test_limits_are_stored_shown_and_removed(tune, tmp_path):
 
 def test_limits_as_records(tune):
     records = json.loads(tune("--tune", "--json").stdout)
-    assert records and {record["unit"] for record in records} == {"rows"}
-    assert all(0 <= record["value"] <= 16 for record in records)
+    limits = [record for record in records if record["metric"] == "row_limit"]
+    assert limits and {record["unit"] for record in limits} == {"rows"}
+    assert all(0 <= record["value"] <= 16 for record in limits)
 
 
 def test_tune_and_reset_exclude_each_other(tune):

@@ -4,6 +4,7 @@ import pytest
 from tests.cli.test_cli import assert_refused
 from tests.models import tiny
 
+from tilepress.kernels import placement
 from tilepress.models import compress_folder
 
 
@@ -39,3 +40,10 @@ def test_what_is_wrong_is_said(model, call):
     long = call("generate", model, " ".join(["w5"] * 64), "--tokens", 3)
     assert_refused(long, "the prompt has 64 tokens, and the model takes 64 at once: give a shorter one")
     assert_refused(call("generate", "/no/such/model", "w5"), "'/no/such/model' is neither a folder or a GGUF file here")
+
+
+def test_threads_are_placed_before_the_model_is_loaded(call, monkeypatch):
+    placed = []
+    monkeypatch.setattr(placement, "use_stored", lambda: placed.append(True))
+    assert call("generate", "no/such/folder", "Name a river.").returncode != 0
+    assert placed == [True]

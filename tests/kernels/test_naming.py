@@ -19,7 +19,7 @@ VERBS = {
                  "truncate_value"},
     "linear": {"linear", "decode", "matmul", "epilogue"},
     "attention": {"attend", "score", "mix", "softmax", "matmul", "expand"},
-    "elementwise": {"silu", "softcap", "softmax", "max", "read"},
+    "elementwise": {"silu", "softcap", "softmax", "max", "read", "multiply"},
 }  # fmt: skip
 VARIANTS = {"tiles", "groups"}
 SOURCES = sorted(path for area in AREAS for path in (NATIVE / area).glob("*/*.cc"))

@@ -18,6 +18,10 @@ TILEPRESS_OPERATION(softcap_f32, void(float* values, int64_t count, float cap));
 // cannot be left out.
 TILEPRESS_OPERATION(read_u8, uint64_t(const uint8_t* data, size_t size, bool in_parts));
 
+// Multiplies int8 tiles of ones [16, 64] · [64, 16] in registers, four products a round, into an accumulator each, and
+// returns an element of the first: 64 a round. Fewer than 2^25 rounds, or it overflows.
+TILEPRESS_OPERATION(multiply_tiles, int32_t(int64_t rounds));
+
 // values = e^(value - largest), of which it returns the sum; `largest` is not below any.
 TILEPRESS_OPERATION(softmax_f32, float(float* values, int64_t count, float largest));
 

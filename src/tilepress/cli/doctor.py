@@ -1,4 +1,4 @@
-"""`tilepress doctor`: what this machine has, what would run on it, and how fast it reads memory."""
+"""`tilepress doctor`: what this machine has, what would run on it, and how fast it reads memory and multiplies."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +9,7 @@ import typer
 from .._extras import MissingExtraError, need_lab
 from .busy import Strict, record_idleness, warn_if_busy
 from .doctor_tune import forget_tuning, run_tuning
+from .doctor_units import record_placement, record_units
 from .doctor_verdict import print_verdict
 from .machines import measured_machine, record_rates, with_readings
 from .output import Json, Recorder, Threads, metric_text, output_width, print_table, progress
@@ -25,7 +26,7 @@ def doctor(
     ] = None,
     tune: Annotated[
         bool,
-        typer.Option("--tune", help="Time the variants of linear layers, about a minute, and use the result."),
+        typer.Option("--tune", help="Time variants of linear layers and placements of threads; use the result."),
     ] = False,
     reset_tuning: Annotated[
         bool, typer.Option("--reset-tuning", help="Remove what --tune has stored; built-in limits are used again.")
@@ -58,6 +59,8 @@ def doctor(
     _processor(recorder, threads)
     _kernels(recorder)
     _bandwidth(recorder, threads, json, machine, strict)
+    record_units(recorder)
+    record_placement(recorder)
     if json:
         recorder.print_json()
     else:

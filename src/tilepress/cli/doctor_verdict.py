@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from .._extras import has_lab
+from .doctor_units import unit_sentences
 from .output import output_width
 from .tables import wrapped
 
@@ -32,6 +33,7 @@ def _sentences(records: "Sequence[Record]") -> Iterator[str]:
     state = f"the machine is {'busy' if reasons else 'idle'}"
     yield f"{active} kernels run with {_threads(threads)} on {_value(records, 'cpu_model')}; {state}"
     yield _memory(records)
+    yield from unit_sentences(records)
     if reasons:
         yield f"{reasons}: figures of now are those of a shared machine"
     yield from _missing(records)

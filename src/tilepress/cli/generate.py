@@ -57,6 +57,7 @@ def generate(
     import torch
     from transformers import TextStreamer
 
+    from ..kernels.placement import use_stored
     from ..models import load_model
 
     if smoothing and not kv:
@@ -65,6 +66,7 @@ def generate(
         _check_place(cache)
     prompt = prompts(prompt)
     hush_transformers()
+    use_stored()
     loaded = load_model(model, trust_remote_code=trust_remote_code, text_only=text_only)
     talk = _begin(loaded, kv, smoothing or "none", cache)
     torch.manual_seed(seed)

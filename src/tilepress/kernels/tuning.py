@@ -2,7 +2,8 @@
 
 `tilepress doctor --tune` measures and writes them, into `tuning` of the cache folder, one file for each processor,
 instruction set, number of threads and version. The first linear layer of a process reads them. Without a file, or with
-TILEPRESS_TUNING=off, the built-in limits are in force (native/dispatch/row_limits.cc).
+TILEPRESS_TUNING=off, the built-in limits are in force (native/dispatch/row_limits.cc). The same folder has the
+placements of placement.py.
 """
 
 import hashlib
@@ -35,7 +36,7 @@ _files: dict[str, Path] = {}  # instruction set → the file whose limits are in
 def load() -> None:
     """Put the limits of this machine's files in force, once in a process. A file that is not one is ignored, with a
     warning."""
-    if os.environ.get(VARIABLE) == "off" or not _folder().is_dir():
+    if os.environ.get(VARIABLE) == "off" or not tuning_folder().is_dir():
         return
     threads = torch.get_num_threads()
     for isa in _native.supported_isas():
@@ -61,8 +62,9 @@ def save(limits: Iterable[Limit], isa: str, threads: int) -> Path:
 
 
 def reset() -> list[Path]:
-    """Remove all tuning files, also of other machines and versions; the built-in limits are in force again."""
-    paths = sorted(_folder().glob("*.json"))
+    """Remove all tuning files, of placements too, also of other machines and versions; the built-in limits are in force
+    again."""
+    paths = sorted(tuning_folder().glob("*.json"))
     for path in paths:
         path.unlink(missing_ok=True)
     for isa in _native.supported_isas():
@@ -74,10 +76,11 @@ def reset() -> list[Path]:
 def tuning_file(isa: str, threads: int) -> Path:
     """Where limits of this machine are stored, whether or not they are."""
     digest = hashlib.sha256(json.dumps(_key(isa, threads)).encode()).hexdigest()
-    return _folder() / f"{isa}-{threads}-threads-{digest[:12]}.json"
+    return tuning_folder() / f"{isa}-{threads}-threads-{digest[:12]}.json"
 
 
-def _folder() -> Path:
+def tuning_folder() -> Path:
+    """Of everything that `doctor --tune` stores; it need not exist."""
     return cache_folder() / "tuning"
 
 
