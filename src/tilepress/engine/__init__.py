@@ -1,0 +1,1 @@
+"""Many sequences at once: what a step is given, and models that compute it."""

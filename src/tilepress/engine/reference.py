@@ -1,0 +1,105 @@
+"""A decoder computed from its description, one plain step after another: the specification of the native engine."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .batch import Chunk, Runner
+from .decoder import Decoder
+from .family import describe
+from .reference_block import ReferenceBlock, Step, rms_norm
+
+
+class ReferenceModel(Runner):
+    """A `Runner` that computes a causal language model of transformers by its modules, packed or plain, but never by
+    their forward() above single linear layers and the embedding.
+
+    Pages are float32. Two kinds of rotary embedding depend on `longest`: see `rotary`.
+
+    Args:
+        model: of a family that `describe` knows.
+        page_tokens: tokens in a page. pages: how many there are.
+        longest: tokens of a sequence at most; by default what the config says.
+        decoder: what to compute, if not what `describe` says.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        page_tokens: int = 32,
+        pages: int = 64,
+        *,
+        longest: int | None = None,
+        decoder: Decoder | None = None,
+    ) -> None:
+        self.decoder = describe(model.config) if decoder is None else decoder
+        self.page_tokens, self.pages = page_tokens, pages
+        self.vocabulary = self.decoder.vocab_size
+        self.longest = self.decoder.max_position_embeddings if longest is None else longest
+        self.embedding, self.output = model.get_input_embeddings(), model.get_output_embeddings()
+        self.body = model.get_decoder()
+        self.blocks = [
+            ReferenceBlock(block, self.decoder.norm, module, self.longest)
+            for block, module in zip(self.decoder.blocks, self.body.layers, strict=True)
+        ]
+        self.key_values = [block.attention.empty_pages(pages, page_tokens) for block in self.blocks]
+        self.page_bytes = sum(pages[0].nbytes for pages in self.key_values)
+
+    @torch.no_grad()
+    def run(self, chunks: Sequence[Chunk]) -> Tensor:
+        """float32 logits [chunks that want them, vocabulary]; see `Runner`. ValueError, and nothing is changed, if a
+        chunk contradicts itself, another one, or this model."""
+        if not chunks:
+            return torch.empty(0, self.vocabulary)
+        for chunk in chunks:
+            self._check(chunk)
+        step = Step(chunks, self.page_tokens)
+        _check_places(step)
+        wanted = [int(rows[-1]) for rows, chunk in zip(step.rows, chunks, strict=True) if chunk.wants_logits]
+        return self._logits(self._hidden(step)[wanted])
+
+    def copy_page(self, source: int, target: int) -> None:
+        self._check_pages((source, target))
+        for pages in self.key_values:
+            pages[target] = pages[source]
+
+    def _hidden(self, step: Step) -> Tensor:
+        """[new tokens of all chunks, hidden] after the last block."""
+        ids = torch.tensor([token for chunk in step.chunks for token in chunk.tokens])
+        x: Tensor = self.embedding(ids) * self.decoder.embedding_multiplier
+        for block, pages in zip(self.blocks, self.key_values, strict=True):
+            x = block(x, step, pages)
+        return x
+
+    def _logits(self, x: Tensor) -> Tensor:
+        normed = rms_norm(x, self.body.norm.weight, self.decoder.norm)
+        logits: Tensor = self.output(normed).float() / self.decoder.logits_scaling
+        cap = self.decoder.final_logit_softcapping
+        return logits if cap is None else cap * torch.tanh(logits / cap)
+
+    def _check(self, chunk: Chunk) -> None:
+        length = chunk.start + len(chunk.tokens)
+        if not chunk.tokens or chunk.start < 0:
+            raise ValueError(f"a chunk has tokens, and starts at 0 or later: {chunk}")
+        if length > self.longest:
+            raise ValueError(f"a sequence has at most {self.longest} tokens, not {length}")
+        if len(chunk.pages) * self.page_tokens < length:
+            raise ValueError(f"{length} tokens do not fit in {len(chunk.pages)} pages of {self.page_tokens}")
+        self._check_pages(chunk.pages)
+        if len(set(chunk.pages)) < len(chunk.pages):
+            raise ValueError(f"the pages of a sequence differ from each other, not {chunk.pages}")
+        if not all(0 <= token < self.vocabulary for token in chunk.tokens):
+            raise ValueError(f"tokens are 0 … {self.vocabulary - 1}, not {chunk.tokens}")
+
+    def _check_pages(self, pages: Sequence[int]) -> None:
+        if not all(0 <= page < self.pages for page in pages):
+            raise ValueError(f"pages are 0 … {self.pages - 1}, not {pages}")
+
+
+def _check_places(step: Step) -> None:
+    places, counts = torch.stack([step.pages, step.slots]).unique(dim=1, return_counts=True)
+    if counts.max() > 1:
+        page = int(places[0, counts.argmax()])
+        raise ValueError(f"two chunks have new tokens in the same place of page {page}")
