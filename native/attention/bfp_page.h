@@ -67,9 +67,8 @@ template <class Unit>
 void mix_page(const ConstKvUnits& values, int64_t channels, const KvWeights& weights, float* out) {
   in_sets(weights.rows, [&]<int rows>(int64_t row) {
     const int64_t at = row * kKvSegmentPages;
-    const KvWeights mine = {weights.values + row * kKvSegment, weights.sums + at, weights.units + at, rows,
-                            weights.out_rows};
-    Unit::template mix<rows>(values, kv_units(channels), mine, out + row * kKvLanes, weights.out_rows * kKvLanes);
+    const KvWeights mine = {weights.values + row * kKvSegment, weights.sums + at, weights.units + at, rows};
+    Unit::template mix<rows>(values, kv_units(channels), mine, out + row * kKvLanes, weights.rows * kKvLanes);
   });
 }
 

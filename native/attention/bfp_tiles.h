@@ -95,7 +95,7 @@ class AttentionOnTiles {
                        weights_ + (row / kTileRows * count + i) * kTileWords);
       }
     }
-    for (int64_t unit = 0; unit < kv_units(channels_); ++unit, out += weights.out_rows * kKvLanes) {
+    for (int64_t unit = 0; unit < kv_units(channels_); ++unit, out += weights.rows * kKvLanes) {
       for (int64_t i = 0; i < count; ++i) decode_unit<Tiles>(values[i], unit, units_[i]);
       for (int64_t row = 0; row < weights.rows; row += kTileRows) {
         const int64_t rows = least<int64_t>(weights.rows - row, kTileRows);

@@ -104,7 +104,7 @@ void BfpAttentionMix::mix_pages(const WaveToken& first, const SegmentSpan& span,
   partials += which.first * rows;
   const auto weights_from = [&](int64_t page) -> KvWeights {
     const int64_t i = page - span.first_page;
-    return {weights.values + i * kKvPageTokens, weights.sums + i, weights.units + i, rows, rows};
+    return {weights.values + i * kKvPageTokens, weights.sums + i, weights.units + i, rows};
   };
   if (plan_.tiles && rows >= BfpAttentionPlan::kLeastTileRows) {
     plan_.for_page_runs(first, span, 1, which.first / kKvLanes,

@@ -15,6 +15,9 @@ constexpr int64_t kLeastFloats = 1 << 21, kMostFloats = 1 << 23, kThreadFloats =
 constexpr int64_t kTilePanelRows = 32;  // rows per call of a tile kernel
 constexpr int64_t kAllPages = kMostTokens;
 
+// Whether the tile kernel is for the same or a higher instruction set than the other.
+bool prefers_tiles() { return find<ops::score_f32_bf16_bfp>()->isa >= find<ops::score_f32_bfp_bfp>()->isa; }
+
 std::vector<int64_t> lengths_of(const BfpKvStore& store) {
   std::vector<int64_t> lengths;
   for (int64_t i = 0; i < store.sizes().batch; ++i) lengths.push_back(store.length(i));
@@ -33,10 +36,6 @@ BfpAttentionPlan::BfpAttentionPlan(const BfpKvStore& store, const KvStep& step, 
       rows(step.queries ? step.query_heads / heads : 0),
       channel_parts(std::clamp<int64_t>(threads / total_heads, 1, kv_units(channels))),
       lengths_(lengths_of(store)) {}
-
-bool BfpAttentionPlan::prefers_tiles() {
-  return find<ops::score_f32_bf16_bfp>()->isa >= find<ops::score_f32_bfp_bfp>()->isa;
-}
 
 // As many tokens before `end` as there is memory for, at least one.
 void BfpAttentionPlan::begin_wave(int64_t first_token, int64_t end) {

@@ -57,9 +57,6 @@ class BfpAttentionPlan {
  public:
   BfpAttentionPlan(const BfpKvStore& store, const KvStep& step, int threads);
 
-  // Whether the tile kernel is for the same or a higher instruction set than the other.
-  static bool prefers_tiles();
-
   void begin_wave(int64_t first, int64_t end);
   void end_wave();
 

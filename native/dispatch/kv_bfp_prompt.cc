@@ -4,44 +4,61 @@
 #include <limits>
 
 #include "dispatch/checks.h"
-#include "dispatch/kv_bfp_attention_plan.h"
 #include "simd/math.h"
 
 namespace tilepress {
 namespace {
 
-constexpr int64_t kLeastTokens = 32;                 // of a prompt
-constexpr int64_t kMostScores = 1 << 19;             // floats of a block, so that they stay in the second cache
-constexpr int64_t kMostRows = 128, kLeastRows = 32;  // of a block, if its context is short, and if it is long
-constexpr float kHidden = -1e30f;                    // a score whose weight is 0
+constexpr int64_t kLeastTokens = 32;  // of a prompt
+// Rows of a block, if its context is short and if it is long, such that its scores stay in the second cache.
+constexpr int64_t kMostRows = 128, kLeastRows = 64, kMostScores = 1 << 19;
+constexpr float kHidden = -1e30f;  // a score whose weight is 0
 
 int64_t segment_of(int64_t page) { return page / kKvSegmentPages; }
 
 // The same bits on every machine: unlike kernels of floats, this file is compiled without contraction.
 float exp_of(float x) { return exp(splat<Floats>(x))[0]; }
 
-template <class T>
-T* grown(std::vector<T>& memory, int64_t count) {
-  if (memory.size() < size(count)) memory.resize(size(count));
-  return memory.data();
+using FourFloats [[gnu::vector_size(16)]] = float;
+using FourIndices [[gnu::vector_size(16)]] = int32_t;
+
+// to [16 rows, 16 channels] = from [16 channels, 16 rows].
+void transpose(const float* from, float* to) {
+  for (int64_t i = 0; i < kKvLanes; i += 4) {
+    for (int64_t j = 0; j < kTileRows; j += 4) {
+      FourFloats a[4], b[4];
+      for (int k = 0; k < 4; ++k) std::memcpy(&a[k], from + (i + k) * kTileRows + j, sizeof a[k]);
+      for (int k = 0; k < 2; ++k) {
+        b[k] = __builtin_shuffle(a[k], a[k + 2], FourIndices{0, 4, 1, 5});
+        b[k + 2] = __builtin_shuffle(a[k], a[k + 2], FourIndices{2, 6, 3, 7});
+      }
+      for (int k = 0; k < 2; ++k) {
+        a[2 * k] = __builtin_shuffle(b[2 * k], b[2 * k + 1], FourIndices{0, 4, 1, 5});
+        a[2 * k + 1] = __builtin_shuffle(b[2 * k], b[2 * k + 1], FourIndices{2, 6, 3, 7});
+      }
+      for (int k = 0; k < 4; ++k) std::memcpy(to + (j + k) * kKvLanes + i, &a[k], sizeof a[k]);
+    }
+  }
 }
 
 }  // namespace
 
-// A thread's own; rows of scores and weights are a segment apart.
+// A thread's own.
 struct BfpPrompt::Memory {
   KvMemory lines;
-  float *scores, *narrow_scores;  // [segments, rows, kKvSegment]; of one segment, of a page's narrow version
-  float *partials, *totals;       // [channels / 16, rows, 16]: of a segment, of all
-  uint8_t *weights, *scratch, *page;
-  std::vector<int32_t> sums;
-  std::vector<float> units, largest, weight_sums, segment_sums;
-  QueryTiles queries;
+  float *scores, *narrow_scores;  // [row panels, pages, 32, 16]; of a page's narrow version
+  float *partials, *totals;       // [channels / 16, row panels, 16, 16]: of a segment, of those before
+  float *open_weights, *open;     // of the last page: [rows, 32], [rows, channels]
+  uint16_t *weights, *split;      // tiles [row panels, pages of a segment], [row panels, wide and narrow]
+  uint8_t* scratch;
+  std::vector<float> largest, weight_sums, segment_sums;  // [row panels, 16]
+  QueryColumns queries;
 };
 
 bool BfpPrompt::serves(const BfpKvStore& store, const KvStep& step, int64_t tokens) {
   const int64_t window = store.sizes().window;
-  return tokens >= kLeastTokens && step.queries && !step.stored && BfpAttentionPlan::prefers_tiles() &&
+  const bool on_tiles = find<ops::score_f32_bfp_bf16>()->isa >= find<ops::score_f32_bfp_bfp>()->isa;
+  return on_tiles && tokens >= kLeastTokens && step.queries && !step.stored &&
          (!window || window >= store.truncated_later());
 }
 
@@ -71,36 +88,41 @@ PromptBlock BfpPrompt::block(int64_t index) const {
   const int64_t from = (slab_.before(sequence) / block_tokens_ + number) * block_tokens_;
   const int64_t first = std::max(from, slab_.before(sequence));
   const int64_t tokens = std::max<int64_t>(std::min(from + block_tokens_, slab_.after(sequence)) - first, 0);
+  const int64_t rows = tokens * token_rows();
   return {head,
           sequence,
           head % store_.sizes().heads,
           first,
           tokens,
-          tokens * token_rows(),
+          rows,
+          kv_row_panels(rows),
           store_.first_seen(first + 1) / kKvPageTokens,
           first / kKvPageTokens};
 }
 
 BfpPrompt::Memory& BfpPrompt::own_memory(const PromptBlock& block) const {
   static thread_local Memory memory;
-  const int64_t segments = segment_of(block.last_page) - segment_of(block.first_page) + 1, rows = block.rows;
-  const int64_t floats = rows * ((segments + 1) * kKvSegment + 2 * channels_);
-  const int64_t scratch = kv_tile_scratch(channels_, rows);
-  const int64_t page = kv_units(channels_) * (kKvUnitCodes + kKvUnitLows + kKvUnitExponents);
-  const int64_t bytes = floats * int64_t{sizeof(float)} + rows * kKvSegment + scratch + page;
+  const int64_t panels = block.row_panels, rows = panels * kTileRows;
+  const int64_t floats[] = {panels * block.pages() * kKvScores,
+                            panels * kKvScores,
+                            rows * channels_,
+                            rows * channels_,
+                            rows * kKvPageTokens,
+                            rows * channels_};
+  float** const parts[] = {&memory.scores, &memory.narrow_scores, &memory.partials,
+                           &memory.totals, &memory.open_weights,  &memory.open};
+  const int64_t words = panels * (kKvSegmentPages + 2) * kKvTileWords;
+  int64_t all = 0;
+  for (const int64_t count : floats) all += count;
+  const int64_t bytes = all * int64_t{sizeof(float)} + words * 2 + kv_left_scratch(channels_);
   if (memory.lines.size() < bytes) memory.lines = KvMemory(bytes);
-  memory.scores = memory.lines.as<float>();
-  memory.narrow_scores = memory.scores + segments * rows * kKvSegment;
-  memory.partials = memory.narrow_scores + rows * kKvSegment;
-  memory.totals = memory.partials + rows * channels_;
-  memory.scratch = reinterpret_cast<uint8_t*>(memory.totals + rows * channels_);
-  memory.weights = memory.scratch + scratch;
-  memory.page = memory.weights + rows * kKvSegment;
-  grown(memory.sums, rows * kKvSegmentPages);
-  grown(memory.units, rows * kKvSegmentPages);
-  memory.largest.resize(size(rows));
-  memory.segment_sums.resize(size(rows));
+  float* next = memory.lines.as<float>();
+  for (size_t i = 0; i < std::size(parts); ++i) *parts[i] = next, next += floats[i];
+  memory.weights = reinterpret_cast<uint16_t*>(next);
+  memory.split = memory.weights + panels * kKvSegmentPages * kKvTileWords;
+  memory.scratch = reinterpret_cast<uint8_t*>(memory.weights + words);
   memory.weight_sums.assign(size(rows), 0.0f);
+  memory.segment_sums.resize(size(rows));
   std::fill_n(memory.totals, rows * channels_, 0.0f);
   return memory;
 }
@@ -109,24 +131,31 @@ void BfpPrompt::attend(int64_t index) const {
   const PromptBlock block = this->block(index);
   if (!block.tokens) return;
   Memory& memory = own_memory(block);
-  const int64_t stride = step_.count * channels_, in_step = block.first - store_.length(block.sequence);
-  const float* queries = step_.queries + (block.head * token_rows() * step_.count + in_step) * channels_;
-  memory.queries.set({queries, token_rows(), stride, block.tokens, channels_}, channels_);
+  set_queries(block, memory);
   score(block, memory);
-  set_max(block, memory);
   for (int64_t first = block.first_page, end; first <= block.last_page; first = end) {
+    if (first > block.first_page) {
+      for (int64_t i = 0; i < block.row_panels * kTileRows * channels_; ++i) memory.totals[i] += memory.partials[i];
+    }
     end = std::min((segment_of(first) + 1) * kKvSegmentPages, block.last_page + 1);
     softmax(block, first, end, memory);
     mix(block, first, end, memory);
-    add_segment(block, memory);
   }
   store_outputs(block, memory);
 }
 
-// Scores from a page's first token on, of the block's first row.
-float* BfpPrompt::scores(const Memory& memory, const PromptBlock& block, int64_t page) const {
-  const int64_t segment = segment_of(page) - segment_of(block.first_page);
-  return memory.scores + segment * block.rows * kKvSegment + page % kKvSegmentPages * kKvPageTokens;
+void BfpPrompt::set_queries(const PromptBlock& block, Memory& memory) const {
+  const int64_t stride = step_.count * channels_, in_step = block.first - store_.length(block.sequence);
+  const float* queries = step_.queries + (block.head * token_rows() * step_.count + in_step) * channels_;
+  memory.queries.set({queries, token_rows(), stride, block.tokens, channels_}, channels_);
+  memory.largest.assign(size(block.row_panels * kTileRows), -std::numeric_limits<float>::infinity());
+  for (int64_t row = 0; step_.sinks && row < block.rows; ++row) {
+    memory.largest[size(row)] = step_.sinks[block.kv_head * token_rows() + row % token_rows()];
+  }
+}
+
+bool BfpPrompt::is_seen_whole(const PromptBlock& block, int64_t page) const {
+  return page * kKvPageTokens >= store_.first_seen(block.end()) && page < block.last_page;
 }
 
 // All tokens of the block have come, and later ones have not, where it is asked for keys: those are not seen.
@@ -145,156 +174,177 @@ ConstKvUnits BfpPrompt::units(const PromptBlock& block, int64_t page, Version ve
   return version == Version::wide ? slab_.wide(block.head, page, part) : slab_.narrow(block.head, page, part);
 }
 
-// Calls tiles(pages, first page, count) for runs of pages as tile kernels take them, and changing(page) in their place.
-// A sparse page is a run of its own: the next one overwrites it. Values of the last page change in any case.
-template <class Tiles, class Changing>
-void BfpPrompt::for_pages(const PromptBlock& block, int64_t first, int64_t end, int part, const Tiles& tiles,
-                          const Changing& changing) const {
-  ConstKvUnits pages[kKvTilePages];
+// Runs of pages as the kernel takes them. Units of a sparse page are overwritten by those of the next.
+void BfpPrompt::score(const PromptBlock& block, Memory& memory) const {
+  ConstKvUnits keys[kKvTilePages];
   int64_t count = 0;
-  for (int64_t page = first; page < end; ++page) {
-    const Version version = part && page == block.last_page ? Version::changing : this->version(block, page);
-    const bool changes = version == Version::changing, is_sparse = store_.is_sparse(block.sequence, page);
-    if (count && (changes || is_sparse)) tiles(pages, page - count, count), count = 0;
-    if (changes) {
-      changing(page);
-      continue;
+  for (int64_t page = block.first_page; page <= block.last_page; ++page) {
+    const Version version = this->version(block, page);
+    const bool alone = version == Version::changing || store_.is_sparse(block.sequence, page) ||
+                       !is_seen_whole(block, page) || step_.softcap != 0;
+    if (count && (alone || count == kKvTilePages)) score_pages(block, keys, page - count, count, memory), count = 0;
+    if (version == Version::changing) {
+      score_both(block, page, memory);
+    } else {
+      keys[count++] = units(block, page, version, 0);
+      if (alone) score_pages(block, keys, page, 1, memory), count = 0;
     }
-    pages[count++] = units(block, page, version, part);
-    if (count == kKvTilePages || is_sparse) tiles(pages, page + 1 - count, count), count = 0;
   }
-  if (count) tiles(pages, end - count, count);
+  if (count) score_pages(block, keys, block.last_page + 1 - count, count, memory);
 }
 
-void BfpPrompt::score(const PromptBlock& block, Memory& memory) const {
-  const auto tiles = [&](const ConstKvUnits* pages, int64_t first, int64_t count) {
-    score_(pages, count, channels_, memory.queries.view(), step_.scaling, scores(memory, block, first), memory.scratch);
-  };
-  for (int64_t first = block.first_page, end; first <= block.last_page; first = end) {
-    end = std::min((segment_of(first) + 1) * kKvSegmentPages, block.last_page + 1);
-    for_pages(block, first, end, 0, tiles, [&](int64_t page) { score_both(block, page, memory); });
-    if (step_.softcap == 0) continue;
-    for (int64_t row = 0; row < block.rows; ++row) {
-      cap_(scores(memory, block, first) + row * kKvSegment, (end - first) * kKvPageTokens, step_.softcap);
-    }
-  }
+void BfpPrompt::score_pages(const PromptBlock& block, const ConstKvUnits* keys, int64_t first, int64_t count,
+                            Memory& memory) const {
+  const bool is_whole = is_seen_whole(block, first) && step_.softcap == 0;
+  score_({keys, count, channels_, memory.queries.data(), block.row_panels, step_.scaling,
+          memory.scores + (first - block.first_page) * kKvScores, block.pages() * kKvScores,
+          is_whole ? memory.largest.data() : nullptr},
+         memory.scratch);
+  if (!is_whole) hide_unseen(block, first, memory);
 }
 
 // A page some of whose tokens are wide for some queries and narrow for others.
 void BfpPrompt::score_both(const PromptBlock& block, int64_t page, Memory& memory) const {
-  float *wide = scores(memory, block, page), *narrow = memory.narrow_scores;
-  for (const Version version : {Version::wide, Version::narrow}) {
-    const ConstKvUnits keys = units(block, page, version, 0);
-    score_(&keys, 1, channels_, memory.queries.view(), step_.scaling, version == Version::wide ? wide : narrow,
+  const int64_t stride = block.pages() * kKvScores;
+  float* const wide = memory.scores + (page - block.first_page) * kKvScores;
+  const ConstKvUnits versions[] = {units(block, page, Version::wide, 0), units(block, page, Version::narrow, 0)};
+  const auto score = [&](const ConstKvUnits& keys, float* scores, int64_t apart) {
+    score_({&keys, 1, channels_, memory.queries.data(), block.row_panels, step_.scaling, scores, apart, nullptr},
            memory.scratch);
-  }
-  for (int64_t row = 0; row < block.rows; ++row) {
-    const int64_t token = block.first + row / token_rows();
-    const int64_t count = std::clamp<int64_t>(narrow_before(token) - page * kKvPageTokens, 0, kKvPageTokens);
-    std::copy_n(narrow + row * kKvSegment, count, wide + row * kKvSegment);
-  }
-}
-
-int64_t BfpPrompt::first_seen(const PromptBlock& block, int64_t token) const {
-  return std::max(store_.first_seen(token + 1), block.first_page * kKvPageTokens);
-}
-
-// The largest score of each row, its sink included.
-void BfpPrompt::set_max(const PromptBlock& block, Memory& memory) const {
-  for (int64_t row = 0; row < block.rows; ++row) {
-    const int64_t token = block.first + row / token_rows();
-    const float* sinks = step_.sinks ? step_.sinks + block.kv_head * token_rows() : nullptr;
-    float largest = sinks ? sinks[row % token_rows()] : -std::numeric_limits<float>::infinity();
-    for (int64_t first = first_seen(block, token), end; first <= token; first = end) {
-      end = std::min((first / kKvSegment + 1) * kKvSegment, token + 1);
-      const float* from = scores(memory, block, first / kKvPageTokens) + row * kKvSegment + first % kKvPageTokens;
-      largest = std::max(largest, max_(from, end - first));
-    }
-    memory.largest[size(row)] = largest;
-  }
-}
-
-// Weights for pages of one segment, and their sums. Tokens that a query does not see get weights of 0.
-void BfpPrompt::softmax(const PromptBlock& block, int64_t first, int64_t end, Memory& memory) const {
-  const int64_t begin = first * kKvPageTokens, last = end * kKvPageTokens;
-  for (int64_t row = 0; row < block.rows; ++row) {
-    const int64_t token = block.first + row / token_rows(), at = row * kKvSegmentPages;
-    float* from = scores(memory, block, first) + row * kKvSegment;
-    std::fill(from, from + std::clamp(first_seen(block, token), begin, last) - begin, kHidden);
-    std::fill(from + std::clamp(token + 1, begin, last) - begin, from + last - begin, kHidden);
-    int32_t* sums = memory.sums.data() + at;
-    float *units = memory.units.data() + at, sum = 0;
-    softmax_(from, last - begin, memory.largest[size(row)], memory.weights + row * kKvSegment, sums, units);
-    for (int64_t i = 0; i < end - first; ++i) sum += static_cast<float>(sums[i]) * units[i];
-    memory.segment_sums[size(row)] = sum;
-  }
-}
-
-void BfpPrompt::mix(const PromptBlock& block, int64_t first, int64_t end, Memory& memory) const {
-  std::fill_n(memory.partials, block.rows * channels_, 0.0f);
-  const auto tiles = [&](const ConstKvUnits* pages, int64_t page, int64_t count) {
-    const int64_t i = page - first;
-    const KvWeights weights = {memory.weights + i * kKvPageTokens, memory.sums.data() + i, memory.units.data() + i,
-                               block.rows, block.rows};
-    mix_(pages, count, channels_, weights, memory.partials, memory.scratch);
   };
-  for_pages(block, first, end, 1, tiles, [&](int64_t page) { mix_changing(block, page, first, memory); });
+  score(versions[0], wide, stride);
+  score(versions[1], memory.narrow_scores, kKvScores);
+  for (int64_t row = 0; row < block.row_panels * kTileRows; ++row) {
+    const int64_t count = narrow_before(token_of(block, row)) - page * kKvPageTokens, lane = row % kTileRows;
+    for (int64_t i = 0; i < std::min(count, kKvPageTokens); ++i) {
+      wide[row / kTileRows * stride + i * kTileRows + lane] =
+          memory.narrow_scores[row / kTileRows * kKvScores + i * kTileRows + lane];
+    }
+  }
+  hide_unseen(block, page, memory);
 }
 
-// Token by token: the page's values as each token's query sees them. `first`: the segment's first page.
-void BfpPrompt::mix_changing(const PromptBlock& block, int64_t page, int64_t first, Memory& memory) const {
-  const int64_t units = kv_units(channels_), rows = token_rows(), i = page - first;
-  const KvUnits values = {memory.page, store_.config().high > 4 ? memory.page + units * kKvUnitCodes : nullptr,
-                          memory.page + units * (kKvUnitCodes + kKvUnitLows)};
-  for (int64_t token = block.first; token < block.end(); ++token) {
-    set_values(block, page, token, values);
-    const int64_t row = (token - block.first) * rows, at = row * kKvSegmentPages + i;
-    const KvWeights weights = {memory.weights + row * kKvSegment + i * kKvPageTokens, memory.sums.data() + at,
-                               memory.units.data() + at, rows, block.rows};
-    mix_rows_(values, channels_, weights, memory.partials + row * kKvLanes);
+// Soft-caps scores of a page, hides those of tokens that a query does not see, and raises the largest by the others.
+void BfpPrompt::hide_unseen(const PromptBlock& block, int64_t page, Memory& memory) const {
+  for (int64_t panel = 0; panel < block.row_panels; ++panel) {
+    float* scores = memory.scores + (panel * block.pages() + page - block.first_page) * kKvScores;
+    if (step_.softcap != 0) cap_(scores, kKvScores, step_.softcap);
+    int32_t first[kTileRows], end[kTileRows];  // seen tokens of the page
+    for (int64_t lane = 0; lane < kTileRows; ++lane) {
+      const int64_t token = token_of(block, panel * kTileRows + lane), from = page * kKvPageTokens;
+      first[lane] = static_cast<int32_t>(std::clamp<int64_t>(store_.first_seen(token + 1) - from, 0, kKvPageTokens));
+      end[lane] = static_cast<int32_t>(std::clamp<int64_t>(token + 1 - from, 0, kKvPageTokens));
+    }
+    float* largest = memory.largest.data() + panel * kTileRows;
+    for (int32_t i = 0; i < kKvPageTokens; ++i, scores += kTileRows) {
+      for (int64_t lane = 0; lane < kTileRows; ++lane) {
+        const float seen = i >= first[lane] && i < end[lane] ? scores[lane] : kHidden;
+        scores[lane] = seen;
+        largest[lane] = seen > largest[lane] ? seen : largest[lane];
+      }
+    }
   }
 }
 
-// The page's values when `token` has come: from what they were for the token before, unless it is the block's first.
-void BfpPrompt::set_values(const PromptBlock& block, int64_t page, int64_t token, const KvUnits& values) const {
-  const int64_t from = page * kKvPageTokens, initial = store_.config().initial - from;
-  const bool is_first = token == block.first, fills = page == block.last_page;
-  const int64_t narrow_end = store_.config().local ? token + 1 - store_.config().local - from : kKvPageTokens;
-  if (fills) {
-    KvOpenValues open = slab_.open_values(block.head, page, token - from + 1, initial, narrow_end);
-    open.all = is_first;
-    if (is_first) std::memset(values.codes, 0, size(kv_units(channels_) * kKvUnitCodes));
-    if (is_first && values.lows) std::memset(values.lows, 0, size(kv_units(channels_) * kKvUnitLows));
-    choose<ops::quantize_value_bfp>()(values, channels_, open);
-    if (is_first) return;
-  } else if (is_first) {
-    const KvUnits wide = slab_.wide(block.head, page, 1);
-    std::memcpy(values.codes, wide.codes, size(kv_units(channels_) * kKvUnitCodes));
-    std::memcpy(values.exponents, wide.exponents, size(kv_units(channels_) * kKvUnitExponents));
-    if (values.lows) std::memcpy(values.lows, wide.lows, size(kv_units(channels_) * kKvUnitLows));
+// Weights of pages of one segment, and their sums.
+void BfpPrompt::softmax(const PromptBlock& block, int64_t first, int64_t end, Memory& memory) const {
+  std::fill(memory.segment_sums.begin(), memory.segment_sums.end(), 0.0f);
+  for (int64_t panel = 0; panel < block.row_panels; ++panel) {
+    const float* scores = memory.scores + (panel * block.pages() + first - block.first_page) * kKvScores;
+    uint16_t* weights = memory.weights + panel * kKvSegmentPages * kKvTileWords;
+    for (int64_t page = first; page < end; ++page, scores += kKvScores, weights += kKvTileWords) {
+      softmax_(scores, memory.largest.data() + panel * kTileRows, weights,
+               memory.segment_sums.data() + panel * kTileRows);
+    }
   }
-  const int64_t end = std::min(narrow_before(token) - from, kKvPageTokens);
-  for (int64_t slot = std::max<int64_t>(is_first ? 0 : end - 1, std::max<int64_t>(initial, 0)); slot < end; ++slot) {
-    const KvToken old = {static_cast<int>(slot), store_.config().mantissa, store_.config().nearest};
-    if (store_.truncated_later()) choose<ops::truncate_value_bfp>()(values, channels_, old);
+  for (size_t i = 0; i < memory.weight_sums.size(); ++i) memory.weight_sums[i] += memory.segment_sums[i];
+}
+
+// Weights × values of pages of one segment; but for those of the last page, which come when outputs are stored.
+void BfpPrompt::mix(const PromptBlock& block, int64_t first, int64_t end, Memory& memory) const {
+  const int64_t stride = kKvSegmentPages * kKvTileWords;
+  std::fill_n(memory.partials, block.row_panels * kTileRows * channels_, 0.0f);
+  KvPromptPage pages[kKvTilePages];
+  int64_t count = 0;
+  const auto flush = [&](int64_t apart) {
+    if (count) mix_({pages, count, channels_, block.row_panels, apart, memory.partials}, memory.scratch);
+    count = 0;
+  };
+  for (int64_t page = first; page < std::min(end, block.last_page); ++page) {
+    const Version version = this->version(block, page);
+    const bool is_sparse = store_.is_sparse(block.sequence, page), changes = version == Version::changing;
+    if (count == kKvTilePages || is_sparse || changes) flush(stride);
+    if (changes) {
+      split_weights(block, page, first, memory);
+      pages[count++] = {units(block, page, Version::wide, 1), memory.split, false};
+      pages[count++] = {units(block, page, Version::narrow, 1), memory.split + kKvTileWords, true};
+      flush(2 * kKvTileWords);
+    } else {
+      pages[count++] = {units(block, page, version, 1), memory.weights + (page - first) * kKvTileWords, false};
+      if (is_sparse) flush(stride);
+    }
+  }
+  flush(stride);
+  if (end > block.last_page) mix_last_page(block, first, memory);
+}
+
+// Weights of a page whose tokens are wide for some queries and narrow for others: those of wide ones, and the rest.
+void BfpPrompt::split_weights(const PromptBlock& block, int64_t page, int64_t first, Memory& memory) const {
+  for (int64_t row = 0; row < block.row_panels * kTileRows; ++row) {
+    const int64_t panel = row / kTileRows, lane = row % kTileRows;
+    const uint16_t* from = memory.weights + (panel * kKvSegmentPages + page - first) * kKvTileWords + 2 * lane;
+    uint16_t *wide = memory.split + panel * 2 * kKvTileWords + 2 * lane, *narrow = wide + kKvTileWords;
+    const int64_t count = narrow_before(token_of(block, row)) - page * kKvPageTokens;
+    for (int64_t i = 0; i < kKvPageTokens; ++i) {
+      const int64_t at = i / 2 * 2 * kTileRows + i % 2;
+      wide[at] = i < count ? 0 : from[at];
+      narrow[at] = i < count ? from[at] : 0;
+    }
   }
 }
 
-void BfpPrompt::add_segment(const PromptBlock& block, Memory& memory) const {
-  for (int64_t i = 0; i < block.rows * channels_; ++i) memory.totals[i] += memory.partials[i];
-  for (size_t row = 0; row < size(block.rows); ++row) memory.weight_sums[row] += memory.segment_sums[row];
+// The last page's weights × its values as they are when each token comes.
+void BfpPrompt::mix_last_page(const PromptBlock& block, int64_t first, Memory& memory) const {
+  const int64_t from = block.last_page * kKvPageTokens, page = block.last_page - first;
+  for (int64_t row = 0; row < block.rows; ++row) {
+    const uint16_t* weights =
+        memory.weights + (row / kTileRows * kKvSegmentPages + page) * kKvTileWords + 2 * (row % kTileRows);
+    for (int64_t i = 0; i < kKvPageTokens; ++i) {
+      const uint32_t bits = weights[i / 2 * 2 * kTileRows + i % 2];
+      memory.open_weights[row * kKvPageTokens + i] = std::bit_cast<float>(bits << 16);
+    }
+  }
+  const KvOpenValues open =
+      slab_.open_values(block.head, block.last_page, block.end() - from, store_.config().initial - from, kKvPageTokens);
+  mix_open_(
+      {open, channels_, block.first - from, token_rows(), 1 - store_.config().local, memory.open_weights, memory.open});
 }
 
-// Outputs [query heads, tokens, channels] from totals [channels / 16, rows, 16].
+// Outputs [query heads, tokens, channels], segment after segment, over the sums of the weights.
 void BfpPrompt::store_outputs(const PromptBlock& block, const Memory& memory) const {
   const int64_t in_step = block.first - store_.length(block.sequence), rows = token_rows();
-  for (int64_t row = 0; row < block.rows; ++row) {
-    float sum = memory.weight_sums[size(row)];
-    if (step_.sinks) sum += exp_of(step_.sinks[block.kv_head * rows + row % rows] - memory.largest[size(row)]);
-    float* to = step_.out + ((block.head * rows + row % rows) * step_.count + in_step + row / rows) * channels_;
+  const bool several = segment_of(block.first_page) < segment_of(block.last_page);
+  float sums[kTileRows], partial[kTileRows * kKvLanes], total[kTileRows * kKvLanes] = {};
+  for (int64_t panel = 0; panel < block.row_panels; ++panel) {
+    const int64_t first = panel * kTileRows, count = std::min<int64_t>(block.rows - first, kTileRows);
+    for (int64_t i = 0; i < count; ++i) {
+      sums[i] = memory.weight_sums[size(first + i)];
+      if (!step_.sinks) continue;
+      const float sink = step_.sinks[block.kv_head * rows + (first + i) % rows];
+      sums[i] += exp_of(sink - memory.largest[size(first + i)]);
+    }
     for (int64_t at = 0; at < channels_; at += kKvLanes) {
-      const float* from = memory.totals + at * block.rows + row * kKvLanes;
-      for (int lane = 0; lane < kKvLanes; ++lane) to[at + lane] = from[lane] / sum;
+      const int64_t tile = (at / kKvLanes * block.row_panels + panel) * kTileRows * kKvLanes;
+      transpose(memory.partials + tile, partial);
+      if (several) transpose(memory.totals + tile, total);
+      for (int64_t i = 0; i < count; ++i) {
+        const int64_t row = first + i, token = in_step + row / rows;
+        const float *open = memory.open + row * channels_ + at, *mine = partial + i * kKvLanes;
+        float* to = step_.out + ((block.head * rows + row % rows) * step_.count + token) * channels_ + at;
+        for (int lane = 0; lane < kKvLanes; ++lane) {
+          to[lane] = (total[i * kKvLanes + lane] + (mine[lane] + open[lane])) / sums[i];
+        }
+      }
     }
   }
 }

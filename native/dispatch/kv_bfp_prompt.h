@@ -1,9 +1,10 @@
 // Attention of many tokens of a prompt at once, on a matrix unit, over a BFP store.
 //
 // A block is some tokens of a page, with the query heads that share a KV head: it goes through all of its context,
-// alone and in any order with other blocks. Its scores, softmax weights and outputs stay in its thread's caches. Pages
-// that are the same for all its tokens are multiplied as tiles. Others change from token to token, and so do their
-// values: those on their way from wide to narrow, and the last page, whose exponents rise.
+// alone and in any order with other blocks. Its scores, softmax weights and outputs stay in its thread's caches. They
+// are transposed: rows, which are token after token, are lanes. Pages that are the same for all its tokens are
+// multiplied as they are; two versions of a page that turns from wide to narrow meanwhile; and the last page, whose
+// exponents rise, token by token.
 #pragma once
 
 #include "dispatch/kv_bfp_slab.h"
@@ -13,13 +14,14 @@
 
 namespace tilepress {
 
-// Tokens from `first` on, counted in their sequence, and their rows: token after token.
+// Tokens from `first` on, counted in their sequence.
 struct PromptBlock {
   int64_t head, sequence, kv_head;  // head: over all sequences
-  int64_t first, tokens, rows;
+  int64_t first, tokens, rows, row_panels;
   int64_t first_page, last_page;  // that some token sees; last_page has the block's tokens
 
   int64_t end() const { return first + tokens; }
+  int64_t pages() const { return last_page - first_page + 1; }
 };
 
 class BfpPrompt {
@@ -40,31 +42,32 @@ class BfpPrompt {
   PromptBlock block(int64_t index) const;
   Memory& own_memory(const PromptBlock& block) const;
   int64_t token_rows() const { return step_.query_heads / store_.sizes().heads; }
-  int64_t first_seen(const PromptBlock& block, int64_t token) const;
-  float* scores(const Memory& memory, const PromptBlock& block, int64_t page) const;
+  // The token of a row; of rows that are missing, the last.
+  int64_t token_of(const PromptBlock& block, int64_t row) const {
+    return block.first + std::min(row, block.rows - 1) / token_rows();
+  }
+  int64_t narrow_before(int64_t token) const { return token + 1 - store_.truncated_later(); }
+  bool is_seen_whole(const PromptBlock& block, int64_t page) const;
 
   Version version(const PromptBlock& block, int64_t page) const;
   ConstKvUnits units(const PromptBlock& block, int64_t page, Version version, int part) const;
-  int64_t narrow_before(int64_t token) const { return token + 1 - store_.truncated_later(); }
 
-  template <class Tiles, class Changing>
-  void for_pages(const PromptBlock& block, int64_t first, int64_t end, int part, const Tiles& tiles,
-                 const Changing& changing) const;
+  void set_queries(const PromptBlock& block, Memory& memory) const;
   void score(const PromptBlock& block, Memory& memory) const;
+  void score_pages(const PromptBlock& block, const ConstKvUnits* keys, int64_t first, int64_t count,
+                   Memory& memory) const;
   void score_both(const PromptBlock& block, int64_t page, Memory& memory) const;
-  void set_max(const PromptBlock& block, Memory& memory) const;
+  void hide_unseen(const PromptBlock& block, int64_t page, Memory& memory) const;
   void softmax(const PromptBlock& block, int64_t first, int64_t end, Memory& memory) const;
   void mix(const PromptBlock& block, int64_t first, int64_t end, Memory& memory) const;
-  void mix_changing(const PromptBlock& block, int64_t page, int64_t first, Memory& memory) const;
-  void set_values(const PromptBlock& block, int64_t page, int64_t token, const KvUnits& values) const;
-  void add_segment(const PromptBlock& block, Memory& memory) const;
+  void split_weights(const PromptBlock& block, int64_t page, int64_t first, Memory& memory) const;
+  void mix_last_page(const PromptBlock& block, int64_t first, Memory& memory) const;
   void store_outputs(const PromptBlock& block, const Memory& memory) const;
 
-  KernelOf<ops::score_f32_bf16_bfp> const score_ = choose<ops::score_f32_bf16_bfp>();
-  KernelOf<ops::mix_f32_bf16_bfp> const mix_ = choose<ops::mix_f32_bf16_bfp>();
-  KernelOf<ops::mix_f32_u8_bfp> const mix_rows_ = choose<ops::mix_f32_u8_bfp>();
-  KernelOf<ops::softmax_u8_f32> const softmax_ = choose<ops::softmax_u8_f32>();
-  KernelOf<ops::max_f32> const max_ = choose<ops::max_f32>();
+  KernelOf<ops::score_f32_bfp_bf16> const score_ = choose<ops::score_f32_bfp_bf16>();
+  KernelOf<ops::softmax_bf16_f32> const softmax_ = choose<ops::softmax_bf16_f32>();
+  KernelOf<ops::mix_f32_bfp_bf16> const mix_ = choose<ops::mix_f32_bfp_bf16>();
+  KernelOf<ops::mix_f32_f32_f16> const mix_open_ = choose<ops::mix_f32_f32_f16>();
   KernelOf<ops::softcap_f32> const cap_ = choose<ops::softcap_f32>();
   const BfpSlab& slab_;
   const BfpKvStore& store_;

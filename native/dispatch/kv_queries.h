@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "dispatch/nine_bits.h"
@@ -119,6 +120,33 @@ class QueryTiles {
   std::vector<int32_t> sums_;  // unused
   std::vector<float> units_;
   int64_t rows_ = 0;
+};
+
+// For score_f32_bfp_bf16: right operands.
+class QueryColumns {
+ public:
+  void set(const QueryRows& queries, int64_t channels) {
+    const int64_t groups = channels / kKvGroup, rows = queries.count();
+    tiles_.assign(static_cast<size_t>(kv_row_panels(rows) * groups * kKvTileWords), 0);
+    row_.resize(static_cast<size_t>(channels));
+    sums_.resize(static_cast<size_t>(groups));
+    units_.resize(static_cast<size_t>(groups));
+    const KernelOf<ops::quantize_bfp_fp> quantize = choose<ops::quantize_bfp_fp>();
+    for (int64_t row = 0; row < rows; ++row) {
+      const auto* from = reinterpret_cast<const uint8_t*>(queries.row(row));
+      quantize({from, FloatType::f32, channels, kKvGroup, kKvGroup, 8, false},
+               {{}, row_.data(), channels, kKvGroup, sums_.data(), units_.data()});
+      uint16_t* to = tiles_.data() + row / kTileRows * groups * kKvTileWords + row % kTileRows * 2;
+      for (int64_t i = 0; i < channels; i += 2, to += kTileRows * 2) std::memcpy(to, row_.data() + i, 4);
+    }
+  }
+
+  const uint16_t* data() const { return tiles_.data(); }
+
+ private:
+  std::vector<uint16_t> tiles_, row_;
+  std::vector<int32_t> sums_;  // unused
+  std::vector<float> units_;   // unused
 };
 
 }  // namespace tilepress

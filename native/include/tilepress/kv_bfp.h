@@ -64,19 +64,19 @@ struct KvQueries {
   int64_t rows;
 };
 
-// Softmax weights of one page's tokens; for each row their sum and what 1 stands for. `out` may have more rows.
+// Softmax weights of one page's tokens; for each row their sum and what 1 stands for.
 struct KvWeights {
   const uint8_t* values;
   const int32_t* sums;
   const float* units;
-  int64_t rows, out_rows;
+  int64_t rows;
 };
 
 // A page: scores [rows, 32], rows kKvSegment apart, = scaling * query · key, group after group.
 TILEPRESS_OPERATION(score_f32_bfp_bfp,
                     void(const ConstKvUnits& keys, int64_t channels, const KvQueries&, float scaling, float* scores));
 
-// A page: out [channels / 16, out_rows, 16] += weights · values.
+// A page: out [channels / 16, rows, 16] += weights · values.
 TILEPRESS_OPERATION(mix_f32_u8_bfp, void(const ConstKvUnits& values, int64_t channels, const KvWeights&, float* out));
 
 // Many rows at a time, for matrix units. bf16 holds queries, weights, and highs and lows of values exactly, also times
@@ -106,6 +106,60 @@ TILEPRESS_OPERATION(score_f32_bf16_bfp, void(const ConstKvUnits* keys, int64_t c
                                              const KvQueryTiles&, float scaling, float* scores, uint8_t* scratch));
 TILEPRESS_OPERATION(mix_f32_bf16_bfp, void(const ConstKvUnits* values, int64_t count, int64_t channels,
                                            const KvWeights&, float* out, uint8_t* scratch));
+
+// Prompts: many tokens of a page at a time, transposed, so that what belongs to a row of queries is one lane
+// throughout. Keys and values are left operands, a unit's 16 lanes as rows of 32 values times what 1 stands for, which
+// bf16 holds exactly; queries and softmax weights are right operands: tiles of [16 pairs, 16 rows, 2] for 32 channels
+// or tokens. Rows come in panels of 16; missing rows have queries of 0.
+
+// A decoded unit; lows where there are any.
+struct alignas(kVectorBytes) KvLeftUnit {
+  uint16_t highs[kMaxTileBytes / 2], lows[kMaxTileBytes / 2];
+  bool has_lows;
+};
+
+inline constexpr int64_t kKvScores = kKvPageTokens * kTileRows;  // of a page and a row panel
+inline constexpr int64_t kKvTileWords = kMaxTileBytes / 2;
+
+// Bytes of scratch for the kernels below, 64-byte aligned: decoded units.
+constexpr int64_t kv_left_scratch(int64_t channels) {
+  const int64_t groups = channels / kKvGroup, units = groups < kKvTilePages ? kKvTilePages : groups;
+  return units * int64_t{sizeof(KvLeftUnit)};
+}
+
+// Scores of `count` consecutive pages: [row panels, pages, 32 tokens, 16 rows], row panels `stride` floats apart. The
+// same bits as score_f32_bfp_bfp. largest [row panels, 16]: raised to the largest scores; null: it is not wanted.
+struct KvPromptScores {
+  const ConstKvUnits* keys;
+  int64_t count, channels;
+  const uint16_t* queries;  // [row panels, channels / 32, a tile]
+  int64_t row_panels;
+  float scaling;
+  float* scores;
+  int64_t stride;
+  float* largest;
+};
+TILEPRESS_OPERATION(score_f32_bfp_bf16, void(const KvPromptScores&, uint8_t* scratch));
+
+// Softmax weights e^(score - largest) of a page and a row panel, as softmax_u8_f32 rounds them, times their units, as a
+// tile; sums [16] += the sums of the weights.
+TILEPRESS_OPERATION(softmax_bf16_f32, void(const float* scores, const float* largest, uint16_t* weights, float* sums));
+
+// Up to kKvTilePages pages: out [channels / 16, row panels, 16 channels, 16 rows] += values · weights, page after page.
+// The same bits as mix_f32_u8_bfp. A page that joins the one before is added to it before they are rounded: its weights
+// are 0 where the other's are not.
+struct KvPromptPage {
+  ConstKvUnits values;
+  const uint16_t* weights;  // of the first row panel, a tile
+  bool joins;
+};
+struct KvPromptMix {
+  const KvPromptPage* pages;
+  int64_t count, channels;
+  int64_t row_panels, stride;  // stride: words of weights from one row panel to the next
+  float* out;
+};
+TILEPRESS_OPERATION(mix_f32_bfp_bf16, void(const KvPromptMix&, uint8_t* scratch));
 
 // Softmax weights e^(score - largest) as integers, in groups of 32; `count` is a multiple of 32. For each group their
 // sum and what 1 stands for. The same bits as kernels/attention_reference.py; no score is above `largest`.
@@ -139,5 +193,17 @@ struct KvOpenValues {
 // rises, those are rounded again. Or writes all of them. Or cuts a token's values that are there to fewer bits.
 TILEPRESS_OPERATION(quantize_value_bfp, void(const KvUnits& values, int64_t channels, const KvOpenValues&));
 TILEPRESS_OPERATION(truncate_value_bfp, void(const KvUnits& values, int64_t channels, const KvToken&));
+
+// Values of a page that fills: each token's rows see its tokens as they are when it comes. out [tokens · rows,
+// channels] = weights · values for the tokens from `first` to open.count - 1; weights [tokens · rows, 32] float32.
+// Tokens from open.begin to `narrow` + token have fewer bits when a token comes. `open.end` is not used.
+struct KvOpenMix {
+  KvOpenValues open;
+  int64_t channels, first, rows;
+  int64_t narrow;
+  const float* weights;
+  float* out;
+};
+TILEPRESS_OPERATION(mix_f32_f32_f16, void(const KvOpenMix&));
 
 }  // namespace tilepress

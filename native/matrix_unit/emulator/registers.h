@@ -33,7 +33,7 @@ struct EmulatedUnit {
   template <int tile>
   void load(const void* from, int64_t stride = kVectorBytes) {
     const int rows = tile < 6 ? rows_of(tile) : inputs_ / kPack;
-    auto* to = reinterpret_cast<uint8_t*>(operands_[tile - 4]);
+    auto* to = reinterpret_cast<uint8_t*>(operands_[tile]);
     const size_t bytes = tile < 6 ? static_cast<size_t>(inputs_) * sizeof(Operand) : size_t{kVectorBytes};
     for (int row = 0; row < rows; ++row) {
       __builtin_memcpy(to + row * kVectorBytes, static_cast<const uint8_t*>(from) + row * stride, bytes);
@@ -45,9 +45,9 @@ struct EmulatedUnit {
     constexpr int kRow = kVectorBytes / static_cast<int>(sizeof(Operand));
     for (int row = 0; row < rows_of(sum); ++row) {
       for (int input = 0; input < inputs_; ++input) {
-        const Sum value = as_sum(operands_[x - 4][row * kRow + input]);
+        const Sum value = as_sum(operands_[x][row * kRow + input]);
         for (int neuron = 0; neuron < kBlockNeurons; ++neuron) {
-          const Operand weight = operands_[weights - 4][input / kPack * kRow + neuron * kPack + input % kPack];
+          const Operand weight = operands_[weights][input / kPack * kRow + neuron * kPack + input % kPack];
           sums_[sum][row * kBlockNeurons + neuron] += value * as_sum(weight);
         }
       }
@@ -66,7 +66,7 @@ struct EmulatedUnit {
 
   int rows_ = 0, next_rows_ = 0, inputs_ = 0;
   Sum sums_[4][kTileRows * kBlockNeurons];
-  Operand operands_[4][kMaxTileBytes / sizeof(Operand)];
+  Operand operands_[8][kMaxTileBytes / sizeof(Operand)];
 };
 
 }  // namespace
