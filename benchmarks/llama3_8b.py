@@ -1,6 +1,7 @@
 """Decoding with a model of Llama-3-8B's shape and random weights: stock transformers in bf16, and packed layers.
 
     python benchmarks/llama3_8b.py                        bf16 at 50 %, mxfp4, int4:g32, and with int8 activations
+    python benchmarks/llama3_8b.py int4:g32+int8 --prompt 512 2048 --batch 1 16 --no-peer
     python benchmarks/llama3_8b.py --layers 4 --json      fewer layers, to see that it works
 
 All linear layers are packed, the output layer too. Records go to standard output with --json, and are otherwise kept
@@ -40,7 +41,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("contestants", nargs="*", default=CONTESTANTS, help="FORMAT[@DENSITY%%][+ACTIVATIONS]")
     parser.add_argument("--layers", type=int, default=32)
-    parser.add_argument("--prompt", type=int, default=128)
+    parser.add_argument("--prompt", type=int, nargs="+", default=[128], help="tokens of the prompts")
+    parser.add_argument("--batch", type=int, nargs="+", default=[1], help="sequences at once")
+    parser.add_argument("--no-peer", action="store_true", help="without stock transformers")
     parser.add_argument("--tokens", type=int, default=16)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", action="store_true", help="print the records instead of keeping them")
@@ -52,9 +55,11 @@ def main() -> None:
 
 
 def run(arguments: argparse.Namespace) -> list[Record]:
-    settings = Settings(prompt=arguments.prompt, tokens=arguments.tokens, repeats=arguments.repeats)
+    first, *more = arguments.prompt
+    settings = Settings(first, arguments.tokens, more, arguments.batch, arguments.repeats)
     dense = random_model(LlamaConfig(**SHAPE, num_hidden_layers=arguments.layers), torch.bfloat16)
-    entrants = [Entrant(STOCK, 0, lambda _: TransformersWriter(dense), labels=Labels(library=STOCK))]
+    stock = Entrant(STOCK, 0, lambda _: TransformersWriter(dense), labels=Labels(library=STOCK))
+    entrants = [] if arguments.no_peer else [stock]
     for contestant in map(parse_contestant, arguments.contestants):
         load = partial(packed_writer, dense, contestant)
         entrants.append(Entrant(str(contestant), 0, load, is_peer=False, labels=contestant.labels))
@@ -70,12 +75,13 @@ def run(arguments: argparse.Namespace) -> list[Record]:
         records.append(Record(metric, {**known, **labels}, value, unit, "measured", here, command, version=__version__))
 
     for speed in result.speeds:
-        add("prefill", speed.prefill.mean, "token/s", **speed.labels)
-        add("decode", speed.decode.mean, "token/s", **speed.labels)
-        add("decode", speed.decode.sigma, "token/s", **speed.labels, statistic="standard_deviation")
+        at: dict[str, Label] = {**speed.labels, "prompt": speed.point.depth, "batch": speed.point.batch}
+        add("prefill", speed.prefill.mean, "token/s", **at)
+        add("decode", speed.decode.mean, "token/s", **at)
+        add("decode", speed.decode.sigma, "token/s", **at, statistic="standard_deviation")
         for peer, (prefill, decode) in result.over(speed).items() if not speed.is_peer else ():
-            add("prefill_speedup", prefill, "x", **speed.labels, peer=peer)
-            add("decode_speedup", decode, "x", **speed.labels, peer=peer)
+            add("prefill_speedup", prefill, "x", **at, peer=peer)
+            add("decode_speedup", decode, "x", **at, peer=peer)
     return records
 
 

@@ -24,11 +24,16 @@ FAMILIES = ["bf16", "fp16", "e4m3", "bf8", "mxfp4", "nf4", "int4:g32"]  # and th
 INTEGERS = ["int8:row+int8", "int4:g32+int8", "uint4:g32+int8", "int4:g32+bfp:g32:m8"]
 CACHES = ["bfp4", "bfp8", "sparse:k30,v50", "bf16+sparse:k30,v50"]
 FEW = ["--tokens=32", "--repeats=2"]  # prompts of peers take long
+MANY_ROWS = ["int8:row+int8", "int4:g32+int8", "bf16", "bf16@50%"]
 WRITERS = ["int4:g32+int8", "int8:row@50%+int8"]  # smollm2-135m compressed to these, in folders of these names
 
 
 def linear(shape: str, *batches: int) -> list[str]:
     return ["bench", "linear", *CONTESTANTS, "--shape", shape, *(f"--batch={batch}" for batch in batches)]
+
+
+def many_rows(shape: str, *batches: int) -> list[str]:
+    return ["bench", "linear", *MANY_ROWS, "--shape", shape, *(f"--batch={batch}" for batch in batches)]
 
 
 def families(*shapes: str) -> list[list[str]]:
@@ -61,6 +66,7 @@ SECTIONS = {
     "pack": [["bench", "pack", "--density", "0.5"], ["bench", "pack", "--density", "1"]],
     "llama3-8b": [linear("llama3-8b", 1, 4, 16, 32, 512)],
     "families": families("4096x4096", "14336x4096"),
+    "many-rows": [many_rows("14336x4096", 512, 2048, 8192), many_rows("smollm2", 128, 512, 2048, 4096)],
     "smollm2": [linear("smollm2", 1, 16)],
     "llama2-70b-fc": [linear("llama2-70b-fc", 1, 16)],
     "sweep": [["bench", "linear", *SWEPT, "--sweep", "--shape", "4096x4096"]],
@@ -76,6 +82,7 @@ QUICK = {
     "pack": [["bench", "pack", "--neurons", "1024", "--repeats", "1"]],
     "llama3-8b": [[*linear("1024x4096", 1, 16), "--seconds", "0.05"]],
     "families": [[*command, "--seconds", "0.05"] for command in families("256x512")],
+    "many-rows": [[*many_rows("576x1536", 128), "--seconds", "0.05"]],
     "smollm2": [[*linear("576x1536", 1, 16), "--seconds", "0.05"]],
     "llama2-70b-fc": [[*linear("4096x4096", 1), "--seconds", "0.05"]],
     "sweep": [["bench", "linear", *SWEPT, "--sweep", "--shape", "1024x4096", "--seconds", "0.05"]],

@@ -13,10 +13,11 @@ RATE = 180e6  # products per second: 5.9 TOP/s
 
 class Machine:
     """CPU → unit. `clock`: of the rate alone, what is left where all CPUs multiply. `gain`: of two threads on one unit
-    over one. `noise`: how often another program takes a CPU for half of a measurement."""
+    over one. `noise`: how often another program takes a CPU for half of a measurement. `foreign`: CPUs whose unit
+    another guest uses all the time."""
 
-    def __init__(self, units, *, clock=1.0, gain=1.0, noise=0.0, seed=0):
-        self.units, self.clock, self.gain, self.noise = units, clock, gain, noise
+    def __init__(self, units, *, clock=1.0, gain=1.0, noise=0.0, seed=0, foreign=()):
+        self.units, self.clock, self.gain, self.noise, self.foreign = units, clock, gain, noise, foreign
         self.runs, self.tests, self.random = 0, [], random.Random(seed)
 
     def rates(self, cpus):
@@ -24,7 +25,8 @@ class Machine:
         self.tests += [tuple(cpus)] if len(cpus) == 2 else []
         clock = 1 - (1 - self.clock) * (len(cpus) - 1) / max(len(self.units) - 1, 1)
         taken = {cpu: 0.5 if self.random.random() < self.noise else 1.0 for cpu in cpus}
-        return [RATE * clock * taken[cpu] * self._share(cpu, cpus, taken) for cpu in cpus]
+        left = {cpu: 0.5 if cpu in self.foreign else 1.0 for cpu in cpus}
+        return [RATE * clock * taken[cpu] * left[cpu] * self._share(cpu, cpus, taken) for cpu in cpus]
 
     def _share(self, cpu, cpus, taken):
         """A partner that is not there half of the time leaves the unit for that long."""
@@ -75,6 +77,12 @@ def test_cpus_that_share_a_unit_are_found_whatever_their_numbers(units, clock, g
 def test_other_programs_that_take_cpus_change_nothing(name, seed):
     machine = Machine(LAYOUTS[name], gain=1.1, noise=0.05, seed=seed)
     assert list(machine.found().groups) == machine.groups()
+
+
+@pytest.mark.parametrize("foreign", [{0}, {3, 7, 8}, set(range(15))])
+def test_units_that_others_use_all_the_time_are_not_counted(foreign):
+    with pytest.raises(ValueError, match=r"alone, CPUs multiply at 2\.9 to 5\.9 TOP/s: others use some of the units"):
+        Machine(LAYOUTS["one each"], foreign=foreign).found()
 
 
 def test_siblings_are_tried_first_and_only_believed_when_measured():

@@ -10,6 +10,8 @@ from tilepress.engine.reference import ReferenceModel
 from tilepress.models import compress_model
 from tilepress.nn import PackedEmbedding, PackedExperts, PackedLinear
 
+PACKED = 1e-3  # of the largest logit, for packed layers
+
 
 @pytest.fixture(scope="module")
 def llama():
@@ -94,7 +96,8 @@ def test_a_model_that_is_not_what_its_config_says():
 
 @pytest.mark.parametrize("family", ["llama", "gemma3", "phi3", "gpt_oss", "qwen3_moe"])
 def test_packed_layers(family):
-    """Linear layers, experts, and the embedding with its scale."""
+    """Linear layers, experts, and the embedding with its scale. A matrix unit rounds activations to bfloat16, some the
+    other way than in transformers."""
     model = compress_model(
         make(family, tie_word_embeddings=True), {"weights": {"format": "int8:row", "lm_head": "compress"}}
     )
@@ -107,7 +110,7 @@ def test_packed_layers(family):
     reference = runner(model)
     assert reference.run([chunk(text, 0, 5, pages_of(0), False)]).shape == (0, VOCABULARY)
     for start, end in [(5, 30), (30, 31), (31, LENGTH)]:
-        assert error(reference.run([chunk(text, start, end, pages_of(0))])[0], expected[end - 1]) <= BOUND
+        assert error(reference.run([chunk(text, start, end, pages_of(0))])[0], expected[end - 1]) <= PACKED
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma3", "mixtral", "granite"])

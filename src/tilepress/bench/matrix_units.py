@@ -5,7 +5,7 @@ hide or invent, and the usual numberings only say which pairs are tried first.
 """
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -45,7 +45,7 @@ class MatrixUnits:
 
 def measure_units() -> MatrixUnits | None:
     """Those of the CPUs that this process may use; None where there is no matrix unit. ValueError where they cannot be
-    counted: threads cannot be pinned, or have less time than CPUs, so that all would look shared."""
+    counted: threads cannot be pinned, have less time than CPUs, so that all would look shared, or others use units."""
     cpus = own_cpus()
     if not cpus or kernels.chosen(OPERATION) == "portable":  # the emulator's
         return None
@@ -55,9 +55,20 @@ def measure_units() -> MatrixUnits | None:
     return find_units(cpus, partial(_native.tile_rates, seconds=seconds), sibling_pairs(cpus))
 
 
+def check_alone(rates: Mapping[int, float]) -> None:
+    """ValueError if some of these CPUs, each alone, are far slower than others: someone else uses their units."""
+    least, most = min(rates.values()), max(rates.values())
+    if least < SHARED * most:
+        raise ValueError(
+            f"alone, CPUs multiply at {PRODUCT * least / 1e12:.1f} to {PRODUCT * most / 1e12:.1f} TOP/s: others use "
+            "some of the units, other programs or other guests of this host"
+        )
+
+
 def find_units(cpus: Sequence[int], rates: Rates, siblings: Sequence[Pair] = ()) -> MatrixUnits:
     """Units of `cpus`, of which at most two share one. `siblings`: the pairs to try first."""
     search = _Search(cpus, rates)
+    check_alone(search.alone)
     pairs = [*search.among_likely([*siblings, *usual_pairs(cpus)]), *search.among_rest()]
     paired = {cpu for pair in pairs for cpu in pair}
     groups: list[tuple[int, ...]] = [*pairs, *((cpu,) for cpu in cpus if cpu not in paired)]
