@@ -13,6 +13,7 @@
 #include "bindings/bindings.h"
 #include "bindings/tensors.h"
 #include "dispatch/kv_bfp_store.h"
+#include "dispatch/kv_sequence.h"
 #include "dispatch/kv_sparse_store.h"
 
 namespace tilepress {
@@ -163,8 +164,20 @@ void bind_kv_stores(nb::module_& m) {
       .def("crop", &KvStore::crop, "lengths"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("select", &KvStore::select, "sequences"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("save", &save)
+      .def_prop_ro("has_blocks", &KvStore::has_blocks)
       .def_prop_ro("lengths", [](const KvStore& store) { return quickly(store, [&] { return store.lengths(); }); })
       .def_prop_ro("allocated", [](const KvStore& store) { return quickly(store, [&] { return store.allocated(); }); });
+  nb::class_<KvSequenceBlock>(m, "KvSequenceBlock");
+  nb::class_<KvSequence>(m, "KvSequence")
+      .def(nb::init<const std::vector<const KvStore*>&, const std::vector<const KvSequenceBlock*>&>(), "models"_a,
+           "blocks"_a)
+      .def("block", &KvSequence::block, "index"_a)
+      .def("fork", &KvSequence::fork, nb::call_guard<nb::gil_scoped_release>())
+      .def("crop", &KvSequence::crop, "length"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def("layer", &KvSequence::layer, "index"_a, nb::rv_policy::reference_internal)
+      .def_prop_ro("length", &KvSequence::length)
+      .def_prop_ro("allocated", &KvSequence::allocated);
+  m.attr("BLOCK_TOKENS") = KvStore::kBlockTokens;
   bind_kind<BfpKvStore, int, int, int64_t, int64_t, bool, int64_t, bool>(m, "BfpKvStore");
   bind_kind<SparseKvStore, std::string>(m, "SparseKvStore");
 }

@@ -141,6 +141,7 @@ void BfpKvStore::shorten(int64_t sequence, int64_t length) {
   for (int64_t head = 0; head < sizes_.heads; ++head) shorten_head(sequence, head, length);
   if (length || !config_.smoothed) return;
   smooth_[size(sequence)] = false;
+  if (offsets_.is_shared()) offsets_ = offsets_.clone();
   if (!first_keys_.size()) first_keys_ = KvMemory(sizes_.batch * sizes_.heads * kKvPageTokens * sizes_.channels * 2);
 }
 

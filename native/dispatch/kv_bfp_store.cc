@@ -111,6 +111,12 @@ void BfpKvStore::settle(const KvStep& step) {
   release_unseen();
 }
 
+void BfpKvStore::take_offsets(const KvMemory& offsets) {
+  offsets_ = offsets;
+  smooth_[0] = true;
+  first_keys_ = KvMemory();
+}
+
 // Chunks whose pages are immutable in all sequences become sparse, and their memory is released; not the initial pages,
 // whose tokens have more bits.
 void BfpKvStore::sparsify() {

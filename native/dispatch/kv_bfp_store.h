@@ -54,6 +54,8 @@ class BfpKvStore : public KvStore {
     return std::max<int64_t>(length - truncated_later(), 0) / kKvPageTokens;
   }
 
+  bool has_blocks() const override { return !has_ring() && !truncated_later() && !sizes_.window && !is_sparse(); }
+
   const BfpKvConfig& config() const { return config_; }
   int64_t unit_count() const { return 2 * kv_units(config_.channels); }
   // The last tokens that will be truncated as others come.
@@ -84,7 +86,9 @@ class BfpKvStore : public KvStore {
   // A chunk is codes [batch, heads, pages, …], then lows if all pages have them, then exponents.
   int64_t chunk_bytes(int64_t pages) const override;
   int64_t pages_of(int64_t tokens) const override { return (tokens + kKvPageTokens - 1) / kKvPageTokens; }
-  bool releases_chunks() const override { return sizes_.window || is_sparse(); }
+  bool has_small_chunks() const override { return KvStore::has_small_chunks() || is_sparse(); }
+  KvMemory block_offsets() const override { return offsets_; }
+  void take_offsets(const KvMemory& offsets) override;
   std::vector<std::pair<std::string, int64_t>> array_sizes() const override;
   void copy_array(const std::string& name, uint8_t* bytes, bool save) override;
   int64_t memory_bytes() const override;

@@ -7,14 +7,14 @@
 
 namespace tilepress {
 
-// Zeroed, 64-byte aligned; in huge pages where it is large and the system offers them.
+// Zeroed, 64-byte aligned; in huge pages where it is large and the system offers them. A copy is the same memory.
 class KvMemory {
  public:
   KvMemory() = default;
   explicit KvMemory(int64_t size);
-  KvMemory(KvMemory&&) = default;
-  KvMemory& operator=(KvMemory&&) = default;
 
+  KvMemory clone() const;
+  bool is_shared() const { return data_.use_count() > 1; }
   uint8_t* data() const { return data_.get(); }
   int64_t size() const { return size_; }
   template <class T>
@@ -23,10 +23,7 @@ class KvMemory {
   }
 
  private:
-  struct Free {
-    void operator()(uint8_t* memory) const { std::free(memory); }
-  };
-  std::unique_ptr<uint8_t, Free> data_;
+  std::shared_ptr<uint8_t> data_;
   int64_t size_ = 0;
 };
 

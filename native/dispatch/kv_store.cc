@@ -99,8 +99,49 @@ void KvStore::crop(const std::vector<int64_t>& lengths) {
   }
   for (size_t i = 0; i < lengths.size(); ++i) {
     if (lengths[i] >= lengths_[i]) continue;
+    own_from(std::max<int64_t>(lengths[i] - 1, 0) / kKvPageTokens);
     shorten(static_cast<int64_t>(i), lengths[i]);
     lengths_[i] = lengths[i];
+  }
+}
+
+KvBlock KvStore::block(int64_t index) const {
+  const Lock mine = lock();
+  require(sizes_.batch == 1 && index >= 0 && index < full_blocks(), "the cache has no such block");
+  return {chunks_[size(index)].memory, index ? KvMemory() : block_offsets()};
+}
+
+std::unique_ptr<KvStore> KvStore::begun_with(const std::vector<KvBlock>& blocks) const {
+  const Lock mine = lock();
+  require(sizes_.batch == 1 && !longest(), "the cache to begin with has one sequence, without tokens");
+  require(blocks.empty() || has_blocks(), "such a cache shares no blocks");
+  const bool with_offsets = !blocks.empty() && blocks.front().offsets.size() == block_offsets().size();
+  require(blocks.empty() || with_offsets, "the first block is another cache's, or not a first one");
+  std::unique_ptr<KvStore> store = copy_of({0});
+  store->sizes_.in_blocks = true;
+  for (const KvBlock& block : blocks) {
+    require(block.pages.size() == chunk_bytes(kBlockPages), "a block is another cache's");
+    const auto first = static_cast<int64_t>(store->chunk_of_.size());
+    store->chunk_of_.resize(store->chunk_of_.size() + kBlockPages, store->chunks_.size());
+    store->chunks_.push_back({block.pages, first, kBlockPages});
+  }
+  store->lengths_[0] = static_cast<int64_t>(blocks.size()) * kBlockTokens;
+  if (!blocks.empty()) store->take_offsets(blocks.front().offsets);
+  return store;
+}
+
+std::unique_ptr<KvStore> KvStore::fork() const {
+  const Lock mine = lock();
+  require(sizes_.batch == 1, "one sequence can be forked, not several");
+  std::unique_ptr<KvStore> store = copy_of({0});
+  for (size_t i = 0; i < size(full_blocks()); ++i) store->chunks_[i].memory = chunks_[i].memory;
+  return store;
+}
+
+// Before pages from `page` on change: memory that other stores share is copied.
+void KvStore::own_from(int64_t page) {
+  for (Chunk& chunk : chunks_) {
+    if (chunk.first + chunk.pages > page && chunk.memory.is_shared()) chunk.memory = chunk.memory.clone();
   }
 }
 
@@ -132,7 +173,7 @@ void KvStore::allocate(int64_t first, int64_t pages) {
   }
   for (int64_t end = first + pages; first < end;) {
     const int64_t left = (end - first + kChunkPages - 1) / kChunkPages * kChunkPages;
-    const int64_t count = releases_chunks() ? kChunkPages : left;
+    const int64_t count = has_small_chunks() ? kChunkPages : left;
     chunks_.push_back({KvMemory(chunk_bytes(count)), first, count});
     chunk_of_.resize(chunk_of_.size() + size(count), chunks_.size() - 1);
     first += count;

@@ -27,6 +27,7 @@ struct KvSizes {
   int64_t batch, heads, channels;
   int64_t window;                // tokens that a query sees, its own included; 0: all
   int64_t key_drop, value_drop;  // % of a token's keys and values, all heads taken together, that are left out
+  bool in_blocks = false;        // memory comes in small pieces, which stores of one sequence can share
 
   int64_t token_values() const { return heads * channels; }
   int64_t token_drop(int part) const { return token_values() * (part ? value_drop : key_drop) / 100; }
@@ -47,9 +48,17 @@ struct KvStep {
   bool stores(int64_t sequence, int64_t token) const { return !stored || stored[sequence * count + token]; }
 };
 
+// Consecutive pages of one sequence that no later token changes.
+struct KvBlock {
+  KvMemory pages;
+  KvMemory offsets;  // of keys, with the first pages
+};
+
 // Thread-safe: each public function takes the store's lock, unless it says otherwise.
 class KvStore {
  public:
+  static constexpr int64_t kBlockPages = 2, kBlockTokens = kBlockPages * kKvPageTokens;
+
   using Lock = std::unique_lock<std::recursive_mutex>;
 
   KvStore(const KvStore&) = delete;
@@ -73,6 +82,16 @@ class KvStore {
   // A new store of these sequences, in this order; a sequence may be named several times.
   std::unique_ptr<KvStore> select(const std::vector<int64_t>& sequences) const;
 
+  // Whether tokens stay as they are once a block of them is full; constant: no lock.
+  virtual bool has_blocks() const { return false; }
+  // A full block of a store of one sequence. Throws std::invalid_argument if there is none.
+  KvBlock block(int64_t index) const;
+  // For a store of one sequence without tokens: one like it that begins with these blocks. Throws std::invalid_argument
+  // if they cannot be its first.
+  std::unique_ptr<KvStore> begun_with(const std::vector<KvBlock>& blocks) const;
+  // For a store of one sequence: a copy that shares its blocks.
+  std::unique_ptr<KvStore> fork() const;
+
   // The whole state but sizes and lengths. Each kind of store has a `load`, which throws std::invalid_argument if
   // lengths, names or sizes of arrays do not fit; the bytes themselves can do no harm. It allocates no more than the
   // arrays have, plus a page or two per sequence; empty arrays may be missing.
@@ -82,7 +101,7 @@ class KvStore {
   int64_t first_seen(int64_t length) const { return sizes_.window ? std::max<int64_t>(length - sizes_.window, 0) : 0; }
 
  protected:
-  static constexpr int64_t kChunkPages = 2;  // growth step, and so the most pages allocated but unused
+  static constexpr int64_t kChunkPages = kBlockPages;  // growth step, and so the most pages allocated but unused
 
   // Consecutive pages of all sequences.
   struct Chunk {
@@ -104,7 +123,10 @@ class KvStore {
   virtual void shorten(int64_t sequence, int64_t length) = 0;
   virtual int64_t pages_of(int64_t tokens) const = 0;  // that a sequence of so many tokens has in chunks
   virtual int64_t chunk_bytes(int64_t pages) const = 0;
-  virtual bool releases_chunks() const { return sizes_.window; }  // one by one, so chunks are small
+  // Whether chunks are small, to be released or shared one by one.
+  virtual bool has_small_chunks() const { return sizes_.window || sizes_.in_blocks; }
+  virtual KvMemory block_offsets() const { return {}; }
+  virtual void take_offsets(const KvMemory& offsets) { (void)offsets; }
   virtual std::vector<std::pair<std::string, int64_t>> array_sizes() const = 0;
   // Copies one array of the state to `bytes`, or back; `bytes` has the size that array_sizes gives.
   virtual void copy_array(const std::string& name, uint8_t* bytes, bool save) = 0;
@@ -134,6 +156,8 @@ class KvStore {
   std::vector<Chunk> chunks_;
 
  private:
+  int64_t full_blocks() const { return has_blocks() && sizes_.in_blocks ? length(0) / kBlockTokens : 0; }
+  void own_from(int64_t page);
   int64_t first_live_page() const;
   void reserve(int64_t count);
 
