@@ -1,4 +1,4 @@
-"""The optional `lab` extra: what simulators, papers and reports need beside the core."""
+"""Optional extras: `lab`, what simulators, papers and reports need beside the core, and `grammar`."""
 
 from importlib.util import find_spec
 
@@ -18,3 +18,9 @@ def need_lab(what: str) -> None:
     """MissingExtraError, naming `what`, unless the `lab` extra is installed."""
     if not has_lab():
         raise MissingExtraError(f"{what} needs the lab extra: pip install 'tilepress[lab]'")
+
+
+def need_grammar(what: str) -> None:
+    """MissingExtraError, naming `what`, unless the `grammar` extra is installed."""
+    if find_spec("llguidance") is None:
+        raise MissingExtraError(f"{what} needs the grammar extra: pip install 'tilepress[grammar]'")
