@@ -359,7 +359,7 @@ LinearLayer linear_layer(nb::handle handle) {
   Tensor floats{};
   const bool fits = bias.is_none() || view_values(bias, FloatType::f32, weights.shape.rows, floats);
   require(fits, "a bias is a plain float32 tensor of " + std::to_string(weights.shape.rows) + " values");
-  return {weights, static_cast<const float*>(floats.data), integers, rounding};
+  return {weights, static_cast<const float*>(floats.data), integers, rounding, bf16};
 }
 
 void bind_matrices(nb::module_& m) {

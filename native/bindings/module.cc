@@ -71,6 +71,7 @@ NB_MODULE(_native, m) {
   bind_planes(m);
   bind_decoder(m);
   bind_kv_stores(m);
+  bind_step(m);
   m.def("advise_huge_pages",
         [](ConstBytes data) { advise_huge_pages(data.data(), static_cast<int64_t>(data.size())); });
   m.def("keep_freed_memory", &keep_freed_memory);

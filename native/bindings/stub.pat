@@ -44,3 +44,9 @@ _native.SparseKvStore.__init__$:
 _native.SparseKvStore.load$:
     @staticmethod
     def load(lengths: Sequence[int], parts: Sequence[tuple[str, bytes]], sizes: KvSizes, type: str, /) -> SparseKvStore: ...
+
+_native.StepBlock.__init__$:
+    def __init__(self, *, qkv: list[tuple[Any, ...]], o: tuple[Any, ...], gate_up: list[tuple[Any, ...]], down: tuple[Any, ...], attn_norm: const_float32_1d, attn_post_norm: const_float32_1d, ffn_norm: const_float32_1d, ffn_post_norm: const_float32_1d, q_norm: const_float32_1d, k_norm: const_float32_1d, sinks: const_float32_1d, heads: int, kv_heads: int, head_dim: int, scaling: float, window: int, softcap: float, rotary: int, interleaved: bool, activation: str, alpha: float, limit: float, residual_multiplier: float) -> None: ...
+
+_native.Stepper.__init__$:
+    def __init__(self, *, embedding: tuple[Any, ...], blocks: list[StepBlock], norm: const_float32_1d, output: tuple[Any, ...], rotaries: Sequence[tuple[Sequence[float], float, bool]], longest: int, epsilon: float, embedding_multiplier: float, logits_scaling: float, softcap: float, kv: str, pages: int, page_tokens: int) -> None: ...

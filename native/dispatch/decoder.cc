@@ -59,36 +59,10 @@ struct Product {
   Values& y;
 };
 
-void multiply(const Product& product, const Activations& x, int threads) {
-  const LinearLayer& layer = product.layer;
-  const Outputs outputs = {product.y.data(), x.type, layer.bias};
-  if (layer.integers) {
-    linear_integer(layer.weights, x, layer.rounding, integer_variant(layer.weights, 1, layer.rounding), outputs,
-                   threads);
-  } else {
-    linear_float(layer.weights, x, float_variant(layer.weights, 1, x.type), outputs, threads);
-  }
-}
-
-bool round_alike(const LinearLayer& a, const LinearLayer& b) {
-  return a.integers == b.integers && a.rounding.group == b.rounding.group && a.rounding.mantissa == b.rounding.mantissa;
-}
-
-bool multiply_together(std::initializer_list<Product> products, const Activations& x, int threads) {
-  const LinearLayer& first = products.begin()->layer;
-  std::vector<LinearProblem> problems;
-  for (const auto& [layer, y] : products) {
-    if (!round_alike(layer, first)) return false;
-    problems.push_back({layer.weights, {y.data(), x.type, layer.bias}});
-  }
-  return first.integers ? grouped_linear_integer(problems, x, first.rounding, threads)
-                        : grouped_linear_float(problems, x, threads);
-}
-
 void multiply(std::initializer_list<Product> products, Values& values, FloatType type, int threads) {
-  const Activations x = {values.data(), type, 1};
-  if (multiply_together(products, x, threads)) return;
-  for (const Product& product : products) multiply(product, x, threads);
+  std::vector<LayerProduct> places;
+  for (const auto& [layer, y] : products) places.push_back({layer, y.data()});
+  tilepress::multiply(places, {values.data(), type, 1}, threads);
 }
 
 void normalise(const DecoderLayer& layer, const std::vector<float>& hidden, const uint8_t* weights, Values& out) {

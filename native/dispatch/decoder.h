@@ -5,16 +5,9 @@
 #include <vector>
 
 #include "dispatch/kv_store.h"
-#include "dispatch/linear.h"
+#include "dispatch/linear_layer.h"
 
 namespace tilepress {
-
-struct LinearLayer {
-  PackedWeights weights;
-  const float* bias;  // may be null
-  bool integers;      // activations are rounded by `rounding`; otherwise taken as they are
-  IntegerFormat rounding;
-};
 
 // `type` is that of hidden states, norms' weights [hidden], cosines and sines, and cache.
 struct DecoderLayer {

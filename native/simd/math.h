@@ -1,6 +1,7 @@
 // Functions of Floats.
 //   exp(x)                            e^x within two units in the last place; where that is no normal number, the
 //                                     nearest that is; NaN stays
+//   softcap(x, cap)                   cap * tanh(x / cap), with tanh |x| = (1 - e^-2|x|) / (1 + e^-2|x|); NaN stays
 //   exp_and_sum(x, count, less, sum)  x[i] = e^(x[i] - less). Returns their sum: `sum` adds up the lanes' sums, then
 //                                     come the last numbers, which fill no vector
 #pragma once
@@ -27,6 +28,13 @@ TILEPRESS_INLINE Floats exp(Floats x) {
   y = y * (r * r) + r + 1.0f;
   const Uint32s exponent = (std::bit_cast<Uint32s>(rounded) - std::bit_cast<uint32_t>(kRound) + 127) << 23;
   return y * std::bit_cast<Floats>(exponent);
+}
+
+TILEPRESS_INLINE Floats softcap(Floats x, float cap) {
+  const Uint32s bits = std::bit_cast<Uint32s>(x), sign = bits & 0x80000000u;
+  const Floats power = exp(max(splat<Floats>(-40.0f), std::bit_cast<Floats>(bits ^ sign) / cap * -2.0f));
+  const Floats size = (1.0f - power) / (power + 1.0f) * cap;
+  return std::bit_cast<Floats>(std::bit_cast<Uint32s>(size) | sign);
 }
 
 template <class Sum>

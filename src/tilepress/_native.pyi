@@ -16,6 +16,9 @@ KvSizes = tuple[int, int, int, int, int, int]
 const_float32_1d = Annotated[
     NDArray[numpy.float32] | Tensor, dict(shape=(None,), order="C", device="cpu", writable=False)
 ]
+const_float32_2d = Annotated[
+    NDArray[numpy.float32] | Tensor, dict(shape=(None, None), order="C", device="cpu", writable=False)
+]
 const_float32_4d = Annotated[
     NDArray[numpy.float32] | Tensor, dict(shape=(None, None, None, None), order="C", device="cpu", writable=False)
 ]
@@ -25,6 +28,7 @@ const_uint8_2d = Annotated[
     NDArray[numpy.uint8] | Tensor, dict(shape=(None, None), order="C", device="cpu", writable=False)
 ]
 float32_1d = Annotated[NDArray[numpy.float32] | Tensor, dict(shape=(None,), order="C", device="cpu")]
+float32_2d = Annotated[NDArray[numpy.float32] | Tensor, dict(shape=(None, None), order="C", device="cpu")]
 float32_4d = Annotated[NDArray[numpy.float32] | Tensor, dict(shape=(None, None, None, None), order="C", device="cpu")]
 int64_1d = Annotated[NDArray[numpy.int64] | Tensor, dict(shape=(None,), order="C", device="cpu")]
 uint8_1d = Annotated[NDArray[numpy.uint8] | Tensor, dict(shape=(None,), order="C", device="cpu")]
@@ -264,6 +268,64 @@ class SparseKvStore(KvStore):
     def load(
         lengths: Sequence[int], parts: Sequence[tuple[str, bytes]], sizes: KvSizes, type: str, /
     ) -> SparseKvStore: ...
+
+class PlainMatrix:
+    def __init__(self, weights: const_float32_2d) -> None: ...
+
+class StepBlock:
+    def __init__(
+        self,
+        *,
+        qkv: list[tuple[Any, ...]],
+        o: tuple[Any, ...],
+        gate_up: list[tuple[Any, ...]],
+        down: tuple[Any, ...],
+        attn_norm: const_float32_1d,
+        attn_post_norm: const_float32_1d,
+        ffn_norm: const_float32_1d,
+        ffn_post_norm: const_float32_1d,
+        q_norm: const_float32_1d,
+        k_norm: const_float32_1d,
+        sinks: const_float32_1d,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        scaling: float,
+        window: int,
+        softcap: float,
+        rotary: int,
+        interleaved: bool,
+        activation: str,
+        alpha: float,
+        limit: float,
+        residual_multiplier: float,
+    ) -> None: ...
+
+class Stepper:
+    def __init__(
+        self,
+        *,
+        embedding: tuple[Any, ...],
+        blocks: list[StepBlock],
+        norm: const_float32_1d,
+        output: tuple[Any, ...],
+        rotaries: Sequence[tuple[Sequence[float], float, bool]],
+        longest: int,
+        epsilon: float,
+        embedding_multiplier: float,
+        logits_scaling: float,
+        softcap: float,
+        kv: str,
+        pages: int,
+        page_tokens: int,
+    ) -> None: ...
+    def run(
+        self, chunks: Sequence[tuple[Sequence[int], int, Sequence[int], bool]], logits: float32_2d, threads: int
+    ) -> None: ...
+    def copy_page(self, source: int, target: int) -> None: ...
+    def read_page(self, layer: int, page: int, to: float32_4d) -> None: ...
+    @property
+    def page_bytes(self) -> int: ...
 
 def advise_huge_pages(arg: const_uint8_1d, /) -> None: ...
 def keep_freed_memory() -> None: ...

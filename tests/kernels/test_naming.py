@@ -21,7 +21,7 @@ VERBS = {
     "attention": {"attend", "score", "mix", "softmax", "matmul", "expand"},
     "elementwise": {"silu", "softcap", "softmax", "max", "read", "multiply"},
 }  # fmt: skip
-VARIANTS = {"tiles", "groups"}
+VARIANTS = {"tiles", "groups", "pages"}
 SOURCES = sorted(path for area in AREAS for path in (NATIVE / area).glob("*/*.cc"))
 
 

@@ -45,3 +45,37 @@ class Runner(Protocol):
     def copy_page(self, source: int, target: int) -> None:
         """Let page `target` hold what page `source` holds."""
         ...
+
+
+def check_chunks(runner: Runner, chunks: Sequence[Chunk]) -> None:
+    """ValueError if a chunk contradicts itself, another one, or the runner."""
+    for chunk in chunks:
+        _check_chunk(runner, chunk)
+    taken: set[tuple[int, int]] = set()
+    for chunk in chunks:
+        for token in range(chunk.start, chunk.start + len(chunk.tokens)):
+            place = (chunk.pages[token // runner.page_tokens], token % runner.page_tokens)
+            if place in taken:
+                raise ValueError(f"two chunks have new tokens in the same place of page {place[0]}")
+            taken.add(place)
+
+
+def check_pages(runner: Runner, pages: Sequence[int]) -> None:
+    """ValueError if one is no page of the runner's."""
+    if not all(0 <= page < runner.pages for page in pages):
+        raise ValueError(f"pages are 0 … {runner.pages - 1}, not {pages}")
+
+
+def _check_chunk(runner: Runner, chunk: Chunk) -> None:
+    length = chunk.start + len(chunk.tokens)
+    if not chunk.tokens or chunk.start < 0:
+        raise ValueError(f"a chunk has tokens, and starts at 0 or later: {chunk}")
+    if length > runner.longest:
+        raise ValueError(f"a sequence has at most {runner.longest} tokens, not {length}")
+    if len(chunk.pages) * runner.page_tokens < length:
+        raise ValueError(f"{length} tokens do not fit in {len(chunk.pages)} pages of {runner.page_tokens}")
+    check_pages(runner, chunk.pages)
+    if len(set(chunk.pages)) < len(chunk.pages):
+        raise ValueError(f"the pages of a sequence differ from each other, not {chunk.pages}")
+    if not all(0 <= token < runner.vocabulary for token in chunk.tokens):
+        raise ValueError(f"tokens are 0 … {runner.vocabulary - 1}, not {chunk.tokens}")

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .batch import Chunk, Runner
+from .batch import Chunk, Runner, check_chunks, check_pages
 from .decoder import Decoder
 from .family import describe
 from .reference_block import ReferenceBlock, Step, rms_norm
@@ -53,15 +53,13 @@ class ReferenceModel(Runner):
         chunk contradicts itself, another one, or this model."""
         if not chunks:
             return torch.empty(0, self.vocabulary)
-        for chunk in chunks:
-            self._check(chunk)
+        check_chunks(self, chunks)
         step = Step(chunks, self.page_tokens)
-        _check_places(step)
         wanted = [int(rows[-1]) for rows, chunk in zip(step.rows, chunks, strict=True) if chunk.wants_logits]
         return self._logits(self._hidden(step)[wanted])
 
     def copy_page(self, source: int, target: int) -> None:
-        self._check_pages((source, target))
+        check_pages(self, (source, target))
         for pages in self.key_values:
             pages[target] = pages[source]
 
@@ -78,28 +76,3 @@ class ReferenceModel(Runner):
         logits: Tensor = self.output(normed).float() / self.decoder.logits_scaling
         cap = self.decoder.final_logit_softcapping
         return logits if cap is None else cap * torch.tanh(logits / cap)
-
-    def _check(self, chunk: Chunk) -> None:
-        length = chunk.start + len(chunk.tokens)
-        if not chunk.tokens or chunk.start < 0:
-            raise ValueError(f"a chunk has tokens, and starts at 0 or later: {chunk}")
-        if length > self.longest:
-            raise ValueError(f"a sequence has at most {self.longest} tokens, not {length}")
-        if len(chunk.pages) * self.page_tokens < length:
-            raise ValueError(f"{length} tokens do not fit in {len(chunk.pages)} pages of {self.page_tokens}")
-        self._check_pages(chunk.pages)
-        if len(set(chunk.pages)) < len(chunk.pages):
-            raise ValueError(f"the pages of a sequence differ from each other, not {chunk.pages}")
-        if not all(0 <= token < self.vocabulary for token in chunk.tokens):
-            raise ValueError(f"tokens are 0 … {self.vocabulary - 1}, not {chunk.tokens}")
-
-    def _check_pages(self, pages: Sequence[int]) -> None:
-        if not all(0 <= page < self.pages for page in pages):
-            raise ValueError(f"pages are 0 … {self.pages - 1}, not {pages}")
-
-
-def _check_places(step: Step) -> None:
-    places, counts = torch.stack([step.pages, step.slots]).unique(dim=1, return_counts=True)
-    if counts.max() > 1:
-        page = int(places[0, counts.argmax()])
-        raise ValueError(f"two chunks have new tokens in the same place of page {page}")

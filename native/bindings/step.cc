@@ -1,0 +1,189 @@
+// Bindings of a model's step over a ragged batch.
+#include "engine/step.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "bindings/arguments.h"
+#include "bindings/bindings.h"
+#include "bindings/tensors.h"
+
+namespace tilepress {
+namespace {
+
+using ConstMatrix = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using OutputMatrix = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Pages = nb::ndarray<float, nb::ndim<4>, nb::c_contig, nb::device::cpu>;
+
+FloatVector copy_of(const ConstFloats& values) { return {values.data(), values.data() + values.size()}; }
+
+void init_plain(PlainMatrix* self, ConstMatrix weights) {
+  require(weights.shape(0) >= 1 && weights.shape(1) >= 1, "sides must be positive");
+  new (self)
+      PlainMatrix(weights.data(), static_cast<int64_t>(weights.shape(0)), static_cast<int64_t>(weights.shape(1)));
+}
+
+// A layer from the tuple (plain matrix, bias or None), or as linear_layer takes it. Points into it.
+Projection projection(nb::handle handle) {
+  const auto parts = nb::cast<nb::tuple>(handle);
+  require(parts.size() >= 2, "a linear layer has a matrix and a bias");
+  if (!nb::isinstance<PlainMatrix>(parts[0])) {
+    const LinearLayer layer = linear_layer(handle);
+    return {layer, nullptr, layer.bias};
+  }
+  const auto& plain = nb::cast<const PlainMatrix&>(parts[0]);
+  Tensor floats{};
+  const nb::handle bias = parts[1];
+  require(bias.is_none() || view_values(bias, FloatType::f32, plain.rows(), floats),
+          "a bias is a plain float32 tensor of " + std::to_string(plain.rows()) + " values");
+  return {std::nullopt, &plain, static_cast<const float*>(floats.data)};
+}
+
+std::vector<Projection> projections(const nb::tuple& layers) {
+  std::vector<Projection> all;
+  for (nb::handle layer : layers) all.push_back(projection(layer));
+  return all;
+}
+
+// A block's description, and references to what its layers point into.
+struct PyBlock {
+  nb::tuple held;
+  DecoderBlock block;
+};
+
+// qkv: three layers, or one; gate_up: two, or one. Norms' weights are empty where there is no norm.
+void init_block(PyBlock* self, const nb::list& qkv, const nb::object& o, const nb::list& gate_up,
+                const nb::object& down, ConstFloats attn_norm, ConstFloats attn_post_norm, ConstFloats ffn_norm,
+                ConstFloats ffn_post_norm, ConstFloats q_norm, ConstFloats k_norm, ConstFloats sinks, int64_t heads,
+                int64_t kv_heads, int64_t head_dim, float scaling, int64_t window, float softcap, int64_t rotary,
+                bool interleaved, const std::string& activation, float alpha, float limit, float residual_multiplier) {
+  const auto kind = pick<Activation>(activation, {{"silu", Activation::silu},
+                                                  {"gelu_tanh", Activation::gelu_tanh},
+                                                  {"clamped_swiglu", Activation::clamped_swiglu}});
+  const nb::tuple qkv_layers(qkv), gate_up_layers(gate_up);  // copies: lists may change
+  new (self) PyBlock{nb::make_tuple(qkv_layers, o, gate_up_layers, down),
+                     {projections(qkv_layers),
+                      projections(gate_up_layers),
+                      projection(o),
+                      projection(down),
+                      copy_of(attn_norm),
+                      copy_of(attn_post_norm),
+                      copy_of(ffn_norm),
+                      copy_of(ffn_post_norm),
+                      copy_of(q_norm),
+                      copy_of(k_norm),
+                      copy_of(sinks),
+                      {heads, kv_heads, head_dim, scaling, window, softcap, nullptr},
+                      rotary,
+                      interleaved,
+                      {kind, alpha, limit},
+                      residual_multiplier}};
+}
+
+// Radians per token of each pair of channels, the factor of cosine and sine, whether neighbours are pairs.
+using PyRotary = std::tuple<std::vector<float>, float, bool>;
+
+class PyStepper {
+ public:
+  PyStepper(const nb::object& embedding, const nb::list& blocks, ConstFloats norm, const nb::object& output,
+            std::vector<PyRotary> rotaries, int64_t longest, float epsilon, float embedding_multiplier,
+            float logits_scaling, float softcap, const std::string& kv, int64_t pages, int64_t page_tokens)
+      : held_(nb::make_tuple(embedding, nb::tuple(blocks), output)), rotaries_(std::move(rotaries)) {
+    constexpr int64_t kMost = int64_t{1} << 40;
+    require(longest >= 1 && longest <= kMost, "a sequence has tokens");
+    DecoderModel model{projection(embedding), projection(output), copy_of(norm), {}, {}, longest, epsilon,
+                       embedding_multiplier,  logits_scaling,     softcap};
+    for (nb::handle one : nb::cast<nb::tuple>(held_[1])) model.blocks.push_back(nb::cast<const PyBlock&>(one).block);
+    for (const auto& [frequencies, factor, interleaved] : rotaries_) {
+      model.rotaries.push_back({frequencies, factor, interleaved});
+    }
+    std::unique_ptr<PagePool> pool = make_pool(model, kv, pages, page_tokens);
+    stepper_.emplace(std::move(model), std::move(pool));
+  }
+  PyStepper(const PyStepper&) = delete;
+
+  void run(const std::vector<std::tuple<std::vector<int64_t>, int64_t, std::vector<int64_t>, bool>>& given,
+           OutputMatrix logits, int threads) {
+    std::vector<StepChunk> chunks;
+    size_t wanted = 0;
+    for (const auto& [tokens, start, pages, wants_logits] : given) {
+      chunks.push_back({tokens, start, pages, wants_logits});
+      wanted += wants_logits;
+    }
+    require(logits.shape(0) == wanted && logits.shape(1) == size(stepper_->model().vocabulary()),
+            "logits are a row for each chunk that wants them, and a column for each token");
+    const int workers = check_threads(threads);
+    nb::gil_scoped_release release;
+    stepper_->run(chunks, logits.data(), workers);
+  }
+
+  void copy_page(int64_t source, int64_t target) {
+    nb::gil_scoped_release release;
+    stepper_->copy_page(source, target);
+  }
+
+  // To [kv_heads, 2, page_tokens, head_dim].
+  void read_page(int64_t layer, int64_t page, Pages to) {
+    const std::vector<PageShape>& layers = stepper_->pool().layers();
+    require(layer >= 0 && size(layer) < layers.size(), "there is no layer " + std::to_string(layer));
+    const PageShape& shape = layers[size(layer)];
+    require(to.shape(0) == size(shape.kv_heads) && to.shape(1) == 2 &&
+                to.shape(2) == size(stepper_->pool().page_tokens()) && to.shape(3) == size(shape.head_dim),
+            "a page is [kv_heads, 2, page_tokens, head_dim]");
+    nb::gil_scoped_release release;
+    stepper_->read_page(layer, page, to.data());
+  }
+
+  int64_t page_bytes() const { return stepper_->pool().page_bytes(); }
+
+ private:
+  static std::unique_ptr<PagePool> make_pool(const DecoderModel& model, const std::string& kv, int64_t pages,
+                                             int64_t page_tokens) {
+    constexpr int64_t kMost = int64_t{1} << 40;
+    const auto type = pick<FloatType>(kv, {{"float32", FloatType::f32}, {"bf16", FloatType::bf16}});
+    require(page_tokens >= kPageStep && page_tokens <= kGroupTokens && kGroupTokens % page_tokens == 0,
+            "a page has 16, 32, 64 or 128 tokens, not " + std::to_string(page_tokens));
+    std::vector<PageShape> shapes;
+    for (const DecoderBlock& block : model.blocks) {
+      const AttentionHeads& heads = block.heads;
+      require(heads.kv_heads >= 1 && heads.head_dim >= 1 && heads.head_dim <= kMost / heads.kv_heads, "no such heads");
+      require(pages >= 1 && pages <= kMost / (page_tokens * heads.kv_heads * heads.head_dim),
+              "too many pages, or none");
+      shapes.push_back({heads.kv_heads, heads.head_dim});
+    }
+    return float_pages(type, shapes, pages, page_tokens);
+  }
+
+  nb::tuple held_;
+  std::vector<PyRotary> rotaries_;
+  std::optional<Stepper> stepper_;
+};
+
+}  // namespace
+
+void bind_step(nb::module_& m) {
+  using namespace nb::literals;
+  nb::class_<PlainMatrix>(m, "PlainMatrix").def("__init__", &init_plain, no_convert("weights"));
+  nb::class_<PyBlock>(m, "StepBlock")
+      .def("__init__", &init_block, nb::kw_only(), "qkv"_a, "o"_a, "gate_up"_a, "down"_a, no_convert("attn_norm"),
+           no_convert("attn_post_norm"), no_convert("ffn_norm"), no_convert("ffn_post_norm"), no_convert("q_norm"),
+           no_convert("k_norm"), no_convert("sinks"), "heads"_a, "kv_heads"_a, "head_dim"_a, "scaling"_a, "window"_a,
+           "softcap"_a, "rotary"_a, "interleaved"_a, "activation"_a, "alpha"_a, "limit"_a, "residual_multiplier"_a);
+  nb::class_<PyStepper>(m, "Stepper")
+      .def(nb::init<const nb::object&, const nb::list&, ConstFloats, const nb::object&, std::vector<PyRotary>, int64_t,
+                    float, float, float, float, const std::string&, int64_t, int64_t>(),
+           nb::kw_only(), "embedding"_a, "blocks"_a, no_convert("norm"), "output"_a, "rotaries"_a, "longest"_a,
+           "epsilon"_a, "embedding_multiplier"_a, "logits_scaling"_a, "softcap"_a, "kv"_a, "pages"_a, "page_tokens"_a)
+      .def("run", &PyStepper::run, "chunks"_a, no_convert("logits"), "threads"_a)
+      .def("copy_page", &PyStepper::copy_page, "source"_a, "target"_a)
+      .def("read_page", &PyStepper::read_page, "layer"_a, "page"_a, no_convert("to"))
+      .def_prop_ro("page_bytes", &PyStepper::page_bytes);
+}
+
+}  // namespace tilepress

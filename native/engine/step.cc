@@ -1,0 +1,278 @@
+#include "engine/step.h"
+
+#include <algorithm>
+#include <string>
+
+#include "dispatch/parallel.h"
+#include "dispatch/registry.h"
+#include "tilepress/elementwise.h"
+
+namespace tilepress {
+namespace {
+
+float* with_room(LineVector<float>& memory, int64_t count) {
+  if (memory.size() < size(count)) memory.resize(size(count));
+  return memory.data();
+}
+
+void require_layer(const Projection& layer, int64_t rows, int64_t cols) {
+  require(layer.rows() == rows && layer.cols() == cols, "a matrix is " + std::to_string(layer.rows()) + " by " +
+                                                            std::to_string(layer.cols()) + ", not " +
+                                                            std::to_string(rows) + " by " + std::to_string(cols));
+}
+
+void require_norm(const FloatVector& weights, int64_t count) {
+  require(weights.empty() || weights.size() == size(count),
+          "a norm has " + std::to_string(weights.size()) + " weights, not " + std::to_string(count));
+}
+
+void check_attention(const DecoderBlock& block, int64_t hidden) {
+  const AttentionHeads& heads = block.heads;
+  constexpr int64_t kMost = int64_t{1} << 20;
+  require(heads.kv_heads >= 1 && heads.heads >= 1 && heads.heads % heads.kv_heads == 0 && heads.head_dim >= 1 &&
+              heads.heads <= kMost && heads.head_dim <= kMost && heads.window >= 0,
+          "heads of keys must divide those of queries");
+  const int64_t queries = heads.heads * heads.head_dim, keys = heads.kv_heads * heads.head_dim;
+  require(block.qkv.size() == 1 || block.qkv.size() == 3, "queries, keys and values have three matrices, or one");
+  if (block.qkv.size() == 1) {
+    require_layer(block.qkv[0], queries + 2 * keys, hidden);
+  } else {
+    require_layer(block.qkv[0], queries, hidden);
+    require_layer(block.qkv[1], keys, hidden);
+    require_layer(block.qkv[2], keys, hidden);
+  }
+  require_layer(block.o, hidden, queries);
+  const bool of_heads = block.q_norm.size() == size(heads.head_dim);
+  require_norm(block.q_norm, of_heads ? heads.head_dim : queries);
+  require_norm(block.k_norm, of_heads ? heads.head_dim : keys);
+  require(block.q_norm.empty() == block.k_norm.empty(), "queries and keys are normed, or neither");
+  require(block.sinks.empty() || block.sinks.size() == size(heads.heads), "every head has a sink, or none");
+}
+
+void check_block(const DecoderBlock& block, const DecoderModel& model) {
+  const int64_t hidden = model.hidden();
+  check_attention(block, hidden);
+  require(block.gate_up.size() == 1 || block.gate_up.size() == 2, "gate and up have two matrices, or one");
+  const int64_t together = block.gate_up.size() == 1 ? 2 : 1;
+  for (const Projection& layer : block.gate_up) require_layer(layer, together * block.inner(), hidden);
+  require_layer(block.down, hidden, block.inner());
+  for (const FloatVector* norm : {&block.attn_norm, &block.attn_post_norm, &block.ffn_norm, &block.ffn_post_norm}) {
+    require_norm(*norm, hidden);
+  }
+  require(block.rotary < static_cast<int64_t>(model.rotaries.size()), "there is no such rotary embedding");
+  if (block.rotary >= 0) {
+    require(2 * model.rotaries[size(block.rotary)].pairs() <= block.heads.head_dim, "a head has fewer channels");
+  }
+}
+
+// Heads, or all of them as one vector, as the weights are many.
+void norm_heads(float* x, int64_t count, const FloatVector& weights, float epsilon) {
+  if (weights.empty()) return;
+  for (float* one = x; one < x + count; one += weights.size()) rms_norm(one, weights, epsilon, one);
+}
+
+}  // namespace
+
+Stepper::Stepper(DecoderModel model, std::unique_ptr<PagePool> pool)
+    : model_(std::move(model)), pool_(std::move(pool)) {
+  require(!model_.blocks.empty() && pool_->layers().size() == model_.blocks.size(), "a decoder has layers");
+  require_layer(model_.output, model_.vocabulary(), model_.hidden());
+  require(model_.norm.size() == size(model_.hidden()), "the last norm has a weight for each channel");
+  for (size_t i = 0; i < model_.blocks.size(); ++i) {
+    DecoderBlock& block = model_.blocks[i];
+    check_block(block, model_);
+    const PageShape& shape = pool_->layers()[i];
+    require(shape.kv_heads == block.heads.kv_heads && shape.head_dim == block.heads.head_dim,
+            "pages are another model's");
+    block.heads.sinks = block.sinks.empty() ? nullptr : block.sinks.data();
+  }
+}
+
+void Stepper::run(const std::vector<StepChunk>& chunks, float* logits, int threads) {
+  const Rows rows = rows_of(chunks);
+  if (!rows.count()) return;
+  const std::lock_guard lock(running_);
+  with_standby_workers(threads, [&] {
+    embed(rows, threads);
+    for (size_t layer = 0; layer < model_.blocks.size(); ++layer) run_block(layer, rows, threads);
+    give_logits(rows, logits, threads);
+  });
+}
+
+void Stepper::copy_page(int64_t source, int64_t target) {
+  check_page(source);
+  check_page(target);
+  const std::lock_guard lock(running_);
+  pool_->copy(source, target);
+}
+
+void Stepper::read_page(int64_t layer, int64_t page, float* to) {
+  check_page(page);
+  const std::lock_guard lock(running_);
+  pool_->read(layer, page, to);
+}
+
+void Stepper::check_page(int64_t page) const {
+  require(page >= 0 && page < pool_->pages(),
+          "pages are 0 … " + std::to_string(pool_->pages() - 1) + ", not " + std::to_string(page));
+}
+
+void Stepper::check(const StepChunk& chunk) const {
+  const auto held = static_cast<int64_t>(chunk.pages.size()), added = static_cast<int64_t>(chunk.tokens.size());
+  require(added > 0 && chunk.start >= 0, "a chunk has tokens, and starts at 0 or later");
+  require(added <= model_.longest && chunk.start <= model_.longest - added,
+          "a sequence has at most " + std::to_string(model_.longest) + " tokens");
+  require(chunk.start + added <= held * pool_->page_tokens(), "the tokens do not fit in the pages");
+  for (int64_t page : chunk.pages) check_page(page);
+  for (int64_t token : chunk.tokens) {
+    require(token >= 0 && token < model_.vocabulary(), "there is no token " + std::to_string(token));
+  }
+}
+
+Stepper::Rows Stepper::rows_of(const std::vector<StepChunk>& chunks) const {
+  Rows rows;
+  std::vector<int64_t> taken;
+  for (const StepChunk& chunk : chunks) {
+    check(chunk);
+    const auto count = static_cast<int64_t>(chunk.tokens.size());
+    rows.sequences.push_back({rows.count(), count, chunk.start, chunk.pages});
+    rows.tokens.insert(rows.tokens.end(), chunk.tokens.begin(), chunk.tokens.end());
+    for (int64_t position = chunk.start; position < chunk.start + count; ++position) {
+      const int64_t page = chunk.pages[size(position / pool_->page_tokens())];
+      rows.positions.push_back(position);
+      rows.pages.push_back(page);
+      rows.places.push_back(position % pool_->page_tokens());
+      taken.push_back(page * pool_->page_tokens() + rows.places.back());
+    }
+    if (chunk.wants_logits) rows.wanted.push_back(rows.count() - 1);
+  }
+  std::ranges::sort(taken);
+  require(std::ranges::adjacent_find(taken) == taken.end(), "two chunks have new tokens in the same place of a page");
+  return rows;
+}
+
+void Stepper::embed(const Rows& rows, int threads) {
+  const int64_t hidden = model_.hidden();
+  float* x = with_room(buffers_.hidden, rows.count() * hidden);
+  gather(model_.embedding, rows.tokens, x, threads);
+  buffers_.turns.resize(model_.rotaries.size());
+  for (size_t i = 0; i < model_.rotaries.size(); ++i) {
+    with_room(buffers_.turns[i], rows.count() * 2 * model_.rotaries[i].pairs());
+  }
+  with_room(buffers_.normed, rows.count() * hidden);
+  with_room(buffers_.added, rows.count() * hidden);
+  for_rows(rows.count(), threads, [&](int64_t row) {
+    for (int64_t i = 0; i < hidden; ++i) x[row * hidden + i] *= model_.embedding_multiplier;
+    for (size_t i = 0; i < model_.rotaries.size(); ++i) {
+      const RotaryEmbedding& rotary = model_.rotaries[i];
+      turns_of(rotary, rows.positions[size(row)], buffers_.turns[i].data() + row * 2 * rotary.pairs());
+    }
+    norm_next(row, &model_.blocks.front().attn_norm);
+  });
+}
+
+void Stepper::run_block(size_t layer, const Rows& rows, int threads) {
+  const DecoderBlock& block = model_.blocks[layer];
+  const FloatVector* next = layer + 1 < model_.blocks.size() ? &model_.blocks[layer + 1].attn_norm : nullptr;
+  project(block, rows, threads);
+  for_rows(rows.count(), threads, [&](int64_t row) { place(layer, rows, row); });
+  float* mixed = with_room(buffers_.mixed, rows.count() * block.o.cols());
+  attention_.attend(*pool_, static_cast<int64_t>(layer), block.heads, rows.sequences, buffers_.queries.data(), mixed,
+                    threads);
+  multiply({{block.o, buffers_.added.data()}}, mixed, rows.count(), threads);
+  for_rows(rows.count(), threads,
+           [&](int64_t row) { add(row, block.attn_post_norm, block.residual_multiplier, &block.ffn_norm); });
+  feed_forward(block, rows.count(), threads);
+  for_rows(rows.count(), threads, [&](int64_t row) { add(row, block.ffn_post_norm, block.residual_multiplier, next); });
+}
+
+// Queries, keys and values; all of them where the keys would be, if they come from one layer.
+void Stepper::project(const DecoderBlock& block, const Rows& rows, int threads) {
+  const int64_t queries = block.o.cols(), keys = block.heads.kv_heads * block.heads.head_dim, count = rows.count();
+  float* q = with_room(buffers_.queries, count * queries);
+  float* k = with_room(buffers_.keys, count * block.qkv[block.qkv.size() == 1 ? 0 : 1].rows());
+  float* v = with_room(buffers_.values, count * keys);
+  if (block.qkv.size() == 1) {
+    multiply({{block.qkv[0], k}}, buffers_.normed.data(), count, threads);
+  } else {
+    multiply({{block.qkv[0], q}, {block.qkv[1], k}, {block.qkv[2], v}}, buffers_.normed.data(), count, threads);
+  }
+}
+
+// A row's queries are normed and turned; its keys, too, and go to their place with the values.
+void Stepper::place(size_t layer, const Rows& rows, int64_t row) {
+  const DecoderBlock& block = model_.blocks[layer];
+  const int64_t dim = block.heads.head_dim, queries = block.o.cols(), keys = block.heads.kv_heads * dim;
+  float *q = buffers_.queries.data() + row * queries, *k = buffers_.keys.data() + row * keys,
+        *v = buffers_.values.data() + row * keys;
+  if (block.qkv.size() == 1) {
+    float* all = buffers_.keys.data() + row * (queries + 2 * keys);
+    std::copy_n(all, queries, q);
+    k = all + queries;
+    v = k + keys;
+  }
+  norm_heads(q, queries, block.q_norm, model_.epsilon);
+  norm_heads(k, keys, block.k_norm, model_.epsilon);
+  if (block.rotary >= 0) {
+    const RotaryEmbedding& rotary = model_.rotaries[size(block.rotary)];
+    const float* turns = buffers_.turns[size(block.rotary)].data() + row * 2 * rotary.pairs();
+    rotate(rotary, turns, q, block.heads.heads, dim);
+    rotate(rotary, turns, k, block.heads.kv_heads, dim);
+  }
+  pool_->write(static_cast<int64_t>(layer), rows.pages[size(row)], rows.places[size(row)], k, v);
+}
+
+void Stepper::feed_forward(const DecoderBlock& block, int64_t rows, int threads) {
+  const int64_t inner = block.inner();
+  const bool together = block.gate_up.size() == 1;
+  float* gate = with_room(buffers_.gate, rows * block.gate_up[0].rows());
+  float* up = together ? gate : with_room(buffers_.up, rows * inner);
+  float* out = with_room(buffers_.gated, rows * inner);
+  if (together) {
+    multiply({{block.gate_up[0], gate}}, buffers_.normed.data(), rows, threads);
+  } else {
+    multiply({{block.gate_up[0], gate}, {block.gate_up[1], up}}, buffers_.normed.data(), rows, threads);
+  }
+  const int64_t row_size = together ? 2 * inner : inner;
+  const int64_t to_up = !together ? 0 : block.interleaved ? 1 : inner;
+  for_rows(rows, threads, [&](int64_t row) {
+    gated(block.gating, {gate + row * row_size, up + row * row_size + to_up, together && block.interleaved, inner},
+          out + row * inner);
+  });
+  multiply({{block.down, buffers_.added.data()}}, out, rows, threads);
+}
+
+// A row's hidden states, normed for what comes next; null: nothing does.
+void Stepper::norm_next(int64_t row, const FloatVector* norm) {
+  if (!norm) return;
+  const float* x = buffers_.hidden.data() + row * model_.hidden();
+  float* to = buffers_.normed.data() + row * model_.hidden();
+  norm->empty() ? void(std::copy_n(x, model_.hidden(), to)) : rms_norm(x, *norm, model_.epsilon, to);
+}
+
+void Stepper::add(int64_t row, const FloatVector& post_norm, float multiplier, const FloatVector* next_norm) {
+  const int64_t hidden = model_.hidden();
+  float *x = buffers_.hidden.data() + row * hidden, *y = buffers_.added.data() + row * hidden;
+  norm_heads(y, hidden, post_norm, model_.epsilon);
+  for (int64_t i = 0; i < hidden; ++i) x[i] += y[i] * multiplier;
+  norm_next(row, next_norm);
+}
+
+void Stepper::give_logits(const Rows& rows, float* logits, int threads) {
+  const int64_t hidden = model_.hidden(), count = static_cast<int64_t>(rows.wanted.size());
+  if (!count) return;
+  float* normed = buffers_.normed.data();
+  for_rows(count, threads, [&](int64_t i) {
+    const float* x = buffers_.hidden.data() + rows.wanted[size(i)] * hidden;
+    rms_norm(x, model_.norm, model_.epsilon, normed + i * hidden);
+  });
+  multiply({{model_.output, logits}}, normed, count, threads);
+  if (model_.logits_scaling == 1.0f && !(model_.softcap > 0)) return;
+  parallel_for(count, threads, [&](int, int64_t i) {
+    float* row = logits + i * model_.vocabulary();
+    for (int64_t j = 0; j < model_.vocabulary(); ++j) row[j] /= model_.logits_scaling;
+    if (model_.softcap > 0) choose<ops::softcap_f32>()(row, model_.vocabulary(), model_.softcap);
+  });
+}
+
+}  // namespace tilepress

@@ -1,0 +1,101 @@
+// A decoder model's step over a ragged batch: any mix of prompt chunks and single tokens of many sequences, from token
+// ids to logits. What it computes is described by data; src/tilepress/engine/reference.py is the specification.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "engine/attention.h"
+#include "engine/projection.h"
+#include "engine/rows.h"
+
+namespace tilepress {
+
+using FloatVector = std::vector<float>;
+
+// Norms' weights are empty where there is no norm. Hidden states are float32.
+struct DecoderBlock {
+  std::vector<Projection> qkv;      // queries, keys and values; or one layer that gives all, in this order
+  std::vector<Projection> gate_up;  // gate and up; or one layer that gives both
+  Projection o, down;
+  FloatVector attn_norm, attn_post_norm, ffn_norm, ffn_post_norm;
+  FloatVector q_norm, k_norm;  // of a head, or of all heads as one vector, as their sizes say
+  FloatVector sinks;
+  AttentionHeads heads;
+  int64_t rotary;    // which of the model's; -1: none
+  bool interleaved;  // gate and up, of one layer: one channel of each in turn
+  Gating gating;
+  float residual_multiplier;
+
+  int64_t inner() const { return down.cols(); }
+};
+
+struct DecoderModel {
+  Projection embedding, output;
+  FloatVector norm;
+  std::vector<DecoderBlock> blocks;
+  std::vector<RotaryEmbedding> rotaries;
+  int64_t longest;                                               // tokens of a sequence
+  float epsilon, embedding_multiplier, logits_scaling, softcap;  // softcap: of logits; 0: none
+
+  int64_t hidden() const { return embedding.cols(); }
+  int64_t vocabulary() const { return embedding.rows(); }
+};
+
+// New tokens of a sequence, of which `start` are in its pages.
+struct StepChunk {
+  std::vector<int64_t> tokens;
+  int64_t start;
+  std::vector<int64_t> pages;
+  bool wants_logits;
+};
+
+// A model and its pages. One step at a time: calls of several threads wait for each other.
+class Stepper {
+ public:
+  // Throws std::invalid_argument where parts do not fit together. Pages have the shapes of the model's blocks.
+  Stepper(DecoderModel model, std::unique_ptr<PagePool> pool);
+
+  const DecoderModel& model() const { return model_; }
+  const PagePool& pool() const { return *pool_; }
+
+  // logits [chunks that want them, vocabulary]. Throws std::invalid_argument, with nothing written, if a chunk does
+  // not fit the model, its pages, or another chunk.
+  void run(const std::vector<StepChunk>& chunks, float* logits, int threads);
+  void copy_page(int64_t source, int64_t target);
+  void read_page(int64_t layer, int64_t page, float* to);
+
+ private:
+  // Where the rows of a step are: token, position, page and place in it of each.
+  struct Rows {
+    std::vector<int64_t> tokens, positions, pages, places, wanted;
+    std::vector<Sequence> sequences;
+
+    int64_t count() const { return static_cast<int64_t>(tokens.size()); }
+  };
+  struct Buffers {
+    LineVector<float> hidden, normed, queries, keys, values, mixed, added, gate, up, gated;
+    std::vector<LineVector<float>> turns;  // of each rotary embedding, [rows, cosines and sines]
+  };
+
+  void check_page(int64_t page) const;
+  void check(const StepChunk& chunk) const;
+  Rows rows_of(const std::vector<StepChunk>& chunks) const;
+  void embed(const Rows& rows, int threads);
+  void run_block(size_t layer, const Rows& rows, int threads);
+  void project(const DecoderBlock& block, const Rows& rows, int threads);
+  void place(size_t layer, const Rows& rows, int64_t row);
+  void feed_forward(const DecoderBlock& block, int64_t rows, int threads);
+  void norm_next(int64_t row, const FloatVector* norm);
+  void add(int64_t row, const FloatVector& post_norm, float multiplier, const FloatVector* next_norm);
+  void give_logits(const Rows& rows, float* logits, int threads);
+
+  DecoderModel model_;
+  std::unique_ptr<PagePool> pool_;
+  PagedAttention attention_;
+  Buffers buffers_;
+  std::mutex running_;
+};
+
+}  // namespace tilepress
