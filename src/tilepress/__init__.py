@@ -12,15 +12,19 @@ from typing import Any as _Any
 from ._after_import import after_import as _after_import
 
 if _TYPE_CHECKING:
+    from .engine import Engine, Sampling, Stream
     from .models import compress_model as compress
     from .nn.model_kv_cache import kv_cache, load_kv_cache
 
     __version__: str
 
-__all__ = ["__version__", "compress", "kv_cache", "load_kv_cache"]
+__all__ = ["Engine", "Sampling", "Stream", "__version__", "compress", "kv_cache", "load_kv_cache"]
 
-# Imported when first used: module, and the function's name there.
+# Imported when first used: module, and the name there.
 _LAZY = {
+    "Engine": ("tilepress.engine", "Engine"),
+    "Sampling": ("tilepress.engine", "Sampling"),
+    "Stream": ("tilepress.engine", "Stream"),
     "compress": ("tilepress.models", "compress_model"),
     "kv_cache": ("tilepress.nn.model_kv_cache", "kv_cache"),
     "load_kv_cache": ("tilepress.nn.model_kv_cache", "load_kv_cache"),

@@ -1,1 +1,7 @@
-"""Many sequences at once: what a step is given, and models that compute it."""
+"""Many sequences at once: what a step is given, models that compute it, and the engine that plans it."""
+
+from .engine import Engine, Stats
+from .sampling import Sampling
+from .stream import Answer, Result, Stream
+
+__all__ = ["Answer", "Engine", "Result", "Sampling", "Stats", "Stream"]

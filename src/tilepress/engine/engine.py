@@ -1,0 +1,325 @@
+"""Continuous batching: many requests on one runner, each step a batch of whatever can go on."""
+
+import math
+import secrets
+import time
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from threading import Condition, Lock, get_ident
+
+import torch
+from torch import Tensor
+
+from .batch import Runner
+from .pages import PagePool
+from .request import Generation, Request
+from .sampler import NOT_NUMBERS, Failed, Sampled, sample
+from .sampling import Sampling
+from .scheduler import Plan, Scheduler
+from .stream import FinishReason, Stream
+from .text import Decode
+
+
+@dataclass(frozen=True)
+class Stats:
+    """Counts since the engine was made, and pages at this moment.
+
+    tokens: computed by the runner. answer_tokens: given out. prefix_tokens: of prompts, found in pages that were there.
+    runner_seconds: in the runner. own_seconds: of steps, in everything else.
+    """
+
+    steps: int
+    tokens: int
+    answer_tokens: int
+    prefix_tokens: int
+    preemptions: int
+    pages_used: int
+    pages_free: int
+    runner_seconds: float
+    own_seconds: float
+
+
+class Engine:
+    """Runs requests together. `submit` and `Stream.cancel` may be called from any thread; one thread at a time steps.
+
+    Args:
+        runner: the model.
+        step_tokens: tokens that a step computes at most; long prompts take several steps.
+        max_sequences: answers that are computed at a time, at most.
+        decode: ids of tokens to text, without which answers have none.
+        eos: ids that end an answer.
+        clock: seconds, for deadlines.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        *,
+        step_tokens: int = 512,
+        max_sequences: int = 256,
+        decode: Decode | None = None,
+        eos: Sequence[int] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if step_tokens < 1 or max_sequences < 1:
+            raise ValueError(f"step_tokens, {step_tokens}, and max_sequences, {max_sequences}, are 1 or more")
+        self.runner, self.decode, self.eos, self.clock = runner, decode, frozenset(eos), clock
+        self.longest = min(runner.longest, runner.pages * runner.page_tokens)
+        self.pool = PagePool(runner.pages)
+        self.scheduler = Scheduler[Generation](
+            self.pool, runner.page_tokens, step_tokens, min(max_sequences, step_tokens)
+        )
+        self._lock = Lock()  # of what other threads than the one that steps change:
+        self._submitted: list[Generation] = []
+        self._cancelled: list[Request] = []
+        self._arrivals = 0
+        self._live: dict[Request, None] = {}  # in the scheduler
+        self._stepping = Lock()
+        self._stepped = Condition()
+        self._stepper: int | None = None
+        self._steps = self._tokens = self._answer_tokens = 0
+        self._runner_seconds = self._own_seconds = 0.0
+
+    def submit(
+        self,
+        tokens: Sequence[int],
+        sampling: Sampling | None = None,
+        *,
+        priority: int = 0,
+        deadline: float | None = None,
+    ) -> Stream:
+        """A request for an answer to a prompt, or for several. ValueError if it contradicts itself or the runner.
+
+        Args:
+            tokens: of the prompt.
+            sampling: by default `Sampling()`.
+            priority: higher is served first.
+            deadline: by the engine's clock; what is not finished then ends.
+
+        Returns:
+            its results. A prompt that is too long for the runner or its pages is an answer that ends with an error.
+        """
+        prompt, sampling = _ids(tokens, self.runner.vocabulary), sampling or Sampling()
+        self._check(sampling, priority, deadline)
+        request = self._request(len(prompt), sampling, deadline)
+        if len(prompt) >= self.longest:
+            error = f"the prompt has {len(prompt)} tokens, and there is room for {self.longest - 1}"
+            request.end(range(sampling.computed), "error", error)
+            return request.stream
+        with self._lock:
+            order = (-priority, self._arrivals, 0)
+            self._arrivals += 1
+            self._submitted.append(
+                Generation(tokens=prompt, prompt=len(prompt), order=order, width=sampling.computed, request=request)
+            )
+        return request.stream
+
+    def step(self) -> bool:
+        """Computes one batch. Returns whether there is more to do."""
+        with self._turn(blocking=True):
+            self._step()
+        return not self.idle
+
+    def run(self) -> None:
+        """Steps until there is nothing to do."""
+        while self.step():
+            pass
+
+    @property
+    def idle(self) -> bool:
+        return not self._live and not self._submitted
+
+    @property
+    def stats(self) -> Stats:
+        return Stats(
+            self._steps,
+            self._tokens,
+            self._answer_tokens,
+            self.scheduler.prefix_tokens,
+            self.scheduler.preemptions,
+            self.pool.pages - self.pool.free,
+            self.pool.free,
+            self._runner_seconds,
+            self._own_seconds,
+        )
+
+    def wait(self, ready: Callable[[], bool]) -> None:
+        """Steps, or lets another thread step, until it is ready."""
+        while not ready():
+            with self._turn(blocking=False) as mine:
+                if mine and not ready():
+                    self._step()
+            if not mine:
+                with self._stepped:
+                    self._stepped.wait_for(lambda: ready() or not self._stepping.locked())
+
+    @contextmanager
+    def _turn(self, *, blocking: bool) -> Iterator[bool]:
+        """Makes this thread the one that steps, if it can; it then says so."""
+        if self._stepper == get_ident():
+            raise RuntimeError("a mask or a decode function cannot wait for the engine that calls it")
+        mine = self._stepping.acquire(blocking=blocking)
+        try:
+            if mine:
+                self._stepper = get_ident()
+            yield mine
+        finally:
+            if mine:
+                self._stepper = None
+                with self._stepped:
+                    self._stepping.release()
+                    self._stepped.notify_all()
+
+    def _step(self) -> None:
+        began, before = time.perf_counter(), self._runner_seconds
+        self._take_in()
+        plan = self.scheduler.schedule()
+        if plan.chunks:
+            self._compute(plan)
+        self._own_seconds += time.perf_counter() - began - (self._runner_seconds - before)
+
+    def _compute(self, plan: Plan[Generation]) -> None:
+        """What goes wrong here ends all requests of the step."""
+        try:
+            logits = self._run(plan)
+            self.scheduler.commit(plan)
+            self._take_in()
+            self._sample(plan, logits)
+        except BaseException as error:
+            for generation in plan.sequences:
+                self._end_request(generation.request, "error", f"the step failed: {type(error).__name__}: {error}")
+            if not isinstance(error, Exception):
+                raise
+
+    def _take_in(self) -> None:
+        """What was submitted and cancelled since, and deadlines."""
+        with self._lock:
+            submitted, self._submitted = self._submitted, []
+            cancelled, self._cancelled = self._cancelled, []
+        for generation in submitted:
+            self._live[generation.request] = None
+            self.scheduler.add(generation)
+        for request in cancelled:
+            self._end_request(request, "cancelled")
+        now = self.clock()
+        for request in [one for one in self._live if one.deadline is not None and one.deadline <= now]:
+            self._end_request(request, "deadline")
+
+    def _run(self, plan: Plan[Generation]) -> Tensor:
+        self._steps += 1
+        began = time.perf_counter()
+        try:
+            for source, target in plan.copies:
+                self.runner.copy_page(source, target)
+            logits = self.runner.run(plan.chunks)
+        finally:
+            self._runner_seconds += time.perf_counter() - began
+        shape = (sum(chunk.wants_logits for chunk in plan.chunks), self.runner.vocabulary)
+        if logits.shape != shape or logits.dtype != torch.float32:
+            raise ValueError(f"logits are float32 {list(shape)}, not {logits.dtype} {list(logits.shape)}")
+        self._tokens += sum(len(chunk.tokens) for chunk in plan.chunks)
+        return logits
+
+    def _sample(self, plan: Plan[Generation], logits: Tensor) -> None:
+        wanting = [one for one, chunk in zip(plan.sequences, plan.chunks, strict=True) if chunk.wants_logits]
+        rows: list[Generation] = []
+        places: list[int] = []
+        for place, generation in enumerate(wanting):
+            if generation.running:
+                own = [generation, *self._fork(generation)]
+                rows += own
+                places += [place] * len(own)
+        if not rows:
+            return
+        if places != list(range(len(wanting))):
+            logits = logits[places]
+        for generation, outcome in zip(rows, sample(logits, rows), strict=True):
+            self._give(generation, outcome)
+
+    def _fork(self, generation: Generation) -> list[Generation]:
+        if generation.width == 1:
+            return []
+        others = generation.others()
+        for other in others:
+            self.scheduler.fork(generation, other)
+        return others
+
+    def _give(self, generation: Generation, outcome: Sampled | Failed) -> None:
+        if isinstance(outcome, Failed):
+            if outcome.reason == NOT_NUMBERS:
+                self.pool.forget(generation.pages)  # which may have such keys and values
+            self._end(generation, "error", outcome.reason)
+            return
+        try:
+            finished = generation.take(outcome)
+        except Exception as error:
+            self._end(generation, "error", f"decoding failed: {error}")
+            return
+        self._answer_tokens += 1
+        if finished:
+            self._drop(generation)
+
+    def _end(self, generation: Generation, reason: FinishReason, error: str | None = None) -> None:
+        generation.end(reason, error)
+        self._drop(generation)
+
+    def _end_request(self, request: Request, reason: FinishReason, error: str | None = None) -> None:
+        for generation in list(request.generations):
+            self._end(generation, reason, error)
+
+    def _drop(self, generation: Generation) -> None:
+        self.scheduler.remove(generation)
+        if not generation.request.generations:
+            del self._live[generation.request]
+
+    def _cancel(self, request: Request) -> None:
+        """At once if no step is in progress, else after it."""
+        with self._lock:
+            self._cancelled.append(request)
+        if self._stepper != get_ident():
+            with self._turn(blocking=False) as mine:
+                if mine:
+                    self._take_in()
+
+    def _request(self, prompt: int, sampling: Sampling, deadline: float | None) -> Request:
+        limit = self.longest if sampling.max_tokens is None else min(prompt + sampling.max_tokens, self.longest)
+        request = Request(
+            sampling=sampling,
+            seed=secrets.randbits(64) if sampling.seed is None else sampling.seed,
+            ends=frozenset(sampling.stop_tokens) | (frozenset() if sampling.ignore_eos else self.eos),
+            limit=limit,
+            deadline=deadline,
+            decode=self.decode,
+        )
+        request.stream = Stream(sampling.n, self.wait, partial(self._cancel, request))
+        return request
+
+    def _check(self, sampling: Sampling, priority: int, deadline: float | None) -> None:
+        for name, ids in (("stop_tokens", sampling.stop_tokens), ("logit_bias", sampling.logit_bias)):
+            if ids and max(ids) >= self.runner.vocabulary:
+                raise ValueError(f"{name}: tokens are 0 … {self.runner.vocabulary - 1}, not {max(ids)}")
+        if sampling.stop and self.decode is None:
+            raise ValueError("stop is found in text, and this engine has no decode")
+        if sampling.computed > self.scheduler.max_sequences:
+            raise ValueError(
+                f"{sampling.computed} answers at a time cannot be computed; {self.scheduler.max_sequences} can"
+            )
+        if not isinstance(priority, int):
+            raise ValueError(f"priority is an integer, not {priority!r}")
+        if deadline is not None and not (isinstance(deadline, int | float) and not math.isnan(deadline)):
+            raise ValueError(f"deadline is a time in seconds, not {deadline!r}")
+
+
+def _ids(tokens: Sequence[int], vocabulary: int) -> "array[int]":
+    try:
+        ids = array("q", tokens)
+    except (TypeError, OverflowError):
+        raise ValueError(f"a prompt has ids of tokens, not {tokens!r}") from None
+    if not ids:
+        raise ValueError("a prompt has one token or more")
+    if min(ids) < 0 or max(ids) >= vocabulary:
+        raise ValueError(f"tokens are 0 … {vocabulary - 1}, not {min(ids)} … {max(ids)}")
+    return ids

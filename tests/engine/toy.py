@@ -1,0 +1,83 @@
+"""A runner whose logits are a function of the tokens that it finds in pages: a wrong page gives another text."""
+
+import random
+
+import torch
+
+VOCABULARY = 32
+PAGE_TOKENS = 4
+
+
+class ToyRunner:
+    """Pages hold tokens; logits are random numbers of a hash of all tokens of a sequence."""
+
+    def __init__(self, pages=16, longest=64, page_tokens=PAGE_TOKENS):
+        self.page_tokens, self.pages, self.longest = page_tokens, pages, longest
+        self.vocabulary, self.page_bytes = VOCABULARY, 4 * page_tokens
+        self.held = [[None] * page_tokens for _ in range(pages)]
+        self.steps = []  # chunks of each
+        self.computed = 0
+        self.failing = None  # an exception to raise
+        self.during = None  # called in each step
+
+    def run(self, chunks):
+        if self.failing is not None:
+            raise self.failing
+        if self.during is not None:
+            self.during()
+        self.steps.append(chunks)
+        places = [place for chunk in chunks for place in self._write(chunk)]
+        assert len(set(places)) == len(places), "two chunks write to one place"
+        self.computed += len(places)
+        rows = [logits_of(self._read(chunk)) for chunk in chunks if chunk.wants_logits]
+        return torch.stack(rows) if rows else torch.empty(0, VOCABULARY)
+
+    def copy_page(self, source, target):
+        self.held[target] = list(self.held[source])
+
+    def _write(self, chunk):
+        assert chunk.tokens and len(set(chunk.pages)) == len(chunk.pages)
+        end = chunk.start + len(chunk.tokens)
+        assert end <= self.longest and len(chunk.pages) == -(-end // self.page_tokens)
+        for place, token in enumerate(chunk.tokens, chunk.start):
+            page, slot = chunk.pages[place // self.page_tokens], place % self.page_tokens
+            self.held[page][slot] = token
+            yield page, slot
+
+    def _read(self, chunk):
+        end = chunk.start + len(chunk.tokens)
+        tokens = [token for page in chunk.pages for token in self.held[page]][:end]
+        assert None not in tokens
+        return tuple(tokens)
+
+
+def logits_of(tokens):
+    """float32 [vocabulary] after these tokens."""
+    drawn = random.Random(repr(tokens))
+    return torch.tensor([drawn.gauss(0, 2) for _ in range(VOCABULARY)])
+
+
+def greedy(prompt, count):
+    """The most probable tokens, one after another."""
+    tokens = tuple(prompt)
+    for _ in range(count):
+        tokens += (int(logits_of(tokens).argmax()),)
+    return list(tokens[len(prompt) :])
+
+
+def check_pages(engine):
+    """Counts of users are those of the sequences, and no page is in two places, or lost."""
+    pool, users = engine.pool, [0] * engine.pool.pages
+    for sequence in engine.scheduler.running:
+        assert sequence.running and len(set(sequence.pages)) == len(sequence.pages)
+        assert len(sequence.pages) * engine.runner.page_tokens >= sequence.cached
+        for page in sequence.pages:
+            users[page] += 1
+    assert all(not sequence.pages and not sequence.running for sequence in engine.scheduler.waiting)
+    assert pool.users == users
+    free = [*pool._empty, *pool._unused]
+    assert sorted(free) == [page for page, count in enumerate(users) if not count]
+    assert all(page in pool._keys for page in pool._unused) and not set(pool._empty) & set(pool._keys)
+    assert pool._published == {key: page for page, key in pool._keys.items()}
+    assert pool._serials.keys() == pool._keys.keys()
+    assert engine.stats.pages_free == len(free)
