@@ -18,8 +18,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from run import keep
 from tilepress import __version__
+from tilepress.bench.engine_writer import writer
 from tilepress.bench.linear import Contestant, parse_contestant
-from tilepress.bench.model import Entrant, Settings, TransformersWriter, measure, steps
+from tilepress.bench.model import Entrant, Settings, TransformersWriter, Writer, measure, steps
 from tilepress.bench.model_peers import best_dtype
 from tilepress.bench.random_models import packed_model, random_model
 from tilepress.records import Label, Labels, Record, machine, to_json
@@ -85,8 +86,8 @@ def run(arguments: argparse.Namespace) -> list[Record]:
     return records
 
 
-def packed_writer(dense: LlamaForCausalLM, contestant: Contestant, threads: int) -> TransformersWriter:
-    return TransformersWriter(packed_model(dense, contestant, threads))
+def packed_writer(dense: LlamaForCausalLM, contestant: Contestant, threads: int) -> Writer:
+    return writer(packed_model(dense, contestant, threads), threads=threads)
 
 
 if __name__ == "__main__":

@@ -176,6 +176,7 @@ void bind_kv_stores(nb::module_& m) {
       .def("crop", &KvSequence::crop, "length"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("layer", &KvSequence::layer, "index"_a, nb::rv_policy::reference_internal)
       .def_prop_ro("length", &KvSequence::length)
+      .def_prop_ro("spoiled", &KvSequence::is_spoiled)
       .def_prop_ro("allocated", &KvSequence::allocated);
   m.attr("BLOCK_TOKENS") = KvStore::kBlockTokens;
   bind_kind<BfpKvStore, int, int, int64_t, int64_t, bool, int64_t, bool>(m, "BfpKvStore");

@@ -108,12 +108,18 @@ class PyStepper {
   }
   PyStepper(const PyStepper&) = delete;
 
-  void run(const std::vector<std::tuple<std::vector<int64_t>, int64_t, std::vector<int64_t>, bool>>& given,
-           OutputMatrix logits, int threads) {
+  // Each chunk: tokens, start, pages or a KvSequence, whether it wants logits.
+  void run(const std::vector<std::tuple<std::vector<int64_t>, int64_t, nb::object, bool>>& given, OutputMatrix logits,
+           int threads) {
     std::vector<StepChunk> chunks;
     size_t wanted = 0;
-    for (const auto& [tokens, start, pages, wants_logits] : given) {
-      chunks.push_back({tokens, start, pages, wants_logits});
+    for (const auto& [tokens, start, place, wants_logits] : given) {
+      KvSequence* packed = nullptr;
+      if (nb::try_cast(place, packed) && packed) {
+        chunks.push_back({tokens, start, {}, wants_logits, packed});
+      } else {
+        chunks.push_back({tokens, start, nb::cast<std::vector<int64_t>>(place), wants_logits});
+      }
       wanted += wants_logits;
     }
     require(logits.shape(0) == wanted && logits.shape(1) == size(stepper_->model().vocabulary()),
@@ -146,6 +152,7 @@ class PyStepper {
   static std::unique_ptr<PagePool> make_pool(const DecoderModel& model, const std::string& kv, int64_t pages,
                                              int64_t page_tokens) {
     constexpr int64_t kMost = int64_t{1} << 40;
+    if (kv == "packed") return nullptr;
     const auto type = pick<FloatType>(kv, {{"float32", FloatType::f32}, {"bf16", FloatType::bf16}});
     require(page_tokens >= kPageStep && page_tokens <= kGroupTokens && kGroupTokens % page_tokens == 0,
             "a page has 16, 32, 64 or 128 tokens, not " + std::to_string(page_tokens));

@@ -29,6 +29,7 @@ KvSequenceBlock KvSequence::block(int64_t index) const {
 }
 
 KvSequence KvSequence::fork() const {
+  require(!is_spoiled_, "a token of this sequence could not be computed");
   KvSequence twin;
   for (const auto& layer : layers_) twin.layers_.push_back(layer->fork());
   return twin;

@@ -26,6 +26,10 @@ class KvSequence {
   KvSequence fork() const;
   void crop(int64_t length);
 
+  // One with a token that could not be computed: its layers may differ in length, and it takes no more tokens.
+  void spoil() { is_spoiled_ = true; }
+  bool is_spoiled() const { return is_spoiled_; }
+
   size_t layer_count() const { return layers_.size(); }
   // Throws std::invalid_argument if there is no such layer.
   KvStore& layer(size_t index) const;
@@ -34,6 +38,7 @@ class KvSequence {
   KvSequence() = default;  // for fork
 
   std::vector<std::unique_ptr<KvStore>> layers_;
+  bool is_spoiled_ = false;
 };
 
 }  // namespace tilepress

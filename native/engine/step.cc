@@ -75,14 +75,15 @@ void norm_heads(float* x, int64_t count, const FloatVector& weights, float epsil
 
 Stepper::Stepper(DecoderModel model, std::unique_ptr<PagePool> pool)
     : model_(std::move(model)), pool_(std::move(pool)) {
-  require(!model_.blocks.empty() && pool_->layers().size() == model_.blocks.size(), "a decoder has layers");
+  require(!model_.blocks.empty() && (!pool_ || pool_->layers().size() == model_.blocks.size()),
+          "a decoder has layers");
   require_layer(model_.output, model_.vocabulary(), model_.hidden());
   require(model_.norm.size() == size(model_.hidden()), "the last norm has a weight for each channel");
   for (size_t i = 0; i < model_.blocks.size(); ++i) {
     DecoderBlock& block = model_.blocks[i];
     check_block(block, model_);
-    const PageShape& shape = pool_->layers()[i];
-    require(shape.kv_heads == block.heads.kv_heads && shape.head_dim == block.heads.head_dim,
+    require(!pool_ || (pool_->layers()[i].kv_heads == block.heads.kv_heads &&
+                       pool_->layers()[i].head_dim == block.heads.head_dim),
             "pages are another model's");
     block.heads.sinks = block.sinks.empty() ? nullptr : block.sinks.data();
   }
@@ -112,20 +113,44 @@ void Stepper::read_page(int64_t layer, int64_t page, float* to) {
   pool_->read(layer, page, to);
 }
 
+const PagePool& Stepper::pool() const {
+  require(pool_ != nullptr, "this model has no pages: its sequences are packed");
+  return *pool_;
+}
+
 void Stepper::check_page(int64_t page) const {
+  pool();
   require(page >= 0 && page < pool_->pages(),
           "pages are 0 … " + std::to_string(pool_->pages() - 1) + ", not " + std::to_string(page));
 }
 
 void Stepper::check(const StepChunk& chunk) const {
-  const auto held = static_cast<int64_t>(chunk.pages.size()), added = static_cast<int64_t>(chunk.tokens.size());
+  const auto added = static_cast<int64_t>(chunk.tokens.size());
   require(added > 0 && chunk.start >= 0, "a chunk has tokens, and starts at 0 or later");
   require(added <= model_.longest && chunk.start <= model_.longest - added,
           "a sequence has at most " + std::to_string(model_.longest) + " tokens");
-  require(chunk.start + added <= held * pool_->page_tokens(), "the tokens do not fit in the pages");
-  for (int64_t page : chunk.pages) check_page(page);
+  pool_ ? check_pages(chunk) : check_packed(chunk);
   for (int64_t token : chunk.tokens) {
     require(token >= 0 && token < model_.vocabulary(), "there is no token " + std::to_string(token));
+  }
+}
+
+void Stepper::check_pages(const StepChunk& chunk) const {
+  const auto held = static_cast<int64_t>(chunk.pages.size()), added = static_cast<int64_t>(chunk.tokens.size());
+  require(chunk.start + added <= held * pool_->page_tokens(), "the tokens do not fit in the pages");
+  for (int64_t page : chunk.pages) check_page(page);
+}
+
+void Stepper::check_packed(const StepChunk& chunk) const {
+  require(chunk.packed && chunk.packed->layer_count() == model_.blocks.size(), "a packed sequence is another model's");
+  if (chunk.packed->is_spoiled()) return;
+  require(chunk.packed->length() == chunk.start, "a packed sequence has " + std::to_string(chunk.packed->length()) +
+                                                     " tokens, not " + std::to_string(chunk.start));
+  for (size_t i = 0; i < model_.blocks.size(); ++i) {
+    const AttentionHeads& heads = model_.blocks[i].heads;
+    const KvSizes& sizes = chunk.packed->layer(i).sizes();
+    require(sizes.heads == heads.kv_heads && sizes.channels == heads.head_dim && sizes.window == heads.window,
+            "a packed sequence is another model's");
   }
 }
 
@@ -137,9 +162,11 @@ Stepper::Rows Stepper::rows_of(const std::vector<StepChunk>& chunks) const {
     const auto count = static_cast<int64_t>(chunk.tokens.size());
     rows.sequences.push_back({rows.count(), count, chunk.start, chunk.pages});
     rows.tokens.insert(rows.tokens.end(), chunk.tokens.begin(), chunk.tokens.end());
+    rows.packed.push_back(chunk.packed);
     for (int64_t position = chunk.start; position < chunk.start + count; ++position) {
-      const int64_t page = chunk.pages[size(position / pool_->page_tokens())];
       rows.positions.push_back(position);
+      if (!pool_) continue;
+      const int64_t page = chunk.pages[size(position / pool_->page_tokens())];
       rows.pages.push_back(page);
       rows.places.push_back(position % pool_->page_tokens());
       taken.push_back(page * pool_->page_tokens() + rows.places.back());
@@ -148,6 +175,9 @@ Stepper::Rows Stepper::rows_of(const std::vector<StepChunk>& chunks) const {
   }
   std::ranges::sort(taken);
   require(std::ranges::adjacent_find(taken) == taken.end(), "two chunks have new tokens in the same place of a page");
+  std::vector<KvSequence*> packed = rows.packed;
+  std::ranges::sort(packed);
+  require(pool_ || std::ranges::adjacent_find(packed) == packed.end(), "two chunks are of the same packed sequence");
   return rows;
 }
 
@@ -177,8 +207,7 @@ void Stepper::run_block(size_t layer, const Rows& rows, int threads) {
   project(block, rows, threads);
   for_rows(rows.count(), threads, [&](int64_t row) { place(layer, rows, row); });
   float* mixed = with_room(buffers_.mixed, rows.count() * block.o.cols());
-  attention_.attend(*pool_, static_cast<int64_t>(layer), block.heads, rows.sequences, buffers_.queries.data(), mixed,
-                    threads);
+  attend(layer, rows, mixed, threads);
   multiply({{block.o, buffers_.added.data()}}, mixed, rows.count(), threads);
   for_rows(rows.count(), threads,
            [&](int64_t row) { add(row, block.attn_post_norm, block.residual_multiplier, &block.ffn_norm); });
@@ -186,30 +215,41 @@ void Stepper::run_block(size_t layer, const Rows& rows, int threads) {
   for_rows(rows.count(), threads, [&](int64_t row) { add(row, block.ffn_post_norm, block.residual_multiplier, next); });
 }
 
-// Queries, keys and values; all of them where the keys would be, if they come from one layer.
+void Stepper::attend(size_t layer, const Rows& rows, float* out, int threads) {
+  const AttentionHeads& heads = model_.blocks[layer].heads;
+  const HeadRows of = {buffers_.queries.data(), buffers_.keys.data(), buffers_.values.data()};
+  if (pool_) {
+    attention_.attend(*pool_, static_cast<int64_t>(layer), heads, rows.sequences, of.queries, out, threads);
+  } else {
+    packed_attention_.attend(static_cast<int64_t>(layer), heads, rows.sequences, rows.packed, of, out, threads);
+  }
+}
+
+// Queries, keys and values; joined, if they come from one layer.
 void Stepper::project(const DecoderBlock& block, const Rows& rows, int threads) {
   const int64_t queries = block.o.cols(), keys = block.heads.kv_heads * block.heads.head_dim, count = rows.count();
   float* q = with_room(buffers_.queries, count * queries);
-  float* k = with_room(buffers_.keys, count * block.qkv[block.qkv.size() == 1 ? 0 : 1].rows());
+  float* k = with_room(buffers_.keys, count * keys);
   float* v = with_room(buffers_.values, count * keys);
   if (block.qkv.size() == 1) {
-    multiply({{block.qkv[0], k}}, buffers_.normed.data(), count, threads);
+    float* all = with_room(buffers_.joined, count * (queries + 2 * keys));
+    multiply({{block.qkv[0], all}}, buffers_.normed.data(), count, threads);
   } else {
     multiply({{block.qkv[0], q}, {block.qkv[1], k}, {block.qkv[2], v}}, buffers_.normed.data(), count, threads);
   }
 }
 
-// A row's queries are normed and turned; its keys, too, and go to their place with the values.
+// A row's queries are normed and turned; its keys, too, and go to their place in pages with the values.
 void Stepper::place(size_t layer, const Rows& rows, int64_t row) {
   const DecoderBlock& block = model_.blocks[layer];
   const int64_t dim = block.heads.head_dim, queries = block.o.cols(), keys = block.heads.kv_heads * dim;
-  float *q = buffers_.queries.data() + row * queries, *k = buffers_.keys.data() + row * keys,
-        *v = buffers_.values.data() + row * keys;
+  float *q = buffers_.queries.data() + row * queries, *k = buffers_.keys.data() + row * keys;
+  float* v = buffers_.values.data() + row * keys;
   if (block.qkv.size() == 1) {
-    float* all = buffers_.keys.data() + row * (queries + 2 * keys);
+    const float* all = buffers_.joined.data() + row * (queries + 2 * keys);
     std::copy_n(all, queries, q);
-    k = all + queries;
-    v = k + keys;
+    std::copy_n(all + queries, keys, k);
+    std::copy_n(all + queries + keys, keys, v);
   }
   norm_heads(q, queries, block.q_norm, model_.epsilon);
   norm_heads(k, keys, block.k_norm, model_.epsilon);
@@ -219,7 +259,7 @@ void Stepper::place(size_t layer, const Rows& rows, int64_t row) {
     rotate(rotary, turns, q, block.heads.heads, dim);
     rotate(rotary, turns, k, block.heads.kv_heads, dim);
   }
-  pool_->write(static_cast<int64_t>(layer), rows.pages[size(row)], rows.places[size(row)], k, v);
+  if (pool_) pool_->write(static_cast<int64_t>(layer), rows.pages[size(row)], rows.places[size(row)], k, v);
 }
 
 void Stepper::feed_forward(const DecoderBlock& block, int64_t rows, int threads) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/attention.h"
+#include "engine/packed_attention.h"
 #include "engine/projection.h"
 #include "engine/rows.h"
 
@@ -43,22 +44,25 @@ struct DecoderModel {
   int64_t vocabulary() const { return embedding.rows(); }
 };
 
-// New tokens of a sequence, of which `start` are in its pages.
+// New tokens of a sequence, of which `start` are in its pages, or in `packed` if the model has no pages.
 struct StepChunk {
   std::vector<int64_t> tokens;
   int64_t start;
   std::vector<int64_t> pages;
   bool wants_logits;
+  KvSequence* packed = nullptr;
 };
 
-// A model and its pages. One step at a time: calls of several threads wait for each other.
+// A model and its pages, or none where sequences are packed. One step at a time: calls of several threads wait for each other.
 class Stepper {
  public:
-  // Throws std::invalid_argument where parts do not fit together. Pages have the shapes of the model's blocks.
+  // Throws std::invalid_argument where parts do not fit together. Pages have the shapes of the model's blocks; null:
+  // sequences are packed.
   Stepper(DecoderModel model, std::unique_ptr<PagePool> pool);
 
   const DecoderModel& model() const { return model_; }
-  const PagePool& pool() const { return *pool_; }
+  // Throws std::invalid_argument if there are no pages.
+  const PagePool& pool() const;
 
   // logits [chunks that want them, vocabulary]. Throws std::invalid_argument, with nothing written, if a chunk does
   // not fit the model, its pages, or another chunk.
@@ -71,21 +75,25 @@ class Stepper {
   struct Rows {
     std::vector<int64_t> tokens, positions, pages, places, wanted;
     std::vector<Sequence> sequences;
+    std::vector<KvSequence*> packed;
 
     int64_t count() const { return static_cast<int64_t>(tokens.size()); }
   };
   struct Buffers {
-    LineVector<float> hidden, normed, queries, keys, values, mixed, added, gate, up, gated;
+    LineVector<float> hidden, normed, joined, queries, keys, values, mixed, added, gate, up, gated;
     std::vector<LineVector<float>> turns;  // of each rotary embedding, [rows, cosines and sines]
   };
 
   void check_page(int64_t page) const;
   void check(const StepChunk& chunk) const;
+  void check_pages(const StepChunk& chunk) const;
+  void check_packed(const StepChunk& chunk) const;
   Rows rows_of(const std::vector<StepChunk>& chunks) const;
   void embed(const Rows& rows, int threads);
   void run_block(size_t layer, const Rows& rows, int threads);
   void project(const DecoderBlock& block, const Rows& rows, int threads);
   void place(size_t layer, const Rows& rows, int64_t row);
+  void attend(size_t layer, const Rows& rows, float* out, int threads);
   void feed_forward(const DecoderBlock& block, int64_t rows, int threads);
   void norm_next(int64_t row, const FloatVector* norm);
   void add(int64_t row, const FloatVector& post_norm, float multiplier, const FloatVector* next_norm);
@@ -94,6 +102,7 @@ class Stepper {
   DecoderModel model_;
   std::unique_ptr<PagePool> pool_;
   PagedAttention attention_;
+  PackedAttention packed_attention_;
   Buffers buffers_;
   std::mutex running_;
 };

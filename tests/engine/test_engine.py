@@ -73,7 +73,7 @@ def test_a_prompt_that_can_never_fit_is_refused(pages, longest, room):
         (([-1],), f"tokens are 0 … {VOCABULARY - 1}, not -1 … -1"),
         (([1 << 70],), "a prompt has ids of tokens"),
         (([1.5],), "a prompt has ids of tokens, not"),
-        (("text",), "a prompt has ids of tokens, not 'text'"),
+        (("text",), "this engine has no tokenizer: give ids of tokens"),
         (([1], Sampling(stop_tokens=[99])), f"stop_tokens: tokens are 0 … {VOCABULARY - 1}, not 99"),
         (([1], Sampling(logit_bias={99: 1.0})), f"logit_bias: tokens are 0 … {VOCABULARY - 1}, not 99"),
         (([1], Sampling(n=257)), "257 answers at a time cannot be computed; 256 can"),

@@ -12,6 +12,7 @@ from tests.engine.families import LENGTH, make, tokens
 from tests.engine.toy import ToyRunner, check_pages
 
 from tilepress.engine import Engine, Sampling
+from tilepress.engine.packed import PackedModel
 from tilepress.engine.reference import ReferenceModel
 
 LONGEST = 32
@@ -49,10 +50,15 @@ def alone(prompt, options):
 
 
 class Traffic(RuleBasedStateMachine):
-    @initialize(pages=st.integers(8, 24), step_tokens=st.integers(4, 24), max_sequences=st.integers(4, 8))
-    def start(self, pages, step_tokens, max_sequences):
+    @initialize(
+        pages=st.integers(8, 24),
+        step_tokens=st.integers(4, 24),
+        max_sequences=st.integers(4, 8),
+        shares_pages=st.booleans(),
+    )
+    def start(self, pages, step_tokens, max_sequences, shares_pages):
         self.now = 0.0
-        self.runner = ToyRunner(pages=pages, longest=LONGEST)
+        self.runner = ToyRunner(pages=pages, longest=LONGEST, shares_pages=shares_pages)
         self.engine = Engine(
             self.runner, step_tokens=step_tokens, max_sequences=max_sequences, eos=[EOS], clock=lambda: self.now
         )
@@ -134,6 +140,35 @@ def test_a_model_with_pages_to_spare_and_without(family, pages, step_tokens):
     for stream, (prompt, options, _) in zip(streams, REFERENCE_REQUESTS, strict=True):
         own = Engine(ReferenceModel(model, 8, 64, longest=LENGTH)).submit(prompt, Sampling(**options)).wait()
         assert [answer.tokens for answer in stream.answers] == [answer.tokens for answer in own.answers]
+
+
+@pytest.mark.parametrize("pages", [40, 7])
+@pytest.mark.parametrize("kv", ["bfp8", "bfp4", "bfp8+sparse:k30,v50"])
+def test_packed_sequences_with_pages_to_spare_and_without(kv, pages):
+    """Answers that begin alike, long enough for shared pages; forks; and preemption."""
+    model = make("llama", max_position_embeddings=512)
+    start = tokens(150)
+    requests = [
+        (start, {"max_tokens": 50}),
+        (start[:140] + tokens(20, seed=2), {"max_tokens": 40, "temperature": 1.0, "seed": 1, "n": 3}),
+        (start, {"max_tokens": 30, "temperature": 1.0, "seed": 2}),
+        (start[:128], {"max_tokens": 70, "temperature": 1.0, "seed": 5, "n": 2}),
+    ]
+    engine = Engine(PackedModel(model, kv, pages), step_tokens=100)
+    streams = []
+    for priority, (prompt, options) in enumerate(requests):
+        streams.append(engine.submit(prompt, Sampling(**options), priority=priority))
+        for _ in range(3):
+            engine.step()
+            check_pages(engine)
+    engine.run()
+    check_pages(engine)
+    assert (engine.stats.preemptions > 0) == (pages < 40)
+    assert (engine.stats.prefix_tokens > 0) == (kv == "bfp8")
+    for stream, (prompt, options) in zip(streams, requests, strict=True):
+        own = Engine(PackedModel(model, kv, 64)).submit(prompt, Sampling(**options)).wait()
+        assert [answer.tokens for answer in stream.answers] == [answer.tokens for answer in own.answers]
+    assert not engine.runner._open
 
 
 def test_greedy_answers_are_those_of_transformers():

@@ -9,9 +9,11 @@ PAGE_TOKENS = 4
 
 
 class ToyRunner:
-    """Pages hold tokens; logits are random numbers of a hash of all tokens of a sequence."""
+    """Pages hold tokens; logits are random numbers of a hash of all tokens of a sequence. Pages that are released hold
+    nothing any more; without shared pages, none has two users."""
 
-    def __init__(self, pages=16, longest=64, page_tokens=PAGE_TOKENS):
+    def __init__(self, pages=16, longest=64, page_tokens=PAGE_TOKENS, shares_pages=True):
+        self.shares_pages = shares_pages
         self.page_tokens, self.pages, self.longest = page_tokens, pages, longest
         self.vocabulary, self.page_bytes = VOCABULARY, 4 * page_tokens
         self.held = [[None] * page_tokens for _ in range(pages)]
@@ -33,7 +35,12 @@ class ToyRunner:
         return torch.stack(rows) if rows else torch.empty(0, VOCABULARY)
 
     def copy_page(self, source, target):
+        assert self.shares_pages and self.held[source][0] is not None
         self.held[target] = list(self.held[source])
+
+    def release(self, pages):
+        for page in pages:
+            self.held[page] = [None] * self.page_tokens
 
     def _write(self, chunk):
         assert chunk.tokens and len(set(chunk.pages)) == len(chunk.pages)
@@ -75,6 +82,7 @@ def check_pages(engine):
             users[page] += 1
     assert all(not sequence.pages and not sequence.running for sequence in engine.scheduler.waiting)
     assert pool.users == users
+    assert engine.runner.shares_pages or (max(users, default=0) <= 1 and not pool._keys)
     free = [*pool._empty, *pool._unused]
     assert sorted(free) == [page for page, count in enumerate(users) if not count]
     assert all(page in pool._keys for page in pool._unused) and not set(pool._empty) & set(pool._keys)

@@ -25,8 +25,9 @@ from ..models.named import NAMED
 from ..nn.model_kv_cache import set_default_cache
 from ..records import Labels
 from . import llama_cpp_model
+from .engine_writer import writer
 from .kv_peers import llama_cpp_caches, quantized_caches
-from .model import Entrant, Settings, TransformersWriter, check_length, parameter_bytes
+from .model import Entrant, Settings, TransformersWriter, Writer, check_length, parameter_bytes
 from .peers import PEERS, TorchPeer
 from .shapes import Shape
 
@@ -44,16 +45,18 @@ def entrant(
     """
     if kv is not None:
         parse_kv(kv)
-    change = partial(set_default_cache, format=kv) if kv else _as_it_is
     shown, labels = (f"{name}, kv {kv}", Labels(model=name, kv=kv)) if kv else (name, Labels(model=name))
     folder = _folder(name, allowed)
     check_length(name, read_config(folder, allowed), settings)
+    ours = partial(_load_ours, name, dtype, kv, allowed)
     if is_compressed(folder):
         files = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-        return Entrant(shown, files, partial(_load, name, dtype, change, allowed), is_peer=False, labels=labels)
+        return Entrant(shown, files, ours, is_peer=False, labels=labels)
     dtype = dtype or best_dtype()
     size = parameter_bytes(_without_weights(folder, allowed), dtype)
-    return Entrant(shown, size, partial(_load, name, dtype, change, allowed), is_peer=kv is None, labels=labels)
+    if kv is not None:
+        return Entrant(shown, size, partial(_load_ours, name, dtype, kv, allowed), is_peer=False, labels=labels)
+    return Entrant(shown, size, partial(_load, name, dtype, _as_it_is, allowed), labels=labels)
 
 
 def vocabulary(name: str, allowed: Allowed = NOTHING) -> int:
@@ -133,6 +136,13 @@ def _load(
     model = load_model(name, dtype=dtype, **asdict(allowed)).model
     change(model)
     return TransformersWriter(model)
+
+
+def _load_ours(name: str, dtype: torch.dtype | None, kv: str | None, allowed: Allowed, threads: int) -> Writer:
+    model = load_model(name, dtype=dtype, **asdict(allowed)).model
+    if kv is not None:
+        set_default_cache(model, kv)
+    return writer(model, kv, threads)
 
 
 def _as_it_is(model: nn.Module) -> None:

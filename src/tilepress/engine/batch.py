@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -24,11 +24,13 @@ class Chunk:
     wants_logits: bool
 
 
+@runtime_checkable
 class Runner(Protocol):
     """A model that computes steps, and the pages with its keys and values.
 
     page_tokens: tokens in a page. vocabulary: logits of a token. longest: tokens of a sequence at most.
     page_bytes: bytes of one page, all layers. pages: how many there are.
+    shares_pages: whether sequences with the same first tokens may have the same pages.
     """
 
     page_tokens: int
@@ -36,6 +38,7 @@ class Runner(Protocol):
     longest: int
     page_bytes: int
     pages: int
+    shares_pages: bool
 
     def run(self, chunks: Sequence[Chunk]) -> Tensor:
         """float32 logits [chunks that want them, vocabulary], in the order of the chunks. Keys and values of all new
@@ -45,6 +48,10 @@ class Runner(Protocol):
     def copy_page(self, source: int, target: int) -> None:
         """Let page `target` hold what page `source` holds."""
         ...
+
+    def release(self, pages: Sequence[int]) -> None:
+        """No sequence has these pages any more, and none will begin with what they hold."""
+        return None
 
 
 def check_chunks(runner: Runner, chunks: Sequence[Chunk]) -> None:

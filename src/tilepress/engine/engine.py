@@ -9,11 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from threading import Condition, Lock, get_ident
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from .batch import Runner
+from ..formats.kv import KvFormat
+from .opening import open_model
 from .pages import PagePool
 from .request import Generation, Request
 from .sampler import NOT_NUMBERS, Failed, Sampled, sample
@@ -45,32 +47,61 @@ class Stats:
 class Engine:
     """Runs requests together. `submit` and `Stream.cancel` may be called from any thread; one thread at a time steps.
 
+        engine = tilepress.Engine("smollm2-135m", kv="bfp8", kv_memory="2 GiB")
+        stream = engine.submit("Name a river.", Sampling(max_tokens=20))
+        for result in stream:
+            print(result.text, end="")
+
     Args:
-        runner: the model.
+        model: a name or a folder as `load_model` takes it, a causal language model of transformers, packed or not, or
+            a `Runner`. Models of families that `describe` does not know are refused.
+        kv: format of keys and values: float32, bf16, bfp8, bfp4n+rotate, sparse:k30,v50 …; if not given, what the model
+            remembers, else bfp8, or float32 where heads cannot be cut in its groups.
+        threads: of the native step; by default as many as torch has.
+        kv_memory: of pages, in bytes or like "4 GiB". It is taken as tokens come.
+        smoothing: of keys in block floating point, none or online.
+        longest: tokens of a sequence at most; by default what the model's config says.
         step_tokens: tokens that a step computes at most; long prompts take several steps.
         max_sequences: answers that are computed at a time, at most.
-        decode: ids of tokens to text, without which answers have none.
-        eos: ids that end an answer.
+        prefix_cache: whether pages of prompts are kept for others that begin alike, as long as no one needs them.
+        decode: ids of tokens to text, without which answers have none; by default the tokenizer's of a model that was
+            named.
+        eos: ids that end an answer; by default the model's.
         clock: seconds, for deadlines.
     """
 
     def __init__(
         self,
-        runner: Runner,
+        model: Any,
+        kv: str | KvFormat | None = None,
         *,
+        threads: int | None = None,
+        kv_memory: int | str = "4 GiB",
+        smoothing: str = "none",
+        longest: int | None = None,
         step_tokens: int = 512,
         max_sequences: int = 256,
+        prefix_cache: bool = True,
         decode: Decode | None = None,
-        eos: Sequence[int] = (),
+        eos: Sequence[int] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if step_tokens < 1 or max_sequences < 1:
             raise ValueError(f"step_tokens, {step_tokens}, and max_sequences, {max_sequences}, are 1 or more")
-        self.runner, self.decode, self.eos, self.clock = runner, decode, frozenset(eos), clock
+        opened = open_model(model, kv, kv_memory=kv_memory, threads=threads, smoothing=smoothing, longest=longest)
+        runner = self.runner = opened.runner
+        self.tokenizer, self.decode = opened.tokenizer, decode or opened.decode
+        self.eos, self.clock = frozenset(opened.eos if eos is None else eos), clock
         self.longest = min(runner.longest, runner.pages * runner.page_tokens)
-        self.pool = PagePool(runner.pages)
+        self._released: list[int] = []
+        self.pool = PagePool(runner.pages, self._released.append)
         self.scheduler = Scheduler[Generation](
-            self.pool, runner.page_tokens, step_tokens, min(max_sequences, step_tokens)
+            self.pool,
+            runner.page_tokens,
+            step_tokens,
+            min(max_sequences, step_tokens),
+            shares_pages=runner.shares_pages,
+            publishes=prefix_cache,
         )
         self._lock = Lock()  # of what other threads than the one that steps change:
         self._submitted: list[Generation] = []
@@ -85,7 +116,7 @@ class Engine:
 
     def submit(
         self,
-        tokens: Sequence[int],
+        prompt: Sequence[int] | str,
         sampling: Sampling | None = None,
         *,
         priority: int = 0,
@@ -94,7 +125,7 @@ class Engine:
         """A request for an answer to a prompt, or for several. ValueError if it contradicts itself or the runner.
 
         Args:
-            tokens: of the prompt.
+            prompt: ids of its tokens; or a text, where the engine has a tokenizer.
             sampling: by default `Sampling()`.
             priority: higher is served first.
             deadline: by the engine's clock; what is not finished then ends.
@@ -102,20 +133,28 @@ class Engine:
         Returns:
             its results. A prompt that is too long for the runner or its pages is an answer that ends with an error.
         """
-        prompt, sampling = _ids(tokens, self.runner.vocabulary), sampling or Sampling()
+        tokens, sampling = _ids(self._tokens_of(prompt), self.runner.vocabulary), sampling or Sampling()
         self._check(sampling, priority, deadline)
-        request = self._request(len(prompt), sampling, deadline)
-        if len(prompt) >= self.longest:
-            error = f"the prompt has {len(prompt)} tokens, and there is room for {self.longest - 1}"
+        request = self._request(len(tokens), sampling, deadline)
+        if len(tokens) >= self.longest:
+            error = f"the prompt has {len(tokens)} tokens, and there is room for {self.longest - 1}"
             request.end(range(sampling.computed), "error", error)
             return request.stream
         with self._lock:
             order = (-priority, self._arrivals, 0)
             self._arrivals += 1
             self._submitted.append(
-                Generation(tokens=prompt, prompt=len(prompt), order=order, width=sampling.computed, request=request)
+                Generation(tokens=tokens, prompt=len(tokens), order=order, width=sampling.computed, request=request)
             )
         return request.stream
+
+    def _tokens_of(self, prompt: Sequence[int] | str) -> Sequence[int]:
+        if not isinstance(prompt, str):
+            return prompt
+        if self.tokenizer is None:
+            raise ValueError("this engine has no tokenizer: give ids of tokens")
+        ids: list[int] = self.tokenizer(prompt)["input_ids"]
+        return ids
 
     def step(self) -> bool:
         """Computes one batch. Returns whether there is more to do."""
@@ -179,6 +218,7 @@ class Engine:
         plan = self.scheduler.schedule()
         if plan.chunks:
             self._compute(plan)
+        self._release()
         self._own_seconds += time.perf_counter() - began - (self._runner_seconds - before)
 
     def _compute(self, plan: Plan[Generation]) -> None:
@@ -207,6 +247,14 @@ class Engine:
         now = self.clock()
         for request in [one for one in self._live if one.deadline is not None and one.deadline <= now]:
             self._end_request(request, "deadline")
+        self._release()
+
+    def _release(self) -> None:
+        """Lets the runner forget pages. Never between a plan and its copies, whose sources may be among them."""
+        unused = [page for page in self._released if not self.pool.users[page]]
+        self._released.clear()
+        if unused:
+            self.runner.release(unused)
 
     def _run(self, plan: Plan[Generation]) -> Tensor:
         self._steps += 1

@@ -1,7 +1,7 @@
 """A decoder computed from its description by native code: one call from token ids to logits, whatever the batch."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from ..kernels import tuning
 from ..kernels.linear import BF16, FLOAT, READS_TENSORS, native_rounding
 from ..nn import PackedEmbedding, PackedLinear
 from ..tiles import pack
+from ..tiles.packing import thread_count
 from .batch import Chunk, Runner, check_chunks, check_pages
 from .decoder import Attention, Block, ClampedSwiglu, Decoder, FeedForward
 from .family import describe
@@ -23,7 +24,8 @@ _FLOATS = {torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
 class NativeModel(Runner):
-    """A `Runner` that computes what `ReferenceModel` does, in native code, with as many threads as torch has.
+    """A `Runner` that computes what `ReferenceModel` does, in native code, with `threads` threads, by default as many
+    as torch has.
 
     Hidden states are float32 whatever the model's type; weights of bfloat16 and float16 are packed as they are, and
     layers with weights in bfloat16 may round their activations to it. Where linear layers compute a row the same in
@@ -37,11 +39,14 @@ class NativeModel(Runner):
         page_tokens: tokens in a page: 16, 32, 64 or 128. pages: how many there are.
         longest: tokens of a sequence at most; by default what the config says.
         decoder: what to compute, if not what `describe` says.
-        kv: numbers in pages.
+        kv: numbers in pages, float32 or bf16; "packed" has none, see `PackedModel`.
 
     Raises:
         ValueError: the model has experts or is not what its description says, or torch is too old.
     """
+
+    shares_pages = True
+    threads: int | None = None
 
     def __init__(
         self,
@@ -51,7 +56,7 @@ class NativeModel(Runner):
         *,
         longest: int | None = None,
         decoder: Decoder | None = None,
-        kv: Literal["float32", "bf16"] = "float32",
+        kv: str = "float32",
     ) -> None:
         self.decoder = describe(model.config) if decoder is None else decoder
         self.page_tokens, self.pages = page_tokens, pages
@@ -60,7 +65,7 @@ class NativeModel(Runner):
         _check_known(self.decoder)
         tuning.load()
         self._native = _stepper(model, self, kv)
-        self.page_bytes = self._native.page_bytes
+        self.page_bytes = self._page_bytes()
 
     def run(self, chunks: Sequence[Chunk]) -> Tensor:
         """float32 logits [chunks that want them, vocabulary]; see `Runner`. ValueError, and nothing is changed, if a
@@ -68,8 +73,11 @@ class NativeModel(Runner):
         check_chunks(self, chunks)
         logits = torch.empty(sum(chunk.wants_logits for chunk in chunks), self.vocabulary)
         parts = [(chunk.tokens, chunk.start, chunk.pages, chunk.wants_logits) for chunk in chunks]
-        self._native.run(parts, logits, torch.get_num_threads())
+        self._native.run(parts, logits, thread_count(self.threads))
         return logits
+
+    def _page_bytes(self) -> int:
+        return self._native.page_bytes
 
     def copy_page(self, source: int, target: int) -> None:
         check_pages(self, (source, target))

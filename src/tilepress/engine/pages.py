@@ -1,6 +1,7 @@
 """Who uses which page, and which pages hold what a new prompt starts with."""
 
 from collections import OrderedDict
+from collections.abc import Callable
 from itertools import count
 
 Key = tuple[int, tuple[int, ...]]  # the published page before, by its serial number, and the tokens in this one
@@ -17,10 +18,11 @@ class PagePool:
 
     Args:
         pages: how many there are.
+        released: gets the pages that no one has any more, nor finds.
     """
 
-    def __init__(self, pages: int) -> None:
-        self.pages = pages
+    def __init__(self, pages: int, released: Callable[[int], None] = lambda page: None) -> None:
+        self.pages, self._released = pages, released
         self.users = [0] * pages
         self._empty = list(range(pages - 1, -1, -1))
         self._unused: OrderedDict[int, None] = OrderedDict()  # published, longest unused first
@@ -41,6 +43,7 @@ class PagePool:
         elif self._unused:
             page = self._unused.popitem(last=False)[0]
             self._unpublish(page)
+            self._released(page)
         else:
             raise IndexError("no page is free")
         self.users[page] = 1
@@ -99,6 +102,7 @@ class PagePool:
             self._unused[page] = None
         else:
             self._empty.append(page)
+            self._released(page)
 
     def _unpublish(self, page: int) -> None:
         del self._published[self._keys.pop(page)], self._serials[page]

@@ -25,6 +25,8 @@ class ReferenceModel(Runner):
         decoder: what to compute, if not what `describe` says.
     """
 
+    shares_pages = True
+
     def __init__(
         self,
         model: Any,

@@ -63,10 +63,21 @@ class Scheduler(Generic[S]):
         pool: the pages. page_tokens: tokens in one.
         step_tokens: tokens of a step at most.
         max_sequences: sequences that run at a time, at most; not more than step_tokens.
+        shares_pages: whether forks share theirs. publishes: whether others find full pages.
     """
 
-    def __init__(self, pool: PagePool, page_tokens: int, step_tokens: int, max_sequences: int) -> None:
+    def __init__(
+        self,
+        pool: PagePool,
+        page_tokens: int,
+        step_tokens: int,
+        max_sequences: int,
+        *,
+        shares_pages: bool = True,
+        publishes: bool = True,
+    ) -> None:
         self.pool, self.page_tokens = pool, page_tokens
+        self.shares_pages, self.publishes = shares_pages, publishes and shares_pages
         self.step_tokens, self.max_sequences = step_tokens, max_sequences
         self.running: list[S] = []  # by order, as those that wait
         self.waiting: list[S] = []
@@ -84,11 +95,14 @@ class Scheduler(Generic[S]):
             self.waiting.remove(sequence)
 
     def fork(self, parent: S, child: S) -> None:
-        """The child goes on where the parent is, with the same pages."""
+        """The child goes on where the parent is, with the same pages; without shared pages it computes all anew."""
+        parent.width -= 1
+        if not self.shares_pages:
+            self.add(child)
+            return
         for page in parent.pages:
             self.pool.share(page)
         child.pages, child.cached = list(parent.pages), parent.cached
-        parent.width -= 1
         self._run(child)
 
     def schedule(self) -> Plan[S]:
@@ -105,7 +119,7 @@ class Scheduler(Generic[S]):
         for sequence, chunk in zip(plan.sequences, plan.chunks, strict=True):
             full = sequence.cached // self.page_tokens
             sequence.cached += len(chunk.tokens)
-            for index in range(full, sequence.cached // self.page_tokens):
+            for index in range(full, sequence.cached // self.page_tokens) if self.publishes else ():
                 previous, tokens = self._key(sequence, index)
                 sequence.pages[index] = self.pool.publish(previous, tokens, sequence.pages[index])
 

@@ -1,0 +1,127 @@
+"""A runner for a model: which one computes it, with which cache, and how many pages fit in memory."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..formats import FormatError
+from ..formats.kv import KvFormat, parse_kv
+from ..kernels.kv_store import can_pack
+from ..models import load_model
+from ..models.loading import say
+from ..nn.model_kv_cache import default_cache
+from ..tiles.packing import thread_count
+from .batch import Runner
+from .decoder import Decoder
+from .family import describe
+from .native import NativeModel
+from .packed import PackedModel
+from .reference import ReferenceModel
+from .text import Decode
+
+_UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMG]i?B)?\s*", re.ASCII)
+_PACKED, _PLAIN, _HALF = "bfp8", "float32", "bf16"
+PAGE_TOKENS = 32  # of pages that are not packed
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A runner; the tokenizer, if the model was loaded by name; and ids that end an answer."""
+
+    runner: Runner
+    tokenizer: Any
+    eos: tuple[int, ...]
+
+    @property
+    def decode(self) -> Decode | None:
+        if self.tokenizer is None:
+            return None
+        return lambda tokens: str(self.tokenizer.decode(list(tokens), skip_special_tokens=True))
+
+
+def open_model(
+    model: Any,
+    kv: str | KvFormat | None = None,
+    *,
+    kv_memory: int | str = "4 GiB",
+    threads: int | None = None,
+    smoothing: str = "none",
+    longest: int | None = None,
+) -> Opened:
+    """See `Engine`, whose arguments these are. ValueError where it does not know the family, or has no room."""
+    tokenizer = None
+    if isinstance(model, Runner):
+        return Opened(model, None, ())
+    if isinstance(model, str | Path):
+        loaded = load_model(str(model))
+        model, tokenizer = loaded.model, loaded.tokenizer
+    decoder = describe(model.config)
+    name = _kv_name(model, decoder, kv)
+    runner = _runner(model, decoder, name, size_in_bytes(kv_memory), smoothing, longest)
+    if isinstance(runner, NativeModel) and threads is not None:
+        runner.threads = thread_count(threads)
+    return Opened(runner, tokenizer, _eos(model))
+
+
+def size_in_bytes(size: int | str) -> int:
+    """Of a number, or of a text like "4 GiB"; ValueError if it is none."""
+    if isinstance(size, int):
+        return size
+    match = _SIZE.fullmatch(size)
+    if not match:
+        raise ValueError(f"a size of memory is like 4 GiB or 500 MB, not {size!r}")
+    return int(float(match[1]) * _UNITS[match[2] or ""])
+
+
+def _kv_name(model: Any, decoder: Decoder, kv: str | KvFormat | None) -> str:
+    """What was asked for, what the model remembers, or the best that fits its heads."""
+    if kv is not None:
+        return str(kv)
+    remembered = default_cache(model)
+    if remembered is not None:
+        return str(remembered)
+    fits = all(can_pack(parse_kv(_PACKED), block.attention.head_dim) for block in decoder.blocks)
+    return _PACKED if fits and not _has_experts(decoder) else _PLAIN
+
+
+def _runner(model: Any, decoder: Decoder, kv: str, memory: int, smoothing: str, longest: int | None) -> Runner:
+    if _has_experts(decoder):
+        if kv != _PLAIN:
+            raise ValueError(f"models with experts have a cache in {_PLAIN} in this engine, not in {kv}")
+        say("This model has experts: its layers are computed one after another, not by native code at once.")
+        pages = _pages(_plain_bytes(decoder, _PLAIN), memory)
+        return ReferenceModel(model, PAGE_TOKENS, pages, longest=longest, decoder=decoder)
+    if kv in (_PLAIN, _HALF):
+        pages = _pages(_plain_bytes(decoder, kv), memory)
+        return NativeModel(model, PAGE_TOKENS, pages, longest=longest, decoder=decoder, kv=kv)
+    if kv == "fp16":
+        raise FormatError("the engine has caches in float32, bf16 and packed formats, none in fp16")
+    packed = PackedModel(model, kv, longest=longest, decoder=decoder, smoothing=smoothing)
+    packed.pages = _pages(packed.page_bytes, memory)
+    return packed
+
+
+def _plain_bytes(decoder: Decoder, number: str) -> int:
+    """Of a page, all layers."""
+    values = sum(2 * block.attention.num_key_value_heads * block.attention.head_dim for block in decoder.blocks)
+    return PAGE_TOKENS * values * (2 if number == _HALF else 4)
+
+
+def _has_experts(decoder: Decoder) -> bool:
+    return any(block.mlp.experts is not None for block in decoder.blocks)
+
+
+def _pages(page_bytes: int, memory: int) -> int:
+    if memory < page_bytes:
+        raise ValueError(f"{memory} bytes are no room for a cache: its smallest part has {page_bytes}")
+    return memory // page_bytes
+
+
+def _eos(model: Any) -> tuple[int, ...]:
+    config = getattr(model, "generation_config", None) or model.config
+    ids = config.eos_token_id
+    if ids is None:
+        return ()
+    return tuple(ids) if isinstance(ids, list | tuple) else (ids,)
