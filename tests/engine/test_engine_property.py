@@ -195,6 +195,6 @@ def check_answers(stream, prompt, options):
 
 
 Traffic.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=30, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestTraffic = Traffic.TestCase
