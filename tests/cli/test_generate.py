@@ -34,6 +34,22 @@ def test_a_seed_chooses(model, call_for_records):
     assert call_for_records(*warm, "--seed", 1)("text") == call_for_records(*warm, "--seed", 1)("text")
 
 
+def test_the_engine_says_what_transformers_says(model, call_for_records, tmp_path):
+    """A saved cache is transformers' way."""
+    same = ("generate", model, "w5 w6 w7", "w8", "--tokens", 6, "--kv", "sparse:k30,v50")
+    mine, theirs = call_for_records(*same), call_for_records(*same, "--cache", tmp_path / "talk")
+    assert [mine("text", turn=turn) for turn in (1, 2)] == [theirs("text", turn=turn) for turn in (1, 2)]
+
+
+def test_forms_that_are_none(model, call, tmp_path):
+    schema = tmp_path / "schema.json"
+    schema.write_text("{")
+    assert_refused(call("generate", model, "w5", "--json-schema", schema), "this is no JSON schema: ")
+    assert_refused(call("generate", model, "w5", "--json-schema", tmp_path / "none"), "No such file")
+    assert_refused(call("generate", model, "w5", "--regex", "a+"), "llguidance cannot read this tokenizer: ")
+    assert_refused(call("generate", model, "w5", "--regex", "a", "--cache", tmp_path / "c"), "nor with --cache")
+
+
 def test_what_is_wrong_is_said(model, call):
     assert_refused(call("generate", model, "w5", "--chat"), "has no chat template: leave --chat out")
     assert_refused(call("generate", model, ""), "the prompt is empty")

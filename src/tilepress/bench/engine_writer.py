@@ -6,6 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from ..engine import Engine, Sampling
+from ..engine.opening import is_native
 from ..formats import FormatError
 from .model import TransformersWriter, Writer, bytes_read
 from .race import free_memory
@@ -41,8 +42,8 @@ class EngineWriter:
 
 
 def writer(model: Any, kv: str | None = None, threads: int | None = None) -> Writer:
-    """The engine's; transformers' for models and caches that it does not take."""
+    """The engine's; transformers' for models and caches that are none of its native code."""
     try:
-        return EngineWriter(model, kv, threads)
-    except (ValueError, FormatError):
+        return EngineWriter(model, kv, threads) if is_native(model) else TransformersWriter(model)
+    except FormatError:
         return TransformersWriter(model)

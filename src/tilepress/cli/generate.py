@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .generate_engine import engine_of, form_of, turn_in_engine
 from .output import Json, Model, Recorder, TextOnly, TrustRemoteCode, hush_transformers
 from .stdin import prompts
 
@@ -45,6 +46,10 @@ def generate(
     cache: Annotated[
         Path | None, typer.Option(help="Go on from the packed KV cache in this file, if it is there; turns save it.")
     ] = None,
+    schema: Annotated[
+        Path | None, typer.Option("--json-schema", help="A file with the JSON schema that the text is to follow.")
+    ] = None,
+    regex: Annotated[str | None, typer.Option(help="What the text is to match, from beginning to end.")] = None,
     chat: Annotated[bool, typer.Option("--chat", help="Put the prompts as questions to a chat model.")] = False,
     trust_remote_code: TrustRemoteCode = False,
     text_only: TextOnly = False,
@@ -57,6 +62,7 @@ def generate(
     import torch
     from transformers import TextStreamer
 
+    from ..engine import Sampling
     from ..kernels.placement import use_stored
     from ..models import load_model
 
@@ -64,18 +70,29 @@ def generate(
         raise ValueError("--smoothing is of the cache that --kv names: name one")
     if cache is not None:
         _check_place(cache)
+    if (schema or regex) and (cache or (schema and regex)):
+        raise ValueError("--json-schema and --regex go neither together nor with --cache: leave one out")
     prompt = prompts(prompt)
     hush_transformers()
     use_stored()
     loaded = load_model(model, trust_remote_code=trust_remote_code, text_only=text_only)
-    talk = _begin(loaded, kv, smoothing or "none", cache)
+    engine = None if cache else engine_of(loaded, kv, smoothing or "none")
+    talk = _begin(loaded, kv, smoothing or "none", cache) if engine is None else _Talk()
+    form = form_of(engine, loaded, schema, regex)
     torch.manual_seed(seed)
     streamer = None if json else TextStreamer(loaded.tokenizer, skip_prompt=True, skip_special_tokens=True)
     recorder = Recorder(model=model)
     try:
         for number, text in enumerate(prompt, 1):
             start = time.perf_counter()
-            produced = _turn(loaded, talk, _inputs(loaded, talk, text, chat), tokens, temperature, streamer)
+            ids = _inputs(loaded, talk, text, chat)
+            if engine is None:
+                produced = _turn(loaded, talk, ids, tokens, temperature, streamer)
+            else:
+                how = Sampling(max_tokens=tokens, temperature=temperature, seed=seed, mask=form)
+                _room(loaded, ids.shape[1])
+                produced = turn_in_engine(engine, ids, how, None if json else sys.stdout)
+                talk.tokens = torch.cat([ids, produced[None]], 1)
             seconds = time.perf_counter() - start
             reply = loaded.tokenizer.decode(produced, skip_special_tokens=True)
             _record(recorder, number, reply, len(produced), seconds)

@@ -117,7 +117,10 @@ def _tokenizer(tokenizer: Any, vocabulary: int, ends: tuple[int, ...]) -> Any:
 
     made = _TOKENIZERS.setdefault(tokenizer, {})
     if (vocabulary, ends) not in made:
-        made[vocabulary, ends] = llguidance.hf.from_tokenizer(tokenizer, n_vocab=vocabulary, eos_token=list(ends))
+        try:
+            made[vocabulary, ends] = llguidance.hf.from_tokenizer(tokenizer, n_vocab=vocabulary, eos_token=list(ends))
+        except ValueError as error:
+            raise GrammarError(f"llguidance cannot read this tokenizer: {error}") from error
     return made[vocabulary, ends]
 
 

@@ -65,6 +65,14 @@ def open_model(
     return Opened(runner, tokenizer, _eos(model))
 
 
+def is_native(model: Any) -> bool:
+    """Whether an engine computes the model's steps by native code."""
+    try:
+        return not _has_experts(describe(model.config))
+    except ValueError:
+        return False
+
+
 def size_in_bytes(size: int | str) -> int:
     """Of a number, or of a text like "4 GiB"; ValueError if it is none."""
     if isinstance(size, int):
