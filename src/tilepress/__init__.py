@@ -41,7 +41,11 @@ def __getattr__(name: str) -> _Any:
 
 
 def _register(_: _ModuleType) -> None:
-    _import_module("tilepress.models.registration")
+    _import_module("tilepress.models.registration").once_packed.append(_generate_in_engine)
+
+
+def _generate_in_engine(model: _Any) -> None:
+    _import_module("tilepress.engine.generating").generate_in_engine(model)
 
 
 _after_import("transformers.quantizers.auto", _register)

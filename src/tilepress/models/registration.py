@@ -4,7 +4,7 @@ The config lists every packed layer with its arrays; the layers are put in their
 checked and completed afterwards. Importing this registers it; `import tilepress` sees to that.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from .saving import Saving
 
 METHOD = "tilepress"
 VERSION = 2
+once_packed: list[Callable[[Any], None]] = []  # called with each model whose layers are packed now
 
 
 @register_quantization_config(METHOD)
@@ -169,6 +170,8 @@ def _prepare(model: Any, config: TilepressConfig) -> None:
     model.save_pretrained = Saving(model)
     decode_natively(model)
     use_cache_of(model, config.recipe)
+    for prepare in once_packed:
+        prepare(model)
 
 
 def _check_files(files: Sequence[Path], config: TilepressConfig) -> bool:

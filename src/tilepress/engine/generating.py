@@ -1,0 +1,126 @@
+"""`model.generate` of packed models, in the engine where its arguments permit: greedy batches of several sequences."""
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..formats import FormatError
+from ..kernels.linear import READS_TENSORS
+from ..nn import PackedLinear
+from ..nn.fingerprint import weights_state
+from ..nn.model_kv_cache import default_cache
+from .engine import Engine
+from .opening import is_native
+from .sampling import Sampling
+
+_NUMBERS = {torch.float32: "float32", torch.bfloat16: "bf16"}  # of transformers' own cache
+_ARGUMENTS = {"input_ids", "attention_mask", "max_new_tokens", "max_length", "eos_token_id", "pad_token_id"}
+_ARGUMENTS |= {"do_sample", "num_beams", "use_cache", "generation_config"}
+_UNUSED = {"temperature", "top_k", "top_p", "min_p", "typical_p"}  # by greedy decoding
+_PLAIN = {"bos_token_id", "eos_token_id", "pad_token_id", "max_length", "max_new_tokens", "transformers_version"}
+
+
+def generate_in_engine(model: Any) -> None:
+    """Let `model.generate` use the engine where it gives the same: all linear layers packed, several sequences without
+    holes in their masks, greedy, nothing but tokens to be returned, and nobody who watches modules."""
+    if READS_TENSORS and is_native(model) and _is_packed(model):
+        model.generate = _Generating(model)
+
+
+class _Generating:
+    """A model's `generate`."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self._engine: Engine | None = None
+        self._state: tuple[Any, ...] = ()  # of the weights that the engine has, and its cache
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"model": self.model, "_engine": None, "_state": ()}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "_Generating":
+        return _Generating(memo.get(id(self.model), self.model))
+
+    def __call__(self, inputs: Tensor | None = None, *others: Any, **options: Any) -> Any:
+        if not others and options.keys() <= _ARGUMENTS:
+            ids = options.get("input_ids") if inputs is None else inputs
+            rows = _rows(ids, options.get("attention_mask"))
+            config = self._config(options)
+            if ids is not None and rows is not None and config is not None:
+                out = self._generate(ids, rows, config)
+                if out is not None:
+                    return out
+        return type(self.model).generate(self.model, inputs, *others, **options)
+
+    def _config(self, options: dict[str, Any]) -> Any:
+        """The generation config as transformers would have it; None where it asks for more than the engine gives."""
+        own = options.get("generation_config")
+        config = copy.deepcopy(self.model.generation_config if own is None else own)
+        config.update(**{name: value for name, value in options.items() if name not in ("input_ids", "attention_mask")})
+        asked = {name for name, value in config.to_diff_dict().items() if value and not name.startswith("_")}
+        greedy = not config.do_sample and config.num_beams in (None, 1) and config.use_cache is not False
+        return config if greedy and asked <= _PLAIN | _UNUSED | {"do_sample", "num_beams", "use_cache"} else None
+
+    def _generate(self, ids: Tensor, rows: list[list[int]], config: Any) -> Tensor | None:
+        width = ids.shape[1]
+        most = config.max_new_tokens
+        if most is None:
+            most = (config.max_length or 0) - width
+        pad = config.pad_token_id
+        ends = config.eos_token_id
+        ends = [] if ends is None else [ends] if isinstance(ends, int) else list(ends)
+        engine = self._current() if most >= 1 and (pad is not None or not ends) else None
+        if engine is None or max(map(len, rows)) + most > engine.longest:
+            return None
+        sampling = Sampling(max_tokens=most, temperature=0, stop_tokens=frozenset(ends), ignore_eos=True)
+        streams = [engine.submit(row, sampling) for row in rows]
+        answers = [stream.wait().tokens for stream in streams]
+        if any(stream.error for stream in streams):
+            return None
+        out = ids.new_full((len(rows), width + max(map(len, answers))), pad or 0)
+        out[:, :width] = ids
+        for row, answer in zip(out, answers, strict=True):
+            row[width : width + len(answer)] = torch.tensor(answer)
+        return out
+
+    def _current(self) -> Engine | None:
+        """An engine with the model's weights and cache as they are; None where there is none such, or modules are
+        watched."""
+        model = self.model
+        if model.training or _is_watched(model):
+            return None
+        kv = default_cache(model) or _NUMBERS.get(model.dtype)
+        state = (weights_state(model), kv, model.config._attn_implementation)
+        if self._engine is None or state != self._state:
+            try:
+                self._engine = Engine(model, kv, prefix_cache=False) if kv and _is_packed(model) else None
+            except FormatError:
+                self._engine = None
+            self._state = state
+        return self._engine
+
+
+def _rows(ids: Any, mask: Any) -> list[list[int]] | None:
+    """The tokens of each of several sequences, without padding, which is on the left; None where they are not so."""
+    if not isinstance(ids, Tensor) or ids.ndim != 2 or len(ids) < 2 or not ids.shape[1] or not ids.is_cpu:
+        return None
+    if mask is None:
+        return ids.tolist()
+    if not isinstance(mask, Tensor) or mask.shape != ids.shape or not bool((mask.diff(dim=1) >= 0).all()):
+        return None
+    counts = mask.long().sum(1).tolist()
+    return [row[len(row) - count :] for row, count in zip(ids.tolist(), counts, strict=True)] if min(counts) else None
+
+
+def _is_packed(model: nn.Module) -> bool:
+    """Whether every linear layer of its blocks is packed."""
+    layers = [module for module in model.modules() if isinstance(module, nn.Linear | PackedLinear)]
+    packed = [layer for layer in layers if isinstance(layer, PackedLinear) and layer.matrix is not None]
+    return len(packed) >= len(layers) - 1 and bool(packed)  # the output layer may be left as it was
+
+
+def _is_watched(model: nn.Module) -> bool:
+    """Whether somebody has hooks in the modules."""
+    return any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
