@@ -65,8 +65,8 @@ void check_block(const DecoderBlock& block, const DecoderModel& model) {
   }
 }
 
-// Heads, or all of them as one vector, as the weights are many.
-void norm_heads(float* x, int64_t count, const FloatVector& weights, float epsilon) {
+// Each vector of as many numbers as there are weights; nothing where there are none.
+void norm_each(float* x, int64_t count, const FloatVector& weights, float epsilon) {
   if (weights.empty()) return;
   for (float* one = x; one < x + count; one += weights.size()) rms_norm(one, weights, epsilon, one);
 }
@@ -251,8 +251,8 @@ void Stepper::place(size_t layer, const Rows& rows, int64_t row) {
     std::copy_n(all + queries, keys, k);
     std::copy_n(all + queries + keys, keys, v);
   }
-  norm_heads(q, queries, block.q_norm, model_.epsilon);
-  norm_heads(k, keys, block.k_norm, model_.epsilon);
+  norm_each(q, queries, block.q_norm, model_.epsilon);
+  norm_each(k, keys, block.k_norm, model_.epsilon);
   if (block.rotary >= 0) {
     const RotaryEmbedding& rotary = model_.rotaries[size(block.rotary)];
     const float* turns = buffers_.turns[size(block.rotary)].data() + row * 2 * rotary.pairs();
@@ -293,7 +293,7 @@ void Stepper::norm_next(int64_t row, const FloatVector* norm) {
 void Stepper::add(int64_t row, const FloatVector& post_norm, float multiplier, const FloatVector* next_norm) {
   const int64_t hidden = model_.hidden();
   float *x = buffers_.hidden.data() + row * hidden, *y = buffers_.added.data() + row * hidden;
-  norm_heads(y, hidden, post_norm, model_.epsilon);
+  norm_each(y, hidden, post_norm, model_.epsilon);
   for (int64_t i = 0; i < hidden; ++i) x[i] += y[i] * multiplier;
   norm_next(row, next_norm);
 }
