@@ -86,7 +86,7 @@ def test_what_it_refuses(runner, wrong, message):
     with pytest.raises(ValueError, match=message):
         runner.run([chunk(tokens(seed=3), 0, 5, (7,)), wrong])
     for layer, held in enumerate(before):
-        for page in (0, 1, 2, 3, 4, 5, 7, 8):
+        for page in (0, 1, 3, 4, 7, 8):  # those that are full
             assert torch.equal(held[page], held_by(runner, layer, page))
 
 
