@@ -15,8 +15,8 @@ struct KvSequenceBlock {
 
 class KvSequence {
  public:
-  // `models`: empty stores of one sequence, one per layer, which tell what kind each is. Throws std::invalid_argument if
-  // they are not, or if the blocks are another model's.
+  // `models`: empty stores of one sequence, one per layer, which tell what kind each is. Throws std::invalid_argument
+  // if they are not, or if the blocks are another model's.
   KvSequence(const std::vector<const KvStore*>& models, const std::vector<const KvSequenceBlock*>& blocks);
   KvSequence(KvSequence&&) = default;
 

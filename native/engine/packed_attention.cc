@@ -60,14 +60,16 @@ void PackedAttention::attend(int64_t layer, const AttentionHeads& heads, std::sp
     }
   }
   const auto attend_one = [&](size_t i, const HeadRows& of, float* to, int workers) {
-    stored[i]->layer(size(layer)).attend({of.keys, of.values, nullptr, sequences[i].count, of.queries, heads.heads,
-                                          heads.scaling, to, heads.softcap, heads.sinks},
-                                         workers);
+    stored[i]
+        ->layer(size(layer))
+        .attend({of.keys, of.values, nullptr, sequences[i].count, of.queries, heads.heads, heads.scaling, to,
+                 heads.softcap, heads.sinks},
+                workers);
   };
   const auto attend_single = [&](size_t i, int workers) {
     const int64_t row = sequences[i].row;
-    attend_one(i, {rows.queries + row * queries, rows.keys + row * keys, rows.values + row * keys},
-               out + row * queries, workers);
+    attend_one(i, {rows.queries + row * queries, rows.keys + row * keys, rows.values + row * keys}, out + row * queries,
+               workers);
   };
   // Many sequences have a thread each; few have all threads, one after the other.
   if (2 * static_cast<int64_t>(single.size()) > threads) {

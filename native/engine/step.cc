@@ -75,8 +75,7 @@ void norm_each(float* x, int64_t count, const FloatVector& weights, float epsilo
 
 Stepper::Stepper(DecoderModel model, std::unique_ptr<PagePool> pool)
     : model_(std::move(model)), pool_(std::move(pool)) {
-  require(!model_.blocks.empty() && (!pool_ || pool_->layers().size() == model_.blocks.size()),
-          "a decoder has layers");
+  require(!model_.blocks.empty() && (!pool_ || pool_->layers().size() == model_.blocks.size()), "a decoder has layers");
   require_layer(model_.output, model_.vocabulary(), model_.hidden());
   require(model_.norm.size() == size(model_.hidden()), "the last norm has a weight for each channel");
   for (size_t i = 0; i < model_.blocks.size(); ++i) {

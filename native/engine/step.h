@@ -53,7 +53,8 @@ struct StepChunk {
   KvSequence* packed = nullptr;
 };
 
-// A model and its pages, or none where sequences are packed. One step at a time: calls of several threads wait for each other.
+// A model and its pages, or none where sequences are packed. One step at a time: calls of several threads wait for each
+// other.
 class Stepper {
  public:
   // Throws std::invalid_argument where parts do not fit together. Pages have the shapes of the model's blocks; null:
