@@ -56,7 +56,7 @@ test: setup browser
 	$(MAKE) test-isas
 
 # What models and modules do with kernels, on each instruction set below the best, which the run above had.
-ISA_TESTS := tests/kernels/test_dispatch.py tests/models tests/nn
+ISA_TESTS = $(shell grep -rlF 'mark.isas' tests --include='*.py')
 test-isas: setup
 	@isas=$$($(BIN)/python -c 'from tilepress import _native; print(*_native.supported_isas()[:-1])') || exit 1; \
 	for isa in $$isas; do \

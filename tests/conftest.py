@@ -9,8 +9,7 @@ import pytest
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ["TILEPRESS_TUNING"] = "off"  # not what this machine's user has measured
 
-from tilepress import _native, kernels
-from tilepress.bench import bandwidth
+from tilepress import _native  # functions import the rest: the process that hands out tests to others needs no torch
 
 FORCED = os.environ.get("TILEPRESS_ISA")  # the whole run is then on that instruction set; see `make test-isas`
 
@@ -18,6 +17,8 @@ FORCED = os.environ.get("TILEPRESS_ISA")  # the whole run is then on that instru
 def pytest_generate_tests(metafunc):
     """Tests run on every instruction set that this machine has, or the one that is forced; of a module that names its
     OPERATIONS, on those with a kernel of their own for one of them."""
+    from tilepress import kernels
+
     if "isa" in metafunc.fixturenames:
         operations = getattr(metafunc.module, "OPERATIONS", kernels.registered())
         having = {isa for operation in operations for isa in kernels.registered()[operation]}
@@ -28,6 +29,8 @@ def pytest_generate_tests(metafunc):
 @pytest.fixture
 def isa(request):
     """An instruction set, in force for the test."""
+    from tilepress import kernels
+
     with kernels.forced_isa(request.param):
         yield request.param
 
@@ -42,6 +45,8 @@ def _interrupts():
 def _small_caches(tmp_path_factory):
     """What is timed goes through memory of four times the last-level cache, which is gigabytes on some machines; tests
     want no times."""
+    from tilepress.bench import bandwidth
+
     folder = tmp_path_factory.mktemp("caches")
     (folder / "index0").mkdir()
     (folder / "index0/size").write_text("1M")
@@ -52,14 +57,14 @@ def _small_caches(tmp_path_factory):
 
 
 def pytest_report_header():
-    return f"instruction set: {kernels.active_isa()}{', forced' if FORCED else ''}"
+    return f"instruction set: {_native.active_isa()}{', forced' if FORCED else ''}"
 
 
 def pytest_sessionstart():
     """A misspelt instruction set must not make every test fail, nor `make sanitize` pass by testing the ordinary
     build."""
     try:
-        kernels.active_isa()
+        _native.active_isa()
     except ValueError as error:
         pytest.exit(str(error), returncode=3)
     if os.environ.get("TILEPRESS_SANITIZED") and b"__asan_" not in Path(_native.__file__).read_bytes():

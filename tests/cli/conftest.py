@@ -1,12 +1,16 @@
 """The command line in this process: what a subprocess gives, without the seconds that its imports take."""
 
 import sys
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 from tests.figures import Figures
 
+from tilepress.bench import placement as placing
+from tilepress.bench import tuning as measuring
 from tilepress.cli import main
+from tilepress.kernels import tuning
 
 
 @pytest.fixture
@@ -24,6 +28,21 @@ def call(monkeypatch, capsys):
         return SimpleNamespace(returncode=end.value.code or 0, stdout=captured.out, stderr=captured.err)
 
     return run
+
+
+@pytest.fixture
+def little_tuning(monkeypatch, tmp_path):
+    """`tilepress doctor --tune` takes small matrices and few rows. What it finds is kept in `cache`, and is in force no
+    longer than the test."""
+    small = partial(measuring.TuningRun, size=64, batches=(1, 4), repeats=1, formats=("int4:g32",))
+    monkeypatch.setattr(measuring, "TuningRun", small)
+    few = partial(placing.PlacementRun, size=64, many_rows=32, turns=1, seconds=0.0)
+    monkeypatch.setattr(placing, "PlacementRun", few)
+    monkeypatch.setenv("TILEPRESS_CACHE", str(tmp_path / "cache"))
+    tuning.load.cache_clear()
+    yield
+    tuning.reset()
+    tuning.load.cache_clear()
 
 
 @pytest.fixture

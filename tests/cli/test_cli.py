@@ -144,7 +144,7 @@ def test_bench_linear(records, call):
     assert_refused(call("bench", "linear", "mxfp4+int8", *small), "integer weights")
 
 
-def test_bench_linear_predicts(records):
+def test_bench_linear_predicts(records, call):
     small = ("--shape", "256x512", "--repeats", 2)
     figure = records("bench", "linear", "int8:row+int8", "--predict", *small)
     layer = {"format": "int8:row", "activations": "int8", "shape": "256x512", "batch": 1}
@@ -156,7 +156,7 @@ def test_bench_linear_predicts(records):
         ratio = figure("time", **layer) / figure("predicted_time", **layer)
         assert figure("time_over_prediction", **layer) == pytest.approx(ratio)
         assert 0 < figure("least_time", **layer) < figure("predicted_time", **layer)
-    done = run("bench", "linear", "int5:g32", "--sweep", "--predict", *small)
+    done = call("bench", "linear", "int5:g32", "--sweep", "--predict", *small)
     assert "no prediction: the operations of none" in done.stdout
 
 

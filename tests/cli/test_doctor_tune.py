@@ -6,31 +6,20 @@ from functools import partial
 import pytest
 
 from tilepress import _native
-from tilepress.bench import placement as placing
-from tilepress.bench import tuning as measuring
-from tilepress.kernels import tuning
 
 
 @pytest.fixture
-def tune(call, tmp_path, monkeypatch):
-    """Runs `tilepress doctor` with a cache folder of its own; tuning takes small matrices and few rows."""
-    monkeypatch.setenv("TILEPRESS_CACHE", str(tmp_path))
+def tune(call, little_tuning, monkeypatch):
+    """Runs `tilepress doctor`."""
     monkeypatch.delenv("TILEPRESS_TUNING")
-    small = partial(measuring.TuningRun, size=64, batches=(1, 4), repeats=1, formats=("int4:g32",))
-    monkeypatch.setattr(measuring, "TuningRun", small)
-    few = partial(placing.PlacementRun, size=64, many_rows=32, turns=1, seconds=0.0)
-    monkeypatch.setattr(placing, "PlacementRun", few)
-    tuning.load.cache_clear()
-    yield partial(call, "doctor")
-    tuning.reset()
-    tuning.load.cache_clear()
+    return partial(call, "doctor")
 
 
 def test_limits_are_stored_shown_and_removed(tune, tmp_path):
     assert "row limits" in (plain := tune().stdout) and "built-in" in plain
     done = tune("--tune", "--threads", 1)
     assert done.returncode == 0 and "limits measured" in done.stdout
-    (stored,) = (tmp_path / "tuning").iterdir()
+    (stored,) = (tmp_path / "cache/tuning").iterdir()
     table = json.loads(stored.read_text())
     assert table["threads"] == 1 and table["isa"] == _native.active_isa()
     assert {weights for _, weights, _, _ in table["limits"]} == {"dense integer", "sparse integer"}

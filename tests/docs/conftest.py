@@ -9,6 +9,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from tests.cli.conftest import call as call
+from tests.cli.conftest import little_tuning as little_tuning
 from tests.docs.pages import ROOT
 from tests.evaluate.tiny import SIZES, tiny_tokenizer
 from tilepress import tiles
@@ -50,11 +51,10 @@ def standins(tmp_path_factory):
 
 
 @pytest.fixture
-def beside(standins, tmp_path, monkeypatch):
+def beside(standins, little_tuning, tmp_path, monkeypatch):
     """A folder of its own to run commands in, the stand-ins in it."""
     for path in standins.iterdir():
         (tmp_path / path.name).symlink_to(path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TILEPRESS_DATA", str(tmp_path / "data"))
-    monkeypatch.setenv("TILEPRESS_CACHE", str(tmp_path / "cache"))
     return tmp_path

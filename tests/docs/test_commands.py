@@ -39,7 +39,8 @@ OF_ITEMS = {
     "tokens": "32",
     "sequences": "1",
     "length": "32",
-}  # --set of `reproduce`, if items have them
+    "weights": str(56 * 512 * 40),  # a number of them, where it is no format
+}  # --set of `reproduce`, if items have them, and numbers in them
 PAPERS = ("deca", "anda", "harmonia", "sparamx")  # each stood for by its first item; tests/paper runs them all
 
 NEED_A_HUB = ("push", "pull")  # tests/cli/test_hub.py has one
@@ -154,8 +155,9 @@ def smaller(words):
 
 def of_items(rest):
     rest = [find([word])[0].name if word in PAPERS else word for word in rest]
-    options = {option for item in find([word for word in rest if is_item(word)]) for option in item.options}
-    rest = [word for word in rest if word.partition("=")[0] not in OF_ITEMS]
+    chosen = find([word for word in rest if is_item(word)])
+    options = {option for item in chosen for option, value in item.options.items() if isinstance(value, int)}
+    rest = [word for word in rest if word.partition("=")[0] not in options & OF_ITEMS.keys()]
     rest = [word for word, after in zip(rest, [*rest[1:], ""], strict=True) if word != "--set" or "=" in after]
     return [*rest, *(word for one in OF_ITEMS if one in options for word in ("--set", f"{one}={OF_ITEMS[one]}"))]
 
@@ -243,6 +245,10 @@ def test_sizes_are_replaced():
     assert smaller(words)[:5] == ["bench", "model", "a", "--kv", "bfp4"] and "99" not in smaller(words)
     words = smaller(["tilepress", "reproduce", "anda/fig6", "--set", "windows=9", "--set", "model=small"])
     assert words == ["reproduce", "anda/fig6", "--set", "model=small", "--set", "windows=1", "--set", "tokens=32"]
+    words = smaller(["tilepress", "reproduce", "deca/table2", "--set", "weights=9"])
+    assert words == ["reproduce", "deca/table2", "--set", f"weights={56 * 512 * 40}"]
+    words = smaller(["tilepress", "reproduce", "anda/fig6", "--set", "weights=int4:g128"])
+    assert words[:4] == ["reproduce", "anda/fig6", "--set", "weights=int4:g128"]
 
 
 # Paths, links and excerpts

@@ -52,12 +52,10 @@ def test_every_bit_is_the_specifications(name, isa):
     assert torch.equal(by_steps(store(name), *arrays, sizes=[1, 50, 1, 1, 56, 6]), expected)
 
 
-@pytest.mark.parametrize("smoothed", [0, 4])
-@pytest.mark.parametrize(
-    "name", ["bfp4", "bfp8", "bfp:m1:hi8:initial2:local9", "bfp:m2:near:hi8:initial2:local9+rotate"]
-)
-def test_numbers_of_any_size_are_rounded_so(name, smoothed, isa):
-    """FP16's subnormal numbers and what is too small or too large for it, zeros, halves of a last place."""
+@cache
+def awkward_case(name, smoothed):
+    """FP16's subnormal numbers and what is too small or too large for it, zeros, halves of a last place; options of a
+    store, and what attention is then."""
     format = parse_kv(name)
     queries, keys, values = tensors(70, heads=1, seed=5)
     generator = torch.Generator().manual_seed(6)
@@ -68,9 +66,17 @@ def test_numbers_of_any_size_are_rounded_so(name, smoothed, isa):
         x[torch.rand(x.shape, generator=generator) < 0.1] = -0.0
         x[..., 7] = torch.tensor(awkward).repeat(10)
     options = {"smoothed_channels": smoothed, "rotated": format.rotated}
-    expected = causal_reference(queries, keys, values, format.bfp, **options)
-    packed = BfpKvStore(format.bfp, 1, 1, 64, **options)
-    assert torch.equal(by_steps(packed, queries, keys, values), expected)
+    arrays = (queries, keys, values)
+    return arrays, options, causal_reference(*arrays, format.bfp, **options)
+
+
+@pytest.mark.parametrize("smoothed", [0, 4])
+@pytest.mark.parametrize(
+    "name", ["bfp4", "bfp8", "bfp:m1:hi8:initial2:local9", "bfp:m2:near:hi8:initial2:local9+rotate"]
+)
+def test_numbers_of_any_size_are_rounded_so(name, smoothed, isa):
+    arrays, options, expected = awkward_case(name, smoothed)
+    assert torch.equal(by_steps(BfpKvStore(parse_kv(name).bfp, 1, 1, 64, **options), *arrays), expected)
 
 
 @pytest.mark.parametrize("rows", [1, 3, 4, 5, 9])
@@ -82,31 +88,45 @@ def test_any_number_of_heads_shares_keys(rows, isa):
 BOUNDARIES = [1, 2, 3, 31, 32, 33, 63, 64, 65, 66, 95, 96, 97, 98, 127, 128, 129, 161, 192, 225, 256, 257, 299, 300]
 
 
+@cache
+def boundary_case(name, channels, rows):
+    """Tensors of one head, and attention of the last token before each boundary."""
+    arrays = tensors(BOUNDARIES[-1], heads=1, rows=rows, channels=channels, seed=channels + rows)
+    (queries,), ((keys,),), ((values,),) = arrays
+    attend = partial(reference.attend, format=parse_kv(name).bfp, scaling=0.125, rotated=parse_kv(name).rotated)
+    return arrays, [attend(queries[:, length - 1], keys[:length], values[:length]) for length in BOUNDARIES]
+
+
 @pytest.mark.parametrize(
     ("channels", "rows"), [(32, 8), (64, 1), (64, 3), (96, 6), (128, 4), (128, 7), (256, 2), (288, 5)]
 )
 @pytest.mark.parametrize("name", ["bfp4", "bfp:m2:hi7:initial33:local31", "bfp:m4:near:hi8:initial33:local31+rotate"])
 def test_heads_of_any_size_at_every_boundary(channels, rows, name, isa):
     """Tokens come one by one or many at once, such that those after which a block or window ends are looked at."""
-    queries, keys, values = tensors(BOUNDARIES[-1], heads=1, rows=rows, channels=channels, seed=channels + rows)
-    format, packed = parse_kv(name), store(name, channels)
-    for before, length in zip([0, *BOUNDARIES], BOUNDARIES, strict=False):
-        actual = packed.attend(*(x[:, :, before:length] for x in (queries, keys, values)), 0.125)
-        own = (queries[0, :, length - 1], keys[0, 0, :length], values[0, 0, :length])
-        expected = reference.attend(*own, format.bfp, 0.125, rotated=format.rotated)
-        assert torch.equal(actual[0, :, -1], expected), length
+    arrays, expected = boundary_case(name, channels, rows)
+    packed = store(name, channels)
+    for before, length, last in zip([0, *BOUNDARIES], BOUNDARIES, expected, strict=False):
+        actual = packed.attend(*(x[:, :, before:length] for x in arrays), 0.125)
+        assert torch.equal(actual[0, :, -1], last), length
 
 
-@pytest.mark.parametrize("rows", range(1, 9))
-def test_queries_at_the_ends_of_their_range(rows, isa):
-    """Every byte that stands for queries is used up to its last bit."""
+@cache
+def largest_queries(rows):
+    """Tensors of one head and what attention to them is: every byte that stands for queries is used up to its last
+    bit."""
     generator = torch.Generator().manual_seed(rows)
     queries, keys, values = tensors(40, rows=rows, heads=1, channels=64)
     magnitudes = torch.tensor([255.0, 254.0, 253.0, 129.0, 128.0, 127.0, 1.0, 0.0])
     chosen = torch.randint(0, len(magnitudes), queries.shape, generator=generator)
     signs = torch.randint(0, 2, queries.shape, generator=generator) * 2 - 1
     arrays = (magnitudes[chosen] * signs / 128, keys, values)
-    assert torch.equal(by_steps(BfpKvStore(BFP4, 1, 1, 64), *arrays, sizes=[39, 1]), causal_reference(*arrays, BFP4))
+    return arrays, causal_reference(*arrays, BFP4)
+
+
+@pytest.mark.parametrize("rows", range(1, 9))
+def test_queries_at_the_ends_of_their_range(rows, isa):
+    arrays, expected = largest_queries(rows)
+    assert torch.equal(by_steps(BfpKvStore(BFP4, 1, 1, 64), *arrays, sizes=[39, 1]), expected)
 
 
 def test_values_of_all_magnitudes():

@@ -67,6 +67,15 @@ def case(format, density, rounding, batch):
     return arguments, reference_of(arguments[0], packed, rounding, arguments[2])
 
 
+@cache
+def case_of(rows, cols, batch, format, density=None, rounding="int8", exponent=0):
+    """(Activations, packed weights, their product) of any size and without a bias, as `case`."""
+    weight = matrix(rows, cols, 1.0 if density is None else density) * 2.0**exponent
+    packed = tiles.pack(weight, format, sparse=density is not None)
+    x = activations(batch, cols)
+    return x, packed, reference_of(x, packed, rounding)
+
+
 @pytest.mark.parametrize("rounding", ROUNDINGS)
 @pytest.mark.parametrize("density", [None, 0.5, 0.0])
 @pytest.mark.parametrize("format", INTEGERS)
@@ -79,11 +88,9 @@ def test_integer_products_are_the_reference_to_the_bit(format, density, rounding
 @pytest.mark.parametrize("rounding", ["int8", "bfp:g32:m7"])
 def test_scales_at_the_ends_of_their_range(rounding, exponent, isa):
     """Of which some kernels take sixteenths."""
-    packed = tiles.pack(matrix(32, 96) * 2.0**exponent, "int4:g32")
-    x = activations(16, 96)
+    x, packed, expected = case_of(32, 96, 16, "int4:g32", rounding=rounding, exponent=exponent)
     for variant in variants(packed, rounding):
-        y = kernels.linear(x, packed, activations=rounding, variant=variant)
-        assert torch.equal(y, reference_of(x, packed, rounding))
+        assert torch.equal(kernels.linear(x, packed, activations=rounding, variant=variant), expected)
 
 
 @pytest.mark.parametrize("batch", [1, 5, 16, 17, 40, 70])
@@ -97,18 +104,11 @@ def test_tiles_give_the_same_bits(format, density, rounding, batch, isa):
         assert torch.equal(kernels.linear(*arguments, activations=rounding, variant=variant), expected), variant
 
 
-@cache
-def long_case(format, density):
-    packed = tiles.pack(matrix(20, 2500, density=density), format, sparse=True)
-    x = activations(6, 2500)
-    return x, packed, reference_of(x, packed, "int8")
-
-
 @pytest.mark.parametrize("density", [0.05, 0.5, 1.0])
 @pytest.mark.parametrize("format", ["int2:g32", "int3:g32", "int4:g32", "uint4:g32", "int7:g128", "int8:row"])
 def test_sparse_rows_longer_than_what_is_unpacked_at_a_time(format, density, isa):
     """Non-zeros of a span are more than the memory that some kernels unpack them to, a part after the other."""
-    x, packed, expected = long_case(format, density)
+    x, packed, expected = case_of(20, 2500, 6, format, density)
     for batch in (1, 6):
         for variant in variants(packed, "int8"):
             y = kernels.linear(x[:batch], packed, activations="int8", variant=variant)
@@ -131,9 +131,7 @@ def test_tiles_need_segments_that_fill_them():
 @pytest.mark.parametrize("rounding", ["int8", "bfp:g32:m8"])
 @pytest.mark.parametrize(("format", "density"), [("int4:g32", None), ("int8:row", 0.5)])
 def test_rows_longer_than_a_span_in_one_row_panel_and_in_two(format, density, rounding, isa):
-    packed = tiles.pack(matrix(37, 2500, 1.0 if density is None else density), format, sparse=density is not None)
-    x = activations(20, 2500)
-    expected = reference_of(x, packed, rounding)
+    x, packed, expected = case_of(37, 2500, 20, format, density, rounding)
     for variant in variants(packed, rounding):
         for batch in (7, 20):
             y = kernels.linear(x[:batch], packed, activations=rounding, variant=variant)
@@ -171,9 +169,7 @@ def test_any_shape_batch_density_and_thread_count(
     ("format", "rounding"), [("int8:row", "int8"), ("uint4:g32", "bfp:g32:m7"), ("int4:g32", "bfp:g32:m8")]
 )
 def test_many_rows_are_cut_in_parts_where_blocks_are_few(format, rounding, batch, threads, isa):
-    packed = tiles.pack(matrix(37, 96), format)
-    x = activations(batch, 96)
-    expected = reference_of(x, packed, rounding)
+    x, packed, expected = case_of(37, 96, batch, format, rounding=rounding)
     for variant in ["", *variants(packed, rounding)]:
         assert torch.equal(kernels.linear(x, packed, activations=rounding, variant=variant, threads=threads), expected)
 
@@ -183,10 +179,9 @@ def test_many_rows_are_cut_in_parts_where_blocks_are_few(format, rounding, batch
     ("format", "rounding"), [("int8:row", "int8"), ("uint4:row", "int8"), ("int4:g64", "bfp:g64:m12")]
 )
 def test_many_rows_of_several_spans_and_many_blocks(format, rounding, threads, isa):
-    packed = tiles.pack(matrix(330, 4160), format)
-    x = activations(140, 4160)
+    x, packed, expected = case_of(330, 4160, 140, format, rounding=rounding)
     y = kernels.linear(x, packed, activations=rounding, variant="matmul_f32_i8_i8", threads=threads)
-    assert torch.equal(y, reference_of(x, packed, rounding))
+    assert torch.equal(y, expected)
 
 
 @cache
@@ -229,19 +224,25 @@ def test_extreme_values_reach_the_ends_of_the_integers(rounding, isa):
         assert torch.equal(kernels.linear(x, packed, activations=rounding), expected)
 
 
-@pytest.mark.parametrize("rounding", ["int8", "bfp:g32:m7", "bfp:g128:m8", "bfp:g128:m16"])
-@pytest.mark.parametrize("format", ["uint2:row", "uint4:row", "uint4:g64", "uint4:g32:bf16", "uint5:g512", "uint8:row"])
-def test_zero_points_at_the_ends_of_their_range(format, rounding, isa):
-    """The largest sums that there are: all codes at one end, zero points at the other, activations of one sign."""
+@cache
+def largest_sums(format, rounding):
+    """Packed weights and [(activations, what `kernels.linear` is to give)]: all codes at one end, zero points at the
+    other, activations of one sign."""
     format = parse_weight(format)
     codes = torch.zeros(64, 2048, dtype=torch.uint8)
     codes[::2] = format.element.codes - 1
     scales = torch.full((64, format.scaling.groups(2048)), 3.0, dtype=SCALE_DTYPES[format.scaling.type])
     zeros = torch.tensor([0, 255, 7, 254]).to(torch.uint8).repeat_interleave(16)[:, None].expand(scales.shape)
     packed = tiles.pack_codes(Quantized(codes, scales, zeros.contiguous()), format)
-    for batch in (1, 5, 17):
-        x = torch.tensor([1.0, -1.0, 0.37]).repeat(6)[:batch, None].expand(batch, 2048)
-        expected = reference_of(x, packed, rounding)
+    rows = torch.tensor([1.0, -1.0, 0.37]).repeat(6)[:17, None].expand(17, 2048)
+    return packed, [(rows[:batch], reference_of(rows[:batch], packed, rounding)) for batch in (1, 5, 17)]
+
+
+@pytest.mark.parametrize("rounding", ["int8", "bfp:g32:m7", "bfp:g128:m8", "bfp:g128:m16"])
+@pytest.mark.parametrize("format", ["uint2:row", "uint4:row", "uint4:g64", "uint4:g32:bf16", "uint5:g512", "uint8:row"])
+def test_zero_points_at_the_ends_of_their_range(format, rounding, isa):
+    packed, cases = largest_sums(format, rounding)
+    for x, expected in cases:
         for variant in variants(packed, rounding):
             assert torch.equal(kernels.linear(x, packed, activations=rounding, variant=variant), expected)
 

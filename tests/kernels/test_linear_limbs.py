@@ -1,5 +1,7 @@
 """Float activations in int8 limbs, with integer weights: to the bit what the reference gives."""
 
+from functools import cache
+
 import pytest
 import torch
 from tests.kernels.float_cases import (
@@ -20,6 +22,15 @@ def integer_table(step, scale):
     return WeightFormat(Table("lut4:steps", 4, tuple(values)), Scaling(32, scale))
 
 
+@cache
+def case(format, density, dtype):
+    """Packed weights, a bias, and [(activations, small beside large, and what to expect)]: the same for every
+    instruction set."""
+    packed, bias = pack(format, 37, 150, density), activations(37, seed=1)
+    rows = [activations(n, 150, dtype=dtype) * torch.logspace(-6, 3, 150).to(dtype) for n in (1, 3, 6)]
+    return packed, bias, [(x, reference.linear_limbs(x, packed, bias).to(dtype)) for x in rows]
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("density", [None, 0.5, 0.02])
 @pytest.mark.parametrize(
@@ -31,11 +42,9 @@ def integer_table(step, scale):
     ids=str,
 )
 def test_limbs_are_the_reference_to_the_bit(format, density, dtype, isa):
-    packed = pack(format, 37, 150, density)
-    for batch in (1, 3, 6):
-        x = activations(batch, 150, dtype=dtype) * torch.logspace(-6, 3, 150).to(dtype)  # small beside large
-        y = kernels.linear(x, packed, activations(37, seed=1), variant="linear_f32_i8_int")
-        assert torch.equal(y, reference.linear_limbs(x, packed, activations(37, seed=1)).to(dtype))
+    packed, bias, rows = case(format, density, dtype)
+    for x, expected in rows:
+        assert torch.equal(kernels.linear(x, packed, bias, variant="linear_f32_i8_int"), expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

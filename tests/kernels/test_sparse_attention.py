@@ -1,6 +1,7 @@
 """Attention over sparse caches: what the specification says, on every instruction set; and every byte accounted for."""
 
 import copy
+import functools
 
 import pytest
 import torch
@@ -31,6 +32,13 @@ def causal_reference(queries, keys, values, format, window=None):
     return out
 
 
+@functools.cache
+def case(name, tokens, window=None, **options):
+    """Tensors, and what attention to them is: the same for every instruction set."""
+    arrays = tensors(tokens, **options)
+    return arrays, causal_reference(*arrays, parse_kv(name), window)
+
+
 def assert_near(actual, expected, of=1.0):
     """Within what sums of a few thousand float32 products can be off; values are about `of`."""
     assert (actual - expected).abs().max() <= 2e-6 * of
@@ -38,11 +46,10 @@ def assert_near(actual, expected, of=1.0):
 
 @pytest.mark.parametrize("name", ["sparse:k30,v50", "bf16+sparse:k30,v50", "sparse:k0,v99", "sparse:k71,v0"])
 def test_it_is_what_the_specification_says(name, isa):
-    format, arrays = parse_kv(name), tensors(115)
-    expected = causal_reference(*arrays, format)
+    format, (arrays, expected) = parse_kv(name), case(name, 115)
     actual = by_steps(SparseKvStore(format, 1, 2, 32), *arrays)
     assert_near(actual, expected)
-    dense = causal_reference(*arrays, parse_kv(f"{format.number}+sparse:k0,v0"))
+    _, dense = case(f"{format.number}+sparse:k0,v0", 115)
     assert (dense - expected).abs().max() > 0.01  # what is left out counts
 
 
@@ -57,9 +64,8 @@ def test_calls_and_threads_change_no_bit(name, isa):
 
 @pytest.mark.parametrize(("rows", "channels"), [(1, 16), (3, 64), (4, 48), (5, 32), (9, 128)])
 def test_any_number_of_heads_shares_keys(rows, channels, isa):
-    arrays = tensors(70, rows=rows, channels=channels, heads=1)
-    actual = by_steps(SparseKvStore(K30V50, 1, 1, channels), *arrays, sizes=70)
-    assert_near(actual, causal_reference(*arrays, K30V50))
+    arrays, expected = case("sparse:k30,v50", 70, rows=rows, channels=channels, heads=1)
+    assert_near(by_steps(SparseKvStore(K30V50, 1, 1, channels), *arrays, sizes=70), expected)
 
 
 def test_values_of_all_magnitudes(isa):
@@ -86,11 +92,10 @@ def test_long_contexts_are_cut_in_segments(isa):
 
 
 def test_windows(isa):
-    arrays = tensors(190, rows=1, heads=1)
-    cache = SparseKvStore(K30V50, 1, 1, 32, window=50)
-    actual = by_steps(cache, *arrays, sizes=[1, 100, 1, 88])
-    assert_near(actual, causal_reference(*arrays, K30V50, window=50))
-    assert cache.nbytes < 6 * 32 * 32 * 2 * 2  # blocks that nobody sees any more are given back
+    arrays, expected = case("sparse:k30,v50", 190, window=50, rows=1, heads=1)
+    store = SparseKvStore(K30V50, 1, 1, 32, window=50)
+    assert_near(by_steps(store, *arrays, sizes=[1, 100, 1, 88]), expected)
+    assert store.nbytes < 6 * 32 * 32 * 2 * 2  # blocks that nobody sees any more are given back
 
 
 def test_padding_is_not_stored():

@@ -225,7 +225,7 @@ def test_the_bytes_do_not_depend_on_threads():
     try:
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
-            model = tiny.make("llama", hidden_size=256, intermediate_size=640)
+            model = tiny.make("llama", hidden_size=256, intermediate_size=640, num_hidden_layers=1)
             compress_model(model, {"weights": weights}, windows=tiny.windows(4, 48))
             results.append((model.state_dict(), model.config.quantization_config.layers))
     finally:

@@ -166,7 +166,7 @@ def test_the_rest_is_known_before_anything_is_measured(family, dtype, weights, b
     folder, known = tiny.save(tmp_path / "model", family)[0], []
     tiny.make(family).to(dtype).save_pretrained(folder)
     monkeypatch.setattr(Budget, "check", lambda self, *arguments: known.append(arguments))
-    measured = measured_of(folder, {**base, "weights": weights}, tmp_path)
+    measured = measured_of(folder, {**base, "weights": weights}, tmp_path, [CHOICES[1], CHOICES[3]])
     sizes = [[pick(one) for one in measured.sizes] for pick in (min, max)]
     assert known == [(sum(sizes[0]), sum(sizes[1]), measured.weights, measured.rest)]
 

@@ -25,6 +25,7 @@ NEAR = 1 / 32  # of a step: how far from the grid a weight may lie, as floats of
 MOST = 1 / 16  # of a step: how far from what is stored
 SAMPLE = 16  # rows that are tried first
 FEW = 4  # weights of a group that are tried first
+TRIED = 64  # groups that are tried with every number of steps at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +76,10 @@ def _search(groups: Tensor, element: Integer) -> tuple[Tensor, Tensor] | None:
     low, span = _extremes(groups, element)
     steps, values = torch.ones_like(span), torch.zeros_like(groups)
     left = torch.nonzero(span > 0).flatten()
-    for count in range(1, 1 + (-element.low if element.signed else element.high)):
+    most = -element.low if element.signed else element.high
+    if not _may_lie_on_grids(groups[left[:TRIED], :FEW], low[left[:TRIED]], span[left[:TRIED]], most, element):
+        return None
+    for count in range(1, 1 + most):
         step = span / count
         maybe = left[_places(groups[left, :FEW], low[left], step[left], element)[1]]
         places, is_on = _places(groups[maybe], low[maybe], step[maybe], element)
@@ -87,9 +91,15 @@ def _search(groups: Tensor, element: Integer) -> tuple[Tensor, Tensor] | None:
     return None if len(left) else (steps, values)
 
 
+def _may_lie_on_grids(groups: Tensor, low: Tensor, span: Tensor, most: int, element: Integer) -> bool:
+    """Whether every group has a number of steps, `most` at most, with which all its weights are near whole ones."""
+    counts = torch.arange(1, 1 + most, dtype=span.dtype, device=span.device)[:, None]
+    return bool(_places(groups, low, span / counts, element)[1].any(0).all())
+
+
 def _places(groups: Tensor, low: Tensor, step: Tensor, element: Integer) -> tuple[Tensor, Tensor]:
     """The nearest whole numbers of steps; and of which groups all weights are near them, and the format has them."""
-    places = (groups - low[:, None]) / step[:, None]
+    places = (groups - low[..., None]) / step[..., None]
     whole = places.round()
     is_near = ((places - whole).abs() <= NEAR).all(-1)
     return whole, is_near & (whole.amax(-1) <= element.high) & (whole.amin(-1) >= element.low)

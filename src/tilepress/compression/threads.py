@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import chain, islice
 from typing import TypeVar
 
 import torch
@@ -50,9 +51,10 @@ def in_order(function: Callable[[Item], Result], items: Iterable[Item]) -> Itera
     Items are taken in this thread, no more than are computed at once, so that few results wait in memory.
     """
     with one_thread():
-        threads = 1 if getattr(_worker, "busy", False) else _pinned[0]
-        if threads == 1:
-            yield from map(function, items)
+        threads, rest = 1 if getattr(_worker, "busy", False) else _pinned[0], iter(items)
+        first = [] if threads == 1 else list(islice(rest, 2))
+        if len(first) < 2:  # a single item is not worth a pool
+            yield from map(function, chain(first, rest))
             return
         grad, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
 
@@ -62,7 +64,7 @@ def in_order(function: Callable[[Item], Result], items: Iterable[Item]) -> Itera
 
         with ThreadPoolExecutor(threads, initializer=_begin_worker) as pool:
             waiting: deque[Future[Result]] = deque()
-            for item in items:
+            for item in chain(first, rest):
                 waiting.append(pool.submit(compute, item))
                 if len(waiting) == threads:
                     yield waiting.popleft().result()
