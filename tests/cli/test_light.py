@@ -28,6 +28,7 @@ LIGHT = [
     "reproduce --help",
     "doctor --help",
     "bench linear --help",
+    "bench serve --help",
 ]
 PROGRAM = """
 import sys

@@ -30,10 +30,14 @@ SMALLER = {
     "bench pack": {"--neurons": "64", "--inputs": "64", "--repeats": "1"},
     "bench planes": {"--megabytes": "1", "--repeats": "1"},
     "bench threads": {"--rounds": "1", "--prompt": "8", "--tokens": "2"},
+    "bench serve": {"--requests": "3", "--prompt": "8-16", "--tokens": "2"},
     "simulate deca": {"--parameters": "10000000"},
     "simulate compare": {"--tokens": "2048"},
 }
-SHORTER = {"bench model": {"--depth": "16"}}  # only where a command has them
+SHORTER = {
+    "bench model": {"--depth": "16"},
+    "bench serve": {"--rate": "100", "--prefix": "4"},
+}  # only where a command has them
 OF_ITEMS = {
     "windows": "1",
     "tokens": "32",

@@ -71,6 +71,19 @@ def decoding():
     )
 
 
+def served():
+    """At two loads; only one has a prefix."""
+    figures = []
+    for load, seconds in (({"rate": 2.5}, 0.5), ({"concurrency": 8, "prefix": 96}, 0.25)):
+        at = {"model": "int4", **load, "prompt": "128-512", "tokens": 64}
+        figures += [("answer_rate", 16 / seconds, "token/s", at), ("preemptions", 3, "", at)]
+        figures += [
+            ("time_to_first_token", seconds * scale, "s", {**at, "statistic": statistic})
+            for statistic, scale in (("p50", 1), ("p99", 4))
+        ]
+    return records("tilepress bench serve int4 --json", *figures)
+
+
 def layers(machine=HERE):
     at = {"shape": "64x32", "batch": 1}
     int4 = {"format": "int4:g32", "density": 1.0, "activations": "int8", **at}
@@ -192,5 +205,17 @@ def hostile():
 
 
 def everything():
-    families = (quality, decoding, layers, roofs, searched, simulated, arrays, side_by_side, reproductions, hostile)
+    families = (
+        quality,
+        decoding,
+        served,
+        layers,
+        roofs,
+        searched,
+        simulated,
+        arrays,
+        side_by_side,
+        reproductions,
+        hostile,
+    )
     return [*(one for family in families for one in family()), *layers(THERE)]

@@ -42,6 +42,7 @@ def test_every_kind_of_record_has_its_section():
     [
         (samples.quality, ["quality"]),
         (samples.decoding, ["speed"]),
+        (samples.served, ["speed"]),
         (samples.roofs, ["surface"]),
         (samples.search, ["search"]),
         (samples.simulated, ["simulators"]),
@@ -170,6 +171,16 @@ def test_ours_and_peers_have_colours_of_their_own():
     assert plot.traces[0]["error_x"]["array"] == [0.75]
     table = block([*samples.layers(), *samples.layers(samples.THERE)], "speed", Table, "Linear")
     assert table.columns[:4] == ["machine", "weights + activations", "shape", "batch"] and len(table.rows) == 4
+
+
+def test_requests_served_together_have_a_row_for_each_load():
+    words = ["model", "load", "prompt", "tokens of an answer", "tokens shared"]
+    table = block(samples.served(), "speed", Table, "Latencies")
+    assert table.columns == [*words, "time to first token p50, s", "time to first token p99, s"]
+    assert table.rows[0] == ["int4", "2.5 a second", "128-512", "64", "", 0.5, 2.0]
+    table = block(samples.served(), "speed", Table, "Requests")
+    assert table.columns == [*words, "answer rate, token/s", "preemptions"]
+    assert table.rows[1] == ["int4", "8 at a time", "128-512", "64", "96", 64.0, 3]
 
 
 def test_a_surface_has_the_rates_that_limits_and_demands_give():

@@ -2,17 +2,19 @@
 
 from collections.abc import Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .._extras import need_lab
-from . import bench_attention, bench_linear, bench_model, bench_threads
+from . import bench_attention, bench_linear, bench_model, bench_serve, bench_threads
 from .busy import Strict, Watch
 from .completion import models as completed_models
 from .completion import weight_formats
 from .output import (
     Json,
+    Model,
     Recorder,
     TextOnly,
     Threads,
@@ -310,6 +312,53 @@ def attention(
     settings = Settings(kv or FORMATS, depths, dtypes, repeats, peers, threads, prompt)
     refused = {"torch SDPA bfloat16": reason} if reason and peers else {}
     bench_attention.compare(heads or list(MODELS), settings, refused, json)
+
+
+@app.command()
+def serve(
+    model: Model,
+    kv: Annotated[str | None, typer.Option(help="KV cache of the engine; its own if not given.")] = None,
+    requests: Annotated[int, typer.Option(min=1, help="Requests to serve.")] = 64,
+    rate: Annotated[float | None, typer.Option(help="Requests a second: they come as a Poisson process.")] = None,
+    concurrency: Annotated[
+        int | None, typer.Option(min=1, help="Requests in flight all the time; 8 if there is no --rate.")
+    ] = None,
+    prompt: Annotated[str, typer.Option(help="Tokens of a prompt, 128 say, or a range: 32-512.")] = "128",
+    tokens: Annotated[str, typer.Option(help="Tokens of an answer, 64 say, or a range: 16-128.")] = "64",
+    prefix: Annotated[int, typer.Option(min=0, help="All prompts begin with the same so many tokens.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of lengths, tokens and arrivals.")] = 0,
+    trust_remote_code: TrustRemoteCode = False,
+    text_only: TextOnly = False,
+    json: Json = False,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the results to this HTML page.")] = None,
+    threads: Threads = None,
+) -> None:
+    """Time many requests served at once by one engine: how long each waits for its tokens, and tokens a second.
+
+    Prompts are random tokens, and answers have the tokens that they shall have, without sampling. Requests come at a
+    --rate, whether those before are finished or not, or are as many as --concurrency says at any time. They are
+    submitted in this process: there is no network. A token's time is the end of the step that computed it; the time to
+    the first one includes waiting.
+
+    Percentiles are over all requests; those of the time between tokens are over all pairs of neighbours in an answer.
+    Scheduling is what steps do outside the model. After an interrupt, what was measured until then is shown.
+
+    Example: tilepress bench serve smollm2-135m --rate 4 --prompt 32-512 --tokens 16-128
+    Example: tilepress bench serve smollm2-135m --concurrency 16 --prefix 96 --html served.html
+    """
+    from ..bench.arrivals import Lengths, Load
+    from ..models.checkpoint_checks import Allowed
+
+    load = Load(
+        requests=requests,
+        rate=rate,
+        concurrency=8 if rate is None and concurrency is None else concurrency,
+        prompt=Lengths.parse(prompt),
+        tokens=Lengths.parse(tokens),
+        prefix=prefix,
+        seed=seed,
+    )
+    bench_serve.serve(model, load, kv, threads, Allowed(trust_remote_code, text_only), json, html)
 
 
 def _depths(texts: Sequence[str] | None) -> list[int]:

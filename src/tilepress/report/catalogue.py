@@ -28,6 +28,10 @@ def _with_cache(labels: Mapping[str, Label]) -> str:
     return f"{_model(labels)}, kv {labels['kv']}" if "kv" in labels else _model(labels)
 
 
+def _coming(labels: Mapping[str, Label]) -> str:
+    return f"{labels['rate']:g} a second" if "rate" in labels else f"{labels['concurrency']} at a time"
+
+
 def _task(labels: Mapping[str, Label]) -> str:
     """LLaMA-13B, prefill 2048, batch 1; or formats."""
     named = {"batch": "batch ", "kv": "KV "}
@@ -121,6 +125,27 @@ PROMPTS = Family(
     columns=("peer",),
     headings={"prompt": "tokens of the prompt"},
 )
+LOAD = {"model": ("model",), "kv": ("kv",), "load": ("rate", "concurrency"), "prompt": ("prompt",),
+        "tokens": ("tokens",), "prefix": ("prefix",)}  # fmt: skip
+LATENCIES = Family(
+    "Latencies of requests that are served together",
+    ("time_to_first_token", "time_between_tokens", "time_per_output_token", "request_time"),
+    LOAD,
+    optional=("kv", "prefix"),
+    headings={"tokens": "tokens of an answer", "prefix": "tokens shared"},
+    texts={"load": _coming},
+)
+SERVING = Family(
+    "Requests that are served together",
+    (
+        "requests", "time", "request_rate", "prompt_rate", "answer_rate", "steps", "scheduling_share", "prefix_tokens",
+        "preemptions", "most_pages", "pages",
+    ),
+    LOAD,
+    optional=("kv", "prefix"),
+    headings={"tokens": "tokens of an answer", "prefix": "tokens shared"},
+    texts={"load": _coming},
+)  # fmt: skip
 MACHINES = Family(
     "Machines",
     (
@@ -213,6 +238,6 @@ STEPS = Family(
     by_command=True,
 )
 FAMILIES = (
-    ARRAYS, ATTENTION, COMPRESSED, DEMO, ENGINES, LARGE, LINEAR, MACHINES, MODELS, PACKING, PROMPTS, QUALITY, ROOFS,
-    SAMPLES, SCHEMES, SEARCH, SIDE_BY_SIDE, STEPS, TILES, UNITS,
+    ARRAYS, ATTENTION, COMPRESSED, DEMO, ENGINES, LARGE, LATENCIES, LINEAR, MACHINES, MODELS, PACKING, PROMPTS, QUALITY,
+    ROOFS, SAMPLES, SCHEMES, SEARCH, SERVING, SIDE_BY_SIDE, STEPS, TILES, UNITS,
 )  # fmt: skip

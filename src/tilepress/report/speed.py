@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from ..records import Record
 from .blocks import Plot, Section, Sources, number
-from .catalogue import ATTENTION, DEMO, LARGE, LINEAR, MACHINES, MODELS, PACKING, PROMPTS
+from .catalogue import ATTENTION, DEMO, LARGE, LATENCIES, LINEAR, MACHINES, MODELS, PACKING, PROMPTS, SERVING
 from .families import Figure, read, shortened, table
 from .plots import bars
 
@@ -19,6 +19,8 @@ def speed_section(records: Sequence[Record]) -> Section | None:
         *_models(models),
         table(MODELS, models),
         table(LARGE, read(LARGE, records)),
+        table(LATENCIES, read(LATENCIES, records)),
+        table(SERVING, read(SERVING, records)),
         *_layers(linear),
         table(LINEAR, linear),
     ]
