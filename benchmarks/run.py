@@ -61,6 +61,11 @@ def deep(*depths: int) -> list[list[str]]:
     return [int4, [*both, "--depth", ",".join(map(str, depths)), *caches("bfp4", "bfp8"), *FEW]]
 
 
+def served(*loads: str) -> list[list[str]]:
+    """Compress the model, and serve many requests with it: once for each load, its options in one text."""
+    return [models()[0], *(["bench", "serve", WRITERS[0], *load.split()] for load in loads)]
+
+
 SECTIONS = {
     "doctor": [["doctor"]],
     "pack": [["bench", "pack", "--density", "0.5"], ["bench", "pack", "--density", "1"]],
@@ -76,6 +81,14 @@ SECTIONS = {
         ["bench", "attention", *caches("bfp4", "bfp8"), "--prompt", "--repeats=9"],
     ],
     "depth": deep(1024),
+    "serve": served(
+        "--concurrency=1 --requests=16",
+        "--concurrency=8",
+        "--concurrency=32 --requests=128",
+        "--concurrency=8 --prompt=128-512 --tokens=16-128",
+        "--concurrency=8 --prompt=512 --prefix=448",
+        "--rate=1 --prompt=32-256 --tokens=16-64",
+    ),
 }
 QUICK = {
     "doctor": [["doctor"]],
@@ -92,6 +105,10 @@ QUICK = {
         ["bench", "attention", "smollm2", *caches("bfp4"), "--prompt", "--depth", "256", "--repeats=2"],
     ],
     "depth": deep(256),
+    "serve": served(
+        "--concurrency=2 --requests=4 --prompt=16 --tokens=4",
+        "--rate=20 --requests=4 --prompt=48 --tokens=2-4 --prefix=32",
+    ),
 }
 
 
