@@ -125,6 +125,13 @@ def test_requests_come_whether_others_are_finished_or_not(clock, rate):
     assert result.latencies["time_between_tokens"] == result.latencies["time_per_output_token"] == []
 
 
+def test_a_sleep_that_ends_too_early_is_one_sleep(clock):
+    """Else the steps that are allowed would be spent on waiting."""
+    load = Load(requests=5, rate=0.001, prompt=ONE, tokens=ONE)
+    measure(engine_with(clock), load, sleep=lambda seconds: clock.sleep(0.99 * seconds))
+    assert len(clock.slept) == 4
+
+
 def test_a_prefix_is_computed_once(clock):
     prefix = 2 * PAGE_TOKENS
     load = Load(requests=5, concurrency=1, prompt=Lengths(prefix + 1, prefix + 6), tokens=ONE, prefix=prefix)
