@@ -41,7 +41,8 @@ def __getattr__(name: str) -> _Any:
 
 
 def _register(_: _ModuleType) -> None:
-    _import_module("tilepress.models.registration").once_packed.append(_generate_in_engine)
+    _import_module("tilepress.models.hooks").once_packed.append(_generate_in_engine)
+    _import_module("tilepress.models.registration")
 
 
 def _generate_in_engine(model: _Any) -> None:

@@ -9,7 +9,7 @@ from tests.models import tiny
 
 from tilepress.bench.arrivals import Lengths, Load, arrivals
 from tilepress.cli import bench_serve
-from tilepress.engine.reference import ReferenceModel
+from tilepress.engine.native import NativeModel
 from tilepress.models import compress_folder
 
 LATENCIES = ("time_to_first_token", "time_between_tokens", "time_per_output_token", "request_time")
@@ -42,7 +42,7 @@ def test_records_of_a_compressed_model(model, tmp_path, call_for_records):
     assert max(one.tokens for one in given) <= figure("steps") <= answers
     assert 0 < figure("scheduling_share") < 1
     assert figure("preemptions") == figure("prefix_tokens") == 0
-    assert 0 < figure("most_pages") <= figure("pages") == 2
+    assert 0 < figure("most_pages") <= figure("pages")
 
 
 def test_requests_at_a_rate_with_a_prefix(model, call_for_records):
@@ -64,7 +64,7 @@ def test_tables_for_people_and_a_page(model, tmp_path, call):
 
 
 def test_an_interrupt_shows_what_was_measured(model, call, monkeypatch):
-    run, calls = ReferenceModel.run, []
+    run, calls = NativeModel.run, []
 
     def interrupted(self, chunks):
         calls.append(chunks)
@@ -72,7 +72,7 @@ def test_an_interrupt_shows_what_was_measured(model, call, monkeypatch):
             raise KeyboardInterrupt
         return run(self, chunks)
 
-    monkeypatch.setattr(ReferenceModel, "run", interrupted)
+    monkeypatch.setattr(NativeModel, "run", interrupted)
     done = call("bench", "serve", model, "--requests", 3, "--concurrency", 1, "--prompt", 6, "--tokens", 3, "--json")
     assert done.returncode == 130 and done.stderr.splitlines()[-1] == "tilepress: interrupted"
     figure = Figures(done.stdout)
@@ -89,7 +89,8 @@ def test_an_interrupt_shows_what_was_measured(model, call, monkeypatch):
         (("--tokens", "0"), "a length is a number of tokens, 128 say, or a range such as 32-512; not '0'"),
         (("--prefix", "129"), "a prefix of 129 tokens is longer than a prompt of 128"),
         (("--prompt", "60", "--tokens", "5"), "take 64 tokens, and 60 of a prompt and 5 of an answer were asked for"),
-        (("--kv", "bfp4"), "the engine keeps keys and values in float32, not in bfp4: leave --kv out"),
+        (("--kv", "fp16"), "the engine has caches in float32, bf16 and packed formats, none in fp16"),
+        (("--kv-memory", "some"), "a size of memory is like 4 GiB or 500 MB, not 'some'"),
         (("--concurrency", "0"), "--concurrency"),
         (("--requests", "0"), "--requests"),
         (("--seed", "-1"), "--seed"),

@@ -7,19 +7,13 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
-import torch
 
 from ..engine import Engine, Sampling, Stats, Stream
-from ..engine.family import describe
-from ..engine.reference import ReferenceModel
 from ..models import load_model
 from ..models.checkpoint_checks import NOTHING, Allowed
-from ..tiles.packing import thread_count
 from .arrivals import Arrival, Load, arrivals
 
 PERCENTILES = {"p50": 50, "p95": 95, "p99": 99, "max": 100}  # by statistic
-PAGE_TOKENS = 32
-MOST_SEQUENCES = 256  # that an engine computes at a time
 
 
 @dataclass(frozen=True)
@@ -71,16 +65,16 @@ class Served:
 
 
 def open_engine(
-    name: str, load: Load, *, kv: str | None = None, threads: int | None = None, allowed: Allowed = NOTHING
+    name: str,
+    *,
+    kv: str | None = None,
+    kv_memory: str = "4 GiB",
+    threads: int | None = None,
+    allowed: Allowed = NOTHING,
 ) -> Engine:
-    """The model called `name` with pages for all requests that can be in flight."""
-    if kv is not None:
-        raise ValueError(f"the engine keeps keys and values in float32, not in {kv}: leave --kv out")
-    torch.set_num_threads(thread_count(threads))
+    """Of the model called `name`."""
     model = load_model(name, **asdict(allowed)).model
-    longest = min(load.longest, describe(model.config).max_position_embeddings)
-    pages = min(load.most_live, MOST_SEQUENCES) * -(-longest // PAGE_TOKENS)
-    return Engine(ReferenceModel(model, PAGE_TOKENS, pages), max_sequences=MOST_SEQUENCES)
+    return Engine(model, kv, kv_memory=kv_memory, threads=threads)
 
 
 def measure(

@@ -317,7 +317,10 @@ def attention(
 @app.command()
 def serve(
     model: Model,
-    kv: Annotated[str | None, typer.Option(help="KV cache of the engine; its own if not given.")] = None,
+    kv: Annotated[
+        str | None, typer.Option(help="KV cache of the engine; what the model remembers, else bfp8, if not given.")
+    ] = None,
+    kv_memory: Annotated[str, typer.Option(help="Memory for keys and values, like 4 GiB.")] = "4 GiB",
     requests: Annotated[int, typer.Option(min=1, help="Requests to serve.")] = 64,
     rate: Annotated[float | None, typer.Option(help="Requests a second: they come as a Poisson process.")] = None,
     concurrency: Annotated[
@@ -358,7 +361,7 @@ def serve(
         prefix=prefix,
         seed=seed,
     )
-    bench_serve.serve(model, load, kv, threads, Allowed(trust_remote_code, text_only), json, html)
+    bench_serve.serve(model, load, kv, kv_memory, threads, Allowed(trust_remote_code, text_only), json, html)
 
 
 def _depths(texts: Sequence[str] | None) -> list[int]:

@@ -14,13 +14,20 @@ if TYPE_CHECKING:
 
 
 def serve(
-    model: str, load: "Load", kv: str | None, threads: int | None, allowed: "Allowed", json: bool, html: Path | None
+    model: str,
+    load: "Load",
+    kv: str | None,
+    kv_memory: str,
+    threads: int | None,
+    allowed: "Allowed",
+    json: bool,
+    html: Path | None,
 ) -> None:
     """Records for machines or tables for people, and a page if there is a path for it. After an interrupt too, which
     then goes on."""
     check_page(html, "bench serve")
     hush_transformers()
-    result = _measured(model, load, kv, threads, allowed, json)
+    result = _measured(model, load, kv, kv_memory, threads, allowed, json)
     recorder = Recorder("measured", **_labels(model, load, kv))
     _record(recorder, result)
     write_page(html, f"{model}: {load}", recorder.records, with_explorer=False)
@@ -33,13 +40,13 @@ def serve(
 
 
 def _measured(
-    model: str, load: "Load", kv: str | None, threads: int | None, allowed: "Allowed", quiet: bool
+    model: str, load: "Load", kv: str | None, kv_memory: str, threads: int | None, allowed: "Allowed", quiet: bool
 ) -> "Result":
     from ..bench.serve import measure, open_engine
 
     with progress(quiet) as bar:
         task = bar.add_task(f"loading {model}", total=load.requests)
-        engine = open_engine(model, load, kv=kv, threads=threads, allowed=allowed)
+        engine = open_engine(model, kv=kv, kv_memory=kv_memory, threads=threads, allowed=allowed)
         bar.update(task, description="requests")
         return measure(engine, load, lambda: bar.advance(task))
 

@@ -79,7 +79,7 @@ class Engine:
         kv_memory: int | str = "4 GiB",
         smoothing: str = "none",
         longest: int | None = None,
-        step_tokens: int = 512,
+        step_tokens: int = 256,
         max_sequences: int = 256,
         prefix_cache: bool = True,
         decode: Decode | None = None,

@@ -4,7 +4,7 @@ The config lists every packed layer with its arrays; the layers are put in their
 checked and completed afterwards. Importing this registers it; `import tilepress` sees to that.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,12 @@ from ..nn.packed import PackedModule
 from ..nn.row_scale import scale_of
 from ..tiles import DamagedError, PackedMatrix, unpack
 from .checksums import SUMS, check_sums
+from .hooks import once_packed
 from .linear_form import holders, replace_layer, to_linear_form, to_stored_form
 from .saving import Saving
 
 METHOD = "tilepress"
 VERSION = 2
-once_packed: list[Callable[[Any], None]] = []  # called with each model whose layers are packed now
 
 
 @register_quantization_config(METHOD)
