@@ -1,4 +1,4 @@
-// Packed keys and values of one sequence in all layers: a store each. Sequences share full blocks.
+// Packed keys and values of one sequence in all layers: a store each. Sequences share full pages.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace tilepress {
 
-// A block of tokens in all layers.
+// A page in all layers.
 struct KvSequenceBlock {
   std::vector<KvBlock> layers;
 };

@@ -120,10 +120,9 @@ std::unique_ptr<KvStore> KvStore::begun_with(const std::vector<KvBlock>& blocks)
   std::unique_ptr<KvStore> store = copy_of({0});
   store->sizes_.in_blocks = true;
   for (const KvBlock& block : blocks) {
-    require(block.pages.size() == chunk_bytes(kBlockPages), "a block is another cache's");
-    const auto first = static_cast<int64_t>(store->chunk_of_.size());
-    store->chunk_of_.resize(store->chunk_of_.size() + kBlockPages, store->chunks_.size());
-    store->chunks_.push_back({block.pages, first, kBlockPages});
+    require(block.page.size() == chunk_bytes(1), "a block is another cache's");
+    store->chunk_of_.push_back(store->chunks_.size());
+    store->chunks_.push_back({block.page, static_cast<int64_t>(store->chunks_.size()), 1});
   }
   store->lengths_[0] = static_cast<int64_t>(blocks.size()) * kBlockTokens;
   if (!blocks.empty()) store->take_offsets(blocks.front().offsets);
@@ -172,8 +171,8 @@ void KvStore::allocate(int64_t first, int64_t pages) {
     skipped_ = first;
   }
   for (int64_t end = first + pages; first < end;) {
-    const int64_t left = (end - first + kChunkPages - 1) / kChunkPages * kChunkPages;
-    const int64_t count = has_small_chunks() ? kChunkPages : left;
+    const int64_t step = sizes_.in_blocks ? 1 : kChunkPages, left = (end - first + step - 1) / step * step;
+    const int64_t count = has_small_chunks() ? step : left;
     chunks_.push_back({KvMemory(chunk_bytes(count)), first, count});
     chunk_of_.resize(chunk_of_.size() + size(count), chunks_.size() - 1);
     first += count;

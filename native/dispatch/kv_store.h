@@ -27,7 +27,7 @@ struct KvSizes {
   int64_t batch, heads, channels;
   int64_t window;                // tokens that a query sees, its own included; 0: all
   int64_t key_drop, value_drop;  // % of a token's keys and values, all heads taken together, that are left out
-  bool in_blocks = false;        // memory comes in small pieces, which stores of one sequence can share
+  bool in_blocks = false;        // memory comes page by page, and stores of one sequence can share pages
 
   int64_t token_values() const { return heads * channels; }
   int64_t token_drop(int part) const { return token_values() * (part ? value_drop : key_drop) / 100; }
@@ -48,16 +48,16 @@ struct KvStep {
   bool stores(int64_t sequence, int64_t token) const { return !stored || stored[sequence * count + token]; }
 };
 
-// Consecutive pages of one sequence that no later token changes.
+// A page of one sequence that no later token changes.
 struct KvBlock {
-  KvMemory pages;
-  KvMemory offsets;  // of keys, with the first pages
+  KvMemory page;
+  KvMemory offsets;  // of keys, with the first page
 };
 
 // Thread-safe: each public function takes the store's lock, unless it says otherwise.
 class KvStore {
  public:
-  static constexpr int64_t kBlockPages = 2, kBlockTokens = kBlockPages * kKvPageTokens;
+  static constexpr int64_t kBlockTokens = kKvPageTokens;
 
   using Lock = std::unique_lock<std::recursive_mutex>;
 
@@ -82,7 +82,7 @@ class KvStore {
   // A new store of these sequences, in this order; a sequence may be named several times.
   std::unique_ptr<KvStore> select(const std::vector<int64_t>& sequences) const;
 
-  // Whether tokens stay as they are once a block of them is full; constant: no lock.
+  // Whether tokens stay as they are once their page is full; constant: no lock.
   virtual bool has_blocks() const { return false; }
   // A full block of a store of one sequence. Throws std::invalid_argument if there is none.
   KvBlock block(int64_t index) const;
@@ -101,7 +101,7 @@ class KvStore {
   int64_t first_seen(int64_t length) const { return sizes_.window ? std::max<int64_t>(length - sizes_.window, 0) : 0; }
 
  protected:
-  static constexpr int64_t kChunkPages = kBlockPages;  // growth step, and so the most pages allocated but unused
+  static constexpr int64_t kChunkPages = 2;  // growth step, and so the most pages allocated but unused
 
   // Consecutive pages of all sequences.
   struct Chunk {

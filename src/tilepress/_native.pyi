@@ -234,7 +234,7 @@ class KvSequence:
     @property
     def allocated(self) -> int: ...
 
-BLOCK_TOKENS: int = 64
+BLOCK_TOKENS: int = 32
 
 class BfpKvStore(KvStore):
     def __init__(

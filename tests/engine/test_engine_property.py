@@ -142,7 +142,7 @@ def test_a_model_with_pages_to_spare_and_without(family, pages, step_tokens):
         assert [answer.tokens for answer in stream.answers] == [answer.tokens for answer in own.answers]
 
 
-@pytest.mark.parametrize("pages", [40, 7])
+@pytest.mark.parametrize("pages", [80, 13])
 @pytest.mark.parametrize("kv", ["bfp8", "bfp4", "bfp8+sparse:k30,v50"])
 def test_packed_sequences_with_pages_to_spare_and_without(kv, pages):
     """Answers that begin alike, long enough for shared pages; forks; and preemption."""
@@ -163,10 +163,10 @@ def test_packed_sequences_with_pages_to_spare_and_without(kv, pages):
             check_pages(engine)
     engine.run()
     check_pages(engine)
-    assert (engine.stats.preemptions > 0) == (pages < 40)
+    assert (engine.stats.preemptions > 0) == (pages < 80)
     assert (engine.stats.prefix_tokens > 0) == (kv == "bfp8")
     for stream, (prompt, options) in zip(streams, requests, strict=True):
-        own = Engine(PackedModel(model, kv, 64)).submit(prompt, Sampling(**options)).wait()
+        own = Engine(PackedModel(model, kv, 80)).submit(prompt, Sampling(**options)).wait()
         assert [answer.tokens for answer in stream.answers] == [answer.tokens for answer in own.answers]
     assert not engine.runner._open
 

@@ -79,7 +79,7 @@ def test_threads():
 
 def test_prefixes_are_kept_or_not():
     prompt, model = tokens(100), make("llama")
-    for prefix_cache, found in [(True, 64), (False, 0)]:
+    for prefix_cache, found in [(True, 96), (False, 0)]:
         engine = Engine(model, "bfp8", prefix_cache=prefix_cache)
         answers = [said(engine, prompt) for _ in range(2)]
         assert answers[0] == answers[1] and engine.stats.prefix_tokens == found

@@ -10,7 +10,8 @@ from tilepress.engine.batch import Chunk
 from tilepress.engine.packed import PackedModel
 from tilepress.formats import FormatError
 
-PAGE, LENGTH, PAGES = 64, 201, 24
+PAGE, LENGTH, PAGES = 32, 201, 24
+FIRST, SECOND = (3, 1, 7, 5, 9, 11, 13), (0, 2, 4, 6, 8, 10, 12)  # pages of two sequences
 FAMILIES = ["llama", "mistral", "qwen3", "gemma2", "gemma3"]
 SHARING = ["bfp8", "bfp:m4"]
 OTHERS = ["bfp4", "bfp4n+rotate", "sparse:k30,v50", "bfp8+sparse:k30,v50"]
@@ -25,7 +26,7 @@ def chunk(text, start, end, pages, wants_logits=True):
     return Chunk(text[start:end], start, tuple(pages[: -(-end // PAGE)]), wants_logits)
 
 
-def in_pieces(runner, text, ends, pages=(3, 1, 7, 5)):
+def in_pieces(runner, text, ends, pages=FIRST):
     """Logits after each piece."""
     starts = [0, *ends]
     return [runner.run([chunk(text, start, end, pages)])[0] for start, end in zip(starts, ends, strict=False)]
@@ -60,7 +61,7 @@ def test_the_same_bits_in_any_pieces_and_any_company(llama, kv):
     text, other = tokens(LENGTH), tokens(LENGTH, seed=2)
     alone = in_pieces(PackedModel(llama, kv, PAGES), text, [LENGTH - 1, LENGTH])
     packed = PackedModel(llama, kv, PAGES)
-    pages, others = (3, 1, 7, 5), (0, 2, 4, 6)
+    pages, others = FIRST, SECOND
     packed.run([chunk(text, 0, 70, pages, False), chunk(other, 0, 5, others, False)])
     packed.run([chunk(other, 5, 128, others), chunk(text, 70, 128, pages, False)])
     packed.run([chunk(text, 128, 200, pages, False), chunk(other, 128, 129, others)])
@@ -76,14 +77,15 @@ def test_pages_of_another_sequence(llama, kv):
     (expected,) = in_pieces(alone, other, [LENGTH])
     packed = PackedModel(llama, kv, PAGES)
     assert packed.shares_pages
-    in_pieces(packed, text, [150, LENGTH], (3, 1, 7, 5))
-    packed.release((7, 5))
-    assert torch.equal(packed.run([chunk(other, 128, LENGTH, (3, 1, 8, 9))])[0], expected)
-    packed.copy_page(9, 10)
+    in_pieces(packed, text, [150, LENGTH])
+    packed.release(FIRST[4:])
+    own, forked = (*FIRST[:4], 8, 10, 12), (*FIRST[:4], 8, 10, 14)
+    assert torch.equal(packed.run([chunk(other, 128, LENGTH, own)])[0], expected)
+    packed.copy_page(12, 14)
     fork = (*other, 5)
-    one, two = packed.run([chunk(fork, LENGTH, 202, (3, 1, 8, 10)), chunk(fork, LENGTH, 202, (3, 1, 8, 9))])
+    one, two = packed.run([chunk(fork, LENGTH, 202, forked), chunk(fork, LENGTH, 202, own)])
     assert torch.equal(one, two)
-    assert torch.equal(one, alone.run([chunk(fork, LENGTH, 202, (3, 1, 7, 5))])[0])
+    assert torch.equal(one, alone.run([chunk(fork, LENGTH, 202, FIRST)])[0])
 
 
 @pytest.mark.parametrize("kv", OTHERS)
@@ -91,9 +93,9 @@ def test_formats_whose_pages_are_not_shared(llama, kv):
     packed, text = PackedModel(llama, kv, PAGES), tokens(LENGTH)
     assert not packed.shares_pages
     in_pieces(packed, text, [128])
-    with pytest.raises(ValueError, match=r"pages \(3, 1\) do not hold 128 tokens of one sequence"):
-        packed.release((1,))
-        packed.run([chunk(text, 128, 130, (3, 1, 7))])
+    with pytest.raises(ValueError, match=r"pages \(3, 1, 7, 5\) do not hold 128 tokens of one sequence"):
+        packed.release((5,))
+        packed.run([chunk(text, 128, 130, FIRST)])
 
 
 def test_pages_are_not_shared_where_windows_slide():
@@ -103,13 +105,13 @@ def test_pages_are_not_shared_where_windows_slide():
 def test_pages_that_hold_something_else(llama):
     packed, text = PackedModel(llama, "bfp8", PAGES), tokens(LENGTH)
     in_pieces(packed, text, [70])
-    for start, pages in [(64, (9, 2)), (65, (3, 1)), (71, (3, 1)), (128, (3, 1, 7))]:
+    for start, pages in [(32, (9, 2)), (65, FIRST), (71, FIRST), (96, FIRST)]:
         with pytest.raises(ValueError, match="do not hold"):
             packed.run([chunk(text, start, start + 1, pages)])
     with pytest.raises(ValueError, match="a sequence has at most 512 tokens"):
-        packed.run([chunk(text * 3, 70, 513, range(9))])
+        packed.run([chunk(text * 3, 70, 513, range(17))])
     alone = in_pieces(PackedModel(llama, "bfp8", PAGES), text, [70, 71])
-    assert torch.equal(packed.run([chunk(text, 70, 71, (3, 1))])[0], alone[1])
+    assert torch.equal(packed.run([chunk(text, 70, 71, FIRST)])[0], alone[1])
 
 
 @pytest.mark.parametrize("kv", ["bfp8", "bfp4"])
@@ -120,7 +122,7 @@ def test_numbers_that_are_none_stay_in_their_sequence(kv):
     bad = (*text[:80], 7, *text[81:])
     (alone,) = in_pieces(PackedModel(model, kv, PAGES), text, [150])
     packed = PackedModel(model, kv, PAGES)
-    pages, others = (0, 2, 4), (3, 1, 7)
+    pages, others = SECOND, FIRST
     rows = packed.run([chunk(bad, 0, 70, pages), chunk(text, 0, 30, others)])
     assert rows.isfinite().all()
     rows = packed.run([chunk(bad, 70, 90, pages), chunk(text, 30, 150, others)])

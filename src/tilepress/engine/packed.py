@@ -21,7 +21,7 @@ class PackedModel(NativeModel):
     """A `NativeModel` over packed keys and values. Attention to them is the same, to the bit, as that of a model of
     transformers with `tilepress.kv_cache`.
 
-    A page is 64 tokens. Full ones are shared where no later token changes them: in formats without wider first and last
+    A page is 32 tokens. Full ones are shared where no later token changes them: in formats without wider first and last
     tokens and without zeros left out, in models without sliding windows. Otherwise `shares_pages` is false, and each
     sequence has its own.
 
