@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from tests.models import tiny
+from torch import nn
 from transformers import TextStreamer
 
 from tilepress.engine import Engine
@@ -99,6 +100,29 @@ def test_one_who_watches_sees_all(model, loaded, served):
     assert seen and not served
     with pytest.raises(ValueError, match="TextStreamer only supports batch size 1"):
         loaded.model.generate(**BATCH, max_new_tokens=3, streamer=TextStreamer(loaded.tokenizer))
+
+
+class Louder(nn.Module):
+    """In place of a layer, as adapters are."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x):
+        return 2 * self.layer(x)
+
+
+def test_layers_in_place_of_others_count(model, served):
+    model.generate(**BATCH, max_new_tokens=4)
+    block = model.model.layers[1].mlp
+    block.down_proj = Louder(block.down_proj)
+    mine, theirs = both(model, **BATCH, max_new_tokens=9)
+    assert torch.equal(mine, theirs) and len(served) == 3
+    block.down_proj = block.down_proj.layer
+    block.forward = lambda x: torch.zeros_like(x)
+    mine, theirs = both(model, **BATCH, max_new_tokens=9)
+    assert torch.equal(mine, theirs) and len(served) == 3
 
 
 def test_weights_that_have_changed_count(model, served):

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..formats import FormatError
 from ..kernels.linear import READS_TENSORS
 from ..nn import PackedLinear
+from ..nn.decoding import decodes_natively
 from ..nn.fingerprint import weights_state
 from ..nn.model_kv_cache import default_cache
 from .engine import Engine
@@ -35,7 +35,7 @@ class _Generating:
     def __init__(self, model: Any) -> None:
         self.model = model
         self._engine: Engine | None = None
-        self._state: tuple[Any, ...] = ()  # of the weights that the engine has, and its cache
+        self._state: tuple[Any, ...] = ()  # modules and weights that the engine has, and its cache
 
     def __getstate__(self) -> dict[str, Any]:
         return {"model": self.model, "_engine": None, "_state": ()}
@@ -92,11 +92,11 @@ class _Generating:
         if model.training or _is_watched(model):
             return None
         kv = default_cache(model) or _NUMBERS.get(model.dtype)
-        state = (weights_state(model), kv, model.config._attn_implementation)
+        state = (list(model.modules()), weights_state(model), kv, model.config._attn_implementation)
         if self._engine is None or state != self._state:
             try:
                 self._engine = Engine(model, kv, prefix_cache=False) if kv and _is_packed(model) else None
-            except FormatError:
+            except ValueError:  # a cache, or a layer in place of another, that native code does not know
                 self._engine = None
             self._state = state
         return self._engine
@@ -122,5 +122,8 @@ def _is_packed(model: nn.Module) -> bool:
 
 
 def _is_watched(model: nn.Module) -> bool:
-    """Whether somebody has hooks in the modules."""
-    return any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    """Whether somebody has hooks in the modules, or put another `forward` into one."""
+    return any(
+        module._forward_hooks or module._forward_pre_hooks or not decodes_natively(module.__dict__.get("forward"))
+        for module in model.modules()
+    )

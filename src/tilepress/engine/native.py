@@ -195,6 +195,8 @@ class _Parts:
         self.matrices: dict[int, tuple[Tensor, Any]] = {}  # by id; with what has the id
 
     def linear(self, module: Any) -> Layer:
+        if not isinstance(module, PackedLinear | nn.Linear):
+            raise ValueError(f"{type(module).__name__} is no linear layer that native code knows")
         bias = None if module.bias is None else _floats(module.bias)
         if not isinstance(module, PackedLinear):
             return (self._matrix(module.weight), bias, 0, self.rounding)

@@ -47,6 +47,11 @@ def decode_by_modules(model: nn.Module) -> None:
             del module.forward
 
 
+def decodes_natively(forward: object) -> bool:
+    """Whether a module's own `forward`, if any, is one that `decode_natively` put there."""
+    return forward is None or isinstance(forward, _Decoding)
+
+
 class _KvBuffer:
     """Keys and values of all layers of a sequence, [layers, 2, 1, heads, size, head_dim], the first `filled` tokens of
     `size` in use.
