@@ -4,12 +4,15 @@ import json
 import random
 import re
 from concurrent.futures import ThreadPoolExecutor
+from threading import current_thread, main_thread
 
 import pytest
 import torch
+from tests.engine.families import make
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from tilepress.engine import Engine, Sampling
 from tilepress.engine.grammar import Grammar, GrammarError
 
 BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -100,6 +103,30 @@ def test_masks_prepared_in_other_threads_are_the_same(tokenizer):
         masks = list(threads.map(lambda n: grammar(ids[:n]), range(len(ids))))
     for n, mask in enumerate(masks):
         assert torch.equal(mask, plain(ids[:n]))
+
+
+def test_an_engine_asks_for_masks_before_it_needs_them(tokenizer, monkeypatch):
+    """Answers of any form, several at once, and none of their masks is computed in the engine's thread."""
+    model = make("llama", vocab_size=len(tokenizer), bos_token_id=0, eos_token_id=tokenizer.eos_token_id)
+    grammar = Grammar.regex("(12|ab)[0-9]{3}", tokenizer)
+    seen, mask = [], Grammar._mask
+    monkeypatch.setattr(Grammar, "_mask", lambda self, tokens: seen.append(current_thread()) or mask(self, tokens))
+    engine = Engine(model, decode=tokenizer.decode)
+    ask = Sampling(mask=grammar, temperature=1.0, n=3, max_tokens=20)
+    streams = [engine.submit([3, 4, 5], ask) for _ in range(2)]
+    engine.run()
+    for answer in (answer for stream in streams for answer in stream.answers):
+        assert answer.finish_reason == "stop" and re.fullmatch("(12|ab)[0-9]{3}", answer.text)
+    assert seen and main_thread() not in seen
+
+
+def test_answers_that_nobody_waits_for_are_forgotten(tokenizer):
+    grammar = Grammar.regex("[0-9]*", tokenizer)
+    digit = tokenizer("7", add_special_tokens=False)["input_ids"]
+    for count in range(200):
+        grammar.prepare(digit * count)
+    assert len(grammar._masks) <= 64
+    assert torch.equal(grammar(digit * 3), grammar(digit * 150))
 
 
 def test_a_model_that_knows_more_tokens(tokenizer):

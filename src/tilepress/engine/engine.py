@@ -143,9 +143,11 @@ class Engine:
         with self._lock:
             order = (-priority, self._arrivals, 0)
             self._arrivals += 1
-            self._submitted.append(
-                Generation(tokens=tokens, prompt=len(tokens), order=order, width=sampling.computed, request=request)
+            generation = Generation(
+                tokens=tokens, prompt=len(tokens), order=order, width=sampling.computed, request=request
             )
+            self._submitted.append(generation)
+        generation.prepare()
         return request.stream
 
     def _tokens_of(self, prompt: Sequence[int] | str) -> Sequence[int]:

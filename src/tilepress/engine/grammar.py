@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .._extras import need_grammar
 
-_STATES = 64  # of answers, kept at most
+_STATES = 64  # of answers, whose parsers and masks are kept at most
 _THREADS = ThreadPoolExecutor(2, thread_name_prefix="tilepress-grammar")  # none is started before it is needed
 _TOKENIZERS: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()  # llguidance's, by how they were made
 
@@ -53,7 +53,7 @@ class Grammar:
         self._lock = Lock()
         self._matchers: OrderedDict[tuple[int, ...], Any] = OrderedDict({(): first})
         self._first = first
-        self._coming: dict[tuple[int, ...], Future[Tensor]] = {}
+        self._masks: OrderedDict[tuple[int, ...], Future[Tensor]] = OrderedDict()
 
     @classmethod
     def json_schema(cls, schema: Mapping[str, Any] | str, tokenizer: Any, **options: Any) -> "Grammar":
@@ -79,15 +79,17 @@ class Grammar:
         """Begin to compute what comes after an answer's tokens, in another thread."""
         key = tuple(tokens)
         with self._lock:
-            if key not in self._coming and len(self._coming) < _STATES:
-                self._coming[key] = _THREADS.submit(self._mask, key)
+            if key not in self._masks:
+                self._masks[key] = _THREADS.submit(self._mask, key)
+            if len(self._masks) > _STATES:
+                self._masks.popitem(last=False)[1].cancel()
 
     def __call__(self, tokens: Sequence[int]) -> Tensor:
         """Which tokens may come after an answer's tokens: bool [vocabulary]."""
         key = tuple(tokens)
         with self._lock:
-            coming = self._coming.pop(key, None)
-        return self._mask(key) if coming is None else coming.result()
+            known = self._masks.get(key)
+        return self._mask(key) if known is None else known.result()
 
     def _mask(self, tokens: tuple[int, ...]) -> Tensor:
         words = torch.zeros((self.vocabulary + 31) // 32, dtype=torch.int32)

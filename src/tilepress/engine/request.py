@@ -98,8 +98,16 @@ class Generation(TokenSequence):
         result = Result(self.answer, sampled.token, sampled.logprob, sampled.top, text, reason)
         if reason:
             self.request.generations.remove(self)
+        else:
+            self.prepare()
         self.request.put(result)
         return reason is not None
+
+    def prepare(self) -> None:
+        """Lets a mask that can do so compute what may come next while the model computes."""
+        prepare = getattr(self.sampling.mask, "prepare", None)
+        if prepare is not None:
+            prepare(self.tokens[self.prompt :].tolist())
 
     def end(self, reason: FinishReason, error: str | None = None) -> None:
         """The answer, or all it stands for, ends without another token."""

@@ -26,7 +26,8 @@ class Sampling:
     repetition_penalty: positive logits of tokens seen, in the prompt too, are divided by it, negative ones multiplied.
     presence_penalty: subtracted from the logits of tokens of the answer so far. frequency_penalty: the same, as often
         as they occur.
-    mask: given the answer's tokens so far, which ones may come next: bool [vocabulary], or None for all.
+    mask: given the answer's tokens so far, which ones may come next: bool [vocabulary], or None for all. If it has a
+        method `prepare`, that is given them before the model's step, and the mask is asked for after it.
     temperature: logits are divided by it; 0 takes the most probable token (greedy), whatever the options below.
     top_k: only so many of the most probable tokens, and those as probable as the last of them; 0 is all.
     top_p: only the most probable tokens, until their probabilities sum to it.
