@@ -6,6 +6,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -108,22 +109,22 @@ class PyStepper {
   }
   PyStepper(const PyStepper&) = delete;
 
-  // Each chunk: tokens, start, pages or a KvSequence, whether it wants logits.
-  void run(const std::vector<std::tuple<std::vector<int64_t>, int64_t, nb::object, bool>>& given, OutputMatrix logits,
-           int threads) {
+  // Each chunk: tokens, start, pages or a KvSequence, of how many of its last tokens logits are wanted.
+  void run(const std::vector<std::tuple<std::vector<int64_t>, int64_t, nb::object, int64_t>>& given,
+           OutputMatrix logits, int threads) {
     std::vector<StepChunk> chunks;
-    size_t wanted = 0;
-    for (const auto& [tokens, start, place, wants_logits] : given) {
+    int64_t wanted = 0;
+    for (const auto& [tokens, start, place, last] : given) {
       KvSequence* packed = nullptr;
       if (nb::try_cast(place, packed) && packed) {
-        chunks.push_back({tokens, start, {}, wants_logits, packed});
+        chunks.push_back({tokens, start, {}, last, packed});
       } else {
-        chunks.push_back({tokens, start, nb::cast<std::vector<int64_t>>(place), wants_logits});
+        chunks.push_back({tokens, start, nb::cast<std::vector<int64_t>>(place), last});
       }
-      wanted += wants_logits;
+      wanted += std::clamp<int64_t>(last, 0, kMostTokens);  // those of a chunk are checked with it
     }
-    require(logits.shape(0) == wanted && logits.shape(1) == size(stepper_->model().vocabulary()),
-            "logits are a row for each chunk that wants them, and a column for each token");
+    require(logits.shape(0) == size(wanted) && logits.shape(1) == size(stepper_->model().vocabulary()),
+            "logits are a row for each token whose are wanted, and a column for each one that there is");
     const int workers = check_threads(threads);
     nb::gil_scoped_release release;
     stepper_->run(chunks, logits.data(), workers);

@@ -126,6 +126,7 @@ void Stepper::check_page(int64_t page) const {
 void Stepper::check(const StepChunk& chunk) const {
   const auto added = static_cast<int64_t>(chunk.tokens.size());
   require(added > 0 && chunk.start >= 0, "a chunk has tokens, and starts at 0 or later");
+  require(chunk.logits >= 0 && chunk.logits <= added, "logits are of some of a chunk's tokens");
   require(added <= model_.longest && chunk.start <= model_.longest - added,
           "a sequence has at most " + std::to_string(model_.longest) + " tokens");
   pool_ ? check_pages(chunk) : check_packed(chunk);
@@ -170,7 +171,7 @@ Stepper::Rows Stepper::rows_of(const std::vector<StepChunk>& chunks) const {
       rows.places.push_back(position % pool_->page_tokens());
       taken.push_back(page * pool_->page_tokens() + rows.places.back());
     }
-    if (chunk.wants_logits) rows.wanted.push_back(rows.count() - 1);
+    for (int64_t i = rows.count() - chunk.logits; i < rows.count(); ++i) rows.wanted.push_back(i);
   }
   std::ranges::sort(taken);
   require(std::ranges::adjacent_find(taken) == taken.end(), "two chunks have new tokens in the same place of a page");

@@ -49,7 +49,7 @@ struct StepChunk {
   std::vector<int64_t> tokens;
   int64_t start;
   std::vector<int64_t> pages;
-  bool wants_logits;
+  int64_t logits;  // of how many of the last tokens
   KvSequence* packed = nullptr;
 };
 
@@ -65,7 +65,7 @@ class Stepper {
   // Throws std::invalid_argument if there are no pages.
   const PagePool& pool() const;
 
-  // logits [chunks that want them, vocabulary]. Throws std::invalid_argument, with nothing written, if a chunk does
+  // logits [tokens whose are wanted, vocabulary]. Throws std::invalid_argument, with nothing written, if a chunk does
   // not fit the model, its pages, or another chunk.
   void run(const std::vector<StepChunk>& chunks, float* logits, int threads);
   void copy_page(int64_t source, int64_t target);

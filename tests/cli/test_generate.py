@@ -41,6 +41,15 @@ def test_the_engine_says_what_transformers_says(model, call_for_records, tmp_pat
     assert [mine("text", turn=turn) for turn in (1, 2)] == [theirs("text", turn=turn) for turn in (1, 2)]
 
 
+def test_guesses_change_nothing(model, call, call_for_records):
+    same = ("generate", model, "w5 w6 w7 w5 w6", "--tokens", 20)
+    assert call_for_records(*same)("text") == call_for_records(*same, "--lookup", 4)("text")
+    assert_refused(
+        call(*same, "--lookup", 4, "--kv", "sparse:k30,v50"), "lookup needs a cache that can take tokens back"
+    )
+    assert_refused(call(*same, "--lookup", 4, "--cache", "c"), "--lookup and --cache do not go together")
+
+
 def test_forms_that_are_none(model, call, tmp_path):
     schema = tmp_path / "schema.json"
     schema.write_text("{")

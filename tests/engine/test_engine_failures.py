@@ -18,7 +18,7 @@ class PoisonedRunner(ToyRunner):
 
     def run(self, chunks):
         logits = super().run(chunks)
-        wanting = [chunk for chunk in chunks if chunk.wants_logits]
+        wanting = [chunk for chunk in chunks if chunk.logits]
         for place, chunk in enumerate(wanting):
             if self.poison in chunk.tokens:
                 logits[place] = float("nan")

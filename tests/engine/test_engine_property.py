@@ -55,12 +55,18 @@ class Traffic(RuleBasedStateMachine):
         step_tokens=st.integers(4, 24),
         max_sequences=st.integers(4, 8),
         shares_pages=st.booleans(),
+        lookup=st.sampled_from([0, 1, 5]),
     )
-    def start(self, pages, step_tokens, max_sequences, shares_pages):
+    def start(self, pages, step_tokens, max_sequences, shares_pages, lookup):
         self.now = 0.0
         self.runner = ToyRunner(pages=pages, longest=LONGEST, shares_pages=shares_pages)
         self.engine = Engine(
-            self.runner, step_tokens=step_tokens, max_sequences=max_sequences, eos=[EOS], clock=lambda: self.now
+            self.runner,
+            step_tokens=step_tokens,
+            max_sequences=max_sequences,
+            lookup=lookup if shares_pages else 0,
+            eos=[EOS],
+            clock=lambda: self.now,
         )
         self.requests = []
 

@@ -341,7 +341,7 @@ def test_native_code_checks_places_and_results(llama):
     with pytest.raises(ValueError, match="two chunks have new tokens in the same place of a page"):
         runner.run([one, one], torch.empty(2, VOCABULARY), 1)
     for shape in [(2, VOCABULARY), (1, VOCABULARY - 1), (0, VOCABULARY)]:
-        with pytest.raises(ValueError, match="logits are a row for each chunk that wants them"):
+        with pytest.raises(ValueError, match="logits are a row for each token whose are wanted"):
             runner.run([one], torch.empty(shape), 1)
     with pytest.raises(TypeError):
         runner.run([one], torch.empty(1, VOCABULARY, dtype=torch.float64), 1)

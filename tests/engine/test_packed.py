@@ -105,13 +105,27 @@ def test_pages_are_not_shared_where_windows_slide():
 def test_pages_that_hold_something_else(llama):
     packed, text = PackedModel(llama, "bfp8", PAGES), tokens(LENGTH)
     in_pieces(packed, text, [70])
-    for start, pages in [(32, (9, 2)), (65, FIRST), (71, FIRST), (96, FIRST)]:
+    for start, pages in [(32, (9, 2)), (63, FIRST), (71, FIRST), (96, FIRST)]:
         with pytest.raises(ValueError, match="do not hold"):
             packed.run([chunk(text, start, start + 1, pages)])
     with pytest.raises(ValueError, match="a sequence has at most 512 tokens"):
         packed.run([chunk(text * 3, 70, 513, range(17))])
     alone = in_pieces(PackedModel(llama, "bfp8", PAGES), text, [70, 71])
     assert torch.equal(packed.run([chunk(text, 70, 71, FIRST)])[0], alone[1])
+
+
+@pytest.mark.parametrize("kv", SHARING)
+def test_other_tokens_in_the_places_of_some(llama, kv):
+    """Within a page that is not full, as guesses need it."""
+    text = tokens(LENGTH)
+    packed = PackedModel(llama, kv, PAGES, smoothing="online")
+    packed.run([chunk(text, 0, 20, FIRST), chunk(text, 0, 70, SECOND)])
+    guessed, later = text[20:22] + tokens(7, seed=2), text[70:71] + tokens(9, seed=3)
+    packed.run([Chunk(guessed, 20, FIRST[:1], 9), Chunk(later, 70, SECOND[:3], 10)])
+    one, other = packed.run([chunk(text, 22, 150, FIRST), chunk(text, 71, 150, SECOND)])
+    alone = PackedModel(llama, kv, PAGES, smoothing="online")
+    (expected,) = in_pieces(alone, text, [150])
+    assert torch.equal(one, expected) and torch.equal(other, expected)
 
 
 @pytest.mark.parametrize("kv", ["bfp8", "bfp4"])

@@ -24,8 +24,8 @@ def step(own, token=99):
     plan = own.schedule()
     own.commit(plan)
     for one, chunk in zip(plan.sequences, plan.chunks, strict=True):
-        assert chunk.wants_logits == (one.pending == 0)
-        if chunk.wants_logits:
+        assert chunk.logits == (one.pending == 0)
+        if chunk.logits:
             one.tokens.append(token)
     return {one.order[1]: len(chunk.tokens) for one, chunk in zip(plan.sequences, plan.chunks, strict=True)}
 

@@ -31,7 +31,7 @@ class ToyRunner:
         places = [place for chunk in chunks for place in self._write(chunk)]
         assert len(set(places)) == len(places), "two chunks write to one place"
         self.computed += len(places)
-        rows = [logits_of(self._read(chunk)) for chunk in chunks if chunk.wants_logits]
+        rows = [logits_of(read) for chunk in chunks for read in self._wanted(chunk)]
         return torch.stack(rows) if rows else torch.empty(0, VOCABULARY)
 
     def copy_page(self, source, target):
@@ -50,6 +50,10 @@ class ToyRunner:
             page, slot = chunk.pages[place // self.page_tokens], place % self.page_tokens
             self.held[page][slot] = token
             yield page, slot
+
+    def _wanted(self, chunk):
+        read = self._read(chunk)
+        return [read[: len(read) - after] for after in reversed(range(chunk.logits))]
 
     def _read(self, chunk):
         end = chunk.start + len(chunk.tokens)

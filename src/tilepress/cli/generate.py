@@ -50,6 +50,9 @@ def generate(
         Path | None, typer.Option("--json-schema", help="A file with the JSON schema that the text is to follow.")
     ] = None,
     regex: Annotated[str | None, typer.Option(help="What the text is to match, from beginning to end.")] = None,
+    lookup: Annotated[
+        int, typer.Option(min=0, help="Guess so many tokens a step from the text before; the text stays the same.")
+    ] = 0,
     chat: Annotated[bool, typer.Option("--chat", help="Put the prompts as questions to a chat model.")] = False,
     trust_remote_code: TrustRemoteCode = False,
     text_only: TextOnly = False,
@@ -72,11 +75,15 @@ def generate(
         _check_place(cache)
     if (schema or regex) and (cache or (schema and regex)):
         raise ValueError("--json-schema and --regex go neither together nor with --cache: leave one out")
+    if lookup and cache:
+        raise ValueError("--lookup and --cache do not go together: leave one out")
     prompt = prompts(prompt)
     hush_transformers()
     use_stored()
     loaded = load_model(model, trust_remote_code=trust_remote_code, text_only=text_only)
-    engine = None if cache else engine_of(loaded, kv, smoothing or "none")
+    engine = None if cache else engine_of(loaded, kv, smoothing or "none", lookup)
+    if lookup and engine is None:
+        raise ValueError(f"{loaded.name} is not computed by the engine, which --lookup needs: leave it out")
     talk = _begin(loaded, kv, smoothing or "none", cache) if engine is None else _Talk()
     form = form_of(engine, loaded, schema, regex)
     torch.manual_seed(seed)

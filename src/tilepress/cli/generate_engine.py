@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ..models import LoadedModel
 
 
-def engine_of(loaded: "LoadedModel", kv: str | None, smoothing: str) -> "Engine | None":
+def engine_of(loaded: "LoadedModel", kv: str | None, smoothing: str, lookup: int) -> "Engine | None":
     """None for models and caches that transformers has to compute."""
     from ..engine import Engine
     from ..engine.opening import is_native
@@ -19,7 +19,7 @@ def engine_of(loaded: "LoadedModel", kv: str | None, smoothing: str) -> "Engine 
     if not is_native(loaded.model):
         return None
     try:
-        return Engine(loaded.model, kv, smoothing=smoothing, decode=_decoder(loaded))
+        return Engine(loaded.model, kv, smoothing=smoothing, lookup=lookup, decode=_decoder(loaded))
     except FormatError:  # which transformers' way may take, and says what is wrong if not
         return None
 

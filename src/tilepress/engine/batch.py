@@ -15,13 +15,18 @@ class Chunk:
     start: tokens of the sequence that are cached already.
     pages: indices of the pages that hold its tokens 0 … start + len(tokens) - 1; page i of them holds the tokens from
         i · page_tokens on.
-    wants_logits: whether the logits of its last token are wanted.
+    logits: of how many of its last tokens logits are wanted.
     """
 
     tokens: tuple[int, ...]
     start: int
     pages: tuple[int, ...]
-    wants_logits: bool
+    logits: int
+
+    @property
+    def guessed(self) -> tuple[int, ...]:
+        """Tokens that may follow, of a chunk that decodes: all whose logits are wanted but the first."""
+        return self.tokens[len(self.tokens) - self.logits + 1 :] if self.logits > 1 else ()
 
 
 @runtime_checkable
@@ -41,8 +46,9 @@ class Runner(Protocol):
     shares_pages: bool
 
     def run(self, chunks: Sequence[Chunk]) -> Tensor:
-        """float32 logits [chunks that want them, vocabulary], in the order of the chunks. Keys and values of all new
-        tokens are then in the chunks' pages."""
+        """float32 logits [tokens whose are wanted, vocabulary], in the order of the chunks. Keys and values of all new
+        tokens are then in the chunks' pages. Later chunks may put other tokens in the places of some in a page that is
+        not full, from some token on."""
         ...
 
     def copy_page(self, source: int, target: int) -> None:
@@ -77,6 +83,8 @@ def _check_chunk(runner: Runner, chunk: Chunk) -> None:
     length = chunk.start + len(chunk.tokens)
     if not chunk.tokens or chunk.start < 0:
         raise ValueError(f"a chunk has tokens, and starts at 0 or later: {chunk}")
+    if not 0 <= chunk.logits <= len(chunk.tokens):
+        raise ValueError(f"logits are of none of a chunk's tokens, or of some of them: {chunk}")
     if length > runner.longest:
         raise ValueError(f"a sequence has at most {runner.longest} tokens, not {length}")
     if len(chunk.pages) * runner.page_tokens < length:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ..formats.kv import KvFormat
+from .lookup import look_up
 from .opening import open_model
 from .pages import PagePool
 from .request import Generation, Request
@@ -30,6 +31,7 @@ class Stats:
     """Counts since the engine was made, and pages at this moment.
 
     tokens: computed by the runner. answer_tokens: given out. prefix_tokens: of prompts, found in pages that were there.
+    guessed_tokens: by look-up. right_tokens: those of them that came so.
     runner_seconds: in the runner. own_seconds: of steps, in everything else.
     """
 
@@ -40,6 +42,8 @@ class Stats:
     preemptions: int
     pages_used: int
     pages_free: int
+    guessed_tokens: int
+    right_tokens: int
     runner_seconds: float
     own_seconds: float
 
@@ -64,6 +68,8 @@ class Engine:
         step_tokens: tokens that a step computes at most; long prompts take several steps.
         max_sequences: answers that are computed at a time, at most.
         prefix_cache: whether pages of prompts are kept for others that begin alike, as long as no one needs them.
+        lookup: tokens of an answer that are guessed at most in a step, from what came after the same tokens before
+            ("prompt look-up"). Answers stay the same; those that repeat their prompts come faster, others slower.
         decode: ids of tokens to text, without which answers have none; by default the tokenizer's of a model that was
             named.
         eos: ids that end an answer; by default the model's.
@@ -82,16 +88,22 @@ class Engine:
         step_tokens: int = 256,
         max_sequences: int = 256,
         prefix_cache: bool = True,
+        lookup: int = 0,
         decode: Decode | None = None,
         eos: Sequence[int] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if step_tokens < 1 or max_sequences < 1:
             raise ValueError(f"step_tokens, {step_tokens}, and max_sequences, {max_sequences}, are 1 or more")
+        if lookup < 0:
+            raise ValueError(f"lookup is a number of tokens, 0 or more, not {lookup}")
         opened = open_model(model, kv, kv_memory=kv_memory, threads=threads, smoothing=smoothing, longest=longest)
         runner = self.runner = opened.runner
         self.tokenizer, self.decode = opened.tokenizer, decode or opened.decode
         self.eos, self.clock = frozenset(opened.eos if eos is None else eos), clock
+        if lookup and not runner.shares_pages:
+            raise ValueError("lookup needs a cache that can take tokens back: float32, bf16 or bfp8, no sliding window")
+        self.lookup = lookup
         self.longest = min(runner.longest, runner.pages * runner.page_tokens)
         self._released: list[int] = []
         self.pool = PagePool(runner.pages, self._released.append)
@@ -102,6 +114,7 @@ class Engine:
             min(max_sequences, step_tokens),
             shares_pages=runner.shares_pages,
             publishes=prefix_cache,
+            guess=self._guess,
         )
         self._lock = Lock()  # of what other threads than the one that steps change:
         self._submitted: list[Generation] = []
@@ -112,6 +125,7 @@ class Engine:
         self._stepped = Condition()
         self._stepper: int | None = None
         self._steps = self._tokens = self._answer_tokens = 0
+        self._guessed_tokens = self._right_tokens = 0
         self._runner_seconds = self._own_seconds = 0.0
 
     def submit(
@@ -183,6 +197,8 @@ class Engine:
             self.scheduler.preemptions,
             self.pool.pages - self.pool.free,
             self.pool.free,
+            self._guessed_tokens,
+            self._right_tokens,
             self._runner_seconds,
             self._own_seconds,
         )
@@ -267,27 +283,47 @@ class Engine:
             logits = self.runner.run(plan.chunks)
         finally:
             self._runner_seconds += time.perf_counter() - began
-        shape = (sum(chunk.wants_logits for chunk in plan.chunks), self.runner.vocabulary)
+        shape = (sum(chunk.logits for chunk in plan.chunks), self.runner.vocabulary)
         if logits.shape != shape or logits.dtype != torch.float32:
             raise ValueError(f"logits are float32 {list(shape)}, not {logits.dtype} {list(logits.shape)}")
         self._tokens += sum(len(chunk.tokens) for chunk in plan.chunks)
         return logits
 
     def _sample(self, plan: Plan[Generation], logits: Tensor) -> None:
-        wanting = [one for one, chunk in zip(plan.sequences, plan.chunks, strict=True) if chunk.wants_logits]
         rows: list[Generation] = []
         places: list[int] = []
-        for place, generation in enumerate(wanting):
-            if generation.running:
+        guesses: list[tuple[Generation, tuple[int, ...], int]] = []
+        place = 0
+        for generation, chunk in zip(plan.sequences, plan.chunks, strict=True):
+            if chunk.logits and generation.running:
                 own = [generation, *self._fork(generation)]
                 rows += own
                 places += [place] * len(own)
+                if chunk.guessed:
+                    guesses.append((generation, chunk.guessed, place + 1))
+            place += chunk.logits
         if not rows:
             return
-        if places != list(range(len(wanting))):
-            logits = logits[places]
-        for generation, outcome in zip(rows, sample(logits, rows), strict=True):
+        first = logits if places == list(range(len(logits))) else logits[places]
+        for generation, outcome in zip(rows, sample(first, rows), strict=True):
             self._give(generation, outcome)
+        for generation, guessed, place in guesses:
+            self._check_guesses(generation, guessed, logits[place : place + len(guessed)])
+
+    def _check_guesses(self, generation: Generation, guessed: tuple[int, ...], logits: Tensor) -> None:
+        """As long as the answer goes on as was guessed, the next token has its logits already."""
+        self._guessed_tokens += len(guessed)
+        for row, token in enumerate(guessed):
+            if not generation.running or generation.tokens[-1] != token:
+                return
+            generation.cached += 1
+            self._right_tokens += 1
+            (outcome,) = sample(logits[row : row + 1], [generation])
+            self._give(generation, outcome)
+
+    def _guess(self, generation: Generation, most: int) -> tuple[int, ...]:
+        left = generation.request.limit - len(generation.tokens) - 1  # the last one is never a guess
+        return look_up(generation.tokens, min(most, self.lookup, left)) if min(self.lookup, left) > 0 else ()
 
     def _fork(self, generation: Generation) -> list[Generation]:
         if generation.width == 1:

@@ -68,11 +68,11 @@ class NativeModel(Runner):
         self.page_bytes = self._page_bytes()
 
     def run(self, chunks: Sequence[Chunk]) -> Tensor:
-        """float32 logits [chunks that want them, vocabulary]; see `Runner`. ValueError, and nothing is changed, if a
+        """float32 logits [tokens whose are wanted, vocabulary]; see `Runner`. ValueError, and nothing is changed, if a
         chunk contradicts itself, another one, or this model."""
         check_chunks(self, chunks)
-        logits = torch.empty(sum(chunk.wants_logits for chunk in chunks), self.vocabulary)
-        parts = [(chunk.tokens, chunk.start, chunk.pages, chunk.wants_logits) for chunk in chunks]
+        logits = torch.empty(sum(chunk.logits for chunk in chunks), self.vocabulary)
+        parts = [(chunk.tokens, chunk.start, chunk.pages, chunk.logits) for chunk in chunks]
         self._native.run(parts, logits, thread_count(self.threads))
         return logits
 

@@ -52,13 +52,13 @@ class PackedModel(NativeModel):
         self._blocks: dict[int, _native.KvSequenceBlock] = {}  # by page: those that are full
 
     def run(self, chunks: Sequence[Chunk]) -> Tensor:
-        """float32 logits [chunks that want them, vocabulary]; see `Runner`. ValueError, and nothing is changed, if a
+        """float32 logits [tokens whose are wanted, vocabulary]; see `Runner`. ValueError, and nothing is changed, if a
         chunk contradicts itself, another one, or this model."""
         check_chunks(self, chunks)
         sequences = [self._sequence(chunk) for chunk in chunks]
-        logits = torch.empty(sum(chunk.wants_logits for chunk in chunks), self.vocabulary)
+        logits = torch.empty(sum(chunk.logits for chunk in chunks), self.vocabulary)
         parts = [
-            (chunk.tokens, chunk.start, sequence, chunk.wants_logits)
+            (chunk.tokens, chunk.start, sequence, chunk.logits)
             for chunk, sequence in zip(chunks, sequences, strict=True)
         ]
         for chunk in chunks:
@@ -89,7 +89,9 @@ class PackedModel(NativeModel):
         if chunk.start == 0:
             return _native.KvSequence(self._kinds, [])
         known = self._open.get(self._last_page(chunk, chunk.start))
-        if known is not None and (known.spoiled or known.length == chunk.start):
+        if known is not None and (known.spoiled or known.length >= chunk.start):
+            if not known.spoiled:
+                known.crop(chunk.start)
             return known
         before = chunk.pages[: chunk.start // self.page_tokens]
         if chunk.start % self.page_tokens or not all(page in self._blocks for page in before):

@@ -51,13 +51,15 @@ class ReferenceModel(Runner):
 
     @torch.no_grad()
     def run(self, chunks: Sequence[Chunk]) -> Tensor:
-        """float32 logits [chunks that want them, vocabulary]; see `Runner`. ValueError, and nothing is changed, if a
+        """float32 logits [tokens whose are wanted, vocabulary]; see `Runner`. ValueError, and nothing is changed, if a
         chunk contradicts itself, another one, or this model."""
         if not chunks:
             return torch.empty(0, self.vocabulary)
         check_chunks(self, chunks)
         step = Step(chunks, self.page_tokens)
-        wanted = [int(rows[-1]) for rows, chunk in zip(step.rows, chunks, strict=True) if chunk.wants_logits]
+        wanted = [
+            row for rows, chunk in zip(step.rows, chunks, strict=True) for row in _last(rows.tolist(), chunk.logits)
+        ]
         return self._logits(self._hidden(step)[wanted])
 
     def copy_page(self, source: int, target: int) -> None:
@@ -78,3 +80,7 @@ class ReferenceModel(Runner):
         logits: Tensor = self.output(normed).float() / self.decoder.logits_scaling
         cap = self.decoder.final_logit_softcapping
         return logits if cap is None else cap * torch.tanh(logits / cap)
+
+
+def _last(rows: list[int], count: int) -> list[int]:
+    return rows[len(rows) - count :]

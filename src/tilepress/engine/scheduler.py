@@ -2,7 +2,8 @@
 
 from array import array
 from bisect import insort
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Generic, TypeVar
 
@@ -64,6 +65,8 @@ class Scheduler(Generic[S]):
         step_tokens: tokens of a step at most.
         max_sequences: sequences that run at a time, at most; not more than step_tokens.
         shares_pages: whether forks share theirs. publishes: whether others find full pages.
+        guess: given a sequence and a number, at most so many tokens that may follow its own. They are computed with its
+            last token, in places that other tokens may take; never the last place of a page.
     """
 
     def __init__(
@@ -75,9 +78,11 @@ class Scheduler(Generic[S]):
         *,
         shares_pages: bool = True,
         publishes: bool = True,
+        guess: Callable[[S, int], tuple[int, ...]] = lambda sequence, most: (),
     ) -> None:
         self.pool, self.page_tokens = pool, page_tokens
         self.shares_pages, self.publishes = shares_pages, publishes and shares_pages
+        self.guess = guess
         self.step_tokens, self.max_sequences = step_tokens, max_sequences
         self.running: list[S] = []  # by order, as those that wait
         self.waiting: list[S] = []
@@ -111,14 +116,15 @@ class Scheduler(Generic[S]):
         for sequence in [sequence for sequence in self.running if sequence.pending == 1]:
             if sequence.running and self._has_place(sequence, plan):
                 self._add(plan, sequence, 1)
-        self._add_prompts(plan, self.step_tokens - len(plan.chunks))
+        self._add_guesses(plan)
+        self._add_prompts(plan, self.step_tokens - sum(len(chunk.tokens) for chunk in plan.chunks))
         return plan
 
     def commit(self, plan: Plan[S]) -> None:
         """The plan has been computed; pages that are full now are published."""
         for sequence, chunk in zip(plan.sequences, plan.chunks, strict=True):
             full = sequence.cached // self.page_tokens
-            sequence.cached += len(chunk.tokens)
+            sequence.cached += len(chunk.tokens) - len(chunk.guessed)
             for index in range(full, sequence.cached // self.page_tokens) if self.publishes else ():
                 previous, tokens = self._key(sequence, index)
                 sequence.pages[index] = self.pool.publish(previous, tokens, sequence.pages[index])
@@ -127,7 +133,17 @@ class Scheduler(Generic[S]):
         start, end = sequence.cached, sequence.cached + count
         tokens, pages = tuple(sequence.tokens[start:end]), tuple(sequence.pages[: self._pages_of(end)])
         plan.sequences.append(sequence)
-        plan.chunks.append(Chunk(tokens, start, pages, end == len(sequence.tokens)))
+        plan.chunks.append(Chunk(tokens, start, pages, int(end == len(sequence.tokens))))
+
+    def _add_guesses(self, plan: Plan[S]) -> None:
+        """What may come next, after the one token of each sequence of the plan."""
+        budget = self.step_tokens - len(plan.chunks)
+        for index, (sequence, chunk) in enumerate(zip(plan.sequences, plan.chunks, strict=True)):
+            places = self.page_tokens - 2 - chunk.start % self.page_tokens
+            guessed = self.guess(sequence, min(places, budget)) if min(places, budget) > 0 else ()
+            if guessed:
+                budget -= len(guessed)
+                plan.chunks[index] = replace(chunk, tokens=(*chunk.tokens, *guessed), logits=1 + len(guessed))
 
     def _add_prompts(self, plan: Plan[S], budget: int) -> None:
         """Chunks of prompts. Where another prompt computes a page in this step, who needs the same waits for it."""
