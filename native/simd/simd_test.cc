@@ -363,6 +363,20 @@ void test_exp_and_sum() {
   tested("exp_and_sum");
 }
 
+void test_softcap() {
+  for (float cap : {0.5f, 30.0f, 50.0f}) {
+    for (float times :
+         {0.0f, -0.0f, 1e-4f, 0.1f, -0.7f, 1.0f, -2.0f, 5.0f, 9.0f, -40.0f, 1e4f, HUGE_VALF, -HUGE_VALF}) {
+      const float x = times * cap, capped = softcap(splat<Floats>(x), cap)[0];
+      const double exact = cap * std::tanh(static_cast<double>(x) / cap);
+      expect_true("softcap", std::fabs(capped - exact) <= cap * 0x1p-21, bits_of(x));
+      expect_true("softcap", std::signbit(capped) == std::signbit(x), bits_of(x));
+    }
+    expect_true("softcap", std::isnan(softcap(splat<Floats>(NAN), cap)[0]));
+  }
+  tested("softcap");
+}
+
 void test_mask_shuffles() {
   for (int mask = 0; mask < 256; ++mask) {
     int rank = 0;
@@ -395,6 +409,7 @@ int main() {
   tilepress::test_lanes();
   tilepress::test_exp();
   tilepress::test_exp_and_sum();
+  tilepress::test_softcap();
   tilepress::test_mask_shuffles();
   return tilepress::failures > 0;
 }
