@@ -13,6 +13,7 @@ from tests.models import tiny
 from transformers import TextStreamer
 
 import tilepress
+from tilepress.engine.packed import PackedModel
 from tilepress.models import compress_folder, load_model
 from tilepress.models.embedded import ModelUnavailableError
 from tilepress.nn import model_kv_cache as kv_caches
@@ -70,21 +71,35 @@ def test_turns_before_one_that_fails_are_shown(model, call):
     assert_one_line(done, "give a shorter one")
 
 
-def test_words_before_a_failure_are_shown(model, call, monkeypatch):
-    plain, count = TextStreamer.put, 0
+@pytest.mark.parametrize(
+    ("place", "before", "options", "message"),
+    [
+        (
+            (TextStreamer, "put"),
+            1 + 6,
+            ["--cache", "talk"],
+            "not enough memory: take a smaller model",
+        ),  # with the prompt
+        ((PackedModel, "run"), 6, [], "the step failed: MemoryError"),
+    ],
+    ids=["transformers", "engine"],
+)
+def test_words_before_a_failure_are_shown(model, call, monkeypatch, tmp_path, place, before, options, message):
+    plain, count = getattr(*place), 0
 
-    def put(*arguments):
+    def failing(*arguments):
         nonlocal count
         count += 1
-        if count > 1 + 6:  # the prompt, and six tokens
+        if count > before:
             raise MemoryError
-        plain(*arguments)
+        return plain(*arguments)
 
+    monkeypatch.chdir(tmp_path)
     expected = call("generate", model, "w5", "--tokens", 6).stdout.split()
-    monkeypatch.setattr(TextStreamer, "put", put)
-    done = call("generate", model, "w5", "--tokens", 20)
+    monkeypatch.setattr(*place, failing)
+    done = call("generate", model, "w5", "--tokens", 20, *options)
     assert done.stdout.split() == expected and done.stdout.endswith("\n")
-    assert_one_line(done, "not enough memory: take a smaller model")
+    assert_one_line(done, message)
 
 
 # Memory
