@@ -60,7 +60,11 @@ def test_which_runner(family, kv, kind, format):
 def test_the_cache_that_a_model_remembers():
     model = make("llama")
     set_default_cache(model, "bfp4")
-    assert str(Engine(model).runner.format) == "bfp4"
+    assert str(Engine(model).runner.format) == "bfp4" and Engine(model).runner.smoothing == "none"
+    set_default_cache(model, "bfp8", "online")
+    assert [Engine(model, kv).runner.smoothing for kv in (None, "bfp8")] == ["online", "none"]
+    prompt = tokens(40)
+    assert said(Engine(model, eos=[]), prompt) == generated(model, prompt)
 
 
 def test_models_with_experts_say_so_once(capsys):

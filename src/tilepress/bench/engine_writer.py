@@ -35,9 +35,11 @@ class EngineWriter:
         streams = [self.engine.submit(row, greedy) for row in prompt.tolist()]
         ends: list[float] = []
         while len(ends) < tokens:
-            if not self.engine.step() and any(stream.error for stream in streams):
-                raise RuntimeError(next(stream.error for stream in streams if stream.error))
+            goes_on = self.engine.step()
             ends += [time.perf_counter()] * (min(len(stream.tokens) for stream in streams) - len(ends))
+            if not goes_on and len(ends) < tokens:
+                reasons = [stream.error for stream in streams if stream.error]
+                raise RuntimeError(reasons[0] if reasons else f"an answer ended after {len(ends)} of {tokens} tokens")
         return [began, *ends]
 
 

@@ -81,7 +81,7 @@ def generate(
     hush_transformers()
     use_stored()
     loaded = load_model(model, trust_remote_code=trust_remote_code, text_only=text_only)
-    engine = None if cache else engine_of(loaded, kv, smoothing or "none", lookup)
+    engine = None if cache else engine_of(loaded, kv, smoothing, lookup)
     if lookup and engine is None:
         raise ValueError(f"{loaded.name} is not computed by the engine, which --lookup needs: leave it out")
     talk = _begin(loaded, kv, smoothing or "none", cache) if engine is None else _Talk()

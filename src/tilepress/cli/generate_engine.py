@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ..models import LoadedModel
 
 
-def engine_of(loaded: "LoadedModel", kv: str | None, smoothing: str, lookup: int) -> "Engine | None":
+def engine_of(loaded: "LoadedModel", kv: str | None, smoothing: str | None, lookup: int) -> "Engine | None":
     """None for models and caches that transformers has to compute."""
     from ..engine import Engine
     from ..engine.opening import is_native

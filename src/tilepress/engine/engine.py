@@ -63,7 +63,8 @@ class Engine:
             remembers, else bfp8, or float32 where heads cannot be cut in its groups.
         threads: of the native step; by default as many as torch has.
         kv_memory: of pages, in bytes or like "4 GiB". It is taken as tokens come.
-        smoothing: of keys in block floating point, none or online.
+        smoothing: of keys in block floating point, none or online; if neither this nor `kv` is given, what the model
+            remembers.
         longest: tokens of a sequence at most; by default what the model's config says.
         step_tokens: tokens that a step computes at most; long prompts take several steps.
         max_sequences: answers that are computed at a time, at most.
@@ -83,7 +84,7 @@ class Engine:
         *,
         threads: int | None = None,
         kv_memory: int | str = "4 GiB",
-        smoothing: str = "none",
+        smoothing: str | None = None,
         longest: int | None = None,
         step_tokens: int = 256,
         max_sequences: int = 256,

@@ -10,7 +10,7 @@ from ..kernels.linear import READS_TENSORS
 from ..nn import PackedLinear
 from ..nn.decoding import decodes_natively
 from ..nn.fingerprint import weights_state
-from ..nn.model_kv_cache import default_cache
+from ..nn.model_kv_cache import default_cache, default_smoothing
 from .engine import Engine
 from .opening import is_native
 from .sampling import Sampling
@@ -76,7 +76,11 @@ class _Generating:
             return None
         sampling = Sampling(max_tokens=most, temperature=0, stop_tokens=frozenset(ends), ignore_eos=True)
         streams = [engine.submit(row, sampling) for row in rows]
-        answers = [stream.wait().tokens for stream in streams]
+        try:
+            answers = [stream.wait().tokens for stream in streams]
+        finally:  # an interrupt leaves nothing to be computed
+            for stream in streams:
+                stream.cancel()
         if any(stream.error for stream in streams):
             return None
         out = ids.new_full((len(rows), width + max(map(len, answers))), pad or 0)
@@ -91,11 +95,12 @@ class _Generating:
         model = self.model
         if model.training or _is_watched(model):
             return None
-        kv = default_cache(model) or _NUMBERS.get(model.dtype)
-        state = (list(model.modules()), weights_state(model), kv, model.config._attn_implementation)
+        kv, smoothing = default_cache(model) or _NUMBERS.get(model.dtype), default_smoothing(model)
+        state = (list(model.modules()), weights_state(model), kv, smoothing)
         if self._engine is None or state != self._state:
             try:
-                self._engine = Engine(model, kv, prefix_cache=False) if kv and _is_packed(model) else None
+                served = kv and _is_packed(model)
+                self._engine = Engine(model, kv, smoothing=smoothing, prefix_cache=False) if served else None
             except ValueError:  # a cache, or a layer in place of another, that native code does not know
                 self._engine = None
             self._state = state

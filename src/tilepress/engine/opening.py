@@ -10,7 +10,7 @@ from ..formats.kv import KvFormat, parse_kv
 from ..kernels.kv_store import can_pack
 from ..models import load_model
 from ..models.loading import say
-from ..nn.model_kv_cache import default_cache
+from ..nn.model_kv_cache import default_cache, default_smoothing
 from ..tiles.packing import thread_count
 from .batch import Runner
 from .decoder import Decoder
@@ -47,7 +47,7 @@ def open_model(
     *,
     kv_memory: int | str = "4 GiB",
     threads: int | None = None,
-    smoothing: str = "none",
+    smoothing: str | None = None,
     longest: int | None = None,
 ) -> Opened:
     """See `Engine`, whose arguments these are. ValueError where it does not know the family, or has no room."""
@@ -59,6 +59,8 @@ def open_model(
         model, tokenizer = loaded.model, loaded.tokenizer
     decoder = describe(model.config)
     name = _kv_name(model, decoder, kv)
+    if smoothing is None:
+        smoothing = default_smoothing(model) if kv is None else "none"
     runner = _runner(model, decoder, name, size_in_bytes(kv_memory), smoothing, longest)
     if isinstance(runner, NativeModel) and threads is not None:
         runner.threads = thread_count(threads)

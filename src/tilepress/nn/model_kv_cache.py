@@ -139,6 +139,12 @@ def default_cache(model: Any) -> KvFormat | None:
     return prepare.format if isinstance(prepare, _Caching) else None
 
 
+def default_smoothing(model: Any) -> str:
+    """The smoothing that `set_default_cache` set with the format."""
+    prepare = model.__dict__.get("_prepare_cache_for_generation")
+    return prepare.smoothing if isinstance(prepare, _Caching) else "none"
+
+
 def check_kv_cache(model: Any, format: str | KvFormat) -> None:
     """FormatError or ValueError where `model` cannot have a cache in `format`."""
     _check_model(model, parse_kv(format), DynamicCache(config=model.config).layers)
