@@ -95,7 +95,7 @@ def test_what_is_refused():
         Engine(model, "fp16")
     with pytest.raises(FormatError, match="is no cache format"):
         Engine(model, "bfp99")
-    with pytest.raises(ValueError, match="1000 bytes are no room for a cache: its smallest part has"):
+    with pytest.raises(ValueError, match="1000 bytes are no room for a cache, whose smallest part has"):
         Engine(model, kv_memory=1000)
     with pytest.raises(ValueError, match="this engine has no tokenizer: give ids of tokens"):
         Engine(model).submit("hello")

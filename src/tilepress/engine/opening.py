@@ -125,7 +125,7 @@ def _has_experts(decoder: Decoder) -> bool:
 
 def _pages(page_bytes: int, memory: int) -> int:
     if memory < page_bytes:
-        raise ValueError(f"{memory} bytes are no room for a cache: its smallest part has {page_bytes}")
+        raise ValueError(f"{memory} bytes are no room for a cache, whose smallest part has {page_bytes}: give more")
     return memory // page_bytes
 
 
