@@ -13,10 +13,10 @@ from tilepress.models.memory import working_set
 from tilepress.models.recipe import read_recipe
 
 # Memory is given back when it is freed, as that of large layers always is: these are small enough to be kept for reuse,
-# by glibc or by mimalloc, which some builds of torch bring along.
+# by glibc in arenas of its threads, or by mimalloc, which some builds of torch bring along.
 EXACT = {
-    "MALLOC_MMAP_THRESHOLD_": "1048576", "MALLOC_TRIM_THRESHOLD_": "1048576",
-    "MIMALLOC_ARENA_RESERVE": "0", "MIMALLOC_PURGE_DELAY": "0",
+    "MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536",
+    "MALLOC_TOP_PAD_": "0", "MIMALLOC_ARENA_RESERVE": "0", "MIMALLOC_PURGE_DELAY": "0",
 }  # fmt: skip
 MEASURE = """
 import gc, json, sys
