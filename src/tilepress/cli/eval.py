@@ -1,7 +1,7 @@
 """`tilepress eval`: what a model is worth on a text, against another model, and on a task."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -110,7 +110,7 @@ def evaluate(
 
     Example: tilepress eval smollm2-135m --data wikitext2 --windows 4
     """
-    from ..evaluate import Windowing, beginning, read_task
+    from ..evaluate import Windowing, beginning, in_engine, read_task
     from ..models import load_model
     from ..models.kept_records import check_keeps_records
     from ..models.study_model import on_device, round_cache
@@ -131,16 +131,18 @@ def evaluate(
     harness_tasks = _harness_tasks(_names(lm_eval), lm_eval_folder, json) if lm_eval else None
     load = partial(load_model, trust_remote_code=trust_remote_code, text_only=text_only)
     loaded = on_device(load(model), device, acts)
+    measured = replace(loaded, model=in_engine(loaded.model, kv, smoothing or "none"))
     round_cache(loaded.model, kv, smoothing or "none")
     rounded = {"activations": acts, "kv": kv, "smoothing": smoothing}
     recorder = Recorder(model=model, **{name: format for name, format in rounded.items() if format})
     reference = on_device(load(against), device) if against else None
+    other = replace(reference, model=in_engine(reference.model)) if reference else None
     if text:
         windowing = Windowing(window, stride, windows, batch or 1, beginning(loaded.tokenizer, bos))
-        figures = _text_figures(loaded, reference, text[1], windowing, json)
+        figures = _text_figures(measured, other, text[1], windowing, json)
         _show(recorder, _verdict(f"{model} on {text[0]}", against, figures), figures, json, text=text[0])
     if task:
-        figures = _task_figures(loaded, reference, questions, batch or 8, json)
+        figures = _task_figures(measured, other, questions, batch or 8, json)
         _show(recorder, _verdict(f"{model} on {task}", against, figures), figures, json, task=task)
     if harness_tasks:
         for name, figures in _harness_figures(loaded, reference, harness_tasks, items, batch or 8, json).items():

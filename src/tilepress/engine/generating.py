@@ -4,18 +4,13 @@ import copy
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ..kernels.linear import READS_TENSORS
-from ..nn import PackedLinear
-from ..nn.decoding import decodes_natively
 from ..nn.fingerprint import weights_state
-from ..nn.model_kv_cache import default_cache, default_smoothing
 from .engine import Engine
-from .opening import is_native
+from .equivalent import cache_of_model, equivalent_runner, is_watched, may_stand_in
 from .sampling import Sampling
 
-_NUMBERS = {torch.float32: "float32", torch.bfloat16: "bf16"}  # of transformers' own cache
 _ARGUMENTS = {"input_ids", "attention_mask", "max_new_tokens", "max_length", "eos_token_id", "pad_token_id"}
 _ARGUMENTS |= {"do_sample", "num_beams", "use_cache", "generation_config"}
 _UNUSED = {"temperature", "top_k", "top_p", "min_p", "typical_p"}  # by greedy decoding
@@ -25,7 +20,7 @@ _PLAIN = {"bos_token_id", "eos_token_id", "pad_token_id", "max_length", "max_new
 def generate_in_engine(model: Any) -> None:
     """Let `model.generate` use the engine where it gives the same: all linear layers packed, several sequences without
     holes in their masks, greedy, nothing but tokens to be returned, and nobody who watches modules."""
-    if READS_TENSORS and is_native(model) and _is_packed(model):
+    if may_stand_in(model):
         model.generate = _Generating(model)
 
 
@@ -93,16 +88,10 @@ class _Generating:
         """An engine with the model's weights and cache as they are; None where there is none such, or modules are
         watched."""
         model = self.model
-        if model.training or _is_watched(model):
-            return None
-        kv, smoothing = default_cache(model) or _NUMBERS.get(model.dtype), default_smoothing(model)
-        state = (list(model.modules()), weights_state(model), kv, smoothing)
-        if self._engine is None or state != self._state:
-            try:
-                served = kv and _is_packed(model)
-                self._engine = Engine(model, kv, smoothing=smoothing, prefix_cache=False) if served else None
-            except ValueError:  # a cache, or a layer in place of another, that native code does not know
-                self._engine = None
+        state = (list(model.modules()), weights_state(model), *cache_of_model(model), model.training)
+        if self._engine is None or state != self._state or is_watched(model):
+            runner = equivalent_runner(model)
+            self._engine = None if runner is None else Engine(runner, prefix_cache=False)
             self._state = state
         return self._engine
 
@@ -117,18 +106,3 @@ def _rows(ids: Any, mask: Any) -> list[list[int]] | None:
         return None
     counts = mask.long().sum(1).tolist()
     return [row[len(row) - count :] for row, count in zip(ids.tolist(), counts, strict=True)] if min(counts) else None
-
-
-def _is_packed(model: nn.Module) -> bool:
-    """Whether every linear layer of its blocks is packed."""
-    layers = [module for module in model.modules() if isinstance(module, nn.Linear | PackedLinear)]
-    packed = [layer for layer in layers if isinstance(layer, PackedLinear) and layer.matrix is not None]
-    return len(packed) >= len(layers) - 1 and bool(packed)  # the output layer may be left as it was
-
-
-def _is_watched(model: nn.Module) -> bool:
-    """Whether somebody has hooks in the modules, or put another `forward` into one."""
-    return any(
-        module._forward_hooks or module._forward_pre_hooks or not decodes_natively(module.__dict__.get("forward"))
-        for module in model.modules()
-    )

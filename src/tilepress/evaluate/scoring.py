@@ -9,17 +9,22 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from ..models.beginning import begun
+from .engine_model import EngineModel
 from .windows import Window
 
 # Logits of a window are large (2048 × 49152 in float32: 400 MB), so nothing of their size is made beside them.
 CHUNK_BYTES = 16 << 20
 
 
-def predictions(model: PreTrainedModel, tokens: Tensor, scored: int, mask: Tensor | None = None) -> Tensor:
+def predictions(
+    model: PreTrainedModel | EngineModel, tokens: Tensor, scored: int, mask: Tensor | None = None
+) -> Tensor:
     """Logits [batch, scored, vocabulary] for the last `scored` of `tokens` [batch, count], each from those before it.
 
-    mask: [batch, count], 0 where a token is only padding.
+    mask: [batch, count], 0 where a token is only padding, which comes last; what is predicted there has no meaning.
     """
+    if isinstance(model, EngineModel):
+        return model.predictions(tokens, scored)
     options: dict[str, Any] = {} if mask is None else {"attention_mask": mask.to(model.device)}
     if "logits_to_keep" in inspect.signature(model.forward).parameters:
         options["logits_to_keep"] = scored + 1

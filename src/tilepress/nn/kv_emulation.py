@@ -62,6 +62,11 @@ def emulate_kv(
     model.set_attn_implementation(ATTENTION)  # type: ignore[operator]
 
 
+def is_emulated(module: nn.Module) -> bool:
+    """Whether an attention module rounds keys and values; others never do."""
+    return "tilepress_kv" in module.__dict__
+
+
 def emulated_attention(
     query: Tensor,
     key: Tensor,
