@@ -101,11 +101,11 @@ SegmentSpan BfpAttentionPlan::span(const WaveToken& token, int64_t segment, int6
 }
 
 SegmentSpan BfpAttentionPlan::immutable_span(const WaveToken& token, int64_t segment) const {
-  return span(token, segment, 0, immutable_pages(token.sequence));
+  return span(token, segment, 0, settled_pages(token.sequence));
 }
 
 SegmentSpan BfpAttentionPlan::mutable_span(const WaveToken& token, int64_t segment) const {
-  return span(token, segment, immutable_pages(token.sequence), kAllPages);
+  return span(token, segment, settled_pages(token.sequence), kAllPages);
 }
 
 SoftmaxWeights BfpAttentionPlan::weights(int64_t item) const {

@@ -71,7 +71,7 @@ class BfpAttentionPlan {
   // Calls work(span) for each segment with mutable pages.
   template <class Work>
   void for_mutable_spans(const WaveToken& token, const Work& work) const {
-    const int64_t begin = std::max(immutable_pages(token.sequence) / kKvSegmentPages, first_segment);
+    const int64_t begin = std::max(settled_pages(token.sequence) / kKvSegmentPages, first_segment);
     for (int64_t segment = begin; segment < end_segment(token); ++segment) work(mutable_span(token, segment));
   }
 
@@ -129,9 +129,7 @@ class BfpAttentionPlan {
  private:
   static int64_t segments_of(int64_t tokens) { return (tokens + kKvSegment - 1) / kKvSegment; }
 
-  int64_t immutable_pages(int64_t sequence) const {
-    return store.immutable_pages(lengths_[static_cast<size_t>(sequence)]);
-  }
+  int64_t settled_pages(int64_t sequence) const { return store.settled_pages(lengths_[static_cast<size_t>(sequence)]); }
   SegmentSpan span(const WaveToken& token, int64_t segment, int64_t first_page, int64_t last_page) const;
   void allocate(int64_t all_rows);
 

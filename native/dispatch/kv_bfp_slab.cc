@@ -52,7 +52,7 @@ BfpSlab::BfpSlab(const BfpKvStore& store, const KvStep& step, int64_t first, int
       memory_(own_memory(0)) {
   for (int64_t sequence = 0; sequence < store.sizes().batch; ++sequence) {
     const int64_t length = before(sequence), seen = store.first_seen(length + 1) / kKvPageTokens;
-    first_pages_.push_back(std::max(store.immutable_pages(length), seen));
+    first_pages_.push_back(std::max(store.settled_pages(length), seen));
     pages_ = std::max(pages_, end_page(sequence) - first_page(sequence));
   }
   own_memory(store.sizes().batch * store.sizes().heads * pages_ * page_bytes_);

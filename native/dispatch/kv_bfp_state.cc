@@ -72,6 +72,17 @@ std::unique_ptr<KvStore> BfpKvStore::copy_of(const std::vector<int64_t>& sequenc
   return chosen;
 }
 
+std::unique_ptr<KvStore> BfpKvStore::twin() const {
+  auto twin = std::make_unique<BfpKvStore>(config_);
+  twin->smooth_ = smooth_;
+  twin->sparse_ = sparse_;
+  twin->ring_ = ring_.clone();
+  twin->open_values_ = open_values_.clone();
+  twin->first_keys_ = first_keys_.clone();
+  twin->offsets_ = offsets_.clone();
+  return twin;
+}
+
 void BfpKvStore::copy_sequence(int64_t to, const BfpKvStore& other, int64_t from) {
   const auto copy = [&](KvMemory& mine, const KvMemory& theirs) {
     const int64_t bytes = mine.size() / sizes_.batch;

@@ -42,7 +42,7 @@ int64_t BfpKvStore::chunk_bytes(int64_t pages) const {
 int64_t BfpKvStore::memory_bytes() const {
   int64_t total = KvStore::memory_bytes() + ring_.size() + open_values_.size() + first_keys_.size() + offsets_.size();
   for (const auto& pages : sparse_) {
-    for (const SparseBfpPage& page : pages) total += page.bytes();
+    for (const auto& page : pages) total += page ? page->bytes() : 0;
   }
   return total;
 }
@@ -89,7 +89,7 @@ KvUnits BfpKvStore::expanded(int64_t sequence, int64_t head, int64_t page, int64
   static thread_local std::vector<uint8_t> codes, lows;
   codes.resize(size(unit_count() * kKvUnitCodes));
   lows.resize(size(unit_count() * kKvUnitLows));
-  return sparse_[size(sequence)][size(page)].expand(head, first, count, codes.data(), lows.data());
+  return sparse_[size(sequence)][size(page)]->expand(head, first, count, codes.data(), lows.data());
 }
 
 KvUnits BfpKvStore::whole_page(int64_t sequence, int64_t head, int64_t page) const {
@@ -121,15 +121,15 @@ void BfpKvStore::take_offsets(const KvMemory& offsets) {
 // whose tokens have more bits.
 void BfpKvStore::sparsify() {
   if (!is_sparse()) return;
-  const int64_t end = immutable_pages(shortest()) / kChunkPages * kChunkPages;
+  const int64_t end = settled_pages(shortest()) / kChunkPages * kChunkPages;
   for (int64_t sequence = 0; sequence < sizes_.batch; ++sequence) {
     auto& pages = sparse_[size(sequence)];
     for (auto page = std::max(static_cast<int64_t>(pages.size()), first_sparse()); page < end; ++page) {
-      SparseBfpPage sparse(sizes_.heads, unit_count(), is_wide_everywhere());
+      auto sparse = std::make_shared<SparseBfpPage>(sizes_.heads, unit_count(), is_wide_everywhere());
       for (int64_t head = 0; head < sizes_.heads; ++head) {
-        sparse.add(units(sequence, head, page, length(sequence), 0));
+        sparse->add(units(sequence, head, page, length(sequence), 0));
       }
-      sparse.finish();
+      sparse->finish();
       pages.resize(size(page));
       pages.push_back(std::move(sparse));
     }
@@ -143,19 +143,19 @@ void BfpKvStore::sparsify() {
 // Before a sequence is shortened to `length`: pages that will change again, and all after them, are put back in chunks.
 void BfpKvStore::densify(int64_t sequence, int64_t length) {
   auto& pages = sparse_[size(sequence)];
-  const int64_t first = std::max(immutable_pages(length), first_sparse());
+  const int64_t first = std::max(settled_pages(length), first_sparse());
   const auto end = static_cast<int64_t>(pages.size());
   if (first >= end) return;
   for (Chunk& chunk : chunks_) {
     const bool needed = chunk.first + chunk.pages > first && !chunk.memory.size();
     if (needed) chunk.memory = KvMemory(chunk_bytes(chunk.pages));
   }
-  std::vector<SparseBfpPage> old(std::make_move_iterator(pages.begin() + first), std::make_move_iterator(pages.end()));
+  const std::vector<std::shared_ptr<const SparseBfpPage>> old(pages.begin() + first, pages.end());
   pages.resize(size(first));
   for (int64_t page = first; page < std::min(end, pages_of(length)); ++page) {
     for (int64_t head = 0; head < sizes_.heads; ++head) {
       const KvUnits to = units(sequence, head, page, length, 0);
-      const KvUnits from = old[size(page - first)].expand(head, 0, unit_count(), to.codes, to.lows);
+      const KvUnits from = old[size(page - first)]->expand(head, 0, unit_count(), to.codes, to.lows);
       std::copy(from.exponents, from.exponents + unit_count() * kKvUnitExponents, to.exponents);
     }
   }

@@ -49,8 +49,7 @@ class BfpKvStore : public KvStore {
     return page >= first_sparse() && page < static_cast<int64_t>(sparse_[static_cast<size_t>(sequence)].size());
   }
 
-  // The first pages, which no later token changes.
-  int64_t immutable_pages(int64_t length) const {
+  int64_t settled_pages(int64_t length) const override {
     return std::max<int64_t>(length - truncated_later(), 0) / kKvPageTokens;
   }
 
@@ -93,6 +92,7 @@ class BfpKvStore : public KvStore {
   void copy_array(const std::string& name, uint8_t* bytes, bool save) override;
   int64_t memory_bytes() const override;
   std::unique_ptr<KvStore> copy_of(const std::vector<int64_t>& sequences) const override;
+  std::unique_ptr<KvStore> twin() const override;
   void run(const KvStep& step, int threads) override;
   void shorten(int64_t sequence, int64_t length) override;
 
@@ -123,12 +123,12 @@ class BfpKvStore : public KvStore {
 
   BfpKvConfig config_;
   int64_t initial_pages_, ring_pages_;
-  std::vector<uint8_t> smooth_;                     // of each sequence: whether its offsets are final
-  std::vector<std::vector<SparseBfpPage>> sparse_;  // of each sequence: pages in place of chunks; the first are empty
-  KvMemory ring_;                                   // lows of the first pages and the last: [batch, heads, pages, …]
-  KvMemory open_values_;                            // FP16 values of the last page: [batch, heads, 32, channels]
-  KvMemory first_keys_;                             // FP16 keys of the first page, until offsets are final
-  KvMemory offsets_;                                // [batch, heads, channels] floats
+  std::vector<uint8_t> smooth_;  // of each sequence: whether its offsets are final
+  std::vector<std::vector<std::shared_ptr<const SparseBfpPage>>> sparse_;  // of each sequence: pages in place of chunks
+  KvMemory ring_;         // lows of the first pages and the last: [batch, heads, pages, …]
+  KvMemory open_values_;  // FP16 values of the last page: [batch, heads, 32, channels]
+  KvMemory first_keys_;   // FP16 keys of the first page, until offsets are final
+  KvMemory offsets_;      // [batch, heads, channels] floats
 };
 
 }  // namespace tilepress

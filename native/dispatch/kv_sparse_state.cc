@@ -78,6 +78,12 @@ std::unique_ptr<KvStore> SparseKvStore::copy_of(const std::vector<int64_t>& sequ
   return chosen;
 }
 
+std::unique_ptr<KvStore> SparseKvStore::twin() const {
+  auto twin = std::make_unique<SparseKvStore>(SparseKvConfig{sizes_, type_});
+  twin->open_ = open_.clone();
+  return twin;
+}
+
 void SparseKvStore::copy_sequence(int64_t to, const SparseKvStore& other, int64_t from) {
   std::memcpy(open_page(to, 0, 0), other.open_page(from, 0, 0), size(2 * open_size() * 2));
   const Span live = other.live_pages();

@@ -132,8 +132,13 @@ std::unique_ptr<KvStore> KvStore::begun_with(const std::vector<KvBlock>& blocks)
 std::unique_ptr<KvStore> KvStore::fork() const {
   const Lock mine = lock();
   require(sizes_.batch == 1, "one sequence can be forked, not several");
-  std::unique_ptr<KvStore> store = copy_of({0});
-  for (size_t i = 0; i < size(full_blocks()); ++i) store->chunks_[i].memory = chunks_[i].memory;
+  std::unique_ptr<KvStore> store = twin();
+  store->sizes_ = sizes_;
+  store->lengths_ = lengths_;
+  store->chunks_ = chunks_;
+  store->skipped_ = skipped_;
+  store->chunk_of_ = chunk_of_;
+  store->own_from(settled_pages(length(0)));
   return store;
 }
 

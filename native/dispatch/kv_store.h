@@ -89,7 +89,7 @@ class KvStore {
   // For a store of one sequence without tokens: one like it that begins with these blocks. Throws std::invalid_argument
   // if they cannot be its first.
   std::unique_ptr<KvStore> begun_with(const std::vector<KvBlock>& blocks) const;
-  // For a store of one sequence: a copy that shares its blocks.
+  // For a store of one sequence: a copy that shares the pages which no later token changes.
   std::unique_ptr<KvStore> fork() const;
 
   // The whole state but sizes and lengths. Each kind of store has a `load`, which throws std::invalid_argument if
@@ -119,6 +119,10 @@ class KvStore {
 
   virtual int64_t memory_bytes() const;
   virtual std::unique_ptr<KvStore> copy_of(const std::vector<int64_t>& sequences) const = 0;
+  // A copy of all but lengths and chunks, of a store of one sequence.
+  virtual std::unique_ptr<KvStore> twin() const = 0;
+  // The first pages, which no later token changes, of a sequence of so many tokens.
+  virtual int64_t settled_pages(int64_t length) const = 0;
   virtual void run(const KvStep& step, int threads) = 0;
   virtual void shorten(int64_t sequence, int64_t length) = 0;
   virtual int64_t pages_of(int64_t tokens) const = 0;  // that a sequence of so many tokens has in chunks

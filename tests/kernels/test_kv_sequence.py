@@ -1,5 +1,8 @@
 """Sequences in packed stores that share blocks: each as if it were alone, and none changes another's."""
 
+import os
+from pathlib import Path
+
 import pytest
 import torch
 from tests.kernels.kv_cases import by_steps, tensors
@@ -46,6 +49,11 @@ def assert_same(one, other, of):
             assert torch.equal(array, states[1][name]), name
 
 
+def resident():
+    """Bytes of this process in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
 @pytest.fixture
 def arrays():
     return tensors(201, heads=HEADS, channels=CHANNELS)
@@ -76,9 +84,9 @@ def test_shared_blocks_live_on(name, arrays):
 
 
 @pytest.mark.parametrize("length", [0, 10, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 2 * BLOCK + 5])
-@pytest.mark.parametrize("name", SHARING)
+@pytest.mark.parametrize("name", SHARING + OTHERS)
 def test_shortening_one_changes_no_other(name, length, arrays):
-    of = stores(name, 3)
+    of = stores(name, 0 if name.startswith("sparse") else 3)
     kept, alone = sequence(of), sequence(of)
     for one in (kept, alone):
         attend(one, of, arrays, 0, 150, 150)
@@ -88,14 +96,31 @@ def test_shortening_one_changes_no_other(name, length, arrays):
     assert_same(kept, alone, of)
 
 
+@pytest.mark.parametrize("window", [None, 40])
+@pytest.mark.parametrize("length", [10, BLOCK, 4 * BLOCK, 150])
 @pytest.mark.parametrize("name", SHARING + OTHERS)
-def test_a_fork_goes_on_like_the_other(name, arrays):
+def test_a_fork_goes_on_like_the_other(name, length, window, arrays):
+    of = stores(name, 0 if name.startswith("sparse") else 3, window=window)
+    one, alone = sequence(of), sequence(of)
+    attend(one, of, arrays, 0, length, length)
+    twin = one.fork()
+    attend(one.fork(), of, [3 * tensor for tensor in arrays], length, 201, 40)
+    expected = attend(alone, of, arrays, 0, 201, 201)[..., length:, :]
+    assert torch.equal(attend(twin, of, arrays, length, 201, 17), expected)
+    assert torch.equal(attend(one, of, arrays, length, 201, 51), expected)
+    assert_same(one, twin, of)
+    assert_same(one, alone, of)
+
+
+@pytest.mark.parametrize("name", SHARING + OTHERS)
+def test_a_fork_takes_little_memory(name, arrays):
+    """Of a long sequence, which hardly changes any more."""
     of = stores(name)
     one = sequence(of)
-    attend(one, of, arrays, 0, 150, 150)
-    twin = one.fork()
-    assert torch.equal(attend(twin, of, arrays, 150, 201, 17), attend(one, of, arrays, 150, 201, 51))
-    assert_same(one, twin, of)
+    attend(one, of, [torch.cat([tensor] * 20, 2) for tensor in arrays], 0, 4000, 4000)
+    before = resident()
+    forks = [one.fork() for _ in range(100)]
+    assert resident() - before < len(forks) * one.allocated // 3
 
 
 def test_forks_share_memory(arrays):
