@@ -6,6 +6,7 @@ from tests.engine.toy import VOCABULARY, ToyRunner, check_pages, greedy, logits_
 
 import tilepress
 from tilepress.engine import Engine, Sampling, Stream
+from tilepress.engine.engine import KEPT
 
 PROMPT = (1, 2, 3, 4, 5)
 
@@ -264,3 +265,26 @@ def test_counts(engine):
     assert (stats.steps, stats.tokens, stats.answer_tokens) == (4, 6 + 2 + 4, 6)
     assert (stats.prefix_tokens, stats.preemptions, stats.pages_used, stats.pages_free) == (4, 0, 0, 16)
     assert stats.runner_seconds > 0 and stats.own_seconds > 0 and all(stream.finished for stream in streams)
+
+
+def test_prompts_that_begin_alike_where_pages_are_not_fixed():
+    """The second goes on from where a chunk ended, and ends one where it parts; the third goes on from there."""
+    start = [1, 2, 3, 4] * 5
+    engine = Engine(ToyRunner(fixed_pages=False, pages=64), step_tokens=8)
+    found = []
+    for last in (5, 6, 7, 8):
+        prompt = [*start, last, last, last]
+        before = engine.stats.prefix_tokens
+        assert engine.submit(prompt, Sampling(max_tokens=3, temperature=0)).wait().tokens == greedy(prompt, 3)
+        found.append(engine.stats.prefix_tokens - before)
+        check_pages(engine)
+    assert found == [0, 16, 20, 20]
+
+
+def test_pages_that_are_kept_are_few():
+    engine = Engine(ToyRunner(fixed_pages=False, pages=64), step_tokens=4)
+    for first in range(9):
+        engine.submit([first] * 30, Sampling(max_tokens=2, temperature=0)).wait()
+        check_pages(engine)
+    assert len(engine.scheduler.kept) == engine.scheduler.most_kept == 64 // KEPT
+    assert engine.stats.pages_free == 64

@@ -94,7 +94,7 @@ def test_what_is_refused():
     with pytest.raises(ValueError, match="lookup is a number of tokens, 0 or more, not -1"):
         Engine(ToyRunner(), lookup=-1)
     with pytest.raises(ValueError, match="lookup needs a cache that can take tokens back"):
-        Engine(ToyRunner(shares_pages=False), lookup=2)
+        Engine(ToyRunner(fixed_pages=False), lookup=2)
 
 
 def test_logits_that_are_no_numbers_end_an_answer_amid_guesses():

@@ -26,9 +26,9 @@ def chunk(text, start, end, pages, wants_logits=True):
     return Chunk(text[start:end], start, tuple(pages[: -(-end // PAGE)]), wants_logits)
 
 
-def in_pieces(runner, text, ends, pages=FIRST):
+def in_pieces(runner, text, ends, pages=FIRST, start=0):
     """Logits after each piece."""
-    starts = [0, *ends]
+    starts = [start, *ends]
     return [runner.run([chunk(text, start, end, pages)])[0] for start, end in zip(starts, ends, strict=False)]
 
 
@@ -76,7 +76,7 @@ def test_pages_of_another_sequence(llama, kv):
     alone = PackedModel(llama, kv, PAGES)
     (expected,) = in_pieces(alone, other, [LENGTH])
     packed = PackedModel(llama, kv, PAGES)
-    assert packed.shares_pages
+    assert packed.fixed_pages
     in_pieces(packed, text, [150, LENGTH])
     packed.release(FIRST[4:])
     own, forked = (*FIRST[:4], 8, 10, 12), (*FIRST[:4], 8, 10, 14)
@@ -89,17 +89,33 @@ def test_pages_of_another_sequence(llama, kv):
 
 
 @pytest.mark.parametrize("kv", OTHERS)
-def test_formats_whose_pages_are_not_shared(llama, kv):
+def test_copies_of_a_sequence_whose_pages_change(llama, kv):
+    """They go on alike from where it stood, also when it is gone; it stands nowhere else."""
+    text, other = tokens(LENGTH), tokens(128) + tokens(73, seed=2)
+    (expected,) = in_pieces(PackedModel(llama, kv, PAGES), other, [LENGTH])
+    packed = PackedModel(llama, kv, PAGES)
+    in_pieces(packed, text, [64, 128])
+    assert [page for page in FIRST if packed.can_go_on(page)] == [FIRST[3]]
+    packed.copy_page(FIRST[3], 14)
+    in_pieces(packed, text, [LENGTH], start=128)
+    assert [page for page in range(PAGES) if packed.can_go_on(page)] == [14]
+    packed.release(FIRST)
+    assert torch.equal(packed.run([chunk(other, 128, LENGTH, (*FIRST[:3], 14, 8, 10, 12))])[0], expected)
+    assert not any(map(packed.can_go_on, range(PAGES)))
+
+
+@pytest.mark.parametrize("kv", OTHERS)
+def test_formats_whose_pages_are_not_fixed(llama, kv):
     packed, text = PackedModel(llama, kv, PAGES), tokens(LENGTH)
-    assert not packed.shares_pages
+    assert not packed.fixed_pages
     in_pieces(packed, text, [128])
     with pytest.raises(ValueError, match=r"pages \(3, 1, 7, 5\) do not hold 128 tokens of one sequence"):
         packed.release((5,))
         packed.run([chunk(text, 128, 130, FIRST)])
 
 
-def test_pages_are_not_shared_where_windows_slide():
-    assert not PackedModel(make("mistral"), "bfp8", PAGES).shares_pages
+def test_pages_are_not_fixed_where_windows_slide():
+    assert not PackedModel(make("mistral"), "bfp8", PAGES).fixed_pages
 
 
 def test_pages_that_hold_something_else(llama):

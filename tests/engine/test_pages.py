@@ -92,3 +92,31 @@ def test_what_users_together_would_free():
     shared, own = pool.take(), pool.take()
     pool.share(shared)
     assert pool.freed_by([shared, own]) == 1 and pool.freed_by([shared, own, shared]) == 2 and pool.freed_by([]) == 0
+
+
+def test_a_page_anew_takes_the_place_of_one_that_is_known():
+    """What follows is found after either; the old one is free when its users are gone."""
+    released = []
+    pool = PagePool(5, released.append)
+    old, after, new = pool.take(), pool.take(), pool.take()
+    pool.publish(None, A, old)
+    pool.publish(old, B, after)
+    assert pool.publish(None, A, new, anew=True) == new
+    assert pool.lookup(None, A) == new and pool.lookup(new, B) == pool.lookup(old, B) == after
+    assert not pool.is_published(old) and not pool.is_empty(old)
+    pool.release([old])
+    assert pool.is_empty(old) and released == [old] and pool.lookup(old, B) is None
+    pool.release([new])
+    again = pool.take()
+    assert pool.publish(None, A, again, anew=True) == again
+    assert released == [old, new] and pool.is_empty(new)
+
+
+def test_others_are_published_after_a_copy():
+    pool = PagePool(4)
+    first, second = pool.take(), pool.take()
+    pool.publish(None, A, first)
+    copy = pool.take(like=first)
+    assert not pool.is_published(copy) and pool.publish(copy, B, second) == second
+    pool.release([copy])
+    assert pool.lookup(first, B) == second and pool.lookup(copy, B) is None

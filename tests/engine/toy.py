@@ -10,13 +10,14 @@ PAGE_TOKENS = 4
 
 class ToyRunner:
     """Pages hold tokens; logits are random numbers of a hash of all tokens of a sequence. Pages that are released hold
-    nothing any more; without shared pages, none has two users."""
+    nothing any more. If they are not fixed, all tokens of a sequence are known by its last page, where it stands."""
 
-    def __init__(self, pages=16, longest=64, page_tokens=PAGE_TOKENS, shares_pages=True):
-        self.shares_pages = shares_pages
+    def __init__(self, pages=16, longest=64, page_tokens=PAGE_TOKENS, fixed_pages=True):
+        self.fixed_pages = fixed_pages
         self.page_tokens, self.pages, self.longest = page_tokens, pages, longest
         self.vocabulary, self.page_bytes = VOCABULARY, 4 * page_tokens
         self.held = [[None] * page_tokens for _ in range(pages)]
+        self.standing = {}  # tokens by page
         self.steps = []  # chunks of each
         self.computed = 0
         self.failing = None  # an exception to raise
@@ -35,27 +36,45 @@ class ToyRunner:
         return torch.stack(rows) if rows else torch.empty(0, VOCABULARY)
 
     def copy_page(self, source, target):
-        assert self.shares_pages and self.held[source][0] is not None
+        assert self.held[source][0] is not None
         self.held[target] = list(self.held[source])
+        if not self.fixed_pages:
+            self.standing[target] = self.standing[source]
+
+    def can_go_on(self, page):
+        return self.fixed_pages or len(self.standing.get(page, [None])) % self.page_tokens == 0
 
     def release(self, pages):
         for page in pages:
             self.held[page] = [None] * self.page_tokens
+            self.standing.pop(page, None)
 
     def _write(self, chunk):
         assert chunk.tokens and len(set(chunk.pages)) == len(chunk.pages)
         end = chunk.start + len(chunk.tokens)
         assert end <= self.longest and len(chunk.pages) == -(-end // self.page_tokens)
+        if not self.fixed_pages:
+            self._move(chunk)
         for place, token in enumerate(chunk.tokens, chunk.start):
             page, slot = chunk.pages[place // self.page_tokens], place % self.page_tokens
             self.held[page][slot] = token
             yield page, slot
+
+    def _move(self, chunk):
+        """Its sequence stands at the end of the chunk, and nowhere else."""
+        before = self.standing.pop(chunk.pages[(chunk.start - 1) // self.page_tokens]) if chunk.start else ()
+        assert len(before) == chunk.start
+        for page in chunk.pages[chunk.start // self.page_tokens :]:
+            self.standing.pop(page, None)
+        self.standing[chunk.pages[-1]] = before + chunk.tokens
 
     def _wanted(self, chunk):
         read = self._read(chunk)
         return [read[: len(read) - after] for after in reversed(range(chunk.logits))]
 
     def _read(self, chunk):
+        if not self.fixed_pages:
+            return self.standing[chunk.pages[-1]]
         end = chunk.start + len(chunk.tokens)
         tokens = [token for page in chunk.pages for token in self.held[page]][:end]
         assert None not in tokens
@@ -86,10 +105,25 @@ def check_pages(engine):
             users[page] += 1
     assert all(not sequence.pages and not sequence.running for sequence in engine.scheduler.waiting)
     assert pool.users == users
-    assert engine.runner.shares_pages or (max(users, default=0) <= 1 and not pool._keys)
     free = [*pool._empty, *pool._unused]
     assert sorted(free) == [page for page, count in enumerate(users) if not count]
     assert all(page in pool._keys for page in pool._unused) and not set(pool._empty) & set(pool._keys)
     assert pool._published == {key: page for page, key in pool._keys.items()}
-    assert pool._serials.keys() == pool._keys.keys()
+    assert pool._serials.keys() >= pool._keys.keys()
+    assert all(users[page] for page in pool._serials.keys() - pool._keys.keys())  # copies of published pages
+    check_kept(engine)
     assert engine.stats.pages_free == len(free)
+
+
+def check_kept(engine):
+    """Where pages are not fixed, every sequence in the runner's memory runs, or is kept for others."""
+    kept, runner = engine.scheduler.kept, engine.runner
+    assert len(kept) <= engine.scheduler.most_kept and all(engine.pool.is_published(page) for page in kept)
+    if runner.fixed_pages:
+        assert not kept
+        return
+    size, running = runner.page_tokens, engine.scheduler.running
+    last = {sequence.pages[(sequence.cached - 1) // size] for sequence in running if sequence.cached}
+    unwritten = {page for sequence in running for page in sequence.pages[-(-sequence.cached // size) :]}
+    standing = runner.standing if isinstance(runner, ToyRunner) else runner._open
+    assert last | kept.keys() == standing.keys() - unwritten

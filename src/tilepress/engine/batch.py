@@ -35,7 +35,8 @@ class Runner(Protocol):
 
     page_tokens: tokens in a page. vocabulary: logits of a token. longest: tokens of a sequence at most.
     page_bytes: bytes of one page, all layers. pages: how many there are.
-    shares_pages: whether sequences with the same first tokens may have the same pages.
+    fixed_pages: whether a full page stays as it is, whatever tokens come after it. Otherwise a sequence goes on only
+        from a last page that is its own, or was copied while another sequence stood at its end.
     """
 
     page_tokens: int
@@ -43,7 +44,7 @@ class Runner(Protocol):
     longest: int
     page_bytes: int
     pages: int
-    shares_pages: bool
+    fixed_pages: bool
 
     def run(self, chunks: Sequence[Chunk]) -> Tensor:
         """float32 logits [tokens whose are wanted, vocabulary], in the order of the chunks. Keys and values of all new
@@ -54,6 +55,10 @@ class Runner(Protocol):
     def copy_page(self, source: int, target: int) -> None:
         """Let page `target` hold what page `source` holds."""
         ...
+
+    def can_go_on(self, page: int) -> bool:
+        """Whether a sequence, or a copy of one, stands at the end of a full page."""
+        return True
 
     def release(self, pages: Sequence[int]) -> None:
         """No sequence has these pages any more, and none will begin with what they hold."""

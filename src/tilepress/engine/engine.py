@@ -25,6 +25,8 @@ from .scheduler import Plan, Scheduler
 from .stream import FinishReason, Stream
 from .text import Decode
 
+KEPT = 32  # pages for each one that is kept in the middle of a prompt, where pages are not fixed
+
 
 @dataclass(frozen=True)
 class Stats:
@@ -102,19 +104,21 @@ class Engine:
         runner = self.runner = opened.runner
         self.tokenizer, self.decode = opened.tokenizer, decode or opened.decode
         self.eos, self.clock = frozenset(opened.eos if eos is None else eos), clock
-        if lookup and not runner.shares_pages:
+        if lookup and not runner.fixed_pages:
             raise ValueError("lookup needs a cache that can take tokens back: float32, bf16 or bfp8, no sliding window")
         self.lookup = lookup
         self.longest = min(runner.longest, runner.pages * runner.page_tokens)
         self._released: list[int] = []
-        self.pool = PagePool(runner.pages, self._released.append)
+        self.pool = PagePool(runner.pages, self._note_released)
         self.scheduler = Scheduler[Generation](
             self.pool,
             runner.page_tokens,
             step_tokens,
             min(max_sequences, step_tokens),
-            shares_pages=runner.shares_pages,
             publishes=prefix_cache,
+            fixed_pages=runner.fixed_pages,
+            can_go_on=runner.can_go_on,
+            most_kept=max(1, runner.pages // KEPT),
             guess=self._guess,
         )
         self._lock = Lock()  # of what other threads than the one that steps change:
@@ -244,7 +248,7 @@ class Engine:
         """What goes wrong here ends all requests of the step."""
         try:
             logits = self._run(plan)
-            self.scheduler.commit(plan)
+            self._copy(self.scheduler.commit(plan))
             self._take_in()
             self._sample(plan, logits)
         except BaseException as error:
@@ -268,9 +272,17 @@ class Engine:
             self._end_request(request, "deadline")
         self._release()
 
+    def _copy(self, copies: Sequence[tuple[int, int]]) -> None:
+        for source, target in copies:
+            self.runner.copy_page(source, target)
+
+    def _note_released(self, page: int) -> None:
+        self._released.append(page)
+        self.scheduler.kept.pop(page, None)
+
     def _release(self) -> None:
         """Lets the runner forget pages. Never between a plan and its copies, whose sources may be among them."""
-        unused = [page for page in self._released if not self.pool.users[page]]
+        unused = [page for page in self._released if self.pool.is_empty(page)] + self.scheduler.drop_kept()
         self._released.clear()
         if unused:
             self.runner.release(unused)
@@ -279,8 +291,7 @@ class Engine:
         self._steps += 1
         began = time.perf_counter()
         try:
-            for source, target in plan.copies:
-                self.runner.copy_page(source, target)
+            self._copy(plan.copies)
             logits = self.runner.run(plan.chunks)
         finally:
             self._runner_seconds += time.perf_counter() - began

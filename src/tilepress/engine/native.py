@@ -45,7 +45,7 @@ class NativeModel(Runner):
         ValueError: the model has experts or is not what its description says, or torch is too old.
     """
 
-    shares_pages = True
+    fixed_pages = True
     threads: int | None = None
 
     def __init__(

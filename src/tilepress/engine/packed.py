@@ -21,9 +21,9 @@ class PackedModel(NativeModel):
     """A `NativeModel` over packed keys and values. Attention to them is the same, to the bit, as that of a model of
     transformers with `tilepress.kv_cache`.
 
-    A page is 32 tokens. Full ones are shared where no later token changes them: in formats without wider first and last
-    tokens and without zeros left out, in models without sliding windows. Otherwise `shares_pages` is false, and each
-    sequence has its own.
+    A page is 32 tokens. Full ones are fixed, and so shared one by one, in formats without wider first and last tokens
+    and without zeros left out, in models without sliding windows. Otherwise sequences are copied where others go on
+    from them; the copies share what no later token changes.
 
     Args:
         model: of a family that `describe` knows, without experts.
@@ -47,7 +47,7 @@ class PackedModel(NativeModel):
         self.format, self.smoothing = parse_kv(kv), smoothing
         super().__init__(model, _native.BLOCK_TOKENS, pages, longest=longest, decoder=decoder, kv="packed")
         self._kinds = [store.native for store in self._stores()]
-        self.shares_pages = all(store.has_blocks for store in self._kinds)
+        self.fixed_pages = all(store.has_blocks for store in self._kinds)
         self._open: dict[int, _native.KvSequence] = {}  # by the page of their last token
         self._blocks: dict[int, _native.KvSequenceBlock] = {}  # by page: those that are full
 
@@ -75,6 +75,12 @@ class PackedModel(NativeModel):
             self._open[target] = self._open[source].fork()
         if source in self._blocks:
             self._blocks[target] = self._blocks[source]
+
+    def can_go_on(self, page: int) -> bool:
+        if self.fixed_pages:
+            return True
+        standing = self._open.get(page)
+        return standing is not None and not standing.spoiled and standing.length % self.page_tokens == 0
 
     def release(self, pages: Sequence[int]) -> None:
         for page in pages:
@@ -104,11 +110,11 @@ class PackedModel(NativeModel):
 
     def _keep(self, chunk: Chunk, sequence: _native.KvSequence) -> None:
         end = chunk.start + len(chunk.tokens)
-        if self.shares_pages and not sequence.spoiled:
-            for index in range(chunk.start // self.page_tokens, end // self.page_tokens):
-                self._open.pop(chunk.pages[index], None)
+        for index in range(chunk.start // self.page_tokens, end // self.page_tokens):
+            self._open.pop(chunk.pages[index], None)
+            if self.fixed_pages and not sequence.spoiled:
                 self._blocks[chunk.pages[index]] = sequence.block(index)
-        if end % self.page_tokens or not self.shares_pages or sequence.spoiled:
+        if end % self.page_tokens or not self.fixed_pages or sequence.spoiled:
             self._open[self._last_page(chunk, end)] = sequence
 
     def _stores(self) -> list[KvStore]:

@@ -28,7 +28,7 @@ class PagePool:
         self._unused: OrderedDict[int, None] = OrderedDict()  # published, longest unused first
         self._published: dict[Key, int] = {}
         self._keys: dict[int, Key] = {}  # of published pages
-        self._serials: dict[int, int] = {}  # of published pages; never used again
+        self._serials: dict[int, int] = {}  # of published pages and their copies; never used again
         self._next_serial = count(ROOT + 1)
 
     @property
@@ -36,8 +36,9 @@ class PagePool:
         """Pages that no one uses, published ones among them."""
         return len(self._empty) + len(self._unused)
 
-    def take(self) -> int:
-        """A page for one user, whatever it held; IndexError if none is free."""
+    def take(self, like: int | None = None) -> int:
+        """A page for one user, whatever it held; IndexError if none is free. It is to hold what page `like` holds, if
+        that is given: others may be published after it."""
         if self._empty:
             page = self._empty.pop()
         elif self._unused:
@@ -47,6 +48,8 @@ class PagePool:
         else:
             raise IndexError("no page is free")
         self.users[page] = 1
+        if like in self._serials:
+            self._serials[page] = self._serials[like]
         return page
 
     def share(self, page: int) -> None:
@@ -67,19 +70,29 @@ class PagePool:
         serial = self._serial(previous)
         return None if serial is None else self._published.get((serial, tokens))
 
-    def publish(self, previous: int | None, tokens: tuple[int, ...], page: int) -> int:
+    def publish(self, previous: int | None, tokens: tuple[int, ...], page: int, *, anew: bool = False) -> int:
         """Lets others find a full page. Returns the page to use from now on: where there is one with these tokens
-        already, that one, and `page` is released."""
+        already, that one, and `page` is released. If anew, `page` takes its place instead."""
         serial = self._serial(previous)
         if serial is None:
             return page
         known = self._published.setdefault((serial, tokens), page)
         if known == page:
             self._keys[page], self._serials[page] = (serial, tokens), next(self._next_serial)
+        elif anew:
+            self._take_place(known, page)
         else:
             self.share(known)
             self.release([page])
-        return known
+            return known
+        return page
+
+    def is_published(self, page: int) -> bool:
+        return page in self._keys
+
+    def is_empty(self, page: int) -> bool:
+        """Whether no one has it, nor finds it."""
+        return not self.users[page] and page not in self._keys
 
     def forget(self, pages: list[int]) -> None:
         """No one finds these pages, which have users, any more."""
@@ -97,10 +110,19 @@ class PagePool:
     def _serial(self, page: int | None) -> int | None:
         return ROOT if page is None else self._serials.get(page)
 
+    def _take_place(self, known: int, page: int) -> None:
+        """`page` is found where `known` was."""
+        key = self._keys.pop(known)
+        self._published[key], self._keys[page], self._serials[page] = page, key, self._serials[known]
+        if known in self._unused:
+            del self._unused[known]
+            self._put_back(known)
+
     def _put_back(self, page: int) -> None:
         if page in self._keys:
             self._unused[page] = None
         else:
+            self._serials.pop(page, None)
             self._empty.append(page)
             self._released(page)
 

@@ -25,7 +25,7 @@ class ReferenceModel(Runner):
         decoder: what to compute, if not what `describe` says.
     """
 
-    shares_pages = True
+    fixed_pages = True
 
     def __init__(
         self,

@@ -2,6 +2,7 @@
 
 from array import array
 from bisect import insort
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
@@ -20,6 +21,7 @@ class TokenSequence:
     width: sequences that it will be, once its prompt is computed.
     pages: those that hold its tokens. cached: tokens whose keys and values are there.
     running: whether it has pages, or waits for them.
+    parting: tokens that it has in common with published pages.
     """
 
     tokens: "array[int]"
@@ -29,6 +31,7 @@ class TokenSequence:
     pages: list[int] = field(default_factory=list)
     cached: int = 0
     running: bool = False
+    parting: int = 0
 
     @property
     def pending(self) -> int:
@@ -64,7 +67,10 @@ class Scheduler(Generic[S]):
         pool: the pages. page_tokens: tokens in one.
         step_tokens: tokens of a step at most.
         max_sequences: sequences that run at a time, at most; not more than step_tokens.
-        shares_pages: whether forks share theirs. publishes: whether others find full pages.
+        publishes: whether others find full pages.
+        fixed_pages, can_go_on: see `Runner`. Where pages are not fixed, each sequence has its own last page, and goes
+            on in a copy of it where a chunk of its prompt ends with a page; that page is kept for others.
+        most_kept: such pages at most.
         guess: given a sequence and a number, at most so many tokens that may follow its own. They are computed with its
             last token, in places that other tokens may take; never the last place of a page.
     """
@@ -76,12 +82,16 @@ class Scheduler(Generic[S]):
         step_tokens: int,
         max_sequences: int,
         *,
-        shares_pages: bool = True,
         publishes: bool = True,
+        fixed_pages: bool = True,
+        can_go_on: Callable[[int], bool] = lambda page: True,
+        most_kept: int = 64,
         guess: Callable[[S, int], tuple[int, ...]] = lambda sequence, most: (),
     ) -> None:
         self.pool, self.page_tokens = pool, page_tokens
-        self.shares_pages, self.publishes = shares_pages, publishes and shares_pages
+        self.publishes, self.fixed_pages, self.can_go_on = publishes, fixed_pages, can_go_on
+        self.kept: OrderedDict[int, None] = OrderedDict()  # the oldest first
+        self.most_kept = most_kept
         self.guess = guess
         self.step_tokens, self.max_sequences = step_tokens, max_sequences
         self.running: list[S] = []  # by order, as those that wait
@@ -100,19 +110,16 @@ class Scheduler(Generic[S]):
             self.waiting.remove(sequence)
 
     def fork(self, parent: S, child: S) -> None:
-        """The child goes on where the parent is, with the same pages; without shared pages it computes all anew."""
+        """The child goes on where the parent is, with the same pages."""
         parent.width -= 1
-        if not self.shares_pages:
-            self.add(child)
-            return
         for page in parent.pages:
             self.pool.share(page)
         child.pages, child.cached = list(parent.pages), parent.cached
         self._run(child)
 
     def schedule(self) -> Plan[S]:
-        self._start_waiting()
         plan = Plan[S]()
+        self._start_waiting(plan)
         for sequence in [sequence for sequence in self.running if sequence.pending == 1]:
             if sequence.running and self._has_place(sequence, plan):
                 self._add(plan, sequence, 1)
@@ -120,14 +127,37 @@ class Scheduler(Generic[S]):
         self._add_prompts(plan, self.step_tokens - sum(len(chunk.tokens) for chunk in plan.chunks))
         return plan
 
-    def commit(self, plan: Plan[S]) -> None:
-        """The plan has been computed; pages that are full now are published."""
+    def commit(self, plan: Plan[S]) -> list[tuple[int, int]]:
+        """The plan has been computed; pages that are full now are published. Returns pages to be copied at once."""
+        copies: list[tuple[int, int]] = []
         for sequence, chunk in zip(plan.sequences, plan.chunks, strict=True):
             full = sequence.cached // self.page_tokens
             sequence.cached += len(chunk.tokens) - len(chunk.guessed)
-            for index in range(full, sequence.cached // self.page_tokens) if self.publishes else ():
-                previous, tokens = self._key(sequence, index)
-                sequence.pages[index] = self.pool.publish(previous, tokens, sequence.pages[index])
+            if self.publishes:
+                for index in range(full, sequence.cached // self.page_tokens):
+                    key, page = self._key(sequence, index), sequence.pages[index]
+                    sequence.pages[index] = self.pool.publish(*key, page, anew=not self.fixed_pages)
+                if not self.fixed_pages and len(chunk.tokens) > 1 and sequence.cached % self.page_tokens == 0:
+                    self._leave_last(sequence, copies)
+        return copies
+
+    def drop_kept(self) -> list[int]:
+        """Pages that are not kept any more, since there are too many."""
+        return [self.kept.popitem(last=False)[0] for _ in range(len(self.kept) - self.most_kept)]
+
+    def _leave_last(self, sequence: S, copies: list[tuple[int, int]]) -> None:
+        """Leaves a sequence's last page, which is full, to others, if there are more pages than those that run need."""
+        page = sequence.pages[sequence.cached // self.page_tokens - 1]
+        if self.pool.free > len(self.running) and self.pool.is_published(page) and self.can_go_on(page):
+            self._own_last(sequence, copies)
+
+    def _own_last(self, sequence: S, copies: list[tuple[int, int]]) -> None:
+        """A copy in the place of its last page, so far as it is computed."""
+        index = (sequence.cached - 1) // self.page_tokens
+        shared = sequence.pages[index]
+        sequence.pages[index] = self.pool.take(like=shared)
+        self._give_back([shared])
+        copies.append((shared, sequence.pages[index]))
 
     def _add(self, plan: Plan[S], sequence: S, count: int) -> None:
         start, end = sequence.cached, sequence.cached + count
@@ -150,7 +180,7 @@ class Scheduler(Generic[S]):
         computed = set()
         for sequence in self.running:
             if budget and sequence.pending > 1:
-                self.prefix_tokens += self._adopt(sequence)
+                self.prefix_tokens += self._adopt(sequence, plan.copies)
                 key = self._key(sequence, sequence.cached // self.page_tokens)
                 if not (key in computed and self._may_adopt(sequence)):
                     computed.add(key)
@@ -159,8 +189,11 @@ class Scheduler(Generic[S]):
                     budget -= count
 
     def _chunk_tokens(self, sequence: S, budget: int) -> int:
-        """At most the budget; to the end of a page if there are more tokens, and a page's end is that near."""
+        """At most the budget; to the end of a page if there are more tokens, and a page's end is that near. Where pages
+        are not fixed, to where others parted from this sequence: more of them may come."""
         end = min(sequence.cached + budget, len(sequence.tokens))
+        if not self.fixed_pages and sequence.cached < sequence.parting < end:
+            end = sequence.parting
         whole = end - end % self.page_tokens
         return (whole if end < len(sequence.tokens) and whole > sequence.cached else end) - sequence.cached
 
@@ -177,38 +210,60 @@ class Scheduler(Generic[S]):
         """Whether its next page is full without its last token, whose logits no page has."""
         return (sequence.cached // self.page_tokens + 1) * self.page_tokens < len(sequence.tokens)
 
-    def _adopt(self, sequence: S) -> int:
+    def _adopt(self, sequence: S, copies: list[tuple[int, int]]) -> int:
         """Takes pages that others have computed for its next tokens. Returns the number of these."""
         before = sequence.cached
-        while self._may_adopt(sequence):
-            index = sequence.cached // self.page_tokens
-            page = self.pool.lookup(*self._key(sequence, index))
-            if page is None:
-                break
+        self._share_found(sequence)
+        if sequence.cached > before and not self.fixed_pages:
+            self._own_last(sequence, copies)
+        return sequence.cached - before
+
+    def _share_found(self, sequence: S) -> None:
+        """Shares published pages for its next tokens, as many as it can go on after."""
+        first = sequence.cached // self.page_tokens
+        found = self._find(sequence, first)
+        sequence.parting = (first + len(found)) * self.page_tokens
+        while found and not self.can_go_on(found[-1]):
+            found.pop()
+        for index, page in enumerate(found, first):
             self.pool.share(page)
             self.pool.release(sequence.pages[index : index + 1])
             sequence.pages[index : index + 1] = [page]
             sequence.cached = (index + 1) * self.page_tokens
-        return sequence.cached - before
 
-    def _start_waiting(self) -> None:
+    def _find(self, sequence: S, first: int) -> list[int]:
+        """Published pages with its tokens, from page number `first` on; not with its last token, whose logits no page
+        has."""
+        found: list[int] = []
+        previous = sequence.pages[first - 1] if first else None
+        for start in range(first * self.page_tokens, len(sequence.tokens) - self.page_tokens, self.page_tokens):
+            previous = self.pool.lookup(previous, tuple(sequence.tokens[start : start + self.page_tokens]))
+            if previous is None:
+                break
+            found.append(previous)
+        return found
+
+    def _start_waiting(self, plan: Plan[S]) -> None:
         """Starts sequences as long as this step has tokens for them, or others of lower priority run."""
         pending = sum(sequence.pending for sequence in self.running)
         while self.waiting:
             first = self.waiting[0]
             if pending >= self.step_tokens and first.priority <= self.running[-1].priority:
                 return
-            if not self._start(first):
+            if not self._start(first, plan):
                 return
             pending += first.pending
 
-    def _start(self, sequence: S) -> bool:
-        found = self._adopt(sequence)
+    def _start(self, sequence: S, plan: Plan[S]) -> bool:
+        self._share_found(sequence)
+        copied = int(sequence.cached > 0 and not self.fixed_pages)
         needed = self._pages_of(len(sequence.tokens)) - len(sequence.pages)
-        if not self._make_room(sequence, needed):
+        if not self._make_room(sequence, needed + copied):
             self._release(sequence)
             return False
-        self.prefix_tokens += found
+        self.prefix_tokens += sequence.cached
+        if copied:
+            self._own_last(sequence, plan.copies)
         sequence.pages += [self.pool.take() for _ in range(needed)]
         self.waiting.remove(sequence)
         self._run(sequence)
@@ -236,24 +291,27 @@ class Scheduler(Generic[S]):
     def _has_place(self, sequence: S, plan: Plan[S]) -> bool:
         """Whether a page of its own has a place for its next token; others later in order may lose theirs for it. If
         there is none, it waits again itself."""
-        while sequence.cached == len(sequence.pages) * self.page_tokens or self.pool.users[sequence.pages[-1]] > 1:
+        while self._shares_last(sequence) or sequence.cached == len(sequence.pages) * self.page_tokens:
             if self.pool.free:
                 self._give_page(sequence, plan)
-                return True
+                continue
             victim = self.running[-1]
             self._preempt(victim)
             if victim is sequence:
                 return False
         return True
 
+    def _shares_last(self, sequence: S) -> bool:
+        """Whether it needs a copy of its last page to go on."""
+        is_fixed = self.fixed_pages and sequence.cached == len(sequence.pages) * self.page_tokens
+        return not is_fixed and self.pool.users[sequence.pages[-1]] > 1
+
     def _give_page(self, sequence: S, plan: Plan[S]) -> None:
-        """A new last page, or a copy of the last one."""
-        page = self.pool.take()
-        if sequence.cached % self.page_tokens:
-            shared = sequence.pages.pop()
-            self.pool.release([shared])
-            plan.copies.append((shared, page))
-        sequence.pages.append(page)
+        """A copy of the last page, or a new one."""
+        if self._shares_last(sequence):
+            self._own_last(sequence, plan.copies)
+        else:
+            sequence.pages.append(self.pool.take())
 
     def _preempt(self, sequence: S) -> None:
         self.preemptions += 1
@@ -270,5 +328,13 @@ class Scheduler(Generic[S]):
         self._release(sequence)
 
     def _release(self, sequence: S) -> None:
-        self.pool.release(sequence.pages)
+        self._give_back(sequence.pages)
         sequence.pages, sequence.cached = [], 0
+
+    def _give_back(self, pages: list[int]) -> None:
+        """Pages without users, after which others can go on, are kept."""
+        self.pool.release(pages)
+        for page in () if self.fixed_pages else pages:
+            if self.pool.is_published(page) and not self.pool.users[page] and self.can_go_on(page):
+                self.kept[page] = None
+                self.kept.move_to_end(page)
