@@ -14,6 +14,7 @@ void bind_planes(nanobind::module_& m);
 void bind_decoder(nanobind::module_& m);
 void bind_kv_stores(nanobind::module_& m);
 void bind_step(nanobind::module_& m);
+void bind_sampling(nanobind::module_& m);
 
 // A layer from the tuple (matrix, bias or None, group, mantissa); mantissa -1: activations are not quantized. The
 // result points into `parts`, which the caller must keep alive.

@@ -72,6 +72,7 @@ NB_MODULE(_native, m) {
   bind_decoder(m);
   bind_kv_stores(m);
   bind_step(m);
+  bind_sampling(m);
   m.def("advise_huge_pages",
         [](ConstBytes data) { advise_huge_pages(data.data(), static_cast<int64_t>(data.size())); });
   m.def("keep_freed_memory", &keep_freed_memory);

@@ -42,6 +42,10 @@
 //   reduce_pair(a, b, op)                  op of all lanes of a in even lanes, of b in odd ones
 //   max_of_lanes(v)                        the maximum, in every lane
 //   reduce_max(v)                          the maximum
+//   any(mask)                              whether a lane is -1, not 0
+//   compress(v, mask, to)                  stores the lanes whose mask is -1, not 0, one after the other; returns how
+//   many
+//                                          there are. What comes after them, up to a whole vector, is overwritten
 //   reduce_sum(v)                          the sum; of floats, neighbours are added first, then their sums in order
 //   add(a, b), bit_or(a, b)                an `op`, as max is
 #pragma once
@@ -381,6 +385,31 @@ TILEPRESS_INLINE float reduce_sum(Floats lanes) {
   float sum = 0;
   for (int i = 0; i < kLanes; i += 2) sum += lanes[i] + lanes[i + 1];
   return sum;
+}
+
+TILEPRESS_INLINE bool any(Int32s mask) {
+#if defined(__AVX512F__)
+  return _mm512_movepi32_mask(std::bit_cast<__m512i>(mask));
+#elif defined(__AVX2__)
+  return _mm256_movemask_ps(std::bit_cast<__m256>(mask));
+#else
+  return reduce_lanes(mask, bit_or<Int32s>)[0];
+#endif
+}
+
+TILEPRESS_INLINE int64_t compress(Floats lanes, Int32s mask, float* to) {
+#if defined(__AVX512F__)
+  const __mmask16 set = _mm512_movepi32_mask(std::bit_cast<__m512i>(mask));
+  _mm512_storeu_ps(to, _mm512_maskz_compress_ps(set, lanes));
+  return std::popcount(uint32_t{set});
+#else
+  int64_t count = 0;
+  for (int i = 0; i < kLanes; ++i) {
+    to[count] = lanes[i];
+    count -= mask[i];
+  }
+  return count;
+#endif
 }
 
 }  // namespace

@@ -307,6 +307,25 @@ void test_int_reductions(Uint32s a, Uint32s b) {
   expect("reduce_sum", static_cast<uint32_t>(reduce_sum(std::bit_cast<Int32s>(a >> 8))), sum);
 }
 
+void test_compress() {
+  for (uint32_t round = 0; round < 1 << 10; ++round) {
+    float from[kLanes], to[kLanes + 1];
+    int32_t mask[kLanes];
+    const uint32_t set = round < 2 ? 0 - round : round < 34 ? 1u << (round - 2) : random_bits();
+    int64_t expected = 0;
+    for (int i = 0; i < kLanes; ++i) from[i] = static_cast<float>(i + 1), mask[i] = -static_cast<int32_t>(set >> i & 1);
+    to[kLanes] = -1;
+    const int64_t count = compress(load<Floats>(from), load<Int32s>(mask), to);
+    for (int i = 0; i < kLanes; ++i) {
+      if (mask[i]) expect("compress", to[expected++], from[i], set);
+    }
+    expect("compress", count, expected, set);
+    expect("any", any(load<Int32s>(mask)), expected > 0, set);
+    expect("compress", to[kLanes], -1.0f, set);
+  }
+  tested("any"), tested("compress");
+}
+
 void test_lanes() {
   for (size_t at = 0; at + 2 * kLanes <= kWords.size(); at += kLanes) {
     const auto a = load<Uint32s>(&kWords[at]), b = load<Uint32s>(&kWords[at + kLanes]);
@@ -407,6 +426,7 @@ int main() {
   tilepress::test_numbers();
   tilepress::test_conversions();
   tilepress::test_lanes();
+  tilepress::test_compress();
   tilepress::test_exp();
   tilepress::test_exp_and_sum();
   tilepress::test_softcap();

@@ -329,6 +329,27 @@ class Stepper:
     @property
     def page_bytes(self) -> int: ...
 
+class Sampler:
+    def __init__(self) -> None: ...
+    def sample(
+        self,
+        logits: const_float32_2d,
+        rows: Sequence[
+            tuple[
+                float,
+                int,
+                float,
+                float,
+                float,
+                float,
+                int,
+                tuple[const_int64_1d, const_float32_1d, const_int64_1d, int, float, float, float, const_uint8_1d | None]
+                | None,
+            ]
+        ],
+        threads: int,
+    ) -> list[tuple[int, float, list[tuple[int, float]]]]: ...
+
 def advise_huge_pages(arg: const_uint8_1d, /) -> None: ...
 def keep_freed_memory() -> None: ...
 def thread_runtime() -> str: ...

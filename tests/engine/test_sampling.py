@@ -10,7 +10,8 @@ import torch
 from transformers.generation import logits_process as hf
 
 from tilepress.engine import Sampling
-from tilepress.engine.sampler import Failed, Sampled, adjust, candidates, draw, mix, sample, uniform
+from tilepress.engine.sampler import Failed, Sampled, mix, sample, sample_numbers, uniform
+from tilepress.engine.sampler_reference import adjust, candidates, draw
 
 VOCABULARY = 300
 ROWS = 6
@@ -36,8 +37,14 @@ def distribution(logits, own):
     """Probabilities [vocabulary] of a row."""
     ids, weights = candidates(adjust(logits.numpy(), own), own.sampling)
     probabilities = torch.zeros(len(logits))
-    probabilities[slice(None) if ids is None else torch.from_numpy(ids)] = torch.from_numpy(weights)
+    probabilities[torch.from_numpy(ids)] = torch.from_numpy(weights)
     return probabilities / probabilities.sum()
+
+
+def drawn(logits, own, numbers):
+    """Tokens of a row that these numbers stand for."""
+    table = logits[None].expand(len(numbers), -1)
+    return [sampled.token for sampled in sample_numbers(table, [own] * len(numbers), numbers)]
 
 
 def expected(logits, own, *processors):
@@ -108,11 +115,21 @@ def test_distributions_are_those_of_transformers(options, processors):
         torch.testing.assert_close(actual, wanted, rtol=1e-4, atol=1e-8)
 
 
+@pytest.mark.parametrize("options, processors", ORACLES, ids=["+".join(options) for options, _ in ORACLES])
+def test_shares_of_tokens_are_those_of_transformers(options, processors):
+    own, numbers = row(**{"temperature": 1.0, **options}), [(place + 0.5) / 2000 for place in range(2000)]
+    for logits in random_logits(rows=2):
+        shares = torch.bincount(torch.tensor(drawn(logits, own, numbers)), minlength=VOCABULARY) / len(numbers)
+        wanted = expected(logits, own, *processors)
+        assert ((shares - wanted).abs() <= 1 / len(numbers) + 1e-5).all()
+
+
 @pytest.mark.parametrize("options", [{"top_k": 3}, {"top_p": 0.5}, {"min_p": 0.9}, {"typical_p": 0.5}])
 def test_equally_probable_tokens_are_all_kept(options):
     logits = torch.tensor([2.0, 2.0, 2.0, 2.0, -9.0])
     probabilities = distribution(logits, row(prompt=(0,), answer=(), temperature=1.0, **options))
     assert probabilities.tolist() == [0.25, 0.25, 0.25, 0.25, 0.0]
+    assert drawn(logits, row(prompt=(0,), answer=(), temperature=1.0, **options), [0.1, 0.3, 0.6, 0.99]) == [0, 1, 2, 3]
 
 
 def test_presence_and_frequency_count_tokens_of_the_answer_alone():
@@ -146,6 +163,7 @@ def test_greedy_rows_take_the_most_probable_token():
     logits = random_logits()
     assert sample(logits, [row()] * ROWS) == [Sampled(token) for token in logits.argmax(-1).tolist()]
     assert sample(logits[:0], []) == []
+    assert sample(torch.zeros(1, 1000), [row()]) == [Sampled(0)]  # the first of equal ones
 
 
 def test_a_greedy_row_with_options_takes_the_most_probable_token_after_them():
@@ -179,7 +197,7 @@ def test_a_row_is_the_same_alone_and_in_any_batch():
 def test_tokens_are_drawn_as_often_as_their_probability_says(options):
     draws, logits = 20_000, random_logits(seed=3, rows=1, vocabulary=20, scale=1.0)[0]
     own = row(prompt=(0,), answer=(), temperature=1.0, **options)
-    counts = Counter(draw(logits.numpy(), own.sampling, uniform(mix(5), position)) for position in range(draws))
+    counts = Counter(drawn(logits, own, [uniform(mix(5), position) for position in range(draws)]))
     wanted = distribution(logits, own) * draws
     assert counts.keys() <= set(wanted.nonzero().flatten().tolist())
     chi_squared = sum((counts[token] - count) ** 2 / count for token, count in enumerate(wanted.tolist()) if count)
@@ -204,9 +222,10 @@ def test_each_token_of_an_answer_has_a_number_of_its_own():
 
 
 def test_the_largest_and_the_smallest_number_are_tokens():
-    logits = torch.tensor([-float("inf"), 0.0, -200.0, 0.0, -float("inf")]).numpy()
-    sampling = Sampling(temperature=1.0)
-    assert draw(logits, sampling, 0.0) == 1 and draw(logits, sampling, 1 - 2**-53) == 3
+    logits, numbers = torch.tensor([-float("inf"), 0.0, -200.0, 0.0, -float("inf")]), [0.0, 1 - 2**-53]
+    own = row(prompt=(0,), answer=(), temperature=1.0)
+    assert [draw(logits.numpy(), own.sampling, number) for number in numbers] == [1, 3]
+    assert drawn(logits, own, numbers) == [1, 3]
 
 
 def test_a_very_low_temperature_is_greedy():

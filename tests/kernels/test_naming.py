@@ -19,7 +19,8 @@ VERBS = {
                  "truncate_value"},
     "linear": {"linear", "decode", "matmul", "epilogue"},
     "attention": {"attend", "score", "mix", "softmax", "matmul", "expand"},
-    "elementwise": {"silu", "softcap", "softmax", "max", "read", "multiply"},
+    "elementwise": {"silu", "softcap", "softmax", "max", "read", "multiply", "peak", "weigh", "select",
+                    "exp", "sum", "narrow"},
 }  # fmt: skip
 VARIANTS = {"tiles", "groups", "pages"}
 SOURCES = sorted(path for area in AREAS for path in (NATIVE / area).glob("*/*.cc"))

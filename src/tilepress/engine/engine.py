@@ -317,7 +317,7 @@ class Engine:
         if not rows:
             return
         first = logits if places == list(range(len(logits))) else logits[places]
-        for generation, outcome in zip(rows, sample(first, rows), strict=True):
+        for generation, outcome in zip(rows, sample(first, rows, getattr(self.runner, "threads", None)), strict=True):
             self._give(generation, outcome)
         for generation, guessed, place in guesses:
             self._check_guesses(generation, guessed, logits[place : place + len(guessed)])
