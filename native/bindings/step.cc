@@ -52,27 +52,54 @@ std::vector<Projection> projections(const nb::tuple& layers) {
   return all;
 }
 
+// A network as (gate and up, down), the first a list of layers; with a tuple in place of the list, which may change.
+nb::tuple copy_of_network(nb::handle network) {
+  constexpr const char* kParts = "a feed-forward network is (list of gate and up, down)";
+  require(nb::isinstance<nb::tuple>(network) && nb::len(network) == 2, kParts);
+  const auto parts = nb::cast<nb::tuple>(network);
+  require(nb::isinstance<nb::list>(parts[0]), kParts);
+  return nb::make_tuple(nb::tuple(nb::cast<nb::list>(parts[0])), parts[1]);
+}
+
+nb::tuple copy_of_networks(const nb::list& networks) {
+  nb::list copies;
+  for (nb::handle network : networks) copies.append(copy_of_network(network));
+  return nb::tuple(copies);
+}
+
+// Points into the copies and the router.
+FeedForward feed_forward(const nb::tuple& networks, nb::handle router, int64_t chosen, bool renormalised,
+                         bool interleaved, const Gating& gating) {
+  FeedForward layer{{}, std::nullopt, interleaved, gating};
+  for (nb::handle network : networks) {
+    layer.networks.push_back({projections(nb::cast<nb::tuple>(network[0])), projection(network[1])});
+  }
+  if (!router.is_none()) layer.router.emplace(Router{projection(router), chosen, renormalised});
+  return layer;
+}
+
 // A block's description, and references to what its layers point into.
 struct PyBlock {
   nb::tuple held;
   DecoderBlock block;
 };
 
-// qkv: three layers, or one; gate_up: two, or one. Norms' weights are empty where there is no norm.
-void init_block(PyBlock* self, const nb::list& qkv, const nb::object& o, const nb::list& gate_up,
-                const nb::object& down, ConstFloats attn_norm, ConstFloats attn_post_norm, ConstFloats ffn_norm,
-                ConstFloats ffn_post_norm, ConstFloats q_norm, ConstFloats k_norm, ConstFloats sinks, int64_t heads,
-                int64_t kv_heads, int64_t head_dim, float scaling, int64_t window, float softcap, int64_t rotary,
-                bool interleaved, const std::string& activation, float alpha, float limit, float residual_multiplier) {
+// qkv: three layers, or one. networks: one of (gate and up, two layers or one; down), or one for each expert.
+// router: a layer, or None. Norms' weights are empty where there is no norm.
+void init_block(PyBlock* self, const nb::list& qkv, const nb::object& o, const nb::list& networks,
+                const nb::object& router, int64_t chosen, bool renormalised, ConstFloats attn_norm,
+                ConstFloats attn_post_norm, ConstFloats ffn_norm, ConstFloats ffn_post_norm, ConstFloats q_norm,
+                ConstFloats k_norm, ConstFloats sinks, int64_t heads, int64_t kv_heads, int64_t head_dim, float scaling,
+                int64_t window, float softcap, int64_t rotary, bool interleaved, const std::string& activation,
+                float alpha, float limit, float residual_multiplier) {
   const auto kind = pick<Activation>(activation, {{"silu", Activation::silu},
                                                   {"gelu_tanh", Activation::gelu_tanh},
                                                   {"clamped_swiglu", Activation::clamped_swiglu}});
-  const nb::tuple qkv_layers(qkv), gate_up_layers(gate_up);  // copies: lists may change
-  new (self) PyBlock{nb::make_tuple(qkv_layers, o, gate_up_layers, down),
+  const nb::tuple qkv_layers(qkv), held = copy_of_networks(networks);  // copies: lists may change
+  new (self) PyBlock{nb::make_tuple(qkv_layers, o, held, router),
                      {projections(qkv_layers),
-                      projections(gate_up_layers),
                       projection(o),
-                      projection(down),
+                      feed_forward(held, router, chosen, renormalised, interleaved, {kind, alpha, limit}),
                       copy_of(attn_norm),
                       copy_of(attn_post_norm),
                       copy_of(ffn_norm),
@@ -82,8 +109,6 @@ void init_block(PyBlock* self, const nb::list& qkv, const nb::object& o, const n
                       copy_of(sinks),
                       {heads, kv_heads, head_dim, scaling, window, softcap, nullptr},
                       rotary,
-                      interleaved,
-                      {kind, alpha, limit},
                       residual_multiplier}};
 }
 
@@ -179,10 +204,11 @@ void bind_step(nb::module_& m) {
   using namespace nb::literals;
   nb::class_<PlainMatrix>(m, "PlainMatrix").def("__init__", &init_plain, no_convert("weights"));
   nb::class_<PyBlock>(m, "StepBlock")
-      .def("__init__", &init_block, nb::kw_only(), "qkv"_a, "o"_a, "gate_up"_a, "down"_a, no_convert("attn_norm"),
-           no_convert("attn_post_norm"), no_convert("ffn_norm"), no_convert("ffn_post_norm"), no_convert("q_norm"),
-           no_convert("k_norm"), no_convert("sinks"), "heads"_a, "kv_heads"_a, "head_dim"_a, "scaling"_a, "window"_a,
-           "softcap"_a, "rotary"_a, "interleaved"_a, "activation"_a, "alpha"_a, "limit"_a, "residual_multiplier"_a);
+      .def("__init__", &init_block, nb::kw_only(), "qkv"_a, "o"_a, "networks"_a, "router"_a.none(), "chosen"_a,
+           "renormalised"_a, no_convert("attn_norm"), no_convert("attn_post_norm"), no_convert("ffn_norm"),
+           no_convert("ffn_post_norm"), no_convert("q_norm"), no_convert("k_norm"), no_convert("sinks"), "heads"_a,
+           "kv_heads"_a, "head_dim"_a, "scaling"_a, "window"_a, "softcap"_a, "rotary"_a, "interleaved"_a,
+           "activation"_a, "alpha"_a, "limit"_a, "residual_multiplier"_a);
   nb::class_<PyStepper>(m, "Stepper")
       .def(nb::init<const nb::object&, const nb::list&, ConstFloats, const nb::object&, std::vector<PyRotary>, int64_t,
                     float, float, float, float, const std::string&, int64_t, int64_t>(),

@@ -18,10 +18,10 @@ Epilogue::Epilogue() : kernel_(choose<ops::epilogue_fp_f32>()) {}
 
 void Epilogue::operator()(const MatrixShape& shape, const Outputs& outputs, int64_t block, int64_t row, int64_t rows,
                           const float* accumulators, const float* scales, int64_t blocks, int64_t block_stride) const {
-  const int64_t first = block * kBlockNeurons, bytes = outputs.type == FloatType::f32 ? 4 : 2;
+  const int64_t first = block * kBlockNeurons, row_bytes = outputs.row_bytes(shape);
   const int64_t neurons = std::min(blocks * kBlockNeurons, shape.rows - first);
   kernel_({accumulators, block_stride, rows, scales, outputs.bias ? outputs.bias + first : nullptr, neurons,
-           outputs.type, outputs.y + (row * shape.rows + first) * bytes, shape.rows * bytes});
+           outputs.type, outputs.y + row * row_bytes + first * bytes_of(outputs.type), row_bytes});
 }
 
 }  // namespace tilepress

@@ -14,13 +14,13 @@ namespace tilepress {
 struct LinearScratch {
   // Cleared.
   float* accumulators_for(int64_t count) {
-    float* all = grown(accumulators_, count);
+    float* all = with_room(accumulators_, count);
     std::fill(all, all + count, 0.0f);
     return all;
   }
-  float* sums_for(int64_t count) { return grown(accumulators_, count); }  // not cleared
-  uint8_t* kernel_for(int64_t bytes) { return grown(kernel_, bytes); }
-  uint8_t* tiles_for(int64_t bytes) { return grown(tiles_, bytes); }
+  float* sums_for(int64_t count) { return with_room(accumulators_, count); }  // not cleared
+  uint8_t* kernel_for(int64_t bytes) { return with_room(kernel_, bytes); }
+  uint8_t* tiles_for(int64_t bytes) { return with_room(tiles_, bytes); }
 
   // Of each of `count` workers that this thread calls.
   static std::vector<LinearScratch>& of_workers(int count) {
@@ -30,12 +30,6 @@ struct LinearScratch {
   }
 
  private:
-  template <class T>
-  static T* grown(LineVector<T>& memory, int64_t count) {
-    if (memory.size() < static_cast<size_t>(count)) memory.resize(static_cast<size_t>(count));
-    return memory.data();
-  }
-
   LineVector<float> accumulators_;
   LineVector<uint8_t> kernel_, tiles_;
 };

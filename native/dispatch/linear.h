@@ -8,11 +8,15 @@
 
 namespace tilepress {
 
-// Where results go: y [batch, rows] in `type`; `bias` [rows] may be null.
+// Where results go: y [batch, rows] in `type`; `bias` [rows] may be null. `stride`: values from one row of y to the
+// next; 0: there are none between.
 struct Outputs {
   uint8_t* y;
   FloatType type;
   const float* bias;
+  int64_t stride = 0;
+
+  int64_t row_bytes(const MatrixShape& shape) const { return (stride ? stride : shape.rows) * bytes_of(type); }
 };
 
 // Floats in the given type: the nearest, overflowing to infinity and keeping NaN, as torch converts.

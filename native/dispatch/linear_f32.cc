@@ -65,7 +65,7 @@ void f32_rows(std::span<const LinearProblem> problems, const Activations& x, std
               int threads) {
   for (const int64_t row : rows) {
     std::vector<LinearProblem> of_row(problems.begin(), problems.end());
-    for (auto& [weights, outputs] : of_row) outputs.y += row * weights.shape.rows * bytes_of(outputs.type);
+    for (auto& [weights, outputs] : of_row) outputs.y += row * outputs.row_bytes(weights.shape);
     linear_f32_f32_any(of_row, rows_of(x, problems.front().weights.shape.cols, row, 1), x.precision, threads);
   }
 }

@@ -17,7 +17,7 @@ Activations activations_of(const LinearLayer& layer, const Activations& x) {
 
 void multiply(const LayerProduct& product, const Activations& x, int threads) {
   const LinearLayer& layer = product.layer;
-  const Outputs outputs = {product.y, x.type, layer.bias};
+  const Outputs outputs = {product.y, x.type, layer.bias, product.stride};
   if (layer.integers) {
     linear_integer(layer.weights, x, layer.rounding, integer_variant(layer.weights, x.batch, layer.rounding), outputs,
                    threads);
@@ -31,7 +31,7 @@ bool multiply_together(std::span<const LayerProduct> products, const Activations
   const auto alike = [&](const LayerProduct& product) { return round_alike(product.layer, first); };
   if (!std::ranges::all_of(products, alike)) return false;
   std::vector<LinearProblem> problems;
-  for (const auto& [layer, y] : products) problems.push_back({layer.weights, {y, x.type, layer.bias}});
+  for (const auto& [layer, y, stride] : products) problems.push_back({layer.weights, {y, x.type, layer.bias, stride}});
   return first.integers ? grouped_linear_integer(problems, x, first.rounding, threads)
                         : grouped_linear_float(problems, x, threads);
 }

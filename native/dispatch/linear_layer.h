@@ -15,10 +15,11 @@ struct LinearLayer {
   bool bf16 = false;  // float activations may be rounded to bf16
 };
 
-// A layer, and where its results go: [batch, rows] of the activations' type.
+// A layer, and where its results go: [batch, rows] of the activations' type; `stride` as in Outputs.
 struct LayerProduct {
   const LinearLayer& layer;
   uint8_t* y;
+  int64_t stride = 0;
 };
 
 // Products of the same activations, which are prepared once where the layers can share them. Throws

@@ -61,6 +61,22 @@ inline uint8_t* block_mask_at(const MatrixShape& shape, const Streams& streams, 
   return shape.sparse ? streams.mask + block * shape.block_mask_bytes() : nullptr;
 }
 
+// Some rows of a matrix, from `first` on, which begins a block.
+struct Neurons {
+  int64_t first, count;
+
+  int64_t block() const { return first / kBlockNeurons; }
+};
+
+// The streams of a matrix that has these rows alone.
+inline Streams streams_of(const MatrixShape& shape, const Streams& streams, const Neurons& neurons) {
+  const int64_t block = neurons.block(), scale = group_index(block, shape.groups, 0);
+  return {shape.sparse ? streams.codes : block_codes_at(shape, streams, block), block_mask_at(shape, streams, block),
+          shape.sparse ? streams.offsets + block : nullptr,
+          streams.scales ? streams.scales + scale * shape.scale_bytes : nullptr,
+          streams.zeros ? streams.zeros + scale : nullptr};
+}
+
 inline GroupScales scales_at(const MatrixShape& shape, const Streams& streams, int64_t block, int neuron, bool given) {
   const int64_t at = group_index(block, shape.groups, neuron);
   return {streams.scales ? streams.scales + at * shape.scale_bytes : nullptr,

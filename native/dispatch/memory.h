@@ -60,4 +60,12 @@ inline void prefetch_for_write([[maybe_unused]] const void* line) {
 template <class T>
 using LineVector = std::vector<T, LineAllocator<T>>;
 
+// Memory that is used again: it grows where `count` needs more.
+template <class T>
+T* with_room(LineVector<T>& memory, std::int64_t count) {
+  const auto needed = static_cast<std::size_t>(count);
+  if (memory.size() < needed) memory.resize(needed);
+  return memory.data();
+}
+
 }  // namespace tilepress

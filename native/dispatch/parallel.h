@@ -117,6 +117,21 @@ void parallel_for(int64_t count, int threads, const Work& work) {
   run_on_workers(count > 1 ? threads : 1, run, &context);
 }
 
+// The same for work that may throw. The first exception is thrown when all workers are done.
+template <class Work>
+void parallel_for_throwing(int64_t count, int threads, const Work& work) {
+  std::atomic_flag failed;
+  std::exception_ptr thrown;
+  parallel_for(count, threads, [&](int worker, int64_t item) {
+    try {
+      work(worker, item);
+    } catch (...) {
+      if (!failed.test_and_set()) thrown = std::current_exception();
+    }
+  });
+  if (thrown) std::rethrow_exception(thrown);
+}
+
 // Two stages as one job: all workers prepare the inputs, then work on chunks of items below `count`.
 //
 // Inputs:

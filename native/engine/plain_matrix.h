@@ -18,6 +18,9 @@ class PlainMatrix {
 
   // y [batch, rows] = x [batch, cols] · Wᵀ + bias, which may be null.
   void multiply(const float* x, int64_t batch, const float* bias, float* y, int threads) const;
+  // Some neurons of it: y [batch, neurons.count], from one row to the next `stride`. The bias is of all neurons.
+  void multiply(const Neurons& neurons, const float* x, int64_t batch, const float* bias, float* y, int64_t stride,
+                int threads) const;
   // Rows `ids`, to [count, cols].
   void gather(const int64_t* ids, int64_t count, float* to) const;
 

@@ -39,6 +39,12 @@ void multiply_packed(std::span<const ProjectionOutput> outputs, float* x, int64_
 
 }  // namespace
 
+void require_layer(const Projection& layer, int64_t rows, int64_t cols) {
+  require(layer.rows() == rows && layer.cols() == cols, "a matrix is " + std::to_string(layer.rows()) + " by " +
+                                                            std::to_string(layer.cols()) + ", not " +
+                                                            std::to_string(rows) + " by " + std::to_string(cols));
+}
+
 void multiply(std::initializer_list<ProjectionOutput> outputs, float* x, int64_t batch, int threads) {
   const bool packed = std::ranges::all_of(outputs, [](const ProjectionOutput& one) { return bool(one.layer.packed); });
   if (packed) return multiply_packed({outputs.begin(), outputs.size()}, x, batch, threads);
@@ -49,6 +55,21 @@ void multiply(std::initializer_list<ProjectionOutput> outputs, float* x, int64_t
       one.layer.plain->multiply(x, batch, one.layer.bias, one.y, threads);
     }
   }
+}
+
+void multiply_neurons(const Projection& layer, const Neurons& neurons, const float* x, int64_t batch, float* y,
+                      int64_t stride) {
+  if (layer.plain) return layer.plain->multiply(neurons, x, batch, layer.bias, y, stride, 1);
+  const LinearLayer& whole = *layer.packed;
+  const PackedWeights& weights = whole.weights;
+  MatrixShape shape = weights.shape;
+  shape.rows = neurons.count;
+  const Streams streams = streams_of(weights.shape, weights.streams, neurons);
+  const float* bias = whole.bias ? whole.bias + neurons.first : nullptr;
+  const LinearLayer part = {
+      {shape, weights.format, streams, weights.half_exponent}, bias, whole.integers, whole.rounding, whole.bf16};
+  const LayerProduct product = {part, reinterpret_cast<uint8_t*>(y), stride};
+  multiply({&product, 1}, {reinterpret_cast<const uint8_t*>(x), FloatType::f32, batch}, 1);
 }
 
 void gather(const Projection& embedding, std::span<const int64_t> ids, float* to, int threads) {

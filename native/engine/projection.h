@@ -20,6 +20,9 @@ struct Projection {
   int64_t cols() const { return packed ? packed->weights.shape.cols : plain->cols(); }
 };
 
+// Throws std::invalid_argument if the layer has other sizes.
+void require_layer(const Projection& layer, int64_t rows, int64_t cols);
+
 // A layer, and where its results go: [batch, rows].
 struct ProjectionOutput {
   const Projection& layer;
@@ -29,6 +32,11 @@ struct ProjectionOutput {
 // Products of the same x [batch, cols]. Of a row that is not finite, layers that round to integers give NaN, and clear
 // it in x; no other row is changed by it.
 void multiply(std::initializer_list<ProjectionOutput> outputs, float* x, int64_t batch, int threads);
+
+// Some neurons of a product, on the calling thread: y [batch, neurons.count], from one row to the next `stride`. Throws
+// std::invalid_argument if a row is not finite and the layer rounds to integers.
+void multiply_neurons(const Projection& layer, const Neurons& neurons, const float* x, int64_t batch, float* y,
+                      int64_t stride);
 
 // Rows `ids` of the layer's weights, each from 0 to below its rows, to [count, cols].
 void gather(const Projection& embedding, std::span<const int64_t> ids, float* to, int threads);

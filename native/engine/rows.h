@@ -46,6 +46,11 @@ struct GateUp {
   int64_t count;
 };
 
+// Of one layer that gives both, [2 * count]: all gates first, or `interleaved`.
+inline GateUp joined_gate_up(const float* both, bool interleaved, int64_t count) {
+  return {both, both + (interleaved ? 1 : count), interleaved, count};
+}
+
 // out [count] = activation(gate) · up.
 void gated(const Gating& gating, const GateUp& parts, float* out);
 

@@ -10,17 +10,6 @@
 namespace tilepress {
 namespace {
 
-float* with_room(LineVector<float>& memory, int64_t count) {
-  if (memory.size() < size(count)) memory.resize(size(count));
-  return memory.data();
-}
-
-void require_layer(const Projection& layer, int64_t rows, int64_t cols) {
-  require(layer.rows() == rows && layer.cols() == cols, "a matrix is " + std::to_string(layer.rows()) + " by " +
-                                                            std::to_string(layer.cols()) + ", not " +
-                                                            std::to_string(rows) + " by " + std::to_string(cols));
-}
-
 void require_norm(const FloatVector& weights, int64_t count) {
   require(weights.empty() || weights.size() == size(count),
           "a norm has " + std::to_string(weights.size()) + " weights, not " + std::to_string(count));
@@ -52,10 +41,7 @@ void check_attention(const DecoderBlock& block, int64_t hidden) {
 void check_block(const DecoderBlock& block, const DecoderModel& model) {
   const int64_t hidden = model.hidden();
   check_attention(block, hidden);
-  require(block.gate_up.size() == 1 || block.gate_up.size() == 2, "gate and up have two matrices, or one");
-  const int64_t together = block.gate_up.size() == 1 ? 2 : 1;
-  for (const Projection& layer : block.gate_up) require_layer(layer, together * block.inner(), hidden);
-  require_layer(block.down, hidden, block.inner());
+  check(block.feed_forward, hidden);
   for (const FloatVector* norm : {&block.attn_norm, &block.attn_post_norm, &block.ffn_norm, &block.ffn_post_norm}) {
     require_norm(*norm, hidden);
   }
@@ -211,7 +197,7 @@ void Stepper::run_block(size_t layer, const Rows& rows, int threads) {
   multiply({{block.o, buffers_.added.data()}}, mixed, rows.count(), threads);
   for_rows(rows.count(), threads,
            [&](int64_t row) { add(row, block.attn_post_norm, block.residual_multiplier, &block.ffn_norm); });
-  feed_forward(block, rows.count(), threads);
+  feed_forward_.run(block.feed_forward, buffers_.normed.data(), rows.count(), buffers_.added.data(), threads);
   for_rows(rows.count(), threads, [&](int64_t row) { add(row, block.ffn_post_norm, block.residual_multiplier, next); });
 }
 
@@ -260,26 +246,6 @@ void Stepper::place(size_t layer, const Rows& rows, int64_t row) {
     rotate(rotary, turns, k, block.heads.kv_heads, dim);
   }
   if (pool_) pool_->write(static_cast<int64_t>(layer), rows.pages[size(row)], rows.places[size(row)], k, v);
-}
-
-void Stepper::feed_forward(const DecoderBlock& block, int64_t rows, int threads) {
-  const int64_t inner = block.inner();
-  const bool together = block.gate_up.size() == 1;
-  float* gate = with_room(buffers_.gate, rows * block.gate_up[0].rows());
-  float* up = together ? gate : with_room(buffers_.up, rows * inner);
-  float* out = with_room(buffers_.gated, rows * inner);
-  if (together) {
-    multiply({{block.gate_up[0], gate}}, buffers_.normed.data(), rows, threads);
-  } else {
-    multiply({{block.gate_up[0], gate}, {block.gate_up[1], up}}, buffers_.normed.data(), rows, threads);
-  }
-  const int64_t row_size = together ? 2 * inner : inner;
-  const int64_t to_up = !together ? 0 : block.interleaved ? 1 : inner;
-  for_rows(rows, threads, [&](int64_t row) {
-    gated(block.gating, {gate + row * row_size, up + row * row_size + to_up, together && block.interleaved, inner},
-          out + row * inner);
-  });
-  multiply({{block.down, buffers_.added.data()}}, out, rows, threads);
 }
 
 // A row's hidden states, normed for what comes next; null: nothing does.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/attention.h"
+#include "engine/feed_forward.h"
 #include "engine/packed_attention.h"
 #include "engine/projection.h"
 #include "engine/rows.h"
@@ -17,19 +18,15 @@ using FloatVector = std::vector<float>;
 
 // Norms' weights are empty where there is no norm. Hidden states are float32.
 struct DecoderBlock {
-  std::vector<Projection> qkv;      // queries, keys and values; or one layer that gives all, in this order
-  std::vector<Projection> gate_up;  // gate and up; or one layer that gives both
-  Projection o, down;
+  std::vector<Projection> qkv;  // queries, keys and values; or one layer that gives all, in this order
+  Projection o;
+  FeedForward feed_forward;
   FloatVector attn_norm, attn_post_norm, ffn_norm, ffn_post_norm;
   FloatVector q_norm, k_norm;  // of a head, or of all heads as one vector, as their sizes say
   FloatVector sinks;
   AttentionHeads heads;
-  int64_t rotary;    // which of the model's; -1: none
-  bool interleaved;  // gate and up, of one layer: one channel of each in turn
-  Gating gating;
+  int64_t rotary;  // which of the model's; -1: none
   float residual_multiplier;
-
-  int64_t inner() const { return down.cols(); }
 };
 
 struct DecoderModel {
@@ -81,7 +78,7 @@ class Stepper {
     int64_t count() const { return static_cast<int64_t>(tokens.size()); }
   };
   struct Buffers {
-    LineVector<float> hidden, normed, joined, queries, keys, values, mixed, added, gate, up, gated;
+    LineVector<float> hidden, normed, joined, queries, keys, values, mixed, added;
     std::vector<LineVector<float>> turns;  // of each rotary embedding, [rows, cosines and sines]
   };
 
@@ -95,7 +92,6 @@ class Stepper {
   void project(const DecoderBlock& block, const Rows& rows, int threads);
   void place(size_t layer, const Rows& rows, int64_t row);
   void attend(size_t layer, const Rows& rows, float* out, int threads);
-  void feed_forward(const DecoderBlock& block, int64_t rows, int threads);
   void norm_next(int64_t row, const FloatVector* norm);
   void add(int64_t row, const FloatVector& post_norm, float multiplier, const FloatVector* next_norm);
   void give_logits(const Rows& rows, float* logits, int threads);
@@ -104,6 +100,7 @@ class Stepper {
   std::unique_ptr<PagePool> pool_;
   PagedAttention attention_;
   PackedAttention packed_attention_;
+  FeedForwardStep feed_forward_;
   Buffers buffers_;
   std::mutex running_;
 };

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from tests.engine.families import make
+from tests.models import mixtures
 
 from tilepress.bench.engine_writer import EngineWriter, writer
 from tilepress.bench.model import TransformersWriter
@@ -21,6 +22,6 @@ def test_answers_that_end_early_are_an_error():
 
 
 def test_what_the_engine_does_not_take_is_left_to_transformers():
-    assert isinstance(writer(make("mixtral")), TransformersWriter)
+    assert isinstance(writer(mixtures.make("olmoe")), TransformersWriter)
     assert isinstance(writer(make("llama"), "fp16"), TransformersWriter)
     assert isinstance(writer(make("llama"), "bfp8"), EngineWriter)

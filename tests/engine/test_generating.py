@@ -6,12 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from tests.engine import families
 from tests.models import tiny
 from torch import nn
 from transformers import TextStreamer
 
 from tilepress.engine import Engine
-from tilepress.models import compress_folder, load_model
+from tilepress.models import compress_folder, compress_model, load_model
 from tilepress.nn.model_kv_cache import set_default_cache
 
 PADDED = torch.tensor([[0, 0, 5, 6, 7], [8, 9, 10, 11, 12], [0, 4, 13, 6, 3]])
@@ -66,6 +67,13 @@ def test_greedy_batches(model, served, kv, options):
 def test_a_batch_without_padding(model, served):
     mine, theirs = both(model, inputs=PADDED[1:2].repeat(4, 1), max_new_tokens=6, do_sample=False, eos_token_id=[])
     assert torch.equal(mine, theirs) and len(served) == 4
+
+
+@pytest.mark.parametrize("family", ["mixtral", "qwen3_moe", "gpt_oss"])
+def test_models_with_experts(served, family):
+    model = compress_model(families.make(family), {"activations": {"format": "int8"}})
+    mine, theirs = both(model, **BATCH, max_new_tokens=9)
+    assert torch.equal(mine, theirs) and len(served) == 3
 
 
 @pytest.mark.parametrize(

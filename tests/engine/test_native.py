@@ -1,4 +1,4 @@
-"""The native step against the reference model: every dense family, ragged batches, pages, packed layers."""
+"""The native step against the reference model: every family, ragged batches, pages, packed layers."""
 
 import random
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +23,6 @@ from tilepress.models import compress_model
 
 OPERATIONS = ["attend_f32_f32_fp_pages", "softcap_f32", "linear_f32_i8_int"]
 BOUND = 1e-5  # of the largest logit
-DENSE = [name for name in FAMILIES if name not in ("gpt_oss", "mixtral", "qwen3_moe", "qwen3_moe-normed")]
 LONG = 300  # tokens: several groups of pages
 
 
@@ -40,7 +39,7 @@ def in_chunks(runner, text, ends, pages):
     return torch.cat([runner.run([chunk(text, start, end, pages)]) for start, end in pairwise([0, *ends])])
 
 
-@pytest.fixture(scope="module", params=DENSE)
+@pytest.fixture(scope="module", params=FAMILIES)
 def family(request):
     return make(request.param)
 
@@ -114,11 +113,12 @@ def test_steps_of_several_threads_wait_for_each_other(llama):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_random_steps_over_random_pages(llama, seed):
-    drawn = random.Random(seed)
+@pytest.mark.parametrize("name", ["llama", "mixtral", "gpt_oss"])
+def test_random_steps_over_random_pages(name, seed):
+    model, drawn = make(name), random.Random(seed)
     texts = [tokens(drawn.randint(20, LENGTH), seed=number) for number in range(4)]
     pages, done = drawn.sample(range(PAGES), PAGES), [0] * len(texts)
-    ours, theirs = native(llama), reference(llama)
+    ours, theirs = native(model), reference(model)
     while open := [number for number, text in enumerate(texts) if done[number] < len(text)]:
         chosen = drawn.sample(open, drawn.randint(1, len(open)))
         ends = {number: min(done[number] + drawn.choice([1, 1, 5, 17]), len(texts[number])) for number in chosen}
@@ -205,12 +205,6 @@ def test_numbers_that_pages_cannot_hold(llama):
         NativeModel(llama, kv="fp8")
 
 
-@pytest.mark.parametrize("name", ["gpt_oss", "qwen3_moe"])
-def test_experts_are_refused(name):
-    with pytest.raises(ValueError, match="models with experts are not computed natively yet: use ReferenceModel"):
-        native(make(name))
-
-
 def packed(name, weights, activations="fp", **changes):
     recipe = {
         "weights": {"format": weights, "lm_head": "compress"},
@@ -274,14 +268,17 @@ def test_models_in_halves(name, dtype):
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-@pytest.mark.parametrize("name, weights", [("llama", None), ("llama", "int4:g32"), ("gemma2", None)])
+@pytest.mark.parametrize(
+    "name, weights",
+    [(name, weights) for name in ("llama", "gemma2", "mixtral", "gpt_oss") for weights in (None, "int4:g32")],
+)
 def test_what_is_not_finite_stays_in_its_sequence(name, weights, value):
     """A token whose embedding is not finite, beside one chunk and one single token of others; soft caps keep it."""
     model, bad = make(name), VOCABULARY - 1
     embedding = model.get_input_embeddings()
     embedding.weight[bad, 3] = value
     if weights:
-        model = compress_model(make(name), {"weights": {"format": weights}, "activations": {"format": "int8"}})
+        model = packed(name, weights, "int8")
         model.set_input_embeddings(embedding)
     others = [tuple(token for token in tokens(seed=seed) if token != bad)[:30] for seed in (1, 2)]
     spoilt = (5, 6, bad, 7)

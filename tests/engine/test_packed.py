@@ -12,7 +12,7 @@ from tilepress.formats import FormatError
 
 PAGE, LENGTH, PAGES = 32, 201, 24
 FIRST, SECOND = (3, 1, 7, 5, 9, 11, 13), (0, 2, 4, 6, 8, 10, 12)  # pages of two sequences
-FAMILIES = ["llama", "mistral", "qwen3", "gemma2", "gemma3"]
+FAMILIES = ["llama", "mistral", "qwen3", "gemma2", "gemma3", "gpt_oss", "qwen3_moe"]
 SHARING = ["bfp8", "bfp:m4"]
 OTHERS = ["bfp4", "bfp4n+rotate", "sparse:k30,v50", "bfp8+sparse:k30,v50"]
 
@@ -57,10 +57,11 @@ def test_as_transformers_with_such_a_cache(family, kv):
 
 
 @pytest.mark.parametrize("kv", [*SHARING, *OTHERS])
-def test_the_same_bits_in_any_pieces_and_any_company(llama, kv):
-    text, other = tokens(LENGTH), tokens(LENGTH, seed=2)
-    alone = in_pieces(PackedModel(llama, kv, PAGES), text, [LENGTH - 1, LENGTH])
-    packed = PackedModel(llama, kv, PAGES)
+@pytest.mark.parametrize("family", ["llama", "gpt_oss"])
+def test_the_same_bits_in_any_pieces_and_any_company(family, kv):
+    model, text, other = make(family, max_position_embeddings=512), tokens(LENGTH), tokens(LENGTH, seed=2)
+    alone = in_pieces(PackedModel(model, kv, PAGES), text, [LENGTH - 1, LENGTH])
+    packed = PackedModel(model, kv, PAGES)
     pages, others = FIRST, SECOND
     packed.run([chunk(text, 0, 70, pages, False), chunk(other, 0, 5, others, False)])
     packed.run([chunk(other, 5, 128, others), chunk(text, 70, 128, pages, False)])

@@ -13,9 +13,9 @@ from ..nn import PackedEmbedding, PackedLinear
 from ..tiles import pack
 from ..tiles.packing import thread_count
 from .batch import Chunk, Runner, check_chunks, check_pages
-from .decoder import Attention, Block, ClampedSwiglu, Decoder, FeedForward
+from .decoder import Attention, Block, ClampedSwiglu, Decoder, Experts, FeedForward
 from .family import describe
-from .reference_block import part
+from .reference_block import ExpertLayer, ExpertParts, part
 from .rotary import Rotary
 
 Layer = tuple[Any, ...]  # a linear layer as native code takes it: matrix, bias, and how activations are rounded
@@ -35,14 +35,14 @@ class NativeModel(Runner):
     Weights that are not packed are copied: what is done to the model later has no effect.
 
     Args:
-        model: of a family that `describe` knows, without experts.
+        model: of a family that `describe` knows.
         page_tokens: tokens in a page: 16, 32, 64 or 128. pages: how many there are.
         longest: tokens of a sequence at most; by default what the config says.
         decoder: what to compute, if not what `describe` says.
         kv: numbers in pages, float32 or bf16; "packed" has none, see `PackedModel`.
 
     Raises:
-        ValueError: the model has experts or is not what its description says, or torch is too old.
+        ValueError: the model is not what its description says, or torch is too old.
     """
 
     fixed_pages = True
@@ -62,7 +62,8 @@ class NativeModel(Runner):
         self.page_tokens, self.pages = page_tokens, pages
         self.vocabulary = self.decoder.vocab_size
         self.longest = self.decoder.max_position_embeddings if longest is None else longest
-        _check_known(self.decoder)
+        if not READS_TENSORS:
+            raise ValueError("this torch hands out no functions to read tensors with: use a newer one")
         tuning.load()
         self._native = _stepper(model, self, kv)
         self.page_bytes = self._page_bytes()
@@ -90,13 +91,6 @@ class NativeModel(Runner):
         held = torch.empty(attention.num_key_value_heads, 2, self.page_tokens, attention.head_dim)
         self._native.read_page(layer, page, held)
         return held
-
-
-def _check_known(decoder: Decoder) -> None:
-    if not READS_TENSORS:
-        raise ValueError("this torch hands out no functions to read tensors with: use a newer one")
-    if any(block.mlp.experts is not None for block in decoder.blocks):
-        raise ValueError("models with experts are not computed natively yet: use ReferenceModel")
 
 
 def _stepper(model: Any, runner: NativeModel, kv: str) -> _native.Stepper:
@@ -134,18 +128,13 @@ def _rotary(rotary: Rotary, longest: int) -> tuple[list[float], float, bool]:
 def _block(
     block: Block, decoder: Decoder, module: nn.Module, rotaries: list[Rotary], parts: "_Parts"
 ) -> _native.StepBlock:
-    mlp = part(module, "mlp")
     norms = (block.attn_norm, block.attn_post_norm, block.ffn_norm, block.ffn_post_norm)
     names = ("attn_norm", "attn_post_norm", "ffn_norm", "ffn_post_norm")
     weights: dict[str, Any] = {name: _norm(module, own, decoder) for name, own in zip(names, norms, strict=True)}
-    ups = ["gate_proj", "up_proj"] if block.mlp.gate_up == "separate" else ["gate_up_proj"]
     return _native.StepBlock(
         **_attention(block.attention, decoder, part(module, "self_attn"), rotaries, parts),
         **weights,
-        **_activation(block.mlp),
-        gate_up=[parts.linear(part(mlp, name)) for name in ups],
-        down=parts.linear(part(mlp, "down_proj")),
-        interleaved=block.mlp.gate_up == "interleaved",
+        **_feed_forward(block.mlp, part(module, "mlp"), parts),
         residual_multiplier=block.residual_multiplier,
     )
 
@@ -168,6 +157,35 @@ def _attention(
         "window": attention.sliding_window or 0,
         "softcap": attention.attn_logit_softcapping or 0.0,
         "rotary": -1 if attention.rotary is None else rotaries.index(attention.rotary),
+    }
+
+
+def _feed_forward(mlp: FeedForward, module: nn.Module, parts: "_Parts") -> dict[str, Any]:
+    return {
+        **(_network(mlp, module, parts) if mlp.experts is None else _experts(mlp.experts, module, parts)),
+        **_activation(mlp),
+        "interleaved": mlp.gate_up == "interleaved",
+    }
+
+
+def _network(mlp: FeedForward, module: nn.Module, parts: "_Parts") -> dict[str, Any]:
+    names = ["gate_proj", "up_proj"] if mlp.gate_up == "separate" else ["gate_up_proj"]
+    ups = [parts.linear(part(module, name)) for name in names]
+    return {
+        "networks": [(ups, parts.linear(part(module, "down_proj")))],
+        "router": None,
+        "chosen": 0,
+        "renormalised": False,
+    }
+
+
+def _experts(experts: Experts, module: nn.Module, parts: "_Parts") -> dict[str, Any]:
+    own = ExpertParts(experts, module)
+    return {
+        "networks": [([parts.linear(up)], parts.linear(down)) for up, down in zip(own.ups, own.downs, strict=True)],
+        "router": parts.router(own.router),
+        "chosen": experts.num_experts_per_tok,
+        "renormalised": experts.norm_topk_prob,
     }
 
 
@@ -195,13 +213,18 @@ class _Parts:
         self.matrices: dict[int, tuple[Tensor, Any]] = {}  # by id; with what has the id
 
     def linear(self, module: Any) -> Layer:
-        if not isinstance(module, PackedLinear | nn.Linear):
+        if not isinstance(module, PackedLinear | nn.Linear | ExpertLayer):
             raise ValueError(f"{type(module).__name__} is no linear layer that native code knows")
         bias = None if module.bias is None else _floats(module.bias)
         if not isinstance(module, PackedLinear):
             return (self._matrix(module.weight), bias, 0, self.rounding)
         group, mantissa = native_rounding(module.activations)
         return (module._whole().native, bias, group, self.rounding if mantissa == FLOAT else mantissa)
+
+    def router(self, module: Any) -> Layer:
+        """In float32, whatever the model's type: few logits, of which much depends."""
+        bias = getattr(module, "bias", None)
+        return (_native.PlainMatrix(_floats(module.weight)), None if bias is None else _floats(bias))
 
     def embedding(self, module: Any) -> Layer:
         matrix = module._whole().native if isinstance(module, PackedEmbedding) else self._matrix(module.weight)

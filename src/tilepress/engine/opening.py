@@ -9,7 +9,6 @@ from ..formats import FormatError
 from ..formats.kv import KvFormat, parse_kv
 from ..kernels.kv_store import can_pack
 from ..models import load_model
-from ..models.loading import say
 from ..nn.model_kv_cache import default_cache, default_smoothing
 from ..tiles.packing import thread_count
 from .batch import Runner
@@ -17,7 +16,6 @@ from .decoder import Decoder
 from .family import describe
 from .native import NativeModel
 from .packed import PackedModel
-from .reference import ReferenceModel
 from .text import Decode
 
 _UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
@@ -70,9 +68,10 @@ def open_model(
 def is_native(model: Any) -> bool:
     """Whether an engine computes the model's steps by native code."""
     try:
-        return not _has_experts(describe(model.config))
+        describe(model.config)
     except ValueError:
         return False
+    return True
 
 
 def size_in_bytes(size: int | str) -> int:
@@ -93,16 +92,10 @@ def _kv_name(model: Any, decoder: Decoder, kv: str | KvFormat | None) -> str:
     if remembered is not None:
         return str(remembered)
     fits = all(can_pack(parse_kv(_PACKED), block.attention.head_dim) for block in decoder.blocks)
-    return _PACKED if fits and not _has_experts(decoder) else _PLAIN
+    return _PACKED if fits else _PLAIN
 
 
 def _runner(model: Any, decoder: Decoder, kv: str, memory: int, smoothing: str, longest: int | None) -> Runner:
-    if _has_experts(decoder):
-        if kv != _PLAIN:
-            raise ValueError(f"models with experts have a cache in {_PLAIN} in this engine, not in {kv}")
-        say("This model has experts: its layers are computed one after another, not by native code at once.")
-        pages = _pages(_plain_bytes(decoder, _PLAIN), memory)
-        return ReferenceModel(model, PAGE_TOKENS, pages, longest=longest, decoder=decoder)
     if kv in (_PLAIN, _HALF):
         pages = _pages(_plain_bytes(decoder, kv), memory)
         return NativeModel(model, PAGE_TOKENS, pages, longest=longest, decoder=decoder, kv=kv)
@@ -117,10 +110,6 @@ def _plain_bytes(decoder: Decoder, number: str) -> int:
     """Of a page, all layers."""
     values = sum(2 * block.attention.num_key_value_heads * block.attention.head_dim for block in decoder.blocks)
     return PAGE_TOKENS * values * (2 if number == _HALF else 4)
-
-
-def _has_experts(decoder: Decoder) -> bool:
-    return any(block.mlp.experts is not None for block in decoder.blocks)
 
 
 def _pages(page_bytes: int, memory: int) -> int:

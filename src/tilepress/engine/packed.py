@@ -26,7 +26,7 @@ class PackedModel(NativeModel):
     from them; the copies share what no later token changes.
 
     Args:
-        model: of a family that `describe` knows, without experts.
+        model: of a family that `describe` knows.
         kv: the format, see `tilepress.formats.kv`.
         pages: how many there are.
         longest: tokens of a sequence at most; by default what the config says.

@@ -1,6 +1,7 @@
 """One block of a decoder, plainly: attention over pages, and feed-forward networks."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,7 @@ from .batch import Chunk
 from .decoder import Activation, Attention, Block, ClampedSwiglu, Experts, FeedForward, Layout, Norm
 
 Linear = Callable[[Tensor], Tensor]
+EXPERT_LAYERS = ("gate_up_proj", "down_proj")
 
 
 class Step:
@@ -172,8 +174,7 @@ class ExpertParts:
 
     def __init__(self, experts: Experts, module: nn.Module) -> None:
         self.router = part(module, experts.router)
-        self.ups = expert_layers(part(module, "experts"), "gate_up_proj")
-        self.downs = expert_layers(part(module, "experts"), "down_proj")
+        self.ups, self.downs = (expert_layers(part(module, "experts"), name) for name in EXPERT_LAYERS)
 
 
 def _mixture(x: Tensor, mlp: FeedForward, experts: Experts, parts: ExpertParts) -> Tensor:
@@ -194,14 +195,22 @@ def _routed(x: Tensor, experts: Experts, router: Any) -> tuple[Tensor, Tensor]:
     return weights / weights.sum(-1, keepdim=True) if experts.norm_topk_prob else weights, chosen
 
 
-def expert_layers(module: Any, name: str) -> list[Linear]:
-    """The projection `name` of each expert, of modules of their own or of one parameter for all."""
+@dataclass(frozen=True)
+class ExpertLayer:
+    """A projection of an expert, in one parameter with those of others."""
+
+    weight: Tensor
+    bias: Tensor | None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight, self.bias)
+
+
+def expert_layers(module: Any, name: str) -> list[Any]:
+    """The projection `name` of each expert: modules of their own, or an `ExpertLayer` each."""
     if isinstance(module, PackedExperts):
         return module.projections(name)
     weights, biases = getattr(module, name), getattr(module, f"{name}_bias", None)
     if module.is_transposed:
         weights = weights.mT
-    return [
-        partial(F.linear, weight=weight, bias=None if biases is None else biases[number])
-        for number, weight in enumerate(weights)
-    ]
+    return [ExpertLayer(weight, None if biases is None else biases[number]) for number, weight in enumerate(weights)]
