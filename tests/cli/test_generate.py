@@ -50,6 +50,22 @@ def test_guesses_change_nothing(model, call, call_for_records):
     assert_refused(call(*same, "--lookup", 4, "--cache", "c"), "--lookup and --cache do not go together")
 
 
+def test_a_draft_changes_nothing(model, call, call_for_records, tmp_path):
+    """It is the model itself here, so that all of its guesses are right."""
+    same = ("generate", model, "w5 w6 w7", "--tokens", 20, "--temperature", 0.7, "--seed", 3)
+    drafted = (*same, "--draft", model, "--draft-tokens", 3)
+    figure = call_for_records(*drafted)
+    assert figure("text") == call_for_records(*same)("text")
+    assert figure("right guesses", turn=1) == figure("guessed tokens", turn=1) > 0
+    said = call(*drafted).stderr
+    count = int(figure("right guesses"))
+    assert f"prompt included; {count} of {count} guesses right" in said
+    assert_refused(call(*drafted, "--cache", "c"), "--draft and --cache do not go together")
+    assert_refused(call(*same, "--draft", tmp_path / "none"), "none")
+    other, _ = tiny.save(tmp_path / "other", vocab_size=50)
+    assert_refused(call(*same, "--draft", other), "a draft has the model's vocabulary")
+
+
 def test_forms_that_are_none(model, call, tmp_path):
     schema = tmp_path / "schema.json"
     schema.write_text("{")

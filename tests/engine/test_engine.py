@@ -286,5 +286,5 @@ def test_pages_that_are_kept_are_few():
     for first in range(9):
         engine.submit([first] * 30, Sampling(max_tokens=2, temperature=0)).wait()
         check_pages(engine)
-    assert len(engine.scheduler.kept) == engine.scheduler.most_kept == 64 // KEPT
+    assert len(engine.scheduler.shared.kept) == engine.scheduler.shared.most_kept == 64 // KEPT
     assert engine.stats.pages_free == 64

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.engine.families import LENGTH, make, tokens
-from tests.engine.toy import ToyRunner, check_pages
+from tests.engine.toy import Half, ToyRunner, check_pages, check_pool
 
 from tilepress.engine import Engine, Sampling
 from tilepress.engine.packed import PackedModel
@@ -29,6 +29,8 @@ prompts = st.builds(
 @st.composite
 def samplings(draw):
     n = draw(st.integers(1, 3))
+    if draw(st.integers(0, 4)) == 0:
+        return {"max_tokens": draw(st.integers(1, 14)), "n": n, "beams": draw(st.integers(3, 4)), "best_of": None}
     return {
         "max_tokens": draw(st.integers(1, 14)),
         "n": n,
@@ -57,19 +59,24 @@ class Traffic(RuleBasedStateMachine):
         fixed_pages=st.booleans(),
         most_kept=st.integers(1, 6),
         lookup=st.sampled_from([0, 1, 5]),
+        drafted=st.sampled_from([None, ToyRunner, Half]),
+        draft_pages=st.integers(4, 24),
     )
-    def start(self, pages, step_tokens, max_sequences, fixed_pages, most_kept, lookup):
+    def start(self, pages, step_tokens, max_sequences, fixed_pages, most_kept, lookup, drafted, draft_pages):
         self.now = 0.0
         self.runner = ToyRunner(pages=pages, longest=LONGEST, fixed_pages=fixed_pages)
+        self.draft = drafted(draft_pages, longest=LONGEST, page_tokens=5) if drafted and fixed_pages else None
         self.engine = Engine(
             self.runner,
             step_tokens=step_tokens,
             max_sequences=max_sequences,
             lookup=lookup if fixed_pages else 0,
+            draft=self.draft,
+            draft_tokens=2,
             eos=[EOS],
             clock=lambda: self.now,
         )
-        self.engine.scheduler.most_kept = most_kept
+        self.engine.scheduler.shared.most_kept = most_kept
         self.requests = []
 
     @rule(
@@ -102,22 +109,37 @@ class Traffic(RuleBasedStateMachine):
         self.engine.step()
         self.runner.during = None
 
+    @precondition(lambda self: self.draft and self.requests)
+    @rule(data=st.data())
+    def cancel_while_the_draft_computes(self, data):
+        self.draft.during = data.draw(st.sampled_from([stream for stream, *_ in self.requests])).cancel
+        self.engine.step()
+        self.draft.during = None
+
     @rule()
     def fail(self):
         self.runner.failing = RuntimeError("out of luck")
         self.engine.step()
         self.runner.failing = None
 
+    @precondition(lambda self: self.draft)
+    @rule()
+    def fail_in_the_draft(self):
+        self.draft.failing = RuntimeError("out of luck")
+        self.engine.step()
+        self.draft.failing = None
+        self.engine.step()
+
     @invariant()
     def pages_are_accounted_for(self):
         if hasattr(self, "engine"):
-            check_pages(self.engine)
+            check_all_pages(self.engine)
 
     def teardown(self):
         if not hasattr(self, "engine"):
             return
         self.engine.run()
-        check_pages(self.engine)
+        check_all_pages(self.engine)
         assert self.engine.stats.pages_used == 0 and self.engine.idle
         for stream, prompt, options in self.requests:
             check_answers(stream, prompt, options)
@@ -176,7 +198,7 @@ def test_packed_sequences_with_pages_to_spare_and_without(kv, pages):
     for stream, (prompt, options) in zip(streams, requests, strict=True):
         own = Engine(PackedModel(model, kv, 80)).submit(prompt, Sampling(**options)).wait()
         assert [answer.tokens for answer in stream.answers] == [answer.tokens for answer in own.answers]
-    assert engine.runner._open.keys() == engine.scheduler.kept.keys()
+    assert engine.runner._open.keys() == engine.scheduler.shared.kept.keys()
 
 
 def test_greedy_answers_are_those_of_transformers():
@@ -188,6 +210,14 @@ def test_greedy_answers_are_those_of_transformers():
     for prompt, stream in zip(prompts, streams, strict=True):
         generated = model.generate(torch.tensor([prompt]), max_new_tokens=10, do_sample=False, eos_token_id=None)
         assert stream.tokens == generated[0, len(prompt) :].tolist()
+
+
+def check_all_pages(engine):
+    check_pages(engine)
+    if engine.draft:
+        shadows = engine.draft._shadows
+        check_pool(engine.draft.pool, [shadow.pages for shadow in shadows.values()])
+        assert all(generation.running for generation in shadows)
 
 
 def check_answers(stream, prompt, options):

@@ -64,6 +64,26 @@ def test_greedy_batches(model, served, kv, options):
     assert torch.equal(mine, theirs) and len(served) == 3
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_beams": 3, "max_new_tokens": 9},
+        {"num_beams": 4, "num_return_sequences": 2, "max_new_tokens": 15, "eos_token_id": list(range(20, 40))},
+        {"num_beams": 2, "num_return_sequences": 2, "max_length": 14, "eos_token_id": 7, "pad_token_id": 3},
+        {"num_beams": 3, "max_new_tokens": 15, "eos_token_id": list(range(20, 40)), "length_penalty": -1.0},
+        {"num_beams": 3, "max_new_tokens": 15, "eos_token_id": list(range(20, 40)), "early_stopping": True},
+        {"num_beams": 3, "max_new_tokens": 9, "inputs": PADDED[1:2], "attention_mask": MASK[1:2]},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("kv", [None, "sparse:k30,v50"])
+def test_beams(model, served, kv, options):
+    if kv:
+        set_default_cache(model, kv)
+    mine, theirs = both(model, **{**BATCH, **options})
+    assert torch.equal(mine, theirs) and len(served) == len(options.get("inputs", PADDED))
+
+
 def test_a_batch_without_padding(model, served):
     mine, theirs = both(model, inputs=PADDED[1:2].repeat(4, 1), max_new_tokens=6, do_sample=False, eos_token_id=[])
     assert torch.equal(mine, theirs) and len(served) == 4
@@ -80,11 +100,13 @@ def test_models_with_experts(served, family):
     "options",
     [
         {"do_sample": True},
-        {"num_beams": 3},
+        {"do_sample": True, "num_beams": 3},
+        {"num_beams": 3, "repetition_penalty": 1.5},
+        {"num_beams": 3, "eos_token_id": None},
         {"repetition_penalty": 1.5},
         {"min_new_tokens": 3},
         {"return_dict_in_generate": True},
-        {"num_return_sequences": 2, "num_beams": 2},
+        {"num_return_sequences": 2, "num_beams": 2, "output_scores": True, "return_dict_in_generate": True},
         {"use_cache": False},
         {"attention_mask": MASK.flip(1)},
         {"inputs": PADDED[:1], "attention_mask": MASK[:1]},

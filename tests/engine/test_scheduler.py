@@ -6,7 +6,8 @@ import pytest
 from tests.engine.toy import PAGE_TOKENS
 
 from tilepress.engine.pages import PagePool
-from tilepress.engine.scheduler import Scheduler, TokenSequence
+from tilepress.engine.scheduler import Scheduler
+from tilepress.engine.sequence import TokenSequence
 
 
 def scheduler(pages=32, step_tokens=16, max_sequences=8):
@@ -209,3 +210,40 @@ def test_a_removed_sequence_leaves_nothing(running):
         step(own)
     own.remove(one)
     assert own.pool.free == 32 and not own.running and not own.waiting and own.schedule().chunks == []
+
+
+def test_guesses_leave_half_of_the_step_to_prompts():
+    own = Scheduler(PagePool(32), 16, 12, 4, guess=guess_all)
+    add(own, sequence(4))
+    step(own)
+    assert [len(chunk.guessed) for chunk in own.schedule().chunks] == [10]
+    add(own, sequence(40, 1, first=10))
+    plan = own.schedule()
+    assert [(len(chunk.tokens), chunk.logits) for chunk in plan.chunks] == [(6, 6), (6, 0)]
+
+
+def guess_all(places, budget):
+    return {one: tuple(range(min(most, budget))) for one, most in places.items()}
+
+
+def test_sequences_without_tokens_to_compute_keep_their_pages_until_others_need_them():
+    own = scheduler(pages=5)
+    first, second, third = add(own, sequence(6), sequence(6, 1, first=10), sequence(6, 2, first=20))
+    assert compute(own) == [first, second]  # a step of two pages each, and one for each that runs
+    assert first.pages and second.pages and not first.pending
+    assert compute(own) == [third] and not second.pages and first.pages
+    assert not compute(own)
+    for one in (second, first):
+        one.tokens.append(7)
+        own.go_on(one)
+    assert compute(own) == [first] and second in own.waiting
+    for one in (first, third, second):
+        own.remove(one)
+    assert own.pool.free == 5 and not own.parked
+
+
+def compute(own):
+    """A step after which no one gets a token."""
+    plan = own.schedule()
+    own.commit(plan)
+    return plan.sequences

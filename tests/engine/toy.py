@@ -4,6 +4,8 @@ import random
 
 import torch
 
+from tilepress.engine.packed import PackedModel
+
 VOCABULARY = 32
 PAGE_TOKENS = 4
 
@@ -81,6 +83,17 @@ class ToyRunner:
         return tuple(tokens)
 
 
+class Half(ToyRunner):
+    """What the toy says, half of the time."""
+
+    def run(self, chunks):
+        logits = super().run(chunks)
+        ends = [len(self._read(chunk)) for chunk in chunks if chunk.logits]
+        for row, end in zip(logits, ends, strict=True):
+            row[end % VOCABULARY] += 5 * (end % 2)
+        return logits
+
+
 def logits_of(tokens):
     """float32 [vocabulary] after these tokens."""
     drawn = random.Random(repr(tokens))
@@ -97,33 +110,42 @@ def greedy(prompt, count):
 
 def check_pages(engine):
     """Counts of users are those of the sequences, and no page is in two places, or lost."""
-    pool, users = engine.pool, [0] * engine.pool.pages
-    for sequence in engine.scheduler.running:
-        assert sequence.running and len(set(sequence.pages)) == len(sequence.pages)
+    running = engine.scheduler.running
+    for sequence in running:
+        assert sequence.running
         assert len(sequence.pages) * engine.runner.page_tokens >= sequence.cached
-        for page in sequence.pages:
-            users[page] += 1
     assert all(not sequence.pages and not sequence.running for sequence in engine.scheduler.waiting)
+    check_pool(engine.pool, [sequence.pages for sequence in running])
+    assert engine.stats.pages_free == engine.pool.free
+    check_kept(engine)
+
+
+def check_pool(pool, held):
+    """Its counts are those of the pages that users hold."""
+    users = [0] * pool.pages
+    for pages in held:
+        assert len(set(pages)) == len(pages)
+        for page in pages:
+            users[page] += 1
     assert pool.users == users
     free = [*pool._empty, *pool._unused]
-    assert sorted(free) == [page for page, count in enumerate(users) if not count]
+    assert sorted(free) == [page for page, count in enumerate(users) if not count] and pool.free == len(free)
     assert all(page in pool._keys for page in pool._unused) and not set(pool._empty) & set(pool._keys)
     assert pool._published == {key: page for page, key in pool._keys.items()}
     assert pool._serials.keys() >= pool._keys.keys()
     assert all(users[page] for page in pool._serials.keys() - pool._keys.keys())  # copies of published pages
-    check_kept(engine)
-    assert engine.stats.pages_free == len(free)
 
 
 def check_kept(engine):
     """Where pages are not fixed, every sequence in the runner's memory runs, or is kept for others."""
-    kept, runner = engine.scheduler.kept, engine.runner
-    assert len(kept) <= engine.scheduler.most_kept and all(engine.pool.is_published(page) for page in kept)
+    shared, runner = engine.scheduler.shared, engine.runner
+    kept = shared.kept
+    assert len(kept) <= shared.most_kept and all(engine.pool.is_published(page) for page in kept)
     if runner.fixed_pages:
         assert not kept
         return
     size, running = runner.page_tokens, engine.scheduler.running
     last = {sequence.pages[(sequence.cached - 1) // size] for sequence in running if sequence.cached}
     unwritten = {page for sequence in running for page in sequence.pages[-(-sequence.cached // size) :]}
-    standing = runner.standing if isinstance(runner, ToyRunner) else runner._open
+    standing = runner._open if isinstance(runner, PackedModel) else runner.standing
     assert last | kept.keys() == standing.keys() - unwritten

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .generate_engine import engine_of, form_of, turn_in_engine
+from .completion import models
+from .generate_engine import engine_of, form_of, guesses_of, turn_in_engine
 from .output import Json, Model, Recorder, TextOnly, TrustRemoteCode, hush_transformers
 from .stdin import prompts
 
@@ -53,6 +54,14 @@ def generate(
     lookup: Annotated[
         int, typer.Option(min=0, help="Guess so many tokens a step from the text before; the text stays the same.")
     ] = 0,
+    draft: Annotated[
+        str | None,
+        typer.Option(
+            autocompletion=models,
+            help="A smaller or more compressed model with the same vocabulary that guesses; the text stays the same.",
+        ),
+    ] = None,
+    draft_tokens: Annotated[int, typer.Option(min=1, help="Tokens the draft guesses at most in a step.")] = 4,
     chat: Annotated[bool, typer.Option("--chat", help="Put the prompts as questions to a chat model.")] = False,
     trust_remote_code: TrustRemoteCode = False,
     text_only: TextOnly = False,
@@ -75,15 +84,16 @@ def generate(
         _check_place(cache)
     if (schema or regex) and (cache or (schema and regex)):
         raise ValueError("--json-schema and --regex go neither together nor with --cache: leave one out")
-    if lookup and cache:
-        raise ValueError("--lookup and --cache do not go together: leave one out")
+    guessing = "--lookup" if lookup else "--draft" if draft else None
+    if guessing and cache:
+        raise ValueError(f"{guessing} and --cache do not go together: leave one out")
     prompt = prompts(prompt)
     hush_transformers()
     use_stored()
     loaded = load_model(model, trust_remote_code=trust_remote_code, text_only=text_only)
-    engine = None if cache else engine_of(loaded, kv, smoothing, lookup)
-    if lookup and engine is None:
-        raise ValueError(f"{loaded.name} is not computed by the engine, which --lookup needs: leave it out")
+    engine = None if cache else engine_of(loaded, kv, smoothing, lookup=lookup, draft=draft, draft_tokens=draft_tokens)
+    if guessing and engine is None:
+        raise ValueError(f"{loaded.name} is not computed by the engine, which {guessing} needs: leave it out")
     talk = _begin(loaded, kv, smoothing or "none", cache) if engine is None else _Talk()
     form = form_of(engine, loaded, schema, regex)
     torch.manual_seed(seed)
@@ -91,7 +101,7 @@ def generate(
     recorder = Recorder(model=model)
     try:
         for number, text in enumerate(prompt, 1):
-            start = time.perf_counter()
+            start, before = time.perf_counter(), guesses_of(engine)
             ids = _inputs(loaded, talk, text, chat)
             if engine is None:
                 produced = _turn(loaded, talk, ids, tokens, temperature, streamer)
@@ -103,8 +113,13 @@ def generate(
             seconds = time.perf_counter() - start
             reply = loaded.tokenizer.decode(produced, skip_special_tokens=True)
             _record(recorder, number, reply, len(produced), seconds)
+            guessed, right = (now - then for now, then in zip(guesses_of(engine), before, strict=True))
+            if guessing:
+                _record_guesses(recorder, number, guessed, right)
             if not json:
-                typer.echo(f"{len(produced)} tokens, {len(produced) / seconds:.1f} a second, prompt included", err=True)
+                said = f"; {right} of {guessed} guesses right" if guessing else ""
+                rate = len(produced) / seconds
+                typer.echo(f"{len(produced)} tokens, {rate:.1f} a second, prompt included{said}", err=True)
             if cache is not None:
                 talk.cache.save(cache, talk.tokens)
     finally:  # turns before one that failed are not lost
@@ -229,3 +244,8 @@ def _record(recorder: Recorder, turn: int, text: str, count: int, seconds: float
     recorder.add("tokens", count, "token", turn=turn)
     recorder.add("time", seconds, "s", turn=turn)
     recorder.add("rate", count / seconds, "token/s", turn=turn)
+
+
+def _record_guesses(recorder: Recorder, turn: int, guessed: int, right: int) -> None:
+    recorder.add("guessed tokens", guessed, "token", turn=turn)
+    recorder.add("right guesses", right, "token", turn=turn)

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from ..models import LoadedModel
 
 
-def engine_of(loaded: "LoadedModel", kv: str | None, smoothing: str | None, lookup: int) -> "Engine | None":
-    """None for models and caches that transformers has to compute."""
+def engine_of(loaded: "LoadedModel", kv: str | None, smoothing: str | None, **guesses: Any) -> "Engine | None":
+    """With `lookup`, `draft` and `draft_tokens`; None for models and caches that transformers has to compute."""
     from ..engine import Engine
     from ..engine.opening import is_native
     from ..formats import FormatError
@@ -19,7 +19,7 @@ def engine_of(loaded: "LoadedModel", kv: str | None, smoothing: str | None, look
     if not is_native(loaded.model):
         return None
     try:
-        return Engine(loaded.model, kv, smoothing=smoothing, lookup=lookup, decode=_decoder(loaded))
+        return Engine(loaded.model, kv, smoothing=smoothing, decode=_decoder(loaded), **guesses)
     except FormatError:  # which transformers' way may take, and says what is wrong if not
         return None
 
@@ -56,6 +56,11 @@ def turn_in_engine(engine: "Engine", ids: "Tensor", sampling: "Sampling", out: T
     if stream.error:
         raise ValueError(stream.error)
     return torch.tensor(stream.tokens)
+
+
+def guesses_of(engine: "Engine | None") -> tuple[int, int]:
+    """Tokens that were guessed so far, and those of them that were right."""
+    return (0, 0) if engine is None else (engine.stats.guessed_tokens, engine.stats.right_tokens)
 
 
 def _decoder(loaded: "LoadedModel") -> Any:

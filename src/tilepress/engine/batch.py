@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+import torch
 from torch import Tensor
 
 
@@ -76,6 +77,13 @@ def check_chunks(runner: Runner, chunks: Sequence[Chunk]) -> None:
             if place in taken:
                 raise ValueError(f"two chunks have new tokens in the same place of page {place[0]}")
             taken.add(place)
+
+
+def check_logits(runner: Runner, chunks: Sequence[Chunk], logits: Tensor) -> None:
+    """ValueError if a runner has given something else than logits of these chunks."""
+    shape = (sum(chunk.logits for chunk in chunks), runner.vocabulary)
+    if logits.shape != shape or logits.dtype != torch.float32:
+        raise ValueError(f"logits are float32 {list(shape)}, not {logits.dtype} {list(logits.shape)}")
 
 
 def check_pages(runner: Runner, pages: Sequence[int]) -> None:

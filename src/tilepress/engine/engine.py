@@ -1,53 +1,31 @@
 """Continuous batching: many requests on one runner, each step a batch of whatever can go on."""
 
-import math
 import secrets
 import time
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from threading import Condition, Lock, get_ident
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ..formats.kv import KvFormat
-from .lookup import look_up
-from .opening import open_model
+from .answers import Answers
+from .batch import check_logits
+from .beams import Beams
+from .draft import Draft
+from .guesses import Guesser
+from .opening import open_models
 from .pages import PagePool
-from .request import Generation, Request
-from .sampler import NOT_NUMBERS, Failed, Sampled, sample
+from .request import Generation, Request, check_request, token_ids
 from .sampling import Sampling
 from .scheduler import Plan, Scheduler
-from .stream import FinishReason, Stream
+from .stats import Stats
+from .stream import Stream
 from .text import Decode
 
 KEPT = 32  # pages for each one that is kept in the middle of a prompt, where pages are not fixed
-
-
-@dataclass(frozen=True)
-class Stats:
-    """Counts since the engine was made, and pages at this moment.
-
-    tokens: computed by the runner. answer_tokens: given out. prefix_tokens: of prompts, found in pages that were there.
-    guessed_tokens: by look-up. right_tokens: those of them that came so.
-    runner_seconds: in the runner. own_seconds: of steps, in everything else.
-    """
-
-    steps: int
-    tokens: int
-    answer_tokens: int
-    prefix_tokens: int
-    preemptions: int
-    pages_used: int
-    pages_free: int
-    guessed_tokens: int
-    right_tokens: int
-    runner_seconds: float
-    own_seconds: float
 
 
 class Engine:
@@ -73,6 +51,11 @@ class Engine:
         prefix_cache: whether pages of prompts are kept for others that begin alike, as long as no one needs them.
         lookup: tokens of an answer that are guessed at most in a step, from what came after the same tokens before
             ("prompt look-up"). Answers stay the same; those that repeat their prompts come faster, others slower.
+        draft: a smaller or more compressed model with the same vocabulary, given as `model` is, that guesses where
+            look-up finds nothing. It draws by the model's random numbers, and only what the model draws too is kept:
+            answers stay the same, at any temperature. `kv`, `smoothing`, `longest` and `threads` are for both models,
+            and `kv_memory` is divided so that both have room for the same tokens; a `Runner` brings its own pages.
+        draft_tokens: that a draft guesses at most for an answer in a step.
         decode: ids of tokens to text, without which answers have none; by default the tokenizer's of a model that was
             named.
         eos: ids that end an answer; by default the model's.
@@ -92,21 +75,23 @@ class Engine:
         max_sequences: int = 256,
         prefix_cache: bool = True,
         lookup: int = 0,
+        draft: Any = None,
+        draft_tokens: int = 4,
         decode: Decode | None = None,
         eos: Sequence[int] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if step_tokens < 1 or max_sequences < 1:
             raise ValueError(f"step_tokens, {step_tokens}, and max_sequences, {max_sequences}, are 1 or more")
-        if lookup < 0:
-            raise ValueError(f"lookup is a number of tokens, 0 or more, not {lookup}")
-        opened = open_model(model, kv, kv_memory=kv_memory, threads=threads, smoothing=smoothing, longest=longest)
+        opened, drafting = open_models(
+            model, draft, kv, kv_memory=kv_memory, threads=threads, smoothing=smoothing, longest=longest
+        )
         runner = self.runner = opened.runner
         self.tokenizer, self.decode = opened.tokenizer, decode or opened.decode
         self.eos, self.clock = frozenset(opened.eos if eos is None else eos), clock
-        if lookup and not runner.fixed_pages:
-            raise ValueError("lookup needs a cache that can take tokens back: float32, bf16 or bfp8, no sliding window")
-        self.lookup = lookup
+        self.draft = None
+        if drafting is not None:
+            self.draft = Draft(drafting.runner, runner.vocabulary, draft_tokens, step_tokens, publishes=prefix_cache)
         self.longest = min(runner.longest, runner.pages * runner.page_tokens)
         self._released: list[int] = []
         self.pool = PagePool(runner.pages, self._note_released)
@@ -119,18 +104,17 @@ class Engine:
             fixed_pages=runner.fixed_pages,
             can_go_on=runner.can_go_on,
             most_kept=max(1, runner.pages // KEPT),
-            guess=self._guess,
+            guess=Guesser(runner, lookup, self.draft).guess,
         )
+        self.answers = Answers(self.scheduler, getattr(runner, "threads", None))
         self._lock = Lock()  # of what other threads than the one that steps change:
         self._submitted: list[Generation] = []
         self._cancelled: list[Request] = []
         self._arrivals = 0
-        self._live: dict[Request, None] = {}  # in the scheduler
         self._stepping = Lock()
         self._stepped = Condition()
         self._stepper: int | None = None
-        self._steps = self._tokens = self._answer_tokens = 0
-        self._guessed_tokens = self._right_tokens = 0
+        self._steps = self._tokens = 0
         self._runner_seconds = self._own_seconds = 0.0
 
     def submit(
@@ -152,12 +136,14 @@ class Engine:
         Returns:
             its results. A prompt that is too long for the runner or its pages is an answer that ends with an error.
         """
-        tokens, sampling = _ids(self._tokens_of(prompt), self.runner.vocabulary), sampling or Sampling()
-        self._check(sampling, priority, deadline)
+        tokens, sampling = token_ids(self._tokens_of(prompt), self.runner.vocabulary), sampling or Sampling()
+        check_request(sampling, priority, deadline, self.runner.vocabulary, self.scheduler.max_sequences)
+        if sampling.stop and self.decode is None:
+            raise ValueError("stop is found in text, and this engine has no decode")
         request = self._request(len(tokens), sampling, deadline)
         if len(tokens) >= self.longest:
             error = f"the prompt has {len(tokens)} tokens, and there is room for {self.longest - 1}"
-            request.end(range(sampling.computed), "error", error)
+            request.end(range(sampling.n if request.beams else sampling.computed), "error", error)
             return request.stream
         with self._lock:
             order = (-priority, self._arrivals, 0)
@@ -190,23 +176,27 @@ class Engine:
 
     @property
     def idle(self) -> bool:
-        return not self._live and not self._submitted
+        return not self.answers.live and not self._submitted
 
     @property
     def stats(self) -> Stats:
         return Stats(
             self._steps,
             self._tokens,
-            self._answer_tokens,
+            self.answers.tokens,
             self.scheduler.prefix_tokens,
             self.scheduler.preemptions,
             self.pool.pages - self.pool.free,
             self.pool.free,
-            self._guessed_tokens,
-            self._right_tokens,
-            self._runner_seconds,
+            self.answers.guessed,
+            self.answers.right,
+            self._computing_seconds,
             self._own_seconds,
         )
+
+    @property
+    def _computing_seconds(self) -> float:
+        return self._runner_seconds + (self.draft.seconds if self.draft else 0)
 
     def wait(self, ready: Callable[[], bool]) -> None:
         """Steps, or lets another thread step, until it is ready."""
@@ -236,13 +226,13 @@ class Engine:
                     self._stepped.notify_all()
 
     def _step(self) -> None:
-        began, before = time.perf_counter(), self._runner_seconds
+        began, before = time.perf_counter(), self._computing_seconds
         self._take_in()
         plan = self.scheduler.schedule()
         if plan.chunks:
             self._compute(plan)
         self._release()
-        self._own_seconds += time.perf_counter() - began - (self._runner_seconds - before)
+        self._own_seconds += time.perf_counter() - began - (self._computing_seconds - before)
 
     def _compute(self, plan: Plan[Generation]) -> None:
         """What goes wrong here ends all requests of the step."""
@@ -250,10 +240,10 @@ class Engine:
             logits = self._run(plan)
             self._copy(self.scheduler.commit(plan))
             self._take_in()
-            self._sample(plan, logits)
+            self.answers.take(plan, logits)
         except BaseException as error:
             for generation in plan.sequences:
-                self._end_request(generation.request, "error", f"the step failed: {type(error).__name__}: {error}")
+                self.answers.end(generation.request, "error", f"the step failed: {type(error).__name__}: {error}")
             if not isinstance(error, Exception):
                 raise
 
@@ -263,13 +253,12 @@ class Engine:
             submitted, self._submitted = self._submitted, []
             cancelled, self._cancelled = self._cancelled, []
         for generation in submitted:
-            self._live[generation.request] = None
-            self.scheduler.add(generation)
+            self.answers.begin(generation)
         for request in cancelled:
-            self._end_request(request, "cancelled")
+            self.answers.end(request, "cancelled")
         now = self.clock()
-        for request in [one for one in self._live if one.deadline is not None and one.deadline <= now]:
-            self._end_request(request, "deadline")
+        for request in [one for one in self.answers.live if one.deadline is not None and one.deadline <= now]:
+            self.answers.end(request, "deadline")
         self._release()
 
     def _copy(self, copies: Sequence[tuple[int, int]]) -> None:
@@ -278,14 +267,16 @@ class Engine:
 
     def _note_released(self, page: int) -> None:
         self._released.append(page)
-        self.scheduler.kept.pop(page, None)
+        self.scheduler.shared.kept.pop(page, None)
 
     def _release(self) -> None:
         """Lets the runner forget pages. Never between a plan and its copies, whose sources may be among them."""
-        unused = [page for page in self._released if self.pool.is_empty(page)] + self.scheduler.drop_kept()
+        unused = [page for page in self._released if self.pool.is_empty(page)] + self.scheduler.shared.drop_kept()
         self._released.clear()
         if unused:
             self.runner.release(unused)
+        if self.draft is not None:
+            self.draft.forget_stopped()
 
     def _run(self, plan: Plan[Generation]) -> Tensor:
         self._steps += 1
@@ -295,83 +286,9 @@ class Engine:
             logits = self.runner.run(plan.chunks)
         finally:
             self._runner_seconds += time.perf_counter() - began
-        shape = (sum(chunk.logits for chunk in plan.chunks), self.runner.vocabulary)
-        if logits.shape != shape or logits.dtype != torch.float32:
-            raise ValueError(f"logits are float32 {list(shape)}, not {logits.dtype} {list(logits.shape)}")
+        check_logits(self.runner, plan.chunks, logits)
         self._tokens += sum(len(chunk.tokens) for chunk in plan.chunks)
         return logits
-
-    def _sample(self, plan: Plan[Generation], logits: Tensor) -> None:
-        rows: list[Generation] = []
-        places: list[int] = []
-        guesses: list[tuple[Generation, tuple[int, ...], int]] = []
-        place = 0
-        for generation, chunk in zip(plan.sequences, plan.chunks, strict=True):
-            if chunk.logits and generation.running:
-                own = [generation, *self._fork(generation)]
-                rows += own
-                places += [place] * len(own)
-                if chunk.guessed:
-                    guesses.append((generation, chunk.guessed, place + 1))
-            place += chunk.logits
-        if not rows:
-            return
-        first = logits if places == list(range(len(logits))) else logits[places]
-        for generation, outcome in zip(rows, sample(first, rows, getattr(self.runner, "threads", None)), strict=True):
-            self._give(generation, outcome)
-        for generation, guessed, place in guesses:
-            self._check_guesses(generation, guessed, logits[place : place + len(guessed)])
-
-    def _check_guesses(self, generation: Generation, guessed: tuple[int, ...], logits: Tensor) -> None:
-        """As long as the answer goes on as was guessed, the next token has its logits already."""
-        self._guessed_tokens += len(guessed)
-        for row, token in enumerate(guessed):
-            if not generation.running or generation.tokens[-1] != token:
-                return
-            generation.cached += 1
-            self._right_tokens += 1
-            (outcome,) = sample(logits[row : row + 1], [generation])
-            self._give(generation, outcome)
-
-    def _guess(self, generation: Generation, most: int) -> tuple[int, ...]:
-        left = generation.request.limit - len(generation.tokens) - 1  # the last one is never a guess
-        return look_up(generation.tokens, min(most, self.lookup, left)) if min(self.lookup, left) > 0 else ()
-
-    def _fork(self, generation: Generation) -> list[Generation]:
-        if generation.width == 1:
-            return []
-        others = generation.others()
-        for other in others:
-            self.scheduler.fork(generation, other)
-        return others
-
-    def _give(self, generation: Generation, outcome: Sampled | Failed) -> None:
-        if isinstance(outcome, Failed):
-            if outcome.reason == NOT_NUMBERS:
-                self.pool.forget(generation.pages)  # which may have such keys and values
-            self._end(generation, "error", outcome.reason)
-            return
-        try:
-            finished = generation.take(outcome)
-        except Exception as error:
-            self._end(generation, "error", f"decoding failed: {error}")
-            return
-        self._answer_tokens += 1
-        if finished:
-            self._drop(generation)
-
-    def _end(self, generation: Generation, reason: FinishReason, error: str | None = None) -> None:
-        generation.end(reason, error)
-        self._drop(generation)
-
-    def _end_request(self, request: Request, reason: FinishReason, error: str | None = None) -> None:
-        for generation in list(request.generations):
-            self._end(generation, reason, error)
-
-    def _drop(self, generation: Generation) -> None:
-        self.scheduler.remove(generation)
-        if not generation.request.generations:
-            del self._live[generation.request]
 
     def _cancel(self, request: Request) -> None:
         """At once if no step is in progress, else after it."""
@@ -392,32 +309,7 @@ class Engine:
             deadline=deadline,
             decode=self.decode,
         )
+        if sampling.beams > 1:
+            request.beams = Beams(sampling, request.ends, prompt, limit)
         request.stream = Stream(sampling.n, self.wait, partial(self._cancel, request))
         return request
-
-    def _check(self, sampling: Sampling, priority: int, deadline: float | None) -> None:
-        for name, ids in (("stop_tokens", sampling.stop_tokens), ("logit_bias", sampling.logit_bias)):
-            if ids and max(ids) >= self.runner.vocabulary:
-                raise ValueError(f"{name}: tokens are 0 … {self.runner.vocabulary - 1}, not {max(ids)}")
-        if sampling.stop and self.decode is None:
-            raise ValueError("stop is found in text, and this engine has no decode")
-        if sampling.computed > self.scheduler.max_sequences:
-            raise ValueError(
-                f"{sampling.computed} answers at a time cannot be computed; {self.scheduler.max_sequences} can"
-            )
-        if not isinstance(priority, int):
-            raise ValueError(f"priority is an integer, not {priority!r}")
-        if deadline is not None and not (isinstance(deadline, int | float) and not math.isnan(deadline)):
-            raise ValueError(f"deadline is a time in seconds, not {deadline!r}")
-
-
-def _ids(tokens: Sequence[int], vocabulary: int) -> "array[int]":
-    try:
-        ids = array("q", tokens)
-    except (TypeError, OverflowError):
-        raise ValueError(f"a prompt has ids of tokens, not {tokens!r}") from None
-    if not ids:
-        raise ValueError("a prompt has one token or more")
-    if min(ids) < 0 or max(ids) >= vocabulary:
-        raise ValueError(f"tokens are 0 … {vocabulary - 1}, not {min(ids)} … {max(ids)}")
-    return ids

@@ -11,7 +11,7 @@ from ..nn.decoding import decodes_natively
 from ..nn.kv_emulation import is_emulated
 from ..nn.model_kv_cache import default_cache, default_smoothing
 from .batch import Runner
-from .opening import is_native, open_model
+from .opening import is_native, open_models
 
 _NUMBERS = {torch.float32: "float32", torch.bfloat16: "bf16"}  # of transformers' own cache
 
@@ -30,9 +30,10 @@ def equivalent_runner(model: Any, kv: str | None = None, smoothing: str = "none"
     if model.training or kv is None or is_watched(model) or not may_stand_in(model):
         return None
     try:
-        return open_model(model, kv, smoothing=smoothing).runner
+        opened, _ = open_models(model, kv=kv, smoothing=smoothing)
     except ValueError:  # a cache, or a layer in place of another, that native code does not know
         return None
+    return opened.runner
 
 
 def cache_of_model(model: Any) -> tuple[Any, str]:

@@ -1,4 +1,4 @@
-"""`model.generate` of packed models, in the engine where its arguments permit: greedy batches of several sequences."""
+"""`model.generate` of packed models, in the engine where its arguments permit: greedy batches, and beams."""
 
 import copy
 from typing import Any
@@ -12,14 +12,15 @@ from .equivalent import cache_of_model, equivalent_runner, is_watched, may_stand
 from .sampling import Sampling
 
 _ARGUMENTS = {"input_ids", "attention_mask", "max_new_tokens", "max_length", "eos_token_id", "pad_token_id"}
-_ARGUMENTS |= {"do_sample", "num_beams", "use_cache", "generation_config"}
+_BEAMS = {"num_beams", "length_penalty", "early_stopping", "num_return_sequences"}
+_ARGUMENTS |= {"do_sample", "use_cache", "generation_config"} | _BEAMS
 _UNUSED = {"temperature", "top_k", "top_p", "min_p", "typical_p"}  # by greedy decoding
 _PLAIN = {"bos_token_id", "eos_token_id", "pad_token_id", "max_length", "max_new_tokens", "transformers_version"}
 
 
 def generate_in_engine(model: Any) -> None:
     """Let `model.generate` use the engine where it gives the same: all linear layers packed, several sequences without
-    holes in their masks, greedy, nothing but tokens to be returned, and nobody who watches modules."""
+    holes in their masks, or beams, greedy, nothing but tokens to be returned, and nobody who watches modules."""
     if may_stand_in(model):
         model.generate = _Generating(model)
 
@@ -41,8 +42,8 @@ class _Generating:
     def __call__(self, inputs: Tensor | None = None, *others: Any, **options: Any) -> Any:
         if not others and options.keys() <= _ARGUMENTS:
             ids = options.get("input_ids") if inputs is None else inputs
-            rows = _rows(ids, options.get("attention_mask"))
             config = self._config(options)
+            rows = None if config is None else _rows(ids, options.get("attention_mask"), _least(config))
             if ids is not None and rows is not None and config is not None:
                 out = self._generate(ids, rows, config)
                 if out is not None:
@@ -55,8 +56,9 @@ class _Generating:
         config = copy.deepcopy(self.model.generation_config if own is None else own)
         config.update(**{name: value for name, value in options.items() if name not in ("input_ids", "attention_mask")})
         asked = {name for name, value in config.to_diff_dict().items() if value and not name.startswith("_")}
-        greedy = not config.do_sample and config.num_beams in (None, 1) and config.use_cache is not False
-        return config if greedy and asked <= _PLAIN | _UNUSED | {"do_sample", "num_beams", "use_cache"} else None
+        greedy = not config.do_sample and config.use_cache is not False
+        known = _PLAIN | _UNUSED | _BEAMS | {"do_sample", "use_cache"}
+        return config if greedy and (config.num_return_sequences or 1) <= _beams(config) and asked <= known else None
 
     def _generate(self, ids: Tensor, rows: list[list[int]], config: Any) -> Tensor | None:
         width = ids.shape[1]
@@ -69,20 +71,18 @@ class _Generating:
         engine = self._current() if most >= 1 and (pad is not None or not ends) else None
         if engine is None or max(map(len, rows)) + most > engine.longest:
             return None
-        sampling = Sampling(max_tokens=most, temperature=0, stop_tokens=frozenset(ends), ignore_eos=True)
+        sampling = _sampling(config, most, frozenset(ends))
+        if sampling is None or sampling.computed > engine.scheduler.max_sequences or (sampling.beams > 1 and not ends):
+            return None
         streams = [engine.submit(row, sampling) for row in rows]
         try:
-            answers = [stream.wait().tokens for stream in streams]
+            answers = [answer.tokens for stream in streams for answer in stream.wait().answers]
         finally:  # an interrupt leaves nothing to be computed
             for stream in streams:
                 stream.cancel()
-        if any(stream.error for stream in streams):
+        if any(answer.error for stream in streams for answer in stream.answers):
             return None
-        out = ids.new_full((len(rows), width + max(map(len, answers))), pad or 0)
-        out[:, :width] = ids
-        for row, answer in zip(out, answers, strict=True):
-            row[width : width + len(answer)] = torch.tensor(answer)
-        return out
+        return _padded(ids.repeat_interleave(sampling.n, 0), answers, _filling(sampling, pad, ends))
 
     def _current(self) -> Engine | None:
         """An engine with the model's weights and cache as they are; None where there is none such, or modules are
@@ -96,9 +96,50 @@ class _Generating:
         return self._engine
 
 
-def _rows(ids: Any, mask: Any) -> list[list[int]] | None:
-    """The tokens of each of several sequences, without padding, which is on the left; None where they are not so."""
-    if not isinstance(ids, Tensor) or ids.ndim != 2 or len(ids) < 2 or not ids.shape[1] or not ids.is_cpu:
+def _beams(config: Any) -> int:
+    return config.num_beams or 1
+
+
+def _least(config: Any) -> int:
+    """Sequences that there have to be: transformers computes a single one as fast."""
+    return 2 if _beams(config) == 1 else 1
+
+
+def _sampling(config: Any, most: int, ends: frozenset[int]) -> Sampling | None:
+    """None where transformers would look at an option that the engine does not know."""
+    try:
+        return Sampling(
+            max_tokens=most,
+            stop_tokens=ends,
+            ignore_eos=True,
+            n=config.num_return_sequences or 1,
+            beams=_beams(config),
+            length_penalty=1.0 if config.length_penalty is None else config.length_penalty,
+            early_stopping=config.early_stopping or False,
+        )
+    except ValueError:
+        return None
+
+
+def _filling(sampling: Sampling, pad: int | None, ends: list[int]) -> int:
+    """What stands after the ends of answers; for beams, transformers takes an end where padding is 0."""
+    return pad or (0 if sampling.beams == 1 else ends[0])
+
+
+def _padded(prompts: Tensor, answers: list[list[int]], filling: int) -> Tensor:
+    """[answers, prompt and longest answer]"""
+    width = prompts.shape[1]
+    out = prompts.new_full((len(answers), width + max(map(len, answers))), filling)
+    out[:, :width] = prompts
+    for row, answer in zip(out, answers, strict=True):
+        row[width : width + len(answer)] = torch.tensor(answer)
+    return out
+
+
+def _rows(ids: Any, mask: Any, least: int) -> list[list[int]] | None:
+    """The tokens of each of at least so many sequences, without padding, which is on the left; None where they are not
+    so."""
+    if not isinstance(ids, Tensor) or ids.ndim != 2 or len(ids) < least or not ids.shape[1] or not ids.is_cpu:
         return None
     if mask is None:
         return ids.tolist()

@@ -39,27 +39,67 @@ class Opened:
         return lambda tokens: str(self.tokenizer.decode(list(tokens), skip_special_tokens=True))
 
 
-def open_model(
+def open_models(
     model: Any,
+    draft: Any = None,
     kv: str | KvFormat | None = None,
     *,
     kv_memory: int | str = "4 GiB",
     threads: int | None = None,
     smoothing: str | None = None,
     longest: int | None = None,
+) -> tuple[Opened, Opened | None]:
+    """A model, and a draft if there is one; see `Engine`, whose arguments these are. Both get as much memory as makes
+    room for the same tokens, if a number takes as much in both. ValueError where there is none, or a family is not
+    known."""
+    if draft is model and isinstance(draft, Runner):
+        raise ValueError("a draft has pages of its own: give another runner than the model's")
+    given = [_load(one) for one in (model, draft) if one is not None]
+    _check_tokenizers([tokenizer for _, tokenizer in given if tokenizer is not None])
+    numbers = [_key_value_numbers(one) for one, _ in given]
+    memory = size_in_bytes(kv_memory)
+    opened = [
+        _open(one, tokenizer, kv, memory * count // max(sum(numbers), 1), threads, smoothing, longest)
+        for (one, tokenizer), count in zip(given, numbers, strict=True)
+    ]
+    return opened[0], opened[1] if draft is not None else None
+
+
+def _load(model: Any) -> tuple[Any, Any]:
+    """A model or runner, and the tokenizer if it was given by its name."""
+    if not isinstance(model, str | Path):
+        return model, None
+    loaded = load_model(str(model))
+    return loaded.model, loaded.tokenizer
+
+
+def _check_tokenizers(tokenizers: list[Any]) -> None:
+    vocabularies = [tokenizer.get_vocab() for tokenizer in tokenizers]
+    if any(vocabulary != vocabularies[0] for vocabulary in vocabularies):
+        raise ValueError("a draft has the model's vocabulary, and the tokenizer of this one has another")
+
+
+def _key_value_numbers(model: Any) -> int:
+    """Of a token, all layers; none of a runner, which has its own memory."""
+    return 0 if isinstance(model, Runner) else _token_numbers(describe(model.config))
+
+
+def _open(
+    model: Any,
+    tokenizer: Any,
+    kv: str | KvFormat | None,
+    memory: int,
+    threads: int | None,
+    smoothing: str | None,
+    longest: int | None,
 ) -> Opened:
-    """See `Engine`, whose arguments these are. ValueError where it does not know the family, or has no room."""
-    tokenizer = None
     if isinstance(model, Runner):
         return Opened(model, None, ())
-    if isinstance(model, str | Path):
-        loaded = load_model(str(model))
-        model, tokenizer = loaded.model, loaded.tokenizer
     decoder = describe(model.config)
     name = _kv_name(model, decoder, kv)
     if smoothing is None:
         smoothing = default_smoothing(model) if kv is None else "none"
-    runner = _runner(model, decoder, name, size_in_bytes(kv_memory), smoothing, longest)
+    runner = _runner(model, decoder, name, memory, smoothing, longest)
     if isinstance(runner, NativeModel) and threads is not None:
         runner.threads = thread_count(threads)
     return Opened(runner, tokenizer, _eos(model))
@@ -108,8 +148,11 @@ def _runner(model: Any, decoder: Decoder, kv: str, memory: int, smoothing: str, 
 
 def _plain_bytes(decoder: Decoder, number: str) -> int:
     """Of a page, all layers."""
-    values = sum(2 * block.attention.num_key_value_heads * block.attention.head_dim for block in decoder.blocks)
-    return PAGE_TOKENS * values * (2 if number == _HALF else 4)
+    return PAGE_TOKENS * _token_numbers(decoder) * (2 if number == _HALF else 4)
+
+
+def _token_numbers(decoder: Decoder) -> int:
+    return sum(2 * block.attention.num_key_value_heads * block.attention.head_dim for block in decoder.blocks)
 
 
 def _pages(page_bytes: int, memory: int) -> int:

@@ -1,10 +1,14 @@
 """A request in the engine: its answers, and what is given out of them."""
 
+import math
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from .beams import Beams
 from .sampler import Sampled, mix
 from .sampling import Sampling
-from .scheduler import TokenSequence
+from .sequence import TokenSequence
 from .stream import FinishReason, Result, Stream
 from .text import Decode, TextStream
 
@@ -15,7 +19,7 @@ class Request:
 
     seed: of all its answers. ends: tokens that end an answer.
     limit: tokens of prompt and answer at most. deadline: by the engine's clock.
-    generations: answers that are computed.
+    generations: answers that are computed. beams: of a request for these.
     """
 
     sampling: Sampling
@@ -26,16 +30,29 @@ class Request:
     decode: Decode | None
     stream: Stream = field(init=False)
     generations: list["Generation"] = field(default_factory=list)
+    beams: Beams | None = None
     _ranked: dict[int, list[tuple[Result, str | None]]] = field(default_factory=dict)
 
     def put(self, result: Result, error: str | None = None) -> None:
         """A result of an answer, to the stream at once, or when the best answers are known."""
-        if self.sampling.computed == self.sampling.n:
+        if not self.sampling.ranks:
             self.stream.put(result, error)
             return
         self._ranked.setdefault(result.answer, []).append((result, error))
         if sum(results[-1][0].finish_reason is not None for results in self._ranked.values()) == self.sampling.computed:
             self._put_best()
+
+    def put_tokens(self, answer: int, tokens: Sequence[int]) -> None:
+        """A whole answer, whose text is decoded now."""
+        text = None if self.decode is None else TextStream(self.decode, ())
+        results = [Result(answer, token, text=self._text_of(token, text)) for token in tokens]
+        reason: FinishReason = "stop" if tokens[-1] in self.ends else "length"
+        rest = results[-1].text + ("" if text is None else text.rest())
+        for result in (*results[:-1], replace(results[-1], text=rest, finish_reason=reason)):
+            self.put(result)
+
+    def _text_of(self, token: int, text: TextStream | None) -> str:
+        return "" if text is None or token in self.ends else text.add(token)[0]
 
     def end(self, answers: range, reason: FinishReason, error: str | None = None, text: str = "") -> None:
         """Answers that end without another token."""
@@ -79,17 +96,12 @@ class Generation(TokenSequence):
 
     def others(self) -> list["Generation"]:
         """The request's other answers, which have the same tokens so far."""
-        priority, arrival, _ = self.order
-        return [
-            Generation(
-                tokens=self.tokens[:],
-                prompt=self.prompt,
-                order=(priority, arrival, answer),
-                request=self.request,
-                answer=answer,
-            )
-            for answer in range(1, self.width)
-        ]
+        return [self.another(answer) for answer in range(1, self.width)]
+
+    def another(self, answer: int) -> "Generation":
+        """One more of the request's answers, with the tokens of this one."""
+        order = (*self.order[:2], answer)
+        return Generation(tokens=self.tokens[:], prompt=self.prompt, order=order, request=self.request, answer=answer)
 
     def take(self, sampled: Sampled) -> bool:
         """The next token. Returns whether the answer ends with it."""
@@ -112,6 +124,10 @@ class Generation(TokenSequence):
     def end(self, reason: FinishReason, error: str | None = None) -> None:
         """The answer, or all it stands for, ends without another token."""
         self.request.generations.remove(self)
+        if self.request.beams is not None:  # the last one speaks for all
+            if not self.request.generations:
+                self.request.end(range(self.sampling.n), reason, error)
+            return
         text = "" if self.text is None else self.text.rest()
         self.request.end(range(self.answer, self.answer + self.width), reason, error, text)
 
@@ -130,3 +146,31 @@ class Generation(TokenSequence):
         if reason and self.text is not None:
             text += self.text.rest()
         return text, reason
+
+
+def token_ids(tokens: Sequence[int], vocabulary: int) -> "array[int]":
+    """The ids of a prompt; ValueError if they are none."""
+    try:
+        ids = array("q", tokens)
+    except (TypeError, OverflowError):
+        raise ValueError(f"a prompt has ids of tokens, not {tokens!r}") from None
+    if not ids:
+        raise ValueError("a prompt has one token or more")
+    if min(ids) < 0 or max(ids) >= vocabulary:
+        raise ValueError(f"tokens are 0 … {vocabulary - 1}, not {min(ids)} … {max(ids)}")
+    return ids
+
+
+def check_request(
+    sampling: Sampling, priority: int, deadline: float | None, vocabulary: int, max_sequences: int
+) -> None:
+    """ValueError if a model with this vocabulary, and that many answers at a time, cannot do what is asked for."""
+    for name, ids in (("stop_tokens", sampling.stop_tokens), ("logit_bias", sampling.logit_bias)):
+        if ids and max(ids) >= vocabulary:
+            raise ValueError(f"{name}: tokens are 0 … {vocabulary - 1}, not {max(ids)}")
+    if sampling.computed > max_sequences:
+        raise ValueError(f"{sampling.computed} answers at a time cannot be computed; {max_sequences} can")
+    if not isinstance(priority, int):
+        raise ValueError(f"priority is an integer, not {priority!r}")
+    if deadline is not None and not (isinstance(deadline, int | float) and not math.isnan(deadline)):
+        raise ValueError(f"deadline is a time in seconds, not {deadline!r}")

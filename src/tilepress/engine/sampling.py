@@ -19,6 +19,12 @@ class Sampling:
     stop: texts that end an answer; they are not part of its text.
     ignore_eos: the model's own end-of-sequence ids do not end an answer.
     n: answers. best_of: answers that are computed; the n with the highest mean log-probability are returned.
+    beams: texts that grow side by side; the n best answers are those of transformers' beam search, and come when all
+        are known. Beams are greedy, without `stop`, log-probabilities, and what changes logits.
+    length_penalty: the score of an answer of beams, the sum of its log-probabilities, is divided by its length to the
+        power of it.
+    early_stopping: of beams. True ends when as many answers as beams have ended, False when the best beam is worse than
+        all of these at its length, "never" when it would be so at the greatest length.
     seed: the same seed gives the same answer, whatever else is computed; None is another each time.
     logprobs: tokens whose log-probabilities are reported with each token: so many of the highest, and the chosen one.
         None is none at all. They are those of the model, before any option acts.
@@ -41,6 +47,9 @@ class Sampling:
     ignore_eos: bool = False
     n: int = 1
     best_of: int | None = None
+    beams: int = 1
+    length_penalty: float = 1.0
+    early_stopping: bool | str = False
     seed: int | None = None
     logprobs: int | None = None
     logit_bias: Mapping[int, float] = field(default_factory=dict)
@@ -55,8 +64,8 @@ class Sampling:
     typical_p: float = 1.0
 
     def __post_init__(self) -> None:
-        _check_integers(self, max_tokens=1, n=1, best_of=1, seed=0, logprobs=0, top_k=0)
-        _check_finite(self, "presence_penalty", "frequency_penalty")
+        _check_integers(self, max_tokens=1, n=1, best_of=1, beams=1, seed=0, logprobs=0, top_k=0)
+        _check_finite(self, "presence_penalty", "frequency_penalty", "length_penalty")
         _check(self, "temperature", lambda value: 0 <= value < math.inf, "0 or more")
         _check(self, "repetition_penalty", lambda value: 0 < value < math.inf, "positive")
         _check(self, "top_p", lambda value: 0 < value <= 1, "above 0 and at most 1")
@@ -66,19 +75,34 @@ class Sampling:
             raise ValueError(f"best_of, {self.best_of}, is less than n, {self.n}")
         if not _is_collection(self.stop) or not all(isinstance(text, str) and text for text in self.stop):
             raise ValueError(f"stop is several texts, none of them empty, not {self.stop!r}")
+        if self.beams > 1:
+            self._check_beams()
         _check_ids("stop_tokens", self.stop_tokens)
         _check_ids("logit_bias", self.logit_bias)
         if not all(_is_number(bias) and bias < math.inf for bias in self.logit_bias.values()):
             raise ValueError(f"values of logit_bias are numbers, or -inf, not {dict(self.logit_bias)}")
 
+    def _check_beams(self) -> None:
+        if self.n > self.beams:
+            raise ValueError(f"n, {self.n}, is more than beams, {self.beams}")
+        if self.best_of is not None or self.temperature or self.adjusts or self.logprobs is not None or self.stop:
+            raise ValueError("beams go with none of best_of, temperature, logprobs, stop, penalties, biases and masks")
+        if self.early_stopping not in (True, False, "never"):
+            raise ValueError(f"early_stopping is True, False or never, not {self.early_stopping!r}")
+
     @property
     def computed(self) -> int:
-        """Answers that are computed."""
-        return self.n if self.best_of is None else self.best_of
+        """Answers that are computed at a time."""
+        return self.beams if self.beams > 1 else self.n if self.best_of is None else self.best_of
 
     @property
     def wants_logprobs(self) -> bool:
-        return self.logprobs is not None or self.computed > self.n
+        return self.logprobs is not None or self.ranks
+
+    @property
+    def ranks(self) -> bool:
+        """Whether only the best of several finished answers are given out."""
+        return self.best_of is not None and self.best_of > self.n
 
     @property
     def adjusts(self) -> bool:
