@@ -34,6 +34,7 @@ CORE = [
     "demo",
     "compress",
     "generate",
+    "serve",
     "search",
     "allocate",
     "doctor",
@@ -66,8 +67,10 @@ def assert_says(done, what):
 
 def test_the_list_is_that_of_the_extra():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert sorted(re.split(r"\W", line)[0] for line in extras["lab"]) == sorted(_extras.LAB)
-    assert any("lab" in line for line in extras["dev"])
+    for extra, names in (("lab", _extras.LAB), ("serve", _extras.SERVE)):
+        listed = sorted(re.split(r"[^\w-]", line)[0].replace("-", "_") for line in extras[extra])
+        assert listed == sorted(names)
+        assert any(extra in line for line in extras["dev"])
 
 
 def test_every_command_is_of_the_core_or_of_the_lab():

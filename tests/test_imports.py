@@ -10,7 +10,7 @@ SOURCE = Path(__file__).parents[1] / "src/tilepress"
 # Earlier packages of its own stream that a package may import. Everything may use `records`,
 # `evidence` and private modules, the compiled one among them.
 SHARED = ["formats", "tiles"]
-WEIGHTS = [*SHARED, "compression", "kernels", "nn", "models", "engine", "evaluate", "bench"]
+WEIGHTS = [*SHARED, "compression", "kernels", "nn", "models", "engine", "evaluate", "bench", "serve"]
 HARDWARE = [*SHARED, "hardware", "roofsurface", "simulate", "rtl"]
 EVERYWHERE = {"records", "evidence"}
 

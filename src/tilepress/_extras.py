@@ -1,8 +1,9 @@
-"""Optional extras: `lab`, what simulators, papers and reports need beside the core, and `grammar`."""
+"""Optional extras: `lab`, what simulators, papers and reports need beside the core, `grammar`, and `serve`."""
 
 from importlib.util import find_spec
 
 LAB = ("numba", "jinja2")
+SERVE = ("fastapi", "uvicorn", "prometheus_client", "llguidance")
 
 
 class MissingExtraError(ImportError):
@@ -24,3 +25,9 @@ def need_grammar(what: str) -> None:
     """MissingExtraError, naming `what`, unless the `grammar` extra is installed."""
     if find_spec("llguidance") is None:
         raise MissingExtraError(f"{what} needs the grammar extra: pip install 'tilepress[grammar]'")
+
+
+def need_serve(what: str) -> None:
+    """MissingExtraError, naming `what`, unless the `serve` extra is installed."""
+    if not all(find_spec(name) is not None for name in SERVE):
+        raise MissingExtraError(f"{what} needs the serve extra: pip install 'tilepress[serve]'")

@@ -49,7 +49,7 @@ def assert_refused(done, *messages):
 @pytest.mark.parametrize(
     "command",
     ["", "demo", "doctor", "formats", "inspect", "bench", "bench pack", "bench planes", "bench linear", "bench model",
-     "bench serve", "reproduce", "roofsurface", "simulate deca"],
+     "bench serve", "reproduce", "serve", "roofsurface", "simulate deca"],
 )  # fmt: skip
 def test_help(command, call):
     done = call(*command.split(), "--help")

@@ -29,6 +29,7 @@ LIGHT = [
     "doctor --help",
     "bench linear --help",
     "bench serve --help",
+    "serve --help",
 ]
 PROGRAM = """
 import sys

@@ -47,7 +47,11 @@ OF_ITEMS = {
 }  # --set of `reproduce`, if items have them, and numbers in them
 PAPERS = ("deca", "anda", "harmonia", "sparamx")  # each stood for by its first item; tests/paper runs them all
 
-NEED_A_HUB = ("push", "pull")  # tests/cli/test_hub.py has one
+# Commands whose examples are only parsed, and why.
+NOT_RUN = {
+    **dict.fromkeys(("push", "pull"), "needs a hub"),  # tests/cli/test_hub.py has one
+    "serve": "serves until it is stopped",  # tests/serve
+}
 
 # The one thing that a machine may refuse: kernels of a processor whose instructions nobody has counted.
 REFUSED = "was not counted for"
@@ -95,7 +99,7 @@ def leaves(commands, *before):
 def examples_of(command):
     for text in re.findall(r"Example: (tilepress .*)", command.help):
         words = tuple(shlex.split(text))
-        yield Command(f"help of {command.name}", 0, words, "needs a hub" if words[1] in NEED_A_HUB else None)
+        yield Command(f"help of {command.name}", 0, words, NOT_RUN.get(words[1]))
 
 
 def check_of(command):

@@ -34,6 +34,7 @@ COMMANDS = {
         "generate:generate",
         "Continue a prompt, printing tokens as they come; tokens a second on standard error at the end.",
     ),
+    "serve": Entry("serve:serve", "Serve models to programs that speak OpenAI's API, until it is told to stop."),
     "search": Entry(
         "search:search",
         "Find the cheapest mantissas of Anda's activations that lose no more perplexity than the tolerance.",

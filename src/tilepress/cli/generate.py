@@ -202,10 +202,13 @@ def _inputs(loaded: "LoadedModel", talk: _Talk, prompt: str, chat: bool) -> "Ten
 def _question(tokenizer: Any, prompt: str, is_first: bool) -> str:
     """The prompt as the tokenizer's template puts it, up to where the reply begins; not the first one with what ends
     the reply before it."""
-    from ..models.chat import render_chat
+    from ..models.chat import ChatTemplateError, render_chat
 
     turns = [] if is_first else [{"role": "user", "content": "?"}, {"role": "assistant", "content": _REPLY}]
-    text = render_chat(tokenizer, [*turns, {"role": "user", "content": prompt}])
+    try:
+        text = render_chat(tokenizer, [*turns, {"role": "user", "content": prompt}])
+    except ChatTemplateError as error:
+        raise ChatTemplateError(f"{error}; leave --chat out") from None
     return text if is_first else text.partition(_REPLY)[2]
 
 

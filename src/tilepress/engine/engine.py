@@ -21,7 +21,7 @@ from .pages import PagePool
 from .request import Generation, Request, check_request, token_ids
 from .sampling import Sampling
 from .scheduler import Plan, Scheduler
-from .stats import Stats
+from .stats import Requests, Stats
 from .stream import Stream
 from .text import Decode
 
@@ -193,6 +193,12 @@ class Engine:
             self._computing_seconds,
             self._own_seconds,
         )
+
+    @property
+    def requests(self) -> Requests:
+        """At this moment, for any thread."""
+        running = len({generation.request for generation in list(self.scheduler.running)})
+        return Requests(running, max(0, len(self.answers.live) + len(self._submitted) - running))
 
     @property
     def _computing_seconds(self) -> float:

@@ -1,6 +1,14 @@
 """What an engine has done so far."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Requests(NamedTuple):
+    """Requests in an engine: those with an answer that runs, and those without."""
+
+    running: int
+    waiting: int
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,10 @@ class Stream(Iterator[Result]):
         self._wait(lambda: self.finished)
         return self
 
+    def take(self) -> list[Result]:
+        """Results that are there and were not given out yet; it waits for none."""
+        return [self._results.popleft() for _ in range(len(self._results))]
+
     def cancel(self) -> None:
         """Ends all answers; what a step in progress computes for them is dropped."""
         self._cancel()
