@@ -13,6 +13,7 @@ from ..models import load_model
 from ..models.checkpoint_checks import NOTHING, Allowed
 from .arrivals import Arrival, Load, arrivals
 
+Latencies = Mapping[str, Sequence[float]]  # metric → seconds
 PERCENTILES = {"p50": 50, "p95": 95, "p99": 99, "max": 100}  # by statistic
 
 
@@ -30,7 +31,7 @@ class Result:
     prompt_tokens: int
     answer_tokens: int
     seconds: float
-    latencies: Mapping[str, Sequence[float]]
+    latencies: Latencies
     steps: int
     scheduling_share: float
     prefix_tokens: int

@@ -14,7 +14,6 @@ from .completion import models as completed_models
 from .completion import weight_formats
 from .output import (
     Json,
-    Model,
     Recorder,
     TextOnly,
     Threads,
@@ -316,11 +315,17 @@ def attention(
 
 @app.command()
 def serve(
-    model: Model,
+    model: Annotated[
+        str,
+        typer.Argument(autocompletion=completed_models, help="A model, or a server's address: http://127.0.0.1:8000."),
+    ],
     kv: Annotated[
         str | None, typer.Option(help="KV cache of the engine; what the model remembers, else bfp8, if not given.")
     ] = None,
     kv_memory: Annotated[str, typer.Option(help="Memory for keys and values, like 4 GiB.")] = "4 GiB",
+    disconnect: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Of a server: share of requests whose client goes in the middle.")
+    ] = 0.0,
     requests: Annotated[int, typer.Option(min=1, help="Requests to serve.")] = 64,
     rate: Annotated[float | None, typer.Option(help="Requests a second: they come as a Poisson process.")] = None,
     concurrency: Annotated[
@@ -339,15 +344,17 @@ def serve(
     """Time many requests served at once by one engine: how long each waits for its tokens, and tokens a second.
 
     Prompts are random tokens, and answers have the tokens that they shall have, without sampling. Requests come at a
-    --rate, whether those before are finished or not, or are as many as --concurrency says at any time. They are
-    submitted in this process: there is no network. A token's time is the end of the step that computed it; the time to
-    the first one includes waiting.
+    --rate, whether those before are finished or not, or are as many as --concurrency says at any time. A model's are
+    submitted in this process: there is no network, and a token's time is the end of the step that computed it; the time
+    to the first one includes waiting. A server, any that streams OpenAI's completions, is asked by a connection for
+    each request, and a token's time is that of the event with its text.
 
     Percentiles are over all requests; those of the time between tokens are over all pairs of neighbours in an answer.
     Scheduling is what steps do outside the model. After an interrupt, what was measured until then is shown.
 
     Example: tilepress bench serve smollm2-135m --rate 4 --prompt 32-512 --tokens 16-128
     Example: tilepress bench serve smollm2-135m --concurrency 16 --prefix 96 --html served.html
+    Example: tilepress bench serve http://127.0.0.1:8000 --concurrency 100 --disconnect 0.2
     """
     from ..bench.arrivals import Lengths, Load
     from ..models.checkpoint_checks import Allowed
@@ -361,6 +368,13 @@ def serve(
         prefix=prefix,
         seed=seed,
     )
+    if bench_serve.is_server(model):
+        if kv or threads:
+            raise ValueError("--kv and --threads are of an engine in this process, not of a server: leave them out")
+        bench_serve.ask_server(model, load, disconnect, json, html)
+        return
+    if disconnect:
+        raise ValueError("--disconnect is of clients of a server: give its address instead of a model")
     bench_serve.serve(model, load, kv, kv_memory, threads, Allowed(trust_remote_code, text_only), json, html)
 
 

@@ -3,12 +3,15 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
 from .output import Recorder, figure_text, hush_transformers, metric_text, print_table, progress
 from .report import check_page, write_page
 
 if TYPE_CHECKING:
     from ..bench.arrivals import Load
     from ..bench.serve import Result
+    from ..bench.server_load import ServerResult
     from ..models.checkpoint_checks import Allowed
     from ..records import Label
 
@@ -30,11 +33,37 @@ def serve(
     result = _measured(model, load, kv, kv_memory, threads, allowed, json)
     recorder = Recorder("measured", **_labels(model, load, kv))
     _record(recorder, result)
-    write_page(html, f"{model}: {load}", recorder.records, with_explorer=False)
+    _record_engine(recorder, result)
+    _give(recorder, result, f"{model}: {load}", json, html)
+
+
+def ask_server(url: str, load: "Load", disconnect: float, json: bool, html: Path | None) -> None:
+    """The same for a server at an address."""
+    from ..bench.server_load import Server, measure_server
+
+    check_page(html, "bench serve")
+    with progress(json) as bar:
+        task = bar.add_task("requests", total=load.requests)
+        result = measure_server(Server(url), load, disconnect, lambda: bar.advance(task))
+    recorder = Recorder("measured", **_labels(url, load, None))
+    _record(recorder, result)
+    recorder.add("failed", result.failed, "request")
+    recorder.add("disconnected", result.left, "request")
+    if result.reason is not None:
+        typer.echo(f"the first request that failed: {result.reason}", err=True)
+    _give(recorder, result, f"{url}: {load}", json, html)
+
+
+def is_server(model: str) -> bool:
+    return model.startswith(("http://", "https://"))
+
+
+def _give(recorder: Recorder, result: "Result | ServerResult", title: str, json: bool, html: Path | None) -> None:
+    write_page(html, title, recorder.records, with_explorer=False)
     if json:
         recorder.print_json()
     else:
-        _print(recorder, result, f"{model}: {load}")
+        _print(recorder, result, title)
     if result.interrupted:
         raise KeyboardInterrupt
 
@@ -64,7 +93,7 @@ def _labels(model: str, load: "Load", kv: str | None) -> "dict[str, Label]":
     return {name: label for name, label in labels.items() if label is not None}
 
 
-def _record(recorder: Recorder, result: "Result") -> None:
+def _record(recorder: Recorder, result: "Result | ServerResult") -> None:
     from ..bench.serve import percentiles
 
     recorder.add("requests", result.requests, "request")
@@ -75,6 +104,9 @@ def _record(recorder: Recorder, result: "Result") -> None:
     for metric, seconds in result.latencies.items():
         for statistic, value in percentiles(seconds).items():
             recorder.add(metric, value, "s", statistic=statistic)
+
+
+def _record_engine(recorder: Recorder, result: "Result") -> None:
     recorder.add("steps", result.steps)
     recorder.add("scheduling_share", result.scheduling_share)
     recorder.add("prefix_tokens", result.prefix_tokens, "token")
@@ -83,7 +115,7 @@ def _record(recorder: Recorder, result: "Result") -> None:
     recorder.add("pages", result.pages, "page")
 
 
-def _print(recorder: Recorder, result: "Result", title: str) -> None:
+def _print(recorder: Recorder, result: "Result | ServerResult", title: str) -> None:
     from ..bench.serve import PERCENTILES, percentiles
 
     latencies = {metric: percentiles(seconds) for metric, seconds in result.latencies.items() if seconds}
