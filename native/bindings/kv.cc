@@ -171,6 +171,7 @@ void bind_kv_stores(nb::module_& m) {
   nb::class_<KvSequence>(m, "KvSequence")
       .def(nb::init<const std::vector<const KvStore*>&, const std::vector<const KvSequenceBlock*>&>(), "models"_a,
            "blocks"_a)
+      .def(nb::init<const std::vector<const KvStore*>&>(), "stores"_a)
       .def("block", &KvSequence::block, "index"_a)
       .def("fork", &KvSequence::fork, nb::call_guard<nb::gil_scoped_release>())
       .def("crop", &KvSequence::crop, "length"_a, nb::call_guard<nb::gil_scoped_release>())

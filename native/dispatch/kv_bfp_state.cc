@@ -61,9 +61,9 @@ std::unique_ptr<BfpKvStore> BfpKvStore::load(const BfpKvConfig& config, const st
   return store;
 }
 
-std::unique_ptr<KvStore> BfpKvStore::copy_of(const std::vector<int64_t>& sequences) const {
+std::unique_ptr<KvStore> BfpKvStore::copy_of(const std::vector<int64_t>& sequences, bool in_blocks) const {
   BfpKvConfig config = config_;
-  static_cast<KvSizes&>(config) = sizes_of(sequences);
+  static_cast<KvSizes&>(config) = sizes_of(sequences, in_blocks);
   auto chosen = std::make_unique<BfpKvStore>(config);
   chosen->take_lengths(*this, sequences);
   if (!first_keys_.size()) chosen->first_keys_ = KvMemory();

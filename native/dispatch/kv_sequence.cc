@@ -16,6 +16,14 @@ KvSequence::KvSequence(const std::vector<const KvStore*>& models, const std::vec
   }
 }
 
+KvSequence::KvSequence(const std::vector<const KvStore*>& stores) {
+  require(!stores.empty(), "a sequence has at least one layer");
+  for (const KvStore* store : stores) layers_.push_back(store->in_blocks());
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    require(layer(i).lengths() == layer(0).lengths(), "layers of a sequence have the same tokens");
+  }
+}
+
 int64_t KvSequence::allocated() const {
   int64_t total = 0;
   for (const auto& layer : layers_) total += layer->allocated();

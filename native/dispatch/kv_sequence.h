@@ -18,6 +18,8 @@ class KvSequence {
   // `models`: empty stores of one sequence, one per layer, which tell what kind each is. Throws std::invalid_argument
   // if they are not, or if the blocks are another model's.
   KvSequence(const std::vector<const KvStore*>& models, const std::vector<const KvSequenceBlock*>& blocks);
+  // Copies of stores of one sequence each. Throws std::invalid_argument if they differ in length.
+  explicit KvSequence(const std::vector<const KvStore*>& stores);
   KvSequence(KvSequence&&) = default;
 
   int64_t length() const { return layers_.front()->lengths().front(); }

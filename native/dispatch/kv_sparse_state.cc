@@ -71,8 +71,8 @@ void SparseKvStore::set_starts(int64_t sequence, int64_t page) {
   require(all_finite(closed.values, closed_size(0) + closed_size(1), type_), "values are not finite");
 }
 
-std::unique_ptr<KvStore> SparseKvStore::copy_of(const std::vector<int64_t>& sequences) const {
-  auto chosen = std::make_unique<SparseKvStore>(SparseKvConfig{sizes_of(sequences), type_});
+std::unique_ptr<KvStore> SparseKvStore::copy_of(const std::vector<int64_t>& sequences, bool in_blocks) const {
+  auto chosen = std::make_unique<SparseKvStore>(SparseKvConfig{sizes_of(sequences, in_blocks), type_});
   chosen->take_lengths(*this, sequences);
   for (int64_t to = 0; to < chosen->sizes_.batch; ++to) chosen->copy_sequence(to, *this, sequences[size(to)]);
   return chosen;

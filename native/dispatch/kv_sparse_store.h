@@ -42,7 +42,7 @@ class SparseKvStore : public KvStore {
   void copy_array(const std::string& name, uint8_t* bytes, bool save) override;
   int64_t memory_bytes() const override;
   int64_t settled_pages(int64_t length) const override { return length / kSparseTokens; }
-  std::unique_ptr<KvStore> copy_of(const std::vector<int64_t>& sequences) const override;
+  std::unique_ptr<KvStore> copy_of(const std::vector<int64_t>& sequences, bool in_blocks) const override;
   std::unique_ptr<KvStore> twin() const override;
   void run(const KvStep& step, int threads) override;
   void shorten(int64_t sequence, int64_t length) override;

@@ -68,7 +68,7 @@ int64_t KvStore::allocated() const {
 
 std::unique_ptr<KvStore> KvStore::select(const std::vector<int64_t>& sequences) const {
   const Lock mine = lock();
-  return copy_of(sequences);
+  return copy_of(sequences, sizes_.in_blocks);
 }
 
 int64_t KvStore::memory_bytes() const {
@@ -117,8 +117,7 @@ std::unique_ptr<KvStore> KvStore::begun_with(const std::vector<KvBlock>& blocks)
   require(blocks.empty() || has_blocks(), "such a cache shares no blocks");
   const bool with_offsets = !blocks.empty() && blocks.front().offsets.size() == block_offsets().size();
   require(blocks.empty() || with_offsets, "the first block is another cache's, or not a first one");
-  std::unique_ptr<KvStore> store = copy_of({0});
-  store->sizes_.in_blocks = true;
+  std::unique_ptr<KvStore> store = copy_of({0}, true);
   for (const KvBlock& block : blocks) {
     require(block.page.size() == chunk_bytes(1), "a block is another cache's");
     store->chunk_of_.push_back(store->chunks_.size());
@@ -140,6 +139,12 @@ std::unique_ptr<KvStore> KvStore::fork() const {
   store->chunk_of_ = chunk_of_;
   store->own_from(settled_pages(length(0)));
   return store;
+}
+
+std::unique_ptr<KvStore> KvStore::in_blocks() const {
+  const Lock mine = lock();
+  require(sizes_.batch == 1, "one sequence has blocks, not several");
+  return copy_of({0}, true);
 }
 
 // Before pages from `page` on change: memory that other stores share is copied.
@@ -250,10 +255,11 @@ void KvStore::take_lengths(const KvStore& other, const std::vector<int64_t>& seq
   allocate(live.first, live.pages);
 }
 
-KvSizes KvStore::sizes_of(const std::vector<int64_t>& sequences) const {
+KvSizes KvStore::sizes_of(const std::vector<int64_t>& sequences, bool in_blocks) const {
   for (int64_t from : sequences) require(from >= 0 && from < sizes_.batch, "there is no such sequence");
   KvSizes sizes = sizes_;
   sizes.batch = static_cast<int64_t>(sequences.size());
+  sizes.in_blocks = in_blocks;
   return sizes;
 }
 

@@ -91,6 +91,8 @@ class KvStore {
   std::unique_ptr<KvStore> begun_with(const std::vector<KvBlock>& blocks) const;
   // For a store of one sequence: a copy that shares the pages which no later token changes.
   std::unique_ptr<KvStore> fork() const;
+  // For a store of one sequence: a copy in blocks.
+  std::unique_ptr<KvStore> in_blocks() const;
 
   // The whole state but sizes and lengths. Each kind of store has a `load`, which throws std::invalid_argument if
   // lengths, names or sizes of arrays do not fit; the bytes themselves can do no harm. It allocates no more than the
@@ -118,7 +120,7 @@ class KvStore {
   KvStore(const KvSizes& sizes, int64_t lanes, const char* called);
 
   virtual int64_t memory_bytes() const;
-  virtual std::unique_ptr<KvStore> copy_of(const std::vector<int64_t>& sequences) const = 0;
+  virtual std::unique_ptr<KvStore> copy_of(const std::vector<int64_t>& sequences, bool in_blocks) const = 0;
   // A copy of all but lengths and chunks, of a store of one sequence.
   virtual std::unique_ptr<KvStore> twin() const = 0;
   // The first pages, which no later token changes, of a sequence of so many tokens.
@@ -153,7 +155,7 @@ class KvStore {
   // For an empty store: takes the lengths of another's sequences, and allocates as much.
   void take_lengths(const KvStore& other, const std::vector<int64_t>& sequences);
   // Sizes of a store of these sequences.
-  KvSizes sizes_of(const std::vector<int64_t>& sequences) const;
+  KvSizes sizes_of(const std::vector<int64_t>& sequences, bool in_blocks) const;
 
   KvSizes sizes_;
   std::vector<int64_t> lengths_;  // of each sequence

@@ -4,7 +4,7 @@ Kernels of tilepress behind argument checks; the package's own modules are the w
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, overload
 
 import numpy
 from numpy.typing import NDArray
@@ -222,7 +222,10 @@ class KvSequenceBlock:
     pass
 
 class KvSequence:
+    @overload
     def __init__(self, models: Sequence[KvStore], blocks: Sequence[KvSequenceBlock]) -> None: ...
+    @overload
+    def __init__(self, stores: Sequence[KvStore]) -> None: ...
     def block(self, index: int) -> KvSequenceBlock: ...
     def fork(self) -> KvSequence: ...
     def crop(self, length: int) -> None: ...

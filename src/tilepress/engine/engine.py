@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from threading import Condition, Lock, get_ident
 from typing import Any
 
@@ -17,7 +18,9 @@ from .beams import Beams
 from .draft import Draft
 from .guesses import Guesser
 from .opening import open_models
+from .packed import PackedModel
 from .pages import PagePool
+from .prefix_file import load_prefix, save_prefix
 from .request import Generation, Request, check_request, token_ids
 from .sampling import Sampling
 from .scheduler import Plan, Scheduler
@@ -162,6 +165,48 @@ class Engine:
             raise ValueError("this engine has no tokenizer: give ids of tokens")
         ids: list[int] = self.tokenizer(prompt)["input_ids"]
         return ids
+
+    def save_prefix(self, prompt: Sequence[int] | str, path: str | Path) -> int:
+        """Writes the keys and values of a prompt's whole pages to a file, for `load_prefix` and `load_kv_cache`.
+        Returns how many tokens these are. ValueError if the cache is not a packed one, or there is no room."""
+        runner, tokens = self._packed, list(token_ids(self._tokens_of(prompt), self.runner.vocabulary))
+        tokens = tokens[: len(tokens) - len(tokens) % runner.page_tokens]
+        with self._turn(blocking=True):
+            pages = self._take_pages(len(tokens))
+            try:
+                save_prefix(runner, tokens, pages, self.scheduler.step_tokens, path)
+            finally:
+                self.pool.release(pages)
+                self._release()
+        return len(tokens)
+
+    def load_prefix(self, path: str | Path) -> int:
+        """Prompts that begin with the tokens of this file go on from there, as long as no one needs its pages. It is
+        one that `save_prefix` wrote, or `ModelKvCache.save` with one text's tokens, for the same model and cache.
+        Returns how many tokens. DamagedError or ValueError if it is not that, or there is no room."""
+        runner = self._packed
+        with self._turn(blocking=True):
+            tokens, sequence = load_prefix(runner, path)
+            pages = self._take_pages(len(tokens))
+            runner.hold(pages, sequence)
+            self.scheduler.shared.publish(tokens, pages)
+            self._release()
+        return len(tokens)
+
+    @property
+    def _packed(self) -> PackedModel:
+        if not isinstance(self.runner, PackedModel) or not self.scheduler.shared.publishes:
+            raise ValueError("only engines with a packed cache and a prefix cache keep prompts in files")
+        return self.runner
+
+    def _take_pages(self, tokens: int) -> list[int]:
+        count = tokens // self.runner.page_tokens
+        if not 0 < count <= self.pool.free or tokens >= self.longest:
+            raise ValueError(
+                f"{tokens} tokens of whole pages: they have to fill one of {self.runner.page_tokens} or more, be fewer "
+                f"than {self.longest}, and fit in {self.pool.free} free pages"
+            )
+        return [self.pool.take() for _ in range(count)]
 
     def step(self) -> bool:
         """Computes one batch. Returns whether there is more to do."""

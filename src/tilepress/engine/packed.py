@@ -44,7 +44,7 @@ class PackedModel(NativeModel):
         decoder: Decoder | None = None,
         smoothing: str = "none",
     ) -> None:
-        self.format, self.smoothing = parse_kv(kv), smoothing
+        self.model, self.format, self.smoothing = model, parse_kv(kv), smoothing
         super().__init__(model, _native.BLOCK_TOKENS, pages, longest=longest, decoder=decoder, kv="packed")
         self._kinds = [store.native for store in self._stores()]
         self.fixed_pages = all(store.has_blocks for store in self._kinds)
@@ -75,6 +75,14 @@ class PackedModel(NativeModel):
             self._open[target] = self._open[source].fork()
         if source in self._blocks:
             self._blocks[target] = self._blocks[source]
+
+    def sequence_of(self, pages: Sequence[int]) -> _native.KvSequence:
+        """That fills these pages. ValueError if there is none."""
+        return self._sequence(Chunk((0,), len(pages) * self.page_tokens, tuple(pages), 0))
+
+    def hold(self, pages: Sequence[int], sequence: _native.KvSequence) -> None:
+        """Let the pages have the tokens of a sequence that fills them."""
+        self._keep(Chunk((0,) * sequence.length, 0, tuple(pages), 0), sequence)
 
     def can_go_on(self, page: int) -> bool:
         if self.fixed_pages:

@@ -2,7 +2,7 @@
 
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from .pages import PagePool
@@ -119,6 +119,14 @@ class SharedPages:
             sequence.pages[index] = self.pool.publish(*key, page, anew=not self.fixed_pages)
         if not self.fixed_pages and count > 1 and sequence.cached % self.page_tokens == 0 and spare > 0:
             self._leave_last(sequence)
+
+    def publish(self, tokens: Sequence[int], pages: list[int]) -> None:
+        """Lets others find full pages with these tokens, which nobody uses then."""
+        size, previous = self.page_tokens, None
+        for index, page in enumerate(pages):
+            key = tuple(tokens[index * size : (index + 1) * size])
+            previous = pages[index] = self.pool.publish(previous, key, page, anew=not self.fixed_pages)
+        self._give_back(pages)
 
     def shares_last(self, sequence: TokenSequence) -> bool:
         """Whether it needs a copy of its last page to go on."""
