@@ -168,3 +168,31 @@ def test_what_is_refused(arrays):
     for batch in (kv_store(parse_kv("bfp8"), 2, HEADS, CHANNELS), layer(one, 0, of)):
         with pytest.raises(ValueError, match="one sequence, without tokens"):
             _native.KvSequence([batch.native], [])
+
+
+@pytest.mark.parametrize("window", [None, 40])
+@pytest.mark.parametrize("name", SHARING + OTHERS)
+def test_a_sequence_of_stores_goes_on_where_they_are(name, window, arrays):
+    of = stores(name, window=window)
+    alone = sequence(of)
+    attend(alone, of, arrays, 0, 150, 150)
+    given = stores(name, window=window)
+    for store in given:
+        store.append(*(tensor[:, :, :150] for tensor in arrays[1:]))
+    one = _native.KvSequence([store.native for store in given])
+    assert_same(one, alone, of)
+    assert torch.equal(attend(one, of, arrays, 150, 201, 17), attend(alone, of, arrays, 150, 201, 51))
+    assert_same(one, alone, of)
+    assert given[0].lengths == [150]
+
+
+def test_stores_that_are_no_sequence(arrays):
+    first, second = stores("bfp8")
+    first.append(*(tensor[:, :, :40] for tensor in arrays[1:]))
+    with pytest.raises(ValueError, match="layers of a sequence have the same tokens"):
+        _native.KvSequence([first.native, second.native])
+    with pytest.raises(ValueError, match="a sequence has at least one layer"):
+        _native.KvSequence([])
+    first.select([0, 0])
+    with pytest.raises(ValueError, match="one sequence has blocks, not several"):
+        _native.KvSequence([first.native])
