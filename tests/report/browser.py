@@ -115,18 +115,18 @@ def _above(descriptor: int) -> int:
 
 
 class Tab:
-    """A page from a file, as it is shown to somebody with this screen and this taste."""
+    """A page from a file or a server, as it is shown to somebody with this screen and this taste."""
 
     def __init__(self, pipe: Pipe, session: str) -> None:
         self._pipe, self._session = pipe, session
 
-    def show(self, page: Path, width: int, height: int, dark: bool, phone: bool) -> None:
+    def show(self, page: Path | str, width: int, height: int, dark: bool, phone: bool) -> None:
         screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": phone}
         self._call("Emulation.setDeviceMetricsOverride", **screen)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._call("Emulation.setEmulatedMedia", features=[scheme])
         self._pipe.events.clear()
-        self._call("Page.navigate", url=page.resolve().as_uri())
+        self._call("Page.navigate", url=page if isinstance(page, str) else page.resolve().as_uri())
         self._pipe.wait("Page.loadEventFired")
 
     def run(self, script: str) -> Any:
@@ -191,9 +191,9 @@ class Browser:
         self._tab = Tab(self._pipe, session)
 
     def open(
-        self, page: Path, width: int = 1300, height: int = 1000, *, dark: bool = False, phone: bool = False
+        self, page: Path | str, width: int = 1300, height: int = 1000, *, dark: bool = False, phone: bool = False
     ) -> Tab:
-        """The tab, with this page in place of the last one."""
+        """The tab, with this page, a file or an address, in place of the last one."""
         self._tab.show(page, width, height, dark, phone)
         return self._tab
 

@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 from .chat import chat_job
 from .completions import completion_job
 from .errors import ApiError, internal
+from .page import chat_page
 from .requests import ChatRequest, CompletionRequest
 from .service import Service
 
@@ -22,9 +23,16 @@ def make_app(service: Service, origins: Sequence[str] = ()) -> FastAPI:
     if origins:
         app.add_middleware(CORSMiddleware, allow_origins=list(origins), allow_methods=["*"], allow_headers=["*"])
     _handle_errors(app)
+    _add_page(app)
     _add_api(app, service)
     _add_state(app, service)
     return app
+
+
+def _add_page(app: FastAPI) -> None:
+    @app.get("/")
+    async def page() -> Response:
+        return chat_page()
 
 
 def _add_api(app: FastAPI, service: Service) -> None:
@@ -51,13 +59,12 @@ def _add_api(app: FastAPI, service: Service) -> None:
     @app.get("/v1/models")
     async def models(request: Request) -> Response:
         service.check_key(request)
-        return JSONResponse({"object": "list", "data": [_model(name) for name in service.library.models]})
+        return JSONResponse({"object": "list", "data": [_model(service, name) for name in service.library.models]})
 
     @app.get("/v1/models/{name:path}")
     async def model(request: Request, name: str) -> Response:
         service.check_key(request)
-        service.library.check(name)
-        return JSONResponse(_model(name))
+        return JSONResponse(_model(service, name))
 
 
 def _add_state(app: FastAPI, service: Service) -> None:
@@ -74,8 +81,10 @@ def _add_state(app: FastAPI, service: Service) -> None:
         return Response(generate_latest(service.library.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
 
-def _model(name: str) -> dict[str, object]:
-    return {"id": name, "object": "model", "created": 0, "owned_by": "tilepress"}
+def _model(service: Service, name: str) -> dict[str, object]:
+    nbytes = service.library.bytes_in_memory(name)
+    state = {"loaded": nbytes is not None, "bytes": nbytes}
+    return {"id": name, "object": "model", "created": 0, "owned_by": "tilepress", "tilepress": state}
 
 
 def _handle_errors(app: FastAPI) -> None:

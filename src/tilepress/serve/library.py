@@ -88,9 +88,10 @@ class Library:
     def engines(self) -> dict[str, Engine]:
         return {served.label: served.engine for served in self.in_memory}
 
-    def check(self, name: str) -> None:
-        """ApiError 404 if there is no model of this name."""
-        self._entry(name)
+    def bytes_in_memory(self, name: str) -> int | None:
+        """Of weights and all pages; None of a model that is not loaded. ApiError 404 if there is none of this name."""
+        entry = self._entry(name)
+        return None if entry.served is None else entry.nbytes
 
     @property
     def default_is_loaded(self) -> bool:
