@@ -8,13 +8,14 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from tests.cli.conftest import call as call
-from tests.cli.conftest import little_tuning as little_tuning
+from tests.cli import conftest as command_line
 from tests.docs.pages import ROOT
 from tests.evaluate.tiny import SIZES, tiny_tokenizer
+from tests.serve.conftest import served
 from tilepress import tiles
 from tilepress.models import texts
 
+little_tuning, call_here = command_line.little_tuning, command_line.call
 CONFIG = {
     **SIZES,
     "num_attention_heads": 2,  # of 32 channels, as packed caches want them
@@ -25,6 +26,7 @@ CONFIG = {
     "initializer_range": 0.1,
 }
 TEXTS = ("wikitext2-test.txt", "wikitext2-train.txt", "ptb-valid.txt")
+SERVER = "http://127.0.0.1:8000"  # the one that pages speak of
 QUESTION = {"goal": "Boil an egg", "sol1": "in water", "sol2": "in a bag", "label": 0}
 
 
@@ -58,3 +60,23 @@ def beside(standins, little_tuning, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TILEPRESS_DATA", str(tmp_path / "data"))
     return tmp_path
+
+
+@pytest.fixture(scope="session")
+def server(standins):
+    """Where a server of `smollm2-135m` is."""
+    with served({"smollm2-135m": str(standins / "smollm2-135m")}) as running:
+        yield running.ready().url
+
+
+@pytest.fixture
+def call(call_here, request):
+    """As tests of the command line have it, with a server of ours in the place of SERVER."""
+
+    def run(*arguments, **environment):
+        if SERVER in arguments:
+            url = request.getfixturevalue("server")
+            arguments = [url if one == SERVER else one for one in arguments]
+        return call_here(*arguments, **environment)
+
+    return run

@@ -4,7 +4,7 @@ import os
 import re
 import signal
 import sys
-from typing import Any
+from types import FrameType
 
 from .._extras import MissingExtraError
 from .ascii import make_safe
@@ -12,6 +12,7 @@ from .ascii import make_safe
 __all__ = ["main"]
 
 DEBUG = "TILEPRESS_DEBUG"
+INTERRUPTED = "tilepress: interrupted"
 LONGEST = 1000  # characters of an error
 EXPECTED = (ValueError, OSError, RuntimeError, MemoryError, MissingExtraError)  # their text says what to do
 
@@ -19,7 +20,7 @@ EXPECTED = (ValueError, OSError, RuntimeError, MemoryError, MissingExtraError)  
 def main() -> None:
     """Run the command line. What the user can mend is one line on standard error and exit code 1, with the traceback
     only if TILEPRESS_DEBUG is set; an interrupt is one line and exit code 130, from the first moment on."""
-    interrupts = _recorded_interrupts()
+    _end_at_interrupts()
     make_safe(sys.stdout)
     make_safe(sys.stderr)
     try:
@@ -27,32 +28,30 @@ def main() -> None:
 
         run()
     except Exception as error:
-        if interrupts:  # which a library took for a failure of its own, in the middle of an import
-            _say_interrupted()
         if os.environ.get(DEBUG) or not isinstance(error, EXPECTED):
             raise
         print(f"tilepress: error: {_words(error)}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:
-        _say_interrupted()
+        print(INTERRUPTED, file=sys.stderr)
+        sys.exit(130)
 
 
-def _say_interrupted() -> None:
-    print("tilepress: interrupted", file=sys.stderr)
-    sys.exit(130)
+def _end_at_interrupts() -> None:
+    """Raised as ever, but in the middle of an import, where libraries take it for a failure of their own or drop it:
+    there the process ends."""
 
-
-def _recorded_interrupts() -> list[int]:
-    """A list that every interrupt is added to, beside being raised as ever."""
-    interrupts: list[int] = []
-
-    def record(number: int, frame: Any) -> None:
-        interrupts.append(number)
+    def end(number: int, frame: FrameType | None) -> None:
+        outer = frame
+        while outer:
+            if outer.f_code.co_filename.startswith("<frozen importlib"):
+                print(INTERRUPTED, file=sys.stderr, flush=True)
+                os._exit(130)
+            outer = outer.f_back
         signal.default_int_handler(number, frame)
 
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, record)
-    return interrupts
+        signal.signal(signal.SIGINT, end)
 
 
 def _words(error: Exception) -> str:
