@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from tilepress.bench.arrivals import Lengths, Load
-from tilepress.bench.server_load import Server, measure_server
+from tilepress.bench.server_load import Clients, Server, measure_server
 
 ONE = Load(requests=3, concurrency=1, prompt=Lengths(4, 4), tokens=Lengths(3, 3))
 TOKEN = {"choices": [{"text": "a"}], "usage": None}
@@ -20,10 +20,11 @@ def server():
     """What it was asked, and the events of its answers, the first of which does not count."""
 
     class Handler(BaseHTTPRequestHandler):
-        asked, answers = [], []
+        asked, answers, metrics = [], [], "process_resident_memory_bytes 1.5e+08\n"
 
         def do_GET(self):
-            self.answer(json.dumps({"data": [{"id": "small"}]}).encode())
+            models = json.dumps({"data": [{"id": "small"}]})
+            self.answer((models if self.path == "/v1/models" else self.metrics).encode())
 
         def do_POST(self):
             self.asked.append(
@@ -65,6 +66,19 @@ def test_what_it_is_asked(server, monkeypatch):
     assert path == "/v1/completions" and headers["Authorization"] == "Bearer secret"
     assert (body["model"], len(body["prompt"]), body["max_tokens"], body["stream"]) == ("small", 4, 3, True)
     assert len(server.asked) == 4  # one does not count
+    assert result.memory_by_time == {"first minute": 1.5e8, "most": 1.5e8}
+
+
+def test_texts_that_change(server):
+    server.answers += [events(TOKEN, USAGE)] * 5 + [events(TOKEN, TOKEN, USAGE)]
+    result = measure_server(Server(server.url), ONE, Clients(checked=3))
+    assert (result.checked, result.different, len(server.asked)) == (3, 2, 7)
+
+
+def test_a_server_that_says_nothing_of_its_memory(server):
+    server.answers.append(events(TOKEN, USAGE))
+    server.metrics = "{}"
+    assert measure_server(Server(server.url), ONE).memory_by_time == {}
 
 
 @pytest.mark.parametrize(

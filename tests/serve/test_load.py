@@ -4,7 +4,7 @@ import pytest
 from tests.serve.conftest import served
 
 from tilepress.bench.arrivals import Lengths, Load
-from tilepress.bench.server_load import Server, measure_server
+from tilepress.bench.server_load import SLOW_PART, Clients, Server, measure_server
 from tilepress.serve.limits import Limits
 
 LOAD = Load(requests=24, concurrency=6, prompt=Lengths(5, 40), tokens=Lengths(4, 12))
@@ -23,9 +23,25 @@ def test_every_answer_is_whole(running):
 
 
 def test_some_clients_go(running):
-    result = measure_server(Server(f"{running.url}/v1/"), LOAD, disconnect=0.5)
+    result = measure_server(Server(f"{running.url}/v1/"), LOAD, Clients(leaving=0.5))
     assert result.failed == 0 and 0 < result.left < 24 and result.requests + result.left == 24
     assert running.settled(lambda: running.engine.idle and not running.engine.stats.pages_used)
+
+
+def test_some_clients_are_slow(running):
+    result = measure_server(Server(running.url), LOAD, Clients(slow=0.5))
+    assert (result.requests, result.failed) == (24, 0) and 0 < len(result.latencies["request_time"]) < 24
+    assert result.seconds > 4 * SLOW_PART > max(result.latencies["time_between_tokens"])
+
+
+def test_answers_are_those_of_requests_alone(running):
+    result = measure_server(Server(running.url), LOAD, Clients(checked=30))
+    assert (result.checked, result.different) == (24, 0)
+
+
+def test_memory_of_the_server(running):
+    result = measure_server(Server(running.url), LOAD)
+    assert 1e8 < result.memory_by_time["first minute"] <= result.memory_by_time["most"] < 1e11
 
 
 def test_what_is_refused_is_counted(folder):
@@ -41,6 +57,7 @@ def test_addresses_that_are_none(url):
         Server(url)
 
 
-def test_a_share_that_is_none():
-    with pytest.raises(ValueError, match="disconnect is a share"):
-        measure_server(Server("http://127.0.0.1:9"), LOAD, disconnect=1.5)
+@pytest.mark.parametrize("shares", [{"leaving": 1.5}, {"slow": -0.1}, {"leaving": 0.6, "slow": 0.6}])
+def test_shares_that_are_none(shares):
+    with pytest.raises(ValueError, match="shares of the requests"):
+        Clients(**shares)

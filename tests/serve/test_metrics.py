@@ -12,6 +12,9 @@ def figures(one):
     """(name, other labels) → value."""
     text = one.http.get("/metrics").text
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    process = {sample.name: sample.value for sample in samples if sample.name.startswith("process_")}
+    assert process["process_resident_memory_bytes"] > 1e8
+    samples = [sample for sample in samples if sample.name not in process]
     assert all(sample.labels["model_name"] == "tiny" for sample in samples)
     assert all(sample.name.startswith("tilepress:") for sample in samples)
     return {(sample.name.removeprefix("tilepress:"), *others(sample.labels)): sample.value for sample in samples}

@@ -2,14 +2,16 @@
 
 import json
 import os
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from itertools import pairwise
 from random import Random
+from threading import Event, Thread
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,8 +19,26 @@ from .arrivals import Arrival, Load, arrivals
 from .serve import Latencies
 
 IDS = 256  # prompts have tokens below this, which every vocabulary has
+SLOW_PART = 0.1  # seconds that a slow client takes for a part of the answer
+MEMORY_EVERY = 2.0  # seconds
+_MINUTE = 60.0
 _PATIENCE = 600.0  # seconds without a byte
 _MOST_AT_ONCE = 1024
+
+
+@dataclass(frozen=True)
+class Clients:
+    """leaving: share of requests whose client goes in the middle of the answer. slow: share whose client takes a part
+    of its answer every SLOW_PART seconds; they count in no latency. checked: so many answers are asked for again when
+    all is over, each alone, and compared."""
+
+    leaving: float = 0.0
+    slow: float = 0.0
+    checked: int = 0
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.leaving <= 1 and 0 <= self.slow <= 1 and self.leaving + self.slow <= 1):
+            raise ValueError("--disconnect and --slow are shares of the requests, 0 to 1, and not more than 1 together")
 
 
 @dataclass(frozen=True)
@@ -27,7 +47,8 @@ class ServerResult:
 
     requests: those that were finished. failed: refused, or ended by an error; reason: of the first one. left: whose
     client went before their end. answer_tokens: as the server counts them, those of clients that went not among them.
-    seconds: since the first one came.
+    seconds: since the first one came. checked: answers that were asked for again, alone; different: of these, those
+    with another text. memory: bytes of the server's process after so many seconds, if it says that.
     """
 
     requests: int
@@ -38,20 +59,37 @@ class ServerResult:
     answer_tokens: int
     seconds: float
     latencies: Latencies
+    checked: int
+    different: int
+    memory: Mapping[float, float]
     interrupted: bool
+
+    @property
+    def memory_by_time(self) -> dict[str, float]:
+        """In the first minute at most, and in all; empty if nothing is known."""
+        if not self.memory:
+            return {}
+        early = [nbytes for seconds, nbytes in self.memory.items() if seconds <= _MINUTE]
+        return {"first minute": max(early, default=0.0), "most": max(self.memory.values())}
 
 
 @dataclass
 class Asked:
     """A request. start: when it was sent. times: when a part of its answer came. ended: when all of it was there."""
 
-    prompt: int
-    start: float = 0.0
+    arrival: Arrival
+    slow: bool
+    start: float
+    text: str = ""
     times: list[float] = field(default_factory=list)
     ended: float = 0.0
     tokens: int = 0
     error: str | None = None
     left: bool = False
+
+    @property
+    def prompt(self) -> int:
+        return len(self.arrival.prompt)
 
     @property
     def finished(self) -> bool:
@@ -86,14 +124,26 @@ class Server:
         except (OSError, HTTPException, ValueError, LookupError, TypeError) as error:
             raise RuntimeError(f"{self._parts.netloc} does not say which models it has: {error}") from error
 
-    def ask(self, model: str, arrival: Arrival, leave_after: int | None) -> Asked:
+    def memory(self) -> float | None:
+        """Bytes of its process, where /metrics has them as Prometheus' clients do."""
+        try:
+            with closing(self._connect()) as connection:
+                connection.request("GET", f"{self._path.removesuffix('/v1')}/metrics", headers=self._headers)
+                text = _checked(connection.getresponse()).read().decode()
+        except (OSError, HTTPException, ValueError):
+            return None
+        match = re.search(r"^process_resident_memory_bytes ([0-9.e+]+)$", text, re.M)
+        return float(match[1]) if match else None
+
+    def ask(self, model: str, arrival: Arrival, leave_after: int | None = None, slow: bool = False) -> Asked:
         """leave_after: parts of the answer after which the client goes."""
-        asked = Asked(len(arrival.prompt), time.perf_counter())
+        asked = Asked(arrival, slow, time.perf_counter())
         try:
             with closing(self._connect()) as connection:
                 connection.request("POST", f"{self._path}/completions", _body(model, arrival), self._headers)
                 for event in _events(_checked(connection.getresponse())):
                     _note(asked, event)
+                    time.sleep(SLOW_PART if slow else 0)
                     if leave_after is not None and len(asked.times) >= leave_after:
                         asked.left = True
                         break
@@ -108,28 +158,26 @@ class Server:
 
 
 def measure_server(
-    server: Server, load: Load, disconnect: float = 0.0, step: Callable[[], None] = lambda: None
+    server: Server, load: Load, clients: Clients | None = None, step: Callable[[], None] = lambda: None
 ) -> ServerResult:
     """All requests of the load, after one that does not count; a thread for each that is in flight.
 
     Args:
-        disconnect: share of requests whose client goes in the middle of the answer.
         step: called when a request has ended.
     """
-    if not 0 <= disconnect <= 1:
-        raise ValueError(f"disconnect is a share of the requests, 0 to 1, not {disconnect:g}")
+    clients = clients or Clients()
     model = server.model()
     first = replace(load, requests=1, rate=None, concurrency=1, prefix=0, seed=load.seed + 1)
-    warm = server.ask(model, next(arrivals(first, IDS)), None)
+    warm = server.ask(model, next(arrivals(first, IDS)))
     if warm.error is not None:
         raise RuntimeError(f"the server does not answer: {warm.error}")
     began, asked = time.perf_counter(), list[Asked]()
-    with ThreadPoolExecutor(min(load.most_live, _MOST_AT_ONCE)) as pool:
+    with _memory_noted(server) as memory, ThreadPoolExecutor(min(load.most_live, _MOST_AT_ONCE)) as pool:
         futures: list[Future[Asked]] = []
         try:
-            for arrival, leave_after in _with_leaving(load, disconnect):
+            for arrival, leave_after, slow in _behaving(load, clients):
                 time.sleep(max(0.0, began + arrival.seconds - time.perf_counter()))
-                futures.append(pool.submit(server.ask, model, arrival, leave_after))
+                futures.append(pool.submit(server.ask, model, arrival, leave_after, slow))
             for future in as_completed(futures):
                 asked.append(future.result())
                 step()
@@ -137,19 +185,49 @@ def measure_server(
             pool.shutdown(wait=False, cancel_futures=True)
             if not asked:
                 raise
-    return _result(asked, began, interrupted=len(asked) < load.requests)
+    interrupted = len(asked) < load.requests
+    finished = [one for one in asked if one.finished]
+    checked = [] if interrupted else Random(load.seed).sample(finished, min(clients.checked, len(finished)))
+    different = sum(server.ask(model, one.arrival).text != one.text for one in checked)
+    return _result(asked, began, len(checked), different, memory, interrupted)
 
 
-def _with_leaving(load: Load, disconnect: float) -> Iterator[tuple[Arrival, int | None]]:
+@contextmanager
+def _memory_noted(server: Server) -> Iterator[dict[float, float]]:
+    """Of the server, by the seconds that have passed."""
+    memory: dict[float, float] = {}
+    stopped, began = Event(), time.perf_counter()
+
+    def note() -> None:
+        while (nbytes := server.memory()) is not None:
+            memory[time.perf_counter() - began] = nbytes
+            if stopped.wait(MEMORY_EVERY):
+                return
+
+    thread = Thread(target=note, daemon=True)
+    thread.start()
+    try:
+        yield memory
+    finally:
+        stopped.set()
+        thread.join()
+
+
+def _behaving(load: Load, clients: Clients) -> Iterator[tuple[Arrival, int | None, bool]]:
+    """Requests, parts after which their clients go, and whether these are slow."""
     random = Random(load.seed)
     for arrival in arrivals(load, IDS):
-        leaves = random.random() < disconnect
-        yield arrival, random.randint(1, max(1, arrival.tokens // 2)) if leaves else None
+        share = random.random()
+        leaves, slow = share < clients.leaving, share >= 1 - clients.slow
+        yield arrival, random.randint(1, max(1, arrival.tokens // 2)) if leaves else None, slow
 
 
-def _result(asked: list[Asked], began: float, interrupted: bool) -> ServerResult:
+def _result(
+    asked: list[Asked], began: float, checked: int, different: int, memory: Mapping[float, float], interrupted: bool
+) -> ServerResult:
     finished, errors = [one for one in asked if one.finished], [one.error for one in asked if one.error is not None]
-    several = [one for one in finished if len(one.times) > 1]
+    brisk = [one for one in asked if not one.slow]
+    whole = [one for one in brisk if one.finished]
     return ServerResult(
         requests=len(finished),
         failed=len(errors),
@@ -159,13 +237,18 @@ def _result(asked: list[Asked], began: float, interrupted: bool) -> ServerResult
         answer_tokens=sum(one.tokens for one in finished),
         seconds=max(one.ended for one in asked) - began,
         latencies={
-            "time_to_first_token": [one.times[0] - one.start for one in finished if one.times],
-            "time_between_tokens": [after - before for one in asked for before, after in pairwise(one.times)],
+            "time_to_first_token": [one.times[0] - one.start for one in whole if one.times],
+            "time_between_tokens": [after - before for one in brisk for before, after in pairwise(one.times)],
             "time_per_output_token": [
-                (one.times[-1] - one.times[0]) / (one.tokens - 1) for one in several if one.tokens > 1
+                (one.times[-1] - one.times[0]) / (one.tokens - 1)
+                for one in whole
+                if one.tokens > 1 and len(one.times) > 1
             ],
-            "request_time": [one.ended - one.start for one in finished],
+            "request_time": [one.ended - one.start for one in whole],
         },
+        checked=checked,
+        different=different,
+        memory=memory,
         interrupted=interrupted,
     )
 
@@ -200,7 +283,8 @@ def _note(asked: Asked, event: dict[str, Any]) -> None:
     """ValueError for an error."""
     if "error" in event:
         raise ValueError(str(event["error"]))
-    if any(choice.get("text") for choice in event.get("choices") or ()):
+    if text := "".join(choice.get("text") or "" for choice in event.get("choices") or ()):
         asked.times.append(time.perf_counter())
+        asked.text += text
     if event.get("usage"):
         asked.tokens = int(event["usage"]["completion_tokens"])

@@ -326,6 +326,12 @@ def serve(
     disconnect: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="Of a server: share of requests whose client goes in the middle.")
     ] = 0.0,
+    slow: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Of a server: share whose client reads 10 parts a second at most.")
+    ] = 0.0,
+    check: Annotated[
+        int, typer.Option(min=0, help="Of a server: answers to ask for again at the end, each alone, and compare.")
+    ] = 0,
     requests: Annotated[int, typer.Option(min=1, help="Requests to serve.")] = 64,
     rate: Annotated[float | None, typer.Option(help="Requests a second: they come as a Poisson process.")] = None,
     concurrency: Annotated[
@@ -357,6 +363,7 @@ def serve(
     Example: tilepress bench serve http://127.0.0.1:8000 --concurrency 100 --disconnect 0.2
     """
     from ..bench.arrivals import Lengths, Load
+    from ..bench.server_load import Clients
     from ..models.checkpoint_checks import Allowed
 
     load = Load(
@@ -371,10 +378,10 @@ def serve(
     if bench_serve.is_server(model):
         if kv or threads:
             raise ValueError("--kv and --threads are of an engine in this process, not of a server: leave them out")
-        bench_serve.ask_server(model, load, disconnect, json, html)
+        bench_serve.ask_server(model, load, Clients(disconnect, slow, check), json, html)
         return
-    if disconnect:
-        raise ValueError("--disconnect is of clients of a server: give its address instead of a model")
+    if disconnect or slow or check:
+        raise ValueError("--disconnect, --slow and --check are of clients of a server: give its address, not a model")
     bench_serve.serve(model, load, kv, kv_memory, threads, Allowed(trust_remote_code, text_only), json, html)
 
 

@@ -11,7 +11,7 @@ from .report import check_page, write_page
 if TYPE_CHECKING:
     from ..bench.arrivals import Load
     from ..bench.serve import Result
-    from ..bench.server_load import ServerResult
+    from ..bench.server_load import Clients, ServerResult
     from ..models.checkpoint_checks import Allowed
     from ..records import Label
 
@@ -37,18 +37,23 @@ def serve(
     _give(recorder, result, f"{model}: {load}", json, html)
 
 
-def ask_server(url: str, load: "Load", disconnect: float, json: bool, html: Path | None) -> None:
+def ask_server(url: str, load: "Load", clients: "Clients", json: bool, html: Path | None) -> None:
     """The same for a server at an address."""
     from ..bench.server_load import Server, measure_server
 
     check_page(html, "bench serve")
     with progress(json) as bar:
         task = bar.add_task("requests", total=load.requests)
-        result = measure_server(Server(url), load, disconnect, lambda: bar.advance(task))
+        result = measure_server(Server(url), load, clients, lambda: bar.advance(task))
     recorder = Recorder("measured", **_labels(url, load, None))
     _record(recorder, result)
     recorder.add("failed", result.failed, "request")
     recorder.add("disconnected", result.left, "request")
+    if clients.checked:
+        recorder.add("checked", result.checked, "request")
+        recorder.add("different", result.different, "request")
+    for when, nbytes in result.memory_by_time.items():
+        recorder.add("server_memory", nbytes, "B", when=when)
     if result.reason is not None:
         typer.echo(f"the first request that failed: {result.reason}", err=True)
     _give(recorder, result, f"{url}: {load}", json, html)

@@ -5,7 +5,7 @@ from collections import Counter as Counts
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -20,6 +20,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
         self.prompt_tokens = self._counter("prompt_tokens", "Tokens of prompts that were computed or found.")
         self.generation_tokens = self._counter("generation_tokens", "Tokens of answers.")
         self.prefix_queries = self._counter("prefix_cache_queries", "Tokens of prompts that were looked for in pages.")
