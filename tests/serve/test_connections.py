@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 from types import SimpleNamespace
 
@@ -157,14 +157,35 @@ def asked_and_stopped(url, stop, **headers):
         return [line for line in lines if line]
 
 
+@contextmanager
+def started(folder, *options, port=0):
+    """(process, address) of the command as a user types it."""
+    command = [sys.executable, "-m", "tilepress", "serve", "--alias", f"tiny={folder}", "--port", str(port)]
+    command += ["--kv", "float32", "--kv-memory", "8 MB", *options]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process, process.stderr.readline().removeprefix("serving on ").strip()
+        finally:
+            process.kill()
+
+
+def test_killed_and_started_again(folder):
+    """At the same address, where the same question has the same answer."""
+    body = {"prompt": "a", "max_tokens": 8, "temperature": 0}
+    with started(folder) as (process, url):
+        answer = httpx.post(f"{url}/v1/completions", json=body, timeout=60).json()["choices"]
+        with pytest.raises(httpx.RemoteProtocolError):
+            asked_and_stopped(url, process.kill)
+    with started(folder, port=int(url.rpartition(":")[2])) as (process, again):
+        assert again == url
+        assert httpx.post(f"{url}/v1/completions", json=body, timeout=60).json()["choices"] == answer
+
+
 def test_an_interrupt(folder, tmp_path):
-    """Of the command as a user types it: the answer that is begun comes to its end, then the process."""
+    """The answer that is begun comes to its end, then the process."""
     keys = tmp_path / "keys"
     keys.write_text("me: a-secret-key\n")
-    command = [sys.executable, "-m", "tilepress", "serve", "--alias", f"tiny={folder}", "--port", "0", "--json"]
-    command += ["--kv", "float32", "--kv-memory", "8 MB", "--api-key-file", str(keys)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        url = process.stderr.readline().removeprefix("serving on ").strip()
+    with started(folder, "--json", "--api-key-file", str(keys)) as (process, url):
         stop = partial(process.send_signal, signal.SIGINT)
         events = asked_and_stopped(url, stop, Authorization="Bearer a-secret-key")
         log = process.stderr.read()
