@@ -7,6 +7,7 @@ import re
 import threading
 
 import pytest
+from tests.axe import serious_violations
 from tests.serve.conftest import served
 
 HELPERS = """
@@ -398,6 +399,18 @@ def test_it_is_readable_light_and_dark_wide_and_narrow(browser, running, screens
     assert not chat.run(OVERLAP)
     _is_readable(chat)
     assert chat.run(LABELS) == [0, 0, 1]
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("compare", [False, True], ids=["one", "two"])
+def test_axe_finds_nothing_serious(browser, running, dark, compare):
+    chat = Chat(browser.open(running.url, dark=dark))
+    chat.run(SCRIPTED)
+    chat.run(LOOKS.replace("COMPARE", json.dumps(compare)))
+    assert (
+        serious_violations(chat.tab, "document.querySelectorAll('details').forEach((one) => { one.open = true; });")
+        == []
+    )
 
 
 def _is_readable(chat):
