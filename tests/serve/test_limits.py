@@ -35,6 +35,7 @@ def refused(reply, status, **expected):
         ("min_p", 1.5),
         ("typical_p", 0),
         ("repetition_penalty", 0),
+        ("repetition_penalty", 1e-38),
         ("presence_penalty", 2.5),
         ("frequency_penalty", -2.5),
         *[("seed", value) for value in (1 << 63, 0.5)],
