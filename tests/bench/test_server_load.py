@@ -3,6 +3,7 @@
 import json
 import os
 import threading
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -66,7 +67,7 @@ def test_what_it_is_asked(server, monkeypatch):
     assert path == "/v1/completions" and headers["Authorization"] == "Bearer secret"
     assert (body["model"], len(body["prompt"]), body["max_tokens"], body["stream"]) == ("small", 4, 3, True)
     assert len(server.asked) == 4  # one does not count
-    assert result.memory_by_time == {"first minute": 1.5e8, "most": 1.5e8}
+    assert result.memory_by_minutes == {1: 1.5e8}
 
 
 def test_texts_that_change(server):
@@ -78,7 +79,13 @@ def test_texts_that_change(server):
 def test_a_server_that_says_nothing_of_its_memory(server):
     server.answers.append(events(TOKEN, USAGE))
     server.metrics = "{}"
-    assert measure_server(Server(server.url), ONE).memory_by_time == {}
+    assert measure_server(Server(server.url), ONE).memory_by_minutes == {}
+
+
+def test_memory_by_minutes(server):
+    server.answers.append(events(TOKEN, USAGE))
+    result = replace(measure_server(Server(server.url), ONE), memory={0: 1.0, 59: 3.0, 61: 2.0, 150: 4.0, 301: 5.0})
+    assert result.memory_by_minutes == {1: 3.0, 2: 3.0, 5: 4.0, 6: 5.0}
 
 
 @pytest.mark.parametrize(

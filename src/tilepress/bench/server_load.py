@@ -1,6 +1,7 @@
 """A server under load, seen from outside: any that streams completions as OpenAI's API has them."""
 
 import json
+import math
 import os
 import re
 import time
@@ -21,7 +22,6 @@ from .serve import Latencies
 IDS = 256  # prompts have tokens below this, which every vocabulary has
 SLOW_PART = 0.1  # seconds that a slow client takes for a part of the answer
 MEMORY_EVERY = 2.0  # seconds
-_MINUTE = 60.0
 _PATIENCE = 600.0  # seconds without a byte
 _MOST_AT_ONCE = 1024
 
@@ -65,12 +65,15 @@ class ServerResult:
     interrupted: bool
 
     @property
-    def memory_by_time(self) -> dict[str, float]:
-        """In the first minute at most, and in all; empty if nothing is known."""
-        if not self.memory:
-            return {}
-        early = [nbytes for seconds, nbytes in self.memory.items() if seconds <= _MINUTE]
-        return {"first minute": max(early, default=0.0), "most": max(self.memory.values())}
+    def memory_by_minutes(self) -> dict[int, float]:
+        """Most bytes in the first minute, the first two, five, ten …, and in all; empty if nothing is known."""
+        last = max(self.memory, default=0.0) / 60
+        marks = [mark * 10**power for power in range(6) for mark in (1, 2, 5)]
+        early = [mark for mark in marks if mark < last]
+        return {
+            mark: max(nbytes for seconds, nbytes in self.memory.items() if seconds <= 60 * mark)
+            for mark in (*early, *[math.ceil(last)] * bool(self.memory))
+        }
 
 
 @dataclass

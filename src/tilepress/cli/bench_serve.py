@@ -52,8 +52,8 @@ def ask_server(url: str, load: "Load", clients: "Clients", json: bool, html: Pat
     if clients.checked:
         recorder.add("checked", result.checked, "request")
         recorder.add("different", result.different, "request")
-    for when, nbytes in result.memory_by_time.items():
-        recorder.add("server_memory", nbytes, "B", when=when)
+    for minutes, nbytes in result.memory_by_minutes.items():
+        recorder.add("server_memory", nbytes, "B", minutes=minutes)
     if result.reason is not None:
         typer.echo(f"the first request that failed: {result.reason}", err=True)
     _give(recorder, result, f"{url}: {load}", json, html)
