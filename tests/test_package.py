@@ -45,21 +45,14 @@ def test_the_version_is_that_of_the_installation():
     assert one == other
 
 
-def test_compress_is_a_function_and_no_package():
+def test_compress_is_a_function_that_the_attribute_alone_gives():
     code = (
-        "import tilepress, types\n"
+        "import tilepress, torch, types\n"
+        "model = torch.nn.Sequential(torch.nn.Linear(32, 16))\n"
+        "print(type(tilepress.compress(model, {})[0]).__name__)\n"
+        "try: tilepress.nothing\nexcept AttributeError as error: print(str(error).split()[-1])\n"
         "from tilepress import compress\n"
         "import tilepress.compression\n"
         "print(type(compress) is types.FunctionType, tilepress.compress is compress)"
     )
-    assert run(code) == ["True", "True"]
-
-
-def test_the_attribute_alone_is_enough():
-    code = (
-        "import tilepress, torch\n"
-        "model = torch.nn.Sequential(torch.nn.Linear(32, 16))\n"
-        "print(type(tilepress.compress(model, {})[0]).__name__)\n"
-        "try: tilepress.nothing\nexcept AttributeError as error: print(str(error).split()[-1])"
-    )
-    assert run(code) == ["PackedLinear", "'nothing'"]
+    assert run(code) == ["PackedLinear", "'nothing'", "True", "True"]

@@ -61,7 +61,7 @@ def test_any_bit_of_any_file(folder):
     chance = random.Random(0)
     for path in sorted(set(folder.iterdir()) - {folder / CARD}):
         size = 8 * path.stat().st_size
-        for bit in {0, 7, 64, size - 1, size - 8, *(chance.randrange(size) for _ in range(100))} & set(range(size)):
+        for bit in {0, 7, 64, size - 1, size - 8, *(chance.randrange(size) for _ in range(20))} & set(range(size)):
             flip(path, bit)
             with pytest.raises(DamagedError) as error:
                 check_sums(folder)
@@ -72,7 +72,7 @@ def test_any_bit_of_any_file(folder):
 
 def test_any_bit_of_the_list(folder):
     path, line = folder / SUMS, 8 * len(f"{'0' * 64}  config.json\n")
-    for bit in [*range(line), *random.Random(2).sample(range(line, 8 * path.stat().st_size), 300)]:
+    for bit in [*range(line), *random.Random(2).sample(range(line, 8 * path.stat().st_size), 100)]:
         flip(path, bit)
         with pytest.raises(DamagedError):
             check_sums(folder)

@@ -7,7 +7,9 @@ import io
 import os
 import random
 import shutil
+import tempfile
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -63,6 +65,14 @@ class Faults:
 def _no_waiting(monkeypatch):
     """To wait for the disk proves nothing here."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+@pytest.fixture
+def in_memory(tmp_path):
+    """A folder in memory where the system has one: a disk takes minutes for so many small files."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else tmp_path) as folder:
+        yield Path(folder) / "place"
 
 
 def make(folder, files):
@@ -139,9 +149,9 @@ def count_calls(folder):
     return faults.count
 
 
-def test_every_call_fails_in_turn(tmp_path, can_exchange):
-    for at in range(1, count_calls(tmp_path / "place") + 1):
-        place = Place(tmp_path / "place")
+def test_every_call_fails_in_turn(in_memory, can_exchange):
+    for at in range(1, count_calls(in_memory) + 1):
+        place = Place(in_memory)
         with Faults(BROKEN, at) as faults, suppress(OSError):
             place.publish()
         assert faults.count >= at
@@ -149,9 +159,9 @@ def test_every_call_fails_in_turn(tmp_path, can_exchange):
         place.assert_completed()
 
 
-def test_killed_before_every_call(tmp_path, can_exchange):
-    for at in range(1, count_calls(tmp_path / "place") + 1):
-        place = Place(tmp_path / "place")
+def test_killed_before_every_call(in_memory, can_exchange):
+    for at in range(1, count_calls(in_memory) + 1):
+        place = Place(in_memory)
         with Faults(KILLED, at), pytest.raises(Killed):
             place.publish()
         if not can_exchange and not place.out.exists():
@@ -160,11 +170,11 @@ def test_killed_before_every_call(tmp_path, can_exchange):
         place.assert_completed()
 
 
-def test_killed_and_killed_again(tmp_path, can_exchange):
+def test_killed_and_killed_again(in_memory, can_exchange):
     """The second kill is in the run that is to complete the first."""
-    calls, chance = count_calls(tmp_path / "place"), random.Random(0)
+    calls, chance = count_calls(in_memory), random.Random(0)
     for _ in range(60):
-        place = Place(tmp_path / "place")
+        place = Place(in_memory)
         for action in (place.publish, place.run):
             with Faults(KILLED, chance.randrange(1, calls + 1)), suppress(Killed):
                 action()
@@ -174,9 +184,9 @@ def test_killed_and_killed_again(tmp_path, can_exchange):
 
 
 @pytest.mark.parametrize("before", ["nothing", "an empty folder"])
-def test_killed_where_nothing_was(tmp_path, before):
+def test_killed_where_nothing_was(in_memory, before):
     def place():
-        made = Place(tmp_path / "place")
+        made = Place(in_memory)
         shutil.rmtree(made.out)
         if before != "nothing":
             made.out.mkdir()

@@ -170,7 +170,7 @@ def test_the_first_line_is_the_conclusion(call, monkeypatch):
     )
     alone = call("eval", "one", "--data", "text", "--windows", 1).stdout.splitlines()
     assert re.fullmatch(r"one on text: perplexity [\d.]+ ± [\d.]+", alone[0])
-    task = call("eval", "one", "--task", "piqa", "--items", 2, "--against", "one").stdout
+    task = call("eval", "one", "--task", "piqa", "--items", 2, "--windows", 1, "--against", "one").stdout
     assert re.search(r"^one on piqa: accuracy [\d.]+ ± [\d.]+, \+0\.0000 ± 0\.0000 against one$", task, re.M), task
 
 

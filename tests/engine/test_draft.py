@@ -1,6 +1,7 @@
 """Guesses by a draft: never seen in an answer, whatever the draft is, and kept where they are right."""
 
 import warnings
+from functools import cache
 
 import pytest
 import torch
@@ -331,13 +332,18 @@ REQUESTS = [
 ]
 
 
+@pytest.fixture(scope="module")
+def answers(model):
+    """Format of the cache → what the model answers alone."""
+    return cache(lambda kv: results_of(Engine(model, kv, eos=[]), REQUESTS))
+
+
 @pytest.mark.parametrize("kv", ["float32", "bfp8"])
 @pytest.mark.parametrize("count", [1, 4, 9])
-def test_models_near_each_other(model, near, kv, count):
+def test_models_near_each_other(model, near, answers, kv, count):
     """Pages of a model hold nothing of wrong guesses, and the draft is right often, not always."""
-    expected = results_of(Engine(model, kv, eos=[]), REQUESTS)
     engine = Engine(model, kv, draft=near, draft_tokens=count, eos=[])
-    assert results_of(engine, REQUESTS) == expected
+    assert results_of(engine, REQUESTS) == answers(kv)
     assert engine.stats.guessed_tokens / 4 < engine.stats.right_tokens < engine.stats.guessed_tokens
 
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.pairs import in_turn
 from tests.tiles.cases import matrix
 
 from tilepress import kernels, tiles
@@ -76,9 +77,7 @@ def case_of(rows, cols, batch, format, density=None, rounding="int8", exponent=0
     return x, packed, reference_of(x, packed, rounding)
 
 
-@pytest.mark.parametrize("rounding", ROUNDINGS)
-@pytest.mark.parametrize("density", [None, 0.5, 0.0])
-@pytest.mark.parametrize("format", INTEGERS)
+@pytest.mark.parametrize(("format", "rounding", "density"), in_turn(INTEGERS, ROUNDINGS, [None, 0.5, 0.0]))
 def test_integer_products_are_the_reference_to_the_bit(format, density, rounding, isa):
     arguments, expected = case(format, density, rounding, 5)
     assert torch.equal(kernels.linear(*arguments, activations=rounding), expected)
@@ -93,15 +92,19 @@ def test_scales_at_the_ends_of_their_range(rounding, exponent, isa):
         assert torch.equal(kernels.linear(x, packed, activations=rounding, variant=variant), expected)
 
 
-@pytest.mark.parametrize("batch", [1, 5, 16, 17, 40, 70])
-@pytest.mark.parametrize("rounding", ["int8", "bfp:g32:m7", "bfp:g32:m8", "bfp:g64:m8", "bfp:g64:m13", "bfp:g64:m16"])
+BATCHES = [(1, 17), (5, 40), (16, 70)]
+TILED = ["int4:g32", "int8:row", "uint4:g64", "uint8:g128:bf16", "int3:g32", "uint3:g32"]
+TILED_ROUNDINGS = ["int8", "bfp:g32:m7", "bfp:g32:m8", "bfp:g64:m8", "bfp:g64:m13", "bfp:g64:m16"]
+
+
 @pytest.mark.parametrize("density", [None, 0.5])
-@pytest.mark.parametrize("format", ["int4:g32", "int8:row", "uint4:g64", "uint8:g128:bf16", "int3:g32", "uint3:g32"])
-def test_tiles_give_the_same_bits(format, density, rounding, batch, isa):
+@pytest.mark.parametrize(("format", "rounding", "batches"), in_turn(TILED, TILED_ROUNDINGS, BATCHES))
+def test_tiles_give_the_same_bits(format, density, rounding, batches, isa):
     """What a matrix unit multiplies, or its twin in plain C++."""
-    arguments, expected = case(format, density, rounding, batch)
-    for variant in variants(arguments[1], rounding):
-        assert torch.equal(kernels.linear(*arguments, activations=rounding, variant=variant), expected), variant
+    for batch in batches:
+        arguments, expected = case(format, density, rounding, batch)
+        for variant in variants(arguments[1], rounding):
+            assert torch.equal(kernels.linear(*arguments, activations=rounding, variant=variant), expected), variant
 
 
 @pytest.mark.parametrize("density", [0.05, 0.5, 1.0])

@@ -10,6 +10,7 @@ from tests.kernels.float_cases import (
     assert_within_bound,
     pack,
 )
+from tests.pairs import in_turn
 
 from tilepress import kernels, tiles
 from tilepress.formats import Scaling, Table, WeightFormat
@@ -22,6 +23,12 @@ def integer_table(step, scale):
     return WeightFormat(Table("lut4:steps", 4, tuple(values)), Scaling(32, scale))
 
 
+FORMATS = [
+    *("int4:g32", "int8:row", "uint4:g32", "int5:g48", "uint8:g80:bf16", "int2:g16", "mxfp4", "e2m1:g48:fp16"),
+    *("e2m1:row", integer_table(1, "bf16"), integer_table(0.25, "e8m0"), integer_table(32, "fp32")),
+]
+
+
 @cache
 def case(format, density, dtype):
     """Packed weights, a bias, and [(activations, small beside large, and what to expect)]: the same for every
@@ -31,16 +38,7 @@ def case(format, density, dtype):
     return packed, bias, [(x, reference.linear_limbs(x, packed, bias).to(dtype)) for x in rows]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("density", [None, 0.5, 0.02])
-@pytest.mark.parametrize(
-    "format",
-    [
-        *("int4:g32", "int8:row", "uint4:g32", "int5:g48", "uint8:g80:bf16", "int2:g16", "mxfp4", "e2m1:g48:fp16"),
-        *("e2m1:row", integer_table(1, "bf16"), integer_table(0.25, "e8m0"), integer_table(32, "fp32")),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("format", "dtype", "density"), in_turn(FORMATS, DTYPES, [None, 0.5, 0.02]), ids=str)
 def test_limbs_are_the_reference_to_the_bit(format, density, dtype, isa):
     packed, bias, rows = case(format, density, dtype)
     for x, expected in rows:

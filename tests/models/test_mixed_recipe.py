@@ -159,8 +159,9 @@ def test_a_budget_that_is_too_large_names_the_most(llama_folder, base, tmp_path)
         assert measured_of(llama_folder[0], base, tmp_path, budget=budget).allocate(budget).nbytes <= most
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2", "opt"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("family", "dtype"), [("llama", torch.float32), ("qwen2", torch.bfloat16), ("opt", torch.float32)]
+)
 @pytest.mark.parametrize("weights", [{}, {"embedding": "keep"}, {"lm_head": "compress"}], ids=str)
 def test_the_rest_is_known_before_anything_is_measured(family, dtype, weights, base, tmp_path, monkeypatch):
     folder, known = tiny.save(tmp_path / "model", family)[0], []

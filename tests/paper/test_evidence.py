@@ -10,7 +10,7 @@ from tilepress.paper import Item, Published, choices, evidence_of, find, fitted_
 from tilepress.paper.evidence import behind
 from tilepress.paper.sensitivity import changed
 
-SMALL = {"weights": 56 * 512 * 300}
+SMALL = {"weights": 56 * 512 * 150}
 FACTOR = 1.5  # moves constants that are rounded to whole cycles or lines, too
 
 

@@ -21,7 +21,7 @@ def assert_equal_runs(made):
     return fast
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(plans())
 def test_equal_to_the_cycle(made):
     assert_equal_runs(made)
