@@ -44,6 +44,7 @@ CORE = [
     "inspect",
     "push",
     "pull",
+    "sweep",
     "bench",
 ]
 # Files of the core that need the lab for a part of what they do, and call `need_lab` for it.

@@ -12,14 +12,17 @@ SOURCE = Path(__file__).parents[1] / "src/tilepress"
 SHARED = ["formats", "tiles"]
 WEIGHTS = [*SHARED, "compression", "kernels", "nn", "models", "engine", "evaluate", "bench", "serve"]
 HARDWARE = [*SHARED, "hardware", "roofsurface", "simulate", "rtl"]
+BOTH = {*WEIGHTS, *HARDWARE, "sweep"}  # what joins the streams may import
 EVERYWHERE = {"records", "evidence"}
 
 
 def allowed(package: str) -> set[str]:
     if package == "cli":
-        return {*WEIGHTS, *HARDWARE, "paper", "report", "cli"}
+        return {*BOTH, "paper", "report", "cli"}
     if package in ("paper", "report"):
-        return {*WEIGHTS, *HARDWARE, "paper", package}
+        return {*BOTH, "paper", package}
+    if package == "sweep":
+        return BOTH
     if package in SHARED:
         return set(SHARED[: SHARED.index(package) + 1])
     stream = WEIGHTS if package in WEIGHTS else HARDWARE

@@ -1,4 +1,4 @@
-"""Optional extras: `lab`, what simulators, papers and reports need beside the core, `grammar`, and `serve`."""
+"""Optional extras: `lab`, what simulators, papers and reports need beside the core, `grammar`, `ray`, and `serve`."""
 
 from importlib.util import find_spec
 
@@ -31,3 +31,9 @@ def need_serve(what: str) -> None:
     """MissingExtraError, naming `what`, unless the `serve` extra is installed."""
     if not all(find_spec(name) is not None for name in SERVE):
         raise MissingExtraError(f"{what} needs the serve extra: pip install 'tilepress[serve]'")
+
+
+def need_ray(what: str) -> None:
+    """MissingExtraError, naming `what`, unless the `ray` extra is installed."""
+    if find_spec("ray") is None:
+        raise MissingExtraError(f"{what} needs the ray extra: pip install 'tilepress[ray]'")

@@ -27,6 +27,7 @@ CONFIG = {
 }
 TEXTS = ("wikitext2-test.txt", "wikitext2-train.txt", "ptb-valid.txt")
 SERVER = "http://127.0.0.1:8000"  # the one that pages speak of
+GRID = "kind = 'simulate deca'\nfixed.parameters = 28672\ngrid.width = [8, 32]"
 QUESTION = {"goal": "Boil an egg", "sol1": "in water", "sol2": "in a bag", "label": 0}
 
 
@@ -45,6 +46,7 @@ def standins(tmp_path_factory):
     np.save(folder / "activations.npy", np.random.default_rng(0).standard_normal((4, 64), np.float32))
     tiles.save(folder / "layer.safetensors", {"q_proj": tiles.pack(torch.randn(1024, 256), "bf8", sparse=True)})
     (folder / "benchmarks").symlink_to(ROOT / "benchmarks")
+    (folder / "grid.toml").write_text(GRID)
     (folder / "data").mkdir()
     for name in TEXTS:
         (folder / "data" / name).write_text(texts.read_text("pydoc")[:20_000])

@@ -33,6 +33,7 @@ SMALLER = {
     "bench serve": {"--requests": "3", "--prompt": "8-16", "--tokens": "2"},
     "simulate deca": {"--parameters": "10000000"},
     "simulate compare": {"--tokens": "2048"},
+    "sweep": {"--workers": "1"},
 }
 SHORTER = {
     "bench model": {"--depth": "16"},

@@ -84,6 +84,10 @@ COMMANDS = {
         "Make one HTML page of records: tables, plots, the papers' values beside ours, and an explorer to play with.",
         needs_lab=True,
     ),
+    "sweep": Entry(
+        "sweep:sweep",
+        "Compute every point of a grid of recipes or designs, in several processes or on a Ray cluster.",
+    ),
     "bench": Entry("bench:app", "Measure speed on this machine."),
     "simulate": Entry("simulate:app", "Simulate hardware.", needs_lab=True),
 }

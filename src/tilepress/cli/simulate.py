@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -103,8 +103,9 @@ def deca(
         return
     from ..formats import parse_weight
     from ..simulate.deca import Accelerated
+    from ..simulate.deca.simulation import changed
 
-    target = _changed(find_machine(machine, quiet=json), cores, bandwidth, latency)
+    target = changed(find_machine(machine, quiet=json), cores, bandwidth, latency)
     made = _system(system, engine, prefetcher, degree, l2, registers, tepl, queue, flush_every, flush_after)
     width = min(made.engine.width, 32) if isinstance(made, Accelerated) else 32
     work = _packed(packed, layer, target, width) if packed else None
@@ -130,18 +131,6 @@ def deca(
         write_page(html, title, records, with_explorer=False)
     title = f"{target.name}, {made}, {format}@{100 * density:g}%"
     show_figures(recorder, title, ("target", "system", "format", "density"), json)
-
-
-def _changed(machine: "Machine", cores: int | None, bandwidth: float | None, latency: float | None) -> "Machine":
-    """With what the user says of it."""
-    if (bandwidth is not None and bandwidth <= 0) or (latency is not None and latency <= 0):
-        raise ValueError("a bandwidth and a latency are above 0")
-    fields: dict[str, Any] = {"cores": cores} if cores else {}
-    if bandwidth:
-        fields["memory"] = {"bandwidth": bandwidth * 1e9, "mesh_bandwidth": bandwidth * 1e9}
-    if latency and machine.caches:  # without any, the simulation says what is missing
-        fields["caches"] = {"memory_latency": latency}
-    return machine.changed(**fields)
 
 
 def _packed(path: Path, layer: str | None, machine: "Machine", width: int) -> "Workload":

@@ -14,6 +14,7 @@ from .simulations import array_blocks, simulator_section
 from .speed import speed_section
 from .studies import SECTIONS, study_sections
 from .summary import summary_section
+from .sweeps import is_of_sweep, sweep_section
 
 
 def sections(records: Sequence[Record]) -> list[Section]:
@@ -21,6 +22,7 @@ def sections(records: Sequence[Record]) -> list[Section]:
     studies = study_sections(compared, _titles() if compared else {})
     candidates = [
         summary_section(records),
+        sweep_section(records),
         quality_section(records),
         speed_section(records),
         surface_section(records),
@@ -52,6 +54,7 @@ def _energy(records: Sequence[Record], studied: Section | None) -> Section | Non
 def _rest(records: Sequence[Record]) -> Section | None:
     """What no other section shows: nothing that was given is left out."""
     shown = {id(figure.record) for family in FAMILIES for figure in read(family, records)}
+    shown |= {id(one) for one in records if is_of_sweep(one)}
     rest = [one for one in records if id(one) not in shown and not isinstance(one, Reproduction)]
     blocks = []
     for command in dict.fromkeys(one.command for one in rest):

@@ -1,6 +1,7 @@
 """One GeMM on one system: time, speed, how busy each part was, and what the engine waited for."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -75,6 +76,20 @@ def simulate(
         reads, further = 1, engine.run(system.plan(_from_cache(machine), work, rows)).cycles
     cycles = trace.cycles + (panels - 1) * further
     return _result(machine, system, work, plan, trace, batch, panels, reads, cycles)
+
+
+def changed(
+    machine: Machine, cores: int | None = None, bandwidth: float | None = None, latency: float | None = None
+) -> Machine:
+    """The machine with what is known better of it: GB/s of memory, ns from the L2 cache to memory and back."""
+    if (bandwidth is not None and bandwidth <= 0) or (latency is not None and latency <= 0):
+        raise ValueError("a bandwidth and a latency are above 0")
+    fields: dict[str, Any] = {"cores": cores} if cores else {}
+    if bandwidth:
+        fields["memory"] = {"bandwidth": bandwidth * 1e9, "mesh_bandwidth": bandwidth * 1e9}
+    if latency and machine.caches:  # without any, the simulation says what is missing
+        fields["caches"] = {"memory_latency": latency}
+    return machine.changed(**fields)
 
 
 def _from_cache(machine: Machine) -> Machine:

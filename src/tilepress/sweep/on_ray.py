@@ -1,0 +1,93 @@
+"""A Ray cluster: the same batches as tasks of Ray, which starts one again on another node where its node dies."""
+
+import socket
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from .._extras import need_ray
+from .batch import Batch, Outcome, SweepError
+from .executor import ATTEMPTS, Ended
+from .work import answer
+
+PATIENCE = 10  # seconds that the cluster has to answer
+AUTO = "auto"  # the cluster that this machine is a node of
+
+
+class RayExecutor:
+    """`workers` batches at once, each with `threads` CPUs of a node."""
+
+    def __init__(self, ray: Any, workers: int, threads: int) -> None:
+        self.workers, self.threads, self._ray = workers, threads, ray
+
+    def run(self, batches: Iterable[Batch]) -> Generator[Ended, None, None]:
+        task = self._ray.remote(num_cpus=self.threads, max_retries=ATTEMPTS - 1)(answer)
+        waiting, running = deque(batches), dict[Any, Batch]()
+        try:
+            while waiting or running:
+                while waiting and len(running) < self.workers:
+                    batch = waiting.popleft()
+                    running[task.remote(batch.call)] = batch
+                ready, _ = self._ray.wait(list(running), num_returns=1)
+                for one in ready:
+                    batch = running.pop(one)
+                    yield batch, self._outcomes(batch, one)
+        finally:
+            for one in running:
+                self._ray.cancel(one, force=True)
+
+    def _outcomes(self, batch: Batch, reference: Any) -> list[Outcome]:
+        errors = self._ray.exceptions
+        try:
+            return batch.outcomes(self._ray.get(reference))
+        except (errors.RayTaskError, errors.RaySystemError) as error:  # `answer` itself never fails
+            raise SweepError(f"tilepress does not run on a node of the cluster: {_last_line(error)}") from error
+        except errors.RayError as error:
+            return batch.lost(f"its worker or its node died, {ATTEMPTS} times: {_first_line(error)}")
+
+
+@contextmanager
+def ray_executor(address: str, workers: int | None = None, threads: int = 1) -> Iterator[RayExecutor]:
+    """On the cluster at `address`, host:port, ray://host:port or auto; as many workers as it has room for if not
+    given."""
+    need_ray("a sweep on a Ray cluster")
+    import ray
+
+    _connect(ray, address)
+    try:
+        room = [int(node["Resources"].get("CPU", 0)) // threads for node in ray.nodes() if node["Alive"]]
+        if not any(room):
+            raise SweepError(f"no node of the Ray cluster at {address} has {threads} CPUs: ask for fewer threads")
+        yield RayExecutor(ray, workers or sum(room), threads)
+    finally:
+        ray.shutdown()
+
+
+def _connect(ray: Any, address: str) -> None:
+    try:
+        if address != AUTO:
+            _knock(address)
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+    except (OSError, RuntimeError, ValueError) as error:
+        raise SweepError(
+            f"no Ray cluster answers at {address} ({_first_line(error)}): start one with `ray start --head`, or give "
+            "its address"
+        ) from error
+
+
+def _knock(address: str) -> None:
+    """Ray itself waits long for what is not there, and then ends the process."""
+    host, is_address, port = address.removeprefix("ray://").rpartition(":")
+    if not is_address or not port.isdecimal():
+        raise ValueError("an address is auto, host:port or ray://host:port")
+    socket.create_connection((host.strip("[]"), int(port)), PATIENCE).close()
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+def _last_line(error: Exception) -> str:
+    """Of a traceback that came from a node: the error itself."""
+    return str(error).strip().rpartition("\n")[2]
