@@ -68,7 +68,7 @@ def assert_says(done, what):
 
 def test_the_list_is_that_of_the_extra():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    for extra, names in (("lab", _extras.LAB), ("serve", _extras.SERVE)):
+    for extra, names in (("lab", _extras.LAB), ("rtl", _extras.RTL), ("serve", _extras.SERVE)):
         listed = sorted(re.split(r"[^\w-]", line)[0].replace("-", "_") for line in extras[extra])
         assert listed == sorted(names)
         assert any(extra in line for line in extras["dev"])

@@ -1,8 +1,9 @@
-"""Optional extras: `lab`, what simulators, papers and reports need beside the core, `grammar`, `ray`, and `serve`."""
+"""Optional extras: `lab`, what simulators, papers and reports need, `rtl`, `grammar`, `ray`, and `serve`."""
 
 from importlib.util import find_spec
 
 LAB = ("numba", "jinja2")
+RTL = ("amaranth", "pyosys")
 SERVE = ("fastapi", "uvicorn", "prometheus_client", "llguidance")
 
 
@@ -19,6 +20,12 @@ def need_lab(what: str) -> None:
     """MissingExtraError, naming `what`, unless the `lab` extra is installed."""
     if not has_lab():
         raise MissingExtraError(f"{what} needs the lab extra: pip install 'tilepress[lab]'")
+
+
+def need_rtl(what: str) -> None:
+    """MissingExtraError, naming `what`, unless the `rtl` extra is installed."""
+    if not all(find_spec(name) is not None for name in RTL):
+        raise MissingExtraError(f"{what} needs the rtl extra: pip install 'tilepress[lab,rtl]'")
 
 
 def need_grammar(what: str) -> None:

@@ -90,6 +90,7 @@ COMMANDS = {
     ),
     "bench": Entry("bench:app", "Measure speed on this machine."),
     "simulate": Entry("simulate:app", "Simulate hardware.", needs_lab=True),
+    "rtl": Entry("rtl:app", "Make hardware of the papers' units.", needs_lab=True),
 }
 
 

@@ -1,0 +1,106 @@
+"""What a unit costs in gates, or in the cells of a library: Yosys maps it, ABC optimises it.
+
+Memories stay as they are and count in bits: on a chip they come from a memory compiler, and what they cost is for
+`hardware.technology` to say. So paths begin and end at flip-flops, ports and memories, and delay lacks wires and the
+time of a memory's own reading.
+"""
+
+import gzip
+import json
+import lzma
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from .units import Unit
+from .verilog import module_name
+from .yosys import quoted, rtlil_of, run_yosys
+
+_UNPACK: Mapping[str, Callable[[bytes], bytes]] = {".xz": lzma.decompress, ".gz": gzip.decompress}
+# ABC's own script for libraries, then buffers for what drives many inputs, and the time of the longest path.
+_ABC = "+strash;&get,-n;&fraig,-x;&put;scorr;dc2;strash;&get,-n;&dch,-f;&nf;&put;buffer,-c;topo;stime,-p"
+_NOT_CELLS = ("$mem_v2", "$scopeinfo")
+
+
+@dataclass(frozen=True)
+class Synthesis:
+    """`cells`: gates and flip-flops; `memory_bits` are apart. With a library: `area` in its unit, `delay` in ps of the
+    longest path. Without: `levels`, the gates on it."""
+
+    cells: int
+    flip_flops: int
+    memory_bits: int
+    area: float | None = None
+    delay: float | None = None
+    levels: float | None = None
+
+
+def synthesize(unit: Unit, liberty: Sequence[Path] = ()) -> Synthesis:
+    """`liberty`: the files of one library, each plain, .gz or .xz; without any, Yosys' own gates are counted."""
+    name = module_name(unit)
+    with TemporaryDirectory() as folder:
+        here = Path(folder)
+        library = " ".join(f"-liberty {quoted(_plain(path, here))}" for path in liberty)
+        (here / "unit.il").write_text(rtlil_of(unit.component(), name))
+        log = run_yosys(_commands(here, name, library))
+        memories, generic, mapped = (_statistics(here / f"{stage}.json") for stage in ("flat", "generic", "mapped"))
+    counts = generic["num_cells_by_type"]
+    return Synthesis(
+        cells=mapped["num_cells"] - sum(mapped["num_cells_by_type"].get(kind, 0) for kind in _NOT_CELLS),
+        flip_flops=sum(count for kind, count in counts.items() if "DFF" in kind),
+        memory_bits=memories["num_memory_bits"],
+        area=mapped["area"] if liberty else None,
+        delay=_last(r"Delay = *([\d.]+) ps", log) if liberty else None,
+        levels=None if liberty else _last(r"Longest topological path in .*\(length=(\d+)\)", log),
+    )
+
+
+def _commands(here: Path, name: str, library: str) -> list[str]:
+    def statistics(stage: str, options: str = "") -> str:
+        return f"tee -q -o {quoted(here / f'{stage}.json')} stat -json {options}"
+
+    to_cells = [f"dfflibmap {library}", f"abc {library} -script {_ABC}"] if library else ["abc"]
+    return [
+        f"read_rtlil {quoted(here / 'unit.il')}",
+        f"hierarchy -check -top {name}",
+        *("proc", "check -assert", "flatten", "opt", "wreduce", "peepopt", "opt_clean", "alumacc", "opt"),
+        statistics("flat"),
+        *("memory -nomap", "opt_clean", "setattr -unset init w:*", "techmap", "opt -fast"),
+        statistics("generic"),
+        *to_cells,
+        "opt_clean",
+        statistics("mapped", library),
+        *([] if library else ["ltp -noff"]),
+    ]
+
+
+def _plain(path: Path, folder: Path) -> Path:
+    """The path of an unpacked copy, or itself."""
+    unpack = _UNPACK.get(path.suffix)
+    if unpack is None:
+        if not path.is_file():
+            raise FileNotFoundError(2, "there is no such file", str(path))
+        return path.absolute()
+    try:
+        text = unpack(path.read_bytes())
+    except (lzma.LZMAError, EOFError, gzip.BadGzipFile) as error:
+        raise ValueError(f"{path} cannot be unpacked: {error}") from error
+    copy = folder / path.stem
+    copy.write_bytes(text)
+    return copy
+
+
+def _statistics(path: Path) -> dict[str, Any]:
+    """Of the one module; before the text of the JSON, Yosys may print more."""
+    text = path.read_text()
+    (module,) = json.loads(text[text.index("{\n") :])["modules"].values()
+    return dict(module)
+
+
+def _last(pattern: str, log: str) -> float | None:
+    """The number that was printed last."""
+    found = re.findall(pattern, log)
+    return float(found[-1]) if found else None

@@ -1,0 +1,24 @@
+"""`tilepress rtl`."""
+
+import pytest
+
+SMALLEST = ["--set", "W=1", "--set", "L=1", "--set", "formats=mxfp4"]
+
+
+@pytest.mark.slow
+def test_emit(call_for_records, tmp_path):
+    figure = call_for_records("rtl", "emit", "deca-pe", "-o", tmp_path / "deca.v", *SMALLEST)
+    text = (tmp_path / "deca.v").read_text()
+    assert "module deca_pe(" in text
+    assert figure("lines", unit="deca-pe", W="1", formats="mxfp4") == text.count("\n") and figure("modules") > 5
+
+
+@pytest.mark.slow
+def test_synth(call_for_records):
+    figure = call_for_records("rtl", "synth", "deca-pe", *SMALLEST)
+    assert figure("cells") > figure("flip_flops") > 0 and figure("levels") > 10 and figure("memory_bits") == 50176
+
+
+def test_what_is_wrong_is_said(call):
+    done = call("rtl", "emit", "deca-pe", "-o", "deca.v", "--set", "W=24")
+    assert done.returncode == 1 and "a width divides 512" in done.stderr
