@@ -90,10 +90,11 @@ def test_every_machine_that_a_page_shows_is_whole(tmp_path):
 
 
 def test_every_recipe_that_a_page_shows_is_one():
-    shown = [block.text for path in PAGES for block in Page(path).blocks if block.language == "toml"]
+    texts = [block.text for path in PAGES for block in Page(path).blocks if block.language == "toml"]
+    shown = [table for table in map(tomllib.loads, texts) if "kind" not in table]  # the others are grids of sweeps
     assert shown
-    for text in shown:
-        read_recipe(tomllib.loads(text))
+    for table in shown:
+        read_recipe(table)
 
 
 def test_the_kernels_page_names_its_files_in_order():

@@ -7,10 +7,18 @@ import pytest
 
 from tilepress.rtl.synthesis import synthesize
 from tilepress.rtl.units import NAMES, unit_of
-from tilepress.rtl.verilog import verilog_of
+from tilepress.rtl.verilog import module_name, verilog_of
 from tilepress.rtl.yosys import run_yosys
 
 SMALLEST = ("W=1", "L=1", "formats=mxfp4")
+SMALL = {
+    "deca-pe": SMALLEST,
+    "anda-apu": ("lanes=8",),
+    "anda-compressor": ("lanes=2", "group=4"),
+    "harmonia-pe": ("group=8", "lanes=2"),
+    "harmonia-subtractor": ("rows=2", "columns=2"),
+    "ifpu": ("lanes=8",),
+}
 # Inverter of 1, NAND and NOR of 2, NAND of three inputs 3, buffer 2, flip-flop of 7 µm²; 10 ps through a gate.
 LIBRARY = """
 library (three) {
@@ -65,12 +73,15 @@ def liberty(tmp_path):
 
 
 @pytest.mark.slow
-def test_verilog_is_read_back_and_clean(tmp_path):
-    text = verilog_of(unit_of("deca-pe", SMALLEST))
-    assert text.startswith("// deca-pe W=1 L=1 formats=mxfp4 sqq_lines=32 ")
-    (tmp_path / "deca.v").write_text(text)
+@pytest.mark.parametrize("name", NAMES)
+def test_verilog_is_read_back_and_clean(name, tmp_path):
+    unit = unit_of(name, SMALL.get(name, ()))
+    text = verilog_of(unit)
+    assert text.startswith(f"// {name} {' '.join(f'{key}={value}' for key, value in unit.settings.items())}\n")
+    (tmp_path / "unit.v").write_text(text)
+    top = module_name(unit)
     log = run_yosys(
-        [f"read_verilog {tmp_path}/deca.v", "hierarchy -check -top deca_pe", "proc", "flatten", "check -assert"]
+        [f"read_verilog {tmp_path}/unit.v", f"hierarchy -check -top {top}", "proc", "flatten", "check -assert"]
     )
     assert "Found and reported 0 problems." in log
 
@@ -111,7 +122,7 @@ def test_every_unit_has_defaults_and_says_them(name):
 @pytest.mark.parametrize(
     "name, settings, text",
     [
-        ("deca", [], "there is no unit 'deca'; there are deca-pe"),
+        ("deca", [], "there is no unit 'deca'; there are deca-pe, anda-apu, "),
         ("deca-pe", ["V=8"], "'V=8' sets nothing of deca-pe; it has W, L, formats, sqq_lines, .*: write W=8, say"),
         ("deca-pe", ["W"], "'W' sets nothing of deca-pe"),
         ("deca-pe", ["W=-8"], "W is a whole number, not '-8'"),

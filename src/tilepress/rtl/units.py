@@ -8,7 +8,19 @@ from typing import Any, get_type_hints
 from amaranth.lib.wiring import Component
 
 # Name: module, its dataclass of parameters, its component.
-_UNITS = {"deca-pe": ("deca", "Parameters", "Pe")}
+_UNITS = {
+    "deca-pe": ("deca", "Parameters", "Pe"),
+    "anda-apu": ("anda.apu", "ApuParameters", "Apu"),
+    "anda-compressor": ("anda.compressor", "CompressorParameters", "Compressor"),
+    "harmonia-pe": ("harmonia.pe", "PeParameters", "Pe"),
+    "harmonia-converter": ("harmonia.converter", "ConverterParameters", "Converter"),
+    "harmonia-offsets": ("harmonia.offsets", "OffsetParameters", "OffsetGenerator"),
+    "harmonia-subtractor": ("harmonia.offsets", "OffsetParameters", "KeySubtractor"),
+    "fp-fp": ("rivals.fp_fp", "FpFpParameters", "FpFp"),
+    "fp-int": ("rivals.fp_int", "FpIntParameters", "FpInt"),
+    "figna": ("rivals.figna", "FignaParameters", "Figna"),
+    "ifpu": ("rivals.ifpu", "IfpuParameters", "Ifpu"),
+}
 NAMES = tuple(_UNITS)
 
 

@@ -15,6 +15,7 @@ from amaranth.utils import ceil_log2
 from ...formats.weight import SCALE_BITS
 from ...formats.zero_points import ZERO_POINT_BITS
 from ...hardware.machine import TILE_WEIGHTS
+from ..trees import count_ones
 from .parameters import LDU_ENTRIES, LINE_BITS, NEURONS, SCALES, VALUE_BITS, Control, Parameters, Scale, ScaleQueue
 
 POSITION_BITS = (LINE_BITS - 1 + TILE_WEIGHTS * VALUE_BITS).bit_length()
@@ -194,7 +195,7 @@ class Loader(wiring.Component):
         """POPCNT, the end of the window, and whether all lines up to it have entered."""
         length = Signal(range(self.parameters.window_bits + 1))
         needed, has_operation = Signal(range(LDU_ENTRIES + 1)), Signal()
-        m.d.comb += self.count.eq(_ones(self.bits))
+        m.d.comb += self.count.eq(count_ones(self.bits))
         with m.Switch(self.control.code_bits):
             for bits in self.parameters.code_bits:
                 with m.Case(bits):
@@ -214,12 +215,6 @@ class Loader(wiring.Component):
 
 
 _STARTS = ("scales_at", "zeros_at", "codes_at", "end")
-
-
-def _ones(bits: Any) -> Any:
-    """How many are set, by a tree of adders."""
-    half = len(bits) // 2
-    return _ones(bits[:half]) + _ones(bits[half:]) if half else bits
 
 
 def _parts(bits: int) -> int:

@@ -1,0 +1,1 @@
+"""Anda's units: the bit-serial processing unit and the bit-plane compressor."""
