@@ -10,7 +10,7 @@ NATIVE := $(shell find native -name '*.cc' -o -name '*.h')
 BUILD_TOOLS := cmake nanobind ninja scikit-build-core setuptools-scm
 
 .PHONY: help setup demo test browser lint format header stubs readme screenshots bench wheel fuzz test-isas clean
-.PHONY: sanitize sanitize-thread sanitize-address mutation docs notebooks
+.PHONY: synth sanitize sanitize-thread sanitize-address mutation docs notebooks
 
 help:
 	@echo "make demo      set up, build, and run the main job on the embedded default"
@@ -19,6 +19,7 @@ help:
 	@echo "make lint      ruff, mypy --strict and clang-format"
 	@echo "make format    let ruff and clang-format rewrite the sources"
 	@echo "make bench     measure, and keep the results under benchmarks/results"
+	@echo "make synth     synthesise the papers' units: LIBRARY=NAME LIBERTY='FILE ...' of its cells; results are kept"
 	@echo "make sanitize  the native tests and threads that share caches, under the address, undefined-behaviour and"
 	@echo "               thread sanitizers; STRESS_SECONDS=600 for a long run"
 	@echo "make fuzz      a million hostile files, for every reader; minutes per reader"
@@ -115,6 +116,10 @@ notebooks: setup $(VENV)/docs-installed
 
 bench: setup
 	$(BIN)/python benchmarks/run.py
+
+# Half an hour; designs that benchmarks/synthesis has are left out.
+synth: setup
+	$(BIN)/python benchmarks/synth.py $(LIBRARY) $(LIBERTY)
 
 STRESS_SECONDS ?= 20
 STRESS_THREADS ?= 8
