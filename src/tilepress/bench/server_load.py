@@ -125,7 +125,9 @@ class Server:
                 answer = json.load(_checked(connection.getresponse()))
             return str(answer["data"][0]["id"])
         except (OSError, HTTPException, ValueError, LookupError, TypeError) as error:
-            raise RuntimeError(f"{self._parts.netloc} does not say which models it has: {error}") from error
+            raise RuntimeError(
+                f"{self._parts.netloc} does not say which models it has ({error}): check the address, and whether it runs"
+            ) from error
 
     def memory(self) -> float | None:
         """Bytes of its process, where /metrics has them as Prometheus' clients do."""

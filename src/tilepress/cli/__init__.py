@@ -6,6 +6,7 @@ import signal
 import sys
 from types import FrameType
 
+from .._errors import words
 from .._extras import MissingExtraError
 from .ascii import make_safe
 
@@ -55,10 +56,8 @@ def _end_at_interrupts() -> None:
 
 
 def _words(error: Exception) -> str:
-    """On one line. Without the number that a system's error has."""
-    text = str(error)
-    if isinstance(error, OSError) and error.strerror:
-        text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    """On one line."""
+    text = words(error)
     match = re.search(r"DefaultCPUAllocator: .*you tried to allocate (\d+) bytes", text)  # torch's, a RuntimeError
     if match or isinstance(error, MemoryError):
         detail = f"{int(match[1]) / 1e9:.1f} GB more were asked for" if match else text

@@ -1,6 +1,5 @@
 """`tilepress bench`: timings, against this machine's measured limit."""
 
-from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -260,7 +259,7 @@ def model(
     from ..bench.model import Settings
     from ..models.checkpoint_checks import Allowed
 
-    settings = Settings(prompt, tokens, _depths(depth), batch or (1,), repeats, threads)
+    settings = Settings(prompt, tokens, bench_model.depths(depth), batch or (1,), repeats, threads)
     kind = None if dtype is Dtype.auto else torch_dtype(dtype)
     names, caches, allowed = dict.fromkeys(models), dict.fromkeys(kv or ()), Allowed(trust_remote_code, text_only)
     bench_model.compare(list(names), settings, kind, base, peers, json, list(caches), allowed, write_card)
@@ -307,7 +306,7 @@ def attention(
     reason = bfloat16_refusal() if dtype is Dtype.auto else None
     auto = [torch.float32] if reason else [torch.float32, torch.bfloat16]
     dtypes = auto if dtype is Dtype.auto else [torch_dtype(dtype)]
-    depths = _depths(depth) or (PROMPTS if prompt else DEPTHS)
+    depths = bench_model.depths(depth) or (PROMPTS if prompt else DEPTHS)
     settings = Settings(kv or FORMATS, depths, dtypes, repeats, peers, threads, prompt)
     refused = {"torch SDPA bfloat16": reason} if reason and peers else {}
     bench_attention.compare(heads or list(MODELS), settings, refused, json)
@@ -383,15 +382,6 @@ def serve(
     if disconnect or slow or check:
         raise ValueError("--disconnect, --slow and --check are of clients of a server: give its address, not a model")
     bench_serve.serve(model, load, kv, kv_memory, threads, Allowed(trust_remote_code, text_only), json, html)
-
-
-def _depths(texts: Sequence[str] | None) -> list[int]:
-    """Numbers of tokens, each text one or several with commas."""
-    depths = [text.strip() for given in texts or () for text in given.split(",")]
-    for text in depths:
-        if not (text.isascii() and text.isdigit() and int(text)):
-            raise ValueError(f"a depth is a number of tokens, 4096 say, or several with commas; not {text!r}")
-    return [int(text) for text in depths]
 
 
 def torch_dtype(dtype: Dtype) -> "torch.dtype":

@@ -119,3 +119,12 @@ def _row(result: "Result", speed: "Speed", against: str | None) -> list[str]:
 
 def rate_text(rate: "Rate") -> str:
     return f"{rate.mean:.1f}" if rate.sigma != rate.sigma else f"{rate.mean:.1f} ± {rate.sigma:.1f}"
+
+
+def depths(texts: Sequence[str] | None) -> list[int]:
+    """Numbers of tokens, each text one or several with commas."""
+    numbers = [text.strip() for given in texts or () for text in given.split(",")]
+    for text in numbers:
+        if not (text.isascii() and text.isdigit() and int(text)):
+            raise ValueError(f"a depth is a number of tokens, 4096 say, or several with commas; not {text!r}")
+    return [int(text) for text in numbers]

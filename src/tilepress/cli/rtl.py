@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .._extras import need_rtl
+from .._files import write_text
 from .output import Json, Recorder, progress, show_figures
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def emit(
     with progress(json) as bar:
         bar.add_task("writing", total=None)
         text = verilog_of(unit)
-    out.write_text(text)
+    write_text(out, text)
     recorder = Recorder("model", unit=name, **unit.settings)
     recorder.add("lines", text.count("\n"))
     recorder.add("modules", text.count("\nmodule "))

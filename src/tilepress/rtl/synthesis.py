@@ -45,7 +45,11 @@ def synthesize(unit: Unit, liberty: Sequence[Path] = ()) -> Synthesis:
         here = Path(folder)
         library = " ".join(f"-liberty {quoted(_plain(path, here))}" for path in liberty)
         (here / "unit.il").write_text(rtlil_of(unit.component(), name))
-        log = run_yosys(_commands(here, name, library))
+        try:
+            log = run_yosys(_commands(here, name, library))
+        except RuntimeError as error:
+            given = ", ".join(map(str, liberty)) or "Yosys' own gates"
+            raise RuntimeError(f"{unit.name} cannot be mapped to {given}: {error}") from error
         memories, generic, mapped = (_statistics(here / f"{stage}.json") for stage in ("flat", "generic", "mapped"))
     counts = generic["num_cells_by_type"]
     return Synthesis(

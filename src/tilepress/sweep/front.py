@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..records import Label, Record, Value
+from ..records import Label, Record
 from .studies import Study
 
 Subject = tuple[tuple[str, Label], ...]
@@ -25,9 +25,8 @@ def places(study: Study, records: Mapping[str, Sequence[Record]]) -> dict[Subjec
     for point, figures in records.items():
         cost, loss = (_figure(figures, metric) for metric in (study.cost, study.loss))
         if cost and loss:
-            subject = tuple((name, loss.labels[name]) for name in study.subject if name in loss.labels)
-            place = Place(point, loss.labels, number(cost.value), number(loss.value))
-            by_subject.setdefault(subject, []).append(place)
+            subject = tuple((name, loss[0][name]) for name in study.subject if name in loss[0])
+            by_subject.setdefault(subject, []).append(Place(point, loss[0], cost[1], loss[1]))
     return {subject: sorted(some, key=lambda one: (one.cost, one.loss)) for subject, some in by_subject.items()}
 
 
@@ -40,11 +39,7 @@ def front(ordered: Sequence[Place]) -> list[Place]:
     return best
 
 
-def number(value: Value) -> float:
-    return float(value) if isinstance(value, int | float) else 0.0
-
-
-def _figure(records: Sequence[Record], metric: str) -> Record | None:
-    """The point's own, not its spread or a part of it."""
+def _figure(records: Sequence[Record], metric: str) -> tuple[Mapping[str, Label], float] | None:
+    """Labels and value of the point's own, not of its spread or a part of it."""
     whole = (one for one in records if one.metric == metric and one.labels.keys().isdisjoint(("statistic", "part")))
-    return next((one for one in whole if isinstance(one.value, int | float)), None)
+    return next(((one.labels, one.value) for one in whole if isinstance(one.value, int | float)), None)

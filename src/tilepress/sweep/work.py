@@ -6,10 +6,11 @@ from importlib import import_module
 from typing import Any
 
 from .. import __version__
+from .._errors import words
 from .._extras import MissingExtraError
 from ..records import Record, to_json
 
-EXPECTED = (ValueError, RuntimeError, MissingExtraError)  # errors whose text says what was wrong
+EXPECTED = (ValueError, OSError, RuntimeError, MissingExtraError)  # errors whose text says what was wrong
 LONGEST = 500  # characters of a reason
 
 Function = Callable[[Mapping[str, Any], str], Iterable[Record]]
@@ -27,10 +28,8 @@ def answer(call: Mapping[str, Any]) -> dict[str, Any]:
 
 def reason(error: Exception) -> str:
     """Why something failed, on one line."""
-    text = str(error)
-    if isinstance(error, OSError) and error.strerror:
-        text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    elif not isinstance(error, EXPECTED) or not text:
+    text = words(error)
+    if not isinstance(error, EXPECTED) or not text:
         text = f"{type(error).__name__}: {text}"
     return " ".join(text.split())[:LONGEST]
 
