@@ -126,7 +126,7 @@ class Server:
             return str(answer["data"][0]["id"])
         except (OSError, HTTPException, ValueError, LookupError, TypeError) as error:
             raise RuntimeError(
-                f"{self._parts.netloc} does not say which models it has ({error}): check the address, and whether it runs"
+                f"{self._parts.netloc} does not say which models it has ({error}): check that it runs"
             ) from error
 
     def memory(self) -> float | None:
