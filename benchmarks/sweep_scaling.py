@@ -20,9 +20,9 @@ from statistics import median
 
 from tilepress import __version__
 from tilepress._extras import need_ray
+from tilepress.cluster import Batch, Executor, InProcess, LocalExecutor, RayExecutor
 from tilepress.records import Record, machine, to_json
-from tilepress.sweep import STUDIES, Batch, Executor, InProcess, LocalExecutor
-from tilepress.sweep.on_ray import RayExecutor
+from tilepress.sweep import STUDIES
 from tilepress.sweep.studies import RUN
 
 TASKS = 1000

@@ -6,8 +6,9 @@ import pytest
 from tests.cli.test_cli import assert_refused
 
 from tilepress.cli.sweep import front_lines
+from tilepress.cluster import InProcess
 from tilepress.records import from_json
-from tilepress.sweep import InProcess, read_grid, sweep
+from tilepress.sweep import read_grid, sweep
 
 SMALL = 56 * 512 * 8
 GRID = f"""kind = "simulate deca"
@@ -99,6 +100,6 @@ def test_an_interrupt_says_that_the_same_command_goes_on(grid, tmp_path, call, m
         yield from run(self, batches[:1])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tilepress.sweep.executor.InProcess.run", stop)
+    monkeypatch.setattr("tilepress.cluster.executor.InProcess.run", stop)
     done = call("sweep", grid, "-o", tmp_path / "out")
     assert done.returncode == 130 and "the same command goes on from there" in done.stderr

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.sweep import functions
+from tests.cluster import functions
 from tilepress import _files
+from tilepress.cluster import InProcess, LocalExecutor, local
+from tilepress.cluster.batch import name_of
 from tilepress.records import from_json
-from tilepress.sweep import InProcess, LocalExecutor, SweepError, local, read_grid, sweep, sweeping
+from tilepress.sweep import SweepError, read_grid, sweep, sweeping
 from tilepress.sweep import folder as folders
-from tilepress.sweep.batch import name_of
 
 ROOT = Path(__file__).parents[2]
 SMALL = 56 * 512 * 8

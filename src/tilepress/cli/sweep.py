@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
+    from ..cluster import Executor
     from ..records import Record
-    from ..sweep import Executor, Grid, Swept
+    from ..sweep import Grid, Swept
     from ..sweep.front import Place, Subject
 
 MOST_ROWS = 50  # of the table at the end
@@ -74,7 +75,7 @@ def sweep(
 def _executor(
     grid: "Grid", workers: int | None, threads: int | None, ray: str | None
 ) -> "AbstractContextManager[Executor]":
-    from ..sweep import local_executor, ray_executor
+    from ..cluster import local_executor, ray_executor
 
     if ray:
         return ray_executor(ray, workers, threads or 1)

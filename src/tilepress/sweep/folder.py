@@ -14,11 +14,14 @@ from pathlib import Path
 from .._bounded import UnreadableError, read_bounded_text
 from .._files import write_text
 from ..records import Record, RecordsError, from_json, to_json
-from .batch import SweepError
 
 POINT = "point"  # the label
 LARGEST = 256_000_000  # bytes of a batch's file
 LOCK = ".lock"
+
+
+class SweepError(RuntimeError):
+    """Why a folder cannot be swept into."""
 
 
 class Finished:

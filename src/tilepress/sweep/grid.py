@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .._bounded import UnreadableError, read_bounded_text
-from .batch import Settings
+from ..cluster.batch import Settings
 from .studies import STUDIES, Study
 
 LARGEST = 256_000  # bytes of a grid

@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from .. import __version__
 from .._validation import problems
+from ..cluster.batch import Settings
 from ..records import Label, Origin, Record, Value, machine
-from .batch import Settings
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..cluster import Executor
+from ..cluster.batch import Batch, Outcome, Settings, name_of
 from ..records import Record
-from .batch import Batch, Outcome, Settings, name_of
-from .executor import Executor
 from .folder import Finished, finished_in
 from .grid import Grid
 from .studies import RUN

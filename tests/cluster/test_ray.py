@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.sweep import functions
-from tests.sweep.test_executors import batches, expected, outcomes
+from tests.cluster import functions
+from tests.cluster.test_executors import batches, expected, outcomes
 from tests.sweep.test_sweeping import GRID, figures, write_grid
 from tilepress import _extras
-from tilepress.sweep import Batch, InProcess, SweepError, ray_executor, sweep
-from tilepress.sweep import batch as batches_of
+from tilepress.cluster import Batch, ClusterError, InProcess, ray_executor
+from tilepress.cluster import batch as batches_of
+from tilepress.sweep import sweep
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
@@ -65,19 +66,19 @@ def test_another_version_is_refused(cluster, monkeypatch):
     monkeypatch.setattr(batches_of, "__version__", "0.0.1")
     with (
         ray_executor(cluster.address) as executor,
-        pytest.raises(SweepError, match=r"has tilepress .*started by 0\.0\.1"),
+        pytest.raises(ClusterError, match=r"has tilepress .*started by 0\.0\.1"),
     ):
         list(executor.run(batches("square")))
 
 
 def test_a_node_without_the_function_is_named(cluster):
-    with ray_executor(cluster.address) as executor, pytest.raises(SweepError, match="does not run on a node of the"):
+    with ray_executor(cluster.address) as executor, pytest.raises(ClusterError, match="does not run on a node of the"):
         list(executor.run([Batch("tilepress_of_somebody_else:run", [{"of": 1}], "c")]))
 
 
 def test_too_many_threads_are_refused(cluster):
     with (
-        pytest.raises(SweepError, match=r"no node of the Ray cluster at .* has 99 CPUs"),
+        pytest.raises(ClusterError, match=r"no node of the Ray cluster at .* has 99 CPUs"),
         ray_executor(cluster.address, threads=99),
     ):
         pass
@@ -113,7 +114,7 @@ def test_a_node_that_is_removed_loses_nothing_and_doubles_nothing(cluster, tmp_p
 def test_no_cluster_is_one_sentence(address, message):
     pytest.importorskip("ray", reason="ray is not installed: pip install 'tilepress[ray]'")
     start = time.monotonic()
-    with pytest.raises(SweepError, match=message), ray_executor(address):
+    with pytest.raises(ClusterError, match=message), ray_executor(address):
         pass
     assert time.monotonic() - start < 30
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.sweep import functions
-from tilepress.sweep import Batch, InProcess, LocalExecutor, SweepError, local_executor
-from tilepress.sweep import batch as batches_of
-from tilepress.sweep.batch import name_of
+from tests.cluster import functions
+from tilepress.cluster import Batch, ClusterError, InProcess, LocalExecutor, local_executor
+from tilepress.cluster import batch as batches_of
+from tilepress.cluster.batch import name_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -95,7 +95,7 @@ def test_an_iterator_that_is_closed_stops_its_workers(tmp_path):
 @pytest.mark.parametrize("executor", [InProcess(), LocalExecutor(1)], ids=name)
 def test_another_version_is_refused(executor, monkeypatch):
     monkeypatch.setattr(batches_of, "__version__", "0.0.1")
-    with pytest.raises(SweepError, match=r"has tilepress .*, and the sweep was started by 0\.0\.1: install the same"):
+    with pytest.raises(ClusterError, match=r"has tilepress .*, and the sweep was started by 0\.0\.1: install the same"):
         list(executor.run(batches("square")))
 
 

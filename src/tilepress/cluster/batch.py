@@ -17,8 +17,8 @@ Settings = Mapping[str, Any]
 Outcome = list[Record] | str  # of a point: its records, or why there are none
 
 
-class SweepError(RuntimeError):
-    """What stops a whole sweep; the message says why. What is finished stays."""
+class ClusterError(RuntimeError):
+    """What stops all of a run; the message says why. What has ended stays."""
 
 
 def name_of(settings: Any) -> str:
@@ -45,9 +45,9 @@ class Batch:
         return {**given, "version": __version__}
 
     def outcomes(self, answer: Mapping[str, Any]) -> list[Outcome]:
-        """One a point, of what `work.answer` gave; SweepError where the worker refused."""
+        """One a point, of what `work.answer` gave; ClusterError where the worker refused."""
         if "refused" in answer:
-            raise SweepError(answer["refused"])
+            raise ClusterError(answer["refused"])
         return [
             one["failed"] if "failed" in one else from_json(one["records"], f"the answer of {self.function}")
             for one in answer["results"]

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from .._extras import need_ray
-from .batch import Batch, Outcome, SweepError
+from .batch import Batch, ClusterError, Outcome
 from .executor import ATTEMPTS, Ended
 from .work import answer
 
@@ -42,7 +42,7 @@ class RayExecutor:
         try:
             return batch.outcomes(self._ray.get(reference))
         except (errors.RayTaskError, errors.RaySystemError) as error:  # `answer` itself never fails
-            raise SweepError(f"tilepress does not run on a node of the cluster: {_last_line(error)}") from error
+            raise ClusterError(f"tilepress does not run on a node of the cluster: {_last_line(error)}") from error
         except errors.RayError as error:
             return batch.lost(f"its worker or its node died, {ATTEMPTS} times: {_first_line(error)}")
 
@@ -58,7 +58,7 @@ def ray_executor(address: str, workers: int | None = None, threads: int = 1) -> 
     try:
         room = [int(node["Resources"].get("CPU", 0)) // threads for node in ray.nodes() if node["Alive"]]
         if not any(room):
-            raise SweepError(f"no node of the Ray cluster at {address} has {threads} CPUs: ask for fewer threads")
+            raise ClusterError(f"no node of the Ray cluster at {address} has {threads} CPUs: ask for fewer threads")
         yield RayExecutor(ray, workers or sum(room), threads)
     finally:
         ray.shutdown()
@@ -70,7 +70,7 @@ def _connect(ray: Any, address: str) -> None:
             _knock(address)
         ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     except (OSError, RuntimeError, ValueError) as error:
-        raise SweepError(
+        raise ClusterError(
             f"no Ray cluster answers at {address} ({_first_line(error)}): start one with `ray start --head`, or give "
             "its address"
         ) from error
