@@ -22,3 +22,8 @@ def test_synth(call_for_records):
 def test_what_is_wrong_is_said(call):
     done = call("rtl", "emit", "deca-pe", "-o", "deca.v", "--set", "W=24")
     assert done.returncode == 1 and "a width divides 512" in done.stderr
+
+
+def test_energy_wants_cells(call):
+    done = call("rtl", "synth", "fp-int", "--energy", "--random")
+    assert done.returncode == 1 and "energy needs a library of cells: give its files with --liberty" in done.stderr

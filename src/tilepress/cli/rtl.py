@@ -1,5 +1,6 @@
 """`tilepress rtl`: hardware of the papers' units, as Verilog and synthesised."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -7,9 +8,13 @@ import typer
 
 from .._extras import need_rtl
 from .._files import write_text
-from .output import Json, Recorder, progress, show_figures
+from .completion import EMBEDDED
+from .output import Json, Recorder, figure_text, print_table, progress, show_figures
 
 if TYPE_CHECKING:
+    from ..models.attention_sample import AttentionSample
+    from ..rtl.energy import Measured
+    from ..rtl.synthesis import Synthesis
     from ..rtl.units import Unit
 
 app = typer.Typer(help="Make hardware of the papers' units.", no_args_is_help=True)
@@ -60,25 +65,102 @@ def synth(
             metavar="FILE", help="Cells to map to: a Liberty file, .xz and .gz too; several files of one library."
         ),
     ] = None,
+    size: Annotated[
+        bool, typer.Option("--size", help="With --liberty: let ABC choose the sizes of cells, for a shorter path.")
+    ] = False,
+    energy: Annotated[
+        bool, typer.Option("--energy", help="Simulate the cells, and say what an operation takes; needs --liberty.")
+    ] = False,
+    case: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="With --energy: only this case, m=8 say; may be given several times."),
+    ] = None,
+    clock: Annotated[
+        float, typer.Option(metavar="PS", help="With --energy: the clock's period, in which cells leak.")
+    ] = 1000.0,
+    slew: Annotated[
+        float, typer.Option(metavar="PS", help="With --energy: how long a rise or a fall of an input takes.")
+    ] = 20.0,
+    node: Annotated[
+        float | None,
+        typer.Option(metavar="NM", help="With --energy: the library's technology, which memories are scaled to."),
+    ] = None,
+    random: Annotated[
+        bool, typer.Option("--random", help="With --energy: random numbers, not those of smollm2-135m on a text.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Count what a unit costs: with a library of cells their area and the longest path, else gates. Memories are left
-    as they are and counted in bits.
+    as they are and counted in bits. With --energy, what an operation takes, by the toggles of real data.
 
     Example: tilepress rtl synth deca-pe --set W=1 --set L=1 --set formats=mxfp4
     """
     unit = _unit(name, set_)
     from ..rtl.synthesis import synthesize
 
+    measured: list[Measured] = []
     with progress(json) as bar:
-        bar.add_task("synthesising", total=None)
-        result = synthesize(unit, liberty or ())
-    recorder = Recorder("model", unit=name, **unit.settings)
+        bar.add_task("measuring" if energy else "synthesising", total=None)
+        if energy:
+            costs, measured = _measure(unit, liberty or (), size, (slew, clock, node), case or (), random)
+        else:
+            costs = synthesize(unit, liberty or (), size=size)
+    recorder = Recorder("model", unit=name, **unit.settings, **({"size": "chosen"} if size else {}))
     units = {"memory_bits": "bit", "delay": "ps", "area": "of the library"}
-    for metric, value in vars(result).items():
+    for metric, value in vars(costs).items():
         if value is not None:
             recorder.add(metric, value, units.get(metric, ""))
-    show_figures(recorder, name, ("unit", *unit.settings), json)
+    if not json:
+        show_figures(recorder, name, ("unit", *unit.settings), json)
+        _print_energies(measured, clock)
+        return
+    for one in measured:
+        for metric, labels, value, its_unit in one.figures():
+            recorder.add(metric, value, its_unit, "simulated", **labels)
+    recorder.print_json()
+
+
+def _measure(
+    unit: "Unit",
+    liberty: Sequence[Path],
+    size: bool,
+    conditions: tuple[float, float, float | None],
+    only: Sequence[str],
+    random: bool,
+) -> "tuple[Synthesis, list[Measured]]":
+    from ..rtl.energy import RANDOM, Conditions, Operands, measure, random_operands
+
+    given = Conditions(*conditions, data=RANDOM if random else EMBEDDED)
+    operands = random_operands() if random else Operands(**vars(_sample()))
+    costs, measured = measure(unit, liberty, operands, given, only, size=size)
+    return costs, list(measured)
+
+
+def _sample() -> "AttentionSample":
+    """Of the embedded model on the calibration text."""
+    from ..models import load_model
+    from ..models.attention_sample import attention_sample
+    from ..models.texts import calibration_text
+
+    loaded = load_model(EMBEDDED)
+    return attention_sample(loaded.model, loaded.tokenizer, calibration_text(None)[1])
+
+
+def _print_energies(measured: "Sequence[Measured]", clock: float) -> None:
+    if not measured:
+        return
+    parts = list(measured[0].energy.parts)
+    rows = [
+        [one.case.name, one.case.operation, f"{one.cycles:.1f}", figure_text(one.energy.total), *_per_item(one)]
+        + [f"{value / one.energy.total:.1%}" for value in one.energy.parts.values()]
+        for one in measured
+    ]
+    columns = ["case", "operation", "cycles", "pJ", "pJ an item", *parts]
+    print_table(f"Energy of an operation, cycles of {clock:g} ps", columns, rows, words=2)
+
+
+def _per_item(one: "Measured") -> list[str]:
+    return [f"{figure_text(one.energy.total / one.case.items)} a {one.case.item}"]
 
 
 def _unit(name: str, settings: list[str] | None) -> "Unit":

@@ -20,9 +20,11 @@ from .verilog import module_name
 from .yosys import quoted, rtlil_of, run_yosys
 
 _UNPACK: Mapping[str, Callable[[bytes], bytes]] = {".xz": lzma.decompress, ".gz": gzip.decompress}
-# ABC's own script for libraries, then buffers for what drives many inputs, and the time of the longest path.
-_ABC = "+strash;&get,-n;&fraig,-x;&put;scorr;dc2;strash;&get,-n;&dch,-f;&nf;&put;buffer,-c;topo;stime,-p"
-_NOT_CELLS = ("$mem_v2", "$scopeinfo")
+# ABC's own script for libraries, then buffers for what drives many inputs, sizes, and the time of the longest path.
+_ABC = "+strash;&get,-n;&fraig,-x;&put;scorr;dc2;strash;&get,-n;&dch,-f;&nf;&put;buffer,-c;topo;{size}stime,-p"
+_SIZE = "upsize;dnsize;"
+MEMORY = "$mem_v2"
+NOT_CELLS = (MEMORY, "$scopeinfo")
 
 
 @dataclass(frozen=True)
@@ -38,35 +40,50 @@ class Synthesis:
     levels: float | None = None
 
 
-def synthesize(unit: Unit, liberty: Sequence[Path] = ()) -> Synthesis:
-    """`liberty`: the files of one library, each plain, .gz or .xz; without any, Yosys' own gates are counted."""
+def synthesize(unit: Unit, liberty: Sequence[Path] = (), *, size: bool = False) -> Synthesis:
+    """`liberty`: the files of one library, each plain, .gz or .xz; without any, Yosys' own gates are counted.
+    size: let ABC choose among the sizes of a cell, for speed and then for area."""
+    return mapped(unit, liberty, size=size)[0]
+
+
+def mapped(unit: Unit, liberty: Sequence[Path] = (), *, size: bool = False) -> tuple[Synthesis, dict[str, Any]]:
+    """Its costs, and the module of cells as Yosys' `write_json` gives it."""
     name = module_name(unit)
     with TemporaryDirectory() as folder:
         here = Path(folder)
         library = " ".join(f"-liberty {quoted(_plain(path, here))}" for path in liberty)
         (here / "unit.il").write_text(rtlil_of(unit.component(), name))
         try:
-            log = run_yosys(_commands(here, name, library))
+            log = run_yosys(_commands(here, name, library, size))
         except RuntimeError as error:
             given = ", ".join(map(str, liberty)) or "Yosys' own gates"
             raise RuntimeError(f"{unit.name} cannot be mapped to {given}: {error}") from error
-        memories, generic, mapped = (_statistics(here / f"{stage}.json") for stage in ("flat", "generic", "mapped"))
+        flat, generic, cells = (_statistics(here / f"{stage}.json") for stage in ("flat", "generic", "mapped"))
+        netlist = json.loads((here / "netlist.json").read_text())["modules"][name]
     counts = generic["num_cells_by_type"]
-    return Synthesis(
-        cells=mapped["num_cells"] - sum(mapped["num_cells_by_type"].get(kind, 0) for kind in _NOT_CELLS),
+    costs = Synthesis(
+        cells=cells["num_cells"] - sum(cells["num_cells_by_type"].get(kind, 0) for kind in NOT_CELLS),
         flip_flops=sum(count for kind, count in counts.items() if "DFF" in kind),
-        memory_bits=memories["num_memory_bits"],
-        area=mapped["area"] if liberty else None,
+        memory_bits=flat["num_memory_bits"],
+        area=cells["area"] if liberty else None,
         delay=_last(r"Delay = *([\d.]+) ps", log) if liberty else None,
         levels=None if liberty else _last(r"Longest topological path in .*\(length=(\d+)\)", log),
     )
+    return costs, netlist
 
 
-def _commands(here: Path, name: str, library: str) -> list[str]:
+def liberty_text(path: Path) -> str:
+    """Of a file that is plain, .gz or .xz."""
+    with TemporaryDirectory() as folder:
+        return _plain(path, Path(folder)).read_text("utf-8", errors="replace")
+
+
+def _commands(here: Path, name: str, library: str, size: bool) -> list[str]:
     def statistics(stage: str, options: str = "") -> str:
         return f"tee -q -o {quoted(here / f'{stage}.json')} stat -json {options}"
 
-    to_cells = [f"dfflibmap {library}", f"abc {library} -script {_ABC}"] if library else ["abc"]
+    script = _ABC.format(size=_SIZE if size else "")
+    to_cells = [f"dfflibmap {library}", f"abc {library} -script {script}"] if library else ["abc"]
     return [
         f"read_rtlil {quoted(here / 'unit.il')}",
         f"hierarchy -check -top {name}",
@@ -77,6 +94,7 @@ def _commands(here: Path, name: str, library: str) -> list[str]:
         *to_cells,
         "opt_clean",
         statistics("mapped", library),
+        f"write_json {quoted(here / 'netlist.json')}",
         *([] if library else ["ltp -noff"]),
     ]
 

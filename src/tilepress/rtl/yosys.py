@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +24,17 @@ def rtlil_of(component: Component, name: str) -> str:
     from amaranth.hdl._ir import PortDirection  # which convert() wants, and nothing public has
 
     ports: dict[str, tuple[Any, Any]] = {}
+    for port, word, is_input in ports_of(component):
+        ports[port] = (word, PortDirection.Input if is_input else PortDirection.Output)
+    return str(rtlil.convert(component, name=name, ports=ports, emit_src=False))
+
+
+def ports_of(component: Component) -> Iterator[tuple[str, Any, bool]]:
+    """Name, value, and whether it is an input, of each port that has a wire: a stream that is always ready has none."""
     for path, member, value in component.signature.flatten(component):
         word = Value.cast(value)
-        if not isinstance(word, Const):  # a stream that is always ready has no wire for it
-            direction = PortDirection.Input if member.flow == In else PortDirection.Output
-            ports["_".join(map(str, path))] = (word, direction)
-    return str(rtlil.convert(component, name=name, ports=ports, emit_src=False))
+        if not isinstance(word, Const):
+            yield "_".join(map(str, path)), word, member.flow == In
 
 
 def run_yosys(commands: Sequence[str]) -> str:

@@ -21,6 +21,7 @@ from .image import image_of, table_words
 from .parameters import LINE_BITS, LOADERS, ROWS, VALUE_BITS, Parameters, control_of
 from .pe import Pe
 
+Watch = Callable[[Pe], Callable[[Any], Any]]  # of an element, a background process that looks on
 Allows = Callable[[], bool]  # whether core or memory is willing, asked for each handshake in each cycle
 PATIENCE = 10_000  # cycles without a finished tile after which the element is taken to hang
 
@@ -46,7 +47,7 @@ class Job:
     allows: Allows = lambda: True
 
 
-def run(parameters: Parameters, jobs: Sequence[Job]) -> list[Run]:
+def run(parameters: Parameters, jobs: Sequence[Job], watch: Watch | None = None) -> list[Run]:
     """Jobs one after another on one element, which is set up anew for each."""
     pe, runs = Pe(parameters), []
 
@@ -57,6 +58,8 @@ def run(parameters: Parameters, jobs: Sequence[Job]) -> list[Run]:
     simulator = Simulator(pe)
     simulator.add_clock(1e-9)
     simulator.add_testbench(bench)
+    if watch:
+        simulator.add_testbench(watch(pe), background=True)
     simulator.run()
     return runs
 

@@ -1,0 +1,108 @@
+"""What units are given while energy is measured is a layer's work: they answer with its products, as torch has them."""
+
+import numpy as np
+import pytest
+import torch
+
+from tilepress.formats.bfp import BFP, rounded
+from tilepress.rtl.energy import random_operands
+from tilepress.rtl.energy.stimuli import DOTS, TOKENS, cases
+from tilepress.rtl.units import NAMES, unit_of
+from tilepress.tiles import pack, unpack
+
+OPERANDS = random_operands(tokens=32, size=128)
+SMALL = {"deca-pe": ("W=8", "L=4", "formats=bf8"), "anda-compressor": ("lanes=1",)}
+
+
+def words(bits):
+    return [int.from_bytes(np.packbits(row, bitorder="little").tobytes(), "little") for row in bits]
+
+
+def totals(case):
+    """FP32 numbers that stand while `done` is up; operations."""
+    trace, operations, _ = case.trace()
+    patterns = np.array(words(trace.outputs["total"][trace.outputs["done"][:, 0] == 1]), np.uint32)
+    return torch.from_numpy(patterns.view(np.float32)), operations
+
+
+def expected(group, mantissa):
+    """Dot products of rows with neurons of int4, activations rounded to block floating point."""
+    x, weights = OPERANDS.activations[:DOTS].half(), unpack(pack(OPERANDS.weights[:DOTS], f"int4:g{group}"))
+    x = x.float() if mantissa is None else rounded(x, BFP(group, mantissa)).float()
+    return (x.double() * weights.double()).sum(1).float()
+
+
+LINEAR = [
+    ("anda-apu", "m=1", 64, 1, 6),
+    ("anda-apu", "m=8", 64, 8, 6),
+    ("anda-apu", "m=16", 64, 16, 6),
+    ("fp-fp", "linear", 64, None, 384),
+    ("fp-int", "linear", 64, None, 384),
+    ("figna", "linear", 64, 14, 6),
+    ("ifpu", "linear", 64, 14, 6),
+    ("harmonia-pe", "m8w4", 32, 8, 3),
+]
+
+
+@pytest.mark.parametrize("name, case, group, mantissa, operations", LINEAR)
+def test_dot_products(name, case, group, mantissa, operations):
+    (chosen,) = [one for one in cases(unit_of(name), OPERANDS) if one.name == case]
+    result, count = totals(chosen)
+    assert count == operations and chosen.items * count == DOTS * 128
+    tolerance = 2e-3 if name == "fp-fp" else 1e-5  # whose scaled weights are FP16
+    torch.testing.assert_close(result, expected(group, mantissa), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("case, mantissa", [("m8m4", 4), ("m8m8", 8)])
+def test_attention(case, mantissa):
+    (chosen,) = [one for one in cases(unit_of("harmonia-pe"), OPERANDS) if one.name == case]
+    result, count = totals(chosen)
+    assert chosen.items * count == TOKENS * 128
+    queries, keys = (values[:TOKENS].half() for values in (OPERANDS.queries, OPERANDS.keys))
+    left, right = rounded(queries, BFP(32, 8)).double(), rounded(keys, BFP(32, mantissa)).double()
+    torch.testing.assert_close(result, (left * right).sum(1).float(), rtol=1e-5, atol=1e-5)
+
+
+def test_tiles_begin_after_tables_are_filled():
+    unit = unit_of("deca-pe", SMALL["deca-pe"])
+    half = next(case for case in cases(unit, OPERANDS) if case.name == "bf8, 50% kept")
+    trace, tiles, begin = half.trace()
+    assert tiles == 64 * 64 // 512 and begin >= 256  # entries of a table for eight bits
+    assert not trace.inputs["tile_0_valid"][:begin].any() and trace.inputs["tile_0_valid"][begin]
+    assert trace.inputs["write_valid"].sum() == 256 and not trace.inputs["write_valid"][begin:].any()
+    rows = sum(int((trace.outputs[f"row_{n}_valid"] & trace.inputs[f"row_{n}_ready"]).sum()) for n in range(2))
+    assert rows == 16 * tiles
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_unit_has_cases(name):
+    every = cases(unit_of(name, SMALL.get(name, ())), OPERANDS)
+    assert every and len({case.name for case in every}) == len(every)
+    assert all(case.items > 0 and case.operation for case in every)
+
+
+@pytest.mark.parametrize(
+    "name, output",
+    [("harmonia-converter", "converted_valid"), ("harmonia-offsets", "done"), ("anda-compressor", "word_valid")],
+)
+def test_others_answer(name, output):
+    case = cases(unit_of(name, SMALL.get(name, ())), random_operands(tokens=64, size=128))[0]
+    trace, operations, _ = case.trace()
+    answers = int(trace.outputs[output].sum())
+    per_operation = {"harmonia-converter": 4, "harmonia-offsets": 1, "anda-compressor": 5}[name]  # 32 / 8; 1 + 4 planes
+    assert abs(answers - per_operation * operations) <= 1  # the last stands after the last cycle
+
+
+def test_subtractor_gives_halves():
+    trace, operations, _ = cases(unit_of("harmonia-subtractor"), OPERANDS)[0].trace()
+    assert trace.cycles == operations
+    smooth = np.packbits(trace.outputs["smooth"], axis=1, bitorder="little").view(np.float16).astype(np.float32)
+    keys = np.packbits(trace.inputs["keys"], axis=1, bitorder="little").view(np.float16).astype(np.float32)
+    offset = keys - smooth
+    chosen = np.abs(offset).max(axis=1) > 0
+    assert chosen.sum() == 4 * operations // 128  # `top` channels of 128
+
+
+def test_lanes_that_do_not_divide_a_group():
+    with pytest.raises(ValueError, match="a group of 64 products is no multiple of 3 lanes"):
+        cases(unit_of("figna", ("lanes=3",)), OPERANDS)
