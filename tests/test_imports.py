@@ -10,7 +10,8 @@ SOURCE = Path(__file__).parents[1] / "src/tilepress"
 # Earlier packages of its own stream that a package may import. Everything may use `records`,
 # `evidence` and private modules, the compiled one among them.
 SHARED = ["formats", "tiles"]
-WEIGHTS = [*SHARED, "compression", "kernels", "nn", "models", "engine", "evaluate", "bench", "serve", "cluster"]
+RUNTIME = ["compression", "kernels", "nn", "models", "engine", "evaluate", "bench", "serve", "vllm_plugin", "cluster"]
+WEIGHTS = [*SHARED, *RUNTIME]
 HARDWARE = [*SHARED, "hardware", "roofsurface", "simulate", "rtl"]
 BOTH = {*WEIGHTS, *HARDWARE, "sweep"}  # what joins the streams may import
 EVERYWHERE = {"records", "evidence"}
