@@ -11,20 +11,20 @@ def vectors(quick):
     return VECTORS or quick
 
 
-def clocked(unit, inputs, outputs):
+def clocked(unit, inputs, outputs, ports=None):
     """Gives a unit one dict of inputs a cycle; the values of `outputs` after each cycle's edge, a tuple a cycle.
 
-    An input that a cycle does not name keeps its value.
+    An input that a cycle does not name keeps its value. `ports` by name, if they are not the unit's own.
     """
-    seen = []
+    seen, port_of = [], ports.get if ports else lambda name: plain(getattr(unit, name))
 
     async def testbench(context):
-        ports = [plain(getattr(unit, name)) for name in outputs]
+        watched = [port_of(name) for name in outputs]
         for cycle in inputs:
             for name, value in cycle.items():
-                context.set(plain(getattr(unit, name)), value)
+                context.set(port_of(name), value)
             await context.tick()
-            seen.append(tuple(context.get(port) for port in ports))
+            seen.append(tuple(context.get(port) for port in watched))
 
     simulator = Simulator(unit)
     simulator.add_clock(1e-6)
@@ -57,3 +57,12 @@ def plain(port):
 def packed(values, bits):
     """Integers in fields of `bits`, the first lowest; negative ones in two's complement."""
     return sum((int(value) & (1 << bits) - 1) << bits * place for place, value in enumerate(values))
+
+
+def enough(make, size, least):
+    """What `make` gives, again and again until the sum of sizes is `least` or more; and that sum."""
+    made, total = [], 0
+    while total < least:
+        made.append(make())
+        total += size(made[-1])
+    return made, total

@@ -163,6 +163,29 @@ def _per_item(one: "Measured") -> list[str]:
     return [f"{figure_text(one.energy.total / one.case.items)} a {one.case.item}"]
 
 
+@app.command()
+def check(name: Name, json: Json = False) -> None:
+    """Prove what must hold of a unit in every state, whatever comes at its inputs: of a small one, with Yosys' ABC.
+
+    Example: tilepress rtl check anda-compressor
+    """
+    need_rtl("`tilepress rtl`")
+    from ..rtl.checking import prove
+    from ..rtl.monitors import monitors_of
+
+    recorder, proofs = Recorder("model", unit=name), []
+    with progress(json) as bar:
+        for monitor, make in monitors_of(name).items():
+            bar.add_task(f"proving {monitor}", total=None)
+            proofs.append(prove(monitor, make()))
+    for proof in proofs:
+        for metric, value, unit in proof.figures:
+            recorder.add(metric, value, unit, monitor=proof.monitor)
+        if not json:
+            print(f"{proof.monitor}:", *proof.properties, sep="\n  - ")
+    show_figures(recorder, name, ("unit",), json)
+
+
 def _unit(name: str, settings: list[str] | None) -> "Unit":
     need_rtl("`tilepress rtl`")
     from ..rtl.units import unit_of

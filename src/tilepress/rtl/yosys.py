@@ -2,14 +2,14 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from amaranth import Const, Value
+from amaranth import Const, Elaboratable, Value
 from amaranth.back import rtlil
 from amaranth.lib.wiring import Component, In
 
+Port = tuple[Value, bool]  # whether it is an input
 _RUN = """
 import sys
 from pyosys import libyosys
@@ -21,20 +21,28 @@ for command in sys.stdin.read().splitlines():
 
 def rtlil_of(component: Component, name: str) -> str:
     """A component and all in it as RTLIL, its top module called `name`."""
-    from amaranth.hdl._ir import PortDirection  # which convert() wants, and nothing public has
-
-    ports: dict[str, tuple[Any, Any]] = {}
-    for port, word, is_input in ports_of(component):
-        ports[port] = (word, PortDirection.Input if is_input else PortDirection.Output)
-    return str(rtlil.convert(component, name=name, ports=ports, emit_src=False))
+    return convert(component, name, ports_of(component))
 
 
-def ports_of(component: Component) -> Iterator[tuple[str, Any, bool]]:
-    """Name, value, and whether it is an input, of each port that has a wire: a stream that is always ready has none."""
+def ports_of(component: Component) -> dict[str, Port]:
+    """Ports by name."""
+    ports = {}
     for path, member, value in component.signature.flatten(component):
         word = Value.cast(value)
-        if not isinstance(word, Const):
-            yield "_".join(map(str, path)), word, member.flow == In
+        if not isinstance(word, Const):  # a stream that is always ready has no wire for it
+            ports["_".join(map(str, path))] = (word, member.flow == In)
+    return ports
+
+
+def convert(design: Elaboratable, name: str, ports: Mapping[str, Port]) -> str:
+    """RTLIL of a top module with these ports."""
+    from amaranth.hdl._ir import PortDirection  # which convert() wants, and nothing public has
+
+    directed = {
+        port: (word, PortDirection.Input if is_input else PortDirection.Output)
+        for port, (word, is_input) in ports.items()
+    }
+    return str(rtlil.convert(design, name=name, ports=directed, emit_src=False))
 
 
 def run_yosys(commands: Sequence[str]) -> str:

@@ -2,12 +2,14 @@
 
 import numpy as np
 
-from tests.simulate.units.test_deca_pe import FORMATS, is_equal, packed
+from tests.simulate.units.matrices import FORMATS, is_equal, packed
 from tilepress.roofsurface import Deca
+from tilepress.rtl.deca import Parameters
 from tilepress.rtl.deca.testbench import Job, run
 from tilepress.simulate.units.deca_pe import Pe as Model
 from tilepress.simulate.units.deca_tile import compressed_tiles
 
+SIZES = ((8, 4), (16, 4), (32, 8), (64, 5))  # W, L
 DENSITIES = (1.0, 0.9, 0.5, 0.2, 0.02, 0.0)
 
 
@@ -39,3 +41,11 @@ def assert_as_modelled(parameters, jobs):
         assert is_equal(job.matrix, result.values), name
         assert result.finished == model.finished, name
         assert job.squash_at or (result.bubbles, result.starved) == (model.bubbles, model.starved), name
+
+
+def check(seed, operations):
+    """Vector operations of random jobs, at least so many; how many. Elements of several sizes in turn."""
+    parameters = Parameters(*SIZES[seed % len(SIZES)], tuple(FORMATS))
+    jobs = list(random_jobs(operations, parameters.W, seed=seed))
+    assert_as_modelled(parameters, jobs)
+    return sum(job.matrix.layout.blocks * job.matrix.layout.block_tiles for job in jobs) * parameters.operations

@@ -86,3 +86,11 @@ def random(count, seed=0):
             high &= 0xA3FF
             low = low & 0xA3FF if scale is Scale.BF16 else low
         yield scale, code_bits, value, low, high
+
+
+def check(seed, vectors):
+    """Products of all corners, or of random patterns; how many."""
+    questions = [*corners(), *random(vectors, seed)] if seed == 0 else list(random(vectors, seed))
+    for question, answer in zip(questions, ask(questions), strict=True):
+        assert answer == expected(question), question
+    return len(questions)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.rtl.deca import lanes
 from tests.rtl.deca.jobs import assert_as_modelled, random_jobs, random_latency
-from tests.simulate.units.test_deca_pe import FORMATS, is_equal, packed
+from tests.simulate.units.matrices import FORMATS, is_equal, packed
 from tilepress.rtl.deca import Parameters
 from tilepress.rtl.deca.testbench import Job, run
 

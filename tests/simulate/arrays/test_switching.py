@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from tests.simulate.units.data import neurons, spread
+from tests.simulate.units.data import spread
+from tests.simulate.units.matrices import neurons
 from tilepress.formats.bfp import BFP, encode
 from tilepress.hardware import MachineError, read_accelerator
 from tilepress.hardware.technology import PARTS, energy_scale

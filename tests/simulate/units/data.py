@@ -1,14 +1,7 @@
-"""Inputs of units: FP16 values of every kind, neurons of integer weights, pairs of groups."""
-
-from dataclasses import replace
+"""Inputs of units: FP16 values of every kind."""
 
 import torch
 from hypothesis import strategies as st
-
-from tilepress.formats import decode
-from tilepress.simulate.units.dot import Weights
-from tilepress.simulate.units.harmonia_pe import HALF_BITS, Mode
-from tilepress.tiles import pack, unpack_codes
 
 # Signed zeros, subnormals, the smallest normal number and its neighbour, one, the largest.
 EDGES = [0.0, -0.0, 2.0**-24, -(2.0**-24), 2.0**-14 - 2.0**-24, 2.0**-14, 1.0, -1.0, 65504.0, -65504.0]
@@ -35,18 +28,3 @@ def spread(*shape, seed=0):
     generator = torch.Generator().manual_seed(seed)
     powers = torch.randint(-20, 9, shape, generator=generator)
     return (torch.randn(shape, generator=generator) * torch.exp2(powers.float())).half()
-
-
-def neurons(rows, inputs, group, seed=0):
-    """A packed matrix int4:g`group`, and what its rows are to a unit."""
-    matrix = pack(torch.randn(rows, inputs, generator=torch.Generator().manual_seed(seed)), f"int4:g{group}")
-    quantized, _ = unpack_codes(matrix)
-    integers = decode(quantized.codes, matrix.format.element).to(torch.int64)
-    return matrix, [Weights(*row, group) for row in zip(integers, quantized.scales.to(torch.float32), strict=True)]
-
-
-def narrowed(pair):
-    """In M8M4 where the second side's low four bits are all zero, which changes no value."""
-    if pair.mode is not Mode.m8m8 or (pair.right & (1 << HALF_BITS) - 1).any():
-        return pair
-    return replace(pair, mode=Mode.m8m4, right=pair.right >> HALF_BITS, power=pair.power + HALF_BITS)

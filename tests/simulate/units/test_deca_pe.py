@@ -6,7 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilepress.formats import parse_weight, weight_names
+from tests.simulate.units.matrices import FORMATS, is_equal, packed, whole
+from tilepress.formats import parse_weight
 from tilepress.roofsurface import Deca
 from tilepress.simulate.units import deca_pe
 from tilepress.simulate.units.deca_arithmetic import expand, fill_tables, holds_values
@@ -15,7 +16,6 @@ from tilepress.simulate.units.deca_tile import CompressedTile, compressed_tiles
 from tilepress.simulate.units.events import Events
 from tilepress.tiles import pack, unpack
 
-FORMATS = [name for name in weight_names() if not name.startswith(("nf4", "fp16"))]
 BF8, BF16, MXFP4 = (parse_weight(name).element for name in ("bf8", "bf16", "mxfp4"))
 
 
@@ -23,27 +23,8 @@ def at_once(tile, line):
     return 1
 
 
-def packed(name, density=1.0, rows=40, cols=160, seed=7):
-    generator = np.random.default_rng(seed)
-    values = torch.from_numpy(generator.standard_normal((rows, cols), np.float32))
-    mask = torch.from_numpy(generator.random((rows, cols)) < density)
-    return pack(values, name, mask=None if density == 1 else mask, operand_bits=16)
-
-
 def decompressed(matrix, engine=None, latency=at_once, **options):
     return Pe(matrix.format.element, engine).decompress(list(compressed_tiles(matrix)), latency, **options)
-
-
-def whole(matrix, values):
-    """Tiles put back in their places."""
-    layout = matrix.layout
-    blocks = values.reshape(layout.blocks, layout.block_tiles, 16, 32).transpose(1, 2)
-    return blocks.reshape(layout.blocks * 16, -1)[: matrix.rows, : matrix.cols]
-
-
-def is_equal(matrix, values):
-    expected = unpack(matrix).to(torch.bfloat16)
-    return torch.equal(whole(matrix, values).contiguous().view(torch.int16), expected.view(torch.int16))
 
 
 @pytest.mark.parametrize("density", [1.0, 0.3, 0.02])

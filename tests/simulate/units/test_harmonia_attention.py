@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.simulate.units.data import narrowed
+from tests.simulate.units.matrices import narrowed
 from tilepress.formats.bfp import BFP, BFPTensor
 from tilepress.formats.kv import parse_kv
 from tilepress.kernels import attention_reference as reference

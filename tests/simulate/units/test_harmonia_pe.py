@@ -6,7 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.simulate.units.data import halves, narrowed, neurons, spread
+from tests.simulate.units.data import halves, spread
+from tests.simulate.units.matrices import narrowed, neurons
 from tests.simulate.units.oracle import total
 from tilepress import kernels
 from tilepress.formats.bfp import BFP, decode, demote, encode

@@ -6,7 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.simulate.units.data import halves, neurons, spread
+from tests.simulate.units.data import halves, spread
+from tests.simulate.units.matrices import neurons
 from tests.simulate.units.oracle import rival_events
 from tilepress import kernels
 from tilepress.simulate.units import rivals

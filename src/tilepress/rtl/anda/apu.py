@@ -68,7 +68,9 @@ class Apu(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m, bits = Module(), self.parameters.sum_bits
-        m.submodules.accumulator = accumulator = GroupAccumulator(bits, FLOATS[self.parameters.intermediate])
+        m.submodules.accumulator = self.accumulator = accumulator = GroupAccumulator(
+            bits, FLOATS[self.parameters.intermediate]
+        )
         weights, waiting = Signal.like(self.weights), Signal.like(self.weights)
         scale, waiting_scale = Signal.like(self.scale), Signal.like(self.scale)
         signs, exponent, planes = Signal.like(self.word), Signal.like(self.exponent), Signal.like(self.planes)

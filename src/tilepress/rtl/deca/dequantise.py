@@ -42,7 +42,7 @@ class Dequantise(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         self.last = Signal()  # all codes of the vOp pass in this cycle
-        busy = Signal()  # with a vOp that entered before
+        self.busy = busy = Signal()  # with a vOp that entered before
         m.d.comb += self.free.eq(~busy)
         m.d.sync += [
             busy.eq((self.enter | busy) & ~self.last & ~self.squash),

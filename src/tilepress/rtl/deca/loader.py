@@ -116,12 +116,13 @@ class Loader(wiring.Component):
             m.d.sync += line.eq(line + 1)
 
     def _receive(self, m: Module) -> None:
-        """The search of the load unit, and the queue of the line's kind."""
+        """The search of the load unit, and the queue of the line's kind. Nothing enters while a tile may be taken: a
+        line that its predecessor did not need would pass for one of its own."""
         number, tag = self.line.payload.tag.line, self.line.payload.tag
         awaited, enters, place = Signal(), Signal(), Signal(5)  # its place among lines of codes
         m.d.comb += [
             awaited.eq(self.active & (tag.epoch == self.epoch) & (number < self.requested)),
-            enters.eq(self.line.valid & awaited & ~self.entered.bit_select(number, 1) & ~self.squash),
+            enters.eq(self.line.valid & awaited & ~self.entered.bit_select(number, 1) & ~self.tile.ready),
             place.eq(number - self.codes_at),
         ]
         with m.If(enters):

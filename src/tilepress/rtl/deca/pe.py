@@ -42,31 +42,32 @@ class Pe(wiring.Component):
                 "bubble": Out(1),
             }
         )
+        self.loaders = [Loader(parameters) for _ in range(LOADERS)]
+        self.dequantise, self.expand, self.scaling = Dequantise(parameters), Expand(parameters), Scaling(parameters)
+        self.registers = [TileRegister(parameters) for _ in range(LOADERS)]
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        loaders = [self._loader(m, index) for index in range(LOADERS)]
-        expand = self._dequantise_and_expand(m, loaders)
-        self._scale(m, loaders, expand)
+        for index, loader in enumerate(self.loaders):
+            self._load(m, index, loader)
+        self._dequantise_and_expand(m)
+        self._scale(m)
         return m
 
-    def _loader(self, m: Module, index: int) -> Loader:
-        loader = Loader(self.parameters)
+    def _load(self, m: Module, index: int, loader: Loader) -> None:
         m.submodules[f"loader_{index}"] = loader
         for inner, outer in ((loader.tile, self.tile), (loader.line, self.line)):
             wiring.connect(m, wiring.flipped(outer[index]), inner)
         wiring.connect(m, loader.request, wiring.flipped(self.request[index]))
         m.d.comb += [loader.control.eq(self.control), loader.squash.eq(self.squash)]
-        return loader
 
-    def _dequantise_and_expand(self, m: Module, loaders: list[Loader]) -> Expand:
+    def _dequantise_and_expand(self, m: Module) -> None:
         """vOps of a tile after another, from the loaders in turn."""
-        m.submodules.dequantise = dequantise = Dequantise(self.parameters)
-        m.submodules.expand = expand = Expand(self.parameters)
+        m.submodules.dequantise, m.submodules.expand = dequantise, expand = self.dequantise, self.expand
         turn = Signal()
 
         def chosen(name: str) -> Any:
-            return Array(getattr(loader, name) for loader in loaders)[turn]
+            return Array(getattr(loader, name) for loader in self.loaders)[turn]
 
         enter = dequantise.enter
         m.d.comb += [
@@ -77,7 +78,7 @@ class Pe(wiring.Component):
             dequantise.place.loader.eq(turn),
             dequantise.place.operation.eq(chosen("operation")),
             *(getattr(dequantise, name).eq(chosen(name)) for name in ("window", "count", "bits")),
-            *(loader.take.eq(enter & (turn == index)) for index, loader in enumerate(loaders)),
+            *(loader.take.eq(enter & (turn == index)) for index, loader in enumerate(self.loaders)),
             *(part.squash.eq(self.squash) for part in (dequantise, expand)),
             expand.valid.eq(dequantise.valid),
             expand.values.eq(dequantise.values),
@@ -90,10 +91,10 @@ class Pe(wiring.Component):
             m.d.sync += turn.eq(0)
         with m.Elif(enter & (chosen("operation") == self.parameters.operations - 1)):
             m.d.sync += turn.eq(~turn)
-        return expand
 
-    def _scale(self, m: Module, loaders: list[Loader], expand: Expand) -> None:
-        m.submodules.scaling = scaling = Scaling(self.parameters)
+    def _scale(self, m: Module) -> None:
+        m.submodules.scaling = scaling = self.scaling
+        expand, loaders = self.expand, self.loaders
         owner = expand.place_out.loader
         m.d.comb += [
             scaling.control.eq(self.control),
@@ -103,8 +104,8 @@ class Pe(wiring.Component):
             scaling.bits.eq(expand.bits_out),
             scaling.values.eq(expand.values_out),
         ]
-        for index, loader in enumerate(loaders):
-            m.submodules[f"tile_register_{index}"] = register = TileRegister(self.parameters)
+        for index, (loader, register) in enumerate(zip(loaders, self.registers, strict=True)):
+            m.submodules[f"tile_register_{index}"] = register
             m.d.comb += [
                 register.start.eq(self.squash),
                 register.write.eq(expand.valid_out & (owner == index)),

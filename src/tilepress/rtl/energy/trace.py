@@ -31,22 +31,20 @@ class Recorder:
     """A background process for a simulator of `component`."""
 
     def __init__(self, component: Component) -> None:
-        self._ports = list(ports_of(component))
+        self._ports = ports_of(component)
         self._rows: list[tuple[int, ...]] = []
 
     async def process(self, context: Any) -> None:
-        signals = [value for _, value, _ in self._ports]
+        signals = [signal for signal, _ in self._ports.values()]
         async for _, _, *values in context.tick().sample(*signals):
             self._rows.append(tuple(values))
 
     def trace(self) -> Trace:
         columns = zip(*self._rows, strict=True)
-        bits = {name: _bits(words, len(value)) for (name, value, _), words in zip(self._ports, columns, strict=True)}
-        inputs = {name for name, _, is_input in self._ports if is_input}
-        return Trace(
-            {name: word for name, word in bits.items() if name in inputs},
-            {name: word for name, word in bits.items() if name not in inputs},
-        )
+        inputs, outputs = dict[str, Bits](), dict[str, Bits]()
+        for (name, (signal, is_input)), words in zip(self._ports.items(), columns, strict=True):
+            (inputs if is_input else outputs)[name] = _bits(words, len(signal))
+        return Trace(inputs, outputs)
 
 
 def record(component: Component, cycles: Iterable[Mapping[str, int]]) -> Trace:
