@@ -26,7 +26,7 @@ from tilepress.sweep import STUDIES
 from tilepress.sweep.studies import RUN
 
 TASKS = 1000
-EMPTY = 400  # empty tasks, of which each executor does so many
+ROUNDS, EMPTY = 9, 100  # rounds of so many empty tasks; the first is not counted
 MEASURED = 12  # batches of which the times are drawn
 WORKERS = (1, 2, 4, 8, 16, 32, 64)
 ENOUGH = 0.8  # share of the ideal speed-up from which on it counts as scaling
@@ -51,7 +51,7 @@ def ray_here() -> Iterator[RayExecutor]:
     need_ray("this measurement")
     import ray
 
-    ray.init(num_cpus=CPUS, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
+    ray.init("local", num_cpus=CPUS, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
     try:
         yield RayExecutor(ray, 8 * CPUS, 1)
     finally:
@@ -59,14 +59,15 @@ def ray_here() -> Iterator[RayExecutor]:
 
 
 def overhead(executor: Executor) -> float:
-    """Seconds of an empty task, with workers that run already."""
-    ended = executor.run([Batch(RUN, [], COMMAND) for _ in range(EMPTY + 100)])
-    for _ in islice(ended, 100):
-        pass
-    start = time.perf_counter()
-    for _ in ended:
-        pass
-    return (time.perf_counter() - start) / EMPTY
+    """Seconds of an empty task, with workers that run already: the median round."""
+    ended = executor.run([Batch(RUN, [], COMMAND) for _ in range(ROUNDS * EMPTY)])
+    rounds = []
+    for _ in range(ROUNDS):
+        start = time.perf_counter()
+        for _ in islice(ended, EMPTY):
+            pass
+        rounds.append((time.perf_counter() - start) / EMPTY)
+    return median(rounds[1:])
 
 
 def batch_times() -> list[float]:

@@ -1,9 +1,15 @@
 import json
 import signal
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.cli.test_cli import assert_refused
 
+from tilepress.cli import reproduce as reproducing
+from tilepress.cluster import InProcess
+from tilepress.cluster import batch as batches
 from tilepress.paper import Item, NotPossible, Ours, Published, registry
 
 KEYS = {"metric", "labels", "value", "unit", "origin", "machine", "command", "version"}
@@ -141,6 +147,68 @@ def test_an_item_in_detail(call, runs):
     shown = call("reproduce", "--list", "mine/good").stdout
     assert "--set windows=2" in shown and "table 1" in shown and "mind the gap" in shown and "not run" in shown
     assert "mine/impossible" not in shown and runs == []
+
+
+class Elsewhere:
+    """An executor that is not this process, as far as anybody can tell."""
+
+    workers = 2
+
+    def __init__(self, ended):
+        self.ended = ended
+
+    def run(self, batches):
+        for batch, outcomes in InProcess().run(batches):
+            self.ended.append(batch.command)
+            yield batch, outcomes
+
+
+def test_workers_do_what_is_not_timed_and_the_rest_comes_after(call, runs, monkeypatch):
+    (made,) = registry.PAPERS
+    timed = replace(made[0], name="mine/timed", kind="measured here")
+    quick = replace(made[1], name="mine/quick", seconds=1)
+    items = [timed, quick, *made]
+    monkeypatch.setattr(registry, "PAPERS", (items,))
+    expected = call("reproduce", "all", "--json").stdout
+    Path("reproductions.json").unlink()
+    elsewhere = []
+    monkeypatch.setattr(reproducing, "chosen_executor", lambda *_: nullcontext(Elsewhere(elsewhere)))
+    runs.clear()
+    done = call("reproduce", "all", "--json")
+    assert done.returncode == 1 and done.stdout == expected
+    assert runs == ["good 2", "impossible", "broken", "odd", "impossible", "good 2"]  # timed ones last
+    assert [command.split()[-1] for command in elsewhere] == [*(one.name for one in made), "mine/quick"]
+    assert "error: mine/broken failed: a weight is NaN\n" in done.stderr
+    assert "error: mine/odd failed: KeyError: 'layers'\n" in done.stderr
+    call("reproduce", "all")
+    assert runs[6:] == ["broken", "odd"]  # what is finished is not done again
+
+
+@pytest.mark.slow
+def test_processes_give_the_same_records(call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    items = ("harmonia/storage", "anda/table2-arithmetic")
+    alone = call("reproduce", *items, "--json")
+    shared = call("reproduce", *items, "--json", "--workers", 2)
+    assert alone.returncode == 0 and shared.stdout == alone.stdout
+    assert call("reproduce", *items, "--workers", 2).stdout.count("held-out") >= 2
+
+
+def test_no_cluster_is_one_sentence(call, runs):
+    pytest.importorskip("ray", reason="ray is not installed: pip install 'tilepress[ray]'")
+    done = call("reproduce", "all", "--ray", "127.0.0.1:1")
+    assert_refused(done, "no Ray cluster answers at 127.0.0.1:1")
+    assert runs == []
+
+
+def test_another_version_on_a_worker_stops_the_run(call, runs, monkeypatch):
+    """What was finished before stays, and is said to."""
+    call("reproduce", "mine/good", "--records", "reproductions.json")
+    monkeypatch.setattr(batches, "__version__", "0.0.1")
+    done = call("reproduce", "all", "--workers", 2)
+    keeps, message = done.stderr.splitlines()
+    assert done.returncode != 0 and keeps.startswith("Finished items are kept in reproductions.json")
+    assert "the command was started by 0.0.1: install the same version on every machine" in message
 
 
 def test_errors(call, runs):

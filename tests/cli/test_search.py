@@ -76,6 +76,20 @@ def test_steps_and_resuming(model, options, tmp_path, call_for_records, monkeypa
     assert {one.metric for one, other in pairs if one != other} <= {"time"}
 
 
+@pytest.mark.slow
+def test_workers_find_the_same(model, options, tmp_path, call_for_records):
+    alone = call_for_records("search", model[0], "-o", tmp_path / "alone.toml", *options)
+    shared = call_for_records("search", model[0], "-o", tmp_path / "shared.toml", *options, "--workers", 2)
+    assert (tmp_path / "shared.toml").read_text() == (tmp_path / "alone.toml").read_text()
+    for metric in ("mantissas", "accepted"):
+        numbers = range(1, alone("iterations") + 1)
+        assert [shared(metric, step=one) for one in numbers] == [alone(metric, step=one) for one in numbers]
+    known = [json.loads((tmp_path / f"{name}.search.json").read_text()) for name in ("alone", "shared")]
+    assert known[0]["job"] == known[1]["job"]
+    values = known[1]["perplexities"]
+    assert {key: values[key] for key in known[0]["perplexities"]} == pytest.approx(known[0]["perplexities"], rel=1e-5)
+
+
 def test_evaluations_of_something_else_are_refused(model, options, tmp_path, call):
     out = tmp_path / "anda.toml"
     assert call("search", model[0], "-o", out, "--tolerance", "20%", *options).returncode == 0

@@ -1,14 +1,22 @@
 """`tilepress sweep`, as a user types it."""
 
+import errno
 import json
+import os
+from pathlib import Path
 
 import pytest
 from tests.cli.test_cli import assert_refused
+from tests.cluster import functions
 
 from tilepress.cli.sweep import front_lines
 from tilepress.cluster import InProcess
+from tilepress.cluster import batch as batches
 from tilepress.records import from_json
-from tilepress.sweep import read_grid, sweep
+from tilepress.sweep import folder as folders
+from tilepress.sweep import read_grid, sweep, sweeping
+
+ROOT = Path(__file__).parents[2]
 
 SMALL = 56 * 512 * 8
 GRID = f"""kind = "simulate deca"
@@ -91,6 +99,35 @@ def test_no_cluster_is_one_sentence(grid, tmp_path, call):
     pytest.importorskip("ray", reason="ray is not installed: pip install 'tilepress[ray]'")
     done = call("sweep", grid, "-o", tmp_path / "out", "--ray", "127.0.0.1:1")
     assert_refused(done, "no Ray cluster answers at 127.0.0.1:1")
+
+
+def test_another_version_on_a_worker_is_one_sentence(grid, tmp_path, call, monkeypatch):
+    monkeypatch.setattr(batches, "__version__", "0.0.1")
+    done = call("sweep", grid, "-o", tmp_path / "out", "--workers", 2)
+    keeps, message = done.stderr.splitlines()
+    assert done.returncode != 0 and "the same command goes on from there" in keeps
+    assert "the command was started by 0.0.1: install the same version on every machine" in message
+
+
+def test_a_full_disk_of_a_worker_is_one_sentence(grid, tmp_path, call, monkeypatch):
+    """Points whose worker has no room left fail; the others stay."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setattr(sweeping, "RUN", f"{functions.__name__}:fill_disk_by_queue")
+    grid.write_text(GRID + "queue = [2, 8]\n")
+    done = call("sweep", grid, "-o", tmp_path / "out", "--workers", 2)
+    assert done.returncode == 1
+    assert done.stderr == "tilepress: error: 8 points of 16 failed: /tmp/somewhere: No space left on device\n"
+
+
+def test_a_full_disk_here_is_one_sentence(grid, tmp_path, call, monkeypatch):
+    def write(path, text):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr(folders, "write_text", write)
+    done = call("sweep", grid, "-o", tmp_path / "out")
+    keeps, message = done.stderr.splitlines()
+    assert done.returncode != 0 and "the same command goes on from there" in keeps
+    assert message.startswith("tilepress: error: ") and message.endswith(".json: No space left on device")
 
 
 def test_an_interrupt_says_that_the_same_command_goes_on(grid, tmp_path, call, monkeypatch):

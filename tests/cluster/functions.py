@@ -61,6 +61,18 @@ def threads(point, command):
     return [Record("threads", {}, os.environ["OMP_NUM_THREADS"], "", "model", "a machine", command)]
 
 
+def slow_square_of_queue(point, command):
+    time.sleep(0.3)
+    return square_of_queue(point, command)
+
+
+def fill_disk_by_queue(point, command):
+    """In the place of a simulation of DECA."""
+    if point["queue"] == 8:
+        raise OSError(28, "No space left on device", "/tmp/somewhere")
+    return square_of_queue(point, command)
+
+
 def square_of_queue(point, command):
     """In the place of a simulation of DECA."""
     time.sleep(0.02)

@@ -44,6 +44,21 @@ def test_every_executor_gives_what_the_function_gives(executor):
     assert outcomes(executor, []) == {}
 
 
+def following(ended, last=6):
+    """A batch of one point, and of the next one when it has ended."""
+    for of in range(last):
+        assert ended == list(range(of))
+        yield from batches("square", [(of,)])
+
+
+@pytest.mark.parametrize("executor", [InProcess(), LocalExecutor(1)], ids=name)
+def test_what_has_ended_decides_what_comes_next(executor):
+    ended = []
+    for batch, _ in executor.run(following(ended)):
+        ended += [point["of"] for point in batch.points]
+    assert ended == list(range(6))
+
+
 @pytest.mark.parametrize("executor", [InProcess(), LocalExecutor(2)], ids=name)
 def test_a_point_that_fails_leaves_the_others(executor):
     given = batches("refuse")
@@ -95,7 +110,9 @@ def test_an_iterator_that_is_closed_stops_its_workers(tmp_path):
 @pytest.mark.parametrize("executor", [InProcess(), LocalExecutor(1)], ids=name)
 def test_another_version_is_refused(executor, monkeypatch):
     monkeypatch.setattr(batches_of, "__version__", "0.0.1")
-    with pytest.raises(ClusterError, match=r"has tilepress .*, and the sweep was started by 0\.0\.1: install the same"):
+    with pytest.raises(
+        ClusterError, match=r"has tilepress .*, and the command was started by 0\.0\.1: install the same"
+    ):
         list(executor.run(batches("square")))
 
 

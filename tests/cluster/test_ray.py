@@ -1,20 +1,24 @@
 """Ray: the same outcomes as here, and a node that goes away."""
 
+import json
+import sys
 import time
 import warnings
 from collections import Counter
-from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.cluster import functions
-from tests.cluster.test_executors import batches, expected, outcomes
-from tests.sweep.test_sweeping import GRID, figures, write_grid
+from tests.cluster.test_executors import batches, expected, following, outcomes
+from tests.sweep.test_sweeping import GRID, in_files, write_grid
 from tilepress import _extras
-from tilepress.cluster import Batch, ClusterError, InProcess, ray_executor
+from tilepress.cli import main
+from tilepress.cluster import Batch, ClusterError, InProcess, RayExecutor, ray_executor
 from tilepress.cluster import batch as batches_of
-from tilepress.sweep import sweep
+from tilepress.sweep import sweeping
+from tilepress.sweep.folder import Finished
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
@@ -29,31 +33,26 @@ def cluster():
         patch.setenv("PYTHONPATH", str(ROOT))
         from ray.cluster_utils import Cluster
 
-        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
         made.add_node(num_cpus=1)
         made.add_node(num_cpus=1)
-        made.wait_for_nodes()
         yield made
         made.shutdown()
 
 
-def test_a_cluster_gives_what_this_process_gives(cluster):
+def test_a_cluster_gives_what_this_process_gives(cluster, tmp_path):
+    """Also where a worker dies; a batch that kills three is given up."""
+    import ray
+
     with ray_executor(cluster.address) as executor:
         assert executor.workers == 2
+        ended = []
+        for batch, _ in RayExecutor(ray, 1, 1).run(following(ended)):
+            ended += [point["of"] for point in batch.points]
+        assert ended == list(range(6))
         for name in ("square", "refuse", "fill_disk"):
             given = batches(name)
             assert outcomes(executor, given) == outcomes(InProcess(), given)
-
-
-def test_a_sweep_gives_the_same_records(cluster, tmp_path):
-    grid = write_grid(tmp_path, GRID)
-    alone = sweep(grid, tmp_path / "alone", InProcess())
-    with ray_executor(cluster.address, workers=1) as executor:
-        assert figures(sweep(grid, tmp_path / "ray", executor)) == figures(alone)
-
-
-def test_a_worker_that_dies_is_replaced(cluster, tmp_path):
-    with ray_executor(cluster.address) as executor:
         given = batches("die_once", mark=str(tmp_path / "died"))
         assert outcomes(executor, given) == expected(given)
         given = batches("die", [(1,), (2,)])
@@ -62,21 +61,13 @@ def test_a_worker_that_dies_is_replaced(cluster, tmp_path):
     assert done[given[1].name] == [functions.square({"of": 2}, "c")]
 
 
-def test_another_version_is_refused(cluster, monkeypatch):
-    monkeypatch.setattr(batches_of, "__version__", "0.0.1")
-    with (
-        ray_executor(cluster.address) as executor,
-        pytest.raises(ClusterError, match=r"has tilepress .*started by 0\.0\.1"),
-    ):
-        list(executor.run(batches("square")))
-
-
-def test_a_node_without_the_function_is_named(cluster):
-    with ray_executor(cluster.address) as executor, pytest.raises(ClusterError, match="does not run on a node of the"):
-        list(executor.run([Batch("tilepress_of_somebody_else:run", [{"of": 1}], "c")]))
-
-
-def test_too_many_threads_are_refused(cluster):
+def test_what_stops_all_of_a_run(cluster, monkeypatch):
+    with ray_executor(cluster.address) as executor:
+        with pytest.raises(ClusterError, match="does not run on a node of the"):
+            list(executor.run([Batch("tilepress_of_somebody_else:run", [{"of": 1}], "c")]))
+        monkeypatch.setattr(batches_of, "__version__", "0.0.1")
+        with pytest.raises(ClusterError, match=r"has tilepress .*started by 0\.0\.1"):
+            list(executor.run(batches("square")))
     with (
         pytest.raises(ClusterError, match=r"no node of the Ray cluster at .* has 99 CPUs"),
         ray_executor(cluster.address, threads=99),
@@ -84,19 +75,27 @@ def test_too_many_threads_are_refused(cluster):
         pass
 
 
-def test_a_node_that_is_removed_loses_nothing_and_doubles_nothing(cluster, tmp_path):
-    """The last of the tests with the cluster. A batch that ran there runs again elsewhere; none counts twice."""
-    node = cluster.add_node(num_cpus=2)
-    log = tmp_path / "log"
-    given = batches("slow_square", [(one,) for one in range(12)], log=str(log), seconds=0.5)
-    with ray_executor(cluster.address) as executor, closing(executor.run(given)) as running:
-        assert executor.workers == 4
-        done = [next(running), next(running)]
-        cluster.remove_node(node, allow_graceful=False)
-        done += running
-    assert Counter(batch.name for batch, _ in done) == Counter(batch.name for batch in given)
-    assert {batch.name: list(some) for batch, some in done} == expected(given)
-    assert {int(line) for line in log.read_text().split()} == set(range(12))
+def test_a_node_that_is_removed_from_a_sweep(cluster, tmp_path, monkeypatch, capsys):
+    """What ran there runs again elsewhere; no point is lost, and none is there twice."""
+    monkeypatch.setattr(sweeping, "RUN", f"{functions.__name__}:slow_square_of_queue")
+    grid = write_grid(tmp_path, GRID.replace("[2, 8]", "[1, 2, 3, 4, 5, 6]"))
+    node, keep = cluster.add_node(num_cpus=2), Finished.keep
+
+    def keep_and_remove(finished, name, results):
+        keep(finished, name, results)
+        if len(finished.records) == 2:
+            cluster.remove_node(node, allow_graceful=False)
+
+    monkeypatch.setattr(Finished, "keep", keep_and_remove)
+    command = ["sweep", str(tmp_path / "grid.toml"), "-o", str(tmp_path / "out"), "--ray", cluster.address, "--json"]
+    monkeypatch.setattr(sys, "argv", ["tilepress", *command])
+    with pytest.raises(SystemExit, match=r"^0$"):
+        main()
+    printed = [  # what Ray says of the node is no part of it
+        (one["labels"]["width"], one["labels"]["queue"], one["value"]) for one in json.loads(capsys.readouterr().out)
+    ]
+    assert printed == [(point["width"], point["queue"], point["queue"] ** 2) for point in grid.points]
+    assert Counter(len(some) for some in in_files(tmp_path / "out").values()) == {1: 12}
 
 
 @pytest.mark.parametrize(
@@ -126,3 +125,14 @@ def test_without_ray_the_extra_is_named(monkeypatch):
         ray_executor("auto"),
     ):
         pass
+
+
+def test_a_cluster_whose_nodes_are_gone_is_one_sentence():
+    gone = SimpleNamespace(
+        remote=lambda **_: lambda function: SimpleNamespace(remote=lambda call: str(call)),
+        wait=lambda running, **_: ([], running),
+        nodes=lambda: [{"Alive": False, "Resources": {"CPU": 8.0}}, {"Alive": True, "Resources": {"CPU": 1.0}}],
+        cancel=lambda *_, **__: None,
+    )
+    with pytest.raises(ClusterError, match=r"^no node with 2 CPUs is left in the Ray cluster: add one and go on$"):
+        list(RayExecutor(gone, 4, 2).run(batches("square")))

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,13 +12,14 @@ import typer
 from .output import Json, Recorder, print_records, progress
 from .report import write_page
 from .reproduce_shown import print_details, print_item, print_list, print_sensitivity, summary
+from .workers import RayAddress, WorkerThreads, chosen_executor
 
 if TYPE_CHECKING:
+    from ..cluster import Executor
     from ..paper import Item, Keeping
     from ..records import Reproduction
 
 RECORDS = Path("reproductions.json")  # of all items, in the folder where one is
-EXPECTED = (ValueError, OSError, RuntimeError)  # errors whose text says what was wrong
 
 
 def reproduce(
@@ -42,6 +44,11 @@ def reproduce(
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write plots and the comparison to this HTML page.")
     ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Items at once, each in a process; what is timed runs alone at the end.")
+    ] = None,
+    threads: WorkerThreads = None,
+    ray: RayAddress = None,
     json: Json = False,
 ) -> None:
     """Run the papers' experiments and show each value that they print, ours, and the deviation.
@@ -66,13 +73,40 @@ def reproduce(
         _show_sensitivity(chosen, options, json)
         return
     try:
-        failures = _run_all(chosen, options, given, saved, json)
-    except KeyboardInterrupt:
+        with chosen_executor(workers, threads, ray) as executor:
+            failures = _run_shared(executor, chosen, given, saved, json)
+        failures |= _run_all([item for item in chosen if item.name not in failures], options, given, saved, json)
+    except (Exception, KeyboardInterrupt):
         _say_what_is_saved(saved)
         raise
     shown = [one for item in chosen for one in saved.records(item) or []]
     write_page(html, "Reproductions", shown, with_explorer=False)
     _finish(chosen, saved, failures, json)
+
+
+def _run_shared(
+    executor: "Executor", chosen: "Sequence[Item]", given: Mapping[str, str], saved: "Keeping", json: bool
+) -> dict[str, str]:
+    """Of what workers do, item → why it failed; they do what is not timed, the longest first."""
+    from ..cluster import InProcess
+    from ..paper import command_of, task_of
+    from ..records import Reproduction
+
+    if isinstance(executor, InProcess):
+        return {}
+    left = [item for item in chosen if not item.is_timed and not saved.is_finished(item, command_of(item, given))]
+    items = {task_of(item, given).name: item for item in left}
+    tasks = [task_of(item, given) for item in sorted(left, key=lambda item: item.seconds, reverse=True)]
+    failures: dict[str, str] = {}
+    with progress(json) as bar, closing(executor.run(tasks)) as ended:
+        for batch, [outcome] in bar.track(ended, total=len(tasks), description="items"):
+            item = items[batch.name]
+            if isinstance(outcome, str):
+                failures[item.name] = outcome
+                _say_failed(item, outcome)
+            else:
+                saved.keep(item, [one for one in outcome if isinstance(one, Reproduction)])
+    return failures
 
 
 def _run_all(
@@ -81,11 +115,12 @@ def _run_all(
     given: Mapping[str, str],
     saved: "Keeping",
     json: bool,
-) -> dict[str, Exception]:
+) -> dict[str, str]:
     """Item → why it failed. What is finished is saved, whatever comes after it."""
+    from ..cluster.work import reason
     from ..paper import command_of
 
-    failures: dict[str, Exception] = {}
+    failures: dict[str, str] = {}
     for place, item in enumerate(chosen, 1):
         command, start = command_of(item, given), None
         if not saved.is_finished(item, command):
@@ -94,8 +129,8 @@ def _run_all(
             try:
                 saved.keep(item, _run(item, options[item.name], command, title, json))
             except Exception as error:  # whatever it is: the other items shall run
-                failures[item.name] = error
-                _say(f"{item.name} failed: {_reason(error)}")
+                failures[item.name] = reason(error)
+                _say_failed(item, failures[item.name])
                 continue
         if not json:
             print_item(item, saved.records(item) or [], start and time.monotonic() - start)
@@ -155,7 +190,7 @@ def _list(chosen: "Sequence[Item]", saved: "Keeping", in_detail: bool, json: boo
         print_list(chosen, saved)
 
 
-def _finish(chosen: "Sequence[Item]", saved: "Keeping", failures: Mapping[str, Exception], json: bool) -> None:
+def _finish(chosen: "Sequence[Item]", saved: "Keeping", failures: Mapping[str, str], json: bool) -> None:
     records = [one for item in chosen if item.name not in failures for one in saved.records(item) or []]
     if json:
         print_records(records)
@@ -173,9 +208,5 @@ def _say_what_is_saved(saved: "Keeping") -> None:
         print(f"Finished items are kept in {saved.path}; the same command goes on from there.", file=sys.stderr)
 
 
-def _say(text: str) -> None:
-    print(f"tilepress: error: {text}", file=sys.stderr)
-
-
-def _reason(error: Exception) -> str:
-    return str(error) if isinstance(error, EXPECTED) and str(error) else f"{type(error).__name__}: {error}"
+def _say_failed(item: "Item", why: str) -> None:
+    print(f"tilepress: error: {item.name} failed: {why}", file=sys.stderr)

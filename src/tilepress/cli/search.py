@@ -12,6 +12,7 @@ from .completion import models, weight_formats
 from .compress import read_options, tolerance_warning
 from .output import Json, Recorder, TextOnly, TrustRemoteCode, hush_transformers, print_table, progress
 from .report import write_page
+from .workers import RayAddress, WorkerThreads, chosen_executor
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from ..evaluate.precision import Cost
     from ..models import Recipe
     from ..models.checkpoint_checks import Allowed
-    from ..models.precision import Judge, Precision
+    from ..models.precision import Precision
     from ..models.study_model import StudyModel
 
 VALIDATION = ("wikitext2", "ptb")
@@ -57,6 +58,11 @@ def search(
     ] = None,
     windows: Annotated[int, typer.Option(min=0, help="Windows of each text to check on; 0 checks nothing.")] = 2,
     time_gptq: Annotated[bool, typer.Option("--time-gptq", help="Time GPTQ on the same model and text too.")] = False,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Combinations at once, each in a process that has a copy of the model.")
+    ] = None,
+    threads: WorkerThreads = None,
+    ray: RayAddress = None,
     trust_remote_code: TrustRemoteCode = False,
     text_only: TextOnly = False,
     json: Json = False,
@@ -70,9 +76,11 @@ def search(
 
     Example: tilepress search smollm2-135m --tolerance 1% -o anda.toml
     """
+    from ..cluster import InProcess
+    from ..cluster.searching import SharedJudge, shared_job
     from ..formats import AndaSearch, parse_tolerance
     from ..models.checkpoint_checks import Allowed
-    from ..models.precision import Evaluations, Judge, find_precision
+    from ..models.precision import Conductor, Evaluations, Judge, find_precision
     from ..models.study_model import load_study_model
 
     allowed = Allowed(trust_remote_code, text_only)
@@ -81,14 +89,17 @@ def search(
     texts = _texts(validate) if windows else {}
     out.parent.mkdir(parents=True, exist_ok=True)
     hush_transformers()
-    with progress(json) as bar:
+    with progress(json) as bar, chosen_executor(workers, threads, ray) as executor:
         given = None if _is_compressed(model) and weights is None and recipe is None else chosen
         subject = load_study_model(model, given, device, progress=_compressing(bar), allowed=allowed)
         chosen = _with_weights_of(subject, chosen)
         tokens = _windows(chosen, subject)
         evaluations = Evaluations(out.with_suffix(".search.json"), _job(subject, chosen, tokens, device))
-        judge = Judge(subject.model, subject.types, tokens, group, evaluations, batch)
-        track = _searching(bar, judge)
+        show, track = _searching(bar)
+        judge: Conductor = Judge(subject.model, subject.types, tokens, group, evaluations, batch, show)
+        if not isinstance(executor, InProcess):
+            job = shared_job(_placed(model), given, tokens, group, batch, device, allowed)
+            judge = SharedJudge(executor, job, evaluations)
         precision = find_precision(judge, subject.products, goal, prove=brute_force, track=track)
         costs = {name: _costs(subject, text, precision, windows, bar) for name, text in texts.items()}
         gptq = _gptq_seconds(model, chosen, subject, bar, allowed) if time_gptq or _is_gptq(subject) else None
@@ -132,6 +143,11 @@ def _with_weights_of(subject: "StudyModel", recipe: "Recipe") -> "Recipe":
     return subject.recipe.model_copy(update={"activations": activations, "calibration": recipe.calibration})
 
 
+def _placed(name: str) -> str:
+    """A path, whole, so that it is the same one from any folder; else the name."""
+    return str(Path(name).resolve()) if Path(name).exists() else name
+
+
 def _windows(recipe: "Recipe", subject: "StudyModel") -> Any:
     from ..models.compress import read_windows
 
@@ -167,9 +183,9 @@ def _compressing(bar: "Bar") -> "Callable[[Any], None]":
     return show
 
 
-def _searching(bar: "Bar", judge: "Judge") -> "Callable[[Step], None]":
-    """Shows how far an evaluation is, and what the last one gave."""
-    task = bar.add_task("searching", total=len(judge.windows))
+def _searching(bar: "Bar") -> "tuple[Callable[[int, int], None], Callable[[Step], None]]":
+    """What show how far an evaluation is, and what the last one gave."""
+    task = bar.add_task("searching", total=None)
 
     def show(done: int, total: int) -> None:
         bar.update(task, completed=done, total=total)
@@ -178,8 +194,7 @@ def _searching(bar: "Bar", judge: "Judge") -> "Callable[[Step], None]":
         verdict = "taken" if step.accepted else "not taken"
         bar.update(task, description=f"{step.number}: {list(step.mantissas)} {100 * step.loss:+.2f} % {verdict}")
 
-    judge.progress = show
-    return show_step
+    return show, show_step
 
 
 def _texts(names: Sequence[str] | None) -> dict[str, str]:

@@ -3,20 +3,19 @@
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .output import MOST_THREADS, Json, figure_text, print_records, print_table, progress
+from .output import Json, figure_text, print_records, print_table, progress
 from .report import Html, check_page, write_page
+from .workers import RayAddress, WorkerThreads, chosen_executor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from contextlib import AbstractContextManager
 
-    from ..cluster import Executor
     from ..records import Record
     from ..sweep import Grid, Swept
     from ..sweep.front import Place, Subject
@@ -31,12 +30,8 @@ def sweep(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Points at once; if not given, one model, or a simulation on each CPU.")
     ] = None,
-    threads: Annotated[
-        int | None, typer.Option(min=1, max=MOST_THREADS, help="Of each worker; its share of CPUs, and on Ray 1.")
-    ] = None,
-    ray: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Run on a Ray cluster: host:port, ray://host:port or auto.")
-    ] = None,
+    threads: WorkerThreads = None,
+    ray: RayAddress = None,
     html: Html = None,
     json: Json = False,
 ) -> None:
@@ -55,7 +50,7 @@ def sweep(
 
     chosen = read_grid(grid)
     command = " ".join(["tilepress", *sys.argv[1:]])
-    with _executor(chosen, workers, threads, ray) as executor, _following(chosen, json) as follow:
+    with chosen_executor(workers, threads, ray, _usual_workers(chosen)) as executor, _following(chosen, json) as follow:
         try:
             swept = run(chosen, out, executor, command, follow)
         except (Exception, KeyboardInterrupt):
@@ -72,16 +67,10 @@ def sweep(
         raise typer.Exit(1)
 
 
-def _executor(
-    grid: "Grid", workers: int | None, threads: int | None, ray: str | None
-) -> "AbstractContextManager[Executor]":
-    from ..cluster import local_executor, ray_executor
-
-    if ray:
-        return ray_executor(ray, workers, threads or 1)
-    few = -(-len(grid) // grid.study.batch)  # too few points for a process each are computed here
-    usual = min(os.cpu_count() or 1, few) if grid.study.shares_cpu else 1
-    return nullcontext(local_executor(workers or usual, threads))
+def _usual_workers(grid: "Grid") -> int:
+    """Too few points for a process each are computed here."""
+    few = -(-len(grid) // grid.study.batch)
+    return min(os.cpu_count() or 1, few) if grid.study.shares_cpu else 1
 
 
 @contextmanager

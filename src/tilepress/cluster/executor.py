@@ -18,8 +18,9 @@ class Executor(Protocol):
     def workers(self) -> int: ...
 
     def run(self, batches: Iterable[Batch]) -> Generator[Ended, None, None]:
-        """Each batch once, with an outcome for each of its points, in the order in which they end. A batch whose worker
-        dies goes to another one. Closing the iterator stops what still runs."""
+        """Each batch once, with an outcome for each of its points, in the order in which they end. A batch is taken
+        when a worker is free for it, so that what has ended can decide what comes next. One whose worker dies is run
+        again. Closing the iterator stops what still runs."""
 
 
 class InProcess:

@@ -5,9 +5,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections import Counter, deque
-from collections.abc import Generator, Iterable
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
+from itertools import islice
 from selectors import EVENT_READ, DefaultSelector
 
 from .batch import Batch, Outcome
@@ -26,9 +27,11 @@ class LocalExecutor:
         self.threads = threads or max((os.cpu_count() or 1) // workers, 1)
 
     def run(self, batches: Iterable[Batch]) -> Generator[Ended, None, None]:
-        waiting = deque(batches)
-        workers = [_Worker(self.threads) for _ in range(min(self.workers, len(waiting)))]
+        waiting, workers = iter(batches), list[_Worker]()
         try:
+            for batch in islice(waiting, self.workers):
+                workers.append(_Worker(self.threads))
+                workers[-1].take(batch)
             yield from _run(workers, waiting)
         finally:
             for worker in workers:
@@ -40,10 +43,8 @@ def local_executor(workers: int, threads: int | None = None) -> InProcess | Loca
     return InProcess() if workers == 1 and threads is None else LocalExecutor(workers, threads)
 
 
-def _run(workers: "list[_Worker]", waiting: deque[Batch]) -> Generator[Ended, None, None]:
+def _run(workers: "list[_Worker]", waiting: Iterator[Batch]) -> Generator[Ended, None, None]:
     deaths: Counter[str] = Counter()
-    for worker in workers:
-        worker.take(waiting.popleft())
     while busy := [worker for worker in workers if worker.batch]:
         for worker in _ready(busy):
             batch, outcomes = worker.ended()
@@ -51,13 +52,12 @@ def _run(workers: "list[_Worker]", waiting: deque[Batch]) -> Generator[Ended, No
                 deaths[batch.name] += 1
                 reason = worker.restart()
                 if deaths[batch.name] < ATTEMPTS:
-                    waiting.appendleft(batch)
-                else:
-                    yield batch, batch.lost(f"its worker process {reason}, {ATTEMPTS} times")
-            else:
-                yield batch, outcomes
-            if waiting:
-                worker.take(waiting.popleft())
+                    worker.take(batch)
+                    continue
+                outcomes = batch.lost(f"its worker process {reason}, {ATTEMPTS} times")
+            yield batch, outcomes
+            for following in islice(waiting, 1):
+                worker.take(following)
 
 
 def _ready(workers: "list[_Worker]") -> "list[_Worker]":

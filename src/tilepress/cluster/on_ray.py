@@ -1,9 +1,9 @@
 """A Ray cluster: the same batches as tasks of Ray, which starts one again on another node where its node dies."""
 
 import socket
-from collections import deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
 from .._extras import need_ray
@@ -23,19 +23,28 @@ class RayExecutor:
 
     def run(self, batches: Iterable[Batch]) -> Generator[Ended, None, None]:
         task = self._ray.remote(num_cpus=self.threads, max_retries=ATTEMPTS - 1)(answer)
-        waiting, running = deque(batches), dict[Any, Batch]()
+        waiting, running = iter(batches), dict[Any, Batch]()
         try:
-            while waiting or running:
-                while waiting and len(running) < self.workers:
-                    batch = waiting.popleft()
+            while True:
+                for batch in islice(waiting, self.workers - len(running)):
                     running[task.remote(batch.call)] = batch
-                ready, _ = self._ray.wait(list(running), num_returns=1)
-                for one in ready:
+                if not running:
+                    return
+                for one in self._ready(list(running)):
                     batch = running.pop(one)
                     yield batch, self._outcomes(batch, one)
         finally:
             for one in running:
                 self._ray.cancel(one, force=True)
+
+    def _ready(self, running: Sequence[Any]) -> Sequence[Any]:
+        """Those that have ended, one at least; ClusterError where no node is left that they could run on."""
+        ready: Sequence[Any] = []
+        while not ready:
+            ready, _ = self._ray.wait(running, num_returns=1, timeout=PATIENCE)
+            if not ready and not _room(self._ray, self.threads):
+                raise ClusterError(f"no node with {self.threads} CPUs is left in the Ray cluster: add one and go on")
+        return ready
 
     def _outcomes(self, batch: Batch, reference: Any) -> list[Outcome]:
         errors = self._ray.exceptions
@@ -51,15 +60,15 @@ class RayExecutor:
 def ray_executor(address: str, workers: int | None = None, threads: int = 1) -> Iterator[RayExecutor]:
     """On the cluster at `address`, host:port, ray://host:port or auto; as many workers as it has room for if not
     given."""
-    need_ray("a sweep on a Ray cluster")
+    need_ray("work on a Ray cluster")
     import ray
 
     _connect(ray, address)
     try:
-        room = [int(node["Resources"].get("CPU", 0)) // threads for node in ray.nodes() if node["Alive"]]
-        if not any(room):
+        room = _room(ray, threads)
+        if not room:
             raise ClusterError(f"no node of the Ray cluster at {address} has {threads} CPUs: ask for fewer threads")
-        yield RayExecutor(ray, workers or sum(room), threads)
+        yield RayExecutor(ray, workers or room, threads)
     finally:
         ray.shutdown()
 
@@ -74,6 +83,11 @@ def _connect(ray: Any, address: str) -> None:
             f"no Ray cluster answers at {address} ({_first_line(error)}): start one with `ray start --head`, or give "
             "its address"
         ) from error
+
+
+def _room(ray: Any, threads: int) -> int:
+    """How many batches the living nodes can run at once."""
+    return sum(int(node["Resources"].get("CPU", 0)) // threads for node in ray.nodes() if node["Alive"])
 
 
 def _knock(address: str) -> None:

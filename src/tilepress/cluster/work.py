@@ -19,7 +19,7 @@ Function = Callable[[Mapping[str, Any], str], Iterable[Record]]
 def answer(call: Mapping[str, Any]) -> dict[str, Any]:
     """Of a `Batch.call`: one result a point, its records as text or why it failed; all of it is JSON."""
     if call["version"] != __version__:
-        versions = f"tilepress {__version__}, and the sweep was started by {call['version']}"
+        versions = f"tilepress {__version__}, and the command was started by {call['version']}"
         return {"refused": f"{platform.node()} has {versions}: install the same version on every machine"}
     module, _, name = call["function"].partition(":")
     function = getattr(import_module(module), name)

@@ -8,6 +8,7 @@ of the four types takes part.
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 
 Mantissas = tuple[int, int, int, int]
@@ -134,9 +135,10 @@ def brute_force(
     return _found(last.mantissas, tolerance, reference, last.perplexity, products, steps, True)
 
 
-def cheapest_first(products: Products, least: int, most: int) -> list[Mantissas]:
+@lru_cache(maxsize=1)
+def cheapest_first(products: Products, least: int, most: int) -> tuple[Mantissas, ...]:
     every: Iterator[Mantissas] = product(range(least, most + 1), repeat=4)  # type: ignore[assignment]
-    return sorted(every, key=lambda mantissas: (bops(mantissas, products), mantissas))
+    return tuple(sorted(every, key=lambda mantissas: (bops(mantissas, products), mantissas)))
 
 
 def uniform(bits: int) -> Mantissas:

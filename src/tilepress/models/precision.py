@@ -6,8 +6,9 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -77,10 +78,20 @@ class Judge:
             self.evaluations.put(mantissas, known)
         return known
 
+    def conduct(self, search: Callable[..., Found], track: Callable[[Step], None]) -> Found:
+        """What `search` finds with these perplexities."""
+        return search(self, track=track)
+
     def _compute(self, mantissas: Mantissas | None) -> float:
         formats = {} if mantissas is None else layer_formats(self.types, Anda(mantissas, self.group))
         with with_activations(self.model, formats):
             return window_perplexity(self.model, self.windows, self.batch, self.progress)
+
+
+class Conductor(Protocol):
+    """A `Judge`, or one that others work for."""
+
+    def conduct(self, search: Callable[..., Found], track: Callable[[Step], None]) -> Found: ...
 
 
 @dataclass(frozen=True)
@@ -94,7 +105,7 @@ class Precision:
 
 
 def find_precision(
-    judge: Judge,
+    judge: Conductor,
     products: Products,
     request: AndaSearch,
     *,
@@ -103,12 +114,13 @@ def find_precision(
 ) -> Precision:
     """Anda's search on a model; `prove`: then by brute force too."""
     start = time.monotonic()
-    result = search(judge, products, request.tolerance, track=track)
+    tolerance = request.tolerance
+    result = judge.conduct(partial(search, products=products, tolerance=tolerance), track)
     seconds = time.monotonic() - start
     optimum = None
     if prove:
         least = min(4, *result.mantissas)
-        optimum = brute_force(judge, products, request.tolerance, least=least, track=track)
+        optimum = judge.conduct(partial(brute_force, products=products, tolerance=tolerance, least=least), track)
     return Precision(result, Anda(result.mantissas, request.group), seconds, optimum)
 
 

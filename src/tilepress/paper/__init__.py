@@ -10,8 +10,9 @@ from .item import Item, NotPossible, Ours, Published, Track
 from .keeping import Keeping, command_of
 from .published import Paper, PublishedError, read_paper
 from .registry import find, items
+from .tasks import task_of
 
 __all__ = [
     "STATES", "Item", "Keeping", "NotPossible", "Ours", "Paper", "Published", "PublishedError", "Track", "choices",
-    "command_of", "evidence_of", "find", "fitted_constants", "items", "read_paper", "run", "worst",
+    "command_of", "evidence_of", "find", "fitted_constants", "items", "read_paper", "run", "task_of", "worst",
 ]  # fmt: skip

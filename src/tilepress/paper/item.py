@@ -89,6 +89,11 @@ class Item:
         return self.name.partition("/")[0]
 
     @property
+    def is_timed(self) -> bool:
+        """Whether it measures how fast this machine is, and so must have it for itself."""
+        return self.kind == "measured here"
+
+    @property
     def options(self) -> dict[str, Any]:
         """Name → default of each option of the experiment."""
         options: dict[str, Any] = {}
