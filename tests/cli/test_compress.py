@@ -92,3 +92,18 @@ def test_what_stays_dense_and_an_override_in_vain_are_said(model, tmp_path, call
     (tmp_path / "r.toml").write_text('[[weights.override]]\nmatch = "*.w1"\ndensity = 0.5\n')
     refused = call("compress", model[0], "-o", tmp_path / "none", "--recipe", tmp_path / "r.toml")
     assert_refused(refused, "weights.override[0].match: '*.w1' fits no layer")
+
+
+def test_workers_give_the_bytes_of_one_process(model, tmp_path, call):
+    folder, text = model
+    options = ("--quantize", "gptq", "--calibration", text, "--sequences", 2, "--length", 16)
+    call("compress", folder, "-o", tmp_path / "alone", *options)
+    call("compress", folder, "-o", tmp_path / "over", *options, "--workers", 2, "--threads", 1)
+    alone, over = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("alone", "over"))
+    assert alone == over
+
+
+def test_no_ray_cluster_is_one_sentence(model, tmp_path, call):
+    pytest.importorskip("ray", reason="ray is not installed: pip install 'tilepress[ray]'")
+    done = call("compress", model[0], "-o", tmp_path / "out", "--ray", "127.0.0.1:1")
+    assert_refused(done, "no Ray cluster answers at 127.0.0.1:1")

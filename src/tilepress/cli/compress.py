@@ -12,9 +12,11 @@ from .completion import weight_formats
 from .output import Json, Model, Recorder, TextOnly, TrustRemoteCode, hush_transformers, print_table, progress
 from .report import Html, check_page, write_page
 from .stdin import NAME, is_stdin, read_stdin
+from .workers import RayAddress, Workers, WorkerThreads, chosen_executor
 
 if TYPE_CHECKING:
     from ..bench.linear import Result
+    from ..cluster import InProcess, LocalExecutor, RayExecutor
     from ..compression.search import Step
     from ..models import Outcome, Recipe
     from ..models.checkpoint_checks import Allowed
@@ -78,6 +80,9 @@ def compress(
     device: Annotated[
         str, typer.Option(help="What computes meanwhile: cpu, or cuda where there is one; bits differ a little.")
     ] = "cpu",
+    workers: Workers = None,
+    threads: WorkerThreads = None,
+    ray: RayAddress = None,
     shard_size: Annotated[float, typer.Option(min=1e-6, help="GB of a file of weights, at most.")] = 4,
     trust_remote_code: TrustRemoteCode = False,
     text_only: TextOnly = False,
@@ -91,6 +96,9 @@ def compress(
     uint4:g32 holds that of a GGUF file in Q4_0 or Q4_1, are taken as they are; so are those that another tool has
     quantised (GPTQ, AWQ, compressed-tensors, FP8, NF4 …) where no other weights are asked for. The end of the table
     names the layers whose output lost most: the error is the lost share of its power.
+
+    With --workers or --ray, several processes share the calibration text and the layers, and the bytes are the same.
+    Each has one block of the model in memory, and its share of what the block's layers are given.
 
     Example: tilepress compress smollm2-135m -o small --weights int4:g32 --density 0.5 --prune wanda --acts int8
     """
@@ -118,7 +126,8 @@ def compress(
     }
     chosen = read_options(recipe, options)
     ways = {"device": device, "shard_bytes": round(shard_size * 1e9)}
-    outcome = _compress(model, out, chosen, ways, json, Allowed(trust_remote_code, text_only))
+    with chosen_executor(workers, threads, ray) as executor:
+        outcome = _compress(executor, model, out, chosen, ways, json, Allowed(trust_remote_code, text_only))
     recorder = Recorder(model=str(out))
     _record(recorder, outcome)
     race = _race(chosen, outcome, json)
@@ -154,9 +163,16 @@ def read_options(
 
 
 def _compress(
-    model: str, out: Path, recipe: "Recipe", ways: dict[str, Any], quiet: bool, allowed: "Allowed"
+    executor: "InProcess | LocalExecutor | RayExecutor",
+    model: str,
+    out: Path,
+    recipe: "Recipe",
+    ways: dict[str, Any],
+    quiet: bool,
+    allowed: "Allowed",
 ) -> "Outcome":
-    from ..models import Progress, compress_folder
+    from ..cluster import compress_over
+    from ..models import Progress
 
     hush_transformers()
     with progress(quiet) as bar:
@@ -169,7 +185,8 @@ def _compress(
             bar.update(task, description=f"searching: {list(step.mantissas)} {100 * step.loss:+.2f} %")
 
         try:
-            return compress_folder(model, out, recipe, progress=show, track=show_step, **ways, **asdict(allowed))
+            seen = {"progress": show, "track": show_step}
+            return compress_over(executor, model, out, recipe, **seen, **ways, **asdict(allowed))
         except KeyboardInterrupt:
             typer.echo(f"Finished blocks are kept in {out}.partial; the same command goes on from there.", err=True)
             raise

@@ -12,8 +12,12 @@ from .output import MOST_THREADS
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from ..cluster import Executor
+    from ..cluster import InProcess, LocalExecutor, RayExecutor
 
+Workers = Annotated[
+    int | None,
+    typer.Option(min=1, help="Processes that share the work; one if not given, and on Ray as many as have room."),
+]
 WorkerThreads = Annotated[
     int | None, typer.Option(min=1, max=MOST_THREADS, help="Of each worker; its share of CPUs, and on Ray 1.")
 ]
@@ -24,7 +28,7 @@ RayAddress = Annotated[
 
 def chosen_executor(
     workers: int | None, threads: int | None, ray: str | None, usual: int = 1
-) -> "AbstractContextManager[Executor]":
+) -> "AbstractContextManager[InProcess | LocalExecutor | RayExecutor]":
     """`usual`: workers on this machine where none are asked for."""
     from ..cluster import local_executor, ray_executor
 
@@ -34,7 +38,7 @@ def chosen_executor(
 
 
 @contextmanager
-def _quietly(ray: "AbstractContextManager[Executor]") -> Iterator["Executor"]:
+def _quietly(ray: "AbstractContextManager[RayExecutor]") -> Iterator["RayExecutor"]:
     """Nothing goes to standard output meanwhile: Ray prints there, beside a command's own JSON, when a node dies."""
     with redirect_stdout(StringIO()), ray as executor:
         yield executor

@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections import Counter
@@ -13,6 +12,7 @@ from selectors import EVENT_READ, DefaultSelector
 
 from .batch import Batch, Outcome
 from .executor import ATTEMPTS, Ended, InProcess
+from .local_crew import LocalCrew, ending
 
 PATIENCE = 5  # seconds that a worker has to clean up
 
@@ -36,6 +36,10 @@ class LocalExecutor:
         finally:
             for worker in workers:
                 worker.stop()
+
+    def crew(self, most: int) -> LocalCrew:
+        """Processes that keep an object; `most` of them at most."""
+        return LocalCrew(min(self.workers, most), self.threads)
 
 
 def local_executor(workers: int, threads: int | None = None) -> InProcess | LocalExecutor:
@@ -105,9 +109,7 @@ class _Worker:
         self.stop()
         status = self.process.returncode
         self.process = self._start()
-        if status == -signal.SIGKILL:
-            return "was killed (is there enough memory?)"
-        return f"ended by signal {-status}" if status < 0 else f"ended with exit code {status}"
+        return ending(status)
 
     def stop(self) -> None:
         assert self.process.stdin and self.process.stdout

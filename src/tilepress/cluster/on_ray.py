@@ -1,5 +1,6 @@
 """A Ray cluster: the same batches as tasks of Ray, which starts one again on another node where its node dies."""
 
+import os
 import socket
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from typing import Any
 from .._extras import need_ray
 from .batch import Batch, ClusterError, Outcome
 from .executor import ATTEMPTS, Ended
+from .ray_crew import RayCrew, first_line, last_line
 from .work import answer
 
 PATIENCE = 10  # seconds that the cluster has to answer
@@ -46,14 +48,19 @@ class RayExecutor:
                 raise ClusterError(f"no node with {self.threads} CPUs is left in the Ray cluster: add one and go on")
         return ready
 
+    def crew(self, most: int) -> RayCrew:
+        """Actors that keep an object, `most` of them at most, on the nodes that there are now."""
+        room = max(_room(self._ray, self.threads), 1)
+        return RayCrew(self._ray, min(self.workers, most, room), self.threads)
+
     def _outcomes(self, batch: Batch, reference: Any) -> list[Outcome]:
         errors = self._ray.exceptions
         try:
             return batch.outcomes(self._ray.get(reference))
         except (errors.RayTaskError, errors.RaySystemError) as error:  # `answer` itself never fails
-            raise ClusterError(f"tilepress does not run on a node of the cluster: {_last_line(error)}") from error
+            raise ClusterError(f"tilepress does not run on a node of the cluster: {last_line(error)}") from error
         except errors.RayError as error:
-            return batch.lost(f"its worker or its node died, {ATTEMPTS} times: {_first_line(error)}")
+            return batch.lost(f"its worker or its node died, {ATTEMPTS} times: {first_line(error)}")
 
 
 @contextmanager
@@ -61,6 +68,7 @@ def ray_executor(address: str, workers: int | None = None, threads: int = 1) -> 
     """On the cluster at `address`, host:port, ray://host:port or auto; as many workers as it has room for if not
     given."""
     need_ray("work on a Ray cluster")
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # of what nobody waits for any more, after a death
     import ray
 
     _connect(ray, address)
@@ -73,6 +81,11 @@ def ray_executor(address: str, workers: int | None = None, threads: int = 1) -> 
         ray.shutdown()
 
 
+def _room(ray: Any, threads: int) -> int:
+    """Workers of so many threads that the nodes of the cluster have CPUs for."""
+    return sum(int(node["Resources"].get("CPU", 0)) // threads for node in ray.nodes() if node["Alive"])
+
+
 def _connect(ray: Any, address: str) -> None:
     try:
         if address != AUTO:
@@ -80,14 +93,9 @@ def _connect(ray: Any, address: str) -> None:
         ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     except (OSError, RuntimeError, ValueError) as error:
         raise ClusterError(
-            f"no Ray cluster answers at {address} ({_first_line(error)}): start one with `ray start --head`, or give "
+            f"no Ray cluster answers at {address} ({first_line(error)}): start one with `ray start --head`, or give "
             "its address"
         ) from error
-
-
-def _room(ray: Any, threads: int) -> int:
-    """How many batches the living nodes can run at once."""
-    return sum(int(node["Resources"].get("CPU", 0)) // threads for node in ray.nodes() if node["Alive"])
 
 
 def _knock(address: str) -> None:
@@ -96,12 +104,3 @@ def _knock(address: str) -> None:
     if not is_address or not port.isdecimal():
         raise ValueError("an address is auto, host:port or ray://host:port")
     socket.create_connection((host.strip("[]"), int(port)), PATIENCE).close()
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
-
-
-def _last_line(error: Exception) -> str:
-    """Of a traceback that came from a node: the error itself."""
-    return str(error).strip().rpartition("\n")[2]

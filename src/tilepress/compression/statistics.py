@@ -1,5 +1,8 @@
 """What calibration inputs look like to one linear layer."""
 
+from collections.abc import Sequence
+from copy import copy
+
 import torch
 from torch import Tensor
 
@@ -14,19 +17,39 @@ class InputStatistics:
 
     Memory is inputs² floats with the Hessian, as many with the drift, and a few vectors without, however many inputs
     are added. All are the same bits with any number of threads.
+
+    rows: those of the Hessian and the drift that are kept, if not all; whole panels, so that they are the same bits.
+        Such pieces of all rows, each given all inputs, are the statistics together, see `joined`.
     """
 
     def __init__(
-        self, inputs: int, hessian: bool = True, device: torch.device | str = "cpu", *, drift: bool = False
+        self,
+        inputs: int,
+        hessian: bool = True,
+        device: torch.device | str = "cpu",
+        *,
+        drift: bool = False,
+        rows: slice | None = None,
     ) -> None:
         if type(inputs) is not int or inputs < 1:
             raise ValueError(f"a layer has at least one input, not {inputs!r}")
         self.inputs = inputs
         self.count = 0
+        self._rows = slice(0, inputs) if rows is None else rows
+        kept = self._rows.stop - self._rows.start
         with torch.inference_mode(False):  # a tensor made in inference mode could not be added to outside it
             self._squares = torch.zeros(inputs, dtype=torch.float64, device=device)
-            self._mean = torch.zeros(inputs, inputs, device=device) if hessian else None
-            self._drift = torch.zeros(inputs, inputs, device=device) if drift else None
+            self._mean = torch.zeros(kept, inputs, device=device) if hessian else None
+            self._drift = torch.zeros(kept, inputs, device=device) if drift else None
+
+    @classmethod
+    def joined(cls, pieces: Sequence["InputStatistics"]) -> "InputStatistics":
+        """The statistics that pieces of all rows, in order, are together."""
+        whole = copy(pieces[0])
+        whole._rows = slice(0, whole.inputs)
+        whole._mean = _stacked([piece._mean for piece in pieces])
+        whole._drift = _stacked([piece._drift for piece in pieces])
+        return whole
 
     def __repr__(self) -> str:
         parts = "norms and Hessian" if self.has_hessian else "norms"
@@ -44,7 +67,8 @@ class InputStatistics:
         chunks = torch.split(x.detach().reshape(-1, self.inputs), CHUNK_TOKENS)
         ideals = chunks if dense is None else self._checked_dense(x, dense)
         with one_thread():
-            self._squares += self._checked_squares(chunks)
+            if self._rows.start == 0:  # vectors are of all inputs, and in the first piece alone
+                self._squares += self._checked_squares(chunks)
             for chunk, ideal in zip(chunks, ideals, strict=True):
                 self._add_outer_products(chunk, ideal)
 
@@ -107,8 +131,14 @@ class InputStatistics:
         """Let `mean`, of the vectors before, be that of left rightᵀ of these, too."""
         total = self.count + len(left)
         shares = {"beta": self.count / total, "alpha": 1 / total}
-        run_all(lambda rows: mean[rows].addmm_(left[:, rows].T, right, **shares), panels(self.inputs))
+        left = left[:, self._rows]
+        run_all(lambda rows: mean[rows].addmm_(left[:, rows].T, right, **shares), panels(len(mean)))
 
     def _require_inputs(self) -> None:
         if not self.count:
             raise ValueError("no calibration inputs were added yet")
+
+
+def _stacked(parts: Sequence[Tensor | None]) -> Tensor | None:
+    rows = [part for part in parts if part is not None]
+    return rows[0] if len(rows) == 1 else torch.cat(rows) if rows else None

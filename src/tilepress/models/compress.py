@@ -21,6 +21,7 @@ from ..compression.weight import decompress_weight, measured
 from ..formats.kv import parse_kv
 from ..nn import PackedLinear
 from ..nn.emulation import round_inputs, roundings
+from ..tiles import PackedMatrix
 from .beginning import beginning
 from .blocks import REST, find_blocks, is_tied, linear_layers, output_layer, packable_embedding
 from .calibration import in_float32, run_around, token_windows
@@ -368,17 +369,28 @@ class Compression:
         results = []
         for name, dtype in types.items():
             layer, known = layers.pop(name), statistics.pop(name, None)
-            plan = self._plan(name, known)
-            weight = weights.pop(name, None)
-            if weight is None:
-                weight = compress_named(name, layer.weight.detach().to(self.device), plan, known)
-            matrix, result = pack_weight(name, weight, plan.format, self.activations[name])
-            bias = None if layer.bias is None else layer.bias.to(CPU, dtype)
-            replace_layer(self.model, name, PackedLinear(matrix, bias, result.activations))
-            is_blind = known is None and self.recipe.plan(name).needs_statistics
-            results.append(replace(result, calibrated=not is_blind))
+            matrix, result = self.pack_layer(name, layer, known, weights.pop(name, None))
+            self.put_packed(name, dtype, matrix, result)
+            results.append(result)
             del layer
         return results
+
+    def pack_layer(
+        self, name: str, layer: nn.Linear, known: InputStatistics | None, weight: CompressedWeight | None = None
+    ) -> tuple[PackedMatrix, Layer]:
+        """The layer packed; its weight is compressed if `weight` is not that already."""
+        plan = self._plan(name, known)
+        if weight is None:
+            weight = compress_named(name, layer.weight.detach().to(self.device), plan, known)
+        matrix, result = pack_weight(name, weight, plan.format, self.activations[name])
+        is_blind = known is None and self.recipe.plan(name).needs_statistics
+        return matrix, replace(result, calibrated=not is_blind)
+
+    def put_packed(self, name: str, dtype: torch.dtype, matrix: PackedMatrix, result: Layer) -> None:
+        """Put a packed layer in the place of the one called `name`, which was stored in `dtype`."""
+        layer: Any = self.model.get_submodule(name)
+        bias = None if layer.bias is None else layer.bias.to(CPU, dtype)
+        replace_layer(self.model, name, PackedLinear(matrix, bias, result.activations))
 
     def _plan(self, name: str, statistics: InputStatistics | None) -> WeightPlan:
         plan = self.recipe.plan_of_output(name) if name == self.output else self.recipe.plan(name)

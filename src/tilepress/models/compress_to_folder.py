@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +38,23 @@ from .shards import Shards
 from .share import Share
 from .source_format import sample_layer, with_source_format
 from .source_grid import announce_grids, with_source_grid
-from .storage import Layer, Progress
+from .storage import Layer, Progress, Storage
 from .streaming import StreamedModel
 from .texts import calibration_name
 
 COMPANIONS = {".json", ".txt", ".model", ".jinja", ".tiktoken"}
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A model whose files are open: by its name, which may be its folder."""
+
+    name: str
+    shards: Shards
+    allowed: Allowed
+
+
+Make = Callable[[Opened, nn.Module, Recipe, Tensor | None, Storage], Compression]
 
 
 @dataclass(frozen=True)
@@ -79,6 +92,7 @@ def compress_folder(
     device: str = "cpu",
     shard_bytes: int = SHARD_BYTES,
     announce: Announce = say,
+    make: Make | None = None,
 ) -> Outcome:
     """Compress the model called `name`, see `model_folder`, into the folder `out`, one block in memory at a time.
 
@@ -86,10 +100,13 @@ def compress_folder(
     the same bytes. A recipe that names no format of weights takes the one they came in, if that is one of 4 bits that
     `source_format` knows. `out` appears when all is done. `track` sees the steps of a search for Anda's mantissas.
     Blocks are then joined into files of weights of up to `shard_bytes`, one at a time. `trust_remote_code` and
-    `text_only` are as of `load_model`, `device` as of `compress_model`.
+    `text_only` are as of `load_model`, `device` as of `compress_model`. `make`: of the `Compression` that does it, if
+    not here alone (see `tilepress.cluster`).
     """
     allowed = Allowed(trust_remote_code, text_only)
     start, out, recipe, place = time.monotonic(), Path(out), read_recipe(recipe), find_device(device)
+    if make is not None and place.type != "cpu":
+        raise ValueError(f"workers compute on CPUs, and the device is {device}: leave one of both out")
     refuse_foreign(out)
     folder = model_folder(name, announce, trust_remote_code=trust_remote_code)
     if is_compressed(folder):
@@ -110,7 +127,8 @@ def compress_folder(
         )
     job = _job(folder, shards, recipe, windows, place)
     with closing(DiskStorage(out, job, model, source, companions)) as storage:
-        compression, precision = _work(model, recipe, windows, storage, source, place), None
+        own = partial(make, Opened(name, shards, allowed)) if make else partial(Compression, device=place)
+        compression, precision = _work(model, recipe, windows, storage, source, own), None
         layers, dense = compression.run(progress), compression.dense
         announce_grids(name, shards, recipe, layers, announce)
 
@@ -145,10 +163,10 @@ def _work(
     windows: Tensor | None,
     storage: DiskStorage,
     source: StreamedModel | None,
-    device: torch.device,
+    make: Callable[[nn.Module, Recipe, Tensor | None, Storage], Compression],
 ) -> Compression | Importing:
     if recipe.weights.grid != "source":
-        return Compression(model, recipe, windows, storage, device)
+        return make(model, recipe, windows, storage)
     assert source is not None
     return Importing(model, recipe, source.quantised_layers(), storage)
 

@@ -35,14 +35,12 @@ from .._files import replacing, sync, write_text
 from .._safetensors import INDEX, SINGLE, is_whole_model, read_arrays
 from .blocks import REST, find_blocks, stage_state
 from .checksums import CARD, SUMS, digests_of, write_sums
-from .linear_form import replace_layer
 from .loading import is_compressed
 from .publish import LOCK, MAKE_ROOM, MODEL, OutputError, publish, recover, refuse_clashes
 from .quantized import SourceWeight
-from .registration import packed_modules
 from .shard_files import SHARD_BYTES, join_files, plan_shards, shard_names
 from .storage import Layer, Stream
-from .streaming import StreamedModel
+from .streaming import StreamedModel, release_stage
 
 SEARCH, JOINED = "search.json", "joined.json"
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # what a disc, a quota or a limit of files says
@@ -96,12 +94,7 @@ class DiskStorage:
         return None if self._source is None else self._source.source_weight(layer)
 
     def release(self, stage: str) -> None:
-        if self._source is None:
-            return
-        packed = [name for name, _ in packed_modules(self._model)]
-        self._source.release(stage_state(self._model, stage, self._blocks))
-        for name in packed:
-            replace_layer(self._model, name, nn.Identity())
+        release_stage(self._model, self._source, stage, self._blocks)
 
     def hidden(self, stage: str, shape: tuple[int, ...], stream: Stream = "compressed") -> Tensor:
         if (stage, stream) not in self._hidden:

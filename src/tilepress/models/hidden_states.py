@@ -63,17 +63,27 @@ class HiddenStates:
 
     def hand_on(self, stage: str, stream: Stream = "compressed") -> None:
         """The outputs of the block `stage`, as it is now, become the stream's inputs of the next stage."""
-        following = self._following(stage)
+        following = self.following(stage)
         done = self.chain.each(lambda run: (run_packed(stage, run), run.state), self.runs(stage, stream))
         for slot, (output, state) in enumerate(done):
             self._hidden(following, stream, output.shape)[slot] = output
             self._states[stream][slot] = state
 
+    def given(self, stage: str, stream: Stream, windows: slice) -> tuple[Tensor, list[State]]:
+        """A copy of what the block `stage` is given for some windows, see `put`."""
+        return self._hidden(stage, stream)[windows].clone(), self._states[stream][windows]
+
+    def put(self, stage: str, stream: Stream, windows: slice, given: tuple[Tensor, list[State]]) -> None:
+        """What somebody else has computed for the block `stage` to be given for some windows."""
+        hidden, states = given
+        self._hidden(stage, stream, tuple(hidden.shape[1:]))[windows] = hidden
+        self._states[stream][windows] = states
+
     def outputs(self, stage: str, stream: Stream) -> Tensor:
         """What `hand_on` has left of the stage: [sequences, 1, length, hidden] mostly."""
-        return self._hidden(self._following(stage), stream)
+        return self._hidden(self.following(stage), stream)
 
-    def _following(self, stage: str) -> str:
+    def following(self, stage: str) -> str:
         return self._stages[self._stages.index(stage) + 1]
 
     def runs_around(self, output: nn.Module | None, stream: Stream = "compressed") -> Iterator[Callable[[], None]]:

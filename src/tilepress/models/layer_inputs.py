@@ -37,16 +37,26 @@ def statistics_of(
     leaders: dict[str, str] = {}
     pairs = ((run, None) for run in runs) if dense_runs is None else zip(runs, dense_runs, strict=True)
     for inputs in paired_inputs(layers, pairs, dense_layers=dense_layers, each=each):
-        fresh: list[tuple[str, Tensor]] = []
+        find_leaders(leaders, shared_inputs(inputs))
         for name, x, dense in inputs:
-            if name not in leaders:
-                leaders[name] = next((earlier for earlier, tensor in fresh if tensor is x), name)
-                fresh.append((name, x))
             if leaders[name] == name:
                 if name not in statistics:
                     statistics[name] = InputStatistics(layers[name].in_features, hessian, x.device, drift=drift)
-                _add(statistics[name], name, x, dense)
+                add_input(statistics[name], name, x, dense)
     return {name: statistics[leader] for name, leader in leaders.items()}
+
+
+def shared_inputs(inputs: Iterable[Input]) -> list[tuple[str, int]]:
+    """Name of each layer, with a number that is the same for layers that are given the very same tensor."""
+    return [(name, id(x)) for name, x, _ in inputs]
+
+
+def find_leaders(leaders: dict[str, str], shared: Iterable[tuple[str, int]]) -> None:
+    """Add layers that `leaders` has not: name → the first of them with the same number, whose statistics it shares."""
+    first: dict[int, str] = {}
+    for name, number in shared:
+        if name not in leaders:
+            leaders[name] = first.setdefault(number, name)
 
 
 def paired_inputs(
@@ -119,7 +129,8 @@ class _Watch:
         ]
 
 
-def _add(statistics: InputStatistics, name: str, x: Tensor, dense: Tensor | None) -> None:
+def add_input(statistics: InputStatistics, name: str, x: Tensor, dense: Tensor | None) -> None:
+    """Count an input of the layer called `name`, which an error names."""
     try:
         statistics.add(x, dense)
     except ValueError as error:

@@ -13,9 +13,10 @@ from .checkpoint_checks import NOTHING, Allowed, places, refuse_unused
 from .config_limits import build, check_described
 from .embedded import ModelUnavailableError
 from .joins import find_joins
-from .linear_form import Part, to_linear_form
+from .linear_form import Part, replace_layer, to_linear_form
 from .loading import Announce, read_config, say
 from .quantized import QuantizedShards, SourceWeight
+from .registration import packed_modules
 from .shard_files import WIDTHS
 from .shards import Shards
 from .storage import Layer, MemoryStorage
@@ -149,8 +150,7 @@ class StreamedStorage(MemoryStorage):
             self._source.fetch(stage_state(self._model, stage, self._blocks))
 
     def release(self, stage: str) -> None:
-        if self._source is not None:
-            self._source.release(stage_state(self._model, stage, self._blocks))
+        release_stage(self._model, self._source, stage, self._blocks)
 
     def itemsize(self, key: str) -> int:
         """Bytes of a number of the tensor called `key`, before it is fetched."""
@@ -160,6 +160,16 @@ class StreamedStorage(MemoryStorage):
     def finish(self, stage: str, layers: list[Layer]) -> None:
         super().finish(stage, layers)
         self.release(stage)
+
+
+def release_stage(model: nn.Module, source: StreamedModel | None, stage: str, blocks: Iterable[str]) -> None:
+    """Empty what `source` has filled, and take all packed layers away."""
+    if source is None:
+        return
+    packed = [name for name, _ in packed_modules(model)]
+    source.release(stage_state(model, stage, blocks))
+    for name in packed:
+        replace_layer(model, name, nn.Identity())
 
 
 def _same(one: Tensor, other: Tensor) -> bool:

@@ -118,8 +118,13 @@ class PackedMatrix:
 
 
 def _unpickled(format: WeightFormat, rows: int, cols: int, operand_bits: int, arrays: dict[str, Any]) -> PackedMatrix:
-    own = {name: own_copy(torch.as_tensor(a).view(dtype).view(shape)) for name, (a, dtype, shape) in arrays.items()}
+    own = {name: own_copy(_writable(a).view(dtype).view(shape)) for name, (a, dtype, shape) in arrays.items()}
     return PackedMatrix(format, rows, cols, operand_bits, **own)
+
+
+def _writable(array: Any) -> Tensor:
+    """Ray maps arrays that nobody may write to, and torch warns of those."""
+    return torch.as_tensor(array if isinstance(array, Tensor) or array.flags.writeable else array.copy())
 
 
 def layout_of(format: WeightFormat, rows: int, cols: int, operand_bits: int, sparse: bool) -> Layout:

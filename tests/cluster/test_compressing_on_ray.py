@@ -1,0 +1,52 @@
+"""A model compressed on Ray, and a node that goes away meanwhile."""
+
+import warnings
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.test_compressing import KINDS, calibrated, compressed
+from tests.models import tiny
+from tilepress.cluster import InProcess, ray_crew, ray_executor
+from tilepress.cluster.ray_crew import RayCrew
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A head without CPUs and two nodes with one each."""
+    pytest.importorskip("ray", reason="ray is not installed: pip install 'tilepress[ray]'")
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        patch.setenv("PYTHONPATH", str(ROOT))
+        from ray.cluster_utils import Cluster
+
+        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+        made.add_node(num_cpus=1)
+        made.add_node(num_cpus=1)
+        made.wait_for_nodes()
+        yield made
+        made.shutdown()
+
+
+def test_a_node_may_be_removed_and_the_bytes_stay(cluster, tmp_path, monkeypatch):
+    """The others go on: here one worker where there were two."""
+    folder, text = tiny.save(tmp_path / "model", num_hidden_layers=2)
+    recipe, sizes, call = calibrated(KINDS["gptq"], text), [], RayCrew.call
+
+    def call_and_remove(crew, worker, method, *arguments):
+        if method == "begin" and worker == 0:
+            sizes.append(crew.size)
+        if method == "compress" and len(sizes) == 1:
+            sizes.append(0)
+            cluster.remove_node(sorted(cluster.worker_nodes, key=str)[0], allow_graceful=False)
+        return call(crew, worker, method, *arguments)
+
+    monkeypatch.setattr(RayCrew, "call", call_and_remove)
+    monkeypatch.setattr(ray_crew, "PATIENCE", 20)
+    with ray_executor(cluster.address) as executor:
+        over = compressed(executor, folder, tmp_path / "ray", recipe)
+    assert sizes[:2] == [2, 0] and 1 in sizes[2:]
+    assert over == compressed(InProcess(), folder, tmp_path / "alone", recipe)
