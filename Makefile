@@ -118,7 +118,7 @@ notebooks: setup $(VENV)/docs-installed
 bench: setup
 	$(BIN)/python benchmarks/run.py
 
-# Half an hour; designs that benchmarks/synthesis has are left out.
+# Half an hour; designs that benchmarks/results/synthesis has are left out.
 synth: setup
 	$(BIN)/python benchmarks/synth.py $(LIBRARY) $(LIBERTY)
 

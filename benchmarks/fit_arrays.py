@@ -17,13 +17,11 @@ from tilepress.simulate.arrays import FITTED
 
 # Parameter → values; the cells are those that it declares.
 VALUES = {
-    "logic_area": (0.65, 0.7, 0.75, 0.8, 0.85),
     "logic_energy": (1.9, 2.0, 2.1, 2.2, 2.3),
-    "fma_area": (1.8, 1.95, 2.07, 2.2, 2.35),
     "sram_density": (0.7, 0.75, 0.79, 0.85, 0.9),
     "sram_bank": (8192, 16384, 32768, 65536),
     "tile": (16, 32, 64, 128, 256),
-    "auxiliary_share": (0.3, 0.4, 0.5, 0.6, 0.8, 1.0),
+    "auxiliary_share": (0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.7, 1.0, 1.5),
 }
 
 

@@ -4,17 +4,22 @@
     python benchmarks/synth.py asap7 FILE … --only ifpu one unit's
     python benchmarks/synth.py asap7 FILE … --energy    what operations take, too, with numbers of smollm2-135m
 
-Records are kept as benchmarks/synthesis/NAME.json, after each design; designs that it has already are left out, so an
-interrupted run goes on. Files of a library are named there without their folders.
+Records are kept as benchmarks/results/synthesis/NAME.json, after each design; designs that it has already are left out,
+so an interrupted run goes on. Files of a library are named there without their folders. What asap7's say of costs is
+written to src/tilepress/hardware/synthesis.json, too, where `hardware.synthesised` reads it.
 """
 
 import argparse
+import json
 from collections.abc import Sequence
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from tilepress import __version__
 from tilepress._files import write_text
+from tilepress.hardware.synthesised import LIBRARY, SYNTHESIS
 from tilepress.models import load_model
 from tilepress.models.attention_sample import attention_sample
 from tilepress.models.named import EMBEDDED
@@ -24,16 +29,35 @@ from tilepress.rtl.energy import Conditions, Operands, measure
 from tilepress.rtl.synthesis import synthesize
 from tilepress.rtl.units import Unit, unit_of
 
-RESULTS = Path(__file__).parent / "synthesis"
+RESULTS = Path(__file__).parent / "results/synthesis"
 UNITS = {"memory_bits": "bit", "delay": "ps", "area": "of the library"}
-DECA = ((1, 1), (2, 1), (4, 1), (4, 2), (8, 1), (8, 2), (8, 4), (8, 8), (16, 4), (16, 8), (32, 4), (32, 8))  # (W, L)
+COSTS = ("area", "delay", "memory_bits")
+OTHER_LABELS = {"unit", "library", "case", "operation", "item", *(one.name for one in fields(Conditions))}
+DECA = (
+    (1, 1),
+    (2, 1),
+    (4, 1),
+    (4, 2),
+    (8, 1),
+    (8, 2),
+    (8, 4),
+    (8, 8),
+    (16, 4),
+    (16, 8),
+    (32, 4),
+    (32, 8),
+    (64, 8),
+)  # (W, L)
+FIGNA = ((14, 4), (11, 4), (8, 4), (11, 6), (8, 8))  # (mantissa, lanes): of units as fast as others
 DESIGNS = [
     *(("anda-apu", f"mantissa={bits}") for bits in (4, 5, 6, 7, 8, 9, 10, 11, 13, 16)),
     ("anda-compressor", "lanes=1"),
     ("fp-fp",),
     ("fp-int",),
     *(("figna", f"mantissa={bits}") for bits in (8, 11, 14)),
+    *(("figna", f"mantissa={bits}", f"lanes={lanes}") for bits, lanes in FIGNA),
     ("ifpu",),
+    ("ifpu", "mantissa=24", "lanes=16"),
     ("harmonia-pe",),
     ("harmonia-converter",),
     ("harmonia-offsets",),
@@ -50,7 +74,11 @@ MEASURED = [
     ("fp-fp",),
     ("fp-int",),
     *(("figna", f"mantissa={bits}") for bits in (8, 11, 14)),
+    ("figna", "mantissa=8", "lanes=8"),
+    ("figna", "mantissa=11", "lanes=6"),
+    ("figna", "mantissa=14", "lanes=4"),
     ("ifpu",),
+    ("ifpu", "mantissa=24", "lanes=16"),
     ("harmonia-pe",),
     ("anda-compressor", "lanes=1"),
     ("harmonia-converter",),
@@ -79,6 +107,8 @@ def main() -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_text(path, to_json(records) + "\n")
             print(command.partition(" --liberty")[0], flush=True)
+    if arguments.name == LIBRARY:
+        write_text(SYNTHESIS, costs_text(records))
 
 
 def command_of(name: str, settings: Sequence[str], liberty: Sequence[Path], options: Sequence[str]) -> str:
@@ -131,6 +161,20 @@ def sample() -> Operands:
     """What `tilepress rtl synth --energy` takes."""
     loaded = load_model(EMBEDDED)
     return Operands(**vars(attention_sample(loaded.model, loaded.tokenizer, calibration_text(None)[1])))
+
+
+def costs_text(records: Sequence[Record]) -> str:
+    """The JSON that `hardware.synthesised` reads: a line a design."""
+    designs: dict[str, dict[str, Any]] = {}
+    for one in records:
+        settings = {name: label for name, label in one.labels.items() if name not in OTHER_LABELS}
+        key = json.dumps([one.labels["unit"], settings], sort_keys=True)
+        if one.metric in COSTS:
+            design = designs.setdefault(key, {"unit": one.labels["unit"], "settings": settings})
+            design[one.metric] = one.value
+        if one.metric == "energy":
+            designs[key].setdefault("energy", {})[one.labels["case"]] = one.value
+    return "[\n" + ",\n".join(map(json.dumps, designs.values())) + "\n]\n"
 
 
 if __name__ == "__main__":

@@ -1,6 +1,9 @@
 """`tilepress rtl`."""
 
 import pytest
+import yaml
+
+from tilepress.hardware.synthesised import cost
 
 SMALLEST = ["--set", "W=1", "--set", "L=1", "--set", "formats=mxfp4"]
 
@@ -27,3 +30,18 @@ def test_what_is_wrong_is_said(call):
 def test_energy_wants_cells(call):
     done = call("rtl", "synth", "fp-int", "--energy", "--random")
     assert done.returncode == 1 and "energy needs a library of cells: give its files with --liberty" in done.stderr
+
+
+def test_export(call_for_records, tmp_path):
+    path = tmp_path / "apu.yaml"
+    figure = call_for_records("rtl", "export", "anda-apu", "-o", path, "--set", "mantissa=8", "--as", "system.mac")
+    expected = cost("anda-apu", {"mantissa": 8}).area
+    tables = {"version": 0.4, "tables": [{"name": "system.mac", "area": expected}]}
+    assert yaml.safe_load(path.read_text()) == {"ART": tables}
+    assert figure("area", unit="anda-apu", mantissa="8", lanes="64") == expected
+
+
+def test_export_says_which_designs_there_are(call):
+    done = call("rtl", "export", "figna", "-o", "figna.yaml", "--set", "mantissa=9")
+    assert done.returncode == 1 and "figna: no design has mantissa=9; there are mantissa=8 lanes=1" in done.stderr
+    assert "'mantissa' sets nothing" in call("rtl", "export", "figna", "-o", "f.yaml", "--set", "mantissa").stderr

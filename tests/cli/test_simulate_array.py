@@ -12,7 +12,7 @@ def test_array(call, call_for_records):
     run = {"design": "harmonia", "model": "SmolLM2-135M", "stage": "prefill", "tokens": 128, "batch": 1}
     for mapping in ("pinned", "best"):
         run["mapping"] = mapping
-        assert figure("time", **run) > 0 and figure("area", **run) == pytest.approx(3.86, abs=0.05)
+        assert figure("time", **run) > 0 and figure("area", **run) == pytest.approx(4.49, abs=0.05)
         of_run = [one for one in figure.records if one.metric == "energy" and one.labels["mapping"] == mapping]
         parts = [one.value for one in of_run if "part" in one.labels]
         assert len(parts) > 1 and sum(parts) == pytest.approx(figure("energy", **run))
@@ -73,7 +73,7 @@ def test_compare_with_a_front(call, call_for_records, tmp_path):
     options = ("--tokens", "64,256", "--quality", losses(tmp_path / "quality.json", LOSSES))
     figure = call_for_records("simulate", "compare", *options)
     assert figure("time", design="deca", model="SmolLM2-135M", stage="decode", tokens=256) > 0
-    assert figure("energy", design="figna", mapping="best", stage="prefill", tokens=64) > 0
+    assert figure("energy", design="figna", mapping="best", stage="prefill", tokens=64, logic="RTL") > 0
     ruined = {"design": "anda", "activations": "bfp:g64:m4", "kv": "fp16", "model": "SmolLM2-135M", "tokens": 128}
     assert figure("loss", **ruined) == pytest.approx(100 * math.expm1(0.3))
     assert figure("loss", statistic="standard_error", **ruined) == pytest.approx(0, abs=1e-9)
@@ -91,6 +91,14 @@ def test_losses_and_costs_are_of_the_same_model(call, tmp_path):
     assert done.returncode == 1 and "the losses are of smollm2-135m, and their costs must be, too" in done.stderr
     done = call("simulate", "compare", "anda", "--tokens", "64", "--quality", path, "--model", "SmolLM2-135M")
     assert done.returncode == 0
+
+
+def test_compare_says_where_areas_come_from(call, call_for_records):
+    options = ("compare", "anda", "m-ant", "deca", "--model", "smollm2-135m", "--tokens", "64", "--mapping", "pinned")
+    figure = call_for_records("simulate", *options, "--weights", "int4:g128")
+    for design, logic in (("anda", "RTL"), ("m-ant", "parts"), ("deca", "RTL")):
+        assert figure("area", design=design, stage="prefill", logic=logic) > 0
+    assert "our RTL, synthesised in cells of 7 nm, or parts" in call("simulate", *options).stdout
 
 
 @pytest.mark.parametrize(

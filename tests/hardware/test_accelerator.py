@@ -51,6 +51,8 @@ def test_peak_rates_are_equal_in_anda_and_as_printed_in_harmonia():
         ("like: anda\nname: x\nnode: -5", "node: .*greater than 0"),
         ("like: anda\nname: x\nrows: 5", "rows: there is no such field"),
         ("like: anda\nname: x\nunit: {cycle: {adder: 3}}", r"unit\.cycle: no part 'adder'; there are gate"),
+        ("like: anda\nname: x\nunit: {rtl: {unit: anda-apu, settings: {mantissa: 4}}}", "without parts of a cycle"),
+        ("like: anda\nname: x\nunit: {cycle: {add: 1}, rtl: {unit: tpu}}", "no unit 'tpu' was synthesised"),
         ("like: anda\nname: x\nmodes: []", "modes: .*at least 1 item"),
         ("like: anda\nname: x\nmodes: [{activations: bfp, other: int4, cycles: {fixed: 1}}]", "mantissas, from and to"),
         ("like: anda\nname: x\nmodes: [{activations: fp16, other: int4, cycles: {}}]", "a group takes some cycles"),

@@ -3,8 +3,10 @@
 import pytest
 
 from tilepress.hardware import accelerator_names, read_accelerator
+from tilepress.hardware.accelerator import Rtl
 
 KIB = 1024
+HARMONIAS = "harmonia-converter"
 ANDA_TECHNOLOGY = {"node": 16, "voltage": 0.8, "frequency": 285e6}
 HARMONIA_TECHNOLOGY = {"node": 28, "voltage": 0.9, "frequency": 300e6}
 OF_HARMONIA = {"harmonia", "fp16-fp16", "fp16-int4", "tender", "m-ant"}
@@ -12,7 +14,7 @@ FLOAT_SUM = {"fp16_multiply": 1, "fp32_add": 1, "multiplexer": 5 * 32}  # of a g
 
 # Parts that switch every cycle, and once a group.
 UNITS = {
-    "fp-fp": ({"fma": 4, "flip_flop": 4 * 40, "multiplexer": 4 * 16}, {}),
+    "fp-fp": ({"fp16_multiply": 4, "fp32_add": 4, "flip_flop": 4 * 40, "multiplexer": 4 * 16}, {}),
     "fp-int": (
         {"multiply": 4 * 11 * 4, "add": 4 * 5, "multiplexer": 4 * 64, "fp32_add": 4, "flip_flop": 4 * 28},
         {},
@@ -22,15 +24,24 @@ UNITS = {
     "figna-m11": ({"multiply": 64 * 4, "add": 114, "multiplexer": 64 * 4, "flip_flop": 218}, FLOAT_SUM),
     "figna-m8": ({"multiply": 8 * 8 * 4, "add": 123, "multiplexer": 8 * 8 * 4, "flip_flop": 8 * 30}, FLOAT_SUM),
     "figna-c": ({"multiply": 8 * 8 * 4, "add": 123, "multiplexer": 8 * 8 * 4, "flip_flop": 8 * 30}, FLOAT_SUM),
-    "anda": ({"gate": 64 * 5, "add": 437, "flip_flop": 27}, {"flip_flop": 2 * 64 * 4 + 64 + 5, **FLOAT_SUM}),
-    "harmonia": (
-        {"multiply": 16 * 8 * 4, "gate": 16, "add": 236, "flip_flop": 40},
-        {"flip_flop": 64 * (9 + 5), "fp16_multiply": 0.5, "fp32_add": 0.5, "multiplexer": 60},
-    ),
+    "anda": ({}, {}),
+    "harmonia": ({}, {}),
     "fp16-fp16": ({"fp16_multiply": 1, "fp16_add": 1, "flip_flop": 3 * 16}, {}),
     "fp16-int4": ({"multiply": 11 * 4, "add": 5, "multiplexer": 64, "fp16_add": 1, "flip_flop": 2 * 16 + 4}, {}),
     "tender": ({"multiply": 8 * 8, "add": 32, "multiplexer": 32, "flip_flop": 2 * 8 + 32}, {}),
     "m-ant": ({"multiply": 2 * 8 * 4, "add": 44, "flip_flop": 8 + 4 + 32}, {}),
+}
+# Synthesised units, and how many one unit of the array is.
+RTL = {
+    "fp-fp": ("fp-fp", {}, 4),
+    "fp-int": ("fp-int", {}, 4),
+    "ifpu": ("ifpu", {"mantissa": 24, "lanes": 16}, 1),
+    "figna": ("figna", {"mantissa": 14, "lanes": 4}, 1),
+    "figna-m11": ("figna", {"mantissa": 11, "lanes": 6}, 0.97),  # 64/11 lanes of six
+    "figna-m8": ("figna", {"mantissa": 8, "lanes": 8}, 1),
+    "figna-c": ("figna", {"mantissa": 8, "lanes": 8}, 1),
+    "anda": ("anda-apu", {"mantissa": 16}, 1),
+    "harmonia": ("harmonia-pe", {}, 0.5),
 }
 # Activations, weights or other activations, cycles of a group: fixed, and per bit of the mantissa.
 MODES = {
@@ -50,8 +61,8 @@ MODES = {
 }
 # Values at once, cycles fixed and per bit, parts of each value.
 CONVERTERS = {
-    "anda": (16 * 64, 1, 1, {"flip_flop": 16 + 5, "multiplexer": 16, "add": 2 * 5}),
-    "harmonia": (8, 1, 0, {"flip_flop": 58, "multiplexer": 64, "add": 2 * 5}),
+    "anda": (16 * 64, 1, 1, {}),
+    "harmonia": (8, 1, 0, {}),
     "tender": (8, 1, 0, {"flip_flop": 16 + 8, "fp16_multiply": 1, "add": 8}),
     "m-ant": (8, 1, 0, {"flip_flop": 58, "fp16_multiply": 1, "add": 16}),
 }
@@ -84,6 +95,7 @@ def test_units(name):
     unit = read_accelerator(name).unit
     assert (unit.cycle, unit.group) == UNITS[name]
     assert unit.simulation == {"anda": "anda-apu", "harmonia": "harmonia-pe"}.get(name)
+    assert (unit.rtl and (unit.rtl.unit, unit.rtl.settings, unit.rtl.count)) == RTL.get(name)
 
 
 @pytest.mark.parametrize("name", accelerator_names())
@@ -106,3 +118,5 @@ def test_converters(name):
     assert converter.overlapped
     simulation = {"anda": "anda-compressor", "harmonia": "harmonia-converter"}.get(name)
     assert converter.simulation == simulation
+    rtl = {"anda": Rtl(unit="anda-compressor", settings={"lanes": 1}, count=16), "harmonia": Rtl(unit=HARMONIAS)}
+    assert converter.rtl == rtl.get(name)

@@ -179,6 +179,17 @@ def arrays():
     return records("tilepress simulate array anda --json", *figures, origin="simulated")
 
 
+def synthesised():
+    """Elements of five widths, one of them with two numbers of tables; and a unit of its own."""
+    figures = [
+        (metric, value, unit, {"unit": "deca-pe", "W": str(width), "L": str(tables), "library": "cells"})
+        for width, tables in ((16, 1), (2, 1), (4, 1), (8, 1), (8, 4))
+        for metric, value, unit in (("area", 128.0 * width + tables, "of the library"), ("delay", 512.0 + width, "ps"))
+    ]
+    alone = ("cells", 1024, "", {"unit": "fp-fp", "weight_bits": "4", "library": "cells"})
+    return records("tilepress rtl synth x --json", *figures, alone, origin="model")
+
+
 def reproduction(item, row, column, value, paper=None, deviation=None, state=None, unit="%", note="", evidence=None):
     command = f"tilepress reproduce {item}"
     compared = (item, row, column, paper, deviation, state, evidence or ("held-out" if state else None), note)
@@ -215,6 +226,7 @@ def everything():
         simulated,
         arrays,
         side_by_side,
+        synthesised,
         reproductions,
         hostile,
     )

@@ -12,7 +12,10 @@ from tilepress.report.blocks import Cards, Comparison, Estimate, Plot, Surface, 
 from . import samples
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
-KEYS = ["summary", "quality", "speed", "surface", "search", "precision", "kv", "simulators", "energy", "papers", "rest"]
+KEYS = [
+    "summary", "quality", "speed", "surface", "search", "precision", "kv", "simulators", "synthesis", "energy",
+    "papers", "rest",
+]  # fmt: skip
 
 
 def blocks(records, key):
@@ -47,6 +50,7 @@ def test_every_kind_of_record_has_its_section():
         (samples.search, ["search"]),
         (samples.simulated, ["simulators"]),
         (samples.arrays, ["energy"]),
+        (samples.synthesised, ["synthesis"]),
         (samples.reproductions, ["precision", "kv", "energy", "papers"]),
         (lambda: [samples.record("tilepress doctor", "chosen_kernel", "avx2", "", {"operation": "pack"})], ["rest"]),
     ],
@@ -84,6 +88,29 @@ def test_nothing_is_left_out():
     records = samples.everything()
     shown = {command for section in sections(records)[1:] for one in section.blocks for command in one.sources.commands}
     assert shown == {one.command for one in records}
+
+
+def test_a_unit_s_cost_grows_with_the_parameter_that_has_most_values():
+    plot = block(samples.synthesised(), "synthesis", Plot, "deca-pe: area by W")
+    assert {trace["name"]: dict(zip(trace["x"], trace["y"], strict=True)) for trace in plot.traces} == {
+        "L=1": {"2": 257.0, "4": 513.0, "8": 1025.0, "16": 2049.0},
+        "L=4": {"2": None, "4": None, "8": 1028.0, "16": None},
+    }
+    assert plot.layout["xaxis"]["title"]["text"] == "W" and "library's unit" in plot.layout["yaxis"]["title"]["text"]
+    titles = [one.title for one in blocks(samples.synthesised(), "synthesis")]
+    assert titles == ["deca-pe: area by W", "deca-pe: delay by W", "Units as they were synthesised"]
+    table = block(samples.synthesised(), "synthesis", Table)
+    assert table.rows[0] == ["deca-pe", "cells", "W=16 L=1", 2049.0, 528.0, None]
+
+
+def test_kept_syntheses_show_deca_s_width_and_anda_s_mantissa():
+    """A dozen elements and ten units."""
+    records = read_records([RESULTS / "synthesis"])
+    for title, least in (("deca-pe: area by W", 12), ("anda-apu: area by mantissa", 10)):
+        plot = block(records, "synthesis", Plot, title)
+        assert sum(value is not None for trace in plot.traces for value in trace["y"]) >= least
+    (anda,) = plot.traces
+    assert anda["x"] == sorted(anda["x"], key=int) and anda["y"] == sorted(anda["y"])
 
 
 def test_quality_with_errors_beside_figures():

@@ -186,6 +186,40 @@ def check(name: Name, json: Json = False) -> None:
     show_figures(recorder, name, ("unit",), json)
 
 
+@app.command()
+def export(
+    name: Name,
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="The YAML file to write.")],
+    set_: Settings = None,
+    component: Annotated[
+        str | None,
+        typer.Option("--as", metavar="NAME", help="The component's name, system.mac say; the unit's if none."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Write what a unit cost when it was synthesised as tables for Accelergy and Timeloop: area, and energy where it is
+    known. Designs are those that Tilepress keeps, in ASAP7's cells.
+
+    Example: tilepress rtl export anda-apu -o apu.yaml --set mantissa=8
+    """
+    from ..hardware.accelergy import tables
+    from ..hardware.synthesised import cost
+
+    design = cost(name, _mapping(set_ or ()))
+    write_text(out, tables(design, component or name))
+    recorder = Recorder("model", unit=name, **design.settings)
+    recorder.add("area", design.area, "um2")
+    show_figures(recorder, f"{out}: {name}", ("unit", *design.settings), json)
+
+
+def _mapping(settings: Sequence[str]) -> dict[str, str]:
+    pairs = [one.partition("=") for one in settings]
+    for setting, (_, equals, _) in zip(settings, pairs, strict=True):
+        if not equals:
+            raise ValueError(f"{setting!r} sets nothing: write mantissa=8, say")
+    return {key: value for key, _, value in pairs}
+
+
 def _unit(name: str, settings: list[str] | None) -> "Unit":
     need_rtl("`tilepress rtl`")
     from ..rtl.units import unit_of

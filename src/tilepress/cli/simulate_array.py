@@ -31,6 +31,12 @@ Weights = Annotated[str, typer.Option(autocompletion=weight_formats, help="int4:
 Batch = Annotated[int, typer.Option(help="Sequences at once.")]
 
 
+LOGIC_NOTE = (
+    "logic: where areas of arrays and of DECA's logic come from, our RTL, synthesised in cells of 7 nm, or parts at 45 "
+    "nm, of which integers take about a third of the same as RTL; energies are of parts in both"
+)
+
+
 class MappingKind(StrEnum):
     pinned = "pinned"
     best = "best"
@@ -285,7 +291,7 @@ def _print_each(results: "Mapping[str, Result]") -> None:
 def _record_figures(recorder: Recorder, model: str, figures: "Sequence[Figures]") -> None:
     for one in figures:
         task: dict[str, Label | None] = {"model": model, "stage": one.stage, "tokens": one.tokens}
-        labels = {"design": one.design, "mapping": one.mapping or None, **task}
+        labels = {"design": one.design, "mapping": one.mapping or None, "logic": one.logic, **task}
         recorder.add("time", 1e3 * one.seconds, "ms", **labels)
         recorder.add("energy", 1e3 * one.joules, "mJ", **labels)
         recorder.add("energy", 1e3 * one.dram_joules, "mJ", part="DRAM", **labels)
@@ -298,6 +304,7 @@ def _print_figures(model: str, figures: "Sequence[Figures]", setting: "Setting")
             f"{one.stage}, {one.tokens} tokens",
             one.design,
             one.mapping,
+            one.logic,
             figure_text(1e3 * one.seconds),
             ("> " if one.partly else "") + figure_text(1e3 * one.joules),
             figure_text(1e3 * one.dram_joules),
@@ -306,7 +313,8 @@ def _print_figures(model: str, figures: "Sequence[Figures]", setting: "Setting")
         for one in figures
     ]
     title = f"{model}, {setting.node:g} nm, {setting.bandwidth / 1e9:g} GB/s"
-    print_table(title, ["task", "design", "mapping", "ms", "mJ", "of memory", "mm2"], rows, words=3)
+    print_table(title, ["task", "design", "mapping", "logic", "ms", "mJ", "of memory", "mm2"], rows, words=4)
+    print(f"  {LOGIC_NOTE}")
     for design, note in {one.design: one.partly for one in figures if one.partly}.items():
         print(f"  {design}: {note}")
 

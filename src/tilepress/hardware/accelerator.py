@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from . import synthesised
 from .machine import Count, MachineError, Positive, _constants, _Part
 from .technology import PARTS
 
@@ -71,21 +72,46 @@ class Mode(_Part):
         return fits and (self.other_mantissa is None or other_mantissa <= self.other_mantissa)
 
 
+class Rtl(_Part):
+    """A `unit` of `tilepress rtl` with these `settings`, as it was synthesised: `count` of them."""
+
+    unit: str
+    settings: dict[str, int | str] = Field(default_factory=dict)
+    count: Positive = 1
+
+    @model_validator(mode="after")
+    def _was_synthesised(self) -> "Rtl":
+        synthesised.cost(self.unit, self.settings)
+        return self
+
+    def area_at(self, node: float) -> float:
+        """mm² of all of them."""
+        return self.count * synthesised.cost(self.unit, self.settings).area_at(node)
+
+
 class Unit(_Part):
     """Parts that switch every `cycle`, and those that switch once a `group`: part → how many. Area is counted from all
-    of them, energy too unless `simulation` names the unit of `simulate.units` whose events it is counted from."""
+    of them, unless there is `rtl`; energy too, unless `simulation` names the unit of `simulate.units` whose events it
+    is counted from."""
 
-    cycle: Counts
+    cycle: Counts = Field(default_factory=dict)
     group: Counts = Field(default_factory=dict)
     simulation: Literal["anda-apu", "harmonia-pe"] | None = None
+    rtl: Rtl | None = None
 
     @field_validator("cycle", "group")
     @classmethod
     def _are_known(cls, counts: dict[str, float]) -> dict[str, float]:
         for name in counts:
-            if name not in PARTS and name != "fma":
-                raise ValueError(f"no part {name!r}; there are {', '.join(PARTS)} and fma")
+            if name not in PARTS:
+                raise ValueError(f"no part {name!r}; there are {', '.join(PARTS)}")
         return counts
+
+    @model_validator(mode="after")
+    def _has_costs(self) -> "Unit":
+        if not self.cycle and not (self.simulation and self.rtl):
+            raise ValueError("without parts of a cycle, area comes from rtl and energy from a simulation: give both")
+        return self
 
 
 class Buffers(_Part):
@@ -111,6 +137,7 @@ class Converter(_Part):
     overlapped: bool = True
     parts: Counts = Field(default_factory=dict)
     simulation: Literal["anda-compressor", "harmonia-converter"] | None = None
+    rtl: Rtl | None = None
 
 
 class Accelerator(_Part):

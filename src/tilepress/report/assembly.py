@@ -15,6 +15,7 @@ from .speed import speed_section
 from .studies import SECTIONS, study_sections
 from .summary import summary_section
 from .sweeps import is_of_sweep, sweep_section
+from .synthesis import synthesis_section
 
 
 def sections(records: Sequence[Record]) -> list[Section]:
@@ -30,6 +31,7 @@ def sections(records: Sequence[Record]) -> list[Section]:
         studies.get("precision"),
         studies.get("kv"),
         simulator_section(records),
+        synthesis_section(records),
         _energy(records, studies.get("energy")),
         *(section for key, section in studies.items() if key.startswith("studies-")),
         comparison_section(compared),

@@ -137,7 +137,7 @@ def text(cell: Cell) -> str:
 
 
 def unit_text(unit: str) -> str:
-    return {"x": "×", "us": "µs", "mm2": "mm²"}.get(unit, unit)
+    return {"x": "×", "us": "µs", "mm2": "mm²", "um2": "µm²"}.get(unit, unit)
 
 
 def raw(cell: Cell) -> Value:

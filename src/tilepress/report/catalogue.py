@@ -40,6 +40,10 @@ def _task(labels: Mapping[str, Label]) -> str:
     return ", ".join([*([str(labels["model"])] if "model" in labels else []), *stage, *rest])
 
 
+def _settings(labels: Mapping[str, Label]) -> str:
+    return " ".join(f"{name}={label_text(labels[name])}" for name in SETTINGS if name in labels)
+
+
 _TASK = ("model", "stage", "tokens", "batch", "mapping", "product", "activations", "kv")
 SHARE_OF_READ = "share of the read bandwidth"
 SHARE = {"share_of_read_bandwidth": SHARE_OF_READ}
@@ -197,8 +201,9 @@ ARRAYS = Family(
 SIDE_BY_SIDE = Family(
     "Accelerators side by side",
     ("time", "energy", "area", "loss", "on_front"),
-    {"design": ("design",), "task": _TASK},
+    {"design": ("design",), "logic": ("logic",), "task": _TASK},
     columns=("part",),
+    optional=("logic",),
     texts={"task": _task},
     command="tilepress simulate compare",
 )
@@ -211,6 +216,20 @@ UNITS = Family(
     optional=("mantissa", "mode", "path", "sums", "top", "format", "density", "engine", "tiles"),
     headings={"formula_cycles": "cycles by the formula", "equal": "every bit is right"},
 )  # fmt: skip
+# Parameters of units, as `tilepress rtl` takes them.
+SETTINGS = (
+    "W", "L", "lanes", "mantissa", "weight_bits", "intermediate", "group", "rows", "columns", "channels", "top",
+    "formats", "sqq_lines", "address_bits", "epoch_bits",
+)  # fmt: skip
+SYNTHESIS = Family(
+    "Units as they were synthesised",
+    ("cells", "flip_flops", "memory_bits", "area", "delay", "levels"),
+    {"unit": ("unit",), "library": ("library",), "parameters": SETTINGS},
+    optional=("library", "parameters"),
+    headings={"delay": "longest path", "levels": "gates on the longest path"},
+    texts={"parameters": _settings},
+    command="tilepress rtl synth",
+)
 SEARCH = Family(
     "Search for mantissas",
     (
@@ -239,5 +258,6 @@ STEPS = Family(
 )
 FAMILIES = (
     ARRAYS, ATTENTION, COMPRESSED, DEMO, ENGINES, LARGE, LATENCIES, LINEAR, MACHINES, MODELS, PACKING, PROMPTS, QUALITY,
-    ROOFS, SAMPLES, SCHEMES, SEARCH, SERVING, SIDE_BY_SIDE, STEPS, TILES, UNITS,
+    ROOFS, SAMPLES, SCHEMES, SEARCH, SERVING, SIDE_BY_SIDE, STEPS, SYNTHESIS,
+    TILES, UNITS,
 )  # fmt: skip

@@ -34,13 +34,11 @@ LLAMA = find_transformer("llama-7b")
 def test_fitted_constants():
     values = {name: one.value for name, one in FITTED.items()}
     assert values == {
-        "logic_area": 0.75,
         "logic_energy": 2.1,
-        "fma_area": 2.07,
         "sram_density": 0.79,
         "sram_bank": 2**15,
         "tile": 64,
-        "auxiliary_share": 0.5,
+        "auxiliary_share": 1.0,
     }
 
 
@@ -58,31 +56,37 @@ def test_parts():
 
 
 def test_area_of_units_by_hand():
-    """µm² at 45 nm, times 0.75 for wires and the like, 0.19 to 16 nm."""
-    anda = 320 * 1.596 + (437) * 137 / 32 + (27 + 581) * 4.522 + 1640 + 4184 + 160 * 1.862
-    assert unit_area(ANDA) == pytest.approx(anda * 0.75 * 0.19e-6)
-    fma = 4 * 2.07 * (1640 + 4184) + 160 * 4.522 + 64 * 1.862
-    assert unit_area(FP) == pytest.approx(fma * 0.75 * 0.19e-6)
+    """µm² at 7 nm; 0.19 / 0.059 times as much at 16 nm."""
+    larger = 1e-6 * 0.19 / 0.059
+    assert unit_area(ANDA) == pytest.approx(1402.72722 * larger)
+    assert unit_area(FP) == pytest.approx(4 * 357.26832 * larger) and unit_area(HARMONIA) == pytest.approx(
+        0.5 * 1693.91898e-6 * area_scale(28) / 0.059
+    )
+    counted = read_accelerator("m-ant").changed(node=16)
+    assert unit_area(counted) == pytest.approx((64 * 282 / 64 + 44 * 137 / 32 + 44 * 4.522) * 0.19e-6)
 
 
 def test_area_of_all_else_by_hand():
     parts = area(ANDA, attention=True)
     assert parts[ARRAY] == pytest.approx(256 * unit_area(ANDA))
-    assert parts[AUXILIARY] == pytest.approx(0.5 * parts[ARRAY])
+    assert parts[AUXILIARY] == pytest.approx(parts[ARRAY])
     assert parts[ACTIVATIONS] == pytest.approx(1.125 * 0.79) and parts[WEIGHT_BUFFER] == pytest.approx(0.79)
-    assert parts[VECTOR] == pytest.approx(64 * (1640 + 1360) * 0.75 * 0.19e-6)
-    assert parts[CONVERTER] == pytest.approx(1024 * (21 * 4.522 + 16 * 1.862 + 10 * 137 / 32) * 0.75 * 0.19e-6)
+    assert parts[VECTOR] == pytest.approx(64 * (1640 + 1360) * 0.19e-6)
+    assert parts[CONVERTER] == pytest.approx(16 * 944.98812e-6 * 0.19 / 0.059)
+    quantiser = 8 * (58 * 4.522 + 1640 + 16 * 137 / 32) * 1e-6 * area_scale(28)
+    assert area(read_accelerator("m-ant"))[CONVERTER] == pytest.approx(quantiser)
     of_28 = 0.79 * area_scale(28) / 0.19
     assert area(HARMONIA)[WEIGHT_BUFFER] == pytest.approx(of_28)
     assert AUXILIARY not in area(ANDA) and AUXILIARY not in area(HARMONIA, attention=True)
 
 
 def test_the_auxiliary_array_by_hand():
-    """An FP16 unit: product, sum, 48 bits; as many as half of the array's area holds, rows a power of two."""
-    beside, unit = auxiliary(ANDA), (1640 + 1360 + 48 * 4.522) * 0.75 * 0.19e-6
+    """An FP16 unit: product, sum, 48 bits; as many as the array's area holds, rows a power of two."""
+    beside, unit = auxiliary(ANDA), (1640 + 1360 + 48 * 4.522) * 0.19e-6
     assert unit_area(beside) == pytest.approx(unit)
-    units = int(0.5 * 256 * unit_area(ANDA) / unit)
-    assert beside.array.rows == 16 and beside.array.columns == units // 16 and beside.array.group == 1
+    units = int(256 * unit_area(ANDA) / unit)
+    rows = 2 ** round(math.log2(math.sqrt(units)))
+    assert beside.array.rows == rows and beside.array.columns == units // rows and beside.array.group == 1
     assert (beside.stores, beside.converter, beside.auxiliary) == ("fp16", None, None)
     assert beside.buffers == ANDA.buffers and beside.memory == ANDA.memory
     assert fitted_to_area(ANDA, 6.5 * unit_area(ANDA)).array.model_dump() == {"rows": 2, "columns": 3, "group": 64}

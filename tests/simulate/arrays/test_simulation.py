@@ -104,7 +104,7 @@ def test_attention_goes_to_the_auxiliary_array_where_there_is_one():
     assert machines["q"] == "anda" and machines["scores"] == "anda's auxiliary"
     assert AUXILIARY in result.area and AUXILIARY not in simulate(ANDA, replace(task, scope="linear")).area
     beside = auxiliary(ANDA)
-    assert beside.units * unit_area(beside) <= 0.5 * ANDA.units * unit_area(ANDA)
+    assert beside.units * unit_area(beside) <= ANDA.units * unit_area(ANDA)
     assert {one.plan.machine.name for one in simulate(FP, task).products} == {"fp-fp"}
 
 

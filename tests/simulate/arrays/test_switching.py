@@ -52,7 +52,7 @@ def test_a_group_of_harmonia_by_hand(mode, halves, operands, scaled):
 def test_units_without_a_simulation_switch_what_their_description_counts():
     parts = group_parts(FIGNA, FIGNA.modes[0], 0)
     assert parts["multiply"] == 16 * 224 and parts["multiplexer"] == 16 * 224 + 160 and parts["fp32_add"] == 1
-    serial = ANDA.changed(unit={"simulation": None})
+    serial = ANDA.changed(unit={"simulation": None, "cycle": {"gate": 320}})
     assert group_parts(serial, serial.modes[0], 7)["gate"] == 8 * 320
 
 
@@ -64,8 +64,8 @@ def test_a_value_of_each_converter_by_hand():
         {"add": 5 * (63 + 7 * 64 + 64) / 64, "multiplexer": 7 * 11, "flip_flop": registers / 64}
     )
     assert value_parts(HARMONIA.converter, 8) == {"add": 10, "multiplexer": 44, "flip_flop": 5 + 9}
-    apart = ANDA.changed(converter={"simulation": None}).converter
-    assert value_parts(apart, 7) == {"flip_flop": 8 * 21, "multiplexer": 8 * 16, "add": 8 * 10}
+    apart = ANDA.changed(converter={"simulation": None, "parts": {"flip_flop": 21, "add": 10}}).converter
+    assert value_parts(apart, 7) == {"flip_flop": 8 * 21, "add": 8 * 10}
 
 
 def test_energy_is_that_of_the_parts_at_the_machine_s_technology():

@@ -19,7 +19,7 @@ from ..deca import Accelerated
 from ..deca import area as engine_costs
 from ..deca import simulate as simulate_gemm
 from ..deca.parameters import fitted as deca_fitted
-from .costs import fitted_to_area, in_technology
+from .costs import RTL, fitted_to_area, in_technology, logic_of
 from .mapping import BEST, PINNED, Mapper
 from .simulation import PICOJOULE, simulate
 from .workload import Stage, Task
@@ -49,8 +49,8 @@ class Setting:
 
 @dataclass(frozen=True)
 class Figures:
-    """Seconds, joules and mm² of a design. `mapping`: of products to the array; the CPU has none. `partly`: what energy
-    and area leave out, if anything."""
+    """Seconds, joules and mm² of a design. `mapping`: of products to the array; the CPU has none. `logic`: where its
+    area comes from. `partly`: what energy and area leave out, if anything."""
 
     design: str
     mapping: str
@@ -60,6 +60,7 @@ class Figures:
     joules: float
     dram_joules: float
     mm2: float
+    logic: str
     partly: str = ""
 
 
@@ -87,7 +88,7 @@ def shared_array(machine: Accelerator, setting: Setting) -> Accelerator:
 def _array(machine: Accelerator, task: Task, mapper: Mapper) -> Figures:
     result = simulate(machine, task, mapper)
     figures = (result.seconds, result.joules, result.energy["DRAM"], result.mm2)
-    return Figures(machine.name, mapper.name, task.stage, task.tokens, *figures)
+    return Figures(machine.name, mapper.name, task.stage, task.tokens, *figures, logic_of(machine))
 
 
 def _cpu(task: Task, setting: Setting) -> Figures:
@@ -101,7 +102,7 @@ def _cpu(task: Task, setting: Setting) -> Figures:
     engines = machine.cores * sum(engine_costs.power().values()) * smaller * seconds
     mm2 = machine.cores * sum(engine_costs.area().values()) * area_scale(setting.node) / area_scale(engine_costs.NODE)
     left_out = "cores and caches are not in energy and area"
-    return Figures(DECA, "", task.stage, task.tokens, seconds, dram + engines, dram, mm2, left_out)
+    return Figures(DECA, "", task.stage, task.tokens, seconds, dram + engines, dram, mm2, RTL, left_out)
 
 
 def _cpu_linear(task: Task, machine: Machine) -> tuple[float, float]:

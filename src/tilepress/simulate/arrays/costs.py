@@ -1,7 +1,8 @@
-"""Area, and energy from counted events, of structures at constants of `hardware.technology`, scaled.
+"""Area of units as they were synthesised, or of parts; energy from counted events, at constants of
+`hardware.technology`. Both are scaled.
 
-What the constants leave out (clock, wires, control, the slack of a slow clock) is in two fitted factors, one for the
-area of logic and one for its energy. Leakage is not in it.
+What the constants leave out of energy (clock, wires, control) is in a fitted factor. Areas are those of cells: neither
+wires nor a clock tree is in them. Leakage is in nothing.
 """
 
 import math
@@ -9,7 +10,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from ...hardware import Accelerator, read_accelerator
-from ...hardware.accelerator import Mode
+from ...hardware.accelerator import Converter, Mode
 from ...hardware.technology import PARTS, area_scale, energy_scale, sram_energy
 from .parameters import fitted
 from .plan import Plan
@@ -19,14 +20,19 @@ ARRAY, AUXILIARY, ACTIVATIONS, WEIGHTS = "array", "auxiliary array", "activation
 VECTOR, CONVERTER = "vector unit", "converter"
 COMPUTE, SRAM, DRAM = "compute", "SRAM", "DRAM"
 MM2 = 1e-6  # µm² to mm²
-FMA = ("fp16_multiply", "fp32_add")
 VECTOR_PARTS = {"fp16_multiply": 1, "fp16_add": 1}  # of each lane
+RTL, COUNTED = "RTL", "parts"  # where the area of an array's logic comes from
 FP16_UNIT = "fp16-fp16"  # what stands beside arrays that do not attend (Harmonia, section V-D)
 
 
 def unit_area(machine: Accelerator) -> float:
     """mm² of one unit."""
-    return _logic_area(machine.unit.cycle, machine.node) + _logic_area(machine.unit.group, machine.node)
+    unit, node = machine.unit, machine.node
+    return unit.rtl.area_at(node) if unit.rtl else _parts_area(unit.cycle, node) + _parts_area(unit.group, node)
+
+
+def logic_of(machine: Accelerator) -> str:
+    return RTL if machine.unit.rtl else COUNTED
 
 
 def area(machine: Accelerator, attention: bool = False) -> dict[str, float]:
@@ -37,9 +43,9 @@ def area(machine: Accelerator, attention: bool = False) -> dict[str, float]:
     density = fitted("sram_density") * area_scale(machine.node) / area_scale(16)
     parts[ACTIVATIONS] = machine.buffers.activations / 2**20 * density
     parts[WEIGHTS] = machine.buffers.weights / 2**20 * density
-    parts[VECTOR] = machine.vector * _logic_area(VECTOR_PARTS, machine.node)
+    parts[VECTOR] = machine.vector * _parts_area(VECTOR_PARTS, machine.node)
     if machine.converter:
-        parts[CONVERTER] = machine.converter.values * _logic_area(machine.converter.parts, machine.node)
+        parts[CONVERTER] = _converter_area(machine.converter, machine.node)
     return parts
 
 
@@ -123,7 +129,7 @@ def _fp16(machine: Accelerator) -> Accelerator:
         name=f"{machine.name}'s auxiliary",
         array=unit.array.model_dump(),
         modes=[mode.model_dump() for mode in unit.modes],
-        unit={"cycle": unit.unit.cycle, "group": unit.unit.group, "simulation": None},
+        unit={"cycle": unit.unit.cycle, "group": unit.unit.group, "simulation": None, "rtl": None},
         stores="fp16",
         converter=None,
         auxiliary=None,
@@ -135,24 +141,18 @@ def _named(name: str) -> Accelerator:
     return read_accelerator(name)
 
 
-def _logic_area(counts: Mapping[str, float], node: float) -> float:
-    total = sum(count * _part_area(name) for name, count in counts.items())
-    return total * MM2 * fitted("logic_area") * area_scale(node)
+def _converter_area(converter: Converter, node: float) -> float:
+    return converter.rtl.area_at(node) if converter.rtl else converter.values * _parts_area(converter.parts, node)
 
 
-def _part_area(name: str) -> float:
-    if name == "fma":
-        return fitted("fma_area") * sum(PARTS[one].area for one in FMA)
-    return PARTS[name].area
+def _parts_area(counts: Mapping[str, float], node: float) -> float:
+    """mm²."""
+    return sum(count * PARTS[name].area for name, count in counts.items()) * MM2 * area_scale(node)
 
 
 def _energy(counts: Mapping[str, float]) -> float:
     """pJ at 45 nm and 0.9 V if all of them switch once."""
-    return sum(count * _part_energy(name) for name, count in counts.items())
-
-
-def _part_energy(name: str) -> float:
-    return sum(PARTS[one].energy for one in FMA) if name == "fma" else PARTS[name].energy
+    return sum(count * PARTS[name].energy for name, count in counts.items())
 
 
 @lru_cache(maxsize=256)

@@ -3,27 +3,22 @@ in sight."""
 
 from ...evidence import Cells, Choice, Fitted
 
-_AREA_EFFICIENCY = Cells("anda/fig16", "average of models, *", "area efficiency")
 _ENERGY_EFFICIENCY = Cells("anda/fig16", "average of models, *", "energy efficiency")
 _BUFFERS = "* Buffer"
 _HARMONIA_ENERGIES = ("fig16-linear", "fig16-joint", "fig17", "fig19")
 
 # The whole list.
 FITTED: dict[str, Fitted] = {
-    "logic_area": Fitted(
-        0.75, "", (Cells("anda/table3", "MXU", "area"), Cells("anda/table3", "Total", "area")), "clock, wires, control"
-    ),
     "logic_energy": Fitted(
         2.1, "", (Cells("anda/table3", "MXU", "power"), Cells("anda/table3", "Total", "power")), "clock, wires, control"
     ),
-    "fma_area": Fitted(2.07, "", (_AREA_EFFICIENCY,), "the baseline's area over Anda's: efficiency over speed-up"),
     "sram_density": Fitted(0.79, "mm2/MiB", (Cells("anda/table3", _BUFFERS, "area"),), "at 16 nm"),
     "sram_bank": Fitted(
         32768, "byte", (Cells("anda/table3", _BUFFERS, "power"),), "the power of two that comes nearest"
     ),
     "tile": Fitted(64, "", (_ENERGY_EFFICIENCY,), "rows and columns kept on chip"),
     "auxiliary_share": Fitted(
-        0.5,
+        1.0,
         "",
         (Cells("harmonia/fig16-joint", "least average", "speed-up"), Cells("harmonia/fig19", "*", "least speed-up")),
         "FP16 area beside an array that does not attend",
@@ -31,14 +26,24 @@ FITTED: dict[str, Fitted] = {
 }
 
 CHOICES: dict[str, Choice] = {
-    "table_3_whole": Choice("constants were fitted to some rows, the whole table in sight", (Cells("anda/table3"),)),
+    "table_3_whole": Choice(
+        "constants were fitted to some rows, with all powers and the areas of memories in sight",
+        (
+            Cells("anda/table3", "*", "power"),
+            *(Cells("anda/table3", row, "area") for row in (_BUFFERS, "Vector Unit", "Total")),
+        ),
+    ),
     "joint_whole": Choice(
         "the size of the FP16 array beside rivals was fitted with all of both items in sight",
         (Cells("harmonia/fig16-joint"), Cells("harmonia/fig19")),
     ),
     "anda_group_cycles": Choice(
         "a group takes m + 1 cycles: 16/(m + 1) gives the printed speed-ups where 16/m does not",
-        (Cells("anda/fig16", "average of models, *", "speed-up"), Cells("anda/fig18-speed", "*", "speed-up")),
+        (
+            Cells("anda/fig16", "average of models, *", "speed-up"),
+            Cells("anda/fig16", "average of models, *", "area efficiency"),
+            Cells("anda/fig18-speed", "*", "speed-up"),
+        ),
     ),
     "figna_variants": Choice(
         "FIGNA-M11 and -M8 are 16/11 and 16/8 as fast as the baseline",
@@ -48,9 +53,9 @@ CHOICES: dict[str, Choice] = {
         "five bits everywhere at 5 %: the text has no tuple", (Cells("anda/fig18-speed", "LLaMA-13B, 5 %"),)
     ),
     "unit_structures": Choice(
-        "what units of Anda's comparison are made of, counted while section V-C, which prints their ratios, was read: "
-        "iFPU's registers after its area and power, FIGNA's lanes and registers after theirs",
-        (Cells("anda/fig15"),),
+        "what units of Anda's comparison switch, counted while section V-C, which prints their ratios, was read: "
+        "iFPU's registers after its power, FIGNA's lanes and registers after theirs",
+        (Cells("anda/fig15", "*", "power"), Cells("anda/fig15", "*", "energy efficiency")),
     ),
     "switching": Choice(
         "which parts an event of a unit switches, and how wide they are: by the bits of its values, with all energies "

@@ -1,7 +1,8 @@
-"""Area and power of a processing element: its structures (table 3), what they do for a tile, and constants of others.
+"""Area and power of a processing element: its structures (table 3), and what they do for a tile.
 
-Memories are CACTI's (`hardware.technology.cacti`, configurations in benchmarks/cacti); adders, multipliers, flip-flops
-are `hardware.technology.PARTS`; the crossbar is one that was laid out. All is scaled to 7 nm.
+Memories are CACTI's (`hardware.technology.cacti`, configurations in benchmarks/cacti), scaled to 7 nm. The area of
+logic is that of our RTL in cells of 7 nm (`hardware.synthesised`), without wires. Energies of adders, multipliers and
+flip-flops are those of `hardware.technology.PARTS`, that of the crossbar is of one that was laid out.
 """
 
 from collections.abc import Mapping
@@ -10,12 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...hardware.machine import TILE_WEIGHTS
-from ...hardware.technology import PARTS, Memory, area_scale, cacti, energy_scale
+from ...hardware.synthesised import costs
+from ...hardware.technology import PARTS, Memory, cacti, energy_scale
 from ...roofsurface import Deca
 from ...tiles.layout import BLOCK_NEURONS
 from ..units.deca_arithmetic import VALUE_BITS
 from ..units.deca_pe import LOADERS, events, operation_cycles
-from ..units.deca_tile import LINE_BITS, CompressedTile
+from ..units.deca_tile import CompressedTile
 from ..units.events import Events
 
 PUBLISHED = Deca()
@@ -23,14 +25,13 @@ QUEUES, TABLES, REST = "queues and output registers", "look-up tables", "rest"
 NODE, VOLTAGE = 7, 0.7  # nm; 0.7 V is Stillmaker and Baas' nominal there
 CODE_BITS = 6  # the widest codes of which every port of a table looks one up in each cycle: section 6.1
 ADDER_BITS = 32  # section 7: of POPCNT and the parallel prefix sum
-QUEUE_BITS = 64 * 8  # table 3: of the bitmask queue and of the scale factor queue
+MM2 = 1e-6  # µm² to mm²
 
 
 @dataclass(frozen=True)
 class Crossbar:
-    """One that was laid out: mm², pJ of a cycle in which all ports work, wires from side to side."""
+    """One that was laid out: pJ of a cycle in which all ports work, wires from side to side."""
 
-    area: float
     energy: float
     wires: int
     node: float
@@ -38,22 +39,29 @@ class Crossbar:
 
 
 # Cakir, Ho, Lexau and Mai, ISLPED 2015: layout in 40 nm, 0.9 V, 16 × 16 ports of 64 bits.
-CROSSBAR = Crossbar(area=0.94, energy=110.0, wires=16 * 64, node=40, voltage=0.9)
+CROSSBAR = Crossbar(energy=110.0, wires=16 * 64, node=40, voltage=0.9)
 
 
 def area(engine: Deca = PUBLISHED) -> dict[str, float]:
-    """mm² at 7 nm of one element, by part. Multipliers are of FP16, no smaller than of BF16."""
+    """mm² at 7 nm of one element, by part. Registers of the small queues count with the rest of the logic."""
     memories = 2 * LOADERS * cacti("queue").area_at(NODE) + LOADERS * cacti("load_unit").area_at(NODE)
-    registers = LOADERS * (2 * QUEUE_BITS + LINE_BITS) * _logic("flip_flop")  # two small queues, the head of the SQQ
-    stages = 2 * engine.width * VALUE_BITS * _logic("flip_flop")  # registers SD and DD
-    crossbar = CROSSBAR.area * _crossings(engine) * area_scale(NODE) / area_scale(CROSSBAR.node)
-    adders = 2 * engine.width * ADDER_BITS * _logic("add")
-    multipliers = engine.width * _logic("fp16_multiply")
     return {
-        QUEUES: memories + registers,
+        QUEUES: memories,
         TABLES: engine.tables * cacti("table").area_at(NODE),
-        REST: stages + crossbar + adders + multipliers,
+        REST: logic_area(engine.width, engine.tables) * MM2,
     }
+
+
+def logic_area(width: int, tables: int) -> float:
+    """µm² of the synthesised element of that width with the nearest number of tables: they are memory, and hardly
+    change it. Beyond the widest, elements grow as between the two widest."""
+    kept = {(int(one.settings["W"]), int(one.settings["L"])): one.area for one in costs("deca-pe")}
+    counts = [count for size, count in kept if size == width]
+    if counts:
+        return kept[width, min(counts, key=lambda count: abs(count - tables))]
+    narrow, wide = sorted({size for size, _ in kept})[-2:]
+    lane = (logic_area(wide, tables) - logic_area(narrow, tables)) / (wide - narrow)
+    return logic_area(wide, tables) + lane * (width - wide)
 
 
 def power(engine: Deca = PUBLISHED, frequency: float = 2.5e9) -> dict[str, float]:
@@ -117,11 +125,6 @@ def _crossings(engine: Deca) -> float:
 def _access(memory: Memory, energy: float) -> float:
     """pJ at 7 nm."""
     return memory.energy_at(energy, NODE, VOLTAGE)
-
-
-def _logic(name: str) -> float:
-    """mm² at 7 nm."""
-    return PARTS[name].area * 1e-6 * area_scale(NODE)
 
 
 def _switch(name: str) -> float:

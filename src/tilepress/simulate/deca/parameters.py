@@ -67,7 +67,8 @@ CHOICES: dict[str, Choice] = {
         (Cells("deca/table6", "OPT-66B, *"),),
     ),
     "area_and_power": Choice(
-        "CACTI's error correction and devices, the crossbar's layout, 22 nm interpolated, six bits", (TABLE_3,)
+        "CACTI's error correction and devices, 22 nm interpolated; of power also the crossbar's layout and six bits",
+        (TABLE_3,),
     ),
 }
 

@@ -4,13 +4,15 @@ REAL = "the machine reached 0.67 to 0.73 of its R-S; ours has the share of 8-bit
 DEEP = "the table loses a tenth of its speed with 1 % more misses; no queue of prefetches gives both (docs/deca.md)"
 ROWS = "how 64 rows go through is not said: section 12.2 and this table contradict each other"
 SEQUENCES = "15 more sequences cost OPT 21 ms and Llama 14 by the table; what ours take was fitted to Llama's table 1"
-PORTS = "CACTI's memory of 512 bytes with four read ports, and nothing between the tables"
+WIRES = "logic is cells alone: no wires, of which the crossbar is most, no sizing for 2.5 GHz"
 CLOCK = "memories by CACTI and the unit's events: neither logic's leakage nor the clock is in it"
 
 CAUSES: dict[str, dict[tuple[str, str], str]] = {
     "table2": {("Real", f"Q16_{percent}%"): REAL for percent in (20, 10, 5)},
     "table3": {
-        ("area of 56 elements", "look-up tables"): PORTS,
+        ("area of 56 elements", "total"): WIRES,
+        ("area of 56 elements", "queues and output registers"): WIRES,
+        ("area of 56 elements", "rest"): WIRES,
         ("power of 56 elements", "total"): CLOCK,
     },
     "table5": {("DECA, degree 15", column): DEEP for column in ("L2 misses", "weight prefetches", "other prefetches")},

@@ -152,6 +152,10 @@ RIVALS_NOTE = (
     "an FP16 array beside theirs. FIGNA-C is not described: taken as FIGNA with 8 bits. Nor is it said which mantissas "
     "Anda has: 4, 6 and 8 here."
 )
+RTL = (
+    "Areas of Harmonia's units, Anda's and FIGNA's are those of our RTL, synthesised in cells of 7 nm (ASAP7) and "
+    "scaled to 28 nm by Stillmaker and Baas: cells alone, no wires. FP16 units are counted from parts at 45 nm."
+)
 AUXILIARY_NOTE = "The size of the FP16 array beside rivals is fitted to two cells: the least speed-ups here and in {}."
 MODELS_NOTE = "The paper's eight models are not listed; ours are the nine of its Tables I and II."
 SMALLER = (
@@ -172,7 +176,7 @@ HARDWARE = (
         "units: area and energy efficiency",
         "simulated",
         figure_17,
-        (RIVALS_NOTE, SMALLER, "M8M8 shares what it does once a group, so its energy is less than doubled here."),
+        (RIVALS_NOTE, RTL, SMALLER, "M8M8 shares what it does once a group, so its energy is less than doubled here."),
     ),
     PAPER.item(
         "fig16-linear",
@@ -181,6 +185,7 @@ HARDWARE = (
         linear,
         (
             RIVALS_NOTE,
+            RTL,
             MAPPINGS_NOTE,
             MODELS_NOTE,
             SMALLER,
@@ -195,6 +200,7 @@ HARDWARE = (
         joint,
         (
             RIVALS_NOTE,
+            RTL,
             MAPPINGS_NOTE,
             MODELS_NOTE,
             AUXILIARY_NOTE.format("fig19"),
@@ -209,6 +215,7 @@ HARDWARE = (
         figure_19,
         (
             RIVALS_NOTE,
+            RTL,
             MAPPINGS_NOTE,
             AUXILIARY_NOTE.format("fig16-joint"),
             "The FP16 array beside a rival's must be slow for 2.17 and 2.50 at 2K; then speed-ups at 16K, where half "
@@ -222,6 +229,7 @@ HARDWARE = (
         "simulated",
         synthesis,
         (
+            RTL,
             "Buffers of 1 MiB each are assumed, the paper does not say.",
             "No blind test: that a PE is two columns to its buffers was read with the 542 mW in sight, and what a PE "
             "holds with the 4.85 of figure 17.",
@@ -233,6 +241,9 @@ HARDWARE = (
         "the converter beside an online quantiser",
         "simulated",
         converter,
-        ("The quantiser is M-ANT's as far as the text tells: a maximum, a scale, a product and rounding a value.",),
+        (
+            RTL,
+            "The quantiser is M-ANT's as far as the text tells: a maximum, a scale, a product and rounding a value.",
+        ),
     ),
 )

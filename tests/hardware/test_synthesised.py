@@ -1,0 +1,74 @@
+"""Costs of synthesised units: what is kept, from which records, in which unit, and how it scales."""
+
+import re
+
+import pytest
+
+from tests.scripts import load_script
+from tilepress.hardware.synthesised import SYNTHESIS, cost, costs
+from tilepress.hardware.technology import area_scale
+from tilepress.records import from_json
+
+SCRIPT = load_script("benchmarks/synth.py")
+RECORDS = SCRIPT.RESULTS / "asap7.json"
+
+
+def records():
+    return from_json(RECORDS.read_text("utf-8"), RECORDS)
+
+
+def test_what_is_kept_is_what_the_records_say():
+    assert SYNTHESIS.read_text("utf-8") == SCRIPT.costs_text(records())
+    for one in records():
+        if one.metric == "area":
+            settings = {name: label for name, label in one.labels.items() if name not in ("unit", "library")}
+            assert cost(one.labels["unit"], settings).area == one.value
+
+
+def test_every_design_of_the_script_is_there():
+    for name, *settings in SCRIPT.DESIGNS:
+        asked = dict(one.split("=") for one in settings)
+        assert any(one.has(asked) for one in costs(name)), (name, asked)
+
+
+def test_a_cost():
+    """Literally, so that no figure changes unseen."""
+    apu = cost("anda-apu", {"mantissa": 16})
+    assert (apu.area, apu.delay, apu.memory_bits, apu.settings["lanes"]) == (1402.72722, 4772.25, 0, "64")
+    element = cost("deca-pe", {"W": 32, "L": 8})
+    assert element.area == 6257.91096 and element.memory_bits == 81920
+    assert cost("fp-fp").area == 357.26832
+
+
+def test_areas_are_of_the_process_itself():
+    """The library's smallest inverter, 0.04374 µm²: three gate pitches and 7.5 wire pitches; cells are so many gate
+    pitches wide, all as high."""
+    inverter = 3 * 0.054 * 7.5 * 0.036
+    assert inverter == pytest.approx(0.04374)
+    for one in records():
+        if one.metric == "area":
+            steps = one.value / (inverter / 3)
+            assert steps == pytest.approx(round(steps), abs=1e-3), one.labels
+
+
+def test_scaling_to_other_nodes():
+    apu = cost("anda-apu", {"mantissa": 16})
+    assert apu.area_at(7) == pytest.approx(1402.72722e-6) and apu.area_at(16) == pytest.approx(
+        1402.72722e-6 * 0.19 / 0.059
+    )
+    assert apu.area_at(28) == pytest.approx(1402.72722e-6 * area_scale(28) / 0.059)
+
+
+@pytest.mark.parametrize(
+    "unit, settings, message",
+    [
+        ("tpu", {}, "no unit 'tpu' was synthesised; there are anda-apu, anda-compressor"),
+        ("anda-apu", {"mantissa": 3}, "anda-apu: no design has mantissa=3; there are mantissa=4; mantissa=5"),
+        ("figna", {"mantissa": 14}, "figna: several designs have mantissa=14; there are mantissa=8 lanes=1"),
+        ("deca-pe", {}, "deca-pe: several designs have no settings; there are W=1 L=1"),
+        ("fp-fp", {"lanes": 4}, "fp-fp: no design has lanes=4; there are one design"),
+    ],
+)
+def test_what_was_not_synthesised(unit, settings, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        cost(unit, settings)
