@@ -78,14 +78,34 @@ FeedForward feed_forward(const nb::tuple& networks, nb::handle router, int64_t c
   return layer;
 }
 
+// A rank's end of what ranks tell each other, and the memory for it.
+class PyExchange {
+ public:
+  PyExchange(Bytes memory, int64_t rank, std::vector<int> peers)
+      : memory_(memory), exchange_({memory.data(), memory.size()}, rank, std::move(peers)) {}
+  PyExchange(const PyExchange&) = delete;
+
+  void add_up(Floats values, int threads) {
+    const int workers = check_threads(threads);
+    nb::gil_scoped_release release;
+    exchange_.add_up(values.data(), static_cast<int64_t>(values.size()), workers);
+  }
+  void fail() { exchange_.fail(); }
+  Exchange* exchange() { return &exchange_; }
+
+ private:
+  Bytes memory_;
+  Exchange exchange_;
+};
+
 // A block's description, and references to what its layers point into.
 struct PyBlock {
   nb::tuple held;
   DecoderBlock block;
 };
 
-// qkv: three layers, or one. networks: one of (gate and up, two layers or one; down), or one for each expert.
-// router: a layer, or None. Norms' weights are empty where there is no norm.
+// qkv: three layers, or one; none and no o where there are no heads. networks: one of (gate and up, two layers or one;
+// down), or one for each expert. router: a layer, or None. Norms' weights are empty where there is no norm.
 void init_block(PyBlock* self, const nb::list& qkv, const nb::object& o, const nb::list& networks,
                 const nb::object& router, int64_t chosen, bool renormalised, ConstFloats attn_norm,
                 ConstFloats attn_post_norm, ConstFloats ffn_norm, ConstFloats ffn_post_norm, ConstFloats q_norm,
@@ -98,7 +118,7 @@ void init_block(PyBlock* self, const nb::list& qkv, const nb::object& o, const n
   const nb::tuple qkv_layers(qkv), held = copy_of_networks(networks);  // copies: lists may change
   new (self) PyBlock{nb::make_tuple(qkv_layers, o, held, router),
                      {projections(qkv_layers),
-                      projection(o),
+                      o.is_none() ? Projection{std::nullopt, nullptr, nullptr} : projection(o),
                       feed_forward(held, router, chosen, renormalised, interleaved, {kind, alpha, limit}),
                       copy_of(attn_norm),
                       copy_of(attn_post_norm),
@@ -119,12 +139,24 @@ class PyStepper {
  public:
   PyStepper(const nb::object& embedding, const nb::list& blocks, ConstFloats norm, const nb::object& output,
             std::vector<PyRotary> rotaries, int64_t longest, float epsilon, float embedding_multiplier,
-            float logits_scaling, float softcap, const std::string& kv, int64_t pages, int64_t page_tokens)
-      : held_(nb::make_tuple(embedding, nb::tuple(blocks), output)), rotaries_(std::move(rotaries)) {
+            float logits_scaling, float softcap, const std::string& kv, int64_t pages, int64_t page_tokens,
+            std::vector<int64_t> tokens, const nb::object& exchange)
+      : held_(nb::make_tuple(embedding, nb::tuple(blocks), output, exchange)), rotaries_(std::move(rotaries)) {
     constexpr int64_t kMost = int64_t{1} << 40;
     require(longest >= 1 && longest <= kMost, "a sequence has tokens");
-    DecoderModel model{projection(embedding), projection(output), copy_of(norm), {}, {}, longest, epsilon,
-                       embedding_multiplier,  logits_scaling,     softcap};
+    Exchange* ranks = exchange.is_none() ? nullptr : nb::cast<PyExchange&>(exchange).exchange();
+    DecoderModel model{projection(embedding),
+                       projection(output),
+                       copy_of(norm),
+                       {},
+                       {},
+                       longest,
+                       epsilon,
+                       embedding_multiplier,
+                       logits_scaling,
+                       softcap,
+                       std::move(tokens),
+                       ranks};
     for (nb::handle one : nb::cast<nb::tuple>(held_[1])) model.blocks.push_back(nb::cast<const PyBlock&>(one).block);
     for (const auto& [frequencies, factor, interleaved] : rotaries_) {
       model.rotaries.push_back({frequencies, factor, interleaved});
@@ -134,7 +166,8 @@ class PyStepper {
   }
   PyStepper(const PyStepper&) = delete;
 
-  // Each chunk: tokens, start, pages or a KvSequence, of how many of its last tokens logits are wanted.
+  // Each chunk: tokens, start, pages or a KvSequence, of how many of its last tokens logits are wanted. Ranks other
+  // than the first have no logits.
   void run(const std::vector<std::tuple<std::vector<int64_t>, int64_t, nb::object, int64_t>>& given,
            OutputMatrix logits, int threads) {
     std::vector<StepChunk> chunks;
@@ -148,7 +181,8 @@ class PyStepper {
       }
       wanted += std::clamp<int64_t>(last, 0, kMostTokens);  // those of a chunk are checked with it
     }
-    require(logits.shape(0) == size(wanted) && logits.shape(1) == size(stepper_->model().vocabulary()),
+    const DecoderModel& model = stepper_->model();
+    require(logits.shape(0) == size(wanted) && logits.shape(1) == (model.rank() ? 0 : size(model.vocabulary())),
             "logits are a row for each token whose are wanted, and a column for each one that there is");
     const int workers = check_threads(threads);
     nb::gil_scoped_release release;
@@ -178,7 +212,7 @@ class PyStepper {
   static std::unique_ptr<PagePool> make_pool(const DecoderModel& model, const std::string& kv, int64_t pages,
                                              int64_t page_tokens) {
     constexpr int64_t kMost = int64_t{1} << 40;
-    if (kv == "packed") return nullptr;
+    if (kv == "packed" || kv == "none") return nullptr;
     const auto type = pick<FloatType>(kv, {{"float32", FloatType::f32}, {"bf16", FloatType::bf16}});
     require(page_tokens >= kPageStep && page_tokens <= kGroupTokens && kGroupTokens % page_tokens == 0,
             "a page has 16, 32, 64 or 128 tokens, not " + std::to_string(page_tokens));
@@ -204,16 +238,23 @@ void bind_step(nb::module_& m) {
   using namespace nb::literals;
   nb::class_<PlainMatrix>(m, "PlainMatrix").def("__init__", &init_plain, no_convert("weights"));
   nb::class_<PyBlock>(m, "StepBlock")
-      .def("__init__", &init_block, nb::kw_only(), "qkv"_a, "o"_a, "networks"_a, "router"_a.none(), "chosen"_a,
+      .def("__init__", &init_block, nb::kw_only(), "qkv"_a, "o"_a.none(), "networks"_a, "router"_a.none(), "chosen"_a,
            "renormalised"_a, no_convert("attn_norm"), no_convert("attn_post_norm"), no_convert("ffn_norm"),
            no_convert("ffn_post_norm"), no_convert("q_norm"), no_convert("k_norm"), no_convert("sinks"), "heads"_a,
            "kv_heads"_a, "head_dim"_a, "scaling"_a, "window"_a, "softcap"_a, "rotary"_a, "interleaved"_a,
            "activation"_a, "alpha"_a, "limit"_a, "residual_multiplier"_a);
+  nb::class_<PyExchange>(m, "Exchange")
+      .def(nb::init<Bytes, int64_t, std::vector<int>>(), no_convert("memory"), "rank"_a, "peers"_a)
+      .def_static("bytes", &Exchange::bytes, "ranks"_a)
+      .def("add_up", &PyExchange::add_up, no_convert("values"), "threads"_a)
+      .def("fail", &PyExchange::fail);
   nb::class_<PyStepper>(m, "Stepper")
       .def(nb::init<const nb::object&, const nb::list&, ConstFloats, const nb::object&, std::vector<PyRotary>, int64_t,
-                    float, float, float, float, const std::string&, int64_t, int64_t>(),
+                    float, float, float, float, const std::string&, int64_t, int64_t, std::vector<int64_t>,
+                    const nb::object&>(),
            nb::kw_only(), "embedding"_a, "blocks"_a, no_convert("norm"), "output"_a, "rotaries"_a, "longest"_a,
-           "epsilon"_a, "embedding_multiplier"_a, "logits_scaling"_a, "softcap"_a, "kv"_a, "pages"_a, "page_tokens"_a)
+           "epsilon"_a, "embedding_multiplier"_a, "logits_scaling"_a, "softcap"_a, "kv"_a, "pages"_a, "page_tokens"_a,
+           "tokens"_a, "exchange"_a.none())
       .def("run", &PyStepper::run, "chunks"_a, no_convert("logits"), "threads"_a)
       .def("copy_page", &PyStepper::copy_page, "source"_a, "target"_a)
       .def("read_page", &PyStepper::read_page, "layer"_a, "page"_a, no_convert("to"))

@@ -18,6 +18,7 @@ void require_norm(const FloatVector& weights, int64_t count) {
 void check_attention(const DecoderBlock& block, int64_t hidden) {
   const AttentionHeads& heads = block.heads;
   constexpr int64_t kMost = int64_t{1} << 20;
+  if (!block.attends()) return require(block.qkv.empty() && !heads.heads && !heads.kv_heads, "there are no heads");
   require(heads.kv_heads >= 1 && heads.heads >= 1 && heads.heads % heads.kv_heads == 0 && heads.head_dim >= 1 &&
               heads.heads <= kMost && heads.head_dim <= kMost && heads.window >= 0,
           "heads of keys must divide those of queries");
@@ -51,6 +52,14 @@ void check_block(const DecoderBlock& block, const DecoderModel& model) {
   }
 }
 
+void check_tokens(const DecoderModel& model) {
+  const std::vector<int64_t>& tokens = model.tokens;
+  const size_t ranks = model.exchange ? size(model.exchange->ranks()) : 1, rank = size(model.rank());
+  require(tokens.size() == ranks + 1 && tokens.front() == 0 && std::ranges::is_sorted(tokens) &&
+              model.embedding.rows() == tokens[rank + 1] - tokens[rank],
+          "embeddings are of a rank's tokens");
+}
+
 // Each vector of as many numbers as there are weights; nothing where there are none.
 void norm_each(float* x, int64_t count, const FloatVector& weights, float epsilon) {
   if (weights.empty()) return;
@@ -61,12 +70,15 @@ void norm_each(float* x, int64_t count, const FloatVector& weights, float epsilo
 
 Stepper::Stepper(DecoderModel model, std::unique_ptr<PagePool> pool)
     : model_(std::move(model)), pool_(std::move(pool)) {
+  check_tokens(model_);
   require(!model_.blocks.empty() && (!pool_ || pool_->layers().size() == model_.blocks.size()), "a decoder has layers");
-  require_layer(model_.output, model_.vocabulary(), model_.hidden());
+  require_layer(model_.output, model_.embedding.rows(), model_.hidden());
   require(model_.norm.size() == size(model_.hidden()), "the last norm has a weight for each channel");
   for (size_t i = 0; i < model_.blocks.size(); ++i) {
     DecoderBlock& block = model_.blocks[i];
     check_block(block, model_);
+    require(block.attends() == model_.blocks.front().attends() && (block.attends() || !pool_),
+            "all layers of a rank have heads, or none and no pages");
     require(!pool_ || (pool_->layers()[i].kv_heads == block.heads.kv_heads &&
                        pool_->layers()[i].head_dim == block.heads.head_dim),
             "pages are another model's");
@@ -78,11 +90,19 @@ void Stepper::run(const std::vector<StepChunk>& chunks, float* logits, int threa
   const Rows rows = rows_of(chunks);
   if (!rows.count()) return;
   const std::lock_guard lock(running_);
-  with_standby_workers(threads, [&] {
-    embed(rows, threads);
-    for (size_t layer = 0; layer < model_.blocks.size(); ++layer) run_block(layer, rows, threads);
-    give_logits(rows, logits, threads);
-  });
+  try {
+    with_standby_workers(threads, [&] { run(rows, logits, threads); });
+  } catch (...) {
+    if (model_.exchange) model_.exchange->fail();
+    throw;
+  }
+}
+
+void Stepper::run(const Rows& rows, float* logits, int threads) {
+  embed(rows, threads);
+  for (size_t layer = 0; layer < model_.blocks.size(); ++layer) run_block(layer, rows, threads);
+  if (model_.exchange) share_spoiled(rows);
+  give_logits(rows, logits, threads);
 }
 
 void Stepper::copy_page(int64_t source, int64_t target) {
@@ -115,7 +135,8 @@ void Stepper::check(const StepChunk& chunk) const {
   require(chunk.logits >= 0 && chunk.logits <= added, "logits are of some of a chunk's tokens");
   require(added <= model_.longest && chunk.start <= model_.longest - added,
           "a sequence has at most " + std::to_string(model_.longest) + " tokens");
-  pool_ ? check_pages(chunk) : check_packed(chunk);
+  if (pool_) check_pages(chunk);
+  if (!pool_ && model_.blocks.front().attends()) check_packed(chunk);
   for (int64_t token : chunk.tokens) {
     require(token >= 0 && token < model_.vocabulary(), "there is no token " + std::to_string(token));
   }
@@ -163,14 +184,15 @@ Stepper::Rows Stepper::rows_of(const std::vector<StepChunk>& chunks) const {
   require(std::ranges::adjacent_find(taken) == taken.end(), "two chunks have new tokens in the same place of a page");
   std::vector<KvSequence*> packed = rows.packed;
   std::ranges::sort(packed);
-  require(pool_ || std::ranges::adjacent_find(packed) == packed.end(), "two chunks are of the same packed sequence");
+  require(packed.empty() || !packed.back() || std::ranges::adjacent_find(packed) == packed.end(),
+          "two chunks are of the same packed sequence");
   return rows;
 }
 
 void Stepper::embed(const Rows& rows, int threads) {
   const int64_t hidden = model_.hidden();
   float* x = with_room(buffers_.hidden, rows.count() * hidden);
-  gather(model_.embedding, rows.tokens, x, threads);
+  model_.exchange ? gather_own(rows, x, threads) : gather(model_.embedding, rows.tokens, x, threads);
   buffers_.turns.resize(model_.rotaries.size());
   for (size_t i = 0; i < model_.rotaries.size(); ++i) {
     with_room(buffers_.turns[i], rows.count() * 2 * model_.rotaries[i].pairs());
@@ -187,18 +209,62 @@ void Stepper::embed(const Rows& rows, int threads) {
   });
 }
 
+// Rows that are this rank's, zeros for others; then the sum of all ranks'.
+void Stepper::gather_own(const Rows& rows, float* x, int threads) {
+  const int64_t hidden = model_.hidden(), first = model_.first_token();
+  std::vector<int64_t> ids, places;
+  for (int64_t row = 0; row < rows.count(); ++row) {
+    const int64_t id = rows.tokens[size(row)] - first;
+    if (id < 0 || id >= model_.embedding.rows()) continue;
+    ids.push_back(id);
+    places.push_back(row);
+  }
+  float* own = with_room(buffers_.added, rows.count() * hidden);
+  gather(model_.embedding, ids, own, threads);
+  std::fill_n(x, rows.count() * hidden, 0.0f);
+  for (int64_t place : places) {
+    std::copy_n(own, hidden, x + place * hidden);
+    own += hidden;
+  }
+  add_up(x, rows.count() * hidden, threads);
+}
+
+// Over all ranks.
+void Stepper::add_up(float* x, int64_t count, int threads) {
+  if (model_.exchange) model_.exchange->add_up(x, count, threads);
+}
+
+// A sequence that one rank could not go on with is spoiled in all.
+void Stepper::share_spoiled(const Rows& rows) {
+  std::vector<float> spoiled;
+  for (const KvSequence* sequence : rows.packed) spoiled.push_back(sequence && sequence->is_spoiled() ? 1.0f : 0.0f);
+  add_up(spoiled.data(), static_cast<int64_t>(spoiled.size()), 1);
+  for (size_t i = 0; i < spoiled.size(); ++i) {
+    if (rows.packed[i] && spoiled[i] > 0) rows.packed[i]->spoil();
+  }
+}
+
 void Stepper::run_block(size_t layer, const Rows& rows, int threads) {
   const DecoderBlock& block = model_.blocks[layer];
   const FloatVector* next = layer + 1 < model_.blocks.size() ? &model_.blocks[layer + 1].attn_norm : nullptr;
+  float* added = buffers_.added.data();
+  const int64_t values = rows.count() * model_.hidden();
+  block.attends() ? attend_and_project(layer, rows, threads) : void(std::fill_n(added, values, 0.0f));
+  add_up(added, values, threads);
+  for_rows(rows.count(), threads,
+           [&](int64_t row) { add(row, block.attn_post_norm, block.residual_multiplier, &block.ffn_norm); });
+  feed_forward_.run(block.feed_forward, buffers_.normed.data(), rows.count(), added, threads);
+  add_up(added, values, threads);
+  for_rows(rows.count(), threads, [&](int64_t row) { add(row, block.ffn_post_norm, block.residual_multiplier, next); });
+}
+
+void Stepper::attend_and_project(size_t layer, const Rows& rows, int threads) {
+  const DecoderBlock& block = model_.blocks[layer];
   project(block, rows, threads);
   for_rows(rows.count(), threads, [&](int64_t row) { place(layer, rows, row); });
   float* mixed = with_room(buffers_.mixed, rows.count() * block.o.cols());
   attend(layer, rows, mixed, threads);
   multiply({{block.o, buffers_.added.data()}}, mixed, rows.count(), threads);
-  for_rows(rows.count(), threads,
-           [&](int64_t row) { add(row, block.attn_post_norm, block.residual_multiplier, &block.ffn_norm); });
-  feed_forward_.run(block.feed_forward, buffers_.normed.data(), rows.count(), buffers_.added.data(), threads);
-  for_rows(rows.count(), threads, [&](int64_t row) { add(row, block.ffn_post_norm, block.residual_multiplier, next); });
 }
 
 void Stepper::attend(size_t layer, const Rows& rows, float* out, int threads) {
@@ -272,12 +338,20 @@ void Stepper::give_logits(const Rows& rows, float* logits, int threads) {
     const float* x = buffers_.hidden.data() + rows.wanted[size(i)] * hidden;
     rms_norm(x, model_.norm, model_.epsilon, normed + i * hidden);
   });
+  if (!model_.exchange) return multiply_output(normed, count, logits, threads);
+  float* own = with_room(buffers_.logits, count * model_.output.rows());
+  multiply_output(normed, count, own, threads);
+  model_.exchange->gather(own, count, model_.tokens, model_.rank() ? nullptr : logits);
+}
+
+void Stepper::multiply_output(float* normed, int64_t count, float* logits, int threads) {
+  const int64_t tokens = model_.output.rows();
   multiply({{model_.output, logits}}, normed, count, threads);
   if (model_.logits_scaling == 1.0f && !(model_.softcap > 0)) return;
   parallel_for(count, threads, [&](int, int64_t i) {
-    float* row = logits + i * model_.vocabulary();
-    for (int64_t j = 0; j < model_.vocabulary(); ++j) row[j] /= model_.logits_scaling;
-    if (model_.softcap > 0) choose<ops::softcap_f32>()(row, model_.vocabulary(), model_.softcap);
+    float* row = logits + i * tokens;
+    for (int64_t j = 0; j < tokens; ++j) row[j] /= model_.logits_scaling;
+    if (model_.softcap > 0) choose<ops::softcap_f32>()(row, tokens, model_.softcap);
   });
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/attention.h"
+#include "engine/exchange.h"
 #include "engine/feed_forward.h"
 #include "engine/packed_attention.h"
 #include "engine/projection.h"
@@ -19,7 +20,7 @@ using FloatVector = std::vector<float>;
 // Norms' weights are empty where there is no norm. Hidden states are float32.
 struct DecoderBlock {
   std::vector<Projection> qkv;  // queries, keys and values; or one layer that gives all, in this order
-  Projection o;
+  Projection o;                 // neither, in a rank without heads
   FeedForward feed_forward;
   FloatVector attn_norm, attn_post_norm, ffn_norm, ffn_post_norm;
   FloatVector q_norm, k_norm;  // of a head, or of all heads as one vector, as their sizes say
@@ -27,8 +28,13 @@ struct DecoderBlock {
   AttentionHeads heads;
   int64_t rotary;  // which of the model's; -1: none
   float residual_multiplier;
+
+  bool attends() const { return heads.heads > 0; }
 };
 
+// A model, or what one rank has of it: of each layer some heads and some channels between its feed-forward layers, and
+// some tokens' rows of embedding and output. Sums over all ranks are then those of the whole model's layers; biases of
+// layers that are summed are one rank's.
 struct DecoderModel {
   Projection embedding, output;
   FloatVector norm;
@@ -36,9 +42,13 @@ struct DecoderModel {
   std::vector<RotaryEmbedding> rotaries;
   int64_t longest;                                               // tokens of a sequence
   float epsilon, embedding_multiplier, logits_scaling, softcap;  // softcap: of logits; 0: none
+  std::vector<int64_t> tokens;                                   // the first one of each rank, and how many there are
+  Exchange* exchange = nullptr;                                  // with the other ranks, if there are any
 
+  int64_t rank() const { return exchange ? exchange->rank() : 0; }
   int64_t hidden() const { return embedding.cols(); }
-  int64_t vocabulary() const { return embedding.rows(); }
+  int64_t vocabulary() const { return tokens.back(); }
+  int64_t first_token() const { return tokens[size(rank())]; }
 };
 
 // New tokens of a sequence, of which `start` are in its pages, or in `packed` if the model has no pages.
@@ -50,8 +60,8 @@ struct StepChunk {
   KvSequence* packed = nullptr;
 };
 
-// A model and its pages, or none where sequences are packed. One step at a time: calls of several threads wait for each
-// other.
+// A model and its pages, or none where sequences are packed, and in a rank without heads. One step at a time: calls of
+// several threads wait for each other.
 class Stepper {
  public:
   // Throws std::invalid_argument where parts do not fit together. Pages have the shapes of the model's blocks; null:
@@ -62,8 +72,9 @@ class Stepper {
   // Throws std::invalid_argument if there are no pages.
   const PagePool& pool() const;
 
-  // logits [tokens whose are wanted, vocabulary]. Throws std::invalid_argument, with nothing written, if a chunk does
-  // not fit the model, its pages, or another chunk.
+  // logits [tokens whose are wanted, vocabulary], which only rank 0 gives. Throws std::invalid_argument, with nothing
+  // written, if a chunk does not fit the model, its pages, or another chunk; std::runtime_error if another rank fails,
+  // which all do if one does.
   void run(const std::vector<StepChunk>& chunks, float* logits, int threads);
   void copy_page(int64_t source, int64_t target);
   void read_page(int64_t layer, int64_t page, float* to);
@@ -78,7 +89,7 @@ class Stepper {
     int64_t count() const { return static_cast<int64_t>(tokens.size()); }
   };
   struct Buffers {
-    LineVector<float> hidden, normed, joined, queries, keys, values, mixed, added;
+    LineVector<float> hidden, normed, joined, queries, keys, values, mixed, added, logits;
     std::vector<LineVector<float>> turns;  // of each rotary embedding, [rows, cosines and sines]
   };
 
@@ -87,14 +98,20 @@ class Stepper {
   void check_pages(const StepChunk& chunk) const;
   void check_packed(const StepChunk& chunk) const;
   Rows rows_of(const std::vector<StepChunk>& chunks) const;
+  void run(const Rows& rows, float* logits, int threads);
   void embed(const Rows& rows, int threads);
+  void gather_own(const Rows& rows, float* x, int threads);
   void run_block(size_t layer, const Rows& rows, int threads);
   void project(const DecoderBlock& block, const Rows& rows, int threads);
   void place(size_t layer, const Rows& rows, int64_t row);
   void attend(size_t layer, const Rows& rows, float* out, int threads);
+  void attend_and_project(size_t layer, const Rows& rows, int threads);
+  void add_up(float* x, int64_t count, int threads);
+  void share_spoiled(const Rows& rows);
   void norm_next(int64_t row, const FloatVector* norm);
   void add(int64_t row, const FloatVector& post_norm, float multiplier, const FloatVector* next_norm);
   void give_logits(const Rows& rows, float* logits, int threads);
+  void multiply_output(float* normed, int64_t count, float* logits, int threads);
 
   DecoderModel model_;
   std::unique_ptr<PagePool> pool_;

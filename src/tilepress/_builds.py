@@ -5,7 +5,7 @@ import subprocess
 from functools import lru_cache
 from pathlib import Path
 
-SOURCES = ("native", "CMakeLists.txt")  # what kernels are built from
+SOURCES = ("native", ":!native/engine", ":!native/bindings", "CMakeLists.txt")  # what kernels are built from
 CHECKOUT = Path(__file__).parents[2]
 _COMMIT = re.compile(r"\+g([0-9a-f]{7,40})")  # a version ends so where nothing was changed after the commit
 _RELEASE = re.compile(r"\d+(\.\d+)+")

@@ -282,7 +282,7 @@ class StepBlock:
         self,
         *,
         qkv: list[tuple[Any, ...]],
-        o: tuple[Any, ...],
+        o: tuple[Any, ...] | None,
         networks: list[tuple[list[tuple[Any, ...]], tuple[Any, ...]]],
         router: tuple[Any, ...] | None,
         chosen: int,
@@ -308,6 +308,13 @@ class StepBlock:
         residual_multiplier: float,
     ) -> None: ...
 
+class Exchange:
+    def __init__(self, memory: uint8_1d, rank: int, peers: Sequence[int]) -> None: ...
+    @staticmethod
+    def bytes(ranks: int) -> int: ...
+    def add_up(self, values: float32_1d, threads: int) -> None: ...
+    def fail(self) -> None: ...
+
 class Stepper:
     def __init__(
         self,
@@ -325,6 +332,8 @@ class Stepper:
         kv: str,
         pages: int,
         page_tokens: int,
+        tokens: Sequence[int],
+        exchange: Exchange | None,
     ) -> None: ...
     def run(
         self, chunks: Sequence[tuple[Sequence[int], int, object, int]], logits: float32_2d, threads: int

@@ -80,6 +80,8 @@ def test_what_is_wrong_is_said(model, call):
     assert_refused(call("generate", model, ""), "the prompt is empty")
     long = call("generate", model, " ".join(["w5"] * 64), "--tokens", 3)
     assert_refused(long, "the prompt has 64 tokens, and the model takes 64 at once: give a shorter one")
+    assert_refused(call("generate", model, "w5", "--ranks", 2, "--cache", "talk"), "--ranks and --cache do not go")
+    assert_refused(call("generate", model, "w5", "--ranks", 99), "ranks at most, each with 16 channels, not in 99")
     assert_refused(call("generate", "/no/such/model", "w5"), "'/no/such/model' is neither a folder or a GGUF file here")
 
 

@@ -40,12 +40,13 @@ def test_options_reach_the_server(call, started, tmp_path):
     keys.write_text("me: a-secret-key")
     typed = ["serve", "a", "--alias", "b=c", "--memory", "1 GiB", "--kv", "bf16", "--requests", 5, "--timeout", 7]
     typed += ["--answers", 2, "--body", "1 MiB", "--cors", "https://x.example", "--drain", 1, "--host", "0.0.0.0"]
-    done = call(*typed, "--api-key-file", keys, "--threads", 1, "--longest", 99, "--json")
+    done = call(*typed, "--api-key-file", keys, "--threads", 1, "--longest", 99, "--ranks", 2, "--json")
     assert done.returncode == 0 and not done.stderr
     ((service, address),) = started
     library, limits = service.library, service.limits
     assert library.models == {"a": "a", "b": "c"} and library.memory == 1 << 30
     assert (library.options.kv, library.options.threads, library.options.longest) == ("bf16", 1, 99)
+    assert library.options.ranks == 2
     assert (limits.requests, limits.seconds, limits.answers, limits.body) == (5, 7.0, 2, 1 << 20)
     assert (address.host, address.drain, address.origins, address.logs_json) == (
         "0.0.0.0", 1.0, ("https://x.example",), True,

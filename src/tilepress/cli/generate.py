@@ -11,7 +11,7 @@ import typer
 
 from .completion import models
 from .generate_engine import engine_of, form_of, guesses_of, turn_in_engine
-from .output import Json, Model, Recorder, TextOnly, TrustRemoteCode, hush_transformers
+from .output import Json, Model, Ranks, Recorder, TextOnly, TrustRemoteCode, hush_transformers
 from .stdin import prompts
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ def generate(
     chat: Annotated[bool, typer.Option("--chat", help="Put the prompts as questions to a chat model.")] = False,
     trust_remote_code: TrustRemoteCode = False,
     text_only: TextOnly = False,
+    ranks: Ranks = 1,
     json: Json = False,
 ) -> None:
     """Continue a prompt, printing tokens as they come; tokens a second on standard error at the end.
@@ -85,15 +86,17 @@ def generate(
     if (schema or regex) and (cache or (schema and regex)):
         raise ValueError("--json-schema and --regex go neither together nor with --cache: leave one out")
     guessing = "--lookup" if lookup else "--draft" if draft else None
-    if guessing and cache:
-        raise ValueError(f"{guessing} and --cache do not go together: leave one out")
+    needing = guessing or ("--ranks" if ranks > 1 else None)
+    if needing and cache:
+        raise ValueError(f"{needing} and --cache do not go together: leave one out")
     prompt = prompts(prompt)
     hush_transformers()
     use_stored()
     loaded = load_model(model, trust_remote_code=trust_remote_code, text_only=text_only)
-    engine = None if cache else engine_of(loaded, kv, smoothing, lookup=lookup, draft=draft, draft_tokens=draft_tokens)
-    if guessing and engine is None:
-        raise ValueError(f"{loaded.name} is not computed by the engine, which {guessing} needs: leave it out")
+    options = {"lookup": lookup, "draft": draft, "draft_tokens": draft_tokens, "ranks": ranks}
+    engine = None if cache else engine_of(loaded, kv, smoothing, **options)
+    if needing and engine is None:
+        raise ValueError(f"{loaded.name} is not computed by the engine, which {needing} needs: leave it out")
     talk = _begin(loaded, kv, smoothing or "none", cache) if engine is None else _Talk()
     form = form_of(engine, loaded, schema, regex)
     torch.manual_seed(seed)

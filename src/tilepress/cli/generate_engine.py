@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from ..models import LoadedModel
 
 
-def engine_of(loaded: "LoadedModel", kv: str | None, smoothing: str | None, **guesses: Any) -> "Engine | None":
-    """With `lookup`, `draft` and `draft_tokens`; None for models and caches that transformers has to compute."""
+def engine_of(loaded: "LoadedModel", kv: str | None, smoothing: str | None, **options: Any) -> "Engine | None":
+    """With `lookup`, `draft`, `draft_tokens` and `ranks`; None for models and caches that transformers computes."""
     from ..engine import Engine
     from ..engine.opening import is_native
     from ..formats import FormatError
@@ -19,7 +19,7 @@ def engine_of(loaded: "LoadedModel", kv: str | None, smoothing: str | None, **gu
     if not is_native(loaded.model):
         return None
     try:
-        return Engine(loaded.model, kv, smoothing=smoothing, decode=_decoder(loaded), **guesses)
+        return Engine(loaded.model, kv, smoothing=smoothing, decode=_decoder(loaded), **options)
     except FormatError:  # which transformers' way may take, and says what is wrong if not
         return None
 

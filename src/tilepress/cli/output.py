@@ -45,6 +45,10 @@ Threads = Annotated[
     int | None,
     typer.Option(min=1, max=MOST_THREADS, help="Threads to use; as many as there are cores if not given."),
 ]
+Ranks = Annotated[
+    int,
+    typer.Option(min=1, help="Processes that compute the model together, a part of every layer each: one a NUMA node."),
+]
 
 
 class Recorder:

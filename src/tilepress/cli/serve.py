@@ -10,7 +10,7 @@ import typer
 
 from .._extras import need_serve
 from .completion import models as completed_models
-from .output import TextOnly, Threads, TrustRemoteCode, hush_transformers
+from .output import Ranks, TextOnly, Threads, TrustRemoteCode, hush_transformers
 
 if TYPE_CHECKING:
     from ..serve.keys import Keys
@@ -60,6 +60,7 @@ def serve(
     text_only: TextOnly = False,
     json: Annotated[bool, typer.Option("--json", help="Log requests as JSON, an object a line.")] = False,
     threads: Threads = None,
+    ranks: Ranks = 1,
 ) -> None:
     """Serve models to programs that speak OpenAI's API, until it is told to stop.
 
@@ -84,6 +85,7 @@ def serve(
         kv_memory=kv_memory,
         smoothing=smoothing,
         threads=threads,
+        ranks=ranks,
         lookup=lookup,
         longest=longest,
         max_sequences=sequences,

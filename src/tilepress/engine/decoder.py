@@ -116,7 +116,10 @@ class FeedForward:
 @dataclass(frozen=True)
 class Block:
     """x + residual_multiplier · attn_post_norm(attention(attn_norm(x))), and of that the same with the feed-forward
-    network. Norms are names of modules in the block; None is no norm."""
+    network. Norms are names of modules in the block; None is no norm.
+
+    attends: false of a rank's part of a block (see `ranks`) that has no heads.
+    """
 
     attention: Attention
     mlp: FeedForward
@@ -125,6 +128,7 @@ class Block:
     ffn_norm: str | None
     ffn_post_norm: str | None
     residual_multiplier: float = 1.0
+    attends: bool = True
 
 
 @dataclass(frozen=True)

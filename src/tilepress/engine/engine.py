@@ -21,6 +21,7 @@ from .opening import open_models
 from .packed import PackedModel
 from .pages import PagePool
 from .prefix_file import load_prefix, save_prefix
+from .ranks.group import RankedModel
 from .request import Generation, Request, check_request, token_ids
 from .sampling import Sampling
 from .scheduler import Plan, Scheduler
@@ -45,6 +46,8 @@ class Engine:
         kv: format of keys and values: float32, bf16, bfp8, bfp4n+rotate, sparse:k30,v50 …; if not given, what the model
             remembers, else bfp8, or float32 where heads cannot be cut in its groups.
         threads: of the native step; by default as many as torch has.
+        ranks: processes that each compute a part of every layer, such as one for each NUMA node, which `threads` are
+            divided among; by default a rank then has one for each of its CPUs. See docs/ranks.md.
         kv_memory: of pages, in bytes or like "4 GiB". It is taken as tokens come.
         smoothing: of keys in block floating point, none or online; if neither this nor `kv` is given, what the model
             remembers.
@@ -71,6 +74,7 @@ class Engine:
         kv: str | KvFormat | None = None,
         *,
         threads: int | None = None,
+        ranks: int = 1,
         kv_memory: int | str = "4 GiB",
         smoothing: str | None = None,
         longest: int | None = None,
@@ -87,7 +91,14 @@ class Engine:
         if step_tokens < 1 or max_sequences < 1:
             raise ValueError(f"step_tokens, {step_tokens}, and max_sequences, {max_sequences}, are 1 or more")
         opened, drafting = open_models(
-            model, draft, kv, kv_memory=kv_memory, threads=threads, smoothing=smoothing, longest=longest
+            model,
+            draft,
+            kv,
+            kv_memory=kv_memory,
+            threads=threads,
+            smoothing=smoothing,
+            longest=longest,
+            ranks=ranks,
         )
         runner = self.runner = opened.runner
         self.tokenizer, self.decode = opened.tokenizer, decode or opened.decode
@@ -196,7 +207,9 @@ class Engine:
     @property
     def _packed(self) -> PackedModel:
         if not isinstance(self.runner, PackedModel) or not self.scheduler.shared.publishes:
-            raise ValueError("only engines with a packed cache and a prefix cache keep prompts in files")
+            raise ValueError(
+                "only engines with a packed cache and a prefix cache, in one process, keep prompts in files"
+            )
         return self.runner
 
     def _take_pages(self, tokens: int) -> list[int]:
@@ -207,6 +220,12 @@ class Engine:
                 f"than {self.longest}, and fit in {self.pool.free} free pages"
             )
         return [self.pool.take() for _ in range(count)]
+
+    def close(self) -> None:
+        """Ends the processes of other ranks, if there are any; no step can be made then."""
+        if isinstance(self.runner, RankedModel):
+            with self._turn(blocking=True):
+                self.runner.close()
 
     def step(self) -> bool:
         """Computes one batch. Returns whether there is more to do."""

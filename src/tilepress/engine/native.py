@@ -1,6 +1,7 @@
 """A decoder computed from its description by native code: one call from token ids to logits, whatever the batch."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,7 +21,25 @@ from .rotary import Rotary
 
 Layer = tuple[Any, ...]  # a linear layer as native code takes it: matrix, bias, and how activations are rounded
 _NOTHING = torch.empty(0)
+_NO_HEADS: dict[str, Any] = {
+    "qkv": [],
+    "o": None,
+    "q_norm": _NOTHING,
+    "k_norm": _NOTHING,
+    "sinks": _NOTHING,
+    "heads": 0,
+    "kv_heads": 0,
+}
 _FLOATS = {torch.bfloat16: "bf16", torch.float16: "fp16"}
+
+
+@dataclass(frozen=True)
+class Rank:
+    """Which part of a model it is, see `ranks`. tokens: the first one of each rank, and how many there are."""
+
+    number: int
+    tokens: tuple[int, ...]
+    exchange: _native.Exchange
 
 
 class NativeModel(Runner):
@@ -39,7 +58,9 @@ class NativeModel(Runner):
         page_tokens: tokens in a page: 16, 32, 64 or 128. pages: how many there are.
         longest: tokens of a sequence at most; by default what the config says.
         decoder: what to compute, if not what `describe` says.
-        kv: numbers in pages, float32 or bf16; "packed" has none, see `PackedModel`.
+        kv: numbers in pages, float32 or bf16; "packed" has none, see `PackedModel`, and "none" is of a rank without
+            heads.
+        rank: of a part of a model; all ranks compute each step together, and only the first gives logits.
 
     Raises:
         ValueError: the model is not what its description says, or torch is too old.
@@ -57,6 +78,7 @@ class NativeModel(Runner):
         longest: int | None = None,
         decoder: Decoder | None = None,
         kv: str = "float32",
+        rank: Rank | None = None,
     ) -> None:
         self.decoder = describe(model.config) if decoder is None else decoder
         self.page_tokens, self.pages = page_tokens, pages
@@ -65,24 +87,35 @@ class NativeModel(Runner):
         if not READS_TENSORS:
             raise ValueError("this torch hands out no functions to read tensors with: use a newer one")
         tuning.load()
+        self.kv, self._rank = kv, rank
         self._native = _stepper(model, self, kv)
         self.page_bytes = self._page_bytes()
 
     def run(self, chunks: Sequence[Chunk]) -> Tensor:
         """float32 logits [tokens whose are wanted, vocabulary]; see `Runner`. ValueError, and nothing is changed, if a
         chunk contradicts itself, another one, or this model."""
+        return self.compute(chunks, self.places_of(chunks))
+
+    def places_of(self, chunks: Sequence[Chunk]) -> list[Any]:
+        """Where native code finds the keys and values of each chunk. ValueError as `run` has it."""
         check_chunks(self, chunks)
-        logits = torch.empty(sum(chunk.logits for chunk in chunks), self.vocabulary)
-        parts = [(chunk.tokens, chunk.start, chunk.pages, chunk.logits) for chunk in chunks]
+        return [chunk.pages for chunk in chunks]
+
+    def compute(self, chunks: Sequence[Chunk], places: Sequence[Any]) -> Tensor:
+        """The rest of `run`."""
+        gives_logits = self._rank is None or self._rank.number == 0
+        logits = torch.empty(sum(chunk.logits for chunk in chunks), self.vocabulary if gives_logits else 0)
+        parts = [(one.tokens, one.start, place, one.logits) for one, place in zip(chunks, places, strict=True)]
         self._native.run(parts, logits, thread_count(self.threads))
         return logits
 
     def _page_bytes(self) -> int:
-        return self._native.page_bytes
+        return 0 if self.kv == "none" else self._native.page_bytes
 
     def copy_page(self, source: int, target: int) -> None:
         check_pages(self, (source, target))
-        self._native.copy_page(source, target)
+        if self.kv != "none":
+            self._native.copy_page(source, target)
 
     def read_page(self, layer: int, page: int) -> Tensor:
         """Keys and values of a layer's page: float32 [heads, keys and values, page_tokens, head_dim]."""
@@ -118,6 +151,8 @@ def _stepper(model: Any, runner: NativeModel, kv: str) -> _native.Stepper:
         kv=kv,
         pages=runner.pages,
         page_tokens=runner.page_tokens,
+        tokens=[0, runner.vocabulary] if runner._rank is None else list(runner._rank.tokens),
+        exchange=None if runner._rank is None else runner._rank.exchange,
     )
 
 
@@ -132,16 +167,26 @@ def _block(
     names = ("attn_norm", "attn_post_norm", "ffn_norm", "ffn_post_norm")
     weights: dict[str, Any] = {name: _norm(module, own, decoder) for name, own in zip(names, norms, strict=True)}
     return _native.StepBlock(
-        **_attention(block.attention, decoder, part(module, "self_attn"), rotaries, parts),
+        **_attention(block, decoder, part(module, "self_attn"), rotaries, parts),
         **weights,
         **_feed_forward(block.mlp, part(module, "mlp"), parts),
         residual_multiplier=block.residual_multiplier,
     )
 
 
-def _attention(
-    attention: Attention, decoder: Decoder, module: Any, rotaries: list[Rotary], parts: "_Parts"
-) -> dict[str, Any]:
+def _attention(block: Block, decoder: Decoder, module: Any, rotaries: list[Rotary], parts: "_Parts") -> dict[str, Any]:
+    attention = block.attention
+    return {
+        **(_projections(attention, decoder, module, parts) if block.attends else _NO_HEADS),
+        "head_dim": attention.head_dim,
+        "scaling": attention.scaling,
+        "window": attention.sliding_window or 0,
+        "softcap": attention.attn_logit_softcapping or 0.0,
+        "rotary": -1 if attention.rotary is None else rotaries.index(attention.rotary),
+    }
+
+
+def _projections(attention: Attention, decoder: Decoder, module: Any, parts: "_Parts") -> dict[str, Any]:
     names = ["qkv_proj"] if attention.qkv == "stacked" else ["q_proj", "k_proj", "v_proj"]
     normed = attention.qk_norm is not None
     return {
@@ -152,11 +197,6 @@ def _attention(
         "sinks": _floats(module.sinks) if attention.sinks else _NOTHING,
         "heads": attention.num_attention_heads,
         "kv_heads": attention.num_key_value_heads,
-        "head_dim": attention.head_dim,
-        "scaling": attention.scaling,
-        "window": attention.sliding_window or 0,
-        "softcap": attention.attn_logit_softcapping or 0.0,
-        "rotary": -1 if attention.rotary is None else rotaries.index(attention.rotary),
     }
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .. import _native
 from ..formats import FormatError
 from ..formats.kv import KvFormat, parse_kv
 from ..kernels.kv_store import can_pack
@@ -15,7 +16,9 @@ from .batch import Runner
 from .decoder import Decoder
 from .family import describe
 from .native import NativeModel
-from .packed import PackedModel
+from .packed import PackedModel, page_bytes
+from .ranks.group import RankedModel
+from .ranks.messages import PLAIN, Cache
 from .text import Decode
 
 _UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
@@ -48,19 +51,22 @@ def open_models(
     threads: int | None = None,
     smoothing: str | None = None,
     longest: int | None = None,
+    ranks: int = 1,
 ) -> tuple[Opened, Opened | None]:
-    """A model, and a draft if there is one; see `Engine`, whose arguments these are. Both get as much memory as makes
-    room for the same tokens, if a number takes as much in both. ValueError where there is none, or a family is not
-    known."""
+    """A model, and a draft if there is one, which has one rank; see `Engine`, whose arguments these are. Both get as
+    much memory as makes room for the same tokens, if a number takes as much in both. ValueError where there is none, or
+    a family is not known."""
     if draft is model and isinstance(draft, Runner):
         raise ValueError("a draft has pages of its own: give another runner than the model's")
+    if ranks != 1 and isinstance(model, Runner):
+        raise ValueError("ranks are of a model, and a runner is what it is: leave them out")
     given = [_load(one) for one in (model, draft) if one is not None]
     _check_tokenizers([tokenizer for _, tokenizer in given if tokenizer is not None])
     numbers = [_key_value_numbers(one) for one, _ in given]
     memory = size_in_bytes(kv_memory)
     opened = [
-        _open(one, tokenizer, kv, memory * count // max(sum(numbers), 1), threads, smoothing, longest)
-        for (one, tokenizer), count in zip(given, numbers, strict=True)
+        _open(one, tokenizer, kv, memory * count // max(sum(numbers), 1), threads, smoothing, longest, own_ranks)
+        for (one, tokenizer), count, own_ranks in zip(given, numbers, (ranks, 1), strict=False)
     ]
     return opened[0], opened[1] if draft is not None else None
 
@@ -92,6 +98,7 @@ def _open(
     threads: int | None,
     smoothing: str | None,
     longest: int | None,
+    ranks: int,
 ) -> Opened:
     if isinstance(model, Runner):
         return Opened(model, None, ())
@@ -99,8 +106,11 @@ def _open(
     name = _kv_name(model, decoder, kv)
     if smoothing is None:
         smoothing = default_smoothing(model) if kv is None else "none"
+    if ranks != 1:
+        ranked = _ranked(model, decoder, name, memory, smoothing, longest, ranks, threads)
+        return Opened(ranked, tokenizer, _eos(model))
     runner = _runner(model, decoder, name, memory, smoothing, longest)
-    if isinstance(runner, NativeModel) and threads is not None:
+    if threads is not None:
         runner.threads = thread_count(threads)
     return Opened(runner, tokenizer, _eos(model))
 
@@ -135,15 +145,42 @@ def _kv_name(model: Any, decoder: Decoder, kv: str | KvFormat | None) -> str:
     return _PACKED if fits else _PLAIN
 
 
-def _runner(model: Any, decoder: Decoder, kv: str, memory: int, smoothing: str, longest: int | None) -> Runner:
-    if kv in (_PLAIN, _HALF):
+def _runner(model: Any, decoder: Decoder, kv: str, memory: int, smoothing: str, longest: int | None) -> NativeModel:
+    _check_kv(kv)
+    if kv in PLAIN:
         pages = _pages(_plain_bytes(decoder, kv), memory)
         return NativeModel(model, PAGE_TOKENS, pages, longest=longest, decoder=decoder, kv=kv)
-    if kv == "fp16":
-        raise FormatError("the engine has caches in float32, bf16 and packed formats, none in fp16")
     packed = PackedModel(model, kv, longest=longest, decoder=decoder, smoothing=smoothing)
     packed.pages = _pages(packed.page_bytes, memory)
     return packed
+
+
+def _check_kv(kv: str) -> None:
+    if kv == "fp16":
+        raise FormatError("the engine has caches in float32, bf16 and packed formats, none in fp16")
+
+
+def _ranked(
+    model: Any,
+    decoder: Decoder,
+    kv: str,
+    memory: int,
+    smoothing: str,
+    longest: int | None,
+    ranks: int,
+    threads: int | None,
+) -> RankedModel:
+    _check_kv(kv)
+    plain = kv in PLAIN
+    nbytes = _plain_bytes(decoder, kv) if plain else page_bytes(decoder, parse_kv(kv))
+    cache = Cache(
+        kv=kv,
+        smoothing=smoothing,
+        pages=_pages(nbytes, memory),
+        page_tokens=PAGE_TOKENS if plain else _native.BLOCK_TOKENS,
+        longest=decoder.max_position_embeddings if longest is None else longest,
+    )
+    return RankedModel(model, ranks, decoder, cache, nbytes, threads)
 
 
 def _plain_bytes(decoder: Decoder, number: str) -> int:

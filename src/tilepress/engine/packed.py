@@ -9,10 +9,9 @@ from torch import Tensor
 from .. import _native
 from ..formats.kv import KvFormat, parse_kv, smoothed_channels
 from ..kernels.kv_store import KvStore, kv_store
-from ..tiles.packing import thread_count
 from .batch import Chunk, check_chunks, check_pages
 from .decoder import Decoder
-from .native import NativeModel
+from .native import NativeModel, Rank
 
 _MEASURED = 8  # blocks of random tokens, by which their size is known
 
@@ -32,6 +31,7 @@ class PackedModel(NativeModel):
         longest: tokens of a sequence at most; by default what the config says.
         decoder: what to compute, if not what `describe` says.
         smoothing: of keys, none or online.
+        rank: see `NativeModel`.
     """
 
     def __init__(
@@ -43,28 +43,24 @@ class PackedModel(NativeModel):
         longest: int | None = None,
         decoder: Decoder | None = None,
         smoothing: str = "none",
+        rank: Rank | None = None,
     ) -> None:
         self.model, self.format, self.smoothing = model, parse_kv(kv), smoothing
-        super().__init__(model, _native.BLOCK_TOKENS, pages, longest=longest, decoder=decoder, kv="packed")
+        super().__init__(model, _native.BLOCK_TOKENS, pages, longest=longest, decoder=decoder, kv="packed", rank=rank)
         self._kinds = [store.native for store in self._stores()]
         self.fixed_pages = all(store.has_blocks for store in self._kinds)
         self._open: dict[int, _native.KvSequence] = {}  # by the page of their last token
         self._blocks: dict[int, _native.KvSequenceBlock] = {}  # by page: those that are full
 
-    def run(self, chunks: Sequence[Chunk]) -> Tensor:
-        """float32 logits [tokens whose are wanted, vocabulary]; see `Runner`. ValueError, and nothing is changed, if a
-        chunk contradicts itself, another one, or this model."""
+    def places_of(self, chunks: Sequence[Chunk]) -> list[_native.KvSequence]:
         check_chunks(self, chunks)
-        sequences = [self._sequence(chunk) for chunk in chunks]
-        logits = torch.empty(sum(chunk.logits for chunk in chunks), self.vocabulary)
-        parts = [
-            (chunk.tokens, chunk.start, sequence, chunk.logits)
-            for chunk, sequence in zip(chunks, sequences, strict=True)
-        ]
+        return [self._sequence(chunk) for chunk in chunks]
+
+    def compute(self, chunks: Sequence[Chunk], places: Sequence[_native.KvSequence]) -> Tensor:
         for chunk in chunks:
             self._open.pop(self._last_page(chunk, chunk.start), None)  # lost, if this step fails
-        self._native.run(parts, logits, thread_count(self.threads))
-        for chunk, sequence in zip(chunks, sequences, strict=True):
+        logits = super().compute(chunks, places)
+        for chunk, sequence in zip(chunks, places, strict=True):
             self._keep(chunk, sequence)
         return logits
 
@@ -136,20 +132,23 @@ class PackedModel(NativeModel):
         return kv_store(self.format, 1, heads, channels, window=window, smoothed_channels=smoothed)
 
     def _page_bytes(self) -> int:
-        """Of a page amid a long sequence: what tokens add."""
-        kinds: dict[Any, int] = {}
-        return sum(self._block_bytes(layer, kinds) for layer in range(len(self.decoder.blocks)))
+        return page_bytes(self.decoder, self.format)
 
-    def _block_bytes(self, layer: int, kinds: dict[Any, int]) -> int:
-        attention = self.decoder.blocks[layer].attention
-        kind = (attention.num_key_value_heads, attention.head_dim)
-        if kind not in kinds:
-            store = kv_store(self.format, 1, *kind)
-            shape = (1, kind[0], _MEASURED * self.page_tokens, kind[1])
-            generator = torch.Generator().manual_seed(0)
-            sizes = []
-            for _ in range(2):
-                store.append(*(torch.randn(shape, generator=generator) for _ in range(2)))
-                sizes.append(store.nbytes)
-            kinds[kind] = (sizes[1] - sizes[0]) // _MEASURED
-        return kinds[kind]
+
+def page_bytes(decoder: Decoder, format: KvFormat) -> int:
+    """Of a page amid a long sequence: what tokens add, all layers."""
+    kinds = [(block.attention.num_key_value_heads, block.attention.head_dim) for block in decoder.blocks]
+    sizes = {kind: _block_bytes(format, kind) for kind in set(kinds)}
+    return sum(sizes[kind] for kind in kinds)
+
+
+def _block_bytes(format: KvFormat, kind: tuple[int, int]) -> int:
+    """Of heads with so many channels each."""
+    store = kv_store(format, 1, *kind)
+    shape = (1, kind[0], _MEASURED * _native.BLOCK_TOKENS, kind[1])
+    generator = torch.Generator().manual_seed(0)
+    sizes = []
+    for _ in range(2):
+        store.append(*(torch.randn(shape, generator=generator) for _ in range(2)))
+        sizes.append(store.nbytes)
+    return (sizes[1] - sizes[0]) // _MEASURED

@@ -111,11 +111,12 @@ class Driver:
             feed.end(error)
 
     def close(self) -> None:
-        """Waits for the thread's end."""
+        """Waits for the thread's end, and that of the engine's other processes."""
         with self._changed:
             self._closed = True
             self._changed.notify()
         self._thread.join()
+        self.engine.close()
 
     def _run(self) -> None:
         try:

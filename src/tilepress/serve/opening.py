@@ -26,6 +26,7 @@ class EngineOptions:
     kv_memory: str = "4 GiB"
     smoothing: str | None = None
     threads: int | None = None
+    ranks: int = 1
     lookup: int = 0
     longest: int | None = None
     max_sequences: int = 256
@@ -53,6 +54,7 @@ def open_model(name: str, options: EngineOptions) -> Opened:
         kv_memory=options.kv_memory,
         smoothing=options.smoothing,
         threads=options.threads,
+        ranks=options.ranks,
         lookup=options.lookup,
         longest=options.longest,
         max_sequences=options.max_sequences,
