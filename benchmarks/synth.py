@@ -75,7 +75,6 @@ MEASURED = [
     ("fp-int",),
     *(("figna", f"mantissa={bits}") for bits in (8, 11, 14)),
     ("figna", "mantissa=8", "lanes=8"),
-    ("figna", "mantissa=11", "lanes=6"),
     ("figna", "mantissa=14", "lanes=4"),
     ("ifpu",),
     ("ifpu", "mantissa=24", "lanes=16"),
