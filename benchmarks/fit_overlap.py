@@ -1,7 +1,7 @@
 """How far memory's time and a core's hide behind each other: fitted to two cells of saved results, checked on the rest.
 
     python benchmarks/fit_overlap.py benchmarks/results/2026-11-18-neoverse-n1.json --feature asimddp --frequency 2.5e9
-    python benchmarks/fit_overlap.py benchmarks/results/2026-11-18-intel-r-xeon-r-processor.json --feature amx_tile \
+    python benchmarks/fit_overlap.py benchmarks/results/2026-11-19-intel-r-xeon-r-processor.json --feature amx_tile \
         --frequency 2.79e9 --cores 8 --floats bf16
 
 Takes rows of batch 1 that our kernels were counted for. What a call costs beside its weights is that of the smallest
