@@ -3,6 +3,7 @@ import pytest
 from tilepress.formats import parse_weight
 from tilepress.hardware import machine_names
 from tilepress.roofsurface.kernels import Kernel
+from tilepress.simulate.layers import find_transformer
 
 
 def test_the_papers_machine(call, call_for_records, tmp_path):
@@ -78,6 +79,46 @@ def test_what_another_decompressor_would_buy(call, call_for_records):
     assert "× with deca" in call("roofsurface", *arguments).stdout
 
 
+RANKED = ["--machine", "spr-ddr", "--weights", "bf8", "--model", "llama3.1-8b"]
+
+
+def test_a_decoder_on_two_sockets(call, call_for_records):
+    figure = call_for_records("roofsurface", *RANKED, "--ranks", 2, "--batch", 16)
+    one, together, ranked = (figure("decode", sockets=s, ranks=r, batch=16) for s, r in ((1, 1), (2, 1), (2, 2)))
+    weights = find_transformer("llama3.1-8b").weights
+    assert one == pytest.approx(16 * 260e9 / weights) and together == pytest.approx(16 * 2 * 214.8e9 / weights)
+    exchange = 66 * 216e-9 + 16 * 4 * (65 * 4096 + 128256 / 2) / 107.4e9
+    assert ranked == pytest.approx(16 / (weights / 2 / 260e9 + exchange))
+    assert figure("exchange_share", ranks=2) == pytest.approx(exchange * ranked / 16)
+    assert figure("exchange_share", sockets=2, ranks=1) == 0
+    assert {record.origin for record in figure.records} == {"model"}
+    printed = call("roofsurface", *RANKED, "--ranks", 2, "--batch", 16).stdout
+    assert "modelled, not measured" in printed and "2 ranks on 2 sockets" in printed and f"{ranked:.1f}" in printed
+
+
+def test_one_rank_is_what_there_was(call, call_for_records):
+    plain, one = (call("roofsurface", "--machine", "spr-ddr", *rest).stdout for rest in ((), ("--ranks", 1)))
+    assert plain == one
+    figure = call_for_records("roofsurface", *RANKED)
+    assert figure.all("decode") == [pytest.approx(figure("rate") * 1e12 / find_transformer("llama3.1-8b").weights)]
+    printed = call("roofsurface", *RANKED).stdout
+    assert printed.startswith(call("roofsurface", *RANKED[:4]).stdout) and "between ranks" not in printed
+
+
+def test_ranks_that_heads_do_not_divide(call_for_records, tmp_path):
+    """SmolLM2's three heads of keys: the rank with two of them counts."""
+    figure = call_for_records(
+        "roofsurface", *RANKED[:-1], "smollm2-135m", "--ranks", 2, "--html", tmp_path / "page.html"
+    )
+    one, two = (figure("decode", sockets=count, ranks=count) for count in (1, 2))
+    assert one < two < 2 * one * (1 - figure("exchange_share", ranks=2))
+
+
+def test_ranks_below_one(call):
+    done = call("roofsurface", *RANKED, "--ranks", 0)
+    assert done.returncode and "greater than or equal to 1" in done.stderr and not done.stdout
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
@@ -88,6 +129,9 @@ def test_what_another_decompressor_would_buy(call, call_for_records):
         (["--search", "--cores", "0"], "numbers above 0"),
         (["--weights", "int2:g32", "--density", "0.5"], "nobody has counted"),
         (["--weights", "mxfp4", "--acts", "bf17"], "add --decompressor kernels"),
+        (["--ranks", "2"], "--ranks cuts a decoder: say which with --model"),
+        (["--model", "lama-7b", "--ranks", "2"], "no model 'lama-7b'"),
+        (["--model", "llama-7b", "--ranks", "3"], "3 ranks need as many sockets, and spr-hbm is described with 2"),
     ],
 )
 def test_errors(call, arguments, message, tmp_path, monkeypatch):

@@ -131,6 +131,23 @@ def test_errors_of_dram_name_the_field(read, old, new, message):
         read(MINIMAL.replace("memory: {bandwidth: 50.0e+9}\n", DRAM.replace(old, new, 1)))
 
 
+SOCKETS = "sockets: {count: 2, bandwidth: 20.0e+9, latency: 1.0e-7}\n"
+
+
+def test_sockets_in_a_users_file(read):
+    sourced = MINIMAL.replace("sources: {", f"{SOCKETS}sources: {{sockets: measured, ")
+    assert read(sourced).sockets.count == 2 and read(MINIMAL).sockets is None
+    for old, new, message in (
+        ("count: 2", "count: 1", r"sockets\.count: .*greater than or equal to 2"),
+        ("bandwidth: 20.0e+9, ", "", r"sockets\.bandwidth: is missing"),
+        ("latency: 1.0e-7", "latency: 0", r"sockets\.latency: .*greater than 0"),
+        ("sockets: measured, ", "", r"nothing says where sockets\.count comes from"),
+    ):
+        assert old in sourced
+        with pytest.raises(MachineError, match=message):
+            read(sourced.replace(old, new, 1))
+
+
 def test_machines_that_are_not_there(tmp_path):
     with pytest.raises(MachineError, match="did you mean 'spr-hbm'"):
         read_machine("spr-hb")

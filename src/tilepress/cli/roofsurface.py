@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .busy import Strict, record_idleness
-from .completion import weight_formats
+from .completion import transformers, weight_formats
 from .machine_list import show_machines
 from .machines import MachineName, find_measured
 from .output import Json, Recorder, Threads, print_table
 from .report import write_page
+from .roofsurface_ranks import decode
 
 if TYPE_CHECKING:
     from ..formats import WeightFormat
@@ -47,6 +49,14 @@ def roofsurface(
         str | None, typer.Option(help="Also what another decompressor would give: deca on this machine, say.")
     ] = None,
     batch: Annotated[int, typer.Option(min=1, help="Rows of activations.")] = 1,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            autocompletion=transformers,
+            help="Also a decoder's tokens/s, all its matrices alike: a name, a Hugging Face folder or config.json.",
+        ),
+    ] = None,
+    ranks: Annotated[int, typer.Option(min=1, help="Of --model: processes, one on each socket of the machine.")] = 1,
     search: Annotated[bool, typer.Option("--search", help="Find the smallest DECA that binds none of them.")] = False,
     bandwidth: Annotated[list[float] | None, typer.Option(help="In the search: × this bandwidth; repeatable.")] = None,
     cores: Annotated[list[float] | None, typer.Option(help="In the search: × this many cores; repeatable.")] = None,
@@ -72,6 +82,8 @@ def roofsurface(
     """
     if list_machines:
         return show_machines(json)
+    if ranks > 1 and model is None:
+        raise ValueError("--ranks cuts a decoder: say which with --model")
     measured = find_measured(machine, threads, json, strict)
     target = measured.machine
     name = decompressor or _usual(target)
@@ -84,12 +96,19 @@ def roofsurface(
     if measured.idleness:
         record_idleness(recorder, measured.idleness)
     _record(recorder, predictions, alternatives)
+    decoding = None
+    if model:
+        again = partial(_predict, name=name, activations=acts, batch=batch)
+        decoding = decode(target, model, ranks, batch, predictions, again)
+        decoding.record(recorder)
     smallest = _search(recorder, target, kernels, (bandwidth, cores, frequency)) if search else []
     write_page(html, f"{target.title}: {name}", recorder.records, with_explorer=False)
     if json:
         recorder.print_json()
     else:
         _print(target, name, batch, predictions, instead, alternatives)
+        if decoding:
+            decoding.print()
         if search:
             _print_designs(smallest)
 

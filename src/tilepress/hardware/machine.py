@@ -1,4 +1,5 @@
-"""What a machine is: cores, memory, vector and matrix units. Rates are of the whole machine, a second."""
+"""What a machine is: cores, memory, vector and matrix units. Rates are a second, of the whole machine; where it has
+several `sockets`, of one of them."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
@@ -154,9 +155,18 @@ class Caches(_Part):
     memory_latency: Positive | None = None
 
 
+class Sockets(_Part):
+    """`count` sockets like the one described. `bandwidth`: bytes a second that come to one from all others. `latency`:
+    seconds until one has read numbers that another wrote and announced."""
+
+    count: Annotated[int, Field(ge=2)]
+    bandwidth: Positive
+    latency: Positive
+
+
 class Machine(_Part):
     """`issue`: instructions a cycle that a core takes in. `overlap`: how much of the shorter of the times that memory
-    and a core take hides behind the longer; 1 is all of it.
+    and a core take hides behind the longer; 1 is all of it. `sockets`: if there are several; all else is of one.
 
     `sources`: dotted name of a field or of the part it is in → where its value comes from. All constants have one.
     """
@@ -171,6 +181,7 @@ class Machine(_Part):
     vector: Vector | None = None
     matrix: Matrix | None = None
     caches: Caches | None = None
+    sockets: Sockets | None = None
     sources: dict[str, str]
 
     @model_validator(mode="after")
