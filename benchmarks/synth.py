@@ -74,8 +74,7 @@ MEASURED = [
     ("fp-fp",),
     ("fp-int",),
     *(("figna", f"mantissa={bits}") for bits in (8, 11, 14)),
-    ("figna", "mantissa=8", "lanes=8"),
-    ("figna", "mantissa=14", "lanes=4"),
+    *(("figna", f"mantissa={bits}", f"lanes={lanes}") for bits, lanes in FIGNA),
     ("ifpu",),
     ("ifpu", "mantissa=24", "lanes=16"),
     ("harmonia-pe",),
@@ -173,6 +172,9 @@ def costs_text(records: Sequence[Record]) -> str:
             design[one.metric] = one.value
         if one.metric == "energy":
             designs[key].setdefault("energy", {})[one.labels["case"]] = one.value
+        if one.metric == "energy_per_item":
+            case = one.labels["case"]
+            designs[key].setdefault("items", {})[case] = round(designs[key]["energy"][case] / one.value)
     return "[\n" + ",\n".join(map(json.dumps, designs.values())) + "\n]\n"
 
 

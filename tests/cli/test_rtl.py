@@ -37,7 +37,9 @@ def test_export(call_for_records, tmp_path):
     figure = call_for_records("rtl", "export", "anda-apu", "-o", path, "--set", "mantissa=8", "--as", "system.mac")
     expected = cost("anda-apu", {"mantissa": 8}).area
     tables = {"version": 0.4, "tables": [{"name": "system.mac", "area": expected}]}
-    assert yaml.safe_load(path.read_text()) == {"ART": tables}
+    actions = [{"name": "m=8", "arguments": {}, "energy": cost("anda-apu", {"mantissa": 8}).energy["m=8"]}]
+    energies = {"version": 0.4, "tables": [{"name": "system.mac", "actions": actions}]}
+    assert yaml.safe_load(path.read_text()) == {"ART": tables, "ERT": energies}
     assert figure("area", unit="anda-apu", mantissa="8", lanes="64") == expected
 
 

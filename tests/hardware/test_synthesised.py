@@ -1,12 +1,13 @@
 """Costs of synthesised units: what is kept, from which records, in which unit, and how it scales."""
 
+import math
 import re
 
 import pytest
 
 from tests.scripts import load_script
 from tilepress.hardware.synthesised import SYNTHESIS, cost, costs
-from tilepress.hardware.technology import area_scale
+from tilepress.hardware.technology import area_scale, energy_scale
 from tilepress.records import from_json
 
 SCRIPT = load_script("benchmarks/synth.py")
@@ -57,6 +58,46 @@ def test_scaling_to_other_nodes():
         1402.72722e-6 * 0.19 / 0.059
     )
     assert apu.area_at(28) == pytest.approx(1402.72722e-6 * area_scale(28) / 0.059)
+
+
+def test_energies_are_those_of_records():
+    """pJ of an operation, as many items as the two records of it say."""
+    for one in records():
+        if one.metric in ("energy", "energy_per_item"):
+            design = cost(one.labels["unit"], {name: one.labels[name] for name in settings_of(one)})
+            case, items = one.labels["case"], design_items(one)
+            assert design.items[case] == items
+            assert design.energy[case] == pytest.approx(one.value * (items if one.metric == "energy_per_item" else 1))
+
+
+def settings_of(record):
+    return [name for name in record.labels if name not in SCRIPT.OTHER_LABELS]
+
+
+def design_items(record):
+    """Of the operation's own words: a group of 64 products, a round of 4 · 32 products."""
+    words = [int(word) for word in re.findall(r"\d+", record.labels["operation"])]
+    return math.prod(words) or 1
+
+
+def test_every_measured_design_of_the_script_has_energies():
+    for name, *settings in SCRIPT.MEASURED:
+        design = cost(name, SCRIPT.unit_of(name, settings).settings)
+        assert design.energy and design.energy.keys() == design.items.keys()
+    assert list(cost("anda-apu", {"mantissa": 16}).energy) == [f"m={bits}" for bits in range(1, 17)]
+    assert list(cost("anda-compressor").energy) == [f"m={bits}" for bits in range(1, 17)]
+
+
+def test_an_energy_at_other_nodes_and_voltages():
+    apu = cost("anda-apu", {"mantissa": 16})
+    assert apu.energy["m=8"] == 12.481855592762825 and apu.energy_at("m=8", 7, 0.7) == pytest.approx(12.481855592762825)
+    ratio = energy_scale(16, 0.8) / energy_scale(7, 0.7)
+    assert apu.energy_at("m=8", 16, 0.8) == pytest.approx(12.481855592762825 * ratio)
+    assert apu.item_energy_at("m=8", 16, 0.8) == pytest.approx(12.481855592762825 * ratio / 64)
+    with pytest.raises(ValueError, match="anda-apu: the energy of 'm=17' is not known; known are m=1, m=2"):
+        apu.energy_at("m=17", 7, 0.7)
+    with pytest.raises(ValueError, match="anda-apu: the energy of 'm=5' is not known; known are none"):
+        cost("anda-apu", {"mantissa": 5}).energy_at("m=5", 7, 0.7)
 
 
 @pytest.mark.parametrize(

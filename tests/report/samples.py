@@ -190,6 +190,26 @@ def synthesised():
     return records("tilepress rtl synth x --json", *figures, alone, origin="model")
 
 
+def energies():
+    """A unit with four mantissas, and one whose operation is alone."""
+    conditions = {"slew": 20.0, "clock": 512.0, "node": 7, "data": "random"}
+    apu = {"unit": "anda-apu", "mantissa": "16", "library": "cells", "operation": "a group of 64 products"}
+    lone = {"unit": "fp-fp", "weight_bits": "4", "library": "cells", "operation": "a product", "case": "linear"}
+    figures = [
+        (metric, value, unit, apu | conditions | {"case": f"m={bits}"} | more)
+        for bits in (10, 2, 4, 8)
+        for metric, value, unit, more in (
+            ("energy", 3.0 * bits, "pJ", {}),
+            ("energy_per_item", 3.0 * bits / 64, "pJ", {"item": "product"}),
+            ("energy_combinational", 2.0 * bits, "pJ", {}),
+            ("energy_clock", 1.0 * bits, "pJ", {}),
+            ("cycles", bits + 1.0, "", {}),
+        )
+    ]
+    figures += [("energy", 0.5, "pJ", lone | conditions), ("memory_reads", 2.0, "word", lone | conditions)]
+    return records("tilepress rtl synth x --energy --json", *figures)
+
+
 def reproduction(item, row, column, value, paper=None, deviation=None, state=None, unit="%", note="", evidence=None):
     command = f"tilepress reproduce {item}"
     compared = (item, row, column, paper, deviation, state, evidence or ("held-out" if state else None), note)
@@ -227,6 +247,7 @@ def everything():
         arrays,
         side_by_side,
         synthesised,
+        energies,
         reproductions,
         hostile,
     )

@@ -51,6 +51,7 @@ def test_every_kind_of_record_has_its_section():
         (samples.simulated, ["simulators"]),
         (samples.arrays, ["energy"]),
         (samples.synthesised, ["synthesis"]),
+        (samples.energies, ["synthesis"]),
         (samples.reproductions, ["precision", "kv", "energy", "papers"]),
         (lambda: [samples.record("tilepress doctor", "chosen_kernel", "avx2", "", {"operation": "pack"})], ["rest"]),
     ],
@@ -101,6 +102,32 @@ def test_a_unit_s_cost_grows_with_the_parameter_that_has_most_values():
     assert titles == ["deca-pe: area by W", "deca-pe: delay by W", "Units as they were synthesised"]
     table = block(samples.synthesised(), "synthesis", Table)
     assert table.rows[0] == ["deca-pe", "cells", "W=16 L=1", 2049.0, 528.0, None]
+
+
+def test_energy_of_a_group_grows_with_the_mantissa():
+    (plot,) = [one for one in blocks(samples.energies(), "synthesis") if isinstance(one, Plot)]
+    assert plot.title == "anda-apu mantissa=16: energy of a group of 64 products by mantissa"
+    assert {trace["name"]: dict(zip(trace["x"], trace["y"], strict=True)) for trace in plot.traces} == {
+        "energy": {"2": 6.0, "4": 12.0, "8": 24.0, "10": 30.0},
+        "combinational": {"2": 4.0, "4": 8.0, "8": 16.0, "10": 20.0},
+        "clock": {"2": 2.0, "4": 4.0, "8": 8.0, "10": 10.0},
+    }
+    assert plot.traces[0]["x"] == ["2", "4", "8", "10"]
+    table = block(samples.energies(), "synthesis", Table, "Energies of operations")
+    parts = ["energy, pJ", "a product or value, pJ", "combinational, pJ", "clock, pJ"]
+    assert table.columns[-6:] == [*parts, "cycles", "memory reads, word"]
+    unit, _, parameters, case, operation, conditions, *figures = table.rows[0]
+    assert (unit, parameters, case, operation) == ("anda-apu", "mantissa=16", "m=10", "a group of 64 products")
+    assert conditions == "20 ps slews, 512 ps, 7 nm, random" and figures == [30.0, 30 / 64, 20.0, 10.0, 11.0, None]
+
+
+def test_kept_energies_are_in_their_table():
+    """Of every mantissa of Anda's unit and of DECA's formats."""
+    records = read_records([RESULTS / "synthesis"])
+    titles = [one.title for one in blocks(records, "synthesis") if isinstance(one, Plot)]
+    assert "energy of a group of 64 products by mantissa" in "; ".join(titles)
+    cases = {(row[0], row[-len(row) + 3]) for row in block(records, "synthesis", Table, "Energies").rows}
+    assert not any(section.key == "rest" for section in sections(records)) and len(cases) > 20
 
 
 def test_kept_syntheses_show_deca_s_width_and_anda_s_mantissa():

@@ -52,7 +52,7 @@ def test_nothing_is_fetched(elements):
         assert attributes.get("href", "#").startswith("#")
 
 
-@pytest.mark.parametrize("paths, most", [([], 150_000), ([RESULTS], 1_900_000)], ids=["explorer", "saved results"])
+@pytest.mark.parametrize("paths, most", [([], 150_000), ([RESULTS], 2_000_000)], ids=["explorer", "saved results"])
 def test_a_page_is_under_two_megabytes(paths, most):
     records = read_records(paths)
     assert len(render_page("t", "s", sections(records), "c", records).encode()) < most

@@ -32,8 +32,9 @@ Batch = Annotated[int, typer.Option(help="Sequences at once.")]
 
 
 LOGIC_NOTE = (
-    "logic: where areas of arrays and of DECA's logic come from, our RTL, synthesised in cells of 7 nm, or parts at 45 "
-    "nm, of which integers take about a third of the same as RTL; energies are of parts in both"
+    "logic: where areas of arrays and of DECA's logic and energies of arrays come from, our RTL, synthesised in cells "
+    "of 7 nm, or parts at 45 nm, which give integers about a third of the area, and units 0.2 to 0.6 of the energy, "
+    "that RTL has; the energy of DECA's logic is of parts"
 )
 
 

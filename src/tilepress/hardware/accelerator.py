@@ -73,7 +73,8 @@ class Mode(_Part):
 
 
 class Rtl(_Part):
-    """A `unit` of `tilepress rtl` with these `settings`, as it was synthesised: `count` of them."""
+    """A `unit` of `tilepress rtl` with these `settings`, as it was synthesised: `count` of them, for area. Energy is of
+    a product or value, whatever the count."""
 
     unit: str
     settings: dict[str, int | str] = Field(default_factory=dict)
@@ -91,8 +92,8 @@ class Rtl(_Part):
 
 class Unit(_Part):
     """Parts that switch every `cycle`, and those that switch once a `group`: part → how many. Area is counted from all
-    of them, unless there is `rtl`; energy too, unless `simulation` names the unit of `simulate.units` whose events it
-    is counted from."""
+    of them, unless there is `rtl`; energy too, unless it was measured of `rtl` with such operands, or `simulation`
+    names the unit of `simulate.units` whose events it is counted from."""
 
     cycle: Counts = Field(default_factory=dict)
     group: Counts = Field(default_factory=dict)
@@ -130,7 +131,7 @@ class Tile(_Part):
 
 class Converter(_Part):
     """Rounds `values` outputs at a time to block floating point, or to INT8, in so many cycles; while the array goes on
-    if it is `overlapped`. `parts`: of each value, for area, and for energy without a `simulation` (`Unit`)."""
+    if it is `overlapped`. `parts`: of each value, for area and energy without `rtl` and `simulation` (`Unit`)."""
 
     values: Count
     cycles: Cycles

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from .technology import area_scale
+from .technology import area_scale, energy_scale
 
 SYNTHESIS = Path(__file__).parent / "synthesis.json"
 LIBRARY, NODE, VOLTAGE = "asap7", 7, 0.7
@@ -22,7 +22,8 @@ MM2 = 1e-6  # µm² to mm²
 @dataclass(frozen=True)
 class Cost:
     """Of one design: a unit with its parameters, as `tilepress rtl` takes them. `area`: µm² at 7 nm; `delay`: ps of the
-    longest path; `memory_bits`: of memories, which are in neither; `energy`: operation → pJ, where it is known."""
+    longest path; `memory_bits`: of memories, which are in neither; `energy`: case → pJ of one operation at 7 nm and
+    0.7 V, on the data that records name, where it is known; `items`: how many products or values that operation has."""
 
     unit: str
     settings: Mapping[str, str]
@@ -30,10 +31,22 @@ class Cost:
     delay: float
     memory_bits: int
     energy: Mapping[str, float] = field(default_factory=dict)
+    items: Mapping[str, int] = field(default_factory=dict)
 
     def area_at(self, node: float) -> float:
         """mm²."""
         return self.area * MM2 * area_scale(node) / area_scale(NODE)
+
+    def energy_at(self, case: str, node: float, voltage: float) -> float:
+        """pJ of one operation."""
+        if case not in self.energy:
+            known = ", ".join(self.energy) or "none"
+            raise ValueError(f"{self.unit}: the energy of {case!r} is not known; known are {known}")
+        return self.energy[case] * energy_scale(node, voltage) / energy_scale(NODE, VOLTAGE)
+
+    def item_energy_at(self, case: str, node: float, voltage: float) -> float:
+        """pJ of one product or value."""
+        return self.energy_at(case, node, voltage) / self.items[case]
 
     def has(self, settings: Mapping[str, object]) -> bool:
         return all(self.settings.get(name) == str(value) for name, value in settings.items())

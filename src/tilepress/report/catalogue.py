@@ -44,6 +44,16 @@ def _settings(labels: Mapping[str, Label]) -> str:
     return " ".join(f"{name}={label_text(labels[name])}" for name in SETTINGS if name in labels)
 
 
+def _operation(labels: Mapping[str, Label]) -> str:
+    return str(labels["operation"])
+
+
+def _conditions(labels: Mapping[str, Label]) -> str:
+    """20 ps slews, 3509 ps, 7 nm, smollm2-135m"""
+    units = {"slew": " ps slews", "clock": " ps", "node": " nm", "data": ""}
+    return ", ".join(f"{label_text(labels[name])}{unit}" for name, unit in units.items() if name in labels)
+
+
 _TASK = ("model", "stage", "tokens", "batch", "mapping", "product", "activations", "kv")
 SHARE_OF_READ = "share of the read bandwidth"
 SHARE = {"share_of_read_bandwidth": SHARE_OF_READ}
@@ -230,6 +240,20 @@ SYNTHESIS = Family(
     texts={"parameters": _settings},
     command="tilepress rtl synth",
 )
+ENERGIES = Family(
+    "Energies of operations",
+    (
+        "energy", "energy_per_item", "energy_combinational", "energy_registers", "energy_clock", "energy_ports",
+        "energy_leakage", "energy_memories", "cycles", "memory_reads", "memory_writes",
+    ),
+    {"unit": ("unit",), "library": ("library",), "parameters": SETTINGS, "case": ("case",),
+     "operation": ("operation", "item"), "conditions": ("slew", "clock", "node", "data")},
+    optional=("library", "parameters"),
+    headings={"energy_per_item": "a product or value"}
+    | {f"energy_{part}": part for part in ("combinational", "registers", "clock", "ports", "leakage", "memories")},
+    texts={"parameters": _settings, "operation": _operation, "conditions": _conditions},
+    command="tilepress rtl synth",
+)  # fmt: skip
 SEARCH = Family(
     "Search for mantissas",
     (
@@ -257,7 +281,6 @@ STEPS = Family(
     by_command=True,
 )
 FAMILIES = (
-    ARRAYS, ATTENTION, COMPRESSED, DEMO, ENGINES, LARGE, LATENCIES, LINEAR, MACHINES, MODELS, PACKING, PROMPTS, QUALITY,
-    ROOFS, SAMPLES, SCHEMES, SEARCH, SERVING, SIDE_BY_SIDE, STEPS, SYNTHESIS,
-    TILES, UNITS,
+    ARRAYS, ATTENTION, COMPRESSED, DEMO, ENERGIES, ENGINES, LARGE, LATENCIES, LINEAR, MACHINES, MODELS, PACKING,
+    PROMPTS, QUALITY, ROOFS, SAMPLES, SCHEMES, SEARCH, SERVING, SIDE_BY_SIDE, STEPS, SYNTHESIS, TILES, UNITS,
 )  # fmt: skip

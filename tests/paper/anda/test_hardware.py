@@ -16,20 +16,27 @@ def test_combinations_give_the_savings_of_table_ii(tolerance):
         assert bops_saving(combination(model, tolerance), products_of(model)) == pytest.approx(printed, abs=0.012)
 
 
-def test_averages_of_anda_s_speed_and_energy_are_within_ten_per_cent():
+def test_averages_of_anda_s_speed_are_within_two_per_cent_and_rtl_is_below_the_paper():
     cells = [one for one in reproduced("anda/fig16").values() if one.paper is not None]
-    areas = [one for one in cells if one.column == "area efficiency"]
-    assert len(cells) == 8 and all(abs(one.deviation) < 0.1 for one in cells if one not in areas)
     speed = [one for one in cells if one.column.startswith("speed-up")]
-    assert all(abs(one.deviation) < 0.02 for one in speed)
-    assert all(one.state == "deviates" for one in areas)
+    assert len(cells) == 8 and len(speed) == 4 and all(abs(one.deviation) < 0.02 for one in speed)
+    assert all(one.deviation < -0.1 and one.state == "deviates" for one in cells if one not in speed)
 
 
-def test_areas_are_those_of_synthesis():
-    """At four products a cycle: µm² at 7 nm."""
+def test_areas_and_powers_are_those_of_synthesis():
+    """At four products a cycle: µm² and pJ at 7 nm."""
     cells = reproduced("anda/fig15")
     for row, rival in (("fp-fp", 4 * 357.26832), ("fp-int", 4 * 829.70406), ("ifpu", 1480.29282), ("figna", 928.1628)):
         assert cells[f"over {row}", "area"].value == pytest.approx(100 * 1402.72722 / rival)
+    for row, rival in (
+        ("fp-fp", 64 * 0.4966663972155988),
+        ("fp-int", 64 * 0.6092500407501761),
+        ("ifpu", 4 * 5.385790327489712),
+        ("figna", 15.614327828908845),
+    ):  # pJ of a group, 15 bits of Anda's
+        assert cells[f"over {row}", "power"].value == pytest.approx(100 * 21.33477795990617 / rival)
+    efficiency = cells["8 bits over figna-m8", "energy efficiency"].value  # with four lanes of it
+    assert efficiency == pytest.approx(11.254369156050073 / 12.481855592762825)
     short = cells["11 bits over figna-m11", "area efficiency"]
     assert short.value == pytest.approx(16 / 12 * 877.99302 / 1402.72722) and short.evidence == "held-out"
     assert reproduced("anda/table3")["MXU", "area"].evidence == "held-out"
@@ -39,7 +46,7 @@ def test_the_breakdown_of_anda_holds_where_it_was_not_fitted():
     cells = reproduced("anda/fig17")
     assert abs(cells["energy saved over fp-fp", "DRAM"].deviation) < 5
     assert abs(cells["energy saved over fp-fp", "SRAM"].deviation) < 10
-    assert cells["share of fp-fp's energy, fp-fp", "DRAM"].value > 50
+    assert 40 < cells["share of fp-fp's energy, fp-fp", "DRAM"].value < 50
 
 
 def test_table_iii_adds_up():
@@ -47,7 +54,7 @@ def test_table_iii_adds_up():
     for column in ("area", "power"):
         parts = [one.value for (row, what), one in cells.items() if what == column and row != "Total"]
         assert sum(parts) == pytest.approx(cells["Total", column].value)
-    assert cells["Total", "power"].state == cells["MXU", "power"].state == "matches"
+    assert 4.5 < cells["MXU", "power"].value / 54.34 < 5 and cells["MXU", "power"].state == "deviates"
     assert cells["MXU", "area"].value == pytest.approx(256 * 1402.72722e-6 * 0.19 / 0.059)
 
 

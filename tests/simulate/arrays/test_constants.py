@@ -96,7 +96,8 @@ def test_the_auxiliary_array_by_hand():
 def test_energy_of_a_product_by_hand():
     """FP-INT, 16 × 64 by 64 × 32, twice: 512 outputs of one group, two passes of the array."""
     gemm = Gemm("any", 16, 64, 32, 2, Operand("fp16", 16), Operand("int4", 4), Operand("fp16", 16), vector=3)
-    parts, scale = energy(Plan(FP_INT, gemm, "column-major", 16, 32)), energy_scale(16, 0.8)
+    counted = FP_INT.changed(unit={"rtl": None})
+    parts, scale = energy(Plan(counted, gemm, "column-major", 16, 32)), energy_scale(16, 0.8)
     group = 16 * (176 * 0.2 / 64 + 20 * 0.1 / 32 + 256 * 0.00078 + 4 * 0.9 + 112 * 0.0031)
     assert parts[ARRAY] == pytest.approx(2 * 512 * group * 2.1 * scale)
     assert parts[VECTOR] == pytest.approx(2 * 512 * 3 * 0.4 * 2.1 * scale) and parts[CONVERTER] == 0
@@ -106,6 +107,9 @@ def test_energy_of_a_product_by_hand():
     assert parts[WEIGHT_BUFFER] == pytest.approx(2 * (weights + weights) * bit)
     assert parts[DRAM] == pytest.approx(2 * (activations + weights + outputs) * 3.9)
     assert traffic_energy(FP_INT) == pytest.approx(3.9 + bit)
+    synthesised = energy(Plan(FP_INT, gemm, "column-major", 16, 32))
+    product = 0.6092500407501761 * scale / energy_scale(7, 0.7)  # pJ in cells of 7 nm
+    assert synthesised == {**parts, ARRAY: pytest.approx(2 * 512 * 64 * product)}
 
 
 def test_times_of_a_step_by_hand():

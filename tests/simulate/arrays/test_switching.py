@@ -69,9 +69,10 @@ def test_a_value_of_each_converter_by_hand():
 
 
 def test_energy_is_that_of_the_parts_at_the_machine_s_technology():
+    """Where the unit was not synthesised."""
     parts = group_parts(ANDA, ANDA.modes[0], 7)
     switched = sum(count * PARTS[name].energy for name, count in parts.items())
-    assert group_energy(ANDA, ANDA.modes[0], 7) == pytest.approx(
+    assert group_energy(ANDA.changed(unit={"rtl": None, "cycle": {"gate": 320}}), ANDA.modes[0], 7) == pytest.approx(
         switched * fitted("logic_energy") * energy_scale(16, 0.8)
     )
 
@@ -96,3 +97,5 @@ def test_a_simulated_unit_has_its_own_group(machine, group):
         MachineError, match=f"{machine.name}: .* sums groups of {group}, not of 16: leave unit.simulation"
     ):
         group_parts(other, other.modes[0], 8)
+    with pytest.raises(MachineError, match=r"leave unit\.simulation"):
+        group_energy(other, other.modes[0], 8)

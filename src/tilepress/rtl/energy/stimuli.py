@@ -115,8 +115,7 @@ def _anda_compressor(unit: Unit, operands: Operands) -> list[Case]:
     operation = f"a group of {parameters.group} values"
     return [
         Case(f"m={bits}", operation, parameters.group, "value", _clocked(unit, partial(inputs, bits)))
-        for bits in (4, 8, 11, 16)
-        if bits <= parameters.mantissa
+        for bits in range(1, parameters.mantissa + 1)
     ]
 
 
@@ -174,27 +173,26 @@ def _fp_int(unit: Unit, operands: Operands) -> list[Case]:
 def _figna(unit: Unit, operands: Operands) -> list[Case]:
     parameters = unit.parameters
     lanes, group, bits = parameters.lanes, parameters.group, parameters.weight_bits
-    if group % lanes:
-        raise ValueError(f"a group of {group} products is no multiple of {lanes} lanes, which energy is measured with")
     rows = _rows(operands, bits, group)
 
     def now() -> Iterator[Cycle]:
+        """Lanes that the end of a group leaves over take zeros."""
         for row, neuron in rows:
             patterns, last = halves(row), len(neuron.scales) - 1
             for number, (weights, scale) in enumerate(zip(neuron.integers, neuron.scales, strict=True)):
+                activations = patterns[number * group : (number + 1) * group]
                 for first in range(0, group, lanes):
-                    at = number * group + first
                     yield {
                         "valid": 1,
-                        "activations": packed(patterns[at : at + lanes], 16),
+                        "activations": packed(activations[first : first + lanes], 16),
                         "weights": packed(weights[first : first + lanes], bits),
-                        "ends_group": int(first + lanes == group),
+                        "ends_group": int(first + lanes >= group),
                         "scaling": _scaling(single(scale), number == 0, number == last),
                     }
 
     def inputs() -> tuple[list[Cycle], int]:
         """A group's activations come while the group before is multiplied."""
-        cycles, steps = list(now()), group // lanes
+        cycles, steps = list(now()), -(-group // lanes)
         idle = {"valid": 0, "coming_valid": 0}
         after = [
             {"coming_valid": 1, "coming": cycle["activations"], "coming_ends_group": cycle["ends_group"]}

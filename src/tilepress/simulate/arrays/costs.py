@@ -1,8 +1,9 @@
-"""Area of units as they were synthesised, or of parts; energy from counted events, at constants of
-`hardware.technology`. Both are scaled.
+"""Area and energy of units as they were synthesised, or of parts, at constants of `hardware.technology`. All are
+scaled.
 
-What the constants leave out of energy (clock, wires, control) is in a fitted factor. Areas are those of cells: neither
-wires nor a clock tree is in them. Leakage is in nothing.
+What the constants of parts leave out of energy (clock, wires, control) is in a fitted factor. What was synthesised is
+cells: neither wires nor a clock tree is in it, in its energy are clock pins and leakage while the unit works. Nothing
+else leaks.
 """
 
 import math
@@ -14,14 +15,15 @@ from ...hardware.accelerator import Converter, Mode
 from ...hardware.technology import PARTS, area_scale, energy_scale, sram_energy
 from .parameters import fitted
 from .plan import Plan
-from .switching import group_parts, value_parts
+from .switching import check_group, group_parts, value_parts
+from .synthesised import product_energy, value_energy
 
 ARRAY, AUXILIARY, ACTIVATIONS, WEIGHTS = "array", "auxiliary array", "activation buffer", "weight buffer"
 VECTOR, CONVERTER = "vector unit", "converter"
 COMPUTE, SRAM, DRAM = "compute", "SRAM", "DRAM"
 MM2 = 1e-6  # µm² to mm²
 VECTOR_PARTS = {"fp16_multiply": 1, "fp16_add": 1}  # of each lane
-RTL, COUNTED = "RTL", "parts"  # where the area of an array's logic comes from
+RTL, COUNTED = "RTL", "parts"  # where area and energy of an array's logic come from
 FP16_UNIT = "fp16-fp16"  # what stands beside arrays that do not attend (Harmonia, section V-D)
 
 
@@ -70,6 +72,10 @@ def in_technology(machine: Accelerator, node: float, voltage: float, frequency: 
 
 def group_energy(machine: Accelerator, mode: Mode, mantissa: int = 0) -> float:
     """pJ of one unit for one group."""
+    check_group(machine)
+    product = product_energy(machine, mode, mantissa)
+    if product is not None:
+        return machine.array.group * product
     return _energy(group_parts(machine, mode, mantissa)) * _logic_energy(machine)
 
 
@@ -115,7 +121,9 @@ def _conversion_energy(plan: Plan) -> float:
     converter = plan.machine.converter
     if converter is None or not plan.gemm.is_converted:
         return 0.0
-    return _energy(value_parts(converter, plan.gemm.out.mantissa)) * _logic_energy(plan.machine)
+    mantissa = plan.gemm.out.mantissa
+    known = value_energy(plan.machine, converter, mantissa)
+    return _energy(value_parts(converter, mantissa)) * _logic_energy(plan.machine) if known is None else known
 
 
 def _sram_bit(machine: Accelerator) -> float:

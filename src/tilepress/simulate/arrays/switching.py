@@ -69,14 +69,13 @@ _EVENTS: dict[str, dict[str, Parts]] = {
 
 def group_parts(machine: Accelerator, mode: Mode, mantissa: int) -> Parts:
     """Of one unit, for one group of activations with magnitudes of `mantissa` bits."""
+    check_group(machine)
     unit = machine.unit
     if unit.simulation is None:
         return _sum((unit.cycle, mode.cycles.of(mantissa)), (unit.group, 1))
     if unit.simulation == "anda-apu":
-        _check_group(machine, anda_apu.LANES)
         return _switched(unit.simulation, anda_apu.events(1, mantissa))
-    _check_group(machine, harmonia_pe.PAIRS)
-    return _switched(unit.simulation, harmonia_pe.group_events(_element_mode(mode)))
+    return _switched(unit.simulation, harmonia_pe.group_events(element_mode(mode)))
 
 
 def value_parts(converter: Converter, mantissa: int) -> Parts:
@@ -105,7 +104,10 @@ def _sum(*terms: tuple[Mapping[str, float], float]) -> Parts:
     return total
 
 
-def _check_group(machine: Accelerator, group: int) -> None:
+def check_group(machine: Accelerator) -> None:
+    """A unit that is simulated sums groups of its own size."""
+    groups = {"anda-apu": anda_apu.LANES, "harmonia-pe": harmonia_pe.PAIRS}
+    group = groups.get(machine.unit.simulation or "", machine.array.group)
     if machine.array.group != group:
         raise MachineError(
             f"{machine.name}: {machine.unit.simulation} sums groups of {group}, not of {machine.array.group}: leave "
@@ -113,7 +115,7 @@ def _check_group(machine: Accelerator, group: int) -> None:
         )
 
 
-def _element_mode(mode: Mode) -> harmonia_pe.Mode:
+def element_mode(mode: Mode) -> harmonia_pe.Mode:
     if mode.other_mantissa is None:
         return harmonia_pe.Mode.m8w4
     return harmonia_pe.Mode.m8m4 if mode.other_mantissa <= harmonia_pe.HALF_BITS else harmonia_pe.Mode.m8m8
