@@ -5,6 +5,7 @@ from importlib.util import find_spec
 LAB = ("numba", "jinja2")
 RTL = ("amaranth", "pyosys")
 SERVE = ("fastapi", "uvicorn", "prometheus_client", "llguidance")
+RAY_SERVE = ("ray", "aiohttp", "grpc", "watchfiles")  # what `ray` alone does not bring, among them
 
 
 class MissingExtraError(ImportError):
@@ -43,4 +44,10 @@ def need_serve(what: str) -> None:
 def need_ray(what: str) -> None:
     """MissingExtraError, naming `what`, unless the `ray` extra is installed."""
     if find_spec("ray") is None:
+        raise MissingExtraError(f"{what} needs the ray extra: pip install 'tilepress[ray]'")
+
+
+def need_ray_serve(what: str) -> None:
+    """MissingExtraError, naming `what`, unless Ray is installed with what its servers need."""
+    if not all(find_spec(name) is not None for name in RAY_SERVE):
         raise MissingExtraError(f"{what} needs the ray extra: pip install 'tilepress[ray]'")

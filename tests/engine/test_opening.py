@@ -5,9 +5,9 @@ import torch
 from tests.engine.families import make, tokens
 
 import tilepress
+from tilepress._sizes import size_in_bytes
 from tilepress.engine import Engine, Sampling
 from tilepress.engine.native import NativeModel
-from tilepress.engine.opening import size_in_bytes
 from tilepress.engine.packed import PackedModel
 from tilepress.formats import FormatError
 from tilepress.models import load_model

@@ -19,7 +19,8 @@ from tilepress.serve.keys import Keys
 from tilepress.serve.library import Library
 from tilepress.serve.limits import Limits
 from tilepress.serve.meter import Metrics
-from tilepress.serve.opening import EngineOptions, open_model
+from tilepress.serve.opening import open_model
+from tilepress.serve.options import EngineOptions
 from tilepress.serve.server import Address, Server, listen
 from tilepress.serve.service import Service
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .._extras import need_serve
+from .._sizes import size_in_bytes
 from .completion import models as completed_models
 from .output import Ranks, TextOnly, Threads, TrustRemoteCode, hush_transformers
 
@@ -61,24 +62,36 @@ def serve(
     json: Annotated[bool, typer.Option("--json", help="Log requests as JSON, an object a line.")] = False,
     threads: Threads = None,
     ranks: Ranks = 1,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", help="Serve replicas on a Ray cluster: host:port, auto, or local for one here."
+        ),
+    ] = None,
+    replicas: Annotated[
+        str | None, typer.Option(metavar="MIN[:MAX]", help="With --ray: how many, 1 if not given; MAX under load.")
+    ] = None,
+    ongoing: Annotated[
+        int, typer.Option(min=1, help="With MIN:MAX: requests in progress at each replica that are no reason for more.")
+    ] = 16,
+    stop: Annotated[bool, typer.Option("--stop", help="With --ray: end what is served on the cluster.")] = False,
 ) -> None:
     """Serve models to programs that speak OpenAI's API, until it is told to stop.
 
-    SIGTERM or Ctrl+C lets requests in progress finish for --drain seconds.
+    SIGTERM or Ctrl+C lets requests in progress finish for --drain seconds. With --ray ADDRESS a cluster serves them, in
+    the place of what it served before, and the command ends; options are of each replica.
 
     Example: tilepress serve smollm2-135m --alias small=smollm2-135m --kv bfp8 --port 8000
     """
     need_serve("`tilepress serve`")
-    from ..engine.opening import size_in_bytes
-    from ..kernels.placement import use_stored
+    _check_ray(ray, replicas, stop)
+    if ray is not None and stop:
+        from ..cluster.replicas import stop_replicas
+
+        return stop_replicas(ray)
     from ..serve.keys import Keys
-    from ..serve.library import Library
     from ..serve.limits import Limits
-    from ..serve.meter import Metrics
-    from ..serve.opening import EngineOptions
-    from ..serve.server import Address
-    from ..serve.server import serve as run
-    from ..serve.service import Service
+    from ..serve.options import EngineOptions
 
     options = EngineOptions(
         kv=kv,
@@ -94,14 +107,34 @@ def serve(
         text_only=text_only,
     )
     total = None if memory is None else size_in_bytes(memory)
-    library = Library(_named(models or [], alias or []), options, Metrics(), total)
+    named = _named(models or [], alias or [])
     limits = Limits(requests, requests_per_key, answers, size_in_bytes(body), timeout)
     keys = Keys() if api_key_file is None else Keys.read(api_key_file)
+    origins = tuple(cors or ())
     _warn(host, keys)
+    if ray is not None:
+        from ..cluster.replicas import Scale, Settings, parse_replicas, serve_replicas
+
+        settings = Settings(named, options, total, limits, keys, origins, json)
+        scale = Scale(*parse_replicas(replicas or "1"), ongoing, threads, drain)
+        return serve_replicas(settings, scale, ray, host, port)
+    from ..kernels.placement import use_stored
+    from ..serve.library import Library
+    from ..serve.meter import Metrics
+    from ..serve.server import Address
+    from ..serve.server import serve as run
+    from ..serve.service import Service
+
     hush_transformers()
+    library = Library(named, options, Metrics(), total)
     use_stored()
     _log_lines()
-    run(Service(library, limits, keys), Address(host, port, drain, tuple(cors or ()), json))
+    run(Service(library, limits, keys), Address(host, port, drain, origins, json))
+
+
+def _check_ray(ray: str | None, replicas: str | None, stop: bool) -> None:
+    if ray is None and (replicas is not None or stop):
+        raise ValueError("--replicas and --stop are of servers on a Ray cluster: give --ray ADDRESS")
 
 
 def _named(models: list[str], aliases: list[str]) -> dict[str, str]:

@@ -71,7 +71,7 @@ def ray_executor(address: str, workers: int | None = None, threads: int = 1) -> 
     os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # of what nobody waits for any more, after a death
     import ray
 
-    _connect(ray, address)
+    connect(ray, address)
     try:
         room = _room(ray, threads)
         if not room:
@@ -86,7 +86,8 @@ def _room(ray: Any, threads: int) -> int:
     return sum(int(node["Resources"].get("CPU", 0)) // threads for node in ray.nodes() if node["Alive"])
 
 
-def _connect(ray: Any, address: str) -> None:
+def connect(ray: Any, address: str) -> None:
+    """ClusterError, in one sentence, if no cluster is there."""
     try:
         if address != AUTO:
             _knock(address)
@@ -96,6 +97,11 @@ def _connect(ray: Any, address: str) -> None:
             f"no Ray cluster answers at {address} ({first_line(error)}): start one with `ray start --head`, or give "
             "its address"
         ) from error
+
+
+def unknown_ray(error: Exception) -> str:
+    """Of something that only some versions of Ray have."""
+    return f"tilepress does not know this version of Ray ({first_line(error)}): pip install 'ray[serve]==2.60.0'"
 
 
 def _knock(address: str) -> None:

@@ -1,11 +1,11 @@
 """A runner for a model: which one computes it, with which cache, and how many pages fit in memory."""
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .. import _native
+from .._sizes import size_in_bytes
 from ..formats import FormatError
 from ..formats.kv import KvFormat, parse_kv
 from ..kernels.kv_store import can_pack
@@ -21,8 +21,6 @@ from .ranks.group import RankedModel
 from .ranks.messages import PLAIN, Cache
 from .text import Decode
 
-_UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMG]i?B)?\s*", re.ASCII)
 _PACKED, _PLAIN, _HALF = "bfp8", "float32", "bf16"
 PAGE_TOKENS = 32  # of pages that are not packed
 
@@ -122,16 +120,6 @@ def is_native(model: Any) -> bool:
     except ValueError:
         return False
     return True
-
-
-def size_in_bytes(size: int | str) -> int:
-    """Of a number, or of a text like "4 GiB"; ValueError if it is none."""
-    if isinstance(size, int):
-        return size
-    match = _SIZE.fullmatch(size)
-    if not match:
-        raise ValueError(f"a size of memory is like 4 GiB or 500 MB, not {size!r}")
-    return int(float(match[1]) * _UNITS[match[2] or ""])
 
 
 def _kv_name(model: Any, decoder: Decoder, kv: str | KvFormat | None) -> str:

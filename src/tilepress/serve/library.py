@@ -15,7 +15,8 @@ from .driver import Driver
 from .errors import ApiError
 from .forms import Forms
 from .meter import Meter, Metrics
-from .opening import EngineOptions, Opened, expected_bytes, open_model
+from .opening import Opened, expected_bytes, open_model
+from .options import EngineOptions
 
 _LOG = logging.getLogger(__name__)
 Open = Callable[[str, EngineOptions], Opened]

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .._sizes import size_in_bytes
 from ..engine import Engine
-from ..engine.opening import size_in_bytes
 from ..models import load_model
+from .options import EngineOptions
 
 TOOL_MARKS = (
     "[TOOL_CALLS]",
@@ -16,23 +17,6 @@ TOOL_MARKS = (
     "<tool_call>",
     "</tool_call>",
 )  # special tokens, in some models
-
-
-@dataclass(frozen=True)
-class EngineOptions:
-    """See `Engine`. keeps_module: whether the model of transformers stays, too, which embeddings need."""
-
-    kv: str | None = None
-    kv_memory: str = "4 GiB"
-    smoothing: str | None = None
-    threads: int | None = None
-    ranks: int = 1
-    lookup: int = 0
-    longest: int | None = None
-    max_sequences: int = 256
-    keeps_module: bool = False
-    trust_remote_code: bool = False
-    text_only: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """Answers over HTTP: as one object, or as a stream of server-sent events."""
 
 import asyncio
-import json
 import secrets
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -16,6 +15,7 @@ from .. import __version__
 from .deltas import deltas
 from .driver import Feed
 from .errors import ApiError
+from .events import event
 from .job import Choice, Job
 
 _DONE = b"data: [DONE]\n\n"
@@ -42,12 +42,12 @@ class Reply:
         name, rest = self._job.form.chunk_name, {"usage": None} if includes_usage else {}
         try:
             async for piece in self._pieces():
-                yield _event(self._object(name, [piece]) | rest)
+                yield event(self._object(name, [piece]) | rest)
             if includes_usage:
-                yield _event(self._object(name, []) | {"usage": usage(self._feed)})
+                yield event(self._object(name, []) | {"usage": usage(self._feed)})
             yield _DONE
         except ApiError as error:
-            yield _event(error.body)
+            yield event(error.body)
 
     async def _pieces(self) -> AsyncIterator[Choice]:
         for piece in self._job.form.opening():
@@ -119,7 +119,3 @@ async def read_body(request: Request, most: int) -> bytes:
         if len(body) > most:
             raise ApiError(413, f"a request has at most {most} bytes", code="request_too_large")
     return bytes(body)
-
-
-def _event(value: dict[str, Any]) -> bytes:
-    return b"data: " + json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode() + b"\n\n"
