@@ -8,6 +8,7 @@ import pytest
 from tilepress.rtl.anda import apu, compressor
 from tilepress.rtl.checking import Broken, Monitor, prove
 from tilepress.rtl.deca import expand, loader, pe, tile_register
+from tilepress.rtl.harmonia import converter
 from tilepress.rtl.monitors import MONITORS, anda, deca, monitors_of
 
 QUICK = [("deca-pe", "rows"), ("deca-pe", "requests"), ("anda-apu", "groups"), ("anda-compressor", "rounds")]
@@ -79,6 +80,10 @@ SLOW_MUTANTS = {
     "a squash leaves an operation in a stage": (
         ("deca-pe", "pipeline", pe, expand, "Expand"),
         ("self.valid & ~self.squash", "self.valid"),
+    ),
+    "blocks share half of the memory": (
+        ("harmonia-converter", "blocks", converter, converter, "Steps"),
+        ("self.address = self._half * parameters.places + self.place", "self.address = self.place"),
     ),
 }
 
