@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from .. import __version__
 from ..compression import CompressedWeight, InputStatistics, WeightPlan
-from ..compression.search import Step
 from ..compression.threads import one_by_one, one_thread
 from ..compression.weight import decompress_weight, measured
 from ..formats.kv import parse_kv
@@ -34,7 +33,8 @@ from .layer_inputs import statistics_of, turns
 from .left_dense import Dense, left_dense
 from .linear_form import replace_layer, to_linear_form, undone_on_error
 from .loading import Announce, say
-from .precision import Evaluations, Judge, Precision, find_precision
+from .mantissas import choose_mantissas, with_activations_of
+from .precision import Evaluations
 from .recipe import KEEP, Recipe, read_recipe
 from .reconstruct import RATE, reconstruct, trainable_vectors
 from .registration import TilepressConfig, attach, check_cache_of, pack_embedding, unpack_layers
@@ -43,7 +43,7 @@ from .share import share_of
 from .smoothing import SEQUENCES, check_smoothing, smooth_block
 from .source_format import sample_layer, with_source_format
 from .storage import Layer, MemoryStorage, Progress, Storage, Stream
-from .tensor_types import classify, layer_activations, products
+from .tensor_types import layer_activations
 from .texts import calibration_text
 from .training import Trainable, Training
 
@@ -111,31 +111,6 @@ def read_windows(recipe: Recipe, tokenizer: Any, text: str | None = None) -> Ten
     tokens = torch.tensor(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
     begin = beginning(tokenizer)
     return token_windows(tokens, calibration.sequences, calibration.length, calibration.seed, begin)
-
-
-def choose_mantissas(
-    model: nn.Module,
-    recipe: Recipe,
-    windows: Tensor,
-    evaluations: Evaluations,
-    track: Callable[[Step], None] = lambda _: None,
-) -> tuple[Recipe, Precision]:
-    """Find the mantissas that the recipe leaves open, on the packed model's weights in ordinary layers (see
-    `study_model.load_study_model` for why): the recipe with them, and the search's result."""
-    request = recipe.activations.search
-    assert request is not None
-    types = classify(model, recipe.activations.types)
-    precision = find_precision(
-        Judge(model, types, windows, request.group, evaluations), products(model, types), request, track=track
-    )
-    activations = recipe.activations.model_copy(update={"format": str(precision.format)})
-    return recipe.model_copy(update={"activations": activations}), precision
-
-
-def with_activations_of(model: nn.Module, layers: list[Layer], recipe: Recipe) -> list[Layer]:
-    """`layers` with the activations that the recipe has for them."""
-    activations = layer_activations(model, recipe.activations.format, recipe.activations.types)
-    return [replace(layer, activations=activations.get(layer.name, "float")) for layer in layers]
 
 
 def describe(

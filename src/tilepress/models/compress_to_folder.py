@@ -18,7 +18,7 @@ from ..compression.search import Step
 from .card import model_card
 from .checkpoint_checks import Allowed
 from .checksums import can_be_listed
-from .compress import Compression, choose_mantissas, describe, read_windows, with_activations_of
+from .compress import Compression, describe, read_windows
 from .device import find_device
 from .disk_storage import SEARCH, DiskStorage, refuse_foreign, refuse_nested
 from .embedded import ModelUnavailableError
@@ -28,6 +28,7 @@ from .kept_records import RECORDS
 from .left_dense import Dense
 from .linear_form import to_linear_form
 from .loading import Announce, is_compressed, load_model, load_tokenizer, model_folder, read_config, say
+from .mantissas import choose_mantissas, with_activations_of
 from .origin import origin_of
 from .precision import Evaluations, Precision
 from .quantized import BESIDE, QuantizedShards, is_readable, open_checkpoint

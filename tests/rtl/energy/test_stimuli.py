@@ -6,7 +6,8 @@ import torch
 
 from tilepress.formats.bfp import BFP, rounded
 from tilepress.rtl.energy import random_operands
-from tilepress.rtl.energy.stimuli import DOTS, TOKENS, cases
+from tilepress.rtl.energy.case import DOTS, TOKENS
+from tilepress.rtl.energy.stimuli import cases
 from tilepress.rtl.units import NAMES, unit_of
 from tilepress.tiles import pack, unpack
 

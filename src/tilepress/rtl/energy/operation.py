@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from ...hardware.technology import Memory, cacti
 from ..synthesis import Synthesis, liberty_text, mapped
 from ..units import Unit
+from .case import Case
 from .liberty import read_library
 from .netlist import Instances, Netlist, netlist_of
 from .operands import RANDOM, Operands
 from .simulation import Activity, simulate
-from .stimuli import Case, cases
+from .stimuli import cases
 
 Floats = NDArray[np.float64]
 PICO = 1e12

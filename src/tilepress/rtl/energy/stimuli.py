@@ -3,78 +3,31 @@
 Operands follow each other as in a layer: groups of one dot product after another, without pauses.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
 
-from ...formats.bfp import BFP, BFPTensor, encode, pack_planes
+from ...formats.bfp import BFP, encode, pack_planes
 from ...tiles import PackedMatrix, pack
 from ..deca.testbench import Job, run
 from ..units import Unit
-from .converting import convert
-from .operands import Neuron, Operands, neurons
-from .trace import Recorder, Trace, record
+from .case import MARGIN, Case, Cycle, clocked, halves, packed, rows_of, single
+from .harmonia_stimuli import harmonia_converter, harmonia_offsets, harmonia_pe, harmonia_subtractor
+from .operands import Operands
+from .trace import Recorder, Trace
 
-Cycle = dict[str, int]
-DOTS = 3  # dot products of a case
-TOKENS = 24  # of attention, whose dot products are short
 DENSITIES = (1.0, 0.5, 0.2, 0.05)  # of DECA's tiles
-MARGIN = 4  # cycles after the last input, in which sums are finished
-
-
-@dataclass(frozen=True)
-class Case:
-    """`trace` makes the stimulus: what stands at the ports, how many operations that is, and the cycle from which on
-    it counts. An operation has `items`, values say."""
-
-    name: str
-    operation: str
-    items: int
-    item: str
-    trace: Callable[[], tuple[Trace, int, int]]
 
 
 def cases(unit: Unit, operands: Operands) -> list[Case]:
     return _CASES[unit.name](unit, operands)
 
 
-def _clocked(unit: Unit, make: Callable[[], tuple[list[Cycle], int]]) -> Callable[[], tuple[Trace, int, int]]:
-    def trace() -> tuple[Trace, int, int]:
-        inputs, operations = make()
-        return record(unit.component(), inputs), operations, 0
-
-    return trace
-
-
-def packed(values: Sequence[int], bits: int) -> int:
-    """Integers in fields of `bits`, the first lowest; negative ones in two's complement."""
-    return sum((int(value) & (1 << bits) - 1) << bits * place for place, value in enumerate(values))
-
-
-def halves(values: Tensor) -> list[int]:
-    """Patterns of FP16."""
-    return [int(bits) for bits in values.to(torch.float16).numpy().view(np.uint16).ravel()]
-
-
-def single(value: float) -> int:
-    """The pattern of FP32."""
-    return int(np.float32(value).view(np.uint32))
-
-
-def _rows(operands: Operands, bits: int, group: int) -> list[tuple[Tensor, Neuron]]:
-    """An FP16 row of activations and a neuron for each dot product."""
-    rows = operands.activations[:DOTS].to(torch.float16)
-    return list(zip(rows, neurons(operands.weights[:DOTS], bits, group), strict=True))
-
-
 def _anda_apu(unit: Unit, operands: Operands) -> list[Case]:
     parameters = unit.parameters
-    rows = _rows(operands, parameters.weight_bits, parameters.lanes)
+    rows = rows_of(operands, parameters.weight_bits, parameters.lanes)
 
     def inputs(mantissa: int) -> tuple[list[Cycle], int]:
         """Each group's weights are loaded beside the last word of the group before."""
@@ -94,7 +47,7 @@ def _anda_apu(unit: Unit, operands: Operands) -> list[Case]:
 
     operation = f"a group of {parameters.lanes} products"
     return [
-        Case(f"m={bits}", operation, parameters.lanes, "product", _clocked(unit, partial(inputs, bits)))
+        Case(f"m={bits}", operation, parameters.lanes, "product", clocked(unit, partial(inputs, bits)))
         for bits in range(1, parameters.mantissa + 1)
     ]
 
@@ -114,7 +67,7 @@ def _anda_compressor(unit: Unit, operands: Operands) -> list[Case]:
 
     operation = f"a group of {parameters.group} values"
     return [
-        Case(f"m={bits}", operation, parameters.group, "value", _clocked(unit, partial(inputs, bits)))
+        Case(f"m={bits}", operation, parameters.group, "value", clocked(unit, partial(inputs, bits)))
         for bits in range(1, parameters.mantissa + 1)
     ]
 
@@ -124,7 +77,7 @@ GROUP = 64  # of weights of the units that take one pair after another
 
 def _pairs(operands: Operands, bits: int) -> Iterator[tuple[int, int, int, bool, bool, bool]]:
     """(activation, weight, scale, ends a group, of the first group, of the last group) of all dot products."""
-    for row, neuron in _rows(operands, bits, GROUP):
+    for row, neuron in rows_of(operands, bits, GROUP):
         last = len(neuron.scales) - 1
         patterns = halves(row)
         for group, (weights, scale) in enumerate(zip(neuron.integers, neuron.scales, strict=True)):
@@ -149,7 +102,7 @@ def _fp_fp(unit: Unit, operands: Operands) -> list[Case]:
             is_new = is_end and is_last
         return cycles + [{"valid": 0}] * MARGIN, len(cycles)
 
-    return [Case("linear", "a product", 1, "product", _clocked(unit, inputs))]
+    return [Case("linear", "a product", 1, "product", clocked(unit, inputs))]
 
 
 def _fp_int(unit: Unit, operands: Operands) -> list[Case]:
@@ -167,13 +120,13 @@ def _fp_int(unit: Unit, operands: Operands) -> list[Case]:
         ]
         return cycles + [{"valid": 0}] * MARGIN, len(cycles)
 
-    return [Case("linear", "a product", 1, "product", _clocked(unit, inputs))]
+    return [Case("linear", "a product", 1, "product", clocked(unit, inputs))]
 
 
 def _figna(unit: Unit, operands: Operands) -> list[Case]:
     parameters = unit.parameters
     lanes, group, bits = parameters.lanes, parameters.group, parameters.weight_bits
-    rows = _rows(operands, bits, group)
+    rows = rows_of(operands, bits, group)
 
     def now() -> Iterator[Cycle]:
         """Lanes that the end of a group leaves over take zeros."""
@@ -205,13 +158,13 @@ def _figna(unit: Unit, operands: Operands) -> list[Case]:
         ]
         return first + rest + [idle] * MARGIN, len(cycles) // steps
 
-    return [Case("linear", f"a group of {group} products", group, "product", _clocked(unit, inputs))]
+    return [Case("linear", f"a group of {group} products", group, "product", clocked(unit, inputs))]
 
 
 def _ifpu(unit: Unit, operands: Operands) -> list[Case]:
     parameters = unit.parameters
     lanes, bits = parameters.lanes, parameters.weight_bits
-    rows = _rows(operands, bits, lanes)
+    rows = rows_of(operands, bits, lanes)
 
     def inputs() -> tuple[list[Cycle], int]:
         """Each group is loaded beside the last word of the group before."""
@@ -227,143 +180,7 @@ def _ifpu(unit: Unit, operands: Operands) -> list[Case]:
                     cycles.append({"valid": 1, "load": 0, "word": word, **marks})
         return cycles + [{"valid": 0, "load": 0}] * MARGIN, sum(len(neuron.scales) for _, neuron in rows)
 
-    return [Case("linear", f"a group of {lanes} products", lanes, "product", _clocked(unit, inputs))]
-
-
-def _harmonia_pe(unit: Unit, operands: Operands) -> list[Case]:
-    group = unit.parameters.group
-
-    def linear() -> tuple[list[Cycle], int]:
-        """M8W4: activations with weights of four bits."""
-        cycles: list[Cycle] = []
-        for row, neuron in _rows(operands, 4, group):
-            left = encode(row, BFP(group, 8))
-            sides = zip(_magnitudes(left, 8), [[w & 15 for w in weights] for weights in neuron.integers], strict=True)
-            of_groups = [
-                int(exponent) | single(scale) << 10
-                for exponent, scale in zip(left.exponent, neuron.scales, strict=True)
-            ]
-            cycles += _rounds(unit, 0, [[side] for side in sides], of_groups, 1)
-        return cycles + [{"valid": 0}] * (2 * MARGIN), len(cycles) // unit.parameters.round
-
-    def attention(mode: int, mantissa: int) -> tuple[list[Cycle], int]:
-        """M8M4 and M8M8: queries with keys of `mantissa` bits."""
-        cycles: list[Cycle] = []
-        width = min(operands.queries.shape[1], operands.keys.shape[1]) // group * group
-        for query, key in zip(operands.queries[:TOKENS, :width], operands.keys[:TOKENS, :width], strict=True):
-            left, right = encode(query.half(), BFP(group, 8)), encode(key.half(), BFP(group, mantissa))
-            of_groups = [int(a) | int(b) << 5 for a, b in zip(left.exponent, right.exponent, strict=True)]
-            sides = [
-                [(a, b)] if mantissa <= 4 else _split(a, b)
-                for a, b in zip(_magnitudes(left, 8), _magnitudes(right, mantissa), strict=True)
-            ]
-            cycles += _rounds(unit, mode, sides, of_groups, mantissa)
-        return cycles + [{"valid": 0}] * (2 * MARGIN), len(cycles) // unit.parameters.round
-
-    fours, twos = f"a round of 4 · {group} products", f"a round of 2 · {group} products"
-    return [
-        Case("m8w4", fours, 4 * group, "product", _clocked(unit, linear)),
-        Case("m8m4", fours, 4 * group, "product", _clocked(unit, partial(attention, 1, 4))),
-        Case("m8m8", twos, 2 * group, "product", _clocked(unit, partial(attention, 2, 8))),
-    ]
-
-
-Side = tuple[list[int], list[int]]  # what a sub-PE takes of a group
-
-
-def _magnitudes(encoded: BFPTensor, bits: int) -> list[list[int]]:
-    """[groups, group]: magnitude, and the sign above it."""
-    words = encoded.magnitude | encoded.sign.int() << bits
-    return [[int(word) for word in group] for group in words.tolist()]
-
-
-def _split(left: list[int], right: list[int]) -> list[Side]:
-    """The high four bits of eight, and the low; both sub-PEs take `left` of the first."""
-    signs = [word >> 8 << 4 for word in right]
-    high = [word >> 4 & 15 | sign for word, sign in zip(right, signs, strict=True)]
-    low = [word & 15 | sign for word, sign in zip(right, signs, strict=True)]
-    return [(left, high), ([0] * len(left), low)]
-
-
-def _rounds(
-    unit: Unit, mode: int, groups: list[list[Side]], of_groups: list[int], right_mantissa: int
-) -> Iterator[Cycle]:
-    """Cycles of one dot product; what is left after the last whole round is left out."""
-    lanes, most = unit.parameters.lanes, 4 // len(groups[0])
-    count = len(groups) // most
-    for number in range(count):
-        part = slice(number * most, (number + 1) * most)
-        sides = [side for group in groups[part] for side in group]
-        for start in range(0, unit.parameters.group, lanes):
-            some = slice(start, start + lanes)
-            yield {
-                "valid": 1,
-                "mode": mode,
-                "left": packed([packed(left[some], 9) for left, _ in sides], 9 * lanes),
-                "right": packed([packed(right[some], 5) for _, right in sides], 5 * lanes),
-                "groups": most,
-                "of_groups": packed(of_groups[part], 42),
-                "left_mantissa": 8,
-                "right_mantissa": right_mantissa,
-                "first": int(number == 0),
-                "last": int(number == count - 1),
-            }
-
-
-def _harmonia_converter(unit: Unit, operands: Operands) -> list[Case]:
-    group = unit.parameters.group
-    keys = operands.keys[: 2 * group, : 4 * group].to(torch.float16).numpy()
-
-    def trace(path: str) -> tuple[Trace, int, int]:
-        return convert(unit, keys, path), keys.size // group, 0
-
-    name = f"a group of {group} values"
-    return [Case(path, name, group, "value", partial(trace, path)) for path in ("channels", "tokens")]
-
-
-def _harmonia_offsets(unit: Unit, operands: Operands) -> list[Case]:
-    rows, columns, channels = unit.parameters.rows, unit.parameters.columns, min(unit.parameters.channels, 64)
-    channels -= channels % columns
-    keys = operands.keys[: operands.keys.shape[0] // rows * rows]
-    heads = [keys[:, at : at + channels] for at in range(0, keys.shape[1] - channels + 1, channels)][:DOTS]
-
-    def inputs() -> tuple[list[Cycle], int]:
-        cycles: list[Cycle] = []
-        for head in heads:
-            for first in range(0, len(head), rows):
-                marks = {"valid": 1, "channels": channels, "last_pass": int(first + rows == len(head))}
-                passes = head[first : first + rows].T
-                cycles += [{"keys": packed(halves(column), 16), **marks} for column in passes]
-            cycles += [{"valid": 0}] * channels
-        return cycles, len(heads)
-
-    size = keys.shape[0] * channels
-    name = f"the keys of a head, {keys.shape[0]} tokens of {channels} channels"
-    return [Case("keys", name, size, "value", _clocked(unit, inputs))]
-
-
-def _harmonia_subtractor(unit: Unit, operands: Operands) -> list[Case]:
-    parameters = unit.parameters
-    channels = min(parameters.channels, operands.keys.shape[1])
-    keys = operands.keys[: operands.keys.shape[0] // parameters.rows * parameters.rows, :channels].to(torch.float16)
-    largest, chosen = keys.abs().max(0).values.topk(min(parameters.top, channels))
-    places = (parameters.channels - 1).bit_length()
-    entries = [1 | halves(value)[0] << 1 | int(channel) << 17 for value, channel in zip(largest, chosen, strict=True)]
-
-    def inputs() -> tuple[list[Cycle], int]:
-        cycles = [
-            {
-                "channel": channel,
-                "entries": packed(entries, 17 + places),
-                "keys": packed(halves(keys[first : first + parameters.rows, channel]), 16),
-            }
-            for first in range(0, len(keys), parameters.rows)
-            for channel in range(channels)
-        ]
-        return cycles, len(cycles)
-
-    rows = parameters.rows
-    return [Case("keys", f"a column of {rows} keys", rows, "value", _clocked(unit, inputs))]
+    return [Case("linear", f"a group of {lanes} products", lanes, "product", clocked(unit, inputs))]
 
 
 def _deca_pe(unit: Unit, operands: Operands) -> list[Case]:
@@ -402,10 +219,10 @@ _CASES: Mapping[str, Callable[[Unit, Operands], list[Case]]] = {
     "deca-pe": _deca_pe,
     "anda-apu": _anda_apu,
     "anda-compressor": _anda_compressor,
-    "harmonia-pe": _harmonia_pe,
-    "harmonia-converter": _harmonia_converter,
-    "harmonia-offsets": _harmonia_offsets,
-    "harmonia-subtractor": _harmonia_subtractor,
+    "harmonia-pe": harmonia_pe,
+    "harmonia-converter": harmonia_converter,
+    "harmonia-offsets": harmonia_offsets,
+    "harmonia-subtractor": harmonia_subtractor,
     "fp-fp": _fp_fp,
     "fp-int": _fp_int,
     "figna": _figna,
