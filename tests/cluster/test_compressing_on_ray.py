@@ -1,8 +1,5 @@
 """A model compressed on Ray, and a node that goes away meanwhile."""
 
-import warnings
-from pathlib import Path
-
 import pytest
 
 from tests.cluster.test_compressing import KINDS, calibrated, compressed
@@ -10,25 +7,7 @@ from tests.models import tiny
 from tilepress.cluster import InProcess, ray_crew, ray_executor
 from tilepress.cluster.ray_crew import RayCrew
 
-ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    """A head without CPUs and two nodes with one each."""
-    pytest.importorskip("ray", reason="ray is not installed: pip install 'tilepress[ray]'")
-    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        patch.setenv("PYTHONPATH", str(ROOT))
-        from ray.cluster_utils import Cluster
-
-        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
-        made.add_node(num_cpus=1)
-        made.add_node(num_cpus=1)
-        made.wait_for_nodes()
-        yield made
-        made.shutdown()
 
 
 def test_a_node_may_be_removed_and_the_bytes_stay(cluster, tmp_path, monkeypatch):

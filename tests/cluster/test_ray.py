@@ -3,9 +3,7 @@
 import json
 import sys
 import time
-import warnings
 from collections import Counter
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -20,24 +18,7 @@ from tilepress.cluster import batch as batches_of
 from tilepress.sweep import sweeping
 from tilepress.sweep.folder import Finished
 
-ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    """A real one, of a head without CPUs and two nodes with one each."""
-    pytest.importorskip("ray", reason="ray is not installed: pip install 'tilepress[ray]'")
-    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        patch.setenv("PYTHONPATH", str(ROOT))
-        from ray.cluster_utils import Cluster
-
-        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-        made.add_node(num_cpus=1)
-        made.add_node(num_cpus=1)
-        yield made
-        made.shutdown()
 
 
 def test_a_cluster_gives_what_this_process_gives(cluster, tmp_path):
