@@ -14,7 +14,7 @@ from .output import Json, Recorder, figure_text, print_table, progress, show_fig
 if TYPE_CHECKING:
     from ..models.attention_sample import AttentionSample
     from ..rtl.energy import Measured
-    from ..rtl.synthesis import Synthesis
+    from ..rtl.synthesis import Options, Synthesis
     from ..rtl.units import Unit
 
 app = typer.Typer(help="Make hardware of the papers' units.", no_args_is_help=True)
@@ -68,6 +68,13 @@ def synth(
     size: Annotated[
         bool, typer.Option("--size", help="With --liberty: let ABC choose the sizes of cells, for a shorter path.")
     ] = False,
+    gate_clocks: Annotated[
+        bool,
+        typer.Option(
+            "--gate-clocks/--no-gate-clocks",
+            help="With --liberty: stop clocks of registers that keep their value, if the library has a cell for it.",
+        ),
+    ] = True,
     energy: Annotated[
         bool, typer.Option("--energy", help="Simulate the cells, and say what an operation takes; needs --liberty.")
     ] = False,
@@ -96,16 +103,17 @@ def synth(
     Example: tilepress rtl synth deca-pe --set W=1 --set L=1 --set formats=mxfp4
     """
     unit = _unit(name, set_)
-    from ..rtl.synthesis import synthesize
+    from ..rtl.synthesis import Options, synthesize
 
+    options = Options(size=size, gate_clocks=gate_clocks)
     measured: list[Measured] = []
     with progress(json) as bar:
         bar.add_task("measuring" if energy else "synthesising", total=None)
         if energy:
-            costs, measured = _measure(unit, liberty or (), size, (slew, clock, node), case or (), random)
+            costs, measured = _measure(unit, liberty or (), options, (slew, clock, node), case or (), random)
         else:
-            costs = synthesize(unit, liberty or (), size=size)
-    recorder = Recorder("model", unit=name, **unit.settings, **({"size": "chosen"} if size else {}))
+            costs = synthesize(unit, liberty or (), options)
+    recorder = Recorder("model", unit=name, **unit.settings, **options.labels)
     units = {"memory_bits": "bit", "delay": "ps", "area": "of the library"}
     for metric, value in vars(costs).items():
         if value is not None:
@@ -123,7 +131,7 @@ def synth(
 def _measure(
     unit: "Unit",
     liberty: Sequence[Path],
-    size: bool,
+    options: "Options",
     conditions: tuple[float, float, float | None],
     only: Sequence[str],
     random: bool,
@@ -132,7 +140,7 @@ def _measure(
 
     given = Conditions(*conditions, data=RANDOM if random else EMBEDDED)
     operands = random_operands() if random else Operands(**vars(_sample()))
-    costs, measured = measure(unit, liberty, operands, given, only, size=size)
+    costs, measured = measure(unit, liberty, operands, given, only, options)
     return costs, list(measured)
 
 

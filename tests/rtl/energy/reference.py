@@ -11,11 +11,13 @@ class Reference:
             cell: {pin: compile(text, cell, "eval") for pin, text in pins.items()} for cell, pins in functions.items()
         }
         for name, cell in self.cells.items():
-            outputs = {"FLOP": ["Q"], "$mem_v2": ["RD_DATA"], "$scopeinfo": []}.get(cell["type"], ["Y"])
+            silent = {"$scopeinfo": [], "CKGATE": []}
+            outputs = {"FLOP": ["Q"], "$mem_v2": ["RD_DATA"], **silent}.get(cell["type"], ["Y"])
             for pin in outputs:
                 for place, net in enumerate(cell["connections"][pin]):
                     self.drivers[net] = name, pin, place
         self.state = {name: 0 for name, cell in self.cells.items() if cell["type"] == "FLOP"}
+        self.gates = {cell["connections"]["G"][0]: cell for cell in self.cells.values() if cell["type"] == "CKGATE"}
         self.words = {name: {} for name, cell in self.cells.items() if cell["type"] == "$mem_v2"}
 
     def run(self, cycles, begin):
@@ -53,11 +55,17 @@ class Reference:
         pins = {one: bool(self.value(bits[0])) for one, bits in nets.items() if one != pin}
         return int(eval(self.codes[cell["type"]][pin], {}, pins))
 
+    def next(self, name, nets):
+        """What a flip-flop becomes: what it is, if its clock is stopped."""
+        gate = self.gates.get(nets["C"][0])
+        passes = gate is None or any(self.value(gate["connections"][pin][0]) for pin in ("EN", "TE"))
+        return self.value(nets["D"][0]) if passes else self.state[name]
+
     def word(self, nets):
         return sum(self.value(net) << place for place, net in enumerate(nets))
 
     def clock(self):
-        state = {name: self.value(self.cells[name]["connections"]["D"][0]) for name in self.state}
+        state = {name: self.next(name, self.cells[name]["connections"]) for name in self.state}
         for name, words in self.words.items():
             nets = self.cells[name]["connections"]
             mask, address = self.word(nets["WR_EN"]), self.word(nets["WR_ADDR"])

@@ -5,16 +5,16 @@ import lzma
 import numpy as np
 import pytest
 
-from tests.rtl.energy.library import FLOP, GATES, gate, library_text
+from tests.rtl.energy.library import CLOCK_GATE, FLOP, GATES, gate, library_text
 from tests.rtl.energy.reference import FUNCTIONS, Reference
 from tilepress.rtl.energy import Conditions, measure, random_operands
-from tilepress.rtl.energy.liberty import read_library
 from tilepress.rtl.energy.netlist import netlist_of
 from tilepress.rtl.energy.operation import energy_of
 from tilepress.rtl.energy.simulation import simulate
 from tilepress.rtl.energy.stimuli import cases
 from tilepress.rtl.energy.trace import Trace
-from tilepress.rtl.synthesis import mapped
+from tilepress.rtl.liberty import read_library
+from tilepress.rtl.synthesis import Options, mapped
 from tilepress.rtl.units import unit_of
 
 SLEW = 10e-12
@@ -44,7 +44,7 @@ def bits(*values):
 
 
 def run(description, inputs, begin=0):
-    netlist = netlist_of(description, read_library([library_text()]))
+    netlist = netlist_of(description, read_library([library_text(GATES + FLOP + CLOCK_GATE)]))
     return netlist, simulate(netlist, Trace(inputs, {}), SLEW, begin)
 
 
@@ -76,6 +76,30 @@ def test_inputs_that_no_output_follows():
     assert energy.registers == energy.clock == 0
 
 
+GATED = module(
+    {"clk": port("input", 2), "en": port("input", 5), "q": port("output", 3)},
+    f=cell("FLOP", C=6, D=4, Q=3),
+    i=cell("INV", A=3, Y=4),
+    g={"type": "CKGATE", "connections": {"C": [2], "EN": [5], "TE": ["0"], "G": [6]}, "parameters": {}},
+)
+
+
+def test_a_gated_flip_flop_changes_and_takes_energy_only_where_its_clock_passes():
+    """Enabled in cycles 1, 2 and 5 of eight: by hand, in fJ. An enable lets the edge at its cycle's end pass."""
+    inputs = {"clk": bits(*[0] * 8), "en": bits(0, 1, 1, 0, 0, 1, 0, 0)}
+    netlist, activity = run(GATED, inputs, begin=1)
+    assert activity.outputs["q"][:, 0].tolist() == [0, 0, 1, 0, 0, 0, 1, 1]
+    assert activity.pulses.tolist() == [3] and activity.cycles == 7
+    energy = energy_of(netlist, activity, Conditions(slew=10, clock=500), operations=1)
+    passed = (2 + 0.1) + (4 + 0.2)  # the cell's rise and fall with the flip-flop's 1 fF
+    stopped = 0.125 + 0.375
+    flop = 1 + 0.75  # its pin, a fall; an output follows each rise
+    enables = 4 * (0.5 + 1.5) / 2
+    assert energy.clock == pytest.approx((3 * (passed + flop) + 4 * stopped + 7 * 4 + enables) / 1000)
+    assert energy.ports == pytest.approx(4 * 5 / 2 / 1000)  # toggles of the enable, of which the gate has 5 fF
+    assert energy.leakage == pytest.approx(7 * (1 + 3 + 2) * 0.5 * 1e-6)
+
+
 def test_cycles_before_the_beginning_do_not_count():
     ports = {"a": port("input", 2), "y": port("output", 3)}
     description = module(ports, g=cell("INV", A=2, Y=3))
@@ -83,6 +107,7 @@ def test_cycles_before_the_beginning_do_not_count():
     assert activity.cycles == 3 and activity.toggles[3] == 2
 
 
+@pytest.mark.parametrize("clock_gate", ["", CLOCK_GATE], ids=["ungated", "gated"])
 @pytest.mark.parametrize(
     "name, settings",
     [
@@ -90,10 +115,12 @@ def test_cycles_before_the_beginning_do_not_count():
         ("anda-compressor", ("lanes=1", "group=16")),
     ],
 )
-def test_toggles_are_those_of_a_slow_reference(name, settings, liberty):
-    unit = unit_of(name, settings)
-    description = mapped(unit, liberty)[1]
-    library = read_library([library_text()])
+def test_toggles_are_those_of_a_slow_reference(name, settings, clock_gate, tmp_path):
+    unit, text = unit_of(name, settings), library_text(GATES + FLOP + clock_gate)
+    (tmp_path / "round.lib").write_text(text)
+    costs, description = mapped(unit, [tmp_path / "round.lib"])
+    assert (costs.clock_gates or 0) >= (2 if clock_gate else 0)
+    library = read_library([text])
     trace, _, _ = cases(unit, random_operands(tokens=4, size=64))[0].trace()
     cycles = min(trace.cycles, 60)
     short = Trace({port: bits[:cycles] for port, bits in trace.inputs.items()}, {})
@@ -149,6 +176,12 @@ INVERTER = module({"a": port("input", 2), "y": port("output", 3)}, g=cell("INV",
             FLOP,
             "flip-flops have more than one clock",
         ),
+        (
+            module({}, g=cell("CKGATE", C=2, EN=3, TE=0, G=4), h=cell("CKGATE", C=4, EN=3, TE=0, G=5)),
+            CLOCK_GATE + FLOP,
+            "flip-flops have more than one clock",
+        ),
+        (INVERTER, GATES + CLOCK_GATE.replace("posedge", "negedge"), "clock gate CKGATE is latch_negedge_precontrol;"),
     ],
 )
 def test_what_cannot_be_simulated(description, cells, message):
@@ -174,7 +207,8 @@ def test_sizes_are_chosen_for_a_shorter_path(tmp_path):
     unit = unit_of("harmonia-offsets", ("rows=2", "columns=4", "channels=16", "top=2"))
     operands = random_operands(tokens=2, size=16)
     (plain, _), (sized, measured) = (
-        measure(unit, [tmp_path / "round.lib"], operands, Conditions(), size=size) for size in (False, True)
+        measure(unit, [tmp_path / "round.lib"], operands, Conditions(), options=Options(size=size))
+        for size in (False, True)
     )
     assert sized.delay < plain.delay and sized.flip_flops == plain.flip_flops
     assert next(measured).energy.total > 0  # which compares its outputs with the RTL's

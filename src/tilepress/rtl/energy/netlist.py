@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..expressions import Bools, evaluate
+from ..liberty import Cell, Library
 from ..synthesis import MEMORY, NOT_CELLS
-from .expressions import Bools, evaluate
-from .liberty import Cell, Library
 
 Ints = NDArray[np.int64]
+Placed = tuple[Cell, Mapping[str, list[int]]]  # a cell, and the nets of its pins
 MOST_INPUTS = 12
 
 
@@ -33,6 +34,16 @@ class Instances:
     counts: Ints
     table_at: Ints
     tables: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class ClockGates:
+    """`inputs` [gates, most]: nets, any of which lets an edge pass, filled up with the constant 0. `of` [flip-flops]:
+    the gate of each one's clock, -1 where none is."""
+
+    cells: list[Cell]
+    inputs: Ints
+    of: Ints
 
 
 @dataclass(frozen=True)
@@ -55,6 +66,7 @@ class Netlist:
     outputs: Mapping[str, list[int]]
     gates: Instances
     flip_flops: Instances
+    clock_gates: ClockGates
     memories: list[Memory]
     order: Ints
     library: Library
@@ -66,10 +78,10 @@ def netlist_of(module: Mapping[str, Any], library: Library) -> Netlist:
     cells = [(name, cell, _connections(cell)) for name, cell in module["cells"].items()]
     mapped = [(_known(library, cell["type"]), nets) for _, cell, nets in cells if cell["type"] not in NOT_CELLS]
     flip_flops = [(kind, nets) for kind, nets in mapped if kind.flip_flop]
-    _check_clocks(flip_flops)
+    clock_gates = _clock_gates([(kind, nets) for kind, nets in mapped if kind.clock_gate], flip_flops)
     fresh = count(1 + max([1, *(net for _, _, nets in cells for some in nets.values() for net in some)]))
     still = next(fresh)
-    gates = _instances([(kind, nets) for kind, nets in mapped if not kind.flip_flop], fresh, still)
+    gates = _instances([(kind, nets) for kind, nets in mapped if not kind.clock], fresh, still)
     memories = [_memory(name, cell["parameters"], nets) for name, cell, nets in cells if cell["type"] == MEMORY]
     reads = [read for memory in memories for read in memory.reads]
     return Netlist(
@@ -77,6 +89,7 @@ def netlist_of(module: Mapping[str, Any], library: Library) -> Netlist:
         outputs={name: nets for name, (direction, nets) in ports.items() if direction == "output"},
         gates=gates,
         flip_flops=_instances(flip_flops, fresh, still),
+        clock_gates=clock_gates,
         memories=memories,
         order=_ordered([*zip(gates.inputs.tolist(), gates.outputs.tolist(), strict=True), *reads], still),
         nets=max(next(fresh), *(1 + net for _, nets in ports.values() for net in nets)),
@@ -88,9 +101,15 @@ def _connections(cell: Mapping[str, Any]) -> dict[str, list[int]]:
     return {port: _nets(bits) for port, bits in cell["connections"].items()}
 
 
-def _check_clocks(flip_flops: Iterable[tuple[Cell, Mapping[str, list[int]]]]) -> None:
-    if len({net for kind, nets in flip_flops if kind.flip_flop for net in nets[kind.flip_flop.clock]}) > 1:
+def _clock_gates(gates: Sequence[Placed], flip_flops: Sequence[Placed]) -> ClockGates:
+    """ValueError unless all clocks are one, or gated once from it."""
+    gated = {nets[kind.clock_gate.output][0]: place for place, (kind, nets) in enumerate(gates) if kind.clock_gate}
+    clocks = [nets[kind.clock][0] for kind, nets in (*gates, *flip_flops) if kind.clock]
+    if len(set(clocks) - gated.keys()) > 1 or not gated.keys().isdisjoint(clocks[: len(gates)]):
         raise ValueError("flip-flops have more than one clock, so they cannot be simulated")
+    inputs = [[net for pin in kind.inputs for net in nets.get(pin.name, [0])] for kind, nets in gates]
+    of = np.array([gated.get(net, -1) for net in clocks[len(gates) :]], np.int64)
+    return ClockGates([kind for kind, _ in gates], filled(inputs, 0), of)
 
 
 def _nets(bits: Iterable[int | str]) -> list[int]:
@@ -104,7 +123,7 @@ def _known(library: Library, name: str) -> Cell:
     return library.cells[name]
 
 
-def _instances(cells: Sequence[tuple[Cell, Mapping[str, list[int]]]], fresh: Iterator[int], still: int) -> Instances:
+def _instances(cells: Sequence[Placed], fresh: Iterator[int], still: int) -> Instances:
     """Outputs that drive nothing have `fresh` nets."""
     kinds = {kind.name: kind for kind, _ in cells}
     columns = max((len(kind.outputs) for kind in kinds.values()), default=0)

@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...hardware.technology import Memory, cacti
-from ..synthesis import Synthesis, liberty_text, mapped
+from ..liberty import read_library
+from ..synthesis import USUAL, Options, Synthesis, liberty_text, mapped
 from ..units import Unit
 from .case import Case
-from .liberty import read_library
+from .clocks import clock_energy
 from .netlist import Instances, Netlist, netlist_of
 from .operands import RANDOM, Operands
 from .simulation import Activity, simulate
@@ -95,14 +96,13 @@ def measure(
     operands: Operands,
     conditions: Conditions,
     only: Sequence[str] = (),
-    *,
-    size: bool = False,
+    options: Options = USUAL,
 ) -> tuple[Synthesis, Iterator[Measured]]:
     """Its costs in cells, and the energy of its cases one after another, or of those called `only`."""
     if not liberty:
         raise ValueError("energy needs a library of cells: give its files with --liberty")
     chosen = _chosen(cases(unit, operands), only)
-    costs, module = mapped(unit, liberty, size=size)
+    costs, module = mapped(unit, liberty, options)
     used = {cell["type"] for cell in module["cells"].values()}
     library = read_library(map(liberty_text, liberty), used.__contains__)
     netlist = netlist_of(module, library)
@@ -139,12 +139,12 @@ def energy_of(
     slew, library = conditions.slew / PICO, netlist.library
     loads = loads_of(netlist)
     half = library.voltage**2 / 2
-    clocks = [cell.pin(cell.flip_flop.clock) for cell in netlist.flip_flops.cells if cell.flip_flop]
-    clock = 2 * half * sum(pin.capacitance for pin in clocks) * activity.cycles + activity.clock
+    clock = activity.clock + clock_energy(netlist, activity, slew, half)
     undriven = {net for name, nets in netlist.inputs.items() if name != "clk" for net in nets}
     undriven |= {net for memory in netlist.memories for _, data in memory.reads for net in data}
     ports = half * sum(float(activity.toggles[net] * loads[net]) for net in undriven)
-    leaking = sum(cell.leakage for cell in netlist.gates.cells + netlist.flip_flops.cells)
+    cells = netlist.gates.cells + netlist.flip_flops.cells + netlist.clock_gates.cells
+    leaking = sum(cell.leakage for cell in cells)
     scale = PICO / operations
     return Energy(
         combinational=scale * (_switched(netlist.gates, activity, loads, slew, half) + activity.gates),
@@ -159,7 +159,7 @@ def energy_of(
 def loads_of(netlist: Netlist) -> Floats:
     """Farads of the pins on each net, clocks left out."""
     loads = np.zeros(netlist.nets)
-    for instances in (netlist.gates, netlist.flip_flops):
+    for instances in (netlist.gates, netlist.flip_flops, netlist.clock_gates):
         for cell, nets in zip(instances.cells, instances.inputs, strict=True):
             for pin, net in zip(cell.inputs, nets, strict=False):
                 loads[net] += pin.capacitance

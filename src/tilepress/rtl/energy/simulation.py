@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...simulate.deca.compiled import compiled
-from .liberty import Cell
-from .netlist import Instances, Ints, Memory, Netlist, filled, states_of
+from ..liberty import Cell
+from .netlist import ClockGates, Instances, Ints, Memory, Netlist, filled, states_of
 from .trace import Bits, Trace
 
 Floats = NDArray[np.float64]
@@ -23,13 +23,15 @@ CLOCK, RESET = "clk", "rst"
 @dataclass(frozen=True, eq=False)
 class Activity:
     """From cycle `begin` of a trace on. `toggles` [nets]. Joules of inputs that no output follows: of gates, of
-    flip-flops, of clock pins. `reads` and `writes`: words of each memory; `outputs`: bits of each port by cycle."""
+    flip-flops, of flip-flops' clocks. `pulses` [clock gates]: clock edges that passed. `reads` and `writes`: words of
+    each memory; `outputs`: bits of each port by cycle."""
 
     cycles: int
     toggles: Ints
     gates: float
     flip_flops: float
     clock: float
+    pulses: Ints
     reads: Ints
     writes: Floats
     outputs: dict[str, Bits]
@@ -45,14 +47,15 @@ def simulate(netlist: Netlist, trace: Trace, slew: float, begin: int = 0) -> Act
     stimulus = np.concatenate([constants, *words], axis=1)
     driven = np.array([0, 1, *resets, *(net for nets in inputs.values() for net in nets)], np.int64)
     observed = np.array([net for nets in netlist.outputs.values() for net in nets], np.int64)
-    seen, toggles, hidden, reads, writes = _run(
+    seen, toggles, hidden, pulses, reads, writes = _run(
         netlist.nets, stimulus, driven, observed, begin + 1, netlist.order,
-        *_arrays(netlist.gates, slew), *_arrays(netlist.flip_flops, slew), *_memory_arrays(netlist.memories),
+        *_arrays(netlist.gates, slew), *_arrays(netlist.flip_flops, slew),
+        *_clock_arrays(netlist.clock_gates), *_memory_arrays(netlist.memories),
     )  # fmt: skip
     ends = np.cumsum([len(nets) for nets in netlist.outputs.values()])[:-1]
     outputs = dict(zip(netlist.outputs, np.split(seen[1:], ends, axis=1), strict=True))
     in_gates, in_flip_flops, in_clocks = hidden.tolist()
-    return Activity(trace.cycles - begin, toggles, in_gates, in_flip_flops, in_clocks, reads, writes, outputs)
+    return Activity(trace.cycles - begin, toggles, in_gates, in_flip_flops, in_clocks, pulses, reads, writes, outputs)
 
 
 def _arrays(instances: Instances, slew: float) -> tuple[Any, ...]:
@@ -77,6 +80,10 @@ def hidden_of(cell: Cell, slew: float) -> Floats:
     if cell.flip_flop:
         rows += cell.pin(cell.flip_flop.clock).hidden(slew, states)
     return np.array(rows).reshape(len(rows), -1)
+
+
+def _clock_arrays(gates: ClockGates) -> list[Ints]:
+    return [gates.inputs, gates.of]
 
 
 def _memory_arrays(memories: list[Memory]) -> list[Ints]:
@@ -153,15 +160,16 @@ def _run(
     nets: int, stimulus: Bits, driven: Ints, observed: Ints, begin: int, order: Ints,
     g_inputs: Ints, g_outputs: Ints, g_counts: Ints, g_table: Ints, g_tables: Ints, g_hidden: Ints, g_energy: Floats,
     f_inputs: Ints, f_outputs: Ints, f_counts: Ints, f_table: Ints, f_tables: Ints, f_hidden: Ints, f_energy: Floats,
-    places: Ints, r_memory: Ints, r_address: Ints, r_data: Ints,
+    c_inputs: Ints, f_gate: Ints, places: Ints, r_memory: Ints, r_address: Ints, r_data: Ints,
     w_memory: Ints, w_address: Ints, w_data: Ints, w_enables: Ints,
-) -> tuple[Bits, Ints, Floats, Ints, Floats]:  # fmt: skip
-    """`g_`: of gates, `f_`: of flip-flops, `r_` and `w_`: of ports of memories."""
+) -> tuple[Bits, Ints, Floats, Ints, Ints, Floats]:  # fmt: skip
+    """`g_`: of gates, `f_`: of flip-flops, `c_`: of clock gates, `r_` and `w_`: of ports of memories."""
     gates, flops = len(g_table), len(f_table)
     values, before, states = np.zeros(nets, np.uint8), np.zeros(nets, np.uint8), np.zeros(flops, np.int64)
     cells = np.zeros((places[:, 1] * places[:, 2]).sum(), np.uint8)
     seen, toggles, hidden = np.zeros((len(stimulus), len(observed)), np.uint8), np.zeros(nets, np.int64), np.zeros(3)
     reads, writes = np.zeros(len(places), np.int64), np.zeros(len(places))
+    passes, pulses = np.ones(len(c_inputs), np.bool_), np.zeros(len(c_inputs), np.int64)
     for cycle in range(len(stimulus)):
         for place in range(len(driven)):
             values[driven[place]] = stimulus[cycle, place]
@@ -186,16 +194,21 @@ def _run(
             for port in range(len(r_memory)):
                 other = _differs(values, before, r_address, port) or _differs(values, before, r_data, port)
                 reads[r_memory[port]] += other
+            pulses += passes  # the edge that this cycle began with
         for f in range(flops):
             state, all_states = _number(values, f_inputs, f) | states[f] << f_counts[f], 2 << f_counts[f]
             if counts:
                 at, clock = f_hidden[f] + state, f_hidden[f] + state + f_counts[f] * all_states
                 hidden[1] += _hidden(values, before, f_inputs, f, f_energy, at, all_states)
-                rises = not _differs(values, before, f_outputs, f)
-                hidden[2] += rises * f_energy[clock] + f_energy[clock + all_states]
-            states[f] = f_tables[f_table[f] + state] >> f_outputs.shape[1]
+                if f_gate[f] < 0 or passes[f_gate[f]]:
+                    rises = not _differs(values, before, f_outputs, f)
+                    hidden[2] += rises * f_energy[clock] + f_energy[clock + all_states]
+            if f_gate[f] < 0 or _number(values, c_inputs, f_gate[f]):
+                states[f] = f_tables[f_table[f] + state] >> f_outputs.shape[1]
+        for gate in range(len(c_inputs)):
+            passes[gate] = _number(values, c_inputs, gate) > 0
         for port in range(len(w_memory)):
             memory = w_memory[port]
             writes[memory] += counts * _write(values, cells, places[memory], w_address, w_data, w_enables, port)
         before[:] = values
-    return seen, toggles, hidden, reads, writes
+    return seen, toggles, hidden, pulses, reads, writes

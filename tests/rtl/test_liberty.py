@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.rtl.energy.library import FLOP, GATES, gate, library_text
-from tilepress.rtl.energy.expressions import evaluate
-from tilepress.rtl.energy.liberty import read_library
+from tilepress.rtl.expressions import evaluate
+from tilepress.rtl.liberty import read_library
 
 FEMTO = 1e-15
 

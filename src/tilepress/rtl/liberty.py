@@ -10,6 +10,7 @@ both (`related_pg_pin`) list it twice: only what belongs to no ground pin counts
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,17 +115,32 @@ class FlipFlop:
 
 
 @dataclass(frozen=True)
+class ClockGate:
+    """Pins of a cell whose `output` passes the edges of `clock` before which `enable` or `test` was high."""
+
+    clock: str
+    output: str
+    enable: str
+    test: str | None
+
+
+@dataclass(frozen=True)
 class Cell:
     name: str
     pins: tuple[Pin, ...]
     flip_flop: FlipFlop | None
     leakage: float
+    clock_gate: ClockGate | None = None
+
+    @property
+    def clock(self) -> str | None:
+        clocked = self.flip_flop or self.clock_gate
+        return clocked.clock if clocked else None
 
     @property
     def inputs(self) -> list[Pin]:
         """Without the clock."""
-        clock = self.flip_flop.clock if self.flip_flop else None
-        return [pin for pin in self.pins if not pin.is_output and pin.name != clock]
+        return [pin for pin in self.pins if not pin.is_output and pin.name != self.clock]
 
     @property
     def outputs(self) -> list[Pin]:
@@ -147,20 +163,24 @@ def read_library(texts: Iterable[str], wanted: Callable[[str], bool] = lambda na
     cells: dict[str, Cell] = {}
     voltages = set()
     for text in texts:
-        text = re.sub(r"/\*.*?\*/", "", text, flags=re.S).replace("\\\n", " ")
-        starts = [*_CELL.finditer(text)]
-        header = parse(text[: starts[0].start()] if starts else text)
-        reader = _Reader(header)
+        header, of_cells = cut(text)
+        reader = _Reader(parse(header))
         voltages.add(reader.voltage)
-        ends = [*(match.start() for match in starts[1:]), len(text)]
-        for match, end in zip(starts, ends, strict=True):
-            if wanted(match[1]):
-                cells[match[1]] = reader.cell(parse(text[match.start() : end]))
+        cells |= {name: reader.cell(parse(of_cell)) for name, of_cell in of_cells.items() if wanted(name)}
     if len(voltages) != 1 or 0.0 in voltages:
         raise ValueError("a library's files must all say the same nom_voltage, not " + _listed(voltages))
     if not any(pin.powers for cell in cells.values() for pin in cell.pins):
         raise ValueError("the library has no tables of internal power, so energy cannot be said: choose another")
     return Library(voltages.pop(), cells)
+
+
+def cut(text: str) -> tuple[str, dict[str, str]]:
+    """What comes before the cells of a file, and the text of each cell, without comments."""
+    text = re.sub(r"/\*.*?\*/", "", text, flags=re.S).replace("\\\n", " ")
+    starts = [*_CELL.finditer(text)]
+    bounds = [*(match.start() for match in starts), len(text)]
+    cells = {match[1]: text[start:end] for match, (start, end) in zip(starts, pairwise(bounds), strict=True)}
+    return text[: bounds[0]], cells
 
 
 def _listed(voltages: Iterable[float]) -> str:
@@ -203,8 +223,11 @@ class _Reader:
 
     def cell(self, group: Group) -> Cell:
         grounds = {pin.arguments for pin in group.all("pg_pin") if "ground" in pin.attributes.get("pg_type", "")}
-        pins = tuple(self._pin(pin, grounds) for pin in group.all("pin"))
-        return Cell(group.arguments, pins, _flip_flop(group), self._leaks(group, grounds))
+        outside = (pin for pin in group.all("pin") if pin.attributes.get("direction") != "internal")
+        pins = tuple(self._pin(pin, grounds) for pin in outside)
+        clock_gate = clock_gate_of(group)
+        flip_flop = None if clock_gate else _flip_flop(group)
+        return Cell(group.arguments, pins, flip_flop, self._leaks(group, grounds), clock_gate)
 
     def _pin(self, group: Group, grounds: set[str]) -> Pin:
         powers = [self._power(one) for one in group.all("internal_power") if _counts(one, grounds)]
@@ -263,6 +286,23 @@ def _flip_flop(group: Group) -> FlipFlop | None:
         clock = state.attributes.get("clocked_on", "").strip("!'() ")
         return FlipFlop(names[0], "".join(names[1:2]), state.attributes.get("next_state", ""), clock)
     return None
+
+
+def clock_gate_of(group: Group) -> ClockGate | None:
+    """ValueError for a clock gate of another kind than a latch before the rising edge."""
+    kind = group.attributes.get("clock_gating_integrated_cell", "")
+    if not kind:
+        return None
+    roles = ("clock", "out", "enable", "test")
+    pins = {
+        role: pin.arguments
+        for pin in group.all("pin")
+        for role in roles
+        if pin.attributes.get(f"clock_gate_{role}_pin") == "true"
+    }
+    if not kind.startswith("latch_posedge") or not pins.keys() >= {"clock", "out", "enable"}:
+        raise ValueError(f"clock gate {group.arguments} is {kind}; only those of kind latch_posedge can be simulated")
+    return ClockGate(pins["clock"], pins["out"], pins["enable"], pins.get("test"))
 
 
 def _unit(library: Group, name: str) -> float:
