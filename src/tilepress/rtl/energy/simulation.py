@@ -1,8 +1,8 @@
 """A netlist, cycle by cycle, without delays: what its outputs are, how often each net toggles, what inputs take that no
 output follows.
 
-In a cycle a net has one value, that before the clock's edge: glitches are not seen. Flip-flops begin at zero, and a
-cycle of reset comes first.
+In a cycle a net has one value, that before the clock's edge: glitches are not seen. Flip-flops begin at zero, whatever
+that means for their outputs, memories hold zeros, and a cycle of reset comes first, in which memories do not write.
 """
 
 from dataclasses import dataclass
@@ -207,7 +207,7 @@ def _run(
                 states[f] = f_tables[f_table[f] + state] >> f_outputs.shape[1]
         for gate in range(len(c_inputs)):
             passes[gate] = _number(values, c_inputs, gate) > 0
-        for port in range(len(w_memory)):
+        for port in range(len(w_memory) if cycle else 0):
             memory = w_memory[port]
             writes[memory] += counts * _write(values, cells, places[memory], w_address, w_data, w_enables, port)
         before[:] = values

@@ -1,45 +1,27 @@
 """Area and power of a processing element: its structures (table 3), and what they do for a tile.
 
-Memories are CACTI's (`hardware.technology.cacti`, configurations in benchmarks/cacti), scaled to 7 nm. The area of
-logic is that of our RTL in cells of 7 nm (`hardware.synthesised`), without wires. Energies of adders, multipliers and
-flip-flops are those of `hardware.technology.PARTS`, that of the crossbar is of one that was laid out.
+Memories are CACTI's (`hardware.technology.cacti`, configurations in benchmarks/cacti), scaled to 7 nm. Area and energy
+of logic are those of our RTL in cells of 7 nm (`hardware.synthesised`), without wires.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from ...hardware.machine import TILE_WEIGHTS
-from ...hardware.synthesised import costs
-from ...hardware.technology import PARTS, Memory, cacti, energy_scale
+from ...hardware.synthesised import Cost, costs
+from ...hardware.technology import Memory, cacti
 from ...roofsurface import Deca
 from ...tiles.layout import BLOCK_NEURONS
-from ..units.deca_arithmetic import VALUE_BITS
 from ..units.deca_pe import LOADERS, events, operation_cycles
 from ..units.deca_tile import CompressedTile
-from ..units.events import Events
 
 PUBLISHED = Deca()
 QUEUES, TABLES, REST = "queues and output registers", "look-up tables", "rest"
 NODE, VOLTAGE = 7, 0.7  # nm; 0.7 V is Stillmaker and Baas' nominal there
 CODE_BITS = 6  # the widest codes of which every port of a table looks one up in each cycle: section 6.1
-ADDER_BITS = 32  # section 7: of POPCNT and the parallel prefix sum
+BUSIEST = "mxfp4, 100% kept"  # the measured tile of which every lane has a value in every cycle
 MM2 = 1e-6  # µm² to mm²
-
-
-@dataclass(frozen=True)
-class Crossbar:
-    """One that was laid out: pJ of a cycle in which all ports work, wires from side to side."""
-
-    energy: float
-    wires: int
-    node: float
-    voltage: float
-
-
-# Cakir, Ho, Lexau and Mai, ISLPED 2015: layout in 40 nm, 0.9 V, 16 × 16 ports of 64 bits.
-CROSSBAR = Crossbar(energy=110.0, wires=16 * 64, node=40, voltage=0.9)
 
 
 def area(engine: Deca = PUBLISHED) -> dict[str, float]:
@@ -48,33 +30,47 @@ def area(engine: Deca = PUBLISHED) -> dict[str, float]:
     return {
         QUEUES: memories,
         TABLES: engine.tables * cacti("table").area_at(NODE),
-        REST: logic_area(engine.width, engine.tables) * MM2,
+        REST: logic_area(engine) * MM2,
     }
 
 
-def logic_area(width: int, tables: int) -> float:
-    """µm² of the synthesised element of that width with the nearest number of tables: they are memory, and hardly
-    change it. Beyond the widest, elements grow as between the two widest."""
-    kept = {(int(one.settings["W"]), int(one.settings["L"])): one.area for one in costs("deca-pe")}
-    counts = [count for size, count in kept if size == width]
-    if counts:
-        return kept[width, min(counts, key=lambda count: abs(count - tables))]
-    narrow, wide = sorted({size for size, _ in kept})[-2:]
-    lane = (logic_area(wide, tables) - logic_area(narrow, tables)) / (wide - narrow)
-    return logic_area(wide, tables) + lane * (width - wide)
+def logic_area(engine: Deca) -> float:
+    """µm² of the synthesised element."""
+    return _of_logic(lambda cost: cost.area, engine)
+
+
+def logic_energy(engine: Deca) -> float:
+    """pJ that the synthesised element takes for a tile of MXFP4, of which every weight is kept."""
+    return _of_logic(lambda cost: cost.energy[BUSIEST], engine)
+
+
+def _of_logic(figure: Callable[[Cost], float], engine: Deca) -> float:
+    """Of the synthesised element of that width with the nearest number of tables: they are memory, and hardly change
+    it. Beyond the widest, elements grow as between the two widest."""
+    kept = {(int(one.settings["W"]), int(one.settings["L"])): figure(one) for one in costs("deca-pe")}
+
+    def of(width: int) -> float:
+        counts = [count for size, count in kept if size == width]
+        return kept[width, min(counts, key=lambda count: abs(count - engine.tables))]
+
+    narrow, wide = sorted({width for width, _ in kept})[-2:]
+    if engine.width <= wide:
+        return of(engine.width)
+    return of(wide) + (of(wide) - of(narrow)) / (wide - narrow) * (engine.width - wide)
 
 
 def power(engine: Deca = PUBLISHED, frequency: float = 2.5e9) -> dict[str, float]:
     """Watts at 7 nm of one element at its busiest, by part: what every part does for a tile of which no weight is
-    dropped, with codes of six bits and scales; and what memories leak. Of logic, leakage is not known."""
+    dropped, and what leaks. Memories serve codes of six bits with scales, logic takes MXFP4: a vOp a cycle, both."""
     cycles = TILE_WEIGHTS // engine.width * operation_cycles(engine.width, engine.lookups(CODE_BITS))
-    dynamic = {part: 1e-12 * energy * frequency / cycles for part, energy in tile_energy(busiest(), engine).items()}
+    energies = memory_energy(busiest(), engine) | {REST: logic_energy(engine)}
+    dynamic = {part: 1e-12 * energy * frequency / cycles for part, energy in energies.items()}
     leaking = leakage(engine)
     return {part: dynamic[part] + leaking.get(part, 0.0) for part in dynamic}
 
 
 def leakage(engine: Deca = PUBLISHED) -> dict[str, float]:
-    """Watts at 7 nm of the memories of one element, by part."""
+    """Watts at 7 nm of the memories of one element, by part. That of logic is in its energy."""
 
     def of(name: str) -> float:
         return 1e-3 * cacti(name).leakage_at(NODE, VOLTAGE)
@@ -89,18 +85,15 @@ def busiest() -> CompressedTile:
     return CompressedTile(CODE_BITS, ones, mask, scales, group_lines=1, group_entries=BLOCK_NEURONS)
 
 
-def tile_energy(tile: CompressedTile, engine: Deca = PUBLISHED) -> dict[str, float]:
-    """pJ at 7 nm that decompressing one tile takes, by part, from its events."""
+def memory_energy(tile: CompressedTile, engine: Deca = PUBLISHED) -> dict[str, float]:
+    """pJ at 7 nm that memories take while one tile is decompressed, by part, from its events."""
     counts = events(tile, engine)
     queue, unit, table = cacti("queue"), cacti("load_unit"), cacti("table")
     in_queues = counts.line_reads * _access(queue, queue.read_energy)
     in_queues += counts.line_writes * _access(queue, queue.write_energy)
     in_queues += counts.requests * _access(unit, unit.write_energy)
     in_queues += counts.searches * (_access(unit, unit.search_energy) + _access(unit, unit.read_energy))
-    stages = VALUE_BITS * (len(tile.codes) + TILE_WEIGHTS)
-    in_queues += (counts.register_bits - stages) * _switch("flip_flop")
-    rest = stages * _switch("flip_flop") + _arithmetic(counts, engine)
-    return {QUEUES: in_queues, TABLES: counts.lookups * _access(table, table.read_energy), REST: rest}
+    return {QUEUES: in_queues, TABLES: counts.lookups * _access(table, table.read_energy)}
 
 
 def shares(parts: Mapping[str, float]) -> dict[str, float]:
@@ -108,25 +101,6 @@ def shares(parts: Mapping[str, float]) -> dict[str, float]:
     return {name: value / total for name, value in parts.items()}
 
 
-def _arithmetic(counts: Events, engine: Deca) -> float:
-    """pJ of adders, multipliers and the crossbar."""
-    adds = counts.adds * ADDER_BITS * _switch("add") + counts.float_adds * _switch("fp16_add")
-    scaling = energy_scale(NODE, VOLTAGE) / energy_scale(CROSSBAR.node, CROSSBAR.voltage)
-    move = CROSSBAR.energy * _crossings(engine) / engine.width * scaling
-    return adds + counts.float_multiplies * _switch("fp16_multiply") + counts.crossbar_moves * move
-
-
-def _crossings(engine: Deca) -> float:
-    """Of wires in the crossbar, over those of the one that was laid out: half of a square, since it is a triangle. So
-    does its energy grow: with the wires, and with the length of each."""
-    return (VALUE_BITS * engine.width / CROSSBAR.wires) ** 2 / 2
-
-
 def _access(memory: Memory, energy: float) -> float:
     """pJ at 7 nm."""
     return memory.energy_at(energy, NODE, VOLTAGE)
-
-
-def _switch(name: str) -> float:
-    """pJ at 7 nm."""
-    return PARTS[name].energy * energy_scale(NODE, VOLTAGE)
