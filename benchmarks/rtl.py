@@ -26,9 +26,11 @@ from tests.rtl.anda import dots, rounds
 from tests.rtl.deca import jobs, lanes
 from tests.rtl.harmonia import conversions, keys, products
 from tests.rtl.rivals import dots as rival_dots
+from tests.rtl.rivals import halves
 
 from tilepress import __version__
 from tilepress.records import Record, machine, to_json
+from tilepress.simulate.units.fp16_mac import WeightFormat
 from tilepress.simulate.units.rivals import Rival
 
 # What runs at least so many vectors from a seed and says how many; vectors of a part, some 15 seconds.
@@ -45,6 +47,8 @@ UNITS = {
     "fp-int": (partial(rival_dots.check_serial, Rival.fp_int), 2500),
     "figna": (rival_dots.check_figna, 7000),
     "ifpu": (rival_dots.check_ifpu, 1500),
+    "fp16-mac": (partial(halves.check, WeightFormat.fp16), 15000),
+    "fp16-mac int4": (partial(halves.check, WeightFormat.int4), 15000),
 }
 SEEDS = 1_000_000  # parts of a run have seeds of their own
 

@@ -59,6 +59,46 @@ def test_multiply_and_add_round_once():
         assert value == to_bits(multiply_add(*map(float, triple))), triple
 
 
+def any_halves(random, count):
+    """Finite patterns of FP16 [count]."""
+    patterns = random.integers(0, 0x7C00, count) >> random.integers(0, 15, count) * random.integers(0, 2, count)
+    return (patterns | random.integers(0, 2, count) << 15).astype(np.uint16)
+
+
+def in_halves(triples):
+    """Patterns of a · b + addend, of those of three FP16 numbers each."""
+    inputs = [dict(zip(("a", "b", "addend"), map(int, triple), strict=True)) for triple in triples]
+    return [value for (value,) in combinational(MultiplyAdd(FP16, FP16, FP16), inputs, ["value"])]
+
+
+def test_halves_are_multiplied_and_added_with_one_rounding():
+    """Addends of any size, of that of the product, or a few units from it, so that it cancels."""
+    random, count = np.random.default_rng(3), vectors(600)
+    a, b, addend = (any_halves(random, count) for _ in range(3))
+    with np.errstate(over="ignore"):
+        product = (a.view(np.float16) * b.view(np.float16)).view(np.uint16)
+    near = np.clip((product & 0x7FFF).astype(int) + random.integers(-2, 3, count), 0, 0x7C00) | ~product & 0x8000
+    far = np.clip((product & 0x7FFF).astype(int) + (random.integers(-14, 15, count) << 10), 0, 0x7BFF) | addend & 0x8000
+    kind = random.integers(0, 3, count)
+    triples = np.stack([a, b, np.choose(kind, [addend, near, far])], 1).astype(np.uint16)
+    expected = [multiply_add(*map(float, triple), WIDTHS["fp16"]) for triple in triples.view(np.float16)]
+    assert len({value for value in expected if abs(value) < 2.0**-14}) > count // 20  # subnormals too
+    assert in_halves(triples) == [bits_of(value, FP16) for value in expected]
+
+
+def test_products_and_sums_of_halves_are_numpys():
+    """But for signs of zeros."""
+    random, count = np.random.default_rng(4), vectors(300)
+    a, b = any_halves(random, count), any_halves(random, count)
+    with np.errstate(over="ignore"):
+        products, sums = a.view(np.float16) * b.view(np.float16), a.view(np.float16) + b.view(np.float16)
+    for triples, expected in (
+        (np.stack([a, b, np.zeros_like(a)], 1), products),
+        (np.stack([a, np.full_like(a, FP16.one), b], 1), sums),
+    ):
+        assert (np.array(in_halves(triples), np.uint16).view(np.float16) == expected).all()
+
+
 def bits_of(value, format):
     return to_bits(value) if format is FP32 else int(np.float16(value).view(np.uint16))
 

@@ -21,6 +21,7 @@ UNITS = {
     "fp-int": (),
     "figna": ("lanes=2", "group=8"),
     "ifpu": ("lanes=4",),
+    "fp16-mac": (),
 }
 CYCLES = 150
 BENCH = """

@@ -146,7 +146,7 @@ class Multiply(wiring.Component):
 
 
 class Add(wiring.Component):
-    """product + addend, rounded to FP32.
+    """product + addend, rounded to `format`, the addend's own.
 
     Both stand in one field: the addend two places above the product or below that, as many places as their powers of
     two ask for. An addend still higher leaves of the product only that it is there. One so low that it reaches past
@@ -155,15 +155,16 @@ class Add(wiring.Component):
     two subnormal numbers.
     """
 
-    def __init__(self, product: data.StructLayout, product_bits: int) -> None:
-        super().__init__({"product": In(product), "addend": In(FP32.width), "value": Out(FP32.width)})
-        self._below = FP32.bits + 3 - product_bits
+    def __init__(self, product: data.StructLayout, product_bits: int, format: Float = FP32) -> None:
+        super().__init__({"product": In(product), "addend": In(format.width), "value": Out(format.width)})
+        self._format, self._below = format, format.bits + 3 - product_bits
 
     def elaborate(self, platform: object) -> Module:
-        m, product, addend = Module(), self.product, unpack(self.addend, FP32)
+        m, format = Module(), self._format
+        product, addend = self.product, unpack(self.addend, format)
         above = len(product.magnitude) + 2
         low = self._below + above  # of the addend's lowest bit, where it stands highest
-        width = low + FP32.bits
+        width = low + format.bits
         distance, is_far = Signal(signed(12)), Signal()
         m.d.comb += distance.eq(product.power + above - addend.power)
         m.d.comb += is_far.eq((distance < 0) | ~product.magnitude.any())
@@ -175,24 +176,24 @@ class Add(wiring.Component):
         m.d.comb += total.eq(
             Mux(product.sign, -multiplied, multiplied) + Mux(addend.sign, -aligned, aligned),
         )
-        m.submodules.round = round = Round(width + 1, signed(12), FP32, saturate=False)
+        m.submodules.round = round = Round(width + 1, signed(12), format, saturate=False)
         m.d.comb += [
             round.sign.eq(total < 0),
             round.magnitude.eq(Mux(total < 0, -total, total)),
             round.power.eq(Mux(is_far, addend.power - low, product.power - self._below)),
-            self.value.eq(Mux(self.addend[:-1] == FP32.infinity, self.addend, round.value)),
+            self.value.eq(Mux(self.addend[:-1] == format.infinity, self.addend, round.value)),
         ]
         return m
 
 
 class MultiplyAdd(wiring.Component):
-    """a · b + addend, rounded once to FP32. Unless both are subnormal, a product has the bits of the narrower."""
+    """a · b + addend, rounded once to `format`. Unless both are subnormal, a product has the bits of the narrower."""
 
-    def __init__(self, a: Float, b: Float) -> None:
+    def __init__(self, a: Float, b: Float, format: Float = FP32) -> None:
         super().__init__(
-            {"a": In(a.width), "b": In(b.width), "addend": In(FP32.width), "value": Out(FP32.width)},
+            {"a": In(a.width), "b": In(b.width), "addend": In(format.width), "value": Out(format.width)},
         )
-        self._multiply, self._add = Multiply(a, b), Add(product_layout(a, b), min(a.bits, b.bits))
+        self._multiply, self._add = Multiply(a, b), Add(product_layout(a, b), min(a.bits, b.bits), format)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

@@ -20,6 +20,7 @@ _UNITS = {
     "fp-int": ("rivals.fp_int", "FpIntParameters", "FpInt"),
     "figna": ("rivals.figna", "FignaParameters", "Figna"),
     "ifpu": ("rivals.ifpu", "IfpuParameters", "Ifpu"),
+    "fp16-mac": ("rivals.fp16_mac", "Fp16MacParameters", "Fp16Mac"),
 }
 NAMES = tuple(_UNITS)
 

@@ -7,6 +7,7 @@ import torch
 from tilepress.formats.bfp import BFP, rounded
 from tilepress.rtl.energy import random_operands
 from tilepress.rtl.energy.case import DOTS, TOKENS
+from tilepress.rtl.energy.operands import neurons
 from tilepress.rtl.energy.stimuli import cases
 from tilepress.rtl.units import NAMES, unit_of
 from tilepress.tiles import pack, unpack
@@ -52,6 +53,36 @@ def test_dot_products(name, case, group, mantissa, operations):
     assert count == operations and chosen.items * count == DOTS * 128
     tolerance = 2e-3 if name == "fp-fp" else 1e-5  # whose scaled weights are FP16
     torch.testing.assert_close(result, expected(group, mantissa), rtol=tolerance, atol=tolerance)
+
+
+def half_totals(case):
+    """FP16 numbers that stand while `done` is up."""
+    trace, _, _ = case.trace()
+    patterns = np.array(words(trace.outputs["total"][trace.outputs["done"][:, 0] == 1]), np.uint16)
+    return torch.from_numpy(patterns.view(np.float16)).float()
+
+
+def of_heads(queries, keys):
+    """Products of FP16 heads of 64 channels, of the first tokens."""
+    left, right = (values[:DOTS].half().double().reshape(-1, 64) for values in (queries, keys))
+    return (left * right).sum(1).float()
+
+
+def test_attention_in_halves():
+    heads, names = of_heads(OPERANDS.queries, OPERANDS.keys), ("fp-fp", "fp16-mac")
+    singles, halves = (cases(unit_of(name), OPERANDS)[1] for name in names)
+    assert singles.name == halves.name == "attention"
+    torch.testing.assert_close(totals(singles)[0], heads, rtol=1e-6, atol=1e-5)
+    torch.testing.assert_close(half_totals(halves), heads, rtol=1e-2, atol=5e-2)
+
+
+def test_products_with_sums_in_halves():
+    linear = cases(unit_of("fp16-mac"), OPERANDS)[0]
+    torch.testing.assert_close(half_totals(linear), expected(64, None), rtol=1e-2, atol=5e-2)
+    (groups,) = cases(unit_of("fp16-mac", ["weight_format=int4"]), OPERANDS)
+    scales = torch.tensor([one.scales for one in neurons(OPERANDS.weights[:DOTS], 4, 64)])
+    result = (half_totals(groups).reshape(DOTS, -1) * scales).sum(1)
+    torch.testing.assert_close(result, expected(64, None), rtol=1e-2, atol=5e-2)
 
 
 @pytest.mark.parametrize("case, mantissa", [("m8m4", 4), ("m8m8", 8)])

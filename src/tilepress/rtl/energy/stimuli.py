@@ -3,7 +3,7 @@
 Operands follow each other as in a layer: groups of one dot product after another, without pauses.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from ..units import Unit
 from .case import MARGIN, Case, Cycle, clocked, halves, packed, rows_of, single
 from .harmonia_stimuli import harmonia_converter, harmonia_offsets, harmonia_pe, harmonia_subtractor
 from .operands import Operands
+from .rival_stimuli import figna, fp16_mac, fp_fp, fp_int, ifpu
 from .trace import Recorder, Trace
 
 DENSITIES = (1.0, 0.5, 0.2, 0.05)  # of DECA's tiles
@@ -72,117 +73,6 @@ def _anda_compressor(unit: Unit, operands: Operands) -> list[Case]:
     ]
 
 
-GROUP = 64  # of weights of the units that take one pair after another
-
-
-def _pairs(operands: Operands, bits: int) -> Iterator[tuple[int, int, int, bool, bool, bool]]:
-    """(activation, weight, scale, ends a group, of the first group, of the last group) of all dot products."""
-    for row, neuron in rows_of(operands, bits, GROUP):
-        last = len(neuron.scales) - 1
-        patterns = halves(row)
-        for group, (weights, scale) in enumerate(zip(neuron.integers, neuron.scales, strict=True)):
-            for place, weight in enumerate(weights):
-                marks = (place == GROUP - 1, group == 0, group == last)
-                yield patterns[group * GROUP + place], weight, single(scale), *marks
-
-
-def _scaling(scale: int, is_first: bool, is_last: bool) -> int:
-    return scale | is_first << 32 | is_last << 33
-
-
-def _fp_fp(unit: Unit, operands: Operands) -> list[Case]:
-    def inputs() -> tuple[list[Cycle], int]:
-        bits = unit.parameters.weight_bits
-        cycles: list[Cycle] = []
-        is_new = True
-        for activation, weight, scale, is_end, _, is_last in _pairs(operands, bits):
-            marks = {"first": int(is_new), "last": int(is_end and is_last)}
-            cycles.append({"valid": 1, "activation": activation, "weight": packed([weight], bits), "scale": scale})
-            cycles[-1] |= marks
-            is_new = is_end and is_last
-        return cycles + [{"valid": 0}] * MARGIN, len(cycles)
-
-    return [Case("linear", "a product", 1, "product", clocked(unit, inputs))]
-
-
-def _fp_int(unit: Unit, operands: Operands) -> list[Case]:
-    def inputs() -> tuple[list[Cycle], int]:
-        bits = unit.parameters.weight_bits
-        cycles: list[Cycle] = [
-            {
-                "valid": 1,
-                "activation": activation,
-                "weight": packed([weight], bits),
-                "ends_group": int(is_end),
-                "scaling": _scaling(scale, *marks),
-            }
-            for activation, weight, scale, is_end, *marks in _pairs(operands, bits)
-        ]
-        return cycles + [{"valid": 0}] * MARGIN, len(cycles)
-
-    return [Case("linear", "a product", 1, "product", clocked(unit, inputs))]
-
-
-def _figna(unit: Unit, operands: Operands) -> list[Case]:
-    parameters = unit.parameters
-    lanes, group, bits = parameters.lanes, parameters.group, parameters.weight_bits
-    rows = rows_of(operands, bits, group)
-
-    def now() -> Iterator[Cycle]:
-        """Lanes that the end of a group leaves over take zeros."""
-        for row, neuron in rows:
-            patterns, last = halves(row), len(neuron.scales) - 1
-            for number, (weights, scale) in enumerate(zip(neuron.integers, neuron.scales, strict=True)):
-                activations = patterns[number * group : (number + 1) * group]
-                for first in range(0, group, lanes):
-                    yield {
-                        "valid": 1,
-                        "activations": packed(activations[first : first + lanes], 16),
-                        "weights": packed(weights[first : first + lanes], bits),
-                        "ends_group": int(first + lanes >= group),
-                        "scaling": _scaling(single(scale), number == 0, number == last),
-                    }
-
-    def inputs() -> tuple[list[Cycle], int]:
-        """A group's activations come while the group before is multiplied."""
-        cycles, steps = list(now()), -(-group // lanes)
-        idle = {"valid": 0, "coming_valid": 0}
-        after = [
-            {"coming_valid": 1, "coming": cycle["activations"], "coming_ends_group": cycle["ends_group"]}
-            for cycle in cycles
-        ]
-        first = [idle | one for one in after[:steps]]
-        rest = [
-            {"coming_valid": 0} | cycle | one
-            for cycle, one in zip(cycles, [*after[steps:], *[{}] * steps], strict=True)
-        ]
-        return first + rest + [idle] * MARGIN, len(cycles) // steps
-
-    return [Case("linear", f"a group of {group} products", group, "product", clocked(unit, inputs))]
-
-
-def _ifpu(unit: Unit, operands: Operands) -> list[Case]:
-    parameters = unit.parameters
-    lanes, bits = parameters.lanes, parameters.weight_bits
-    rows = rows_of(operands, bits, lanes)
-
-    def inputs() -> tuple[list[Cycle], int]:
-        """Each group is loaded beside the last word of the group before."""
-        cycles: list[Cycle] = [{"valid": 0}]
-        for row, neuron in rows:
-            patterns, last = halves(row), len(neuron.scales) - 1
-            for group, (weights, scale) in enumerate(zip(neuron.integers, neuron.scales, strict=True)):
-                of_group = patterns[group * lanes : (group + 1) * lanes]
-                cycles[-1] |= {"load": 1, "activations": packed(of_group, 16)}
-                marks = {"scale": single(scale), "first": int(group == 0), "last": int(group == last)}
-                for place in reversed(range(bits)):
-                    word = packed([weight >> place for weight in weights], 1)
-                    cycles.append({"valid": 1, "load": 0, "word": word, **marks})
-        return cycles + [{"valid": 0, "load": 0}] * MARGIN, sum(len(neuron.scales) for _, neuron in rows)
-
-    return [Case("linear", f"a group of {lanes} products", lanes, "product", clocked(unit, inputs))]
-
-
 def _deca_pe(unit: Unit, operands: Operands) -> list[Case]:
     weights = operands.weights[:64, :64].to(torch.bfloat16)
 
@@ -223,8 +113,9 @@ _CASES: Mapping[str, Callable[[Unit, Operands], list[Case]]] = {
     "harmonia-converter": harmonia_converter,
     "harmonia-offsets": harmonia_offsets,
     "harmonia-subtractor": harmonia_subtractor,
-    "fp-fp": _fp_fp,
-    "fp-int": _fp_int,
-    "figna": _figna,
-    "ifpu": _ifpu,
+    "fp-fp": fp_fp,
+    "fp-int": fp_int,
+    "figna": figna,
+    "ifpu": ifpu,
+    "fp16-mac": fp16_mac,
 }

@@ -8,12 +8,13 @@ cycle when a dot product's `total` stands: from the edge after that of its last 
 from dataclasses import dataclass
 
 from amaranth.hdl import Module, Mux, Signal, signed
-from amaranth.lib import data, wiring
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ...simulate.units.dot import WEIGHT_BITS
 from ..checks import check_range
-from ..floating import FP16, FP32, Add, unpack
+from ..floating import FP16, FP32, Add
+from .integer_product import IntegerProduct, integer_product_layout
 from .scaled_sum import SCALING, ScaledSum
 
 
@@ -25,10 +26,6 @@ class FpIntParameters:
 
     def __post_init__(self) -> None:
         check_range("weight_bits", self.weight_bits, 2, 8)
-
-    @property
-    def product(self) -> data.StructLayout:
-        return data.StructLayout({"sign": 1, "magnitude": FP16.bits + self.weight_bits, "power": signed(6)})
 
 
 class FpInt(wiring.Component):
@@ -50,16 +47,15 @@ class FpInt(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.add = add = Add(self.parameters.product, FP16.bits)
+        m.submodules.multiply = multiply = IntegerProduct(self.parameters.weight_bits)
+        m.submodules.add = add = Add(integer_product_layout(self.parameters.weight_bits), FP16.bits)
         m.submodules.scaled_sum = scaled_sum = ScaledSum()
-        activation = unpack(self.activation, FP16)
-        sum, is_new, magnitude = Signal(FP32.width), Signal(init=1), Signal(self.parameters.weight_bits)
+        sum, is_new = Signal(FP32.width), Signal(init=1)
         ended, scaling = Signal(), Signal(SCALING)
         m.d.comb += [
-            magnitude.eq(Mux(self.weight < 0, -self.weight, self.weight)),
-            add.product.sign.eq(activation.sign ^ (self.weight < 0)),
-            add.product.magnitude.eq(activation.significand * magnitude),
-            add.product.power.eq(activation.power),
+            multiply.activation.eq(self.activation),
+            multiply.weight.eq(self.weight),
+            add.product.eq(multiply.product),
             add.addend.eq(Mux(is_new, 0, sum)),
         ]
         with m.If(self.valid):

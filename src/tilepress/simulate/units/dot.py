@@ -17,7 +17,7 @@ WEIGHT_BITS = 4
 
 @dataclass(frozen=True)
 class Dot:
-    """`total` in FP32, and what it took."""
+    """`total` in FP32, or in what the unit sums in, and what it took."""
 
     total: float
     cycles: int
@@ -63,3 +63,12 @@ class Weights:
         padded[:inputs] = self.integers.numpy()
         scales = self.scales.to(torch.float32).tolist()
         return padded.reshape(groups, lanes), [scales[g * lanes // self.group] for g in range(groups)]
+
+
+def check_integers(name: str, values: Tensor, bits: int) -> None:
+    """Refuse what is no two's complement integer of `bits`."""
+    if values.is_floating_point() or values.dtype == torch.bool:
+        raise TypeError(f"{name} are integers of {bits} bits, not {values.dtype}")
+    least, most = int(values.min()), int(values.max())
+    if least < -(1 << bits - 1) or most >= 1 << bits - 1:
+        raise ValueError(f"{name} are integers of {bits} bits, not {least} to {most}")

@@ -35,11 +35,11 @@ def nearest(value: Fraction, width: Width) -> float:
     return -size if value < 0 else size
 
 
-def multiply_add(a: float, b: float, c: float) -> float:
-    """a · b + c, rounded once to FP32; what is infinite stays so."""
+def multiply_add(a: float, b: float, c: float, width: Width = FP32) -> float:
+    """a · b + c, rounded once to `width`; what is infinite stays so."""
     if math.isinf(c):
         return c
-    return nearest(Fraction(a) * Fraction(b) + Fraction(c), FP32)
+    return nearest(Fraction(a) * Fraction(b) + Fraction(c), width)
 
 
 def convert(integer: int, power: int, width: Width) -> float:
