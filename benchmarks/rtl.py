@@ -26,7 +26,7 @@ from tests.rtl.anda import dots, rounds
 from tests.rtl.deca import jobs, lanes
 from tests.rtl.harmonia import conversions, keys, products
 from tests.rtl.rivals import dots as rival_dots
-from tests.rtl.rivals import halves
+from tests.rtl.rivals import halves, integers
 
 from tilepress import __version__
 from tilepress.records import Record, machine, to_json
@@ -49,6 +49,8 @@ UNITS = {
     "ifpu": (rival_dots.check_ifpu, 1500),
     "fp16-mac": (partial(halves.check, WeightFormat.fp16), 15000),
     "fp16-mac int4": (partial(halves.check, WeightFormat.int4), 15000),
+    "int-mac": (integers.check_int_mac, 30000),
+    "m-ant-mac": (integers.check_m_ant_mac, 30000),
 }
 SEEDS = 1_000_000  # parts of a run have seeds of their own
 

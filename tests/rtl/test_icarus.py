@@ -22,6 +22,8 @@ UNITS = {
     "figna": ("lanes=2", "group=8"),
     "ifpu": ("lanes=4",),
     "fp16-mac": (),
+    "int-mac": (),
+    "m-ant-mac": (),
 }
 CYCLES = 150
 BENCH = """

@@ -21,6 +21,8 @@ _UNITS = {
     "figna": ("rivals.figna", "FignaParameters", "Figna"),
     "ifpu": ("rivals.ifpu", "IfpuParameters", "Ifpu"),
     "fp16-mac": ("rivals.fp16_mac", "Fp16MacParameters", "Fp16Mac"),
+    "int-mac": ("rivals.int_mac", "IntMacParameters", "IntMac"),
+    "m-ant-mac": ("rivals.m_ant_mac", "MAntMacParameters", "MAntMac"),
 }
 NAMES = tuple(_UNITS)
 

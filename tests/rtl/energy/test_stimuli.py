@@ -1,5 +1,7 @@
 """What units are given while energy is measured is a layer's work: they answer with its products, as torch has them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,9 +9,11 @@ import torch
 from tilepress.formats.bfp import BFP, rounded
 from tilepress.rtl.energy import random_operands
 from tilepress.rtl.energy.case import DOTS, TOKENS
+from tilepress.rtl.energy.integers import chunks, m_ant_group
 from tilepress.rtl.energy.operands import neurons
 from tilepress.rtl.energy.stimuli import cases
 from tilepress.rtl.units import NAMES, unit_of
+from tilepress.simulate.units.m_ant_mac import value
 from tilepress.tiles import pack, unpack
 
 OPERANDS = random_operands(tokens=32, size=128)
@@ -83,6 +87,40 @@ def test_products_with_sums_in_halves():
     scales = torch.tensor([one.scales for one in neurons(OPERANDS.weights[:DOTS], 4, 64)])
     result = (half_totals(groups).reshape(DOTS, -1) * scales).sum(1)
     torch.testing.assert_close(result, expected(64, None), rtol=1e-2, atol=5e-2)
+
+
+def integer_totals(case):
+    """Signed numbers that stand while `done` is up."""
+    trace, operations, _ = case.trace()
+    width = trace.outputs["total"].shape[1]
+    patterns = torch.tensor(words(trace.outputs["total"][trace.outputs["done"][:, 0] == 1]))
+    return torch.where(patterns >= 1 << width - 1, patterns - (1 << width), patterns).double(), operations
+
+
+def test_chunks_of_channels_are_summed_as_one():
+    """Channels of very different sizes, and chunks that have none."""
+    sizes = 2.0 ** -torch.tensor([0.0, 1.5, 3.5, 4.5, 6.5, 20.0]).repeat(22)[:128]
+    operands = replace(OPERANDS, activations=OPERANDS.activations.clamp(-1, 1) * sizes)
+    result, operations = integer_totals(*cases(unit_of("int-mac"), operands))
+    of_channels = chunks(operands.activations, 8)
+    assert [len(channels) for channels in of_channels.channels] == [22, 22, 0, 21, 21, 0, 21, 21]
+    assert operations == DOTS * (128 + 2)
+    x, weights = operands.activations[:DOTS].double(), operands.weights[:DOTS].double()
+    scales = of_channels.last_scale * weights.abs().amax(1) / 127
+    tolerance = 0.01 * float((x.norm(dim=1) * weights.norm(dim=1)).max())
+    torch.testing.assert_close(result * scales, (x * weights).sum(1), rtol=0, atol=tolerance)
+
+
+def test_groups_of_m_ants_type():
+    result, operations = integer_totals(*cases(unit_of("m-ant-mac"), OPERANDS))
+    x, weights = (values[:DOTS].double().reshape(-1, 64) for values in (OPERANDS.activations, OPERANDS.weights))
+    groups = [m_ant_group(one.float()) for one in weights]
+    integers = (x * 127 / x.abs().amax(1, keepdim=True)).round()
+    values = torch.tensor([[value(code, one.coefficient) for code in one.codes] for one in groups]).double()
+    assert operations == DOTS * 128 and len({one.coefficient for one in groups}) > 1
+    assert torch.equal(result, (integers * values).sum(1))
+    scales = torch.tensor([one.scale for one in groups])[:, None]
+    assert 0 < (values * scales - weights).square().mean() < 0.01
 
 
 @pytest.mark.parametrize("case, mantissa", [("m8m4", 4), ("m8m8", 8)])

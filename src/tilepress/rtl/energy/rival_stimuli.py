@@ -12,7 +12,7 @@ from .operands import Neuron, Operands
 
 GROUP = 64  # of weights of the units that take one pair after another
 HEAD = 64  # channels of a query and a key
-Dot = Sequence[Cycle]  # pairs of a dot product
+Dot = Sequence[Cycle]  # of its pairs, but for marks of the first and the last
 
 
 def _pairs(operands: Operands, bits: int) -> Iterator[tuple[int, int, int, bool, bool, bool]]:
@@ -41,7 +41,7 @@ def _heads(operands: Operands) -> Iterator[tuple[Tensor, Tensor]]:
         yield from zip(query.split(HEAD), key.split(HEAD), strict=True)
 
 
-def _product_case(unit: Unit, name: str, dots: Callable[[], Iterable[Dot]]) -> Case:
+def product_case(unit: Unit, name: str, dots: Callable[[], Iterable[Dot]]) -> Case:
     """Of a unit that takes a pair a cycle."""
 
     def inputs() -> tuple[list[Cycle], int]:
@@ -74,7 +74,7 @@ def fp_fp(unit: Unit, operands: Operands) -> list[Case]:
             pairs = zip(halves(query), key.tolist(), strict=True)
             yield [{"activation": value, "weight": 1, "scale": single(scale)} for value, scale in pairs]
 
-    return [_product_case(unit, "linear", linear), _product_case(unit, "attention", attention)]
+    return [product_case(unit, "linear", linear), product_case(unit, "attention", attention)]
 
 
 def fp16_mac(unit: Unit, operands: Operands) -> list[Case]:
@@ -98,8 +98,8 @@ def fp16_mac(unit: Unit, operands: Operands) -> list[Case]:
             yield dot(query, halves(key))
 
     if unit.parameters.is_integer:
-        return [_product_case(unit, "linear", groups)]
-    return [_product_case(unit, "linear", linear), _product_case(unit, "attention", attention)]
+        return [product_case(unit, "linear", groups)]
+    return [product_case(unit, "linear", linear), product_case(unit, "attention", attention)]
 
 
 def fp_int(unit: Unit, operands: Operands) -> list[Case]:
