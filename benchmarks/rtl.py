@@ -26,11 +26,12 @@ from tests.rtl.anda import dots, rounds
 from tests.rtl.deca import jobs, lanes
 from tests.rtl.harmonia import conversions, keys, products
 from tests.rtl.rivals import dots as rival_dots
-from tests.rtl.rivals import halves, integers
+from tests.rtl.rivals import halves, integers, quantisers
 
 from tilepress import __version__
 from tilepress.records import Record, machine, to_json
 from tilepress.simulate.units.fp16_mac import WeightFormat
+from tilepress.simulate.units.int8_quantiser import Scale
 from tilepress.simulate.units.rivals import Rival
 
 # What runs at least so many vectors from a seed and says how many; vectors of a part, some 15 seconds.
@@ -51,6 +52,8 @@ UNITS = {
     "fp16-mac int4": (partial(halves.check, WeightFormat.int4), 15000),
     "int-mac": (integers.check_int_mac, 30000),
     "m-ant-mac": (integers.check_m_ant_mac, 30000),
+    "int8-quantiser": (partial(quantisers.check, Scale.offline), 5000),
+    "int8-quantiser online": (partial(quantisers.check, Scale.online), 5000),
 }
 SEEDS = 1_000_000  # parts of a run have seeds of their own
 

@@ -24,6 +24,7 @@ UNITS = {
     "fp16-mac": (),
     "int-mac": (),
     "m-ant-mac": (),
+    "int8-quantiser": ("scale=online", "rows=2", "group=24"),
 }
 CYCLES = 150
 BENCH = """

@@ -13,6 +13,7 @@ from tilepress.rtl.energy.integers import chunks, m_ant_group
 from tilepress.rtl.energy.operands import neurons
 from tilepress.rtl.energy.stimuli import cases
 from tilepress.rtl.units import NAMES, unit_of
+from tilepress.simulate.units.int8_quantiser import OfflineQuantiser, OnlineQuantiser
 from tilepress.simulate.units.m_ant_mac import value
 from tilepress.tiles import pack, unpack
 
@@ -131,6 +132,27 @@ def test_attention(case, mantissa):
     queries, keys = (values[:TOKENS].half() for values in (OPERANDS.queries, OPERANDS.keys))
     left, right = rounded(queries, BFP(32, 8)).double(), rounded(keys, BFP(32, mantissa)).double()
     torch.testing.assert_close(result, (left * right).sum(1).float(), rtol=1e-5, atol=1e-5)
+
+
+def test_quantisers_take_activations():
+    """Codes of two blocks of tokens; of the last column they stand after the last cycle."""
+    (offline,), (online,) = (
+        cases(unit_of("int8-quantiser", [f"scale={kind}"]), OPERANDS) for kind in ("offline", "online")
+    )
+    values, per_channel = OPERANDS.activations[:16].half(), OPERANDS.activations.abs().amax(0)
+    calibrated = OfflineQuantiser().quantise(values, (127 / per_channel).half()).codes
+    for case, codes in ((offline, calibrated), (online, OnlineQuantiser().quantise(values).codes)):
+        trace, operations, _ = case.trace()
+        assert operations * case.items == values.numel()
+        words = np.packbits(trace.outputs["codes"], axis=1, bitorder="little").view(np.int8)
+        seen = words[trace.outputs["codes_valid"][:, 0] == 1]
+        expected = codes.reshape(2, 8, 128).transpose(0, 2, 1).reshape(-1, 8)
+        assert np.array_equal(seen, expected[: len(seen)]) and len(seen) >= len(expected) - 1
+
+
+def test_a_group_longer_than_the_rows_of_data():
+    with pytest.raises(ValueError, match="rows of 128 values have no group of 200: take a smaller group"):
+        cases(unit_of("int8-quantiser", ["scale=online", "group=200"]), OPERANDS)
 
 
 def test_tiles_begin_after_tables_are_filled():

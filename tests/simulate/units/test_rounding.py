@@ -31,6 +31,12 @@ def test_nearest_is_a_cast(value):
         assert result == expected and (not value or math.copysign(1, result) == math.copysign(1, expected))
 
 
+@given(st.integers(-(2**11), 2**11), st.integers(1, 2**11))
+def test_nearest_of_a_quotient_is_a_cast(numerator, denominator):
+    """Of integers so small that float64's own rounding brings no quotient to a tie of FP16."""
+    assert nearest(Fraction(numerator, denominator), FP16) == float(np.float16(numerator / denominator))
+
+
 @given(singles, singles, singles)
 def test_multiply_add_is_rounded_once(a, b, c):
     exact = fused_multiply_add(*(torch.tensor([x], dtype=torch.float32) for x in (a, b, c)))

@@ -17,6 +17,7 @@ from .case import MARGIN, Case, Cycle, clocked, halves, packed, rows_of, single
 from .harmonia_stimuli import harmonia_converter, harmonia_offsets, harmonia_pe, harmonia_subtractor
 from .integer_stimuli import int_mac, m_ant_mac
 from .operands import Operands
+from .quantising import int8_quantiser
 from .rival_stimuli import figna, fp16_mac, fp_fp, fp_int, ifpu
 from .trace import Recorder, Trace
 
@@ -121,4 +122,5 @@ _CASES: Mapping[str, Callable[[Unit, Operands], list[Case]]] = {
     "fp16-mac": fp16_mac,
     "int-mac": int_mac,
     "m-ant-mac": m_ant_mac,
+    "int8-quantiser": int8_quantiser,
 }

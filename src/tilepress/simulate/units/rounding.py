@@ -1,7 +1,6 @@
 """Floating point of hardware: exact numbers, rounded once, to nearest with ties to even.
 
-A Python float holds every FP16 and FP32 number. Exact sums and products are fractions whose denominators are powers of
-two.
+A Python float holds every FP16 and FP32 number. Exact sums, products and quotients are fractions.
 """
 
 import math
@@ -28,11 +27,17 @@ WIDTHS: dict[Intermediate, Width] = {"fp32": FP32, "fp16": FP16}
 
 def nearest(value: Fraction, width: Width) -> float:
     """`value` in `width`; infinite where it rounds past the largest."""
-    exponent = value.numerator.bit_length() - value.denominator.bit_length()
+    exponent = _exponent(abs(value.numerator), value.denominator)
     unit = Fraction(2) ** (max(exponent, width.least) - width.bits + 1)
     rounded = round(value / unit) * unit
     size = math.inf if abs(rounded) > width.largest else float(abs(rounded))
     return -size if value < 0 else size
+
+
+def _exponent(numerator: int, denominator: int) -> int:
+    """Of the largest power of two that is not above their quotient; of zero it means nothing."""
+    exponent = numerator.bit_length() - denominator.bit_length()
+    return exponent - (numerator << max(-exponent, 0) < denominator << max(exponent, 0))
 
 
 def multiply_add(a: float, b: float, c: float, width: Width = FP32) -> float:
