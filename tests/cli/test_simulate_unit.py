@@ -11,6 +11,9 @@ UNITS = [
     ("harmonia-converter", {"path": "channels", "mantissa": 8}, 32 * 17),
     ("harmonia-offsets", {"top": 4}, 4 * 256 + 256),
     ("figna", {"mantissa": 14}, 1026),
+    ("int-mac", {}, 1025),
+    ("m-ant-mac", {}, 66),
+    ("int8-quantiser", {"scale": "offline"}, 1024),
     ("deca-pe", {"format": "mxfp4", "density": 1, "engine": "deca:w32:l8", "tiles": 8}, 4 * 35 + 16),
 ]
 
@@ -27,6 +30,14 @@ def test_units(call_for_records, unit, labels, cycles):
 def test_modes(call_for_records, mode, cycles):
     figure = call_for_records("simulate", "unit", "harmonia-pe", "--mode", mode)
     assert figure("equal", mode=mode, sums="fp32") is True and figure("cycles", mode=mode) == cycles
+
+
+def test_online_scales(call_for_records, tmp_path):
+    figure = call_for_records("simulate", "unit", "int8-quantiser", "--scale", "online", "--groups", 3)
+    assert figure("equal", scale="online") is True and figure("cycles") == figure("formula_cycles") == 64 * 4 + 24
+    np.save(tmp_path / "x.npy", np.linspace(-3, 3, 9 * 70, dtype=np.float32).reshape(9, 70))
+    given = call_for_records("simulate", "unit", "int8-quantiser", "--scale", "online", "--data", tmp_path / "x.npy")
+    assert given("equal") is True and given("cycles") == 64 * (2 * 2 + 1) + 24
 
 
 def test_decas_element(call_for_records):
@@ -58,7 +69,13 @@ def test_given_weights(call_for_records, tmp_path):
 
 
 def test_where_nothing_need_be_equal(call_for_records):
-    for arguments in (["fp-fp"], ["fp-int"], ["anda-apu", "--sums", "fp16"]):
+    for arguments in (
+        ["fp-fp"],
+        ["fp-int"],
+        ["fp16-mac"],
+        ["fp16-mac", "--weight-format", "int4"],
+        ["anda-apu", "--sums", "fp16"],
+    ):
         figure = call_for_records("simulate", "unit", *arguments)
         assert not figure.has("equal") and figure.has("total")
     assert not call_for_records("simulate", "unit", "deca-pe", "--weights", "nf4:g64").has("equal")
@@ -91,6 +108,9 @@ def test_a_wrong_bit_is_a_failure(call, monkeypatch):
         (["anda-apu", "--mode", "m8m8"], "anda-apu has no --mode: that is for harmonia-pe"),
         (["anda-apu", "--squash-at", 3], "anda-apu has no --squash-at: that is for deca-pe"),
         (["deca-pe", "--groups", 3], "deca-pe has no --groups: that is for anda-apu"),
+        (["m-ant-mac", "--groups", 1], "m-ant-mac has no --groups: that is for anda-apu"),
+        (["int-mac", "--scale", "online"], "int-mac has no --scale: that is for int8-quantiser"),
+        (["fp-int", "--weight-format", "int4"], "fp-int has no --weight-format: that is for fp16-mac"),
         (["deca-pe", "--weights", "fp16"], "codes of up to 8 bits, or bf16, not fp16"),
         (["deca-pe", "--weights", "int9"], "int9"),
         (["deca-pe", "--density", 0], "a density is above 0 and at most 1, not 0"),
@@ -103,6 +123,16 @@ def test_a_wrong_bit_is_a_failure(call, monkeypatch):
 def test_errors(call, arguments, message):
     done = call("simulate", "unit", *arguments)
     assert done.returncode == 1 and message in done.stderr and not done.stdout
+
+
+def test_shapes_that_units_do_not_take(call, tmp_path):
+    np.save(tmp_path / "x.npy", np.ones(65, np.float32))
+    for unit, message in (
+        ("m-ant-mac", "the unit takes one group, at most 64 values, not 65: give less data"),
+        ("int8-quantiser", "takes FP16 values [tokens, channels], not [65]"),
+    ):
+        done = call("simulate", "unit", unit, "--data", tmp_path / "x.npy")
+        assert done.returncode == 1 and message in done.stderr
 
 
 def test_files_that_are_not_data(call, tmp_path):

@@ -8,7 +8,8 @@ import typer
 
 from .completion import weight_formats
 from .output import Json, Recorder, metric_text, print_table, progress
-from .simulate_unit_runs import RUNS, DecaSettings, Outcome, Settings
+from .simulate_unit_runs import RUNS
+from .simulate_unit_settings import DecaSettings, Outcome, Settings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,6 +25,10 @@ class UnitName(StrEnum):
     fp_fp = "fp-fp"
     fp_int = "fp-int"
     figna = "figna"
+    fp16_mac = "fp16-mac"
+    int_mac = "int-mac"
+    m_ant_mac = "m-ant-mac"
+    int8_quantiser = "int8-quantiser"
 
 
 class ModeName(StrEnum):
@@ -35,6 +40,16 @@ class ModeName(StrEnum):
 class PathName(StrEnum):
     channels = "channels"
     tokens = "tokens"
+
+
+class WeightFormatName(StrEnum):
+    fp16 = "fp16"
+    int4 = "int4"
+
+
+class ScaleName(StrEnum):
+    offline = "offline"
+    online = "online"
 
 
 class SumName(StrEnum):
@@ -50,7 +65,9 @@ _OWN: dict[str, tuple[UnitName, ...]] = {
     "path": (UnitName.converter,),
     "sums": (UnitName.apu, UnitName.pe),
     "top": (UnitName.offsets,),
-    "groups": tuple(name for name in UnitName if name is not UnitName.deca_pe),
+    "weight_format": (UnitName.fp16_mac,),
+    "scale": (UnitName.int8_quantiser,),
+    "groups": tuple(name for name in UnitName if name not in (UnitName.deca_pe, UnitName.m_ant_mac)),
     **dict.fromkeys(("weights", "density", "engine", "tiles", "latency", "squash_at", "packed", "layer"), _DECA),
 }
 
@@ -72,11 +89,15 @@ def unit(
     name: Annotated[UnitName, typer.Argument(help="The unit.", show_default=False)],
     mantissa: Annotated[
         int | None,
-        typer.Option(min=1, help="Bits of magnitude: 8 if not given, FIGNA's 14; fp-fp and fp-int have none."),
+        typer.Option(min=1, help="Bits of magnitude: 8 if not given, FIGNA's 14; floats and integers have none."),
     ] = None,
     groups: Annotated[int, typer.Option(min=1, help="Groups of random values, if no data are given.")] = 16,
     mode: Annotated[ModeName, typer.Option(help="Of Harmonia's element.")] = ModeName.m8w4,
     path: Annotated[PathName, typer.Option(help="What Harmonia's converter groups.")] = PathName.channels,
+    weight_format: Annotated[WeightFormatName, typer.Option(help="Of fp16-mac's weights.")] = WeightFormatName.fp16,
+    scale: Annotated[
+        ScaleName, typer.Option(help="Where int8-quantiser's scales come from: given, or of each group.")
+    ] = ScaleName.offline,
     sums: Annotated[
         SumName, typer.Option(help="What anda-apu and harmonia-pe make of a group's sum; the papers have fp16.")
     ] = SumName.fp32,
@@ -100,16 +121,17 @@ def unit(
     """Step one unit through its cycles, and compare every bit with formats, tiles and kernels.
 
     Data are one row for units that multiply (for Harmonia's with m8m4 or m8m8 also two), an array of any shape for
-    Anda's compressor, tokens by channels for Harmonia's converter and, at most 32 tokens, for its offsets, weights of
-    neurons by inputs for DECA's element. Weights of the others are random ones of four bits. The exit code is 1 if a
-    bit differs.
+    Anda's compressor, tokens by channels for the quantiser, Harmonia's converter and, at most 32 tokens, its offsets,
+    weights of neurons by inputs for DECA's element. Weights of the others are random ones of four bits, of int-mac of
+    eight. m-ant-mac takes one group of 64. The exit code is 1 if a bit differs.
 
     Example: tilepress simulate unit anda-apu --mantissa 5 --groups 32
     Example: tilepress simulate unit deca-pe --weights bf8 --density 0.3 --squash-at 100
     """
     _check_options(context, name)
     of_deca = DecaSettings(weights, density, engine, tiles, latency, tuple(squash_at or ()), packed, layer)
-    settings = Settings(mantissa, groups, mode.value, path.value, sums.value, top, seed, _read(data), of_deca)
+    kinds = (mode.value, path.value, weight_format.value, scale.value)
+    settings = Settings(mantissa, groups, *kinds, sums.value, top, seed, _read(data), of_deca)
     with progress(json) as bar:
         bar.add_task("stepping", total=None)
         outcome = RUNS[name.value](name.value, settings)

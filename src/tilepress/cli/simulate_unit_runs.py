@@ -1,120 +1,32 @@
 """What `simulate unit` runs: each unit on given or random numbers, beside what formats, tiles and kernels give."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..records import Labels
+from . import simulate_unit_rivals as rivals
+from .simulate_unit_settings import Outcome, Settings, check_span, dot_outcome, neuron, random_halves, row
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ..formats.bfp import BFPTensor
-    from ..simulate.units.dot import Dot, Weights
-    from ..simulate.units.events import Events
-    from ..simulate.units.rounding import Intermediate
     from ..tiles import PackedMatrix
-
-
-@dataclass(frozen=True)
-class DecaSettings:
-    """As typed, of deca-pe; with `packed`, weights are those of its matrix `layer`, the first if not given."""
-
-    weights: str
-    density: float
-    engine: str
-    tiles: int
-    latency: int
-    squash_at: tuple[int, ...]
-    packed: Path | None
-    layer: str | None
-
-
-@dataclass(frozen=True)
-class Settings:
-    """As typed; `data` are the FP16 values given, or None for random ones."""
-
-    mantissa: int | None
-    groups: int
-    mode: str
-    path: str
-    sums: "Intermediate"
-    top: int
-    seed: int
-    data: "Tensor | None"
-    deca: DecaSettings
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """`labels`: what sets the unit apart from another of its name. `equal` is None where there is nothing that would
-    have to be so; `to` says what it was compared with. `waits`: cycles in which a part did nothing, by cause."""
-
-    labels: Labels
-    cycles: int
-    formula: int
-    events: "Events"
-    equal: bool | None
-    to: str
-    total: float | None = None
-    waits: Mapping[str, int] = field(default_factory=dict)
-
-
-def _random(settings: Settings, *shape: int) -> "Tensor":
-    """FP16 values over many magnitudes."""
-    import torch
-
-    generator = torch.Generator().manual_seed(settings.seed)
-    powers = torch.randint(-12, 6, shape, generator=generator).to(torch.float32)
-    return (torch.randn(shape, generator=generator) * torch.exp2(powers)).to(torch.float16)
-
-
-def _row(settings: Settings, group: int) -> "Tensor":
-    if settings.data is not None and settings.data.ndim != 1:
-        raise ValueError(f"the unit takes one row of data, [inputs], not {list(settings.data.shape)}")
-    return _random(settings, settings.groups * group) if settings.data is None else settings.data
-
-
-def _neuron(inputs: int, group: int, seed: int, activations: str) -> "tuple[Weights, Callable[[Tensor], float]]":
-    """Random weights, and the kernel's product of them with activations in that format."""
-    import torch
-
-    from .. import formats, kernels
-    from ..simulate.units.dot import Weights
-    from ..tiles import pack, unpack_codes
-
-    values = torch.randn(1, inputs, generator=torch.Generator().manual_seed(seed))
-    matrix = pack(values, f"int4:g{group}")
-    quantized, _ = unpack_codes(matrix)
-    assert quantized.scales is not None
-    integers = formats.decode(quantized.codes, matrix.format.element).to(torch.int64)
-    weights = Weights(integers[0], quantized.scales[0].to(torch.float32), group)
-    return weights, lambda x: float(kernels.linear(x.to(torch.float32)[None], matrix, activations=activations))
-
-
-def _span(x: "Tensor") -> None:
-    from ..kernels.reference import SPAN
-
-    if len(x) > SPAN:
-        raise ValueError(
-            f"rows have at most {SPAN} inputs, which kernels sum at a time, not {len(x)}: take fewer groups"
-        )
 
 
 def _apu(name: str, settings: Settings) -> Outcome:
     from ..formats.bfp import BFP, encode, pack_planes
     from ..simulate.units import anda_apu
 
-    x, mantissa = _row(settings, anda_apu.LANES), settings.mantissa or 8
-    _span(x)
+    x, mantissa = row(settings, anda_apu.LANES), settings.mantissa or 8
+    check_span(x)
     format = BFP(anda_apu.LANES, mantissa)
-    weights, product = _neuron(len(x), anda_apu.LANES, settings.seed, str(format))
+    weights, product = neuron(len(x), anda_apu.LANES, settings.seed, str(format))
     dot = anda_apu.Apu(mantissa, settings.sums).dot(pack_planes(encode(x, format)), weights)
     formula = anda_apu.cycles(-(-len(x) // anda_apu.LANES), mantissa)
     labels = Labels(mantissa=mantissa, sums=settings.sums)
-    return _dot(labels, dot, formula, product(x), settings.sums == "fp32")
+    return dot_outcome(labels, dot, formula, product(x), settings.sums == "fp32")
 
 
 def _pe(name: str, settings: Settings) -> Outcome:
@@ -124,14 +36,14 @@ def _pe(name: str, settings: Settings) -> Outcome:
     mode = pe.Mode(settings.mode)
     if mode is not pe.Mode.m8w4:
         return _pe_of_activations(name, settings)
-    x, format = _row(settings, pe.PAIRS), BFP(pe.PAIRS, settings.mantissa or 8)
-    _span(x)
-    weights, product = _neuron(len(x), pe.PAIRS, settings.seed, str(format))
+    x, format = row(settings, pe.PAIRS), BFP(pe.PAIRS, settings.mantissa or 8)
+    check_span(x)
+    weights, product = neuron(len(x), pe.PAIRS, settings.seed, str(format))
     pairs = pe.linear_pairs(encode(x, format), weights)
     dot = pe.Pe(settings.sums).dot(pairs)
     formula = pe.cycles([pair.mode for pair in pairs])
     labels = Labels(mode=settings.mode, sums=settings.sums)
-    return _dot(labels, dot, formula, product(x), settings.sums == "fp32")
+    return dot_outcome(labels, dot, formula, product(x), settings.sums == "fp32")
 
 
 def _pe_of_activations(name: str, settings: Settings) -> Outcome:
@@ -142,7 +54,7 @@ def _pe_of_activations(name: str, settings: Settings) -> Outcome:
 
     rows = settings.data
     if rows is None:
-        rows = _random(settings, 2, settings.groups * pe.PAIRS)
+        rows = random_halves(settings, 2, settings.groups * pe.PAIRS)
     elif rows.ndim == 1:
         rows = torch.stack([rows, rows])
     if rows.ndim != 2 or len(rows) != 2:
@@ -153,7 +65,7 @@ def _pe_of_activations(name: str, settings: Settings) -> Outcome:
     dot = pe.Pe(settings.sums).dot(pairs)
     formula = pe.cycles([pair.mode for pair in pairs])
     labels = Labels(mode=settings.mode, sums=settings.sums)
-    return _dot(labels, dot, formula, _sum_of_groups(first, second), settings.sums == "fp32", "formats")
+    return dot_outcome(labels, dot, formula, _sum_of_groups(first, second), settings.sums == "fp32", "formats")
 
 
 def _sum_of_groups(first: "BFPTensor", second: "BFPTensor") -> float:
@@ -169,25 +81,6 @@ def _sum_of_groups(first: "BFPTensor", second: "BFPTensor") -> float:
     return float(total)
 
 
-def _rival(name: str, settings: Settings) -> Outcome:
-    from ..simulate.units import rivals
-
-    x, mantissa = _row(settings, 64), settings.mantissa or rivals.FIGNA_MANTISSA
-    _span(x)
-    weights, product = _neuron(len(x), 64, settings.seed, f"bfp:g64:m{mantissa}")
-    kind = rivals.Rival(name)
-    if kind is rivals.Rival.figna:
-        dot = rivals.Figna(mantissa).dot(x, weights)
-        return _dot(Labels(mantissa=mantissa), dot, rivals.cycles(kind, len(x)), product(x), True)
-    dot = (rivals.FpFp() if kind is rivals.Rival.fp_fp else rivals.FpInt()).dot(x, weights)
-    return _dot(Labels(), dot, rivals.cycles(kind, len(x)), 0.0, False)
-
-
-def _dot(labels: Labels, dot: "Dot", formula: int, expected: float, exact: bool, to: str = "kernels") -> Outcome:
-    equal = dot.total == expected if exact else None
-    return Outcome(labels, dot.cycles, formula, dot.events, equal, to if exact else "", dot.total)
-
-
 def _compressor(name: str, settings: Settings) -> Outcome:
     import torch
 
@@ -196,7 +89,7 @@ def _compressor(name: str, settings: Settings) -> Outcome:
     from ..simulate.units import anda_compressor as unit
 
     x, mantissa = settings.data, settings.mantissa or 8
-    x = _random(settings, settings.groups * unit.GROUP) if x is None else x
+    x = random_halves(settings, settings.groups * unit.GROUP) if x is None else x
     compressed = unit.Compressor(mantissa).compress(x)
     format, planes = compressed.planes.format, compressed.planes.planes
     expected, native = pack_planes(encode(x, format)), pack_natively(x, format)
@@ -215,7 +108,7 @@ def _converter(name: str, settings: Settings) -> Outcome:
 
     path, x = unit.Path(settings.path), settings.data
     sides = (8, 32 * settings.groups) if path is unit.Path.channels else (32 * settings.groups, 16)
-    x = _random(settings, *sides) if x is None else x
+    x = random_halves(settings, *sides) if x is None else x
     converted = unit.Converter(settings.mantissa or 8).convert(x, path)
     ours, theirs = converted.values, encode(x, converted.values.format, converted.values.axis)
     parts = [(ours.sign, theirs.sign), (ours.magnitude, theirs.magnitude), (ours.exponent, theirs.exponent)]
@@ -231,7 +124,7 @@ def _offsets(name: str, settings: Settings) -> Outcome:
     from ..kernels.attention_reference import key_offsets
     from ..simulate.units import harmonia_offsets as unit
 
-    x = _random(settings, unit.WINDOW, 16 * settings.groups) if settings.data is None else settings.data
+    x = random_halves(settings, unit.WINDOW, 16 * settings.groups) if settings.data is None else settings.data
     offsets = unit.OffsetGenerator(settings.top).generate(x)
     equal = torch.equal(offsets.values, key_offsets(x, settings.top))
     formula = unit.cycles(x.shape[0], x.shape[1])
@@ -283,7 +176,7 @@ def _compressed(settings: Settings) -> "PackedMatrix":
         return pack_codes(quantized, matrix.format, mask=mask, operand_bits=16)
     check_density(given.density)
     if weights is None:
-        weights = _random(settings, 16, 32 * given.tiles)
+        weights = random_halves(settings, 16, 32 * given.tiles)
     if weights.ndim != 2:
         raise ValueError(f"the unit takes weights [neurons, inputs], not {list(weights.shape)}")
     generator = torch.Generator().manual_seed(settings.seed)
@@ -311,7 +204,11 @@ RUNS: dict[str, Callable[[str, Settings], Outcome]] = {
     "harmonia-pe": _pe,
     "harmonia-converter": _converter,
     "harmonia-offsets": _offsets,
-    "fp-fp": _rival,
-    "fp-int": _rival,
-    "figna": _rival,
+    "fp-fp": rivals.rival,
+    "fp-int": rivals.rival,
+    "figna": rivals.rival,
+    "fp16-mac": rivals.fp16_mac,
+    "int-mac": rivals.int_mac,
+    "m-ant-mac": rivals.m_ant_mac,
+    "int8-quantiser": rivals.int8_quantiser,
 }
