@@ -43,6 +43,12 @@ OTHER_LABELS = {"unit", "library", "case", "operation", "item", *(one.name for o
 # (W, L)
 DECA = ((1, 1), (2, 1), (4, 1), (4, 2), (8, 1), (8, 2), (8, 4), (8, 8), (16, 4), (16, 8), (32, 4), (32, 8), (64, 8))
 FIGNA = ((14, 4), (11, 4), (8, 4), (11, 6), (8, 8))  # (mantissa, lanes): of units as fast as others
+OF_HARMONIAS_RIVALS = (
+    *(("fp16-mac", f"weight_format={format}") for format in ("fp16", "int4")),
+    ("int-mac",),
+    ("m-ant-mac",),
+    *(("int8-quantiser", f"scale={kind}") for kind in ("offline", "online")),
+)
 DESIGNS = [
     *(("anda-apu", f"mantissa={bits}") for bits in (4, 5, 6, 7, 8, 9, 10, 11, 13, 16)),
     ("anda-compressor", "lanes=1"),
@@ -56,11 +62,13 @@ DESIGNS = [
     ("harmonia-converter",),
     ("harmonia-offsets",),
     ("harmonia-subtractor",),
+    *OF_HARMONIAS_RIVALS,
     *(("deca-pe", f"W={width}", f"L={tables}") for width, tables in DECA),
 ]
 WHOLE = (("8", "4"), ("32", "8"))  # of which every case is measured
 NODE = 7  # nm, of asap7: what memories are scaled to
-CLOCKS = {"deca": 400.0, "harmonia": 3333.0}  # ps, as the papers have them, by the first word of a unit's name
+# ps, as the papers have them, by the first word of a unit's name: DECA's 2.5 GHz, Harmonia's and its rivals' 300 MHz.
+CLOCKS = {"deca": 400.0} | dict.fromkeys(("harmonia", "fp16", "int", "m", "int8"), 3333.0)
 ANDA_CLOCK = 3509.0  # of its paper's units, rivals among them: 285 MHz
 # Designs whose energy is measured. Of the unit with sixteen planes every mantissa is a case.
 MEASURED = [
@@ -77,6 +85,7 @@ MEASURED = [
     ("harmonia-converter",),
     ("harmonia-offsets",),
     ("harmonia-subtractor",),
+    *OF_HARMONIAS_RIVALS,
     *(("anda-apu", f"mantissa={bits}") for bits in (4, 8, 11)),
 ]
 

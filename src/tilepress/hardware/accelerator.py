@@ -2,17 +2,17 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from . import synthesised
 from .machine import Count, MachineError, Positive, _constants, _Part
-from .technology import PARTS
+from .technology import area_scale, energy_scale
 
 Kind = Literal["fp16", "bfp", "int8"]
 Other = Literal["int4", "int8", "fp16", "bfp"]
 Dataflow = Literal["column-major", "row-major", "best"]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Counts = dict[str, Positive]
+MM2 = 1e-6  # µm² to mm²
 
 
 class Dram(_Part):
@@ -30,8 +30,8 @@ class Array(_Part):
     group: Count
 
 
-class Cycles(_Part):
-    """Of one group with magnitudes of m bits: `fixed` + `per_bit` · m."""
+class ByMantissa(_Part):
+    """What takes `fixed` + `per_bit` · m with magnitudes of m bits."""
 
     fixed: NotNegative = 0
     per_bit: NotNegative = 0
@@ -40,10 +40,14 @@ class Cycles(_Part):
         return self.fixed + self.per_bit * mantissa
 
     @model_validator(mode="after")
-    def _takes_time(self) -> "Cycles":
+    def _takes_some(self) -> "ByMantissa":
         if self.fixed + self.per_bit <= 0:
-            raise ValueError("a group takes some cycles: give fixed, per_bit or both")
+            raise ValueError("that cannot take nothing: give fixed, per_bit or both")
         return self
+
+
+class Cycles(ByMantissa):
+    """Of one group."""
 
 
 class Mode(_Part):
@@ -90,29 +94,42 @@ class Rtl(_Part):
         return self.count * synthesised.cost(self.unit, self.settings).area_at(node)
 
 
-class Unit(_Part):
-    """Parts that switch every `cycle`, and those that switch once a `group`: part → how many. Area is counted from all
-    of them, unless there is `rtl`; energy too, unless it was measured of `rtl` with such operands, or `simulation`
-    names the unit of `simulate.units` whose events it is counted from."""
+class Given(_Part):
+    """Costs from elsewhere, at `node` nm and `voltage`: `area` in µm², `energy` in pJ of a product or value."""
 
-    cycle: Counts = Field(default_factory=dict)
-    group: Counts = Field(default_factory=dict)
-    simulation: Literal["anda-apu", "harmonia-pe"] | None = None
+    node: Positive
+    voltage: Positive
+    area: Positive
+    energy: ByMantissa
+
+    def area_at(self, node: float) -> float:
+        """mm²."""
+        return self.area * MM2 * area_scale(node) / area_scale(self.node)
+
+    def energy_at(self, mantissa: int, node: float, voltage: float) -> float:
+        """pJ."""
+        return self.energy.of(mantissa) * energy_scale(node, voltage) / energy_scale(self.node, self.voltage)
+
+
+class Logic(_Part):
+    """What has area and energy: of our `rtl`, or `given`."""
+
     rtl: Rtl | None = None
+    given: Given | None = None
 
-    @field_validator("cycle", "group")
-    @classmethod
-    def _are_known(cls, counts: dict[str, float]) -> dict[str, float]:
-        for name in counts:
-            if name not in PARTS:
-                raise ValueError(f"no part {name!r}; there are {', '.join(PARTS)}")
-        return counts
+    @property
+    def costs(self) -> Rtl | Given:
+        return self.rtl or self.given  # type: ignore[return-value]  # one of them is there: _has_costs
 
     @model_validator(mode="after")
-    def _has_costs(self) -> "Unit":
-        if not self.cycle and not (self.simulation and self.rtl):
-            raise ValueError("without parts of a cycle, area comes from rtl and energy from a simulation: give both")
+    def _has_costs(self) -> "Logic":
+        if (self.rtl is None) == (self.given is None):
+            raise ValueError("area and energy come from rtl, or they are given: write one of the two")
         return self
+
+
+class Unit(Logic):
+    """One unit of the array."""
 
 
 class Buffers(_Part):
@@ -129,16 +146,24 @@ class Tile(_Part):
     columns: Count
 
 
-class Converter(_Part):
+class Converter(Logic):
     """Rounds `values` outputs at a time to block floating point, or to INT8, in so many cycles; while the array goes on
-    if it is `overlapped`. `parts`: of each value, for area and energy without `rtl` and `simulation` (`Unit`)."""
+    if it is `overlapped`. Its area is that of all of them, its energy of one value."""
 
     values: Count
     cycles: Cycles
     overlapped: bool = True
-    parts: Counts = Field(default_factory=dict)
-    simulation: Literal["anda-compressor", "harmonia-converter"] | None = None
-    rtl: Rtl | None = None
+
+
+class Offsets(_Part):
+    """What finds offsets of keys' channels, and what takes them from keys."""
+
+    generator: Rtl
+    subtractor: Rtl
+
+    def area_at(self, node: float) -> float:
+        """mm²."""
+        return self.generator.area_at(node) + self.subtractor.area_at(node)
 
 
 class Accelerator(_Part):
@@ -165,6 +190,7 @@ class Accelerator(_Part):
     dataflow: Dataflow
     vector: Count
     converter: Converter | None = None
+    offsets: Offsets | None = None
     auxiliary: Positive | None = None
     sources: dict[str, str]
 

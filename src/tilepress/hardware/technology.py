@@ -1,4 +1,5 @@
-"""What gates, flip-flops and memories cost, and how that scales from one technology to another.
+"""What memories cost, and how areas and energies scale from one technology to another. What logic costs:
+`synthesised`.
 
 Constants are of 45 nm at 0.9 V, but for memories that CACTI was run for (`cacti.json`, by benchmarks/cacti). Scaling
 follows Stillmaker and Baas 2017, "Scaling equations for the accurate prediction of CMOS device performance": area
@@ -22,28 +23,6 @@ ENERGY: dict[float, tuple[float, float, float]] = {
     32: (0.8367, -0.4341, 0.1701),
     16: (0.2958, -0.1241, 0.03024),
     7: (0.1776, -0.09097, 0.02447),
-}
-
-
-@dataclass(frozen=True)
-class Part:
-    """`area`: µm² and `energy`: pJ of one use, both at 45 nm and 0.9 V."""
-
-    area: float
-    energy: float
-
-
-# A bit of an adder or a register, a bit × bit of a multiplier, a whole unit of floats. Areas of cells are those of the
-# Nangate 45 nm Open Cell Library, all others synthesised (Dally, NIPS 2015 tutorial); energies by Horowitz, ISSCC 2014.
-PARTS: dict[str, Part] = {
-    "gate": Part(1.596, 0.00078),  # XOR2_X1; energy assumed: a quarter of a bit of an adder
-    "multiplexer": Part(1.862, 0.00078),  # MUX2_X1; energy assumed: a quarter of a bit of an adder
-    "flip_flop": Part(4.522, 0.0031),  # DFF_X1; energy assumed: a bit of an adder
-    "add": Part(137 / 32, 0.1 / 32),  # 32 bits: 137 µm², 0.1 pJ
-    "multiply": Part(282 / 64, 0.2 / 64),  # 8 × 8 bits: 282 µm², 0.2 pJ
-    "fp16_add": Part(1360, 0.4),
-    "fp16_multiply": Part(1640, 1.1),
-    "fp32_add": Part(4184, 0.9),
 }
 
 

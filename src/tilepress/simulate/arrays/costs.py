@@ -1,9 +1,8 @@
-"""Area and energy of units as they were synthesised, or of parts, at constants of `hardware.technology`. All are
-scaled.
+"""Area and energy of units, converters and the vector unit as they were synthesised, or as a description gives them,
+and of memories at constants of `hardware.technology`. All are scaled.
 
-What the constants of parts leave out of energy (clock, wires, control) is in a fitted factor. What was synthesised is
-cells: neither wires nor a clock tree is in it, in its energy are clock pins and leakage while the unit works. Nothing
-else leaks.
+What was synthesised is cells: neither wires nor a clock tree is in it, in its energy are clock pins and leakage while
+the unit works. Nothing else leaks.
 """
 
 import math
@@ -11,30 +10,28 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from ...hardware import Accelerator, read_accelerator
-from ...hardware.accelerator import Converter, Mode
-from ...hardware.technology import PARTS, area_scale, energy_scale, sram_energy
+from ...hardware.accelerator import Mode, Rtl
+from ...hardware.technology import area_scale, energy_scale, sram_energy
 from .parameters import fitted
 from .plan import Plan
-from .switching import check_group, group_parts, value_parts
-from .synthesised import product_energy, value_energy
+from .synthesised import LINEAR, check_group, design, offset_energy, product_energy, value_energy
 
 ARRAY, AUXILIARY, ACTIVATIONS, WEIGHTS = "array", "auxiliary array", "activation buffer", "weight buffer"
-VECTOR, CONVERTER = "vector unit", "converter"
+VECTOR, CONVERTER, OFFSETS = "vector unit", "converter", "offset unit"
 COMPUTE, SRAM, DRAM = "compute", "SRAM", "DRAM"
-MM2 = 1e-6  # µm² to mm²
-VECTOR_PARTS = {"fp16_multiply": 1, "fp16_add": 1}  # of each lane
-RTL, COUNTED = "RTL", "parts"  # where area and energy of an array's logic come from
+VECTOR_LANE = Rtl(unit="fp16-mac", settings={"weight_format": "fp16"})  # multiplies and adds FP16 numbers
+RTL, GIVEN = "RTL", "given"  # where area and energy of an array's logic come from
+KEYS = "k"  # the product whose outputs they are
 FP16_UNIT = "fp16-fp16"  # what stands beside arrays that do not attend (Harmonia, section V-D)
 
 
 def unit_area(machine: Accelerator) -> float:
     """mm² of one unit."""
-    unit, node = machine.unit, machine.node
-    return unit.rtl.area_at(node) if unit.rtl else _parts_area(unit.cycle, node) + _parts_area(unit.group, node)
+    return machine.unit.costs.area_at(machine.node)
 
 
 def logic_of(machine: Accelerator) -> str:
-    return RTL if machine.unit.rtl else COUNTED
+    return RTL if machine.unit.rtl else GIVEN
 
 
 def area(machine: Accelerator, attention: bool = False) -> dict[str, float]:
@@ -45,9 +42,11 @@ def area(machine: Accelerator, attention: bool = False) -> dict[str, float]:
     density = fitted("sram_density") * area_scale(machine.node) / area_scale(16)
     parts[ACTIVATIONS] = machine.buffers.activations / 2**20 * density
     parts[WEIGHTS] = machine.buffers.weights / 2**20 * density
-    parts[VECTOR] = machine.vector * _parts_area(VECTOR_PARTS, machine.node)
+    parts[VECTOR] = machine.vector * VECTOR_LANE.area_at(machine.node)
     if machine.converter:
-        parts[CONVERTER] = _converter_area(machine.converter, machine.node)
+        parts[CONVERTER] = machine.converter.costs.area_at(machine.node)
+    if machine.offsets:
+        parts[OFFSETS] = machine.offsets.area_at(machine.node)
     return parts
 
 
@@ -73,10 +72,7 @@ def in_technology(machine: Accelerator, node: float, voltage: float, frequency: 
 def group_energy(machine: Accelerator, mode: Mode, mantissa: int = 0) -> float:
     """pJ of one unit for one group."""
     check_group(machine)
-    product = product_energy(machine, mode, mantissa)
-    if product is not None:
-        return machine.array.group * product
-    return _energy(group_parts(machine, mode, mantissa)) * _logic_energy(machine)
+    return machine.array.group * product_energy(machine, mode, mantissa)
 
 
 def energy(plan: Plan) -> dict[str, float]:
@@ -87,11 +83,13 @@ def energy(plan: Plan) -> dict[str, float]:
     bit = _sram_bit(machine)
     parts = {
         ARRAY: groups * group_energy(machine, plan.mode, gemm.activations.mantissa),
-        VECTOR: outputs * gemm.vector * PARTS["fp16_add"].energy * _logic_energy(machine),
+        VECTOR: outputs * gemm.vector * _vector_energy(machine),
         CONVERTER: outputs * _conversion_energy(plan),
         **{buffer: bits * bit for buffer, bits in sram_bits(plan).items()},
         DRAM: plan.traffic.total * machine.memory.energy,
     }
+    if machine.offsets:
+        parts[OFFSETS] = outputs * offset_energy(machine.offsets, machine) * (gemm.name == KEYS)
     return {name: gemm.count * value for name, value in parts.items()}
 
 
@@ -121,9 +119,12 @@ def _conversion_energy(plan: Plan) -> float:
     converter = plan.machine.converter
     if converter is None or not plan.gemm.is_converted:
         return 0.0
-    mantissa = plan.gemm.out.mantissa
-    known = value_energy(plan.machine, converter, mantissa)
-    return _energy(value_parts(converter, mantissa)) * _logic_energy(plan.machine) if known is None else known
+    return value_energy(plan.machine, converter, plan.gemm.out.mantissa)
+
+
+def _vector_energy(machine: Accelerator) -> float:
+    """pJ of an operation on an output."""
+    return design(VECTOR_LANE).item_energy_at(LINEAR, machine.node, machine.voltage)
 
 
 def _sram_bit(machine: Accelerator) -> float:
@@ -137,7 +138,7 @@ def _fp16(machine: Accelerator) -> Accelerator:
         name=f"{machine.name}'s auxiliary",
         array=unit.array.model_dump(),
         modes=[mode.model_dump() for mode in unit.modes],
-        unit={"cycle": unit.unit.cycle, "group": unit.unit.group, "simulation": None, "rtl": None},
+        unit=unit.unit.model_dump(),
         stores="fp16",
         converter=None,
         auxiliary=None,
@@ -149,24 +150,6 @@ def _named(name: str) -> Accelerator:
     return read_accelerator(name)
 
 
-def _converter_area(converter: Converter, node: float) -> float:
-    return converter.rtl.area_at(node) if converter.rtl else converter.values * _parts_area(converter.parts, node)
-
-
-def _parts_area(counts: Mapping[str, float], node: float) -> float:
-    """mm²."""
-    return sum(count * PARTS[name].area for name, count in counts.items()) * MM2 * area_scale(node)
-
-
-def _energy(counts: Mapping[str, float]) -> float:
-    """pJ at 45 nm and 0.9 V if all of them switch once."""
-    return sum(count * PARTS[name].energy for name, count in counts.items())
-
-
 @lru_cache(maxsize=256)
 def _scale(node: float, voltage: float) -> float:
     return energy_scale(node, voltage)
-
-
-def _logic_energy(machine: Accelerator) -> float:
-    return fitted("logic_energy") * _scale(machine.node, machine.voltage)

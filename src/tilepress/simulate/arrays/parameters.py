@@ -9,12 +9,6 @@ _HARMONIA_ENERGIES = ("fig16-linear", "fig16-joint", "fig17", "fig19")
 
 # The whole list.
 FITTED: dict[str, Fitted] = {
-    "logic_energy": Fitted(
-        2.1,
-        "",
-        (Cells("anda/table3", "MXU", "power"), Cells("anda/table3", "Total", "power")),
-        "clock, wires, control of units without RTL; Anda's was counted from parts then",
-    ),
     "sram_density": Fitted(0.79, "mm2/MiB", (Cells("anda/table3", _BUFFERS, "area"),), "at 16 nm"),
     "sram_bank": Fitted(
         32768, "byte", (Cells("anda/table3", _BUFFERS, "power"),), "the power of two that comes nearest"

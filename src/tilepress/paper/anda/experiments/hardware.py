@@ -50,10 +50,8 @@ def _equal(name: str) -> "Accelerator":
     (mode, *_) = machine.modes
     if mode.cycles.per_bit or mode.cycles.fixed == BASE_CYCLES:
         return machine
-    share = mode.cycles.fixed / BASE_CYCLES
-    lanes = {part: count * share for part, count in machine.unit.cycle.items()}
     modes = [{**mode.model_dump(), "cycles": {"fixed": BASE_CYCLES}}]
-    return machine.changed(unit={"cycle": lanes, "rtl": _four_lanes(machine)}, modes=modes)
+    return machine.changed(unit={"rtl": _four_lanes(machine)}, modes=modes)
 
 
 def _four_lanes(machine: "Accelerator") -> dict[str, object]:
