@@ -23,7 +23,7 @@ UNITS = {
     "ifpu": ("lanes=4",),
     "fp16-mac": (),
     "int-mac": (),
-    "m-ant-mac": (),
+    "m-ant-mac": ("group=8",),
     "int8-quantiser": ("scale=online", "rows=2", "group=24"),
 }
 CYCLES = 150

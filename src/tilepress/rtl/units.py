@@ -23,6 +23,7 @@ _UNITS = {
     "fp16-mac": ("rivals.fp16_mac", "Fp16MacParameters", "Fp16Mac"),
     "int-mac": ("rivals.int_mac", "IntMacParameters", "IntMac"),
     "m-ant-mac": ("rivals.m_ant_mac", "MAntMacParameters", "MAntMac"),
+    "m-ant-sums": ("rivals.m_ant_mac", "MAntMacParameters", "MAntSums"),
     "int8-quantiser": ("rivals.int8_quantiser", "QuantiserParameters", "Quantiser"),
 }
 NAMES = tuple(_UNITS)

@@ -90,11 +90,11 @@ def test_products_with_sums_in_halves():
     torch.testing.assert_close(result, expected(64, None), rtol=1e-2, atol=5e-2)
 
 
-def integer_totals(case):
+def integer_totals(case, output="total"):
     """Signed numbers that stand while `done` is up."""
     trace, operations, _ = case.trace()
-    width = trace.outputs["total"].shape[1]
-    patterns = torch.tensor(words(trace.outputs["total"][trace.outputs["done"][:, 0] == 1]))
+    width = trace.outputs[output].shape[1]
+    patterns = torch.tensor(words(trace.outputs[output][trace.outputs["done"][:, 0] == 1]))
     return torch.where(patterns >= 1 << width - 1, patterns - (1 << width), patterns).double(), operations
 
 
@@ -120,6 +120,9 @@ def test_groups_of_m_ants_type():
     values = torch.tensor([[value(code, one.coefficient) for code in one.codes] for one in groups]).double()
     assert operations == DOTS * 128 and len({one.coefficient for one in groups}) > 1
     assert torch.equal(result, (integers * values).sum(1))
+    (sums,) = cases(unit_of("m-ant-sums"), OPERANDS)
+    multiplied, shifted = (integer_totals(sums, output)[0] for output in ("multiplied", "shifted"))
+    assert torch.equal(result, torch.tensor([one.coefficient for one in groups]) * multiplied + shifted)
     scales = torch.tensor([one.scale for one in groups])[:, None]
     assert 0 < (values * scales - weights).square().mean() < 0.01
 

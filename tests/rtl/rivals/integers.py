@@ -48,16 +48,15 @@ def any_group(random, group=64):
     return integers(random, 8, count), torch.from_numpy(codes), coefficient
 
 
+def sum_pairs(x, codes):
+    return [{"activation": int(value), "weight": int(code)} for value, code in zip(x, codes, strict=True)]
+
+
 def group_pairs(x, codes, coefficient):
     """The coefficient stands beside the last pair; before it another one, which must not count."""
-    last = len(x) - 1
-    return [
-        {
-            "activation": int(value),
-            "weight": int(code),
-            "coefficient": coefficient if place == last else 255 - coefficient,
-        }
-        for place, (value, code) in enumerate(zip(x, codes, strict=True))
+    pairs = sum_pairs(x, codes)
+    return [pair | {"coefficient": 255 - coefficient} for pair in pairs[:-1]] + [
+        pairs[-1] | {"coefficient": coefficient}
     ]
 
 

@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from tests.rtl.clocked import vectors
-from tests.rtl.rivals.integers import any_dot, any_group, assert_int_mac, assert_m_ant_mac
+from tests.rtl.clocked import clocked, vectors
+from tests.rtl.rivals.integers import any_dot, any_group, assert_int_mac, assert_m_ant_mac, sum_pairs
+from tests.rtl.rivals.pairs import marked
 from tilepress.rtl.rivals.int_mac import IntMacParameters
-from tilepress.rtl.rivals.m_ant_mac import MAntMacParameters
+from tilepress.rtl.rivals.m_ant_mac import MAntMacParameters, MAntSums
+from tilepress.simulate.units import m_ant_mac
 
 
 def some(random, most):
@@ -30,6 +32,19 @@ def test_sums_wrap(bits):
 def test_m_ant_mac(pauses):
     random = np.random.default_rng(pauses)
     assert_m_ant_mac([any_group(random) for _ in range(vectors(24))], some(random, pauses))
+
+
+def test_m_ant_sums():
+    """What joins them for coefficients 0 and 1 is what the model has."""
+    random = np.random.default_rng(0)
+    groups = [any_group(random)[:2] for _ in range(vectors(24))]
+    inputs = [given for one in groups for given in marked(sum_pairs(*one))]
+    seen = clocked(MAntSums(MAntMacParameters()), [*inputs, *[{"valid": 0}] * 2], ["done", "multiplied", "shifted"])
+    sums = [(cycle, multiplied, shifted) for cycle, (done, multiplied, shifted) in enumerate(seen) if done]
+    for (x, codes), (_, multiplied, shifted) in zip(groups, sums, strict=True):
+        assert shifted == m_ant_mac.MAntMac().dot(x, codes, 0).total
+        assert multiplied + shifted == m_ant_mac.MAntMac().dot(x, codes, 1).total
+    assert [cycle for cycle, *_ in sums] == np.cumsum([len(x) for x, _ in groups]).tolist()
 
 
 @pytest.mark.parametrize("group", [2, 64, 100])

@@ -1,6 +1,7 @@
 """What integer units of rivals are given while their energy is measured."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from torch import Tensor
 
@@ -35,19 +36,29 @@ def int_mac(unit: Unit, operands: Operands) -> list[Case]:
 
 
 def m_ant_mac(unit: Unit, operands: Operands) -> list[Case]:
-    parameters = unit.parameters
+    return [product_case(unit, "linear", partial(_m_ant_groups, unit, operands))]
+
+
+def m_ant_sums(unit: Unit, operands: Operands) -> list[Case]:
+    """The same pairs, without a coefficient."""
 
     def linear() -> Iterator[Dot]:
-        """Each group has a scale of its own, of activations and of weights, which is not applied here."""
-        for row, neuron in zip(operands.activations[:DOTS], operands.weights[:DOTS], strict=True):
-            for x, weights in zip(row.split(parameters.group), neuron.split(parameters.group), strict=True):
-                group = m_ant_group(weights)
-                scale = float(x.abs().max()) / largest_integer(parameters.activation_bits)
-                values = rounded(x, scale, parameters.activation_bits)
-                coefficient = group.coefficient & (1 << parameters.coefficient_bits) - 1
-                yield [
-                    {"activation": value, "weight": code, "coefficient": coefficient}
-                    for value, code in zip(values, group.codes, strict=True)
-                ]
+        for group in _m_ant_groups(unit, operands):
+            yield [{name: pair[name] for name in ("activation", "weight")} for pair in group]
 
     return [product_case(unit, "linear", linear)]
+
+
+def _m_ant_groups(unit: Unit, operands: Operands) -> Iterator[Dot]:
+    """Each has a scale of its own, of activations and of weights, which is not applied here."""
+    parameters = unit.parameters
+    for row, neuron in zip(operands.activations[:DOTS], operands.weights[:DOTS], strict=True):
+        for x, weights in zip(row.split(parameters.group), neuron.split(parameters.group), strict=True):
+            group = m_ant_group(weights)
+            scale = float(x.abs().max()) / largest_integer(parameters.activation_bits)
+            values = rounded(x, scale, parameters.activation_bits)
+            coefficient = group.coefficient & (1 << parameters.coefficient_bits) - 1
+            yield [
+                {"activation": value, "weight": code, "coefficient": coefficient}
+                for value, code in zip(values, group.codes, strict=True)
+            ]

@@ -15,7 +15,7 @@ from ..deca.testbench import Job, run
 from ..units import Unit
 from .case import MARGIN, Case, Cycle, clocked, halves, packed, rows_of, single
 from .harmonia_stimuli import harmonia_converter, harmonia_offsets, harmonia_pe, harmonia_subtractor
-from .integer_stimuli import int_mac, m_ant_mac
+from .integer_stimuli import int_mac, m_ant_mac, m_ant_sums
 from .operands import Operands
 from .quantising import int8_quantiser
 from .rival_stimuli import figna, fp16_mac, fp_fp, fp_int, ifpu
@@ -122,5 +122,6 @@ _CASES: Mapping[str, Callable[[Unit, Operands], list[Case]]] = {
     "fp16-mac": fp16_mac,
     "int-mac": int_mac,
     "m-ant-mac": m_ant_mac,
+    "m-ant-sums": m_ant_sums,
     "int8-quantiser": int8_quantiser,
 }

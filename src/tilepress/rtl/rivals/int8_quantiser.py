@@ -4,9 +4,9 @@ with pauses or without.
 - offline: `codes` of values and the `scale` beside them stand, and `codes_valid` is up, from the next edge on.
 - online: values are found again in a memory outside, as in Harmonia's converter, when the scale of their group is
   known: at `write_address` the memory has to keep `values`, and from `read_address` it gives `stored` in the same
-  cycle. Addresses are places in two groups, which follow each other; a place is read in the cycle before it can be
-  written again at the latest. Codes of `place` stand while `codes_valid` is up; `scales`, TF32, are those of the
-  group whose place 0 stands.
+  cycle. Addresses are places in two groups, which take turns; a place is read at the latest in the cycle in which it
+  is written again. Codes of `place` stand while `codes_valid` is up; `scales`, TF32, are those of the group whose place
+  0 stands.
 
 What is infinite or not a number counts as infinite: it saturates to ±127.
 """

@@ -4,11 +4,13 @@ A pair comes a cycle, with pauses or without, and is held. In the next cycle the
 joins one sum times the weight's index, and another one shifted by it. `first` and `last` stand beside a group's pairs,
 `coefficient` beside its last. In the cycle after, coefficient · first sum + second sum becomes `total`; that multiplier
 has zeros at its inputs until then. `done` is up when it stands: from the second edge after that of the last pair.
+
+`MAntSums` is the unit without that last stage, for arrays whose units share it.
 """
 
 from dataclasses import dataclass
 
-from amaranth.hdl import Module, Mux, Signal, Value, signed
+from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -36,54 +38,57 @@ class MAntMacParameters:
         return SumBits(self.activation_bits, self.coefficient_bits, self.group)
 
 
-class MAntMac(wiring.Component):
-    """One unit."""
+def _pair_ports(parameters: MAntMacParameters) -> dict[str, wiring.Member]:
+    return {
+        "valid": In(1),
+        "activation": In(signed(parameters.activation_bits)),
+        "weight": In(WEIGHT),
+        "first": In(1),
+        "last": In(1),
+    }
+
+
+class MAntSums(wiring.Component):
+    """A group's two sums; `done` is up when they stand: from the edge after that of the last pair, for a cycle."""
 
     def __init__(self, parameters: MAntMacParameters) -> None:
         self.parameters = parameters
-        super().__init__(
-            {
-                "valid": In(1),
-                "activation": In(signed(parameters.activation_bits)),
-                "weight": In(WEIGHT),
-                "first": In(1),
-                "last": In(1),
-                "coefficient": In(parameters.coefficient_bits),
-                "total": Out(signed(parameters.bits.joined)),
-                "done": Out(1),
-            }
-        )
+        sums = {"multiplied": Out(signed(parameters.bits.multiplied)), "shifted": Out(signed(parameters.bits.shifted))}
+        super().__init__({**_pair_ports(parameters), **sums, "done": Out(1)})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        is_held, last, coefficient = Signal(), Signal(), Signal.like(self.coefficient)
-        m.d.sync += is_held.eq(self.valid)
+        activation, weight = Signal.like(self.activation), Signal(WEIGHT)
+        is_held, first, last = Signal(), Signal(), Signal()
+        m.d.sync += [is_held.eq(self.valid), self.done.eq(is_held & last)]
         with m.If(self.valid):
-            m.d.sync += last.eq(self.last)
-        with m.If(self.valid & self.last):
-            m.d.sync += coefficient.eq(self.coefficient)
-        self._join(m, is_held & last, coefficient, *self._sums(m, is_held))
-        return m
-
-    def _sums(self, m: Module, is_held: Value) -> tuple[Value, Value]:
-        """Registers of both, in which a held pair is from the next edge on."""
-        bits = self.parameters.bits
-        activation, weight, first = Signal.like(self.activation), Signal(WEIGHT), Signal()
-        with m.If(self.valid):
-            m.d.sync += [activation.eq(self.activation), weight.eq(self.weight), first.eq(self.first)]
+            m.d.sync += [activation.eq(self.activation), weight.eq(self.weight)]
+            m.d.sync += [first.eq(self.first), last.eq(self.last)]
         value = Signal(signed(self.parameters.activation_bits + 1))
         m.d.comb += value.eq(Mux(weight.sign, -activation, activation))
-        multiplied, shifted = Signal(signed(bits.multiplied)), Signal(signed(bits.shifted))
         with m.If(is_held):
-            m.d.sync += multiplied.eq(Mux(first, 0, multiplied) + value * weight.index)
-            m.d.sync += shifted.eq(Mux(first, 0, shifted) + (value << weight.index))
-        return multiplied, shifted
+            m.d.sync += self.multiplied.eq(Mux(first, 0, self.multiplied) + value * weight.index)
+            m.d.sync += self.shifted.eq(Mux(first, 0, self.shifted) + (value << weight.index))
+        return m
 
-    def _join(self, m: Module, is_summed: Value, coefficient: Value, multiplied: Value, shifted: Value) -> None:
-        is_whole, factor = Signal(), Signal.like(self.coefficient)
-        m.d.sync += [is_whole.eq(is_summed), self.done.eq(is_whole)]
-        with m.If(is_summed):
-            m.d.sync += factor.eq(coefficient)
-        left, right = (Mux(is_whole, value, 0) for value in (multiplied, shifted))
-        with m.If(is_whole):
+
+class MAntMac(wiring.Component):
+    """One unit, which joins its sums itself."""
+
+    def __init__(self, parameters: MAntMacParameters) -> None:
+        self.parameters = parameters
+        whole = {"coefficient": In(parameters.coefficient_bits), "total": Out(signed(parameters.bits.joined))}
+        super().__init__({**_pair_ports(parameters), **whole, "done": Out(1)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.sums = sums = MAntSums(self.parameters)
+        m.d.comb += [getattr(sums, name).eq(getattr(self, name)) for name in _pair_ports(self.parameters)]
+        of_held, factor = Signal.like(self.coefficient), Signal.like(self.coefficient)
+        m.d.sync += [factor.eq(of_held), self.done.eq(sums.done)]
+        with m.If(self.valid & self.last):
+            m.d.sync += of_held.eq(self.coefficient)
+        left, right = (Mux(sums.done, value, 0) for value in (sums.multiplied, sums.shifted))
+        with m.If(sums.done):
             m.d.sync += self.total.eq(left * factor + right)
+        return m
