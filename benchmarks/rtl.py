@@ -48,12 +48,12 @@ UNITS = {
     "fp-int": (partial(rival_dots.check_serial, Rival.fp_int), 2500),
     "figna": (rival_dots.check_figna, 7000),
     "ifpu": (rival_dots.check_ifpu, 1500),
-    "fp16-mac": (partial(halves.check, WeightFormat.fp16), 15000),
-    "fp16-mac int4": (partial(halves.check, WeightFormat.int4), 15000),
+    "fp16-mac": (partial(halves.check, WeightFormat.fp16), 12000),
+    "fp16-mac int4": (partial(halves.check, WeightFormat.int4), 12000),
     "int-mac": (integers.check_int_mac, 30000),
     "m-ant-mac": (integers.check_m_ant_mac, 30000),
-    "int8-quantiser": (partial(quantisers.check, Scale.offline), 5000),
-    "int8-quantiser online": (partial(quantisers.check, Scale.online), 5000),
+    "int8-quantiser": (partial(quantisers.check, Scale.offline), 12000),
+    "int8-quantiser online": (partial(quantisers.check, Scale.online), 12000),
 }
 SEEDS = 1_000_000  # parts of a run have seeds of their own
 
