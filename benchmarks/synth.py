@@ -47,6 +47,7 @@ OF_HARMONIAS_RIVALS = (
     *(("fp16-mac", f"weight_format={format}") for format in ("fp16", "int4")),
     ("int-mac",),
     ("m-ant-mac",),
+    ("m-ant-sums",),
     *(("int8-quantiser", f"scale={kind}") for kind in ("offline", "online")),
 )
 DESIGNS = [
