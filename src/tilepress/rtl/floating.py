@@ -76,7 +76,8 @@ def unit_power(exponent: Value, mantissa: Value) -> Value:
 def shift_right(m: Module, value: Value, places: Value) -> Signal:
     """`value` shifted; its lowest bit is one if a bit that was lost is."""
     width = len(value)
-    wide, result = Signal(2 * width), Signal(width)
+    wide = Signal(2 * width)
+    result = Signal(width)
     m.d.comb += wide.eq(Cat(Const(0, width), value) >> places)
     m.d.comb += result.eq(wide[width:] | wide[:width].any())
     return result
@@ -86,7 +87,8 @@ def normalize(m: Module, value: Value) -> tuple[Value, Value]:
     """`value` shifted left until its highest bit is one, and by how many places."""
     width, places = len(value), []
     for step in reversed([1 << bit for bit in range((width - 1).bit_length())]):
-        empty, shifted = Signal(), Signal(width)
+        empty = Signal()
+        shifted = Signal(width)
         m.d.comb += [empty.eq(~value[width - step :].any()), shifted.eq(Mux(empty, value << step, value))]
         value = shifted
         places.append(empty)
@@ -107,7 +109,9 @@ class Round(wiring.Component):
         m, format = Module(), self._format
         padding = max(format.bits + 2 - len(self.magnitude), 0)
         normal, places = normalize(m, Cat(Const(0, padding), self.magnitude))
-        lead, field, missing = Signal(signed(16)), Signal(15), Signal(range(format.bits + 2))
+        lead = Signal(signed(16))
+        field = Signal(15)
+        missing = Signal(range(format.bits + 2))
         m.d.comb += lead.eq(self.power - places + (len(normal) - padding - format.bits - format.least_power))
         with m.If(lead < 0):
             m.d.comb += missing.eq(Mux(lead < -format.bits, format.bits + 1, -lead))
@@ -165,13 +169,15 @@ class Add(wiring.Component):
         above = len(product.magnitude) + 2
         low = self._below + above  # of the addend's lowest bit, where it stands highest
         width = low + format.bits
-        distance, is_far = Signal(signed(12)), Signal()
+        distance = Signal(signed(12))
+        is_far = Signal()
         m.d.comb += distance.eq(product.power + above - addend.power)
         m.d.comb += is_far.eq((distance < 0) | ~product.magnitude.any())
         places = Signal(range(width + 1))
         m.d.comb += places.eq(Mux(is_far, 0, Mux(distance > width, width, distance)))
         aligned = shift_right(m, Cat(Const(0, low), addend.significand), places)
-        multiplied, total = Signal(width), Signal(signed(width + 2))
+        multiplied = Signal(width)
+        total = Signal(signed(width + 2))
         m.d.comb += multiplied.eq(Mux(is_far, product.magnitude.any(), product.magnitude << self._below))
         m.d.comb += total.eq(
             Mux(product.sign, -multiplied, multiplied) + Mux(addend.sign, -aligned, aligned),

@@ -43,9 +43,12 @@ class GroupAccumulator(wiring.Component):
         m.submodules.multiply = multiply = Multiply(FP32, FP32)
         m.submodules.add = add = Add(product_type, FP32.bits)
 
-        converted, scale, product = Signal(FP32.width), Signal(FP32.width), Signal(product_type)
+        converted = Signal(FP32.width)
+        scale = Signal(FP32.width)
+        product = Signal(product_type)
         marks = data.StructLayout({"valid": 1, "first": 1, "last": 1})
-        in_converted, in_product = Signal(marks), Signal(marks)
+        in_converted = Signal(marks)
+        in_product = Signal(marks)
 
         m.d.comb += [convert.integer.eq(group.sum), convert.power.eq(group.power)]
         m.d.sync += in_converted.valid.eq(self.valid)

@@ -71,10 +71,17 @@ class Apu(wiring.Component):
         m.submodules.accumulator = self.accumulator = accumulator = GroupAccumulator(
             bits, FLOATS[self.parameters.intermediate]
         )
-        weights, waiting = Signal.like(self.weights), Signal.like(self.weights)
-        scale, waiting_scale = Signal.like(self.scale), Signal.like(self.scale)
-        signs, exponent, planes = Signal.like(self.word), Signal.like(self.exponent), Signal.like(self.planes)
-        first, last, left, summed = Signal(), Signal(), Signal.like(self.planes), Signal()
+        weights = Signal.like(self.weights)
+        waiting = Signal.like(self.weights)
+        scale = Signal.like(self.scale)
+        waiting_scale = Signal.like(self.scale)
+        signs = Signal.like(self.word)
+        exponent = Signal.like(self.exponent)
+        planes = Signal.like(self.planes)
+        first = Signal()
+        last = Signal()
+        left = Signal.like(self.planes)
+        summed = Signal()
         sum = Signal(signed(bits))
 
         with m.If(self.load):

@@ -77,9 +77,13 @@ class Array(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m, parameters = Module(), self.parameters
-        running, group, step = Signal(), Signal(range(parameters.groups)), Signal.like(self.planes)
-        address, ends_group = Signal(range(parameters.words)), Signal()
-        is_last, next_group = Signal(), Signal(range(parameters.groups + 1))
+        running = Signal()
+        group = Signal(range(parameters.groups))
+        step = Signal.like(self.planes)
+        address = Signal(range(parameters.words))
+        ends_group = Signal()
+        is_last = Signal()
+        next_group = Signal(range(parameters.groups + 1))
         m.d.comb += [
             ends_group.eq(running & (step == self.planes)),
             is_last.eq(group == self.groups - 1),

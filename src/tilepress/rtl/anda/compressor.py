@@ -64,7 +64,8 @@ class Lane(wiring.Component):
 
     def _aligner(self, m: Module, value: Unpacked, shared: Value) -> Value:
         """One value's next bit."""
-        significand, distance = Signal(SIGNIFICAND_BITS), Signal(EXPONENT_BITS)
+        significand = Signal(SIGNIFICAND_BITS)
+        distance = Signal(EXPONENT_BITS)
         is_ready = distance == 0
         with m.If(self.load):
             m.d.sync += significand.eq(value.significand)
@@ -97,7 +98,8 @@ class Compressor(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        left, load = Signal.like(self.planes), Signal()
+        left = Signal.like(self.planes)
+        load = Signal()
         m.d.comb += [self.ready.eq(left == 0), load.eq(self.valid & self.ready)]
         m.d.sync += self.word_valid.eq(load | (left != 0))
         with m.If(load):

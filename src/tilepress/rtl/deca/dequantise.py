@@ -68,7 +68,9 @@ class Dequantise(wiring.Component):
         """The tables, and before them codes that have not passed, from the first on."""
         m.submodules.tables = tables = LutArray(self.parameters)
         self.codes = Signal(data.ArrayLayout(tables.width, self.parameters.W))
-        self.rest, self.left, self.step = Signal.like(self.codes), Signal.like(self.count), Signal.like(self.count)
+        self.rest = Signal.like(self.codes)
+        self.left = Signal.like(self.count)
+        self.step = Signal.like(self.count)
         with m.If(busy):
             m.d.comb += self.codes.eq(self.rest)
         with m.Else(), m.Switch(self.control.code_bits):

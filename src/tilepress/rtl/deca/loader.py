@@ -119,7 +119,9 @@ class Loader(wiring.Component):
         """The search of the load unit, and the queue of the line's kind. Nothing enters while a tile may be taken: a
         line that its predecessor did not need would pass for one of its own."""
         number, tag = self.line.payload.tag.line, self.line.payload.tag
-        awaited, enters, place = Signal(), Signal(), Signal(5)  # its place among lines of codes
+        awaited = Signal()
+        enters = Signal()
+        place = Signal(5)  # its place among lines of codes
         m.d.comb += [
             awaited.eq(self.active & (tag.epoch == self.epoch) & (number < self.requested)),
             enters.eq(self.line.valid & awaited & ~self.entered.bit_select(number, 1) & ~self.tile.ready),
@@ -195,7 +197,8 @@ class Loader(wiring.Component):
     def _count(self, m: Module) -> None:
         """POPCNT, the end of the window, and whether all lines up to it have entered."""
         length = Signal(range(self.parameters.window_bits + 1))
-        needed, has_operation = Signal(range(LDU_ENTRIES + 1)), Signal()
+        needed = Signal(range(LDU_ENTRIES + 1))
+        has_operation = Signal()
         m.d.comb += self.count.eq(count_ones(self.bits))
         with m.Switch(self.control.code_bits):
             for bits in self.parameters.code_bits:

@@ -45,7 +45,8 @@ class Lane(wiring.Component):
         """bf16 of an unsigned integer less its zero point, exact: eight bits and a sign, in steps of the zero point."""
         exponent = self.value[FRACTION : FRACTION + 8]
         integer = Signal(ZERO_POINT_BITS)
-        steps, difference = Signal(ZERO_POINT_BITS), Signal(ZERO_POINT_BITS + 1)
+        steps = Signal(ZERO_POINT_BITS)
+        difference = Signal(ZERO_POINT_BITS + 1)
         m.d.comb += [
             integer.eq(Mux(exponent == 0, 0, Cat(self.value[:FRACTION], Const(1, 1)) >> ~(exponent + 1)[:3])),
             steps.eq(integer << (ZERO_POINT_BITS - self.control.code_bits)[:3]),
@@ -141,7 +142,8 @@ def _rounded(m: Module, aligned: Any, exponent: Any) -> Any:
     width = len(aligned)
     zeros = Signal(range(width))
     m.d.comb += zeros.eq(_leading_zeros(Cat(Const(0, -width % (1 << ceil_log2(width))), aligned)))
-    left, right = Signal(range(width + 1)), Signal(range(LOST + 1))
+    left = Signal(range(width + 1))
+    right = Signal(range(LOST + 1))
     below = exponent < 1  # the highest bit is worth less than a subnormal's
     with m.If(below):
         m.d.comb += right.eq(Mux(1 - exponent > LOST, LOST, 1 - exponent))
@@ -152,7 +154,8 @@ def _rounded(m: Module, aligned: Any, exponent: Any) -> Any:
     significand, rest = shifted[-SINGLE:], shifted[:-SINGLE]
     field = Mux(significand[-1], exponent - left, 0)
     up = rest[-1] & (rest[:-1].any() | significand[0])
-    single, overflow = Signal(SINGLE - 1 + 9), Signal()
+    single = Signal(SINGLE - 1 + 9)
+    overflow = Signal()
     m.d.comb += [
         single.eq(Cat(significand[:-1], field[:9]) + up),
         overflow.eq(single >= INFINITY << 16),

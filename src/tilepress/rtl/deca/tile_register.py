@@ -32,7 +32,8 @@ class TileRegister(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        self.written, self.read = Signal(range(self.parameters.operations + 1)), Signal(range(ROWS + 1))
+        self.written = Signal(range(self.parameters.operations + 1))
+        self.read = Signal(range(ROWS + 1))
         written, read = self.written, self.read
         complete = (written * self.parameters.W) >> ceil_log2(ROW_WEIGHTS)
         passes = self.row.valid & self.row.ready

@@ -85,7 +85,8 @@ class Steps:
     def __init__(self, parameters: ConverterParameters, setting: data.View) -> None:
         self._parameters = parameters
         self.column = Signal(range(max(parameters.group, parameters.columns)))
-        self.pass_, self._half = Signal(range(parameters.passes)), Signal()
+        self.pass_ = Signal(range(parameters.passes))
+        self._half = Signal()
         by_tokens = setting.path == Path.TOKENS
         self.is_last_column = self.column == Mux(by_tokens, parameters.columns, parameters.group) - 1
         self.is_last_pass = ~by_tokens | (self.pass_ == setting.passes - 1)
@@ -130,8 +131,10 @@ class Finder(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m, steps = Module(), Steps(self.parameters, self.setting)
-        accepted, is_waiting = Signal(), Signal()
-        kept, setting = Signal.like(self.exponents), Signal.like(self.setting)
+        accepted = Signal()
+        is_waiting = Signal()
+        kept = Signal.like(self.exponents)
+        setting = Signal.like(self.setting)
         m.d.comb += [
             self.ready.eq(~is_waiting),
             accepted.eq(self.valid & self.ready),
@@ -181,8 +184,10 @@ class Aligner(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        m, is_busy = Module(), Signal()
-        exponents, setting = Signal.like(self.exponents), Signal.like(self.of_block)
+        m = Module()
+        is_busy = Signal()
+        exponents = Signal.like(self.exponents)
+        setting = Signal.like(self.of_block)
         steps = Steps(self.parameters, setting)
         m.d.comb += [self.address.eq(steps.address), self.taken.eq(self.found & (~is_busy | steps.is_last))]
         m.d.sync += [self.converted_valid.eq(is_busy), self.place.eq(steps.place)]
@@ -199,7 +204,8 @@ class Aligner(wiring.Component):
         of_column = Signal(EXPONENT_BITS)
         m.d.comb += of_column.eq(exponents[steps.column])
         for index, (pattern, converted) in enumerate(zip(self.stored, self.converted, strict=True)):
-            value, shared = unpack(pattern, FP16), Signal(EXPONENT_BITS)
+            value = unpack(pattern, FP16)
+            shared = Signal(EXPONENT_BITS)
             m.d.comb += shared.eq(Mux(setting.path == Path.TOKENS, of_column, exponents[index]))
             distance = (effective(shared) - effective(value.exponent))[:EXPONENT_BITS]
             places = distance + (SIGNIFICAND_BITS - setting.mantissa)[:EXPONENT_BITS]

@@ -66,8 +66,12 @@ class OffsetGenerator(wiring.Component):
         m = Module()
         m.submodules.extremes = extremes = Memory(shape=FP16.width, depth=self.parameters.channels, init=[])
         kept, write = extremes.read_port(domain="comb"), extremes.write_port()
-        channel, is_first_pass, is_listing = Signal(range(self.parameters.channels)), Signal(init=1), Signal()
-        accepted, is_array_end, is_last = Signal(), Signal(), Signal()
+        channel = Signal(range(self.parameters.channels))
+        is_first_pass = Signal(init=1)
+        is_listing = Signal()
+        accepted = Signal()
+        is_array_end = Signal()
+        is_last = Signal()
         before = Mux(is_first_pass, 0, kept.data)
         m.d.comb += [
             self.ready.eq(~is_listing),
@@ -132,7 +136,8 @@ class KeySubtractor(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        m, extreme = Module(), Signal(FP16.width)
+        m = Module()
+        extreme = Signal(FP16.width)
         for entry in self.entries:
             with m.If(entry.is_set & (entry.channel == self.channel)):
                 m.d.comb += extreme.eq(entry.extreme)

@@ -91,7 +91,8 @@ class SubPe(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        sum, products = Signal.like(self.next_sum), []
+        sum = Signal.like(self.next_sum)
+        products = []
         for left, right in zip(self.left, self.right, strict=True):
             size = Signal(WHOLE_BITS + HALF_BITS)
             m.d.comb += size.eq(left.magnitude * right.magnitude)
@@ -126,8 +127,10 @@ class Pe(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        m, is_fused = Module(), Signal()
-        step, is_last_step = Signal(range(self.parameters.round)), Signal()
+        m = Module()
+        is_fused = Signal()
+        step = Signal(range(self.parameters.round))
+        is_last_step = Signal()
         m.d.comb += [is_fused.eq(self.mode == Mode.M8M8), is_last_step.eq(step == self.parameters.round - 1)]
         with m.If(self.valid):
             m.d.sync += step.eq(Mux(is_last_step, 0, step + 1))
@@ -174,9 +177,13 @@ class Pe(wiring.Component):
 
     def _accumulate(self, m: Module, new: data.View, take: Value, is_fused: Value) -> None:
         """Sums wait in a line, of which the first goes to the accumulator in each cycle; a high half waits one more."""
-        line, left = Signal.like(new), Signal(range(SUB_PES + 1))
-        first, last, fused = Signal(), Signal(), Signal()
-        high, is_high = Signal(signed(self.parameters.sum_bits)), Signal()
+        line = Signal.like(new)
+        left = Signal(range(SUB_PES + 1))
+        first = Signal()
+        last = Signal()
+        fused = Signal()
+        high = Signal(signed(self.parameters.sum_bits))
+        is_high = Signal()
         float_type = FLOATS[self.parameters.intermediate]
         m.submodules.accumulator = accumulator = GroupAccumulator(self.parameters.fused_bits, float_type)
 
