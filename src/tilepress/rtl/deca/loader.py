@@ -189,10 +189,10 @@ class Loader(wiring.Component):
         window = Signal(LINE_BITS * banks)
         m.d.comb += window.eq(Cat(by_bank[(first + n)[:bank_bits]] for n in range(banks)))
         for bit in reversed(range(ceil_log2(LINE_BITS))):  # far shifts first, so that the near ones have few bits
-            shifted = Signal(self.parameters.window_bits + (1 << bit) - 1, name=f"shifted_{1 << bit}")
+            width = self.parameters.window_bits + (1 << bit) - 1
+            shifted = Signal(width, name=f"shifted_{1 << bit}") if bit else self.window
             m.d.comb += shifted.eq(Mux(self.position[bit], window[1 << bit :], window))
             window = shifted
-        m.d.comb += self.window.eq(window)
 
     def _count(self, m: Module) -> None:
         """POPCNT, the end of the window, and whether all lines up to it have entered."""

@@ -32,11 +32,10 @@ class Lane(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        value = Signal(VALUE_BITS, name="centred")
-        m.d.comb += value.eq(self.value)
+        value = self.value
         if self.parameters.has_zero_points:
-            with m.If(self.control.zero_points):
-                m.d.comb += value.eq(self._centred(m))
+            value = Signal(VALUE_BITS, name="centred")
+            m.d.comb += value.eq(Mux(self.control.zero_points, self._centred(m), self.value))
         first = _fields(m, "value", value, FRACTION)
         m.d.comb += self.result.eq(_product(m, first, self._scale(m), self.parameters.scale_significand))
         return m
