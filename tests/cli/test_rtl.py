@@ -1,5 +1,7 @@
 """`tilepress rtl`."""
 
+import re
+
 import pytest
 import yaml
 
@@ -47,3 +49,22 @@ def test_export_says_which_designs_there_are(call):
     done = call("rtl", "export", "figna", "-o", "figna.yaml", "--set", "mantissa=9")
     assert done.returncode == 1 and "figna: no design has mantissa=9; there are mantissa=8 lanes=1" in done.stderr
     assert "'mantissa' sets nothing" in call("rtl", "export", "figna", "-o", "f.yaml", "--set", "mantissa").stderr
+
+
+def test_draw(call_for_records, tmp_path):
+    figure = call_for_records("rtl", "draw", "fp-fp", "-o", tmp_path / "a.dot", "--depth", "1")
+    text = (tmp_path / "a.dot").read_text()
+    assert text.startswith('digraph "fp_fp" {') and 'label="multiply_add"' in text
+    assert figure("boxes", unit="fp-fp") == len(set(re.findall(r"^ +(n\d+) \[", text, re.M)))
+    assert figure("arrows", unit="fp-fp") == text.count(" -> ")
+    figure = call_for_records("rtl", "draw", "fp-fp", "-o", tmp_path / "b.dot", "--part", "multiply_add.multiply")
+    assert figure("boxes", unit="fp-fp", part="multiply_add.multiply") >= 4
+
+
+def test_what_cannot_be_drawn_is_said(call):
+    done = call("rtl", "draw", "fp-fp", "-o", "a.jpg")
+    assert done.returncode == 1 and "a.jpg: a diagram is a file that ends with .dot, .svg" in done.stderr
+    done = call("rtl", "draw", "fp-fp", "-o", "a.dot", "--part", "none")
+    assert done.returncode == 1 and "has no part 'none'; it has multiply_add, scale_weight" in done.stderr
+    done = call("rtl", "draw", "fp-fp", "-o", "a.svg", PATH="")
+    assert done.returncode == 1 and "a.svg needs Graphviz: apt-get install graphviz, or write a.dot" in done.stderr

@@ -56,6 +56,39 @@ def emit(
 
 
 @app.command()
+def draw(
+    name: Name,
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="A .dot, .svg, .png or .pdf to write.")],
+    set_: Settings = None,
+    depth: Annotated[
+        int | None, typer.Option(min=0, help="Levels of submodules to open; if none, as many as read well.")
+    ] = None,
+    part: Annotated[
+        str, typer.Option(metavar="PATH", help="A submodule in the place of the unit, scaling.lane_0 say.")
+    ] = "",
+    json: Json = False,
+) -> None:
+    """Draw a unit's block diagram from its design: as Graphviz's text, or as a picture where Graphviz is installed.
+
+    Example: tilepress rtl draw harmonia-pe -o pe.dot
+    """
+    unit = _unit(name, set_)
+    from ..rtl.drawing import check_ending, diagram_of, modules_of, part_of, write
+    from ..rtl.verilog import module_name
+
+    check_ending(out)
+    with progress(json) as bar:
+        bar.add_task("drawing", total=None)
+        modules = modules_of(unit.component(), module_name(unit))
+        graph, dot = diagram_of(modules, part_of(modules, module_name(unit), part), depth)
+    write(dot, out, f"{name} {part}".strip())
+    recorder = Recorder("model", unit=name, **unit.settings, **({"part": part} if part else {}))
+    recorder.add("boxes", len(graph.boxes))
+    recorder.add("arrows", len(graph.arrows))
+    show_figures(recorder, f"{out}: {name}", ("unit", *unit.settings), json)
+
+
+@app.command()
 def synth(
     name: Name,
     set_: Settings = None,
