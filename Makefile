@@ -10,7 +10,7 @@ NATIVE := $(shell find native -name '*.cc' -o -name '*.h')
 BUILD_TOOLS := cmake nanobind ninja scikit-build-core setuptools-scm
 
 .PHONY: help setup demo test browser lint format header stubs readme screenshots bench wheel fuzz test-isas clean
-.PHONY: vllm synth sanitize sanitize-thread sanitize-address mutation docs notebooks
+.PHONY: vllm synth sanitize sanitize-thread sanitize-address mutation docs notebooks diagrams
 
 help:
 	@echo "make demo      set up, build, and run the main job on the embedded default"
@@ -31,6 +31,7 @@ help:
 	@echo "make readme    generate the README's tables from records, and docs/api.md"
 	@echo "make docs      build the docs site into build/site, every link checked; needs no compiler"
 	@echo "make notebooks run the notebooks of docs/notebooks, and keep what they print"
+	@echo "make diagrams  draw the block diagrams of docs/rtl.md from today's design; needs Graphviz"
 	@echo "make screenshots  take the README's pictures of the report"
 
 setup: $(VENV)/installed
@@ -99,6 +100,9 @@ readme: setup
 
 screenshots: setup
 	$(BIN)/python -m tests.report.screenshots
+
+diagrams: setup
+	$(BIN)/python -m tests.rtl.diagrams
 
 # The site needs neither torch nor the C++ code, so not `setup`: a machine that builds nothing else is done in a minute.
 DOCS_EXTRA := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"])

@@ -65,7 +65,8 @@ class LargestExponent(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        m, so_far = Module(), Signal(EXPONENT_BITS)
+        m = Module()
+        so_far = Signal(EXPONENT_BITS)
         now = largest(m, [so_far, *(unpack(value, FP16).exponent for value in self.values)])
         with m.If(self.valid & self.ends_group):
             m.d.sync += [self.exponent.eq(now), so_far.eq(0)]
@@ -104,8 +105,10 @@ class Figna(wiring.Component):
     def _multiply(self, m: Module) -> tuple[Value, Value]:
         """A group's integer sum and its exponent, which stand in the cycle after its last pairs."""
         m.submodules.coming = coming = LargestExponent(self.parameters)
-        sum, is_new = Signal(signed(self.parameters.sum_bits)), Signal(init=1)
-        kept, shared = Signal(EXPONENT_BITS), Signal(EXPONENT_BITS)
+        sum = Signal(signed(self.parameters.sum_bits))
+        is_new = Signal(init=1)
+        kept = Signal(EXPONENT_BITS)
+        shared = Signal(EXPONENT_BITS)
         m.d.comb += [
             coming.valid.eq(self.coming_valid),
             coming.values.eq(self.coming),
@@ -122,9 +125,12 @@ class Figna(wiring.Component):
         """A group's sum into a register of FP32, and from there to the sum of groups."""
         m.submodules.convert = convert = Convert(self.parameters.sum_bits, POWER, FP32)
         m.d.comb += [convert.integer.eq(sum), convert.power.eq(unit_power(exponent, self.parameters.mantissa))]
-        is_summed, scaling = Signal(), Signal(SCALING)
+        is_summed = Signal()
+        scaling = Signal(SCALING)
         m.d.sync += [is_summed.eq(self.valid & self.ends_group), scaling.eq(self.scaling)]
-        is_converted, converted, of_converted = Signal(), Signal(FP32.width), Signal(SCALING)
+        is_converted = Signal()
+        converted = Signal(FP32.width)
+        of_converted = Signal(SCALING)
         m.d.sync += [is_converted.eq(is_summed), converted.eq(convert.value), of_converted.eq(scaling)]
         m.d.comb += [
             scaled_sum.valid.eq(is_converted),

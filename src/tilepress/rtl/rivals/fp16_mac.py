@@ -61,7 +61,9 @@ class Fp16Mac(wiring.Component):
         m = Module()
         m.submodules.add = add = Add(self.parameters.product, FP16.bits, FP16)
         activation, weight = Signal.like(self.activation), Signal.like(self.weight)
-        is_held, first, last = Signal(), Signal(), Signal()
+        is_held = Signal()
+        first = Signal()
+        last = Signal()
         m.d.sync += [is_held.eq(self.valid), self.done.eq(is_held & last)]
         with m.If(self.valid):
             m.d.sync += [activation.eq(self.activation), weight.eq(self.weight)]

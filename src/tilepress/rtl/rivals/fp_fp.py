@@ -68,8 +68,11 @@ class FpFp(wiring.Component):
         m = Module()
         m.submodules.scale_weight = scale_weight = ScaleWeight(self.parameters.weight_bits)
         m.submodules.multiply_add = multiply_add = MultiplyAdd(FP16, FP16)
-        activation, half = Signal(FP16.width), Signal(FP16.width)
-        is_scaled, first, last = Signal(), Signal(), Signal()
+        activation = Signal(FP16.width)
+        half = Signal(FP16.width)
+        is_scaled = Signal()
+        first = Signal()
+        last = Signal()
         m.d.sync += is_scaled.eq(self.valid)
         with m.If(self.valid):
             m.d.sync += [activation.eq(self.activation), half.eq(scale_weight.half)]

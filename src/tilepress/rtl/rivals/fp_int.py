@@ -50,8 +50,10 @@ class FpInt(wiring.Component):
         m.submodules.multiply = multiply = IntegerProduct(self.parameters.weight_bits)
         m.submodules.add = add = Add(integer_product_layout(self.parameters.weight_bits), FP16.bits)
         m.submodules.scaled_sum = scaled_sum = ScaledSum()
-        sum, is_new = Signal(FP32.width), Signal(init=1)
-        ended, scaling = Signal(), Signal(SCALING)
+        sum = Signal(FP32.width)
+        is_new = Signal(init=1)
+        ended = Signal()
+        scaling = Signal(SCALING)
         m.d.comb += [
             multiply.activation.eq(self.activation),
             multiply.weight.eq(self.weight),

@@ -99,7 +99,8 @@ class Ifpu(wiring.Component):
     def _aligned(self, m: Module) -> tuple[list[Value], Value]:
         """Registers of the group's signed magnitudes, and of its exponent."""
         values = [unpack(value, FP16) for value in self.activations]
-        shared, exponent = largest(m, [value.exponent for value in values]), Signal(EXPONENT_BITS)
+        shared = largest(m, [value.exponent for value in values])
+        exponent = Signal(EXPONENT_BITS)
         magnitudes = [Signal(signed(1 + self.parameters.mantissa), name=f"magnitude_{n}") for n in range(len(values))]
         with m.If(self.load):
             m.d.sync += exponent.eq(shared)

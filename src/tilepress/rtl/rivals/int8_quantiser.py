@@ -63,7 +63,8 @@ class Quantise(wiring.Component):
     def _size(self, m: Module, product: data.View) -> Value:
         """A power of two of 0 or more is that of a product with a normal number: it is zero, or saturates."""
         bits = len(product.magnitude)
-        places, size = Signal(range(bits + 3)), Signal(CODE_BITS - 1)
+        places = Signal(range(bits + 3))
+        size = Signal(CODE_BITS - 1)
         m.d.comb += places.eq(Mux(product.power >= 0, 0, Mux(product.power < -bits - 2, bits + 2, -product.power)))
         kept = shift_right(m, Cat(Const(0, 2), product.magnitude), places)
         integer, up = kept[2:], kept[1] & (kept[0] | kept[2])

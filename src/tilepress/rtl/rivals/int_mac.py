@@ -48,9 +48,13 @@ class IntMac(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        m, so_far = Module(), Signal(signed(self.parameters.sum_bits))
+        m = Module()
+        so_far = Signal(signed(self.parameters.sum_bits))
         activation, weight = Signal.like(self.activation), Signal.like(self.weight)
-        is_held, first, last, shift = Signal(), Signal(), Signal(), Signal()
+        is_held = Signal()
+        first = Signal()
+        last = Signal()
+        shift = Signal()
         m.d.sync += [is_held.eq(self.valid), self.done.eq(is_held & last)]
         with m.If(self.valid):
             m.d.sync += [activation.eq(self.activation), weight.eq(self.weight)]

@@ -24,7 +24,9 @@ class IntegerProduct(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        m, activation, magnitude = Module(), unpack(self.activation, FP16), Signal(len(self.weight))
+        m = Module()
+        activation = unpack(self.activation, FP16)
+        magnitude = Signal(len(self.weight))
         m.d.comb += [
             magnitude.eq(Mux(self.weight < 0, -self.weight, self.weight)),
             self.product.sign.eq(activation.sign ^ (self.weight < 0)),

@@ -58,8 +58,11 @@ class MAntSums(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        activation, weight = Signal.like(self.activation), Signal(WEIGHT)
-        is_held, first, last = Signal(), Signal(), Signal()
+        activation = Signal.like(self.activation)
+        weight = Signal(WEIGHT)
+        is_held = Signal()
+        first = Signal()
+        last = Signal()
         m.d.sync += [is_held.eq(self.valid), self.done.eq(is_held & last)]
         with m.If(self.valid):
             m.d.sync += [activation.eq(self.activation), weight.eq(self.weight)]

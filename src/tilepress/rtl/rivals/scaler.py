@@ -29,7 +29,9 @@ class LargestMagnitude(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        m, so_far, magnitude = Module(), Signal(MAGNITUDE_BITS), self.value[:-1]
+        m = Module()
+        so_far = Signal(MAGNITUDE_BITS)
+        magnitude = self.value[:-1]
         m.d.comb += self.largest.eq(Mux(self.is_new | (magnitude > so_far), magnitude, so_far))
         with m.If(self.valid):
             m.d.sync += so_far.eq(self.largest)
@@ -43,7 +45,8 @@ class Stages(wiring.Component):
         super().__init__({"start": In(1), "normalises": Out(1), "divides": Out(1), "rounds": Out(1)})
 
     def elaborate(self, platform: object) -> Module:
-        m, left = Module(), Signal(range(SCALING + 1))
+        m = Module()
+        left = Signal(range(SCALING + 1))
         with m.If(self.start):
             m.d.sync += left.eq(SCALING)
         with m.Elif(left.any()):
@@ -65,8 +68,10 @@ class Divider(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        divisor, power = Signal(SIGNIFICAND_BITS), Signal(EXPONENT_BITS + 1)
-        remainder, quotient = Signal(SIGNIFICAND_BITS + 1), Signal(DIVIDING)
+        divisor = Signal(SIGNIFICAND_BITS)
+        power = Signal(EXPONENT_BITS + 1)
+        remainder = Signal(SIGNIFICAND_BITS + 1)
+        quotient = Signal(DIVIDING)
         fraction, field = self.largest[: FP16.bits - 1], self.largest[FP16.bits - 1 :]
         is_infinite = Signal()
         fits = remainder >= divisor
