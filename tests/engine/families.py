@@ -119,6 +119,9 @@ def make(family, **changes):
     for name, parameter in model.named_parameters():
         if parameter.ndim == 1 or "bias" in name or "router" in name or name.endswith("gate.weight"):
             torch.nn.init.normal_(parameter, parameter.mean().item(), 0.3)
+    for module in model.modules():
+        if hasattr(module, "limit"):  # of GPT-OSS: transformers 5.17 reads it from no configuration
+            module.limit = model.config.swiglu_limit
     return model.requires_grad_(False)
 
 

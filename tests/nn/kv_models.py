@@ -17,7 +17,13 @@ FAMILIES = {
     ),
     "qk-norm": lambda: hf.Qwen3ForCausalLM(hf.Qwen3Config(**SIZES)),
     "soft-capped": lambda: hf.Gemma2ForCausalLM(
-        hf.Gemma2Config(**SIZES, attn_logit_softcapping=1.5, query_pre_attn_scalar=16, sliding_window=20)
+        hf.Gemma2Config(
+            **SIZES,
+            attn_logit_softcapping=1.5,
+            query_pre_attn_scalar=16,
+            sliding_window=20,
+            attn_implementation="eager",  # what transformers 5.17 takes of itself does not cap
+        )
     ),
     "gemma3": lambda: hf.Gemma3ForCausalLM(
         hf.Gemma3TextConfig(**SIZES | {"head_dim": 256}, sliding_window=20, layer_types=ALTERNATING)
