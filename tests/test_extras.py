@@ -142,7 +142,8 @@ def test_doctor_leaves_out_what_it_cannot_measure():
     done = tilepress("doctor", "--json")
     metrics = {record["metric"] for record in json.loads(done.stdout)}
     assert {"active_isa", "read_bandwidth"} <= metrics and "cpu_frequency" not in metrics
-    told = [line for line in done.stderr.splitlines() if "this machine is busy" not in line]  # which it may be
+    busy = "this machine is busy", "matrix units were not counted"  # as it may be
+    told = [line for line in done.stderr.splitlines() if not any(words in line for words in busy)]
     assert told == ["measuring the frequency of this processor needs the lab extra: pip install 'tilepress[lab]'"]
 
 
