@@ -1,3 +1,4 @@
+import gc
 import os
 import signal
 from pathlib import Path
@@ -24,6 +25,18 @@ def pytest_generate_tests(metafunc):
         having = {isa for operation in operations for isa in kernels.registered()[operation]}
         isas = [FORCED] if FORCED else kernels.supported_isas()
         metafunc.parametrize("isa", [isa for isa in isas if isa in having], indirect=True)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Without the garbage collector, which would look at all of the million objects again and again. They stay: it need
+    not look at them later either, half a second each time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture
