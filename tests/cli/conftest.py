@@ -5,8 +5,10 @@ from functools import partial
 from types import SimpleNamespace
 
 import pytest
+from tests.cluster.hosted_crew import HostedExecutor
 from tests.figures import Figures
 
+from tilepress import cluster
 from tilepress.bench import placement as placing
 from tilepress.bench import tuning as measuring
 from tilepress.cli import main
@@ -43,6 +45,19 @@ def little_tuning(monkeypatch, tmp_path):
     yield
     tuning.reset()
     tuning.load.cache_clear()
+
+
+@pytest.fixture
+def workers_here(monkeypatch):
+    """`--workers` are this process, which tests/cluster has real ones for; (workers, threads) that were asked for."""
+    asked, real = [], cluster.local_executor
+
+    def executor(workers, threads=None):
+        asked.append((workers, threads))
+        return real(1) if workers == 1 else HostedExecutor(workers, threads or 1)
+
+    monkeypatch.setattr(cluster, "local_executor", executor)
+    return asked
 
 
 @pytest.fixture

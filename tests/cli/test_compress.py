@@ -94,11 +94,12 @@ def test_what_stays_dense_and_an_override_in_vain_are_said(model, tmp_path, call
     assert_refused(refused, "weights.override[0].match: '*.w1' fits no layer")
 
 
-def test_workers_give_the_bytes_of_one_process(model, tmp_path, call):
+def test_workers_give_the_bytes_of_one_process(model, tmp_path, call, workers_here):
     folder, text = model
     options = ("--quantize", "gptq", "--calibration", text, "--sequences", 2, "--length", 16)
     call("compress", folder, "-o", tmp_path / "alone", *options)
     call("compress", folder, "-o", tmp_path / "over", *options, "--workers", 2, "--threads", 1)
+    assert workers_here == [(1, None), (2, 1)]
     alone, over = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("alone", "over"))
     assert alone == over
 

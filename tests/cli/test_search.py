@@ -76,10 +76,10 @@ def test_steps_and_resuming(model, options, tmp_path, call_for_records, monkeypa
     assert {one.metric for one, other in pairs if one != other} <= {"time"}
 
 
-@pytest.mark.slow
-def test_workers_find_the_same(model, options, tmp_path, call_for_records):
+def test_workers_find_the_same(model, options, tmp_path, call_for_records, workers_here):
     alone = call_for_records("search", model[0], "-o", tmp_path / "alone.toml", *options)
     shared = call_for_records("search", model[0], "-o", tmp_path / "shared.toml", *options, "--workers", 2)
+    assert workers_here == [(1, None), (2, None)]
     assert (tmp_path / "shared.toml").read_text() == (tmp_path / "alone.toml").read_text()
     for metric in ("mantissas", "accepted"):
         numbers = range(1, alone("iterations") + 1)

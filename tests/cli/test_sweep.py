@@ -56,18 +56,19 @@ def test_records_are_those_of_the_folder(grid, tmp_path, call):
     assert from_json(again.stdout, "printed") == printed
 
 
-def test_processes_and_a_page(grid, tmp_path, call):
+def test_workers_and_a_page(grid, tmp_path, call, workers_here):
     done = call("sweep", grid, "-o", tmp_path / "out", "--workers", 2, "--html", tmp_path / "page.html")
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "page.html").read_text()
     assert "The Pareto front: simulate deca" in page and "Time by area" in page
-    alone = call("sweep", grid, "-o", tmp_path / "alone")
+    alone = call("sweep", grid, "-o", tmp_path / "alone", "--workers", 1)
+    assert workers_here == [(2, None), (1, None)]
     assert alone.stdout == done.stdout
 
 
 def test_many_points_show_the_front_alone(grid, tmp_path, call):
     grid.write_text(GRID + "queue = [1, 2, 3, 4, 5, 6, 7]\n")
-    lines = call("sweep", grid, "-o", tmp_path / "out").stdout.splitlines()
+    lines = call("sweep", grid, "-o", tmp_path / "out", "--workers", 1).stdout.splitlines()
     rows = [line for line in lines if line.startswith(("mxfp4", "bf8"))]
     assert "of 56 points" in lines[0] and rows and all(row.endswith("yes") for row in rows)
 

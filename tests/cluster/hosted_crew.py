@@ -1,9 +1,11 @@
 """A crew in this process, for tests: each call at once, with copies of what is sent, as processes would have them."""
 
 import pickle
+from itertools import islice
 
 import torch
 
+from tilepress.cluster import InProcess
 from tilepress.cluster.crew import WorkerLost
 from tilepress.cluster.host import Host, versions
 
@@ -35,10 +37,16 @@ class HostedCrew:
 
 
 class HostedExecutor:
-    """What `compress_over` asks an executor for. `calls`: all calls of all its crews."""
+    """Workers that are this process. `calls`: all calls of all its crews."""
 
     def __init__(self, workers, threads=1, dies=()):
         self.workers, self.threads, self.dies, self.calls, self.crews = workers, threads, dies, [], 0
+
+    def run(self, batches):
+        """With as many under way as there are workers: the next are asked for before the first has ended."""
+        waiting, under_way = iter(batches), []
+        while under_way := [*under_way, *islice(waiting, self.workers - len(under_way))]:
+            yield from InProcess().run([under_way.pop(0)])
 
     def crew(self, most):
         self.crews += 1
