@@ -1,20 +1,22 @@
-"""Ray: the same outcomes as here, and a node that goes away."""
+"""Ray: the same outcomes and bytes as here, and nodes that go away."""
 
 import json
 import sys
-import time
 from collections import Counter
 from types import SimpleNamespace
 
 import pytest
 
 from tests.cluster import functions
+from tests.cluster.test_compressing import KINDS, calibrated, compressed
 from tests.cluster.test_executors import batches, expected, following, outcomes
+from tests.models import tiny
 from tests.sweep.test_sweeping import GRID, in_files, write_grid
 from tilepress import _extras
 from tilepress.cli import main
-from tilepress.cluster import Batch, ClusterError, InProcess, RayExecutor, ray_executor
+from tilepress.cluster import Batch, ClusterError, InProcess, RayExecutor, ray_crew, ray_executor
 from tilepress.cluster import batch as batches_of
+from tilepress.cluster.ray_crew import RayCrew
 from tilepress.sweep import sweeping
 from tilepress.sweep.folder import Finished
 
@@ -79,6 +81,28 @@ def test_a_node_that_is_removed_from_a_sweep(cluster, tmp_path, monkeypatch, cap
     assert Counter(len(some) for some in in_files(tmp_path / "out").values()) == {1: 12}
 
 
+def test_a_node_may_be_removed_and_the_bytes_stay(cluster, tmp_path, monkeypatch):
+    """A model goes on being compressed by the others: one worker where there were two, once Ray has noticed. The last
+    test of this cluster, which is a node less then."""
+    folder, text = tiny.save(tmp_path / "model", num_hidden_layers=2)
+    recipe, sizes, call = calibrated(KINDS["gptq"], text), [], RayCrew.call
+
+    def call_and_remove(crew, worker, method, *arguments):
+        if method == "begin" and worker == 0:
+            sizes.append(crew.size)
+        if method == "compress" and len(sizes) == 1:
+            sizes.append(0)
+            cluster.remove_node(sorted(cluster.worker_nodes, key=str)[0], allow_graceful=False)
+        return call(crew, worker, method, *arguments)
+
+    monkeypatch.setattr(RayCrew, "call", call_and_remove)
+    monkeypatch.setattr(ray_crew, "PATIENCE", 5)  # with the node that is gone
+    with ray_executor(cluster.address) as executor:
+        over = compressed(executor, folder, tmp_path / "ray", recipe)
+    assert sizes[:2] == [2, 0] and len(cluster.worker_nodes) == 1
+    assert over == compressed(InProcess(), folder, tmp_path / "alone", recipe)
+
+
 @pytest.mark.parametrize(
     "address, message",
     [
@@ -93,10 +117,8 @@ def test_a_node_that_is_removed_from_a_sweep(cluster, tmp_path, monkeypatch, cap
 )
 def test_no_cluster_is_one_sentence(address, message):
     pytest.importorskip("ray", reason="ray is not installed: pip install 'tilepress[ray]'")
-    start = time.monotonic()
     with pytest.raises(ClusterError, match=message), ray_executor(address):
         pass
-    assert time.monotonic() - start < 30
 
 
 def test_without_ray_the_extra_is_named(monkeypatch):
