@@ -5,6 +5,8 @@ import pytest
 from tilepress.hardware import MachineError, accelerator_names, read_accelerator
 from tilepress.hardware.technology import area_scale, energy_scale, sram_energy
 
+GIVEN = "given: {node: 7, voltage: 0.7, area: 900, energy: {fixed: 0.01, per_bit: 0.02}}"
+
 
 @pytest.fixture
 def read(tmp_path):
@@ -33,6 +35,14 @@ def test_a_users_file_may_change_one_of_ours(read):
     assert machine.units == 512 and machine.sources["array"] == "mine" and machine.frequency == 285e6
 
 
+def test_a_unit_s_costs_may_be_given(read):
+    """µm² and pJ at a node and a voltage of their own, scaled to the machine's."""
+    machine = read(f"like: anda\nname: mine\nunit: {{rtl: null, {GIVEN}}}\nsources: {{unit: my own synthesis}}")
+    larger, more = area_scale(16) / area_scale(7), energy_scale(16, 0.8) / energy_scale(7, 0.7)
+    assert machine.unit.costs.area_at(16) == pytest.approx(900e-6 * larger)
+    assert machine.unit.costs.energy_at(5, 16, 0.8) == pytest.approx((0.01 + 5 * 0.02) * more)
+
+
 def test_peak_rates_are_equal_in_anda_and_as_printed_in_harmonia():
     def rate(name, mantissa=0):
         machine = read_accelerator(name)
@@ -50,12 +60,17 @@ def test_peak_rates_are_equal_in_anda_and_as_printed_in_harmonia():
         ("like: andy\nname: x", "like: there is no 'andy'; there are anda"),
         ("like: anda\nname: x\nnode: -5", "node: .*greater than 0"),
         ("like: anda\nname: x\nrows: 5", "rows: there is no such field"),
-        ("like: anda\nname: x\nunit: {cycle: {adder: 3}}", r"unit\.cycle: no part 'adder'; there are gate"),
-        ("like: anda\nname: x\nunit: {rtl: {unit: anda-apu, settings: {mantissa: 4}}}", "without parts of a cycle"),
-        ("like: anda\nname: x\nunit: {cycle: {add: 1}, rtl: {unit: tpu}}", "no unit 'tpu' was synthesised"),
+        ("like: anda\nname: x\nunit: {cycle: {add: 3}}", r"unit\.cycle: there is no such field"),
+        (
+            "like: anda\nname: x\nunit: {rtl: null}",
+            "area and energy come from rtl or are given: write one",
+        ),
+        (f"like: anda\nname: x\nunit: {{{GIVEN}}}\nsources: {{unit: mine}}", "rtl: null beside given"),
+        ("like: anda\nname: x\nunit: {rtl: {unit: tpu}}", "no unit 'tpu' was synthesised"),
+        ("like: anda\nname: x\noffsets: {generator: {unit: fp-fp}}", "offsets.subtractor: is missing"),
         ("like: anda\nname: x\nmodes: []", "modes: .*at least 1 item"),
         ("like: anda\nname: x\nmodes: [{activations: bfp, other: int4, cycles: {fixed: 1}}]", "mantissas, from and to"),
-        ("like: anda\nname: x\nmodes: [{activations: fp16, other: int4, cycles: {}}]", "a group takes some cycles"),
+        ("like: anda\nname: x\nmodes: [{activations: fp16, other: int4, cycles: {}}]", "give fixed, per_bit or both"),
         ("like: anda\nname: x\nsources: me", "sources: .*valid dictionary"),
         ("like: [anda]\nname: x", "like: there is no"),
         ("name: x", "title: is missing"),
@@ -71,7 +86,7 @@ def test_every_constant_needs_a_source(read, tmp_path):
     del whole["sources"]["converter"]
     import yaml
 
-    with pytest.raises(MachineError, match=r"nothing says where converter\.values comes from"):
+    with pytest.raises(MachineError, match=r"nothing says where converter\.rtl\.unit comes from"):
         read(yaml.safe_dump(whole))
 
 
@@ -81,7 +96,7 @@ def test_every_constant_needs_a_source(read, tmp_path):
         ("node: 7", "node"),
         ("memory: {bandwidth: 1.0e+12, energy: 3.9}\nsources: {memory.energy: mine}", "memory.bandwidth"),
         ("modes: [{activations: fp16, other: int4, cycles: {fixed: 3}}]", "modes"),
-        ("unit: {cycle: {add: 1}}", "unit.cycle.add"),
+        ("unit: {rtl: {unit: fp-fp}}", "unit.rtl.unit"),
     ],
 )
 def test_a_changed_constant_does_not_keep_the_source_of_another_s(read, changed, name):

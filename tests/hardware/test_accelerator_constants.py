@@ -4,33 +4,13 @@ import pytest
 
 from tilepress.hardware import accelerator_names, read_accelerator
 from tilepress.hardware.accelerator import Rtl
+from tilepress.hardware.synthesised import cost
 
 KIB = 1024
-HARMONIAS = "harmonia-converter"
 ANDA_TECHNOLOGY = {"node": 16, "voltage": 0.8, "frequency": 285e6}
 HARMONIA_TECHNOLOGY = {"node": 28, "voltage": 0.9, "frequency": 300e6}
 OF_HARMONIA = {"harmonia", "fp16-fp16", "fp16-int4", "tender", "m-ant"}
-FLOAT_SUM = {"fp16_multiply": 1, "fp32_add": 1, "multiplexer": 5 * 32}  # of a group: scaled, normalised, added
 
-# Parts that switch every cycle, and once a group.
-UNITS = {
-    "fp-fp": ({"fp16_multiply": 4, "fp32_add": 4, "flip_flop": 4 * 40, "multiplexer": 4 * 16}, {}),
-    "fp-int": (
-        {"multiply": 4 * 11 * 4, "add": 4 * 5, "multiplexer": 4 * 64, "fp32_add": 4, "flip_flop": 4 * 28},
-        {},
-    ),
-    "ifpu": ({"gate": 16 * 24, "add": 420, "flip_flop": 224}, {"flip_flop": 672, **FLOAT_SUM}),
-    "figna": ({"multiply": 4 * 14 * 4, "add": 89, "multiplexer": 4 * 14 * 4, "flip_flop": 4 * 46}, FLOAT_SUM),
-    "figna-m11": ({"multiply": 64 * 4, "add": 114, "multiplexer": 64 * 4, "flip_flop": 218}, FLOAT_SUM),
-    "figna-m8": ({"multiply": 8 * 8 * 4, "add": 123, "multiplexer": 8 * 8 * 4, "flip_flop": 8 * 30}, FLOAT_SUM),
-    "figna-c": ({"multiply": 8 * 8 * 4, "add": 123, "multiplexer": 8 * 8 * 4, "flip_flop": 8 * 30}, FLOAT_SUM),
-    "anda": ({}, {}),
-    "harmonia": ({}, {}),
-    "fp16-fp16": ({"fp16_multiply": 1, "fp16_add": 1, "flip_flop": 3 * 16}, {}),
-    "fp16-int4": ({"multiply": 11 * 4, "add": 5, "multiplexer": 64, "fp16_add": 1, "flip_flop": 2 * 16 + 4}, {}),
-    "tender": ({"multiply": 8 * 8, "add": 32, "multiplexer": 32, "flip_flop": 2 * 8 + 32}, {}),
-    "m-ant": ({"multiply": 2 * 8 * 4, "add": 44, "flip_flop": 8 + 4 + 32}, {}),
-}
 # Synthesised units, and how many one unit of the array is.
 RTL = {
     "fp-fp": ("fp-fp", {}, 4),
@@ -42,6 +22,10 @@ RTL = {
     "figna-c": ("figna", {"mantissa": 8, "lanes": 8}, 1),
     "anda": ("anda-apu", {"mantissa": 16}, 1),
     "harmonia": ("harmonia-pe", {}, 0.5),
+    "fp16-fp16": ("fp16-mac", {"weight_format": "fp16"}, 1),
+    "fp16-int4": ("fp16-mac", {"weight_format": "int4"}, 1),
+    "tender": ("int-mac", {}, 1),
+    "m-ant": ("m-ant-mac", {}, 0.45),  # one of eight joins sums
 }
 # Activations, weights or other activations, cycles of a group: fixed, and per bit of the mantissa.
 MODES = {
@@ -59,12 +43,12 @@ MODES = {
     "tender": [("int8", "int8", 1, 0)],
     "m-ant": [("int8", "int4", 1, 0)],
 }
-# Values at once, cycles fixed and per bit, parts of each value.
+# Values at once, cycles fixed and per bit, synthesised unit and how many.
 CONVERTERS = {
-    "anda": (16 * 64, 1, 1, {}),
-    "harmonia": (8, 1, 0, {}),
-    "tender": (8, 1, 0, {"flip_flop": 16 + 8, "fp16_multiply": 1, "add": 8}),
-    "m-ant": (8, 1, 0, {"flip_flop": 58, "fp16_multiply": 1, "add": 16}),
+    "anda": (16 * 64, 1, 1, Rtl(unit="anda-compressor", settings={"lanes": 1}, count=16)),
+    "harmonia": (8, 1, 0, Rtl(unit="harmonia-converter")),
+    "tender": (8, 1, 0, Rtl(unit="int8-quantiser", settings={"scale": "offline"})),
+    "m-ant": (8, 1, 0, Rtl(unit="int8-quantiser", settings={"scale": "online"})),
 }
 ATTENDING = {"fp-fp", "fp16-fp16", "harmonia"}
 
@@ -93,9 +77,20 @@ def test_arrays(name):
 @pytest.mark.parametrize("name", accelerator_names())
 def test_units(name):
     unit = read_accelerator(name).unit
-    assert (unit.cycle, unit.group) == UNITS[name]
-    assert unit.simulation == {"anda": "anda-apu", "harmonia": "harmonia-pe"}.get(name)
-    assert (unit.rtl and (unit.rtl.unit, unit.rtl.settings, unit.rtl.count)) == RTL.get(name)
+    assert (unit.rtl.unit, unit.rtl.settings, unit.rtl.count) == RTL[name] and unit.given is None
+
+
+def test_m_ant_s_units_share_what_joins_their_sums():
+    """A column of eight units has seven that only sum."""
+    whole, sums = cost("m-ant-mac").area, cost("m-ant-sums").area
+    assert RTL["m-ant"][2] == pytest.approx((7 * sums + whole) / 8 / whole, abs=0.005)
+
+
+@pytest.mark.parametrize("name", accelerator_names())
+def test_offsets_of_keys(name):
+    offsets = read_accelerator(name).offsets
+    units = (Rtl(unit="harmonia-offsets"), Rtl(unit="harmonia-subtractor"))
+    assert (offsets and (offsets.generator, offsets.subtractor)) == (units if name == "harmonia" else None)
 
 
 @pytest.mark.parametrize("name", accelerator_names())
@@ -114,9 +109,5 @@ def test_converters(name):
         assert converter is None
         return
     cycles = converter.cycles
-    assert (converter.values, cycles.fixed, cycles.per_bit, converter.parts) == CONVERTERS[name]
-    assert converter.overlapped
-    simulation = {"anda": "anda-compressor", "harmonia": "harmonia-converter"}.get(name)
-    assert converter.simulation == simulation
-    rtl = {"anda": Rtl(unit="anda-compressor", settings={"lanes": 1}, count=16), "harmonia": Rtl(unit=HARMONIAS)}
-    assert converter.rtl == rtl.get(name)
+    assert (converter.values, cycles.fixed, cycles.per_bit, converter.rtl) == CONVERTERS[name]
+    assert converter.overlapped and converter.given is None

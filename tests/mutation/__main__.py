@@ -25,7 +25,7 @@ PARTS = {  # simulator → files whose constants are changed, tests that should 
     "arrays": (
         ["simulate/arrays/*.py", "hardware/technology.py", "hardware/accelerators/*.yaml"],
         ["tests/simulate/arrays/test_constants.py", "tests/hardware/test_accelerator_constants.py",
-         "tests/simulate/arrays/test_switching.py"],
+         "tests/simulate/arrays/test_synthesised.py"],
         ["tests/hardware", "tests/simulate/arrays", "tests/paper/anda/test_hardware.py",
          "tests/paper/harmonia/test_hardware.py", DECLARED],
     ),
