@@ -15,8 +15,7 @@ from tilepress.paper import find, run
 from tilepress.paper.harmonia.experiments.rivals import rivals
 from tilepress.simulate.arrays import FITTED
 
-# Parameter → values; the cells are those that it declares. `logic_energy` cannot be fitted again: Anda's unit, by which
-# it was, takes what RTL does.
+# Parameter → values; the cells are those that it declares.
 VALUES = {
     "sram_density": (0.7, 0.75, 0.79, 0.85, 0.9),
     "sram_bank": (8192, 16384, 32768, 65536),

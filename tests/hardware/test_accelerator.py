@@ -37,7 +37,7 @@ def test_a_users_file_may_change_one_of_ours(read):
 
 def test_a_unit_s_costs_may_be_given(read):
     """µm² and pJ at a node and a voltage of their own, scaled to the machine's."""
-    machine = read(f"like: anda\nname: mine\nunit: {{rtl: null, {GIVEN}}}\nsources: {{unit: my own synthesis}}")
+    machine = read(f"like: anda\nname: mine\nunit: {{{GIVEN}}}\nsources: {{unit: my own synthesis}}")
     larger, more = area_scale(16) / area_scale(7), energy_scale(16, 0.8) / energy_scale(7, 0.7)
     assert machine.unit.costs.area_at(16) == pytest.approx(900e-6 * larger)
     assert machine.unit.costs.energy_at(5, 16, 0.8) == pytest.approx((0.01 + 5 * 0.02) * more)
@@ -65,7 +65,7 @@ def test_peak_rates_are_equal_in_anda_and_as_printed_in_harmonia():
             "like: anda\nname: x\nunit: {rtl: null}",
             "area and energy come from rtl or are given: write one",
         ),
-        (f"like: anda\nname: x\nunit: {{{GIVEN}}}\nsources: {{unit: mine}}", "rtl: null beside given"),
+        (f"like: anda\nname: x\nunit: {{{GIVEN}, rtl: {{unit: fp-fp}}}}", "or are given: write one of the two"),
         ("like: anda\nname: x\nunit: {rtl: {unit: tpu}}", "no unit 'tpu' was synthesised"),
         ("like: anda\nname: x\noffsets: {generator: {unit: fp-fp}}", "offsets.subtractor: is missing"),
         ("like: anda\nname: x\nmodes: []", "modes: .*at least 1 item"),

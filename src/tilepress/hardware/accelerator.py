@@ -124,7 +124,7 @@ class Logic(_Part):
     @model_validator(mode="after")
     def _has_costs(self) -> "Logic":
         if (self.rtl is None) == (self.given is None):
-            raise ValueError("area and energy come from rtl or are given: write one of the two, rtl: null beside given")
+            raise ValueError("area and energy come from rtl or are given: write one of the two")
         return self
 
 
