@@ -4,6 +4,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 # Threads of OpenMP that wait by spinning take two thirds of the time of tests that share their cores with anything
 # else. Read when torch is imported.
@@ -12,6 +13,8 @@ os.environ["TILEPRESS_TUNING"] = "off"  # not what this machine's user has measu
 
 from tilepress import _native  # functions import the rest: the process that hands out tests to others needs no torch
 
+settings.register_profile("any machine", deadline=None)  # however busy it is
+settings.load_profile("any machine")
 FORCED = os.environ.get("TILEPRESS_ISA")  # the whole run is then on that instruction set; see `make test-isas`
 
 

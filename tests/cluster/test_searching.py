@@ -45,7 +45,7 @@ class Shuffled:
         return value if isinstance(value, str) else [Record("perplexity", {}, repr(value), "", "measured", "m", "c")]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(problem=problems, workers=st.integers(1, 9), seed=st.integers(0, 2**16))
 def test_any_number_of_workers_gives_the_same_steps(problem, workers, seed):
     """Also where more bits do not always mean less loss."""

@@ -46,7 +46,7 @@ def test_nothing_is_left_when_all_is_known(find):
     assert list(questions(find, known.get)) == []
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(problem=problems, limit=st.integers(1, 6), seed=st.integers(0, 2**16))
 def test_what_is_asked_for_is_among_the_questions(problem, limit, seed):
     """Whatever is known already, and however the rest is answered."""

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.compression.layers import layer
@@ -37,7 +37,6 @@ def keep_by_sorting(scores: torch.Tensor, count: int) -> torch.Tensor:
     return torch.zeros_like(scores, dtype=torch.bool).scatter_(1, order[:, :count], True)
 
 
-@settings(deadline=None)
 @given(
     rows=st.integers(1, 6),
     inputs=st.integers(1, 40),

@@ -69,7 +69,7 @@ problems = st.tuples(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(problem=problems, limit=st.integers(1, 40))
 def test_ending_early_changes_nothing(problem, limit):
     sensitivities, products, tolerance = problem
@@ -79,7 +79,7 @@ def test_ending_early_changes_nothing(problem, limit):
     assert outcome.mantissas == (expected or uniform(max(STARTS))) and len(outcome.steps) <= limit
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(problem=problems, noise=st.integers(0, 2**16))
 def test_what_is_returned_keeps_to_the_tolerance_or_says_that_it_does_not(problem, noise):
     """Also where more bits do not always mean less loss."""
@@ -97,7 +97,7 @@ def test_what_is_returned_keeps_to_the_tolerance_or_says_that_it_does_not(proble
         assert after.bops < before.bops
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(problem=problems)
 def test_brute_force_is_never_worse(problem):
     sensitivities, products, tolerance = problem

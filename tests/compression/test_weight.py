@@ -69,7 +69,7 @@ def arrays(result):
     return (*vars(result.quantized).values(), result.mask)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     format=st.sampled_from(FORMATS),
     method=st.sampled_from(METHODS),

@@ -235,7 +235,5 @@ def check_answers(stream, prompt, options):
         assert [one.token for one in stream._results if one.answer == number and one.token is not None] == answer.tokens
 
 
-Traffic.TestCase.settings = settings(
-    max_examples=30, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
-)
+Traffic.TestCase.settings = settings(max_examples=30, stateful_step_count=40, suppress_health_check=list(HealthCheck))
 TestTraffic = Traffic.TestCase

@@ -142,7 +142,7 @@ def test_every_format_follows_the_reference(group, mantissa, device):
 
 
 @on_devices
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(x=tensors(), format=formats, data=st.data())
 def test_any_tensor_follows_the_reference(device, x, format, data):
     axis = data.draw(st.integers(-x.ndim, x.ndim - 1))
@@ -201,7 +201,7 @@ def test_every_half_alone_loses_only_bits_beyond_its_mantissa(mantissa):
         assert same_bits(got.half(), x)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(x=tensors(), format=formats)
 def test_error_stays_below_one_unit(x, format):
     t = encode(x, format)
@@ -211,7 +211,7 @@ def test_error_stays_below_one_unit(x, format):
     assert ((half - decode(t).double()).abs() < unit).all()
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(x=tensors(), format=formats)
 def test_encoding_a_decoded_tensor_changes_nothing(x, format):
     """Truncation never lowers a group's exponent. Up to 11 bits, as FP16 holds no more."""

@@ -13,7 +13,7 @@ from tilepress.formats.bfp import BFP, BitPlanes, demote, encode, pack_planes, u
 
 
 @on_devices
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(x=tensors(), format=formats, data=st.data())
 def test_demoting_is_encoding_with_fewer_bits(device, x, format, data):
     axis = data.draw(st.integers(-x.ndim, x.ndim - 1))
@@ -24,7 +24,7 @@ def test_demoting_is_encoding_with_fewer_bits(device, x, format, data):
 
 
 @on_devices
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(x=tensors(), format=formats, data=st.data())
 def test_planes_round_trip(device, x, format, data):
     t = encode(x.to(device), format, data.draw(st.integers(-x.ndim, x.ndim - 1)))

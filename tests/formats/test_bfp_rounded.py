@@ -21,7 +21,7 @@ def test_rounding_all_halves_is_encoding_and_decoding(mantissa, group, device):
     assert same_bits(rounded(x, format), decode(encode(x, format), torch.float16))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(x=tensors(), format=formats)
 def test_rounding_is_encoding_and_decoding(x, format):
     assert same_bits(rounded(x, format), decode(encode(x, format), x.dtype))

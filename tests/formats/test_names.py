@@ -333,7 +333,7 @@ heads = st.sampled_from(["int4", "uint3", "bf16", "nf4", "mxfp4", "mxfp", "bfp",
 parts = st.sampled_from(["g32", "g8", "row", "bf16", "e8m0", "m8", "m0", "fp", "32", "g", "", " ", "²"])
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(heads, st.lists(parts | st.text("gmrow0123456789²-. ", max_size=4), max_size=4))
 def test_any_name_has_a_meaning_or_a_reason(head, options):
     """No other exception escapes, and what a name means is what its canonical spelling means."""

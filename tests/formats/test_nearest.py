@@ -10,7 +10,7 @@ from tilepress.formats import BF8, E2M1, E2M3, E3M2, E4M3
 from tilepress.formats.nearest import float32_thresholds, nearest_rank
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(distinct, st.floats(allow_nan=False))
 def test_nearest_rank_is_nearest(values, x):
     assert nearest_rank(values, x) == brute_force_code(values, x)
@@ -32,7 +32,7 @@ def float32_neighbours(x: float) -> list[float]:
         ]
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(distinct, st.lists(float32s, max_size=8))
 @example([-(2.0**-149), 0.0, 2.0**-149, 2.0**-148], [0.0, -0.0])
 @example([-float(np.finfo(np.float32).max), float(np.finfo(np.float32).max)], [])

@@ -68,7 +68,7 @@ def test_every_dtype_follows_the_reference(name, dtype, device):
 
 
 @on_devices
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(weight=matrices(), format=formats, sparse=st.booleans())
 def test_any_matrix_follows_the_reference(device, weight, format, sparse):
     assert_follows_reference(weight, format, device, sparse)
@@ -85,7 +85,7 @@ def test_strided_matrices_follow_the_reference(name, inputs, device):
 
 @on_devices
 @on_scale_types
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(extents=st.lists(float32s.map(abs), min_size=1, max_size=8))
 def test_any_extent_has_the_scale_of_the_reference(device, type, extents):
     extents = [*extents, 0.0, math.inf]

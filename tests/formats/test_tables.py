@@ -53,7 +53,7 @@ def tables_and_points(draw):
     return values, [*points, *middles, *values]
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(tables_and_points())
 @example(([0.0, 1.0, 2.0], [0.5, 1.5]))
 @example(([2.0, 2.0, -0.0, 0.0], [-0.0, 1.0, math.inf, -math.inf]))

@@ -28,7 +28,7 @@ from tilepress.formats.nearest import float32_thresholds
 
 @on_devices
 @on_elements
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(palette=st.lists(st.one_of(float32s, st.sampled_from([math.inf, -math.inf])), min_size=1, max_size=40))
 def test_any_value_encodes_as_the_scalar_code(device, element, palette):
     x = torch.tensor([*palette, *EDGES], device=device)

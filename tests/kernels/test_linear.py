@@ -141,7 +141,7 @@ def test_rows_longer_than_a_span_in_one_row_panel_and_in_two(format, density, ro
             assert torch.equal(y, expected[:batch]), (variant, batch)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     format=st.sampled_from([*INTEGERS, "int4:g2048", "int4:g1040"]),
     rounding=st.sampled_from(ROUNDINGS),

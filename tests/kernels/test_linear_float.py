@@ -69,7 +69,7 @@ def test_float32_may_be_rounded_to_bf16_where_that_is_asked_for(format, isa):
             assert torch.equal(y.to(torch.bfloat16), half)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 @given(
     format=st.sampled_from(FORMATS),
     rows=st.integers(1, 70),

@@ -48,7 +48,7 @@ def test_edges_in_every_type(mantissa, dtype, isa):
         assert_specified(chosen, BFP(64, mantissa))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(x=tensors(), mantissa=st.sampled_from(MANTISSAS), threads=st.integers(1, 5))
 def test_any_tensor(x, mantissa, threads):
     format = BFP(64, mantissa)

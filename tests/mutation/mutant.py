@@ -29,7 +29,7 @@ def preload() -> None:
     import tilepress.kernels
     import tilepress.tiles
 
-    hypothesis.settings.register_profile("mutation", max_examples=20, derandomize=True, database=None, deadline=None)
+    hypothesis.settings.register_profile("mutation", max_examples=20, derandomize=True, database=None)
     assert pytest and numba and torch and tests.conftest and tilepress.kernels
     loaded = [name for name in sys.modules if name.startswith(tuple(f"tilepress.{one}" for one in SIMULATORS))]
     assert not loaded, f"imported before they are changed: {loaded}"

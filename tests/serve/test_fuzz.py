@@ -34,7 +34,7 @@ SOUND = {
 }
 PATHS = ["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/tokenize", "/detokenize"]
 FEW = {"max_tokens": 3, "max_completion_tokens": 3}
-common = settings(deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
+common = settings(suppress_health_check=list(HealthCheck), derandomize=True, database=None)
 
 
 def checked(reply):

@@ -90,7 +90,7 @@ def assert_equal_or_absent(array, expected):
     assert array is None or torch.equal(array, expected)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     format=st.sampled_from(FORMATS),
     rows=st.integers(1, 40),

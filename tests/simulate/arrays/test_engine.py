@@ -32,13 +32,13 @@ def plans(draw):
     return pinned_plan(machine, gemm, draw(st.sampled_from(ORDERS)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(plans())
 def test_both_engines_agree(plan):
     assert engine.run(plan) == Reference(plan).run()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(plans())
 def test_time_is_between_its_longest_part_and_all_parts_in_turn(plan):
     times = engine.run(plan)

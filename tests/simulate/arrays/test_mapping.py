@@ -34,7 +34,7 @@ def products(draw):
     return machine, Gemm("any", rows, inputs, columns, draw(st.integers(1, 3)), *operands, hidden=draw(st.booleans()))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(products(), st.sampled_from(OBJECTIVES))
 def test_the_best_mapping_is_that_of_a_search_through_all(product, objective):
     found, expected = best_plan(*product, objective), reference.best_plan(*product, objective)
@@ -42,7 +42,7 @@ def test_the_best_mapping_is_that_of_a_search_through_all(product, objective):
     assert scores[0] == pytest.approx(scores[1])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(products())
 def test_a_space_says_of_all_mappings_what_is_said_of_each(product):
     space, plans = Space(*product), reference.mappings(*product)
@@ -55,7 +55,7 @@ def test_a_space_says_of_all_mappings_what_is_said_of_each(product):
     assert space.energy == pytest.approx(np.array([sum(energy(plan).values()) for plan in plans]))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(products())
 def test_the_pinned_mapping_is_one_of_the_space(product):
     assert all(pinned_plan(*product, order) in reference.mappings(*product) for order in ORDERS)

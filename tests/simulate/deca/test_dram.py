@@ -242,7 +242,7 @@ def requests(seed):
     return zip(waits.tolist(), rng.integers(0, lines, 100).tolist(), strict=True)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(timings(), st.integers(0, 1 << 32))
 def test_equal_to_the_reference(timing, seed):
     plain, record, state, now = Reference(timing), timing.record(), initial(timing), 0

@@ -21,13 +21,13 @@ def assert_equal_runs(made):
     return fast
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(plans())
 def test_equal_to_the_cycle(made):
     assert_equal_runs(made)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(plans())
 def test_no_part_does_two_things_at_once_and_no_plan_takes_longer_than_is_thought_possible(made):
     trace = engine.run(made)

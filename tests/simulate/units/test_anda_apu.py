@@ -31,7 +31,7 @@ def test_the_kernels_bits(inputs, group, mantissa):
     assert result == expected.tolist()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(x=halves(st.integers(1, 150)), mantissa=st.sampled_from(MANTISSAS), seed=st.integers(0, 99))
 def test_any_values(x, mantissa, seed):
     matrix, (weights,) = neurons(1, len(x), 64, seed)

@@ -36,7 +36,7 @@ def test_every_half(mantissa):
     check(torch.cat([finite_halves(), shuffled]), mantissa)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     x=halves(st.integers(0, 3), st.integers(0, 150)),
     mantissa=st.sampled_from(MANTISSAS),

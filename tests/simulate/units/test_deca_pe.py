@@ -58,7 +58,7 @@ def runs(draw):
     return matrix, engine, lambda tile, line: int(choice[tile, line]), draw(st.sampled_from([3, 4, 32]))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(runs())
 def test_cycles_and_events_are_those_of_the_formulas(run):
     matrix, engine, latency, sqq_lines = run
@@ -72,7 +72,7 @@ def test_cycles_and_events_are_those_of_the_formulas(run):
     assert result.bubbles == sum(max(-(-window // lookups), 1) - 1 for window in windows)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(runs(), st.integers(1, 200), st.integers(0, 30))
 def test_a_squash_leaves_nothing_behind(run, first, gap):
     """What remains takes as long as on an element that was never used, in whatever stage the squashed tiles were."""

@@ -31,7 +31,7 @@ def test_sums_of_ordinary_size_are_numpys(weights):
     assert dot.total == in_numpy(x, other) and abs(dot.total - float(x.double() @ other.double())) < 1
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(x=halves(st.integers(1, 40)), seed=st.integers(0, 99))
 def test_cycles_events_and_first_sum(x, seed):
     """numpy multiplies two FP16 numbers in FP32, which holds their product, and rounds once."""

@@ -23,7 +23,7 @@ def test_every_half(mantissa, path):
     assert same(Converter(mantissa).convert(x, path).values, encode(x, BFP(32, mantissa), AXES[path]))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(x=halves(st.integers(1, 70), st.integers(1, 70)), mantissa=st.integers(1, 8), path=st.sampled_from(list(Path)))
 def test_any_values(x, mantissa, path):
     result = Converter(mantissa).convert(x, path)

@@ -13,7 +13,7 @@ from tilepress.simulate.units import harmonia_offsets
 from tilepress.simulate.units.harmonia_offsets import OffsetGenerator, subtract
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(keys=halves(st.integers(1, 32), st.integers(1, 40)), top=st.integers(0, 5))
 def test_any_keys(keys, top):
     result = OffsetGenerator(top).generate(keys)

@@ -41,7 +41,7 @@ def test_weights_as_the_kernel_has_them(mantissa, inputs, group):
     assert [[Pe().dot(linear_pairs(row, one)).total for one in rows] for row in encoded] == expected.tolist()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(x=halves(st.integers(1, 300)), seed=st.integers(0, 99))
 def test_any_values_with_weights(x, seed):
     matrix, (weights,) = neurons(1, len(x), 32, seed)
@@ -52,7 +52,7 @@ def test_any_values_with_weights(x, seed):
     assert_counted(result, pairs)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(x=halves(2, st.integers(1, 300)), mantissa=st.integers(1, 8))
 def test_any_values_with_each_other(x, mantissa):
     first, second = encode(x[0], BFP(32, 8)), encode(x[1], BFP(32, mantissa))
@@ -63,7 +63,7 @@ def test_any_values_with_each_other(x, mantissa):
     assert_counted(result, pairs)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(x=halves(2, 160), wide=st.lists(st.booleans(), min_size=5, max_size=5))
 def test_modes_change_from_group_to_group(x, wide):
     """Truncated to four bits, a group is the same number in M8M4, and in M8M8 with low bits of zero."""

@@ -23,7 +23,7 @@ def tf32(value):
     return math.ldexp(np.rint(math.ldexp(significand, 11)), power - 11)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(x=halves(st.integers(1, 20), st.integers(1, 40)), seed=st.integers(0, 99))
 def test_offline(x, seed):
     scales = spread(x.shape[1], seed=seed).abs()
@@ -33,7 +33,7 @@ def test_offline(x, seed):
     assert result.events == int8_quantiser.events(*x.shape, Scale.offline)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(x=halves(st.integers(1, 20), st.integers(1, 100)), group=st.sampled_from([24, 64]))
 def test_online(x, group):
     result = OnlineQuantiser(group).quantise(x)

@@ -23,7 +23,7 @@ def test_figna_is_block_floating_point_with_a_long_mantissa(group, mantissa):
     assert [Figna(mantissa).dot(x, weights).total for weights in rows] == expected.tolist()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(x=halves(st.integers(1, 150)), seed=st.integers(0, 9))
 def test_any_values(x, seed):
     matrix, (weights,) = neurons(1, len(x), 64, seed)
