@@ -228,12 +228,13 @@ UNITS = Family(
 )  # fmt: skip
 # Parameters of units, as `tilepress rtl` takes them.
 SETTINGS = (
-    "W", "L", "lanes", "mantissa", "weight_bits", "intermediate", "group", "rows", "columns", "channels", "top",
-    "formats", "sqq_lines", "address_bits", "epoch_bits",
+    "W", "L", "lanes", "mantissa", "weight_format", "activation_bits", "weight_bits", "coefficient_bits", "sum_bits",
+    "intermediate", "scale", "group", "rows", "columns", "channels", "top", "formats", "sqq_lines", "address_bits",
+    "epoch_bits", "size", "clocks",
 )  # fmt: skip
 SYNTHESIS = Family(
     "Units as they were synthesised",
-    ("cells", "flip_flops", "memory_bits", "area", "delay", "levels"),
+    ("cells", "flip_flops", "clock_gates", "memory_bits", "area", "delay", "levels"),
     {"unit": ("unit",), "library": ("library",), "parameters": SETTINGS},
     optional=("library", "parameters"),
     headings={"delay": "longest path", "levels": "gates on the longest path"},
