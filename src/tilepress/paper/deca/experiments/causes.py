@@ -5,7 +5,7 @@ DEEP = "the table loses a tenth of its speed with 1 % more misses; no queue of p
 ROWS = "how 64 rows go through is not said: section 12.2 and this table contradict each other"
 SEQUENCES = "15 more sequences cost OPT 21 ms and Llama 14 by the table; what ours take was fitted to Llama's table 1"
 WIRES = "logic is cells alone: no wires, of which the crossbar is most, no sizing for 2.5 GHz"
-CLOCK = "memories by CACTI and the unit's events: neither logic's leakage nor the clock is in it"
+CLOCK = "what CACTI was configured with is not printed; of logic, RTL has no wires, clock tree and glitches"
 
 CAUSES: dict[str, dict[tuple[str, str], str]] = {
     "table2": {("Real", f"Q16_{percent}%"): REAL for percent in (20, 10, 5)},

@@ -153,9 +153,9 @@ RIVALS_NOTE = (
     "Anda has: 4, 6 and 8 here."
 )
 RTL = (
-    "Areas and energies of Harmonia's units, Anda's and FIGNA's are those of our RTL, synthesised in cells of 7 nm "
-    "(ASAP7) and scaled to 28 nm by Stillmaker and Baas: cells alone, no wires. FP16 units are counted from parts at "
-    "45 nm, which give units 0.2 to 0.6 of the energy that RTL takes."
+    "Areas and energies of all units, converters and the offset unit are those of our RTL, synthesised in cells of "
+    "7 nm (ASAP7) with clock gates and scaled to 28 nm by Stillmaker and Baas: cells alone, no wires. FP16 units sum "
+    "in FP16: the text says FP16 of products, nothing of sums."
 )
 AUXILIARY_NOTE = "The size of the FP16 array beside rivals is fitted to two cells: the least speed-ups here and in {}."
 MODELS_NOTE = "The paper's eight models are not listed; ours are the nine of its Tables I and II."
@@ -241,7 +241,8 @@ HARDWARE = (
         converter,
         (
             RTL,
-            "The quantiser is M-ANT's as far as the text tells: a maximum, a scale, a product and rounding a value.",
+            "The quantiser is M-ANT's as far as the text tells: the largest of 64 values, a division, a product and a "
+            "rounding, eight values a cycle.",
         ),
     ),
 )
