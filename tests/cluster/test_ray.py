@@ -92,11 +92,11 @@ def test_a_node_may_be_removed_and_the_bytes_stay(cluster, tmp_path, monkeypatch
             sizes.append(crew.size)
         if method == "compress" and len(sizes) == 1:
             sizes.append(0)
+            monkeypatch.setattr(ray_crew, "PATIENCE", 5)  # with the node that is gone
             cluster.remove_node(sorted(cluster.worker_nodes, key=str)[0], allow_graceful=False)
         return call(crew, worker, method, *arguments)
 
     monkeypatch.setattr(RayCrew, "call", call_and_remove)
-    monkeypatch.setattr(ray_crew, "PATIENCE", 5)  # with the node that is gone
     with ray_executor(cluster.address) as executor:
         over = compressed(executor, folder, tmp_path / "ray", recipe)
     assert sizes[:2] == [2, 0] and len(cluster.worker_nodes) == 1
