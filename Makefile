@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt native/isas.cmake $(shell find native src -name '*.cc' -o -name '*.h' -o -name '__init__.py')
 NATIVE := $(shell find native -name '*.cc' -o -name '*.h')
 # In .venv, so that what is compiled once serves every later build: tools of another place would compile all anew.
-BUILD_TOOLS := cmake nanobind ninja scikit-build-core setuptools-scm
+BUILD_TOOLS := 'pip>=25' cmake nanobind ninja scikit-build-core setuptools-scm
 
 .PHONY: help setup demo test browser lint format header stubs readme screenshots bench wheel fuzz test-isas clean
 .PHONY: vllm synth sanitize sanitize-thread sanitize-address mutation docs notebooks diagrams
@@ -38,13 +38,14 @@ setup: $(VENV)/installed
 
 PROGRESS := awk '/^ *Downloading/ {print; fflush()} \
   match($$0, /\[[0-9]+\/[0-9]+\]/) {printf "\rcompiling %s ", substr($$0, RSTART, RLENGTH); fflush()} END {print ""}'
+# Of 18,000 modules few are ever imported; these are compiled then.
 $(VENV)/installed: $(SOURCES)
 	@echo "Setting up $(VENV): packages of 1.7 GB, then the C++ code; 5 to 15 minutes on two cores."
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt $(BUILD_TOOLS)
+	$(BIN)/pip install --quiet --no-compile --constraint constraints.txt $(BUILD_TOOLS)
 	@mkdir -p build
-	$(BIN)/pip install --verbose --log build/setup.log --constraint constraints.txt --no-build-isolation \
-	    --editable '.[dev]' 2>&1 | $(PROGRESS) || { tail -n 60 build/setup.log; exit 1; }
+	$(BIN)/pip install --verbose --no-compile --constraint constraints.txt --no-build-isolation --editable '.[dev]' 2>&1 \
+	    | tee build/setup.log | $(PROGRESS) || { tail -n 60 build/setup.log; exit 1; }
 	touch $@
 
 demo: setup
