@@ -81,8 +81,8 @@ FeedForward feed_forward(const nb::tuple& networks, nb::handle router, int64_t c
 // A rank's end of what ranks tell each other, and the memory for it.
 class PyExchange {
  public:
-  PyExchange(Bytes memory, int64_t rank, std::vector<int> peers)
-      : memory_(memory), exchange_({memory.data(), memory.size()}, rank, std::move(peers)) {}
+  PyExchange(Bytes memory, int64_t rank, std::vector<int> peers, double patience)
+      : memory_(memory), exchange_({memory.data(), memory.size()}, rank, std::move(peers), patience) {}
   PyExchange(const PyExchange&) = delete;
 
   void add_up(Floats values, int threads) {
@@ -244,7 +244,8 @@ void bind_step(nb::module_& m) {
            "kv_heads"_a, "head_dim"_a, "scaling"_a, "window"_a, "softcap"_a, "rotary"_a, "interleaved"_a,
            "activation"_a, "alpha"_a, "limit"_a, "residual_multiplier"_a);
   nb::class_<PyExchange>(m, "Exchange")
-      .def(nb::init<Bytes, int64_t, std::vector<int>>(), no_convert("memory"), "rank"_a, "peers"_a)
+      .def(nb::init<Bytes, int64_t, std::vector<int>, double>(), no_convert("memory"), "rank"_a, "peers"_a,
+           "patience"_a)
       .def_static("bytes", &Exchange::bytes, "ranks"_a)
       .def("add_up", &PyExchange::add_up, no_convert("values"), "threads"_a)
       .def("fail", &PyExchange::fail);

@@ -26,9 +26,13 @@ namespace {
 constexpr int64_t kSlot = int64_t{1} << 16;  // floats
 constexpr int64_t kPage = 4096;              // bytes: so that slots are on the node of the rank that writes to them
 constexpr int64_t kMostRanks = 1024;
-constexpr int64_t kSpins = 4200;             // then a rank sleeps
+constexpr int64_t kSpins = 4200;  // then a rank sleeps
+#if defined(__linux__)
 constexpr int64_t kSleepNanos = 20'000'000;  // at most, until it looks whether others are alive
-constexpr int64_t kBlock = 4096;             // floats that a thread adds up at a time
+#else
+constexpr int64_t kSleepNanos = 50'000;
+#endif
+constexpr int64_t kBlock = 4096;  // floats that a thread adds up at a time
 
 static_assert(std::atomic<uint32_t>::is_always_lock_free && sizeof(std::atomic<uint32_t>) == sizeof(uint32_t));
 
@@ -38,7 +42,7 @@ void sleep_while([[maybe_unused]] std::atomic<uint32_t>& word, [[maybe_unused]] 
   const timespec most = {0, kSleepNanos};
   syscall(SYS_futex, &word, FUTEX_WAIT, seen, &most, nullptr, 0);
 #else
-  std::this_thread::sleep_for(std::chrono::microseconds(50));
+  std::this_thread::sleep_for(std::chrono::nanoseconds(kSleepNanos));
 #endif
 }
 
@@ -67,11 +71,12 @@ int64_t Exchange::bytes(int64_t ranks) {
   return (head + kPage - 1) / kPage * kPage + ranks * 2 * kSlot * static_cast<int64_t>(sizeof(float));
 }
 
-Exchange::Exchange(std::span<uint8_t> memory, int64_t rank, std::vector<int> peers)
-    : memory_(memory), rank_(rank), peers_(std::move(peers)) {
+Exchange::Exchange(std::span<uint8_t> memory, int64_t rank, std::vector<int> peers, double patience)
+    : memory_(memory), rank_(rank), peers_(std::move(peers)), patience_(patience) {
   require(static_cast<int64_t>(memory.size()) == bytes(ranks()), "the ranks' memory has another size");
   require(reinterpret_cast<uintptr_t>(memory.data()) % kPage == 0, "the ranks' memory starts at a page");
   require(rank >= 0 && rank < ranks(), "ranks are 0 … " + std::to_string(ranks() - 1));
+  require(patience >= 0, "patience is 0 s or more");
 }
 
 void Exchange::add_up(float* values, int64_t count, int threads) {
@@ -144,17 +149,18 @@ void Exchange::publish(int64_t count) {
   if (shared().sleeping.load()) wake_all(own.turn);
 }
 
+// Patience counts sleeps: what a clock says while this process is stopped itself is nobody's delay.
 void Exchange::wait_for(int64_t rank, int64_t count) {
   Flag& other = flag(rank);
   const auto has_come = [&](uint32_t seen) { return static_cast<int32_t>(seen - turn_) >= 0; };
   for (int64_t spins = 0; !has_come(other.turn.load(std::memory_order_acquire)); ++spins) {
     throw_if_failed();
+    if (static_cast<double>((spins - kSpins) * kSleepNanos) > patience_ * 1e9)
+      give_up(rank, "does not answer: it hangs");
     const uint32_t seen = other.turn.load();
     spins < kSpins ? spin_or_yield(spins) : has_come(seen) ? void() : sleep(other, seen);
   }
-  if (other.counts[turn_ % 2].load(std::memory_order_relaxed) == count) return;
-  fail();
-  throw std::runtime_error("rank " + std::to_string(rank) + " is at another step");
+  if (other.counts[turn_ % 2].load(std::memory_order_relaxed) != count) give_up(rank, "is at another step");
 }
 
 void Exchange::sleep(Flag& flag, uint32_t seen) {
@@ -176,6 +182,11 @@ void Exchange::look_for_ended() {
 void Exchange::throw_if_failed() const {
   const uint32_t failed = shared().failed.load();
   if (failed) throw std::runtime_error("rank " + std::to_string(failed - 1) + " has failed, or its process has ended");
+}
+
+void Exchange::give_up(int64_t rank, const std::string& why) {
+  fail(rank);
+  throw std::runtime_error("rank " + std::to_string(rank) + " " + why);
 }
 
 // The first one counts.

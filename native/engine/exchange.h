@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace tilepress {
@@ -18,14 +19,15 @@ class Exchange {
   static int64_t bytes(int64_t ranks);
 
   // `memory` starts at a page. `peers`: for each rank a socket whose other end is its own, by which its end is seen;
-  // -1 where there is none. Throws std::invalid_argument if rank, memory and peers do not fit together.
-  Exchange(std::span<uint8_t> memory, int64_t rank, std::vector<int> peers);
+  // -1 where there is none. `patience`: seconds to wait for one rank; infinite where others see to that. Throws
+  // std::invalid_argument if rank, memory and peers do not fit together.
+  Exchange(std::span<uint8_t> memory, int64_t rank, std::vector<int> peers, double patience);
 
   int64_t rank() const { return rank_; }
   int64_t ranks() const { return static_cast<int64_t>(peers_.size()); }
 
   // Replaces values [count] by rank 0's + rank 1's + …, the same bits on all of them. All ranks call it with the same
-  // count. Throws std::runtime_error if one has ended or failed.
+  // count. Throws std::runtime_error if one has ended or failed, or did not come in time.
   void add_up(float* values, int64_t count, int threads);
 
   // Columns bounds[rank] … bounds[rank + 1] - 1 of `whole` [rows, bounds.back()] from part [rows, columns of them] of
@@ -49,10 +51,12 @@ class Exchange {
   void look_for_ended();
   void throw_if_failed() const;
   void fail(int64_t rank);
+  [[noreturn]] void give_up(int64_t rank, const std::string& why);
 
   std::span<uint8_t> memory_;
   int64_t rank_;
   std::vector<int> peers_;
+  double patience_;
   uint32_t turn_ = 0;
 };
 

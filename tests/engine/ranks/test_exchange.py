@@ -1,5 +1,6 @@
 """Sums over ranks: in their order, to the bit; and what happens where one does not come."""
 
+import math
 import socket
 from concurrent.futures import ThreadPoolExecutor
 
@@ -69,6 +70,19 @@ def test_one_that_fails_ends_all():
         ends[2].add_up(np.ones(5, np.float32), 1)
 
 
+def test_one_that_does_not_come_is_named():
+    """By rank 0, which alone runs out of patience; then the others know."""
+    ends = exchanges(4, patience=0.1)
+    errors = in_threads(lambda rank: failure(ends[rank]), [0, 1, 3])
+    assert errors == ["rank 2 does not answer: it hangs", *["rank 2 has failed, or its process has ended"] * 2]
+
+
+def failure(end):
+    with pytest.raises(RuntimeError) as caught:
+        end.add_up(np.ones(5, np.float32), 1)
+    return str(caught.value)
+
+
 def test_ranks_at_different_steps():
     ends = exchanges(2)
     with pytest.raises(RuntimeError, match=r"rank \d is at another step|rank \d has failed"):
@@ -79,7 +93,7 @@ def test_one_whose_socket_has_ended():
     memory = np.zeros(_native.Exchange.bytes(2) + 4096, np.uint8)
     start = -memory.ctypes.data % 4096
     own, other = socket.socketpair()
-    end = _native.Exchange(memory[start : start + _native.Exchange.bytes(2)], 0, [-1, own.fileno()])
+    end = _native.Exchange(memory[start : start + _native.Exchange.bytes(2)], 0, [-1, own.fileno()], math.inf)
     other.close()
     with pytest.raises(RuntimeError, match="rank 1 has failed, or its process has ended"):
         end.add_up(np.ones(5, np.float32), 1)
@@ -91,13 +105,16 @@ def test_memory_and_ranks_that_do_not_fit():
     start = -memory.ctypes.data % 4096
     fitting = memory[start : start + _native.Exchange.bytes(2)]
     with pytest.raises(ValueError, match="the ranks' memory has another size"):
-        _native.Exchange(fitting[:-1], 0, [-1, -1])
+        _native.Exchange(fitting[:-1], 0, [-1, -1], math.inf)
     with pytest.raises(ValueError, match="the ranks' memory starts at a page"):
-        _native.Exchange(memory[start + 64 : start + 64 + len(fitting)], 0, [-1, -1])
+        _native.Exchange(memory[start + 64 : start + 64 + len(fitting)], 0, [-1, -1], math.inf)
     with pytest.raises(ValueError, match="ranks are 0 … 1"):
-        _native.Exchange(fitting, 2, [-1, -1])
+        _native.Exchange(fitting, 2, [-1, -1], math.inf)
+    for patience in (-1.0, math.nan):
+        with pytest.raises(ValueError, match="patience is 0 s or more"):
+            _native.Exchange(fitting, 0, [-1, -1], patience)
     for count in (0, -1, 1025):
         with pytest.raises(ValueError, match="there are 1 … 1024 ranks"):
             _native.Exchange.bytes(count)
     with pytest.raises(ValueError, match="at least one thread"):
-        _native.Exchange(fitting, 0, [-1, -1]).add_up(np.ones(1, np.float32), 0)
+        _native.Exchange(fitting, 0, [-1, -1], math.inf).add_up(np.ones(1, np.float32), 0)

@@ -14,6 +14,7 @@ from tests.engine.ranks.threads import Threads
 from tilepress.engine import Engine, Sampling
 from tilepress.engine.batch import Chunk
 from tilepress.engine.native import NativeModel
+from tilepress.engine.ranks import processes
 from tilepress.models import compress_model
 
 COUNT = 24
@@ -130,3 +131,16 @@ def test_six_ranks_of_which_one_is_killed(model):
     wait_for(lambda: all(map(has_ended, pids)))
     engine.close()
     assert os.sched_getaffinity(0) == own
+
+
+def test_a_rank_that_hangs_is_named_and_leaves_nothing(model, monkeypatch):
+    monkeypatch.setattr(processes, "SILENCE", 0.5)
+    monkeypatch.setattr(processes, "PATIENCE", 0.1)
+    engine = Engine(model, "float32", ranks=2)
+    [rank] = children(engine)
+    os.kill(rank, signal.SIGSTOP)
+    stream = engine.submit(tokens(5))
+    engine.run()
+    assert "rank 1 does not answer: it hangs" in stream.answers[0].error
+    engine.close()
+    assert has_ended(rank)

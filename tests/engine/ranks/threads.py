@@ -18,12 +18,13 @@ from tilepress.engine.reference_block import ReferenceAttention, Step, _feed_for
 PAGE = 4096
 
 
-def exchanges(ranks):
-    """One for each rank, on the same memory."""
+def exchanges(ranks, patience=math.inf):
+    """One for each rank, on the same memory. patience: of rank 0."""
     size = _native.Exchange.bytes(ranks)
     memory = np.zeros(size + PAGE, np.uint8)
     start = -memory.ctypes.data % PAGE
-    return [_native.Exchange(memory[start : start + size], rank, [-1] * ranks) for rank in range(ranks)]
+    waits = [patience] + [math.inf] * (ranks - 1)
+    return [_native.Exchange(memory[start : start + size], rank, [-1] * ranks, waits[rank]) for rank in range(ranks)]
 
 
 def whole_of(model, ranks):

@@ -18,6 +18,7 @@ from ...kernels.placement import threads_on
 from .messages import receive, send
 
 PATIENCE = 5.0  # seconds for processes to end by themselves
+SILENCE = 120.0  # seconds that rank 0 waits for another in a step; then that one hangs
 
 
 class Processes:
@@ -35,7 +36,7 @@ class Processes:
         finally:
             for file in (memory, *theirs):
                 os.close(file)
-        self.exchange = _native.Exchange(mapped, 0, [-1, *(one.fileno() for one in self._connections)])
+        self.exchange = _native.Exchange(mapped, 0, [-1, *(one.fileno() for one in self._connections)], SILENCE)
 
     def move(self, cpus: Sequence[int]) -> None:
         """This process' threads to these CPUs, until `close`."""

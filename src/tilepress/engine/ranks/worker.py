@@ -4,6 +4,7 @@ What is imported once serves them all: each rank is forked from here, before any
 """
 
 import gc
+import math
 import mmap
 import os
 import signal
@@ -40,7 +41,7 @@ def _rank(memory: int, socket: int, number: int, ranks: int) -> int:
     for ignored in (signal.SIGINT, signal.SIGTERM):
         signal.signal(ignored, signal.SIG_IGN)
     peers = [socket, *[-1] * (ranks - 1)]
-    exchange = _native.Exchange(np.frombuffer(mmap.mmap(memory, 0), np.uint8), number, peers)
+    exchange = _native.Exchange(np.frombuffer(mmap.mmap(memory, 0), np.uint8), number, peers, math.inf)
     connection = Connection(socket)
     try:
         runner = _runner(connection, exchange)
