@@ -5,9 +5,9 @@ group of weights. So a group's sum is a · Σ ±x · i + Σ ±x · 2^i: the unit
 bits and one by a shifter, and joins them once a group, a stage later.
 
 Of M-ANT (Hu et al., HPCA 2025) we had the abstract only: groups of "e.g., 64" values, a type that adapts to each group,
-decoding fused with computation, a unit that quantises at run time. The formula of a value is told from memory and was
-not checked with the text. Our reading: the coefficient is unsigned with 8 bits; a group's sum leaves the unit as an
-integer, and whoever takes it applies the group's scale; each unit joins its two sums itself; three stages.
+decoding fused with computation, a unit that quantises at run time. The formula of a value is our understanding of the
+type, not checked against its text. Our reading: the coefficient is unsigned with 8 bits; a group's sum leaves the unit
+as an integer, and whoever takes it applies the group's scale; each unit joins its two sums itself; three stages.
 """
 
 from torch import Tensor
