@@ -57,7 +57,7 @@ def has_ended(pid):
         return True
 
 
-def wait_for(condition, seconds=10):
+def wait_for(condition, seconds=60):
     end = time.monotonic() + seconds
     while not condition() and time.monotonic() < end:
         time.sleep(0.02)
@@ -143,4 +143,4 @@ def test_a_rank_that_hangs_is_named_and_leaves_nothing(model, monkeypatch):
     engine.run()
     assert "rank 1 does not answer: it hangs" in stream.answers[0].error
     engine.close()
-    assert has_ended(rank)
+    wait_for(lambda: has_ended(rank))
