@@ -62,6 +62,7 @@ CHOICES: dict[str, Choice] = {
             *(Cells(f"harmonia/{item}", "*", "* efficiency") for item in ("fig16-linear", "fig16-joint")),
             Cells("harmonia/fig19", "*", "*energy efficiency"),
             *(Cells("harmonia/synthesis", "Harmonia", column) for column in ("area", "power", "M8*")),
+            Cells("harmonia/fig16-linear", "largest of a model", "speed-up"),  # a ratio of areas of units
             Cells("harmonia/converter"),
         ),
     ),
