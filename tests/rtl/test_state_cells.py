@@ -38,6 +38,19 @@ def test_the_smallest_flip_flop_and_clock_gate(cells, unused, clock_gate):
     assert (found.unused, found.clock_gate and found.clock_gate[0]) == (unused, clock_gate)
 
 
+@pytest.mark.parametrize(
+    "cells",
+    [
+        FLOP + named(FLOP, "X;!touch", area=("area : 7", "area : 8")),
+        named(CLOCK_GATE, "-liberty"),
+        CLOCK_GATE.replace("pin (EN)", "pin (E;N)"),
+    ],
+)
+def test_names_that_are_more_than_a_word_of_a_command(cells):
+    with pytest.raises(ValueError, match=r"a cell or pin is called '(X;!touch|-liberty|E;N)'; names have letters"):
+        state_cells([library_text(cells)])
+
+
 def test_pins_of_a_clock_gate():
     _, pins = state_cells([library_text(CLOCK_GATE)]).clock_gate
     assert (pins.clock, pins.output, pins.enable, pins.test) == ("C", "G", "EN", "TE")

@@ -8,6 +8,7 @@ from .liberty import ClockGate, Group, clock_gate_of, cut, parse
 
 _FLIP_FLOP = re.compile(r"\bff\s*\(")
 _STATE = re.compile(r"\bff\s*\(|\bclock_gating_integrated_cell\b")
+_NAME = re.compile(r"\w[\w.$]*")
 _CLOCK_GATE = re.compile(r"\bclock_gating_integrated_cell\b")
 
 
@@ -20,7 +21,7 @@ class StateCells:
 
 
 def state_cells(texts: Iterable[str]) -> StateCells:
-    """Of the files of one library."""
+    """Of the files of one library. Names become words of Yosys' commands, so others than plain ones are refused."""
     cells = [cell for text in texts if _STATE.search(text) for cell in cut(text)[1].values()]
     flip_flops = [group for group in map(parse, filter(_FLIP_FLOP.search, cells)) if _is_plain(group)]
     gates = [group for group in map(parse, filter(_CLOCK_GATE.search, cells)) if _pins(group)]
@@ -28,6 +29,9 @@ def state_cells(texts: Iterable[str]) -> StateCells:
     unused = tuple(group.arguments for group in flip_flops if _area(group) > least)
     gate = min(gates, key=_area, default=None)
     pins = _pins(gate) if gate else None
+    for name in (*unused, *((gate.arguments, *vars(pins).values()) if gate and pins else ())):
+        if name and not _NAME.fullmatch(name):
+            raise ValueError(f"a cell or pin is called {name!r}; names have letters, digits, _, . and $ alone")
     return StateCells(unused, (gate.arguments, pins) if gate and pins else None)
 
 
