@@ -86,13 +86,11 @@ def test_verilog_is_read_back_and_clean(name, tmp_path):
     assert "Found and reported 0 problems." in log
 
 
-@pytest.mark.slow
 def test_a_unit_is_synthesised_with_gates_and_with_cells(liberty):
-    unit = unit_of("deca-pe", SMALLEST)
+    unit = unit_of("harmonia-offsets", ("rows=2", "columns=4", "channels=16", "top=2"))
     gates, cells = synthesize(unit), synthesize(unit, liberty)
-    memory_bits = 2 * 32 * 512 + 64 * 16 + 2 * 512 * 16  # queues of codes, a sub-table, output registers
-    assert gates.memory_bits == cells.memory_bits == memory_bits
-    assert gates.flip_flops == cells.flip_flops > 2 * (512 + 32 * 16)  # queues of bitmask and scales
+    assert gates.memory_bits == cells.memory_bits == 16 * 16  # an FP16 number a channel
+    assert gates.flip_flops == cells.flip_flops > 2 * (16 + 4)  # the largest two, and their channels
     assert gates.area is gates.delay is cells.levels is None and gates.levels > 10
     assert cells.cells > gates.cells > gates.flip_flops
     assert cells.delay > 100 and cells.delay % 10 == 0  # of gates with 10 ps each
