@@ -22,7 +22,7 @@ SAMPLES = (
         "accelerator.yaml",
         "like: fp-fp\nname: mine\ntitle: Mine\nmodes:\n"
         "  - {activations: bfp, mantissas: [1, 16], other: int4, cycles: {fixed: 1, per_bit: 1}}\n"
-        "unit:\n  cycle: {gate: 320, add: 437}\n  group: {flip_flop: 581}\nstores: bfp\n"
+        "unit:\n  given: {node: 7, voltage: 0.7, area: 900, energy: {fixed: 0.01, per_bit: 0.02}}\nstores: bfp\n"
         "sources: {modes: a, unit: a, stores: a}\n",
     ),
 )
