@@ -131,3 +131,11 @@ def test_damaged_files_are_ignored_with_a_warning_that_says_what_to_do(cache, co
     with pytest.warns(RuntimeWarning, match=f"threads run on every CPU .*{reason}.*--reset-tuning"):
         assert not use_stored()
     assert where_threads_are() == {frozenset(OWN)}
+
+
+def test_a_thread_that_ends_meanwhile_is_left_out(monkeypatch):
+    """Between the list of threads and a look at where each may run."""
+    ended = max(placement._threads()) + 10_000_000  # more than a number of a thread can be
+    monkeypatch.setattr(placement, "_threads", lambda: [ended, os.getpid()])
+    with placement.threads_on(OWN):
+        assert sorted(os.sched_getaffinity(0)) == OWN

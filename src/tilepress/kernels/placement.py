@@ -60,7 +60,10 @@ def own_cpus() -> list[int]:
 @contextmanager
 def threads_on(cpus: Sequence[int]) -> Iterator[None]:
     """All threads of this process on `cpus`, those of torch too; at the end each where it was."""
-    before = {thread: os.sched_getaffinity(thread) for thread in _threads()}
+    before = {}
+    for thread in _threads():
+        with suppress(ProcessLookupError):  # it has ended since
+            before[thread] = os.sched_getaffinity(thread)
     own = os.sched_getaffinity(0)
     _move(dict.fromkeys(before, cpus))
     try:
